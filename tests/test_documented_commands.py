@@ -149,7 +149,7 @@ def type_in(command: str, directory: Path, programs: Path) -> str:
         target = directory / "targets" / f"{name}.yaml"
         if name not in AS_SHIPPED:
             target.parent.mkdir(exist_ok=True)
-            text = noisy("budget: {trials: 6, time: 30m}\n" + (BEDS if "--beds" in command else ""))
+            text = noisy("budget: {trials: 4, time: 30m}\n" + (BEDS if "--beds" in command else ""))
             target.write_text(text.replace("name: modelled", f"name: {name}"))
     if command.startswith("autotune export ") and "--of-a-model" not in command:
         command += (

@@ -1,8 +1,8 @@
 """Hosts under a trial, derived from the target and its services.
 
-A study may come from someone else, and an export becomes commands for root. Its records supply the
-contents of files, the settings, and what hosts had before. Paths, modes, units and commands are those
-of the services; a record that disagrees with them is refused.
+A study may come from someone else, and an export becomes commands for root. Its records supply file
+contents, settings and the original state of hosts. Paths, modes, units and commands come from the
+services. A record that contradicts them is refused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import product
 from pathlib import PurePosixPath
-from typing import Any
 
 from autotune.deploy import manifest
 from autotune.deploy import stack as stacks
@@ -34,8 +33,9 @@ from autotune.export.unit_commands import can_run_commands, check_commands, is_b
 from autotune.report.studies import Study
 from autotune.services import unit_files
 from autotune.services.base import AdoptedConfig, Settings, resolve_config_files
-from autotune.services.registry import list_tier_services, map_adoptions
+from autotune.services.registry import list_tier_services, map_adoptions, services_of
 from autotune.space.facts import HostFacts
+from autotune.study.recorded_environment import find_adopted_record
 from autotune.study.study_state import Trial
 from autotune.target.beds import build_bed_target
 from autotune.target.field_types import FILE_PATTERN, UNIT_PATTERN
@@ -45,13 +45,15 @@ from autotune.target.runtimes import import_runtime
 from autotune.unified_diff import Hunk, split_lines
 
 WEB_ACCOUNT = ("www-data", "www-data")
-PLACEHOLDER_FACTS = HostFacts(cpus=1.0, memory=2**30)  # it decides on values, not on names
+PLACEHOLDER_FACTS = HostFacts(cpus=1.0, memory=2**30)  # facts affect values, and no names
 
 
 @dataclass(frozen=True)
 class DerivedHosts:
-    """``manifests`` by host; ``contents`` by tier, host and path; ``edits`` of hosts' own files by host
-    and path."""
+    """Hosts under a trial: ``manifests`` by host, and file ``contents`` by tier, host and path.
+
+    ``edits`` change the hosts' own files, by host and path.
+    """
 
     manifests: Mapping[str, HostManifest]
     contents: Mapping[tuple[str, str, str], bytes]
@@ -65,10 +67,10 @@ def derive_hosts(
     records: Mapping[str, HostRecord],
     baseline: tuple[Trial, Mapping[str, bytes]] | None,
 ) -> DerivedHosts:
-    """The hosts of a trial whose ``recorded_files`` are recorded by ``part/path``.
+    """Return the hosts of a trial. ``recorded_files`` are its files by ``instance/path``.
 
-    ``baseline``: the baseline's trial and files, which decide what units need where hosts had them.
-    Raises AutotuneError where a record disagrees with the target and its services.
+    ``baseline`` contains the baseline's trial and files. They decide the actions of units on hosts that
+    had these files. Raises AutotuneError if a record contradicts the target and its services.
     """
     desired = _derive_desired_state(study, trial, recorded_files, records)
     for host, record in records.items():
@@ -104,7 +106,7 @@ def derive_hosts(
 def _split_lines(
     study: Study, path: str, content: bytes, original: str | None, hunks: tuple[Hunk, ...] | None
 ) -> tuple[Hunk, ...]:
-    """What changes in a host's own file: its edits, or the whole of one that the host did not have."""
+    """Return the changed lines of a host's own file: its edits, or all lines of a new file."""
     if hunks is not None:
         return hunks
     if original is None:
@@ -117,7 +119,7 @@ def _split_lines(
 def _derive_edits(
     instance: ServiceInstance, path: str, records: Mapping[str, HostRecord]
 ) -> tuple[Hunk, ...] | None:
-    """The recorded edits of a file that the host had before, if its service edits the host's own."""
+    """Return the recorded edits of a file that the host had before, if its service edits such files."""
     record = records[instance.placement.host]
     if (
         instance.placement.adopted is None
@@ -140,15 +142,15 @@ def _check_agreement(study: Study, host: str, record: HostRecord, desired: Desir
             if recorded.get(name) != derived.get(name):
                 raise ExportError(
                     study,
-                    f"its record says {name!r}: {recorded.get(name, 'nothing')} on {host}, and the "
-                    f"services of its target say {derived.get(name, 'nothing')} for this {what}",
+                    f"its record of {host} sets {what} {name!r} to {recorded.get(name, 'nothing')}, "
+                    f"but the services of its target set it to {derived.get(name, 'nothing')}",
                 )
 
 
 def _find_settings_before(
     baseline_state: DesiredState | None, host: str, original: OriginalHost
 ) -> Settings | None:
-    """The settings that a host's files had before the study; for a model, the baseline's."""
+    """Return the settings in a host's files before the study, or in the baseline of a model."""
     if original.settings is not None:
         return original.settings
     if baseline_state is None or host not in baseline_state.hosts:
@@ -172,8 +174,10 @@ def _derive_desired_state(
     )
     active = laid.active_instances(trial.settings)
     if strange := sorted(contents.keys() - {part.name for part in active}):
-        raise ExportError(study, f"it has files of {strange[0]!r}, which its target does not run")
-    # Each deployment of a choice may have a part of the same name: only the active one has files.
+        raise ExportError(
+            study, f"it contains files of {strange[0]!r}, which its target does not run"
+        )
+    # Deployments of a choice may share the name of an instance. Only the active one has files.
     chosen = [
         _select_programs(
             study,
@@ -212,7 +216,7 @@ def _find_runtime(target: Target) -> str:
 
 
 def _group_by_instance(files: Mapping[str, bytes]) -> dict[str, dict[str, bytes]]:
-    """Part → path → content, of files by ``tier.host.service/path``."""
+    """Return files by ``tier.host.service/path`` as a mapping of instances to paths to contents."""
     parts: dict[str, dict[str, bytes]] = {}
     for location, content in files.items():
         part, _, path = location.partition("/")
@@ -223,7 +227,7 @@ def _group_by_instance(files: Mapping[str, bytes]) -> dict[str, dict[str, bytes]
 def _build_stack(
     study: Study, target: Target, adopted_configs: Mapping[str, AdoptedConfig]
 ) -> Stack:
-    """The stack with the first names that each program may have; no host is asked."""
+    """Return the stack with the first possible name of each program. No host is read."""
     services = [
         p.service for name, tier in target.tiers.items() for p in list_tier_services(name, tier)
     ]
@@ -245,32 +249,48 @@ def _build_stack(
 
 
 def _load_adopted_configs(study: Study, trial: Trial) -> dict[str, AdoptedConfig]:
-    """The hosts' own files that were edited, from the target's templates and the study's record."""
-    begun = study.list_records("study")[0]
-    record: Any = begun.get("adopted")
-    if trial.bed is not None:
-        joined = {bed: entry for each in study.list_records("joined")
-                  for bed, entry in (each.get("beds") or {}).items()}  # fmt: skip
-        record = {**(begun.get("beds") or {}), **joined}.get(trial.bed, {}).get("adopted")
+    """Return the hosts' own files that were edited, from the target's templates and the study's record.
+
+    Raises AutotuneError if the study does not record them: they would be exported as whole files.
+    """
+    recorded = find_adopted_record(study.records, trial.bed)
+    if recorded is None:
+        if not study.target.simulated:
+            raise ExportError(study, "it does not record which files of its hosts it edits")
+        return {}
+    adopted = host_templates.from_record(recorded).adopted_configs
+    _check_edited_tiers(study, _select_target(study, trial), adopted)
     kept = read_target(study.directory / "target.yaml")
     templates = find_template_overrides(
         replace(kept, document=replace(kept.document, path=study.target_path))
     )
-    own = manifest.read_manifest(templates) if record is not None else {}
-    return {**own, **host_templates.from_record(record or {}).adopted_configs}
+    return {**manifest.read_manifest(templates), **adopted}
 
 
-# -- names that a record supplies, held to those of the service --------------------------------------
+def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, AdoptedConfig]) -> None:
+    """Raises AutotuneError if a host of a tier whose files are edited lacks files of a service."""
+    for name, tier in target.tiers.items():
+        for host in tier.hosts if target.edits_host_files(name) else ():
+            own = {part.rpartition(".")[2]: config for part, config in adopted.items()
+                   if part.startswith(f"{name}.{host}.")}  # fmt: skip
+            chosen = {config.deployment for config in own.values()} - {""} or {*tier.service[:1]}
+            services = {service.name for deployment in chosen if deployment in tier.service
+                        for service, _ in services_of(deployment)}  # fmt: skip
+            if missing := sorted(services - own.keys()):
+                raise ExportError(
+                    study, f"it does not record the files of {missing[0]} that it edits on {host}"
+                )
+
+
+# -- comparison of names in a record with the service ------ --------------------------------------------
 
 
 def _check_adopted_config(study: Study, instance: ServiceInstance, config: AdoptedConfig) -> None:
-    """Raises AutotuneError for a unit or a file that adopting this service cannot have found."""
+    """Raise AutotuneError for a unit or a file that the adoption of this service never yields."""
     adoption = map_adoptions().get(instance.service.key)
     hint = "`autotune apply` reads what the host has"
     if config.unit and not re.fullmatch(UNIT_PATTERN, config.unit):
-        raise ExportError(
-            study, f"{config.unit!r} is not a unit that can run {instance.name}", hint
-        )
+        raise ExportError(study, f"{config.unit!r} is not a unit of {instance.name}", hint)
     for file in config.files:
         is_own = re.fullmatch(FILE_PATTERN, file.path) and (
             any(is_below(file.path, pattern) for pattern in (adoption.paths if adoption else ()))
@@ -279,7 +299,11 @@ def _check_adopted_config(study: Study, instance: ServiceInstance, config: Adopt
         if not is_own:
             raise ExportError(study, f"{instance.service.title} does not read {file.path!r}", hint)
         if file.mode & ~0o777:
-            raise ExportError(study, f"{file.path} has the mode {file.mode:o}", hint)
+            raise ExportError(
+                study,
+                f"the mode {file.mode:o} of {file.path} is not a mode of a configuration file",
+                hint,
+            )
 
 
 def _is_drop_in(path: str, instance: ServiceInstance) -> bool:
@@ -289,15 +313,15 @@ def _is_drop_in(path: str, instance: ServiceInstance) -> bool:
     )
 
 
-# -- which of a service's programs a host has ---------------------------------------------------------
+# -- programs of a service on a host ------------------------------------------------------------------
 
 
 def _select_programs(
     study: Study, instance: ServiceInstance, files: Mapping[str, bytes], record: HostRecord | None
 ) -> ServiceInstance:
-    """The part with those names of its programs that its recorded files and its unit go with.
+    """Return the instance with the program names that match its recorded files and its unit.
 
-    The version of a program is part of such names. Raises AutotuneError if none of them does.
+    Such names contain versions. Raises AutotuneError if no name matches.
     """
     units = record.units if record else {}
     loses = instance.placement.adopted is not None and instance.placement.adopted.loses
@@ -312,7 +336,7 @@ def _select_programs(
     if not matching:
         paths = {file.path for file in resolve_config_files(instance.service, instance.placement)}
         strange = sorted(files.keys() - paths)[0]
-        raise ExportError(study, f"{instance.service.title} has no file {strange!r}")
+        raise ExportError(study, f"{strange!r} is not a file of {instance.service.title}")
     return matching[0]
 
 

@@ -13,13 +13,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from autotune import config_text
 from autotune.deploy.host_commands import SHELL_FUNCTIONS
+from autotune.export.masked_lines import find_masked_parts
 from autotune.target.shipped_files import find_shipped_directory
 
 DELIMITER = "AUTOTUNE"
 
 
 def fill_template(template: str, **values: Any) -> str:
-    """A template of ``templates/export`` with these values in it."""
+    """Return a rendered template of ``templates/export``."""
     return _create_templates().get_template(template).render(**values)
 
 
@@ -28,7 +29,7 @@ def _create_templates() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(str(find_shipped_directory("templates") / "export")),
         undefined=StrictUndefined,
-        autoescape=False,  # noqa: S701  scripts and plain text; a script quotes for the shell
+        autoescape=False,  # noqa: S701  # not HTML; filters quote for the shell
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
@@ -41,29 +42,32 @@ def _create_templates() -> Environment:
         "here_document": build_here_document,
         "lines_document": lambda lines, then="": build_here_document(_join_lines(lines), then),
         "line": escape_line,
+        "masked_parts": find_masked_parts,
         "command": shlex.join,
     }
     return environment
 
 
 def escape_line(text: object) -> str:
-    """Text on one line, without control characters."""
+    """Return text on one line, without control characters."""
     return "".join(c if c.isprintable() else "?" for c in str(text))
 
 
 def escape_markdown(text: object) -> str:
-    """Text on one line that Markdown shows as it is: no code, links, images or HTML."""
+    """Return text on one line that Markdown shows unchanged, without code, links, images or HTML."""
     return re.sub(r"([`<&\\]|\](?=\())", r"\\\1", escape_line(text))
 
 
 def escape_code(text: object) -> str:
-    """The content of a code span on one line."""
+    """Return the content of a code span on one line."""
     return escape_line(text).replace("`", "'")
 
 
 def build_here_document(content: bytes, then: str = "") -> str:
-    """A command that prints ``content``: as it is where a person can read it, else from base64. ``then``
-    follows on the line of the command."""
+    """Return a command that prints ``content``, as readable text if possible, else from base64.
+
+    ``then`` follows on the line of the command.
+    """
     text = content.decode("utf-8", "replace")
     plain = text.encode() == content and text.endswith("\n")
     if (

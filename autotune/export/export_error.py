@@ -1,4 +1,4 @@
-"""The refusal of a study whose records cannot become a script, a role or a patch."""
+"""The error of an export whose study cannot become a script, a role or a patch."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from autotune.errors import AutotuneError
 from autotune.report.studies import Study
 
 APPLY_HINT = "`autotune export` without --format, then `autotune apply`"
-RENDER_DIRECTORY = "/run/autotune"  # where software tries configurations on a host
+RENDER_DIRECTORY = "/run/autotune"  # in which hosts validate configurations
 
 
 class ExportError(AutotuneError):
-    """A study with a record that its target and services contradict; ``why`` is a clause about it."""
+    """A study is not exported, because a record contradicts its target or services.
+
+    ``reason`` is a clause about the record.
+    """
 
     def __init__(self, study: Study, reason: str, hint: str = "") -> None:
         super().__init__(
             f"study {study.name!r} is not exported: {reason}",
-            hint=hint or "put its events.jsonl back from a copy, or use `autotune run` here",
+            hint=hint or "restore its events.jsonl from a copy, or use `autotune run` here",
         )

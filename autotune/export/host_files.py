@@ -9,8 +9,9 @@ from hashlib import sha256
 from autotune.deploy.deploy_result import HostManifest, HostRecord, OriginalHost
 from autotune.errors import AutotuneError
 from autotune.export.derived_hosts import DerivedHosts, derive_hosts
-from autotune.export.export_error import ExportError
+from autotune.export.export_error import APPLY_HINT, ExportError
 from autotune.export.host_records import read_record
+from autotune.export.masked_lines import find_placeholders, split_hunk
 from autotune.export.record_checks import ORDINARY_TEXT_PATTERN
 from autotune.export.unit_commands import can_run_commands
 from autotune.masking import has_placeholder
@@ -22,23 +23,24 @@ from autotune.target import runtimes
 from autotune.unified_diff import Hunk, split_lines
 
 SYSCTL_FILE = "/etc/sysctl.d/99-autotune.conf"
-ABSENT = "absent"  # the digest of no file
+ABSENT = "absent"  # in place of the digest of a missing file
 SAFETY = (
     "Files in a directory of another account are changed as with `autotune apply`. The host then needs "
-    "Perl or Python 3. Without a safe way, nothing is changed, and the reason is shown."
+    "Perl or Python 3. If no safe way exists, the script changes nothing and shows the reason."
 )
-APPLY_HINT = "`autotune export` without --format, then `autotune apply`: it edits what is there"
-MODEL = "Of a model: no host was measured. What it is worth on real hosts is not known."
+MODEL = (
+    "This is the result of a model. No host was measured, and the gain on real hosts is unknown."
+)
 
 
 @dataclass(frozen=True)
 class HostFile:
-    """One file on one host. ``check`` is the command that validates it. ``units`` read it, each with the
-    action that it needs after a change: ``reload`` or ``restart``.
+    """One file on one host. The command ``check`` validates it.
 
-    ``original`` is the SHA-256 of the file this one replaces, or ``absent``; ``None``: not recorded.
-    ``edits``: the host edits its own file; ``deployed`` is the digest of the result, and ``content``
-    contains masked words.
+    ``units`` maps each unit that reads the file to its action after a change: ``reload`` or ``restart``.
+    ``original`` is the SHA-256 of the replaced file, or ``absent``. ``None``: not recorded. ``edits``
+    change the host's own file: ``deployed`` is the digest of the result, and ``content`` contains
+    placeholders.
     """
 
     host: str
@@ -54,20 +56,30 @@ class HostFile:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the file as it will be on the host."""
+        """Return the SHA-256 of the new file on the host."""
         return self.deployed if self.edits is not None else sha256(self.content).hexdigest()
 
     @property
+    def steps(self) -> tuple[Hunk, ...]:
+        """Return the edits. Each line with masked words is one edit."""
+        return tuple(step for hunk in self.edits or () for step in split_hunk(hunk))
+
+    @property
+    def has_masked_edits(self) -> bool:
+        """True if changed lines contain masked words."""
+        return any(find_placeholders("".join(hunk.added)) for hunk in self.edits or ())
+
+    @property
     def sets_unit(self) -> bool:
-        """True if a service manager reads it: its lines may continue others."""
+        """True if a service manager reads the file. Its lines may continue others."""
         return can_run_commands(self.path)
 
 
 @dataclass(frozen=True)
 class Hosts:
-    """All files, and by host the units that run (or do not) and the kernel values.
+    """All files, and by host the units (true: it runs) and the kernel values.
 
-    ``before`` has the units and kernel values of the hosts before the study.
+    ``before`` contains the units and kernel values of the hosts before the study.
     """
 
     files: tuple[HostFile, ...]
@@ -75,31 +87,30 @@ class Hosts:
     sysctls: Mapping[str, Mapping[str, str]]
     before: Mapping[str, OriginalHost] = field(default_factory=dict)
 
-    def of(self, host: str) -> tuple[HostFile, ...]:
+    def list_files(self, host: str) -> tuple[HostFile, ...]:
         return tuple(file for file in self.files if file.host == host)
 
-    def starts(self, host: str, unit: str) -> bool:
-        """Whether a unit that is to run does not run yet, as far as is recorded."""
+    def needs_start(self, host: str, unit: str) -> bool:
+        """True if a unit is not recorded as running."""
         return self.before[host].units.get(unit) is not True if host in self.before else True
 
-    def reloads(self, host: str, unit: str) -> bool:
-        """Whether a reload is all that a unit needs on a host which is as it was before the study."""
-        files = self.of(host)
+    def needs_reload_only(self, host: str, unit: str) -> bool:
+        """True if a unit needs only a reload on a host in its state before the study."""
+        files = self.list_files(host)
         needed = {file.units[unit] for file in files if unit in file.units}
         recorded = all(file.original for file in files) and not self.sysctls[host]
-        return recorded and needed == {"reload"} and not self.starts(host, unit)
+        return recorded and needed == {"reload"} and not self.needs_start(host, unit)
 
 
-def hosts_of(study: Study, trial: Trial, *, everything: bool = False) -> Hosts:
-    """What the trial changes on the hosts as they were before the study; with ``everything``, all that
-    it deployed there.
+def list_changed_hosts(study: Study, trial: Trial, *, everything: bool = False) -> Hosts:
+    """Return the changes of a trial to the hosts before the study, or with ``everything`` its whole
+    deployment.
 
-    Raises AutotuneError where it ran private processes, which no other tool can configure, and for
-    hosts that are not in its target.
+    Raises AutotuneError if the trial ran private processes, or if a host is not in the target.
     """
     _check_runtimes(study)
-    records = _records(study, trial)
-    # A host's name becomes a path and a line of a script for root; names in the target are validated.
+    records = _read_records(study, trial)
+    # A host's name becomes a path and a line of a script for root. Only names in a target are safe.
     if strange := sorted(records.keys() - study.target.hosts.keys()):
         raise ExportError(study, f"it deployed to {strange[0]!r}, which its target does not have")
     baseline = find_conclusion(study.state).baseline
@@ -110,39 +121,41 @@ def hosts_of(study: Study, trial: Trial, *, everything: bool = False) -> Hosts:
     manifests = derived.manifests
     for of_host in manifests.values():
         _check_names(study, [*of_host.units, *of_host.sysctls, *of_host.sysctls.values()])
-    before = _originals(study, records, base)
+    before = _collect_originals(study, records, base)
     for original in before.values():
         _check_names(study, original.sysctls.values())
-    files = tuple(_host_file(location, derived, records, before) for location in derived.contents)
+    files = tuple(
+        _build_host_file(location, derived, records, before) for location in derived.contents
+    )
     hosts = Hosts(
         files,
         {host: of_host.units for host, of_host in manifests.items()},
         {host: of_host.sysctls for host, of_host in manifests.items()},
         before,
     )
-    chosen = hosts if everything else _changed(hosts, manifests)
+    chosen = hosts if everything else _select_changed(hosts, manifests)
     for file in chosen.files:
         _check_words(study, file)
     return chosen
 
 
 def _check_runtimes(study: Study) -> None:
-    """Raises AutotuneError where other tools cannot configure the services."""
+    """Raise AutotuneError if other tools cannot configure the services."""
     tiers = study.target.tiers.values()
     if not all(tier.installed for tier in tiers):
         having = runtimes.format_runtime_names(installed=True)
         raise AutotuneError(
             f"study {study.name!r} ran private processes: there are no hosts to configure",
-            hint=f"--format files, yaml or json; a target with `runtime: {having}` has hosts",
+            hint=f"use --format files, yaml or json, or a target with `runtime: {having}`",
         )
     if any(tier.isolated for tier in tiers):
         raise AutotuneError(
-            f"study {study.name!r} ran services whose files are not those of their hosts",
-            hint="`autotune export` without --format, then `autotune apply`",
+            f"study {study.name!r} ran services that do not use the file system of their host",
+            hint=APPLY_HINT,
         )
 
 
-def _host_file(
+def _build_host_file(
     location: tuple[str, str, str],
     derived: DerivedHosts,
     records: Mapping[str, HostRecord],
@@ -167,46 +180,39 @@ def _host_file(
 
 
 def _check_words(study: Study, file: HostFile) -> None:
-    """Raises AutotuneError if a file needs words that are masked here, or if its edits contradict its
-    content."""
+    """Raise AutotuneError if the host cannot fill in masked words, or if edits contradict the content."""
     if file.edits is None:
         if has_placeholder(file.content):
             raise AutotuneError(
-                f"{file.path} of {file.host} has words that stay on its host", hint=APPLY_HINT
+                f"{file.path} of {file.host} contains masked words", hint=APPLY_HINT
             )
         return
     lines, shift = split_lines(file.content), 0
     for hunk in file.edits:
         start = hunk.start_line - 1 + shift
         if tuple(lines[start : start + len(hunk.added)]) != hunk.added:
-            raise ExportError(
-                study, f"its edits of {file.path} are not in the file that it recorded"
-            )
+            raise ExportError(study, f"its edits of {file.path} are not in the recorded file")
         shift += len(hunk.added) - len(hunk.removed)
-        if any(
-            has_placeholder(text.encode("utf-8", "replace"))
-            for text in (*hunk.removed, *hunk.added)
-        ):
-            raise AutotuneError(
-                f"line {hunk.start_line} of {file.path} of {file.host} changes, and has words that "
-                "stay on "
-                "its host",
-                hint=APPLY_HINT,
-            )
+        try:
+            split_hunk(hunk)
+        except ValueError as error:
+            raise ExportError(
+                study, f"line {hunk.start_line} of {file.path} of {file.host} {error}", APPLY_HINT
+            ) from error
 
 
-def _records(study: Study, trial: Trial) -> dict[str, HostRecord]:
-    """Host → its record in the newest deployment of a trial. Raises AutotuneError."""
+def _read_records(study: Study, trial: Trial) -> dict[str, HostRecord]:
+    """Return the records of hosts in the newest deployment of a trial. Raises AutotuneError."""
     numbers = (trial.number, trial.of)
     deployed = [r for r in study.records if r["event"] == "deployed" and r["trial"] in numbers]
     hosts = deployed[-1].get("hosts") if deployed else None
     if not isinstance(hosts, Mapping) or not hosts:
-        raise ExportError(study, f"there is no record of the hosts of trial {trial.number}")
+        raise ExportError(study, f"it does not record the hosts of trial {trial.number}")
     return {host: read_record(study, host, record) for host, record in hosts.items()}
 
 
 def group_by_host(files: Mapping[str, bytes]) -> dict[tuple[str, str, str], bytes]:
-    """Tier, host and path → content, of files by ``tier.host.service/path``."""
+    """Return files by ``tier.host.service/path`` as contents by tier, host and path."""
     files_by_place = {}
     for location, content in files.items():
         part, _, path = location.partition("/")
@@ -215,11 +221,11 @@ def group_by_host(files: Mapping[str, bytes]) -> dict[tuple[str, str, str], byte
     return files_by_place
 
 
-def _originals(
+def _collect_originals(
     study: Study, records: Mapping[str, HostRecord], base: tuple[Trial, Mapping[str, bytes]] | None
 ) -> dict[str, OriginalHost]:
-    """Hosts before the study: as backed up, else (models) as in its baseline."""
-    of_baseline = _records(study, base[0]) if base else {}
+    """Return the hosts before the study, from backups or, for models, from the baseline."""
+    of_baseline = _read_records(study, base[0]) if base else {}
     digests: dict[str, dict[str, str | None]] = {host: {} for host in records}
     for (_, host, path), content in (group_by_host(base[1]) if base else {}).items():
         if not has_placeholder(content):
@@ -236,8 +242,8 @@ def _originals(
     return originals
 
 
-def _changed(hosts: Hosts, manifests: Mapping[str, HostManifest]) -> Hosts:
-    """The files and kernel values of each host that differ, and the units that they concern."""
+def _select_changed(hosts: Hosts, manifests: Mapping[str, HostManifest]) -> Hosts:
+    """Return the files and kernel values that differ, and the units that use them."""
     files = tuple(file for file in hosts.files if file.digest != file.original)
     sysctls = {
         host: {name: value for name, value in values.items()
@@ -264,6 +270,6 @@ def _changed(hosts: Hosts, manifests: Mapping[str, HostManifest]) -> Hosts:
 
 
 def _check_names(study: Study, names: Iterable[str]) -> None:
-    """Check units and kernel values: they become lines of a file, and words of commands for root."""
+    """Raise ExportError for unsafe names or values, which become lines and words of commands for root."""
     if strange := [name for name in names if not ORDINARY_TEXT_PATTERN.fullmatch(name)]:
-        raise ExportError(study, f"{strange[0]!r} is neither a unit nor a kernel value")
+        raise ExportError(study, f"{strange[0]!r} is not a unit or a kernel value")

@@ -1,4 +1,4 @@
-"""Records of hosts in a study, as typed values: other people may have written them."""
+"""Records of hosts in a study, as typed values. Other people may have written them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_HUNKS = 1000  # more than any service edits
 
 
 def read_record(study: Study, host: str, record: Mapping[str, Any]) -> HostRecord:
-    """The typed record of a host. Raises AutotuneError for any other content."""
+    """Return the typed record of a host. Raises AutotuneError for any other content."""
     try:
         original = record["original"]
         _check_keys(record, HostRecord)
@@ -41,7 +41,7 @@ def read_record(study: Study, host: str, record: Mapping[str, Any]) -> HostRecor
 def _check_keys(
     record: Mapping[str, Any], kind: type[HostRecord | OriginalHost | DeployedFile | Hunk]
 ) -> None:
-    """Raises ValueError for a key that this kind of record does not have."""
+    """Raise ValueError for an unknown key of this kind of record."""
     if unknown := sorted(record.keys() - kind.__dataclass_fields__.keys()):
         raise ValueError(f"unknown key {unknown[0]!r}")
 
@@ -63,15 +63,15 @@ def _read_file(file: Mapping[str, Any]) -> DeployedFile:
 
 
 def _read_edits(edits: list[Mapping[str, Any]]) -> tuple[Hunk, ...]:
-    """Hunks in their order, that do not overlap."""
+    """Return hunks in order. Raises ValueError if they overlap."""
     hunks, last = [], 1
     if len(edits) > _MAX_HUNKS:
-        raise ValueError(f"more than {_MAX_HUNKS} parts of a file change")
+        raise ValueError(f"more than {_MAX_HUNKS} changes in one file")
     for each in edits:
         _check_keys(each, Hunk)
-        first = each["first"]
+        first = each["start_line"]
         if type(first) is not int or not last <= first <= _MAX_LINES:
-            raise ValueError(f"{first!r} is not the number of a line after line {last - 1}")
+            raise ValueError(f"{first!r} is not a line number after {last - 1}")
         hunk = Hunk(first, _read_lines(each["removed"]), _read_lines(each["added"]))
         if not hunk.removed and not hunk.added:
             raise ValueError(f"nothing changes at line {first}")
@@ -104,7 +104,7 @@ def _read_texts(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _read_settings(settings: Mapping[str, Any] | None) -> Settings | None:
-    """Settings that are only compared with others."""
+    """Return settings that are only compared with others."""
     if settings is None:
         return None
     if wrong := [n for n, value in settings.items() if not isinstance(value, str | int | float)]:

@@ -1,20 +1,21 @@
-"""Where exported settings come from, and what their gain is claimed on.
+"""The source of exported settings, and the evidence for their gain: ``manifest.json``, schema 1.
 
-``build_manifest.json``, schema 1. ``kind`` is always ``autotune-export``.
+``kind`` is always ``autotune-export``.
 
-- ``parameters`` are the exported trial's, ``baseline`` those they are compared with, each with its
-  effective value; ``changes`` are those that differ and have an effect, with their unit and the action
-  they need.
-- ``rss`` is the largest process of each service that the study saw, in bytes.
-- ``effective`` was read back from the software, ``differences`` are where it is not as requested.
-- ``claim`` is what the study says of the trial (verdict, gain, peaks; only the best has one),
-  ``readings`` are those of the confirmation that it rests on, oldest first.
-- ``hosts``, where they are configured: by host the SHA-256 of each file before (or ``absent``; null:
-  not recorded) and after, the units that run then or do not, and kernel values.
-- ``files`` are this export's own, with their SHA-256; ``verify`` is to be run in their directory.
+- ``parameters`` are the effective values of the exported trial, and ``baseline`` of the baseline.
+- ``changes`` are the differences with an effect, with their unit and the required action.
+- ``rss`` is the size of the largest process of each service during the study, in bytes.
+- ``effective`` contains the values read back from the software.
+- ``differences`` lists values that differ from the requested ones.
+- ``claim`` contains verdict, gain and peaks. Only the best trial has a claim.
+- ``readings`` are the readings of the confirmation, oldest first.
+- ``hosts`` contains files, units and kernel values by host, if the export configures hosts. Files are
+  shown as their SHA-256 before and after: ``absent`` is a missing file, null is not recorded.
+- ``files`` are the files of this export, with their SHA-256.
+- ``verify`` is a command to run in the directory of the export.
 
-Peaks and rates are in requests/s, times in seconds, dates in UTC. Nothing depends on when it is
-exported: two exports of one trial are the same, byte for byte.
+Peaks and rates are in requests/s, times in seconds, dates in UTC. Two exports of one trial are equal,
+byte for byte.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ COUNT_KEYS = ("rate", "seconds", "intended", "violations", "truncated", "limited
 def build_manifest(
     study: Study, trial: Trial, files: Mapping[str, bytes], hosts: Hosts | None = None
 ) -> dict[str, Any]:
-    """The manifest of one trial's export; ``files`` are those exported, by their relative path."""
+    """Return the manifest of one trial's export. ``files`` are the exported files by relative path."""
     view = build_study_view(study)
     sides = view.conclusion.sides
     is_best = "best" in sides and sides["best"].trial == trial
@@ -52,7 +53,7 @@ def build_manifest(
     latest = side.latest_trial if side and side.trial == trial else trial
     baseline = sides["baseline"].trial if "baseline" in sides else None
     command = study.target.command is not None
-    # A command runs where its own target file is, not beside this copy of it.
+    # A command runs in the directory of its original target, not in the export.
     source = study.list_records("study")[0].get("source") if command else None
     return {
         "schema": SCHEMA_VERSION,
@@ -101,7 +102,7 @@ def _describe_measurement(target: Target, source: str | None) -> dict[str, Any]:
 
 
 def _build_claim(view: StudyView) -> dict[str, Any]:
-    """What the study says of the winner; nothing else is claimed to be better."""
+    """Return the claim of the study about its winner. No other trial has a claim."""
     baseline = view.capacities["baseline"] if "baseline" in view.conclusion.sides else None
     best = view.capacities["best"]
     return {"verdict": view.verdict, "gain": view.gain, "best": best, "baseline": baseline}
@@ -127,7 +128,7 @@ def _describe_hosts(hosts: Hosts) -> dict[str, Any]:
         host: {
             "files": [
                 {"path": file.path, "before": file.original, "after": file.digest}
-                for file in hosts.of(host)
+                for file in hosts.list_files(host)
             ],
             "units": dict(units),
             "sysctls": {

@@ -1,4 +1,4 @@
-"""What a record says before it becomes text of an export: settings and numbers, by the catalogue."""
+"""Checks of settings and numbers in a record, before they become text of an export."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from autotune.space.dimension import is_deployment_choice
 from autotune.study.study_state import Trial
 from autotune.target.messages import format_value, is_same_value
 
-# Words without quotes, braces and signs of a shell, and numbers.
+# Words without quotes, braces and special characters of a shell, and numbers.
 ORDINARY_TEXT_PATTERN = re.compile(r"[\w.][\w:.,@\\ /-]*|-?[0-9]+( -?[0-9]+)*", re.ASCII)
 
 
 def check_trial(study: Study, trial: Trial) -> None:
-    """Check that a trial has a number and settings of the target's own parameters.
+    """Raise AutotuneError unless a trial has a number, and settings of the target's parameters.
 
-    Raises AutotuneError with the first name or value that no service of the target has.
+    The error contains the first name or value that no service of the target allows.
     """
     if type(trial.number) is not int:
         raise ExportError(study, f"{format_value(trial.number)} is not the number of a trial")
     own = find_declared_parameters(study.target)
     for name, value in trial.settings.items():
         if not _is_parameter(study, name, trial.settings, own):
-            raise ExportError(study, f"its target has no parameter {name!r}")
+            raise ExportError(study, f"{name!r} is not a parameter of its target")
         if not _is_value(study, name, value, trial.settings, own):
             raise ExportError(study, f"{name} cannot be {format_value(value)}")
 
@@ -51,7 +51,7 @@ def _is_value(
     choices = (own[name].choices if own else parameter.choices if parameter else ()) or ()
     if any(is_same_value(choice, value) for choice in choices):
         return True
-    # A host may have choices that the catalogue does not have, in plain words.
+    # A host may offer plain words that are not among the choices of the catalogue.
     if isinstance(value, str):
         return bool(choices) and ORDINARY_TEXT_PATTERN.fullmatch(value) is not None
     return isinstance(value, int | float)

@@ -1,11 +1,11 @@
 """Shell scripts and patches that make the changes of a trial on each host.
 
-Names are quoted, and contents are here-documents, so that nothing in a configuration is run.
+Names are quoted and contents are here-documents, so that no text of a configuration is run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 
 from autotune.deploy.host_state import format_sysctl_file
@@ -20,7 +20,7 @@ from autotune.unified_diff import format_edit_diff, format_file_diff
 
 
 def export_shell(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
-    """``shell/HOST.sh`` for each host that changes."""
+    """Return ``shell/HOST.sh`` for each host that changes."""
     notice = MODEL if study.target.simulated else None
     return {
         f"shell/{host}.sh": build_script(format_title(study, trial), host, hosts, notice).encode()
@@ -29,13 +29,13 @@ def export_shell(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
 
 
 def format_title(study: Study, trial: Trial) -> str:
-    """What an export is, on one line."""
+    """Return the title of an export, on one line."""
     return f"Configuration of trial {trial.number} of study {escape_line(study.name)}"
 
 
 def build_script(heading: str, host: str, hosts: Hosts, notice: str | None = None) -> str:
-    """The script that configures one host, as root, in a POSIX shell with systemd's and GNU's tools."""
-    units, files = hosts.units[host], hosts.of(host)
+    """Return the script that configures one host. It needs root, a POSIX shell, systemd and GNU tools."""
+    units, files = hosts.units[host], hosts.list_files(host)
     return fill_template(
         "host.sh.j2",
         title=heading,
@@ -44,8 +44,10 @@ def build_script(heading: str, host: str, hosts: Hosts, notice: str | None = Non
         files=files,
         checks=_group_checks(files),
         running=[unit for unit, runs in units.items() if runs],
-        starting=[unit for unit, runs in units.items() if runs and hosts.starts(host, unit)],
-        reloading=[unit for unit, runs in units.items() if runs and hosts.reloads(host, unit)],
+        starting=[unit for unit, runs in units.items() if runs and hosts.needs_start(host, unit)],
+        reloading=[
+            unit for unit, runs in units.items() if runs and hosts.needs_reload_only(host, unit)
+        ],
         stopped=[unit for unit, runs in units.items() if not runs],
         sysctls=hosts.sysctls[host],
         kernel_file=SYSCTL_FILE,
@@ -53,7 +55,7 @@ def build_script(heading: str, host: str, hosts: Hosts, notice: str | None = Non
 
 
 def _group_checks(files: Iterable[HostFile]) -> list[tuple[list[int], tuple[str, ...]]]:
-    """Each command that validates files, with the numbers of those files."""
+    """Return each command that validates files, with the numbers of its files."""
     numbers: dict[tuple[str, ...], list[int]] = {}
     for number, file in enumerate(files, 1):
         if file.check:
@@ -62,45 +64,81 @@ def _group_checks(files: Iterable[HostFile]) -> list[tuple[list[int], tuple[str,
 
 
 def export_patch(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
-    """``patch/HOST.patch``, for ``export_patch -p1 -d /``, and the digests it expects, for ``sha256sum
-    -c``.
+    """Return ``patch/HOST.patch`` for ``patch -p1 -d /``, and expected digests for ``sha256sum -c``.
 
-    Raises AutotuneError where a host has another file than the one whose content is recorded.
+    A host whose changed lines contain masked words gets ``patch/HOST.patch.sh`` instead, which prints the
+    patch there. Raises AutotuneError if the original content of a file is not recorded.
     """
     baseline = find_conclusion(study.state).baseline
     before = group_by_host(read_rendered_files(study.directory, baseline.trial)) if baseline else {}
     notice = MODEL if study.target.simulated else None
     content: dict[str, bytes] = {}
     for host in hosts.units:
-        diffs = [f"{format_title(study, trial)}, for {host}\n"]
-        digests = [f"# {MODEL}\n"] if study.target.simulated else []
-        diffs += digests
-        for file in hosts.of(host):
-            diffs.append(_build_diff(file, before.get((file.tier, file.host, file.path))))
-            if file.original not in (None, ABSENT):
-                digests.append(f"{file.original}  {file.path}\n")
-        if values := hosts.sysctls[host]:
-            diffs.append(
-                format_file_diff(
-                    {}, {SYSCTL_FILE.removeprefix("/"): format_sysctl_file(values)}, "a", "b"
-                )
-            )
-        content[f"patch/{host}.patch"] = "".join(diffs).encode("utf-8", "surrogateescape")
+        heading = format_title(study, trial)
+        if has_masked_edits(hosts, host):
+            script = build_patch_script(heading, host, hosts, notice)
+            content[f"patch/{host}.patch.sh"] = script.encode()
+        else:
+            diff = _build_host_diff(heading, host, hosts, notice, before)
+            content[f"patch/{host}.patch"] = diff.encode("utf-8", "surrogateescape")
+        digests = "".join(
+            f"{file.original}  {file.path}\n"
+            for file in hosts.list_files(host)
+            if file.original not in (None, ABSENT)
+        )
         content[f"patch/{host}.paths.sh"] = build_safe_paths(host, hosts, notice).encode()
-        content[f"patch/{host}.sha256"] = "".join(digests).encode()
+        content[f"patch/{host}.sha256"] = f"{_format_notice(notice)}{digests}".encode()
     return content
 
 
+def has_masked_edits(hosts: Hosts, host: str) -> bool:
+    """True if changed lines of a host contain masked words."""
+    return any(file.has_masked_edits for file in hosts.list_files(host))
+
+
+def build_patch_script(heading: str, host: str, hosts: Hosts, notice: str | None = None) -> str:
+    """Return the script that prints the patch of one host, with its masked words filled in."""
+    return fill_template(
+        "patch.sh.j2",
+        title=heading,
+        notice=notice,
+        host=host,
+        files=hosts.list_files(host),
+        sysctls=hosts.sysctls[host],
+        kernel_file=SYSCTL_FILE,
+    )
+
+
+def _build_host_diff(
+    heading: str,
+    host: str,
+    hosts: Hosts,
+    notice: str | None,
+    before: Mapping[tuple[str, str, str], bytes],
+) -> str:
+    diffs = [f"{heading}, for {host}\n{_format_notice(notice)}"]
+    diffs += [_build_diff(file, before.get((file.tier, file.host, file.path)))
+              for file in hosts.list_files(host)]  # fmt: skip
+    if values := hosts.sysctls[host]:
+        location = SYSCTL_FILE.removeprefix("/")
+        diffs.append(format_file_diff({}, {location: format_sysctl_file(values)}, "a", "b"))
+    return "".join(diffs)
+
+
+def _format_notice(notice: str | None) -> str:
+    return f"# {notice}\n" if notice else ""
+
+
 def _build_diff(file: HostFile, recorded: bytes | None) -> str:
-    """The diff of one file, whose content before may be ``recorded``. Raises AutotuneError."""
+    """Return the diff of one file from ``recorded``, the baseline's content. Raises AutotuneError."""
     location = file.path.removeprefix("/")
     if file.edits is not None:
         return format_edit_diff(location, file.edits)
     old = None if file.original == ABSENT else recorded
     if old is not None and sha256(old).hexdigest() != file.original:
         raise AutotuneError(
-            f"{file.path} of {file.host} was not the baseline's: its content is not recorded",
-            hint="--format ansible or shell; `autotune init --from` tunes hosts' own files",
+            f"the original content of {file.path} of {file.host} is not recorded",
+            hint="use --format ansible or shell",
         )
     return format_file_diff(
         {location: old} if old is not None else {}, {location: file.content}, "a", "b"
@@ -108,7 +146,7 @@ def _build_diff(file: HostFile, recorded: bytes | None) -> str:
 
 
 def build_safe_paths(host: str, hosts: Hosts, notice: str | None) -> str:
-    """A script that fails unless root alone can change each path that is written on a host."""
+    """Return a script that fails unless root alone can change each path that the patch writes."""
     kernel = [SYSCTL_FILE] if hosts.sysctls[host] else []
-    paths = [*dict.fromkeys(file.path for file in hosts.of(host)), *kernel]
+    paths = [*dict.fromkeys(file.path for file in hosts.list_files(host)), *kernel]
     return fill_template("safe_paths.sh.j2", paths=paths, notice=notice)

@@ -1,8 +1,8 @@
-"""Checks of the lines that an export exchanges in a host's own file: they hold settings and nothing else.
+"""Checks of the lines that an export exchanges in a host's own file: they contain settings alone.
 
 A study may come from someone else, and a configuration file can load code, run commands and grant access.
-What a service's own edit writes are names that it tunes, numbers and the choices of its parameters. Each
-changed line is checked without the lines around it: a study may have recorded others than the host has.
+A service's edit writes names that it tunes, numbers and the choices of its parameters. Each changed line
+is checked without the lines around it, because the recorded file may differ from the host's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from difflib import SequenceMatcher
 from autotune.config_text import is_utf8
 from autotune.deploy.stack import ServiceInstance
 from autotune.export.export_error import APPLY_HINT, ExportError
-from autotune.masking import has_placeholder
+from autotune.export.masked_lines import find_placeholders
 from autotune.report.studies import Study
 from autotune.services.base import Service
 from autotune.services.config_files import ConfigSyntaxError, Directive
@@ -37,13 +37,14 @@ _WORD_PATTERN = re.compile(r"-{0,2}\w[\w.-]*!?")
 _NUMBER_PATTERN = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})? ?[A-Za-z]{0,3}")
 _CHOICE_PATTERN = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _SEPARATOR_TOKENS = frozenset(("=", ",", ";", ":", "?", "&", '""'))
-# In front of a value no comment or path begins, and no other directive ends.
+# Before a value, no comment or path starts and no other directive ends.
 _BOUNDARY_CHARACTERS = frozenset(";#/:")
+_DIRECTIVE_ENDS = frozenset(";}")
 _SWITCH_WORDS = frozenset(("on", "off", "yes", "no", "true", "false"))
 
 
 def check_lines(study: Study, instance: ServiceInstance, path: str, hunks: Sequence[Hunk]) -> None:
-    """Raises AutotuneError if lines that go or come hold more than settings of the part's service."""
+    """Raise AutotuneError if removed or added lines contain more than settings of the service."""
     syntax = understood(instance.service)
     words = _build_vocabulary(instance.service, syntax) if syntax else None
     if sum(len(hunk.removed) * len(hunk.added) for hunk in hunks) > MAX_LINE_PAIRS:
@@ -51,12 +52,7 @@ def check_lines(study: Study, instance: ServiceInstance, path: str, hunks: Seque
             study, f"too many lines of {path} of {instance.placement.host} change", APPLY_HINT
         )
     for hunk in hunks:
-        # A line with masked words is refused for that, whatever else it has.
-        masked = any(
-            has_placeholder(line.encode("utf-8", "replace"))
-            for line in (*hunk.removed, *hunk.added)
-        )
-        if not masked and (words is None or not _is_safe(words, hunk)):
+        if words is None or not _is_safe(words, hunk):
             raise ExportError(
                 study,
                 f"line {hunk.start_line} of {path} of {instance.placement.host} changes more than "
@@ -69,10 +65,9 @@ def check_lines(study: Study, instance: ServiceInstance, path: str, hunks: Seque
 class _Vocabulary:
     """Words in lower case, with `_` for `-`.
 
-    A setting's line begins with one of ``first_words``, and a value follows one of ``naming_words``.
-    ``words``
-    contains every word of settings. Settings are added to lines that begin with one of ``leading_words``.
-    ``whole_lines`` are allowed as a whole.
+    A setting's line starts with one of ``first_words``, and a value follows one of ``naming_words``.
+    ``words`` contains every word of settings. Settings are added to lines that start with one of
+    ``leading_words``. ``whole_lines`` are allowed unchanged.
     """
 
     syntax: VisibleDirectives
@@ -104,7 +99,7 @@ def _strip_dashes(word: str) -> str:
 
 
 def _is_safe(words: _Vocabulary, hunk: Hunk) -> bool:
-    """True if each line is a setting, or differs from one that it replaces by settings alone."""
+    """True if each line is a setting, or differs from the replaced line by settings alone."""
     lines = (*hunk.removed, *hunk.added)
     if len(lines) > MAX_HUNK_LINES or any(
         len(line) > MAX_LINE_LENGTH or not is_utf8(line) for line in lines
@@ -128,7 +123,7 @@ def _is_safe(words: _Vocabulary, hunk: Hunk) -> bool:
 
 
 def _is_whole(words: _Vocabulary, line: str) -> bool:
-    """True if a line is one setting: its name, and values."""
+    """True if a line is one setting: its name and values."""
     text = line.removesuffix("\n").removesuffix("\r").strip(" \t")
     if text in words.whole_lines:
         return True
@@ -150,17 +145,46 @@ def _is_exchange(words: _Vocabulary, old: str, new: str) -> bool:
         return False
     matcher = SequenceMatcher(None, before, after, autojunk=False)
     names = {*_list_names(words, old), *_list_names(words, new)}
-    return all(
+    return _keeps_masked_words(words, before, after) and all(
         _is_run(words, names, before[:a], before[a:b])
         and _is_run(words, names, after[:c], after[c:d])
+        and _keeps_directives(before[:b], after[:d], before[b:])
         for tag, a, b, c, d in matcher.get_opcodes()
         if tag != "equal"
     )
 
 
+def _keeps_masked_words(words: _Vocabulary, before: Sequence[str], after: Sequence[str]) -> bool:
+    """True if masked words are in the same places: in front of the last one, only values differ."""
+    heads = [tokens[: _find_last_masked(tokens) + 1] for tokens in (before, after)]
+    return len(heads[0]) == len(heads[1]) and all(
+        old == new or (_is_value(words, old) and _is_value(words, new))
+        for old, new in zip(*heads, strict=True)
+    )
+
+
+def _find_last_masked(tokens: Sequence[str]) -> int:
+    """Return the number of the last token with a masked word; -1 if there is none."""
+    return max((n for n, token in enumerate(tokens) if find_placeholders(token)), default=-1)
+
+
+def _keeps_directives(
+    before: Sequence[str], after: Sequence[str], following: Sequence[str]
+) -> bool:
+    """True if ``following`` starts a directive after both texts, or after none of them."""
+    following_token = next((token for token in following if not token.isspace()), ";")
+    return following_token in _DIRECTIVE_ENDS or (_ends_directive(before) == _ends_directive(after))
+
+
+def _ends_directive(tokens: Sequence[str]) -> bool:
+    return next((t for t in reversed(tokens) if not t.isspace()), ";") in {*_DIRECTIVE_ENDS, "{"}
+
+
 def _is_run(words: _Vocabulary, names: set[str], before: Sequence[str], run: Sequence[str]) -> bool:
-    """True if a part of a line is a value behind its name, or names with values in a line that has
-    settings. ``names``: how this line calls settings."""
+    """True if a part of a line is a value after its name, or names and values in a line of settings.
+
+    ``names`` are further names of settings in this line.
+    """
     tokens = [token for token in run if not token.isspace()]
     vocabulary, naming = words.words | names, words.naming_words | names
     if not _is_printable("".join(run)):
@@ -176,7 +200,7 @@ def _is_run(words: _Vocabulary, names: set[str], before: Sequence[str], run: Seq
 
 
 def _find_first_word(before: Sequence[str]) -> str:
-    """The first word of the directive that these tokens end in; empty if there is none."""
+    """Return the first word of the last directive in these tokens, or an empty string."""
     first = ""
     for token in before:
         if token in ("{", "}", ";"):
@@ -189,7 +213,7 @@ def _find_first_word(before: Sequence[str]) -> str:
 def _find_last_name(
     words: _Vocabulary, before: Sequence[str], naming: frozenset[str] | set[str]
 ) -> str:
-    """The word that a value at the end of these tokens belongs to; empty if there is none."""
+    """Return the name that a value after these tokens belongs to, or an empty string."""
     for token in reversed(before):
         if token in _BOUNDARY_CHARACTERS:
             return ""
@@ -213,7 +237,7 @@ def _is_part(words: _Vocabulary, token: str, vocabulary: frozenset[str] | set[st
 
 
 def _is_value(words: _Vocabulary, token: str) -> bool:
-    """True for a number or a choice, in quotes or not."""
+    """True for a number or a choice, with or without quotes."""
     token = token.strip("\"'") if token[:1] in "\"'" else token
     return _NUMBER_PATTERN.fullmatch(token) is not None or (
         _strip_dashes(token) in words.words and _strip_dashes(token) not in words.naming_words
@@ -225,7 +249,7 @@ def _is_printable(text: str) -> bool:
 
 
 def _list_names(words: _Vocabulary, line: str) -> Iterator[str]:
-    """What a line calls the settings in it: a syntax may have several names for one."""
+    """Yield the names of settings in a line. A syntax may allow several names for one setting."""
     try:
         directives = [*words.syntax.parse_directives(line)]
     except (ConfigSyntaxError, UnicodeError, RecursionError):

@@ -1,8 +1,8 @@
 """Checks of files that a service manager reads: none may run a command as root.
 
-A unit, or a file of its variables, is exported in three cases. It sets only limits and numbers; or
-autotune's own template makes it; or an edit exchanges only limits and numbers. The host compares the
-lines that an edit removes, and keeps all others.
+A unit, or a file with its variables, is exported in three cases. It sets only limits and numbers,
+autotune's own template renders it, or an edit exchanges only limits and numbers. The host compares the
+removed lines of an edit, and keeps all others.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from autotune.deploy.desired_state import DesiredState, render_files
 from autotune.deploy.stack import ServiceInstance
 from autotune.errors import RenderError
 from autotune.export.export_error import APPLY_HINT, ExportError
+from autotune.export.masked_lines import find_placeholders
 from autotune.report.studies import Study
 from autotune.services import unit_environment, unit_files
 from autotune.services.registry import map_adoptions
@@ -32,7 +33,7 @@ KNOWN_PROGRAMS = (
     "/bin/",
     "",
 )
-# What a unit's file may hold that is not derived: limits, and variables without paths.
+# Safe lines of a unit's file: limits, and variables without paths.
 _LIMIT_PATTERN = r"LimitNOFILE=[0-9:]+"
 _COMMAND_FREE_SETTINGS = re.compile(
     rf"""|\[Service\]|[#;].*|{_LIMIT_PATTERN}"""
@@ -55,7 +56,7 @@ def check_commands(
     content: bytes,
     edits: tuple[Hunk, ...] | None,
 ) -> None:
-    """Raises AutotuneError for a file of a unit, or of its variables, that could run a command."""
+    """Raise AutotuneError for a unit, or a file with its variables, that could run a command."""
     if not can_run_commands(path):
         return
     if edits is not None:
@@ -74,14 +75,14 @@ def check_commands(
 
 
 def is_below(path: str, pattern: str) -> bool:
-    """True if a shell's pattern, relative to ``/``, matches the path or a directory above it."""
+    """True if a shell pattern, relative to ``/``, matches the path or a directory above it."""
     words = PurePosixPath(pattern).parts
     parts = PurePosixPath(path).parts[1:]
     return len(parts) >= len(words) and all(map(fnmatchcase, parts, words))
 
 
 def can_run_commands(path: str) -> bool:
-    """True if a path is one of a unit, or of a file with variables of units."""
+    """True if a path belongs to a unit, or to a file with variables of units."""
     return path.startswith(
         tuple(f"{location}/" for location in unit_files.UNIT_DIRECTORIES)
     ) or any(
@@ -91,7 +92,7 @@ def can_run_commands(path: str) -> bool:
 
 
 def has_no_commands(content: bytes) -> bool:
-    """True if a unit's file only sets limits, and variables that name no path."""
+    """True if a unit's file sets only limits, and variables without paths."""
     text = re.sub(r"\\\n[ \t]*", "", content.decode("utf-8", "replace"))
     lines = [line.strip() for line in text.split("\n")]
     return all(map(_has_no_command, lines))
@@ -102,7 +103,7 @@ def _has_no_command(line: str) -> bool:
 
 
 def _is_safe(instance: ServiceInstance, hunk: Hunk) -> bool:
-    """True if lines of a unit that go and come only set limits, and numbers of known variables."""
+    """True if removed and added lines of a unit set only limits, and numbers of known variables."""
     present = {word for line in hunk.removed for word in _split_words(line)}
     options = {f"--{parameter.name.replace('_', '-')}" for parameter in instance.service.parameters}
 
@@ -110,9 +111,38 @@ def _is_safe(instance: ServiceInstance, hunk: Hunk) -> bool:
         option, sign, number = word.rpartition("=")
         return _NUMBER_PATTERN.fullmatch(number) is not None and (not sign or option in options)
 
-    return all(_is_setting(instance, line) for line in (*hunk.removed, *hunk.added)) and all(
-        word in present or is_known(word) for line in hunk.added for word in _split_words(line)
+    return (
+        all(_is_setting(instance, line) for line in (*hunk.removed, *hunk.added))
+        and all(
+            word in present or is_known(word) for line in hunk.added for word in _split_words(line)
+        )
+        and _keeps_masked_words(hunk)
     )
+
+
+def _keeps_masked_words(hunk: Hunk) -> bool:
+    """True if lines with masked words only exchange numbers, or get options at their end."""
+    masked = [[line for line in lines if find_placeholders(line)]
+              for lines in (hunk.removed, hunk.added)]  # fmt: skip
+    return len(masked[0]) == len(masked[1]) and all(
+        _extends(_split_masked(old), _split_masked(new)) for old, new in zip(*masked, strict=True)
+    )
+
+
+def _extends(words: tuple[str, ...], longer: tuple[str, ...]) -> bool:
+    return longer[: len(words)] == words
+
+
+def _split_masked(line: str) -> tuple[str, ...]:
+    """The variable's name with its quote, and its words with each number as 0."""
+    variable = _VARIABLE_PATTERN.fullmatch(line.strip())
+    if variable is None:
+        return (line,)
+    words = (
+        word if find_placeholders(word) else re.sub(r"[0-9]+", "0", word)
+        for word in variable["value"].split()
+    )
+    return (line.strip()[: variable.start("value")], *words)
 
 
 def _is_setting(instance: ServiceInstance, line: str) -> bool:
@@ -137,9 +167,9 @@ def _split_words(line: str) -> Iterable[str]:
 def _is_rendered(
     study: Study, desired: DesiredState, instance: ServiceInstance, path: str, content: bytes
 ) -> bool:
-    """True if autotune's own template makes this content, in one of the places of its programs.
+    """True if autotune's own template renders this content, for one of the paths of its programs.
 
-    Limits depend on the host, and may differ.
+    Limits depend on the host and may differ.
     """
     for directory in KNOWN_PROGRAMS:
         programs = {

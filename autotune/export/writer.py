@@ -1,4 +1,4 @@
-"""A trial's settings to take away: its files, what they change, and where they come from."""
+"""Exports: the files of a trial, their changes, and the evidence for them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 from autotune import foreign_files
 from autotune.errors import AutotuneError
-from autotune.export.ansible import ansible, backup_of
+from autotune.export.ansible import export_ansible, format_backup_directory
 from autotune.export.escaping import fill_template
-from autotune.export.host_files import MODEL, SAFETY, Hosts, hosts_of
+from autotune.export.host_files import MODEL, SAFETY, Hosts, list_changed_hosts
 from autotune.export.manifest import build_manifest
 from autotune.export.record_checks import check_trial
-from autotune.export.scripts import export_patch, export_shell
+from autotune.export.scripts import export_patch, export_shell, has_masked_edits
 from autotune.report.diff import find_trial, read_rendered_files
 from autotune.report.parameters import (
     find_declared_parameters,
@@ -42,33 +42,29 @@ def write_export(
     include_unchanged: bool = False,
     allow_simulated: bool = False,
 ) -> tuple[Path, ...]:
-    """Write a trial to the directory ``output_directory``, whole or not at all; returns the paths
-    written in it.
+    """Write a trial to ``output_directory``, completely or not at all. Returns the written paths.
 
-    ``format_name`` is ``files`` (as rendered, under ``files/``), ``ansible`` (a role), ``shell`` (a
-    script
-    for each host), ``patch`` (a diff for each host), ``yaml`` or ``json`` (the settings alone): what
-    the trial changes, or all it has with ``include_unchanged``.
-    ``README.md``, ``manifest.json``, the study's ``target.yaml`` and ``changes.diff`` against the
-    baseline's files are always there. Without ``trial`` it is the winner: raises AutotuneError when
-    the study proves no gain. Also raises it for a study of a model unless ``allow_simulated`` is set,
-    when ``output_directory`` has anything in it, and when the format does not exist.
+    Formats: ``files`` (as rendered), ``ansible`` (a role), ``shell`` (a script for each host), ``patch``
+    (a diff for each host), ``yaml`` and ``json`` (settings). They contain the changes of the trial, or
+    with ``include_unchanged`` everything. ``README.md``, ``manifest.json``, ``target.yaml`` and
+    ``changes.diff`` are always written. Without ``trial``, the winner is exported.
+
+    Raises AutotuneError if the study has no winner, or measured a model without ``allow_simulated``. Also
+    raises it for an unknown format, and for a directory with content.
     """
     if format_name not in ALL_FORMATS:
         raise AutotuneError(
-            f"there is no format {format_name!r}", hint=suggest_name(format_name, ALL_FORMATS)
+            f"{format_name!r} is not a format", hint=suggest_name(format_name, ALL_FORMATS)
         )
     if output_directory.exists() and not (
         output_directory.is_dir() and not any(output_directory.iterdir())
     ):
         state = "is not empty" if output_directory.is_dir() else "is a file"
-        raise AutotuneError(
-            f"{output_directory} {state}", hint="name a directory that is empty or new"
-        )
+        raise AutotuneError(f"{output_directory} {state}", hint="use an empty or new directory")
     if study.target.simulated and not allow_simulated:
         raise AutotuneError(
-            f"study {study.name!r} is of a model: nothing it says is proven of any host",
-            hint="--of-a-model exports it, and says so in what it writes",
+            f"study {study.name!r} measured a model, so its gain is not proven for hosts",
+            hint="--of-a-model exports it with a notice in its files",
         )
     content = build_export(
         study, select_trial(study, trial), format_name, include_unchanged=include_unchanged
@@ -78,25 +74,25 @@ def write_export(
 
 
 def select_trial(study: Study, name: str | None) -> Trial:
-    """The trial to export: the proven winner unless one is named. Raises AutotuneError."""
+    """Return the trial to export: the named one, or the proven winner. Raises AutotuneError."""
     if name is not None:
         return find_trial(study.state, name)
     concluded = find_conclusion(study.state)
     if concluded.verdict != "improved" or concluded.best is None:
         ended = "is not finished" if study.state.verdict is None else f"ended {concluded.verdict!r}"
         raise AutotuneError(
-            f"study {study.name!r} {ended}: there is no proven winner to export",
-            hint="`--trial best`, or a trial's number, exports it without a claim",
+            f"study {study.name!r} {ended} and has no proven winner",
+            hint="use `--trial best` or a trial's number to export without a claim",
         )
     return concluded.best.trial
 
 
 def find_minimal_trial(study: Study) -> str:
-    """The trial that has only the changes which carry the gain. Raises AutotuneError."""
+    """Return the trial with only the changes that cause the gain. Raises AutotuneError."""
     explained = study.state.explained
     if explained is None or explained["trial"] is None:
         raise AutotuneError(
-            f"which changes of study {study.name!r} carry its gain has not been measured",
+            f"study {study.name!r} did not measure which changes cause its gain",
             hint=f"autotune explain {study.name} --measure",
         )
     return str(explained["trial"])
@@ -105,7 +101,7 @@ def find_minimal_trial(study: Study) -> str:
 def build_export(
     study: Study, trial: Trial, format_name: str = "files", *, include_unchanged: bool = False
 ) -> dict[str, bytes]:
-    """Relative path → content of an export; the same bytes every time."""
+    """Return the contents of an export by relative path. They are the same every time."""
     baseline = find_conclusion(study.state).baseline
     check_trial(study, trial)
     if baseline:
@@ -136,11 +132,11 @@ def build_export(
 
 
 def _list_changing_hosts(study: Study, trial: Trial, *, include_unchanged: bool) -> Hosts:
-    hosts = hosts_of(study, trial, everything=include_unchanged)
+    hosts = list_changed_hosts(study, trial, everything=include_unchanged)
     if not hosts.units:
         raise AutotuneError(
             f"trial {trial.number} of study {study.name!r} changes nothing on its hosts",
-            hint="--all exports everything that it deployed there",
+            hint="--all exports its whole deployment",
         )
     return hosts
 
@@ -161,23 +157,24 @@ def _build_readme(
         notice=MODEL if study.target.simulated else None,
         proof=format_headline(view)
         if proven
-        else "Nothing is claimed of this trial: it is not the one proven.",
+        else "This trial is not the proven winner, so no gain is claimed.",
         changes=list_changes(baseline.trial.effective_settings, trial.effective_settings, own)
         if baseline
         else (),
         differences=trial.differences,
         everything=include_unchanged,
         hosts=hosts,
-        backup=backup_of(study, trial),
+        backup=format_backup_directory(study, trial),
         safety=SAFETY,
+        has_patch_scripts=hosts is not None
+        and any(has_masked_edits(hosts, host) for host in hosts.units),
     ).encode()
 
 
 def _select_settings(
     study: Study, trial: Trial, baseline_settings: Settings
 ) -> Iterator[tuple[str, Value]]:
-    """Those with an effect that are not as in ``baseline_settings``, by name; all if
-    ``baseline_settings`` is empty."""
+    """Yield settings with an effect that differ from ``baseline_settings``, or all if it is empty."""
     acting = list_active_parameters(
         trial.effective_settings, find_declared_parameters(study.target)
     )
@@ -191,7 +188,7 @@ def _select_settings(
 def _format_json_settings(
     study: Study, trial: Trial, baseline_settings: Settings
 ) -> dict[str, bytes]:
-    # A command gets only what has an effect; a stack's files have a place for every value.
+    # A command gets only settings with an effect. The files of a stack contain all of them.
     own = find_declared_parameters(study.target)
     acting = (
         list_active_parameters(trial.effective_settings, own) if own else trial.effective_settings
@@ -205,7 +202,7 @@ def _format_json_settings(
 def _format_yaml_settings(
     study: Study, trial: Trial, baseline_settings: Settings
 ) -> dict[str, bytes]:
-    """As a target's own ``parameters:`` section, every value fixed. JSON scalars are YAML's too."""
+    """Return the ``parameters:`` section of a target with fixed values. JSON scalars are valid YAML."""
     own = find_declared_parameters(study.target)
     effective = list_active_parameters(trial.effective_settings, own)
     lines = [f"# {MODEL}"] if study.target.simulated else []
@@ -214,7 +211,7 @@ def _format_yaml_settings(
         parameter = find_parameter(name, trial.effective_settings, own)
         unit = f"[{parameter.unit}] " if parameter and parameter.unit else ""
         remark = parameter.meaning if parameter else ""
-        remark = remark if name in effective else f"without effect here. {remark}"
+        remark = remark if name in effective else f"no effect here. {remark}"
         comment = f"  # {unit}{remark}" if unit or remark else ""
         lines.append(f"  {name}: {{fixed: {json.dumps(value)}}}{comment}")
     return {"settings.yaml": "\n".join([*lines, ""]).encode()}
@@ -225,7 +222,7 @@ SETTINGS_FORMATS: dict[str, Callable[[Study, Trial, Settings], dict[str, bytes]]
     "json": _format_json_settings,
 }
 HOST_FORMATS: dict[str, Callable[[Study, Trial, Hosts], dict[str, bytes]]] = {
-    "ansible": ansible,
+    "ansible": export_ansible,
     "shell": export_shell,
     "patch": export_patch,
 }
@@ -237,8 +234,7 @@ def _encode_json(document: object) -> bytes:
 
 
 def _write_atomically(content: FileContents, output_directory: Path) -> None:
-    """Write to a directory beside ``output_directory`` first, so that an export that exists is
-    complete."""
+    """Write to a temporary directory next to ``output_directory`` first, so that no export is partial."""
     try:
         output_directory.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(
@@ -251,7 +247,7 @@ def _write_atomically(content: FileContents, output_directory: Path) -> None:
             location = staging / path
             location.parent.mkdir(parents=True, exist_ok=True)
             location.write_bytes(data)
-        staging.chmod(0o755)  # unlike mkdtemp's own: an export is for others to read
+        staging.chmod(0o755)  # others may read an export; mkdtemp makes 0700
         staging.replace(output_directory)
     except OSError as error:
         raise AutotuneError(f"{output_directory} cannot be written: {error.strerror}") from error

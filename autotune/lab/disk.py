@@ -1,7 +1,7 @@
 """Disk of a lab host: this machine's root, shared read-only, below the host's own files.
 
 Lab hosts run this machine's software, but do not need its users, keys, logs, data, crontabs and
-enabled units. A host sees only the directories that contain software, with those parts emptied. It
+enabled units. Only directories with software are visible on a host, and their other parts are empty. It
 starts only the units that the lab enables: sshd.
 """
 

@@ -52,7 +52,7 @@ def start_lab(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
 def remove_lab(state_dir: Path) -> None:
     """Remove the lab in ``state_dir``: processes, groups, links, mounts, disks, keys.
 
-    Idempotent, and needs no record of the lab. Raises ``AutotuneError``.
+    Idempotent. It works without a record of the lab. Raises ``AutotuneError``.
     """
     names = planning.derive_names(state_dir)
     prerequisites.require_root()

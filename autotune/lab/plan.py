@@ -168,7 +168,7 @@ def _check_host(host: LabHost) -> None:
 
 
 def write_plan(plan: LabPlan) -> None:
-    """Record ``build_plan`` durably. After a crash, readers find all of it or nothing."""
+    """Record ``build_plan`` durably. After a crash, the record is complete or missing."""
     durable_files.write_file(plan.names.plan_file, json.dumps(encode_plan(plan), indent=1).encode())
 
 

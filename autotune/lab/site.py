@@ -1,7 +1,7 @@
 """Install the application of a target on the hosts of its lab, as an administrator would.
 
-A study's deployment transaction writes files, units and data once. From then on they belong to the
-hosts, and a study edits them in place as on any other host. `templates/lab` contains the files that
+A study's deployment transaction writes files, units and data once. Afterwards, the hosts own
+them, and a study edits them in place as on any other host. `templates/lab` contains the files that
 an administrator would write differently: a study's templates list every value.
 """
 

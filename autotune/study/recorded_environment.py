@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from autotune.space import kernel, space
 from autotune.space.dimension import AdoptedValues
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace
+from autotune.study import journal
+from autotune.study.directory import EVENTS_FILE
 from autotune.study.study_store import load_state, read_first_record
 from autotune.target.read_target import TargetFile, read_recorded_target
 
@@ -32,19 +35,39 @@ def read_environment(directory: Path) -> RecordedEnvironment:
     Raises TargetError, and AutotuneError for a study without trials.
     """
     first, trials = read_first_record(directory), load_state(directory).trials
+    records = tuple(journal.read_records(directory / EVENTS_FILE))
     if not trials:
         raise AutotuneError("the study has no trials yet", hint="`autotune status` shows it")
     file, settings = read_recorded_target(directory), trials[0].settings
     add_declared(file.target.services)
-    adopted = first.get("adopted")
-    for bed, described in list((first.get("beds") or {}).items())[:1]:
-        file, adopted = file.for_bed(bed), described.get("adopted")
+    bed = next(iter(_find_bed_records(records)), None)
+    if bed is not None:
+        file = file.for_bed(bed)
+    adopted = find_adopted_record(records, bed)
     left = from_record(adopted or {}).adopted_values.skipped
     facts = {} if file.target.command else _read_facts(first["facts"], file, settings)
     whole = space.build_space(file, facts, AdoptedValues(settings, left))
     # Parameters that today's catalogue has in addition were not tried.
     dimensions = tuple(d for d in whole.dimensions if d.name in settings)
     return RecordedEnvironment(file, replace(whole, dimensions=dimensions))
+
+
+def find_adopted_record(
+    records: Sequence[Mapping[str, Any]], bed: str | None
+) -> Mapping[str, Any] | None:
+    """Return the record of the hosts' own files that a study edits, or ``None``.
+
+    ``bed`` is the test bed, in a study with several. In a storage, each bed has its own record.
+    """
+    if bed is None:
+        adopted: Mapping[str, Any] | None = records[0].get("adopted")
+        return adopted
+    return _find_bed_records(records).get(bed, {}).get("adopted")
+
+
+def _find_bed_records(records: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    joined = {record["bed"]: record for record in records if record["event"] == "joined"}
+    return {**(records[0].get("beds") or {}), **joined}
 
 
 def _read_facts(

@@ -210,14 +210,46 @@ def _plan_opening(
         always = phase in (Phase.BASELINE, Phase.RECOMMENDED)
         if new and len(tried) <= maximum and (always or _may_be_best(state, space, settings)):
             return MeasureStep(phase, settings)
-    untried = []
+    untried = _find_untried(state, space, clamped, tried)
+    return MeasureStep(Phase.TRY_FIRST, untried) if untried is not None else None
+
+
+def _find_untried(
+    state: State, space: SearchSpace, clamped: SearchSpace, tried: Sequence[Settings]
+) -> Settings | None:
+    """Return the next of the user's and an earlier study's configurations, or ``None`` after the last.
+
+    Configurations with the effect of a measured one are left out. ``clamped`` is the space with the
+    clamps that deployments showed.
+    """
+    pending, seen_settings = list[Settings](), list(tried)
     for changes in (*space.try_first, *state.transferred):
         settings = {**space.baseline, **changes}
-        if (acts := select_active_settings(settings, space)) not in tried:
-            tried.append(acts)
-            untried.append(settings)
-    following = untried[len(state.list_started(Phase.TRY_FIRST)) :]
-    return MeasureStep(Phase.TRY_FIRST, following[0]) if following else None
+        if (acts := select_active_settings(settings, space)) not in seen_settings:
+            seen_settings.append(acts)
+            pending.append(settings)
+
+    def find_effect(settings: Settings) -> Settings:
+        return select_active_settings(clamped.get_effective(settings), space)
+
+    measured = [find_effect(t.settings) for t in state.list_started(*OPENING_PHASES)]
+    for trial in sorted(state.list_started(Phase.TRY_FIRST), key=lambda trial: trial.number):
+        # A trial is of the first pending one, unless that one was left out: clamps are found later.
+        first_new = next(
+            (n for n, s in enumerate(pending) if find_effect(s) not in measured), len(pending)
+        )
+        candidates = pending[: first_new + 1]
+        if candidates:
+            shared = [
+                _count_shared(trial.settings, s, clamped.get_effective(s)) for s in candidates
+            ]
+            pending = pending[shared.index(max(shared)) + 1 :]
+    return next((s for s in pending if find_effect(s) not in measured), None)
+
+
+def _count_shared(settings: Settings, *others: Settings) -> int:
+    """Return the number of values that ``settings`` shares with any of ``others``."""
+    return sum(any(other.get(n) == value for other in others) for n, value in settings.items())
 
 
 def _may_be_best(state: State, space: SearchSpace, settings: Settings) -> bool:

@@ -69,15 +69,6 @@ names_file() { # NUMBER COMMAND…: the file is staged next to the real one, whi
 }
 
 # -- backup -----------------------------------------------------------------------------------------
-is_ours() { # DIRECTORY: no other account can change it, or what is in it
-  if is_exposed "$1/any"; then
-    echo "other accounts than root can write to a directory on the way to $1: let root own it" >&2
-    return 1
-  fi
-  is_own "$1" >/dev/null && return
-  echo "other accounts than root can write to $1: let root own it" >&2
-  return 1
-}
 make_backup() { # DIRECTORY
   mkdir -p -- "$backups" && is_ours "$backups" && rm -rf -- "$1" && mkdir -m 0700 -- "$1" || return
   backup=$1

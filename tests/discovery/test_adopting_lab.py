@@ -20,6 +20,7 @@ from autotune.errors import AutotuneError
 from autotune.lab.lifecycle import build_ssh_host
 from autotune.lab.plan import derive_names
 from autotune.masking import has_placeholder, restore_secrets
+from autotune.secret_detection import PLACEHOLDER_PATTERN
 from autotune.services.base import Action
 from autotune.services.registry import find_outliner, list_by_name
 from autotune.study import trial_context
@@ -33,8 +34,10 @@ from tests.deploy.lab import Ground, News, acted, differing
 from tests.lab.shared import HOSTS, SharedLab
 
 pytestmark = pytest.mark.lab
-FOUR = {"web.nginx.worker_connections": 2000, "web.nginx.multi_accept": True,
+FIVE = {"web.nginx.worker_connections": 2000, "web.nginx.multi_accept": True,
+        "web.nginx.access_log_buffer": 64,
         "web.php_fpm.max_children": 9, "web.php_fpm.max_spare_servers": 4}  # fmt: skip
+LOG = "PLACEHOLDER"  # in place of masked words
 # Content, bits and owner of all that nginx and PHP are configured by.
 FILES = (
     "find /etc/nginx /etc/php -type f -exec stat -c '%n %a %U:%G' {} + -exec sha256sum {} + | sort"
@@ -290,14 +293,14 @@ def autotune(*words: str) -> str:
 
 
 def exported(ground: Ground, written: AdoptionSummary) -> tuple[Path, str]:
-    """The role of four edited directives, and the script of the host."""
+    """The role of five edited directives, and the script of the host."""
     environment, study = (
         prepare(read_target(written.target_file)),
         ground.directory / "studies" / "one",
     )
     with trial_context.open_session(environment, study, News()) as opened:  # type: ignore[arg-type]  # takes every call
         trial_context.begin_study(environment, opened, study)
-        settings = environment.space.build_candidate(FOUR)
+        settings = environment.space.build_candidate(FIVE)
         trial = opened.store.begin_trial(Phase.RECOMMENDED, settings)
         fleet = opened.session.fleet
         planned = fleet.preview_changes(settings.settings)[NAME].units
@@ -308,17 +311,21 @@ def exported(ground: Ground, written: AdoptionSummary) -> tuple[Path, str]:
         assert acted(deployed.actions) == {f"web.{NAME}.nginx": Action.RELOAD,
                                            f"web.{NAME}.php_fpm": Action.RELOAD}  # fmt: skip
         opened.store.record_deployment(trial, deployed)
-    role, script = ground.directory / "role", ground.directory / "script"
+    role, script, patch = (ground.directory / name for name in ("role", "script", "patch"))
     words = ("export", "one", "--trial", str(trial.number), "--studies", str(study.parent))
     autotune(*words, "--format", "ansible", "--out", str(role))
     autotune(*words, "--format", "shell", "--out", str(script))
+    autotune(*words, "--format", "patch", "--out", str(patch))
     files = role / "ansible/roles/autotune/files"
     text = (script / "shell" / f"{NAME}.sh").read_text()
     assert [str(path.relative_to(files)) for path in files.rglob("*")] == [f"{NAME}.sh"]
     assert (files / f"{NAME}.sh").read_text() == text
     edited = re.findall(r'(?m)^  "\$@" \d+ (\S+) .* edited \|\| return$', text)
     assert edited == ["/etc/php/8.2/fpm/pool.d/www.conf", "/etc/nginx/nginx.conf"]
-    assert not has_placeholder(text.encode())
+    # A line with the path of the log changes: the host has the path, and the export does not.
+    assert has_placeholder(text.encode())
+    assert not [path for export in (role, script, patch) for path in export.rglob("*")
+                if path.is_file() and b"access.log" in path.read_bytes()]  # fmt: skip
     return role, text
 
 
@@ -331,12 +338,15 @@ def test_an_exported_role_changes_those_directives_of_the_hosts_own_files_alone(
 
     shown = played(role, "--check", "--diff")
     printed = (json.loads(line) for line in re.findall(r'(?m)^ +("[+-].*?"),?$', shown))
-    changed = [line for line in printed if not line.startswith(("+++", "---"))]
+    changed = [PLACEHOLDER_PATTERN.sub(LOG, line) for line in printed
+               if not line.startswith(("+++", "---"))]  # fmt: skip
     assert changed == ["-pm.max_children = 5", "+pm.max_children = 9",
                        "-pm.max_spare_servers = 3", "+pm.max_spare_servers = 4",
                        "+worker_rlimit_nofile 4064;",  # what so many connections need
                        "-\tworker_connections 768;", "+    multi_accept on;",
-                       "+\tworker_connections 2000;"]  # fmt: skip
+                       "+\tworker_connections 2000;", f"-\taccess_log {LOG};",
+                       f"+\taccess_log {LOG} combined buffer=64k flush=5s;"]  # fmt: skip
+    assert "access.log" not in shown
     assert differing(before, ground.pictures()) == []
 
     refuses_others_edits(ground, role, text)
@@ -345,8 +355,9 @@ def test_an_exported_role_changes_those_directives_of_the_hosts_own_files_alone(
     process = "systemctl show -P MainPID nginx php8.2-fpm"
     running = ground.sh(NAME, process)
     played(role)
-    assert ground.sh(NAME, process) == running  # all four take effect by a reload
+    assert ground.sh(NAME, process) == running  # all five take effect by a reload
     assert "worker_connections 2000" in ground.sh(NAME, "cat /etc/nginx/nginx.conf")
+    files_applied = ground.sh(NAME, FILES)
     assert served().startswith("site ")
     assert re.search(rf"(?m)^{NAME} +: ok=\d+ +changed=0 ", played(role))
     read_me = (role / "README.md").read_text()
@@ -358,15 +369,29 @@ def test_an_exported_role_changes_those_directives_of_the_hosts_own_files_alone(
     ground.sh(NAME, "rm -r /var/backups/autotune-*")
     assert ground.sh(NAME, FILES) == files_before
     assert served().startswith("site ")
+    is_patched(ground, files_before, files_applied)
+
+
+def is_patched(ground: Ground, files_before: str, files_applied: str) -> None:
+    """The host makes its patch, which has the effect of the role and can be taken back."""
+    directory = ground.directory / "patch" / "patch"
+    assert scripted(ground, (directory / f"{NAME}.paths.sh").read_text()) == (0, "")
+    code, patch = scripted(ground, (directory / f"{NAME}.patch.sh").read_text())
+    assert code == 0, patch
+    for options, files in (("", files_applied), ("--reverse", files_before)):
+        argv = ["sh", "-c", f"patch -p1 -d / {options}"]
+        done = ground.transports[NAME].run(argv, input=patch.encode(), timeout=60.0)
+        assert done.returncode == 0, done.stdout
+        assert ground.sh(NAME, FILES) == files
 
 
 def refuses_others_edits(ground: Ground, role: Path, text: str) -> None:
     ground.sh(NAME, "echo '# by hand' >>/etc/nginx/nginx.conf")
-    assert "is not the file that the study had before it" in played(role, failing=True)
+    assert "differs from the file before the study" in played(role, failing=True)
     for option in ("--check", "--force"):
         code, said = scripted(ground, text, option)
         assert code == 1
-        assert "is not the file that the study had before it" in said
+        assert "differs from the file before the study" in said
     ground.sh(NAME, "sed -i '$d' /etc/nginx/nginx.conf")
 
 

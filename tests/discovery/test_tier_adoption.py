@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,8 +28,15 @@ def adopted(*hosts: DiscoveredHost) -> dict[str, AdoptedTier]:
 
 def rendered(tier: AdoptedTier, changed: Mapping[str, Value] | None = None) -> dict[str, str]:
     """Every adopted file by `host/path`, at the baseline with some of it changed, as it is deployed."""
-    made = {}
     instances = {instance.host.name: instance for instance in tier.discovered_tier.instances}
+    return {f"{name}{path}": filled(instances[name], service, path, text)
+            for name, service, path, text in masked_texts(tier, changed)}  # fmt: skip
+
+
+def masked_texts(
+    tier: AdoptedTier, changed: Mapping[str, Value] | None = None
+) -> Iterator[tuple[str, str, str, str]]:
+    """Host, service, path and text of every adopted file, as a study has it."""
     for part, own in tier.adopted_configs.items():
         _, name, service = part.split(".")
         values = {key.partition(".")[2]: value for key, value in tier.baseline_values.items()
@@ -39,9 +46,7 @@ def rendered(tier: AdoptedTier, changed: Mapping[str, Value] | None = None) -> d
                 "MaxRequestWorkers", int(values["ServerLimit"]) * int(values["ThreadsPerChild"])
             )
         for file in own.files:
-            text = render_text(tier.templates[file.template], values)
-            made[f"{name}{file.path}"] = filled(instances[name], service, file.path, text)
-    return made
+            yield name, service, file.path, render_text(tier.templates[file.template], values)
 
 
 def backup(*hosts: DiscoveredHost) -> dict[str, str]:

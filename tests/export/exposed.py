@@ -20,16 +20,19 @@ case $1 in is-enabled) echo enabled ;; is-active) echo active ;; esac
 """
 
 
-def of_file(conf: str, new: str, old: str | None = None) -> str:
-    """The script for a whole file, or for an edit of ``old``."""
+def of_file(conf: str, new: str, old: str | None = None, secret: str = "") -> str:
+    """The script for a whole file, or for an edit of ``old``; without the word ``secret``."""
+    shown = [text.replace(secret, "autotune-masked-1-of-1") if secret else text
+             for text in (old or "", new)]  # fmt: skip
     edits = (
-        None if old is None else find_hunks(old.encode(), new.encode(), old.encode(), new.encode())
-    )
+        None if old is None
+        else find_hunks(old.encode(), new.encode(), shown[0].encode(), shown[1].encode())
+    )  # fmt: skip
     file = HostFile(
         host="h1",
         tier="app",
         path=conf,
-        content=new.encode(),
+        content=shown[1].encode(),
         mode=0o644,
         check=("sh", "-c", READS, "sh", conf, new.removesuffix("\n")),
         units={UNIT: "restart"},

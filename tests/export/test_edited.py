@@ -132,23 +132,23 @@ def test_a_file_that_others_changed_is_not_edited(
     before = machine.state()
     done = machine.run(script_of(of_file()), *options)
     assert done.returncode == 1
-    assert "is not the file that the study had before it" in done.stderr
-    assert "--force has no effect, and `autotune apply`" in done.stderr
+    assert "differs from the file before the study" in done.stderr
+    assert "--force has no effect; use `autotune apply`" in done.stderr
     assert (machine.state(), verbs(machine), backups(machine)) == (before, [], [])
 
 
 WRONG = {
     "another result": (
         replace(of_file(), deployed="0" * 64),
-        "would not be the one that the study",
+        "would differ from the one that the study",
     ),
     "lines that the host does not have": (
         replace(of_file(OWN.replace("1;", "2;"), NEW), original=of_file().original),
-        "lines 2 to 2 are not those that the study exchanged",
+        "lines 2 to 2 differ from the lines that the study exchanged",
     ),
     "lines beyond the end": (
         replace(of_file(f"{OWN}more\n", f"{NEW}less\n"), original=of_file().original),
-        "are not those that the study exchanged",
+        "differ from the lines that the study exchanged",
     ),
 }
 
@@ -216,16 +216,9 @@ def test_a_patch_needs_no_other_lines(tmp_path: Path) -> None:
     assert place.read_text() == OWN
 
 
-def test_a_line_with_words_that_stay_on_the_host_is_not_exchanged() -> None:
-    file = of_file(OWN, OWN.replace(f"password {SECRET};", f"password {SECRET} on;"))
-    with pytest.raises(AutotuneError, match="changes, and has words that stay") as raised:
-        _check_words(open_study(STUDY), file)
-    assert "autotune apply" in (raised.value.hint or "")
-
-
 def test_edits_that_the_recorded_file_does_not_have_are_refused() -> None:
     file = replace(of_file(), content=masked(OWN))
-    with pytest.raises(AutotuneError, match="are not in the file that it recorded"):
+    with pytest.raises(AutotuneError, match="are not in the recorded file"):
         _check_words(open_study(STUDY), file)
 
 

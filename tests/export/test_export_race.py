@@ -25,13 +25,15 @@ Run = tuple[str, tuple[str, ...], str]  # a script, its options, and the content
 
 
 def runs(runner: Runner, conf: str) -> Iterator[Run]:
-    """A whole file, an edited one, the requests of a role, and restoring."""
+    """A whole file, edited ones, the requests of a role, and restoring."""
     for number in count():
         role = str(runner.backups / f"autotune-role-{number}")
         whole, edited = f"whole {number}\n", f"edited {number}\n"
         text = of_file(conf, whole)
         edit = of_file(conf, edited, "original\n")
-        for configuring in ((text, (), whole), (edit, (), edited)):
+        filled = f"original {number}\n"
+        fill = of_file(conf, filled, "original\n", "original")
+        for configuring in ((text, (), whole), (edit, (), edited), (fill, (), filled)):
             yield configuring
             if backup := runner.newest():
                 yield text, ("--restore", backup), ""

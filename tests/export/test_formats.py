@@ -20,7 +20,7 @@ from autotune.deploy.deploy_result import OriginalHost
 from autotune.deploy.host_state import format_sysctl_file
 from autotune.errors import AutotuneError
 from autotune.export import ansible as role
-from autotune.export.host_files import MODEL, Hosts, hosts_of
+from autotune.export.host_files import MODEL, Hosts, list_changed_hosts
 from autotune.export.writer import ALL_FORMATS, build_export, write_export
 from autotune.report.studies import Study, open_study
 from autotune.target.model import Host, Ssh
@@ -87,7 +87,7 @@ def test_every_handler_that_is_notified_is_there_and_no_other(modelled: Study) -
 
 def test_a_unit_is_reloaded_where_that_is_all_it_needs(modelled: Study) -> None:
     trial = modelled.state.find_trial(1)
-    every = hosts_of(modelled, trial, everything=True)
+    every = list_changed_hosts(modelled, trial, everything=True)
     files = tuple(replace(file, units=dict.fromkeys(file.units, "reload"), original="0" * 64)
                   for file in every.files)  # fmt: skip
     before = {host: OriginalHost(units=units) for host, units in every.units.items()}
@@ -96,7 +96,7 @@ def test_a_unit_is_reloaded_where_that_is_all_it_needs(modelled: Study) -> None:
     restarting = replace(running, files=tuple(
         replace(file, units=dict.fromkeys(file.units, "restart")) for file in files))  # fmt: skip
     for hosts, reloads in ((running, True), (stopped, False), (restarting, False)):
-        content = role.ansible(modelled, trial, hosts)
+        content = role.export_ansible(modelled, trial, hosts)
         handlers = document(content, "roles/autotune/handlers/main.yml")
         states = {h["ansible.builtin.systemd_service"]["state"] for h in handlers}
         names = {handler["name"].partition(" ")[0] for handler in handlers}
@@ -123,12 +123,18 @@ def test_a_host_of_two_tiers_has_tasks_of_its_own(
     modelled: Study,
 ) -> None:
     """The cache beside one of two web hosts: memcached is not started on the other."""
-    of_one = hosts_of(modelled, modelled.state.find_trial(1), everything=True)
-    cache = [replace(file, host="web1") for file in of_one.of("mc1")]
-    second = [replace(file, host="web2") for file in of_one.of("web1")]
+    of_one = list_changed_hosts(modelled, modelled.state.find_trial(1), everything=True)
+    cache = [replace(file, host="web1") for file in of_one.list_files("mc1")]
+    second = [replace(file, host="web2") for file in of_one.list_files("web1")]
     units, kernel = of_one.units, of_one.sysctls["web1"]
     both = Hosts(
-        (*of_one.of("lb1"), *of_one.of("db1"), *of_one.of("web1"), *cache, *second),
+        (
+            *of_one.list_files("lb1"),
+            *of_one.list_files("db1"),
+            *of_one.list_files("web1"),
+            *cache,
+            *second,
+        ),
         {**units, "web1": {**units["web1"], **units["mc1"]}, "web2": units["web1"]},
         {**of_one.sysctls, "web2": kernel},
     )
@@ -138,7 +144,7 @@ def test_a_host_of_two_tiers_has_tasks_of_its_own(
     every = {**modelled.target.hosts, "web2": modelled.target.hosts["web1"]}
     target = modelled.target.model_copy(update={"tiers": tiers, "hosts": every})
     study = replace(modelled, target=target)
-    content = role.ansible(study, modelled.state.find_trial(1), both)
+    content = role.export_ansible(study, modelled.state.find_trial(1), both)
     for name, runs in (("web1", True), ("web2", False)):
         assert (b"Run memcached.service" in content[f"{role.ROLE}/tasks/{name}.yml"]) == runs
     included = {task["ansible.builtin.include_tasks"]: task["when"]
@@ -170,7 +176,7 @@ def test_hosts_are_reached_as_the_target_reaches_them(modelled: Study) -> None:
     ssh = Ssh(config="keys/ssh config")
     target = modelled.target.model_copy(update={"hosts": hosts, "ssh": ssh})
     study, trial = replace(modelled, target=target), modelled.state.find_trial(1)
-    content = role.ansible(study, trial, hosts_of(study, trial))
+    content = role.export_ansible(study, trial, list_changed_hosts(study, trial))
     found = document(content, "inventory.yml")["all"]
     config = modelled.target_path.parent / "keys" / "ssh config"
     assert found["vars"] == {"ansible_ssh_common_args": f"-F '{config}'"}
@@ -232,7 +238,7 @@ def test_only_what_changed_is_exported(fmt: str, modelled: Study) -> None:
     assert {h: set(entry["sysctls"]) for h, entry in hosts.items() if entry["sysctls"]} == kernel
     assert set(hosts) == {host for host, _ in files} | set(kernel)
     text = b"".join(content.values()).decode()
-    deployed = hosts_of(modelled, modelled.state.find_trial(1), everything=True)
+    deployed = list_changed_hosts(modelled, modelled.state.find_trial(1), everything=True)
     every = set().union(*deployed.sysctls.values())
     for name in every - set().union(*kernel.values()):
         assert f"{name} = " not in text
@@ -251,7 +257,7 @@ def test_a_change_of_one_directive_touches_its_file_and_its_unit(modelled: Study
     digests = {**baseline.files, place: sha256(changed.encode()).hexdigest()}
     record = next(r for r in study.records if r["event"] == "deployed" and r["trial"] == 0)
     study = replace(study, records=(*study.records, {**record, "trial": 99}))
-    hosts = hosts_of(study, replace(baseline, number=99, files=digests))
+    hosts = list_changed_hosts(study, replace(baseline, number=99, files=digests))
     assert [(file.host, file.path) for file in hosts.files] == [
         ("web1", "/etc/apache2/apache2.conf")
     ]
@@ -276,7 +282,7 @@ def test_a_patch_makes_the_exported_of_the_baselines_files(modelled: Study, tmp_
 def test_a_models_export_says_so_everywhere_and_is_asked_for(
     modelled: Study, tmp_path: Path
 ) -> None:
-    with pytest.raises(AutotuneError, match="is of a model") as raised:
+    with pytest.raises(AutotuneError, match="measured a model") as raised:
         write_export(modelled, tmp_path / "out", "ansible", "1")
     assert "--of-a-model" in (raised.value.hint or "")
     for fmt in ALL_FORMATS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from hashlib import sha256
@@ -64,7 +65,7 @@ def deployed(key: str, value: object) -> Change:
 
 
 def hunk(first: object, *added: object) -> list[dict[str, Any]]:
-    return [{"first": first, "removed": [], "added": list(added)}]
+    return [{"start_line": first, "removed": [], "added": list(added)}]
 
 
 def file(path: str, content: str) -> Change:
@@ -202,9 +203,39 @@ def test_a_host_is_not_exported_without_its_secrets(modelled: Study, fmt: str) -
     path = next(p for p in study.state.find_trial(1).files if p.endswith("redis.conf"))
     text = f"{(configs / path).read_text()}requirepass hunter2hunter2\n"
     study = changed(study, "deployed", lambda record: file(path, text)(record, configs))
-    with pytest.raises(AutotuneError, match="words that stay on its host") as raised:
+    with pytest.raises(AutotuneError, match="contains masked words") as raised:
         build_export(study, study.state.find_trial(1), fmt, include_unchanged=True)
     assert "autotune apply" in (raised.value.hint or "")
+
+
+def of_hosts(modelled: Study, adopted: dict[str, Any] | None) -> Study:
+    """The study, as if its hosts had been real, with this record of their own files."""
+    study = copy_of(modelled, "of-hosts")
+    target = study.directory / "target.yaml"
+    target.write_text(re.sub(r"(?m)^simulated:.*\n", "", target.read_text()))
+    records = [json.loads(json.dumps(record)) for record in study.records]
+    records[0]["adopted"] = adopted
+    (study.directory / "events.jsonl").write_text(
+        "".join(json.dumps(record) + "\n" for record in records)
+    )
+    return open_study(study.directory)
+
+
+@pytest.mark.parametrize("fmt", HOST_FORMATS)
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        (None, "does not record which files of its hosts it edits"),
+        ({}, r"does not record the files of \w+ that it edits on lb1"),
+        ({"own": {}, "values": {}, "left": {}, "notes": []}, r"does not record the files of \w+"),
+    ],
+)
+def test_files_that_are_edited_are_not_exported_as_whole_files(
+    modelled: Study, fmt: str, fields: dict[str, Any] | None, why: str
+) -> None:
+    study = of_hosts(modelled, fields)
+    with pytest.raises(AutotuneError, match=why):
+        build_export(study, study.state.find_trial(1), fmt, include_unchanged=True)
 
 
 @pytest.fixture
@@ -212,7 +243,7 @@ def edited(modelled: Study) -> Study:
     """The study, as if the store had its own file with a secret, and one line was changed."""
     study, part = copy_of(modelled, "edited"), "store.db1.redis"
     digest = sha256(b"the host's own file").hexdigest()
-    change = {"first": 2, "removed": ["hz 10\n"], "added": ["hz 20\n"]}
+    change = {"start_line": 2, "removed": ["hz 10\n"], "added": ["hz 20\n"]}
     records = [json.loads(json.dumps(record)) for record in study.records]
     own_file = {"template": "x", "mode": "0644", "text": "own"}
     own = {part: {"files": {REDIS: own_file}, "listen": ""}}
@@ -254,9 +285,9 @@ def test_a_hosts_own_file_is_exported_as_edits(edited: Study, fmt: str) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"added": ["hz autotune-masked-1-of-2;\n"]}, "its edits of .* are not in the file"),
-        ({"removed": ["autotune-masked-1-of-2\n"]}, "has words that stay on its host"),
-        ({"first": 3}, "its edits of .* are not in the file"),
+        ({"added": ["hz autotune-masked-1-of-2;\n"]}, "changes more than settings of Redis"),
+        ({"removed": ["autotune-masked-1-of-2\n"]}, "changes more than settings of Redis"),
+        ({"start_line": 3}, "its edits of .* are not in the recorded file"),
         ({"added": ["hz 20\n", "loadmodule /tmp/x.so\n"]}, "changes more than settings of Redis"),
         ({"removed": ["requirepass 1\n"]}, "changes more than settings of Redis"),
         ({"removed": [], "added": []}, "nothing changes at line 2"),

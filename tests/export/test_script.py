@@ -83,7 +83,7 @@ class Machine:
         }
 
     def run(
-        self, text: str, *options: str, ahead: str = "", cwd: Path | None = None
+        self, text: str, *options: str, ahead: str = "", cwd: Path | None = None, shell: str = "sh"
     ) -> subprocess.CompletedProcess[str]:
         """Run a script; ``ahead`` is what PATH begins with."""
         path = f"{ahead}{self.top / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -96,7 +96,7 @@ class Machine:
         if os.getuid() != 0:
             below = below.replace('chown "$owner" -- "$2"', ":")
         return subprocess.run(
-            ["sh", "-s", "--", *options],
+            [*shell.split(), "-s", "--", *options],
             input=below.replace("sleep 2", ":"),
             env={"PATH": path, "UNITS": f"{self.top}/units", "KERNEL": f"{self.top}/kernel",
                  "TMPDIR": f"{self.top}/lib"},
@@ -222,7 +222,7 @@ def test_a_file_that_is_not_the_one_expected_is_not_overwritten(machine: Machine
     for options in ((), ("--check",)):
         done = machine.run(text, *options)
         assert done.returncode == 1
-        assert "is not the file that the study had before it" in done.stderr
+        assert "differs from the file before the study" in done.stderr
         assert machine.state() == before
     assert machine.run(text, "--force").returncode == 0
     assert machine.conf.read_text() == AFTER
@@ -299,7 +299,7 @@ def test_a_file_that_is_gone_is_not_taken_for_the_one_expected(machine: Machine)
     before = machine.state()
     done = machine.run(of_host())
     assert done.returncode == 1
-    assert "is not the file that the study had before it" in done.stderr
+    assert "differs from the file before the study" in done.stderr
     assert machine.state() == before
 
 

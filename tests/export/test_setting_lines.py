@@ -63,6 +63,7 @@ def test_edits_of_a_service_are_exported(
                 check(of_service(part, name.rpartition(".")[2]), *hunks)
 
 
+MASKED, MASKED2 = "autotune-masked-1-of-2", "autotune-masked-2-of-2"
 SAFE = {
     "number": ("redis", ["hz 10\n"], ["hz 20\n"]),
     "no end of line": ("redis", ["port 1"], ["port 1\n", "hz 20\n"]),
@@ -80,6 +81,12 @@ SAFE = {
          '    proxy_set_header Connection "";\n'],
     ),
     "carriage return": ("mariadb", ["max_connections = 1\r\n"], ["max_connections = 2\r\n"]),
+    "behind masked words": ("nginx", [f"access_log {MASKED};\n"],
+                            [f"access_log {MASKED} buffer=64k flush=5s;\n"]),
+    "in front of masked words": ("mariadb", [f"max_connections = 1 # {MASKED}\n"],
+                                 [f"max_connections = 2 # {MASKED}\n"]),
+    "between masked words": ("haproxy", [f"    server {MASKED} maxconn 20 {MASKED2}\n"],
+                             [f"    server {MASKED} maxconn 50 {MASKED2}\n"]),
 }  # fmt: skip
 UNSAFE = {
     "module": ("nginx", [], ["load_module /tmp/evil.so;\n"]),
@@ -131,6 +138,25 @@ UNSAFE = {
     "words that take hours to align": ("nginx", [f"zzz worker_connections {'1 ' * 1000}\n"],
                                        [f"zzz worker_connections {'1 2 ' * 500}\n"]),
     "many lines": ("redis", [], ["hz 20\n"] * 10**5),
+    "an argument becomes a directive": ("nginx", ["access_log load_module;\n"],
+                                        ["access_log off; load_module;\n"]),
+    "a directive becomes an argument": ("nginx", ["{ multi_accept on; deny all; }\n"],
+                                        ["{ multi_accept on deny all; }\n"]),
+    "masked words become a directive": ("nginx", [f"access_log {MASKED};\n"],
+                                        [f"access_log off; {MASKED};\n"]),
+    "masked words leave a comment": ("nginx", [f"# {MASKED}\n"], [f"{MASKED}\n"]),
+    "masked words become a comment": ("php-ini-fpm", [f"disable_functions = {MASKED}\n"],
+                                      [f"disable_functions = ;{MASKED}\n"]),
+    "masked words get another name": ("nginx", [f"deny {MASKED};\n"], [f"keepalive_timeout {MASKED};\n"]),
+    "masked words get a name": ("nginx", [f"access_log {MASKED};\n"],
+                                [f"access_log buffer=64k {MASKED};\n"]),
+    "masked words leave quotes": ("nginx", [f"access_log '{MASKED}';\n"], [f"access_log {MASKED};\n"]),
+    "masked words change places": ("haproxy", [f"    server {MASKED} maxconn 20 {MASKED2}\n"],
+                                   [f"    server {MASKED2} maxconn 20 {MASKED}\n"]),
+    "masked words go": ("nginx", [f"deny {MASKED};\n"], []),
+    "masked words are a value": ("redis", ["hz 10\n"], [f"hz {MASKED}\n"]),
+    "masked words become another word": ("nginx", [f"access_log {MASKED};\n"],
+                                         [f"access_log {MASKED}1;\n"]),
 }  # fmt: skip
 
 

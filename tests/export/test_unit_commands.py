@@ -19,6 +19,7 @@ from tests.deploy.test_desired_state import wanted
 STUDY = Path(__file__).parents[1] / "report" / "studies" / "improved"
 UNIT = "/etc/systemd/system/app.service"
 VARIABLES = "/etc/default/app"
+MASKED = "autotune-masked-1-of-2"
 EDITS = {
     "limit": (UNIT, ["LimitNOFILE=1024"], ["LimitNOFILE=65536:65536"], True),
     "variable": (UNIT, ['Environment="WEB_CONCURRENCY=2"'], ['Environment="WEB_CONCURRENCY=8"'], True),
@@ -39,6 +40,39 @@ EDITS = {
     "line that goes on": (UNIT, [], ["LimitNOFILE=1024\\"], False),
     "section": (UNIT, [], ["[Service]"], False),
     "empty line goes": (UNIT, [""], [], False),
+    "numbers next to masked words": (
+        UNIT,
+        [f'Environment="NODE_OPTIONS={MASKED} --max-semi-space-size=16"'],
+        [f'Environment="NODE_OPTIONS={MASKED} --max-semi-space-size=32"'],
+        True,
+    ),
+    "option behind masked words": (
+        UNIT,
+        [f'Environment="NODE_OPTIONS={MASKED}"'],
+        [f'Environment="NODE_OPTIONS={MASKED} --max-semi-space-size=32"'],
+        True,
+    ),
+    "option in front of masked words": (
+        UNIT,
+        [f'Environment="NODE_OPTIONS=--require {MASKED}"'],
+        [f'Environment="NODE_OPTIONS=--require --max-semi-space-size=32 {MASKED}"'],
+        False,
+    ),
+    "masked words of another variable": (
+        UNIT,
+        [f'Environment="NODE_OPTIONS={MASKED}"'],
+        [f'Environment="UV_THREADPOOL_SIZE={MASKED}"'],
+        False,
+    ),
+    "masked words without quotes": (
+        UNIT, [f'Environment="NODE_OPTIONS={MASKED}"'], [f"Environment=NODE_OPTIONS={MASKED}"], False,
+    ),
+    "masked words go": (UNIT, [f'Environment="NODE_OPTIONS={MASKED}"'], [], False),
+    "masked words come": (UNIT, [], [f'Environment="NODE_OPTIONS={MASKED}"'], False),
+    "masked words in place of others": (
+        UNIT, [f'Environment="NODE_OPTIONS={MASKED}"'],
+        [f'Environment="NODE_OPTIONS={MASKED.replace("1", "2", 1)}"'], False,
+    ),
     "another kind of file": ("/etc/app/app.conf", ["ExecStart=a"], ["ExecStart=b"], True),
 }  # fmt: skip
 

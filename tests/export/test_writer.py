@@ -119,7 +119,7 @@ def test_settings_as_yaml_fix_the_parameters_of_a_target(study: Opened, tmp_path
     opened = study("improved")
     write_export(opened, tmp_path / "out", "yaml", include_unchanged=True)
     settings = (tmp_path / "out" / "settings.yaml").read_text()
-    assert "without effect here" in settings
+    assert "no effect here" in settings
     fixed = tmp_path / "fixed.yaml"
     fixed.write_text((tmp_path / "out" / "target.yaml").read_text() + settings)
     rules = read_target(fixed).target.parameters
@@ -151,7 +151,7 @@ def test_a_read_me_says_what_changes_and_what_is_proven(study: Opened, tmp_path:
     assert format_headline(build_study_view(opened)) in text
     assert {"## Apply, check, roll back"} <= set(text.splitlines())
     write_export(opened, tmp_path / "other", trial="baseline")
-    assert "Nothing is claimed" in (tmp_path / "other" / "README.md").read_text()
+    assert "no gain is claimed" in (tmp_path / "other" / "README.md").read_text()
 
 
 def test_a_directory_that_is_in_use_is_left_alone(study: Opened, tmp_path: Path) -> None:

@@ -100,8 +100,11 @@ def test_a_full_disk_is_said_as_of_any_other_file(
 
 
 @pytest.mark.long  # as long as SQLite waits for the lock
-def test_a_database_that_somebody_keeps_locked_is_no_bug(tmp_path: Path) -> None:
+def test_a_database_that_somebody_keeps_locked_is_no_bug(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "study.db"
+    monkeypatch.setattr(storages, "SQLITE_PRAGMAS", (*SQLITE_PRAGMAS, "busy_timeout = 100"))
     with open_sqlite(path) as storage, closing(sqlite3.connect(path)) as other:
         study = optuna.create_study(storage=storage, study_name="s")
         other.execute("BEGIN EXCLUSIVE")

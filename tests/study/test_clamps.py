@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from autotune.deploy.deploy_result import DeployResult
 from autotune.deploy.deployment import find_mismatches
+from autotune.environments.evaluation import FailedEvaluation
 from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
@@ -22,10 +23,10 @@ from autotune.services.base import Settings, Value
 from autotune.space.parameter_caps import Clamp, infer_clamp
 from autotune.study import clamps
 from autotune.study.ranking import estimate_bed_drifts, estimate_candidates
-from autotune.study.schedule import MeasureStep
+from autotune.study.schedule import MeasureStep, _plan_opening
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial, replay_records
 from autotune.study.study_store import StudyStore
-from autotune.study.trial import begin_trial
+from autotune.study.trial import _finish_trial, begin_trial
 from autotune.target.model import Budget
 from tests.study.simulated import FormulaFleet, context, space, study
 
@@ -248,3 +249,29 @@ def test_a_number_of_a_record_that_nothing_can_use_is_refused(asked: int) -> Non
     ]  # fmt: skip
     with pytest.raises(AutotuneError, match="makes no sense"):
         assert replay_records(records).clamps
+
+
+@pytest.mark.parametrize(
+    ("asked", "measured"),
+    [
+        ([4000, 5000, 900], [MOST, 900]),
+        ([900, 4000, 800, 5000, 700], [900, MOST, 800, 700]),
+        ([500, 600], [500, 600]),
+    ],
+)
+def test_a_configuration_of_the_user_is_not_measured_again_for_a_value_without_effect(
+    tmp_path: Path, asked: list[int], measured: list[int]
+) -> None:
+    store = StudyStore(tmp_path)
+    whole = replace(space(), try_first=tuple({CONNECTIONS: value} for value in asked))
+    here = replace(context(store, lambda _: 1.0, FormulaFleet(), seed=1, pace=0.0), space=whole)
+    budget = Budget(trials=60, time="30m")  # type: ignore[arg-type]  # parsed
+    while step := _plan_opening(store.state, whole, budget, 0.0, None):
+        assert isinstance(step, MeasureStep)
+        trial = begin_trial(step, here)
+        store.record_deployment(trial, ClampingFleet().deploy(trial.settings))
+        _finish_trial(here, trial, FailedEvaluation("nothing is measured"))
+        assert len(store.state.trials) < 30
+    own = [t.settings[CONNECTIONS] for t in store.state.list_started(Phase.TRY_FIRST)]
+    assert own == measured
+    store.close()

@@ -45,6 +45,31 @@ def test_a_space_is_that_of_the_recorded_hosts_and_baseline(tmp_path: Path, chil
     store.close()
 
 
+BEDS = """\
+beds:
+  a: {hosts: {here: {address: 127.0.0.1}}}
+  b: {hosts: {here: {address: 127.0.0.2}}}
+"""
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_a_bed_does_not_tune_is_not_tuned(tmp_path: Path, shared: bool) -> None:
+    """A study in a storage records each bed when it joins."""
+    own = {"own": {}, "values": {}, "left": {CHILDREN: "no line of its files sets it"}, "notes": []}
+    store = StudyStore(tmp_path / "s")
+    store.record_study_start(
+        "s", LOCAL.read_text() + BEDS, source="/gone/local.yaml",
+        facts={"here": dict(HERE.to_names())}, beds={} if shared else {"a": {"adopted": own}},
+    )  # fmt: skip
+    if shared:
+        store._record_event("joined", bed="a", adopted=own)
+    asked = build_space(read_target(LOCAL), {"here": HERE})
+    store.begin_trial(Phase.BASELINE, asked.complete_unrepaired(asked.baseline), bed="a")
+    store.close()
+    recorded = read_environment(tmp_path / "s")
+    assert CHILDREN not in [dimension.name for dimension in recorded.space.tunable_dimensions]
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

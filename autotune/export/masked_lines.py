@@ -1,0 +1,81 @@
+"""Changed lines with masked words: an export takes these words from the host's own line.
+
+A study contains placeholders for them. The script on the host finds the words between the texts that
+the recorded line has around its placeholders.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from autotune.secret_detection import PLACEHOLDER_PATTERN
+from autotune.unified_diff import Hunk
+
+
+def find_placeholders(text: str) -> tuple[str, ...]:
+    """Return the placeholders in a text, in their order."""
+    return tuple(match[0] for match in PLACEHOLDER_PATTERN.finditer(text))
+
+
+def split_hunk(hunk: Hunk) -> tuple[Hunk, ...]:
+    """Split a hunk at its lines with masked words: each such line is one hunk with its replacement.
+
+    Raises ValueError, with a clause as its text, if the host cannot fill in the words.
+    """
+    old = [number for number, line in enumerate(hunk.removed) if find_placeholders(line)]
+    new = [number for number, line in enumerate(hunk.added) if find_placeholders(line)]
+    if [find_placeholders(hunk.removed[number]) for number in old] != [
+        find_placeholders(hunk.added[number]) for number in new
+    ]:
+        raise ValueError("moves words that stay on the host")
+    hunks, first, start = list[Hunk](), 0, 0
+    for number, replacement in [
+        *zip(old, new, strict=True),
+        (len(hunk.removed), len(hunk.added)),
+    ]:
+        plain = (hunk.removed[first:number], hunk.added[start:replacement])
+        if any(plain):
+            hunks.append(Hunk(hunk.start_line + first, *plain))
+        if number < len(hunk.removed) or replacement < len(hunk.added):
+            exchange = Hunk(
+                hunk.start_line + number, (hunk.removed[number],), (hunk.added[replacement],)
+            )
+            _check_exchange(exchange)
+            hunks.append(exchange)
+        first, start = number + 1, replacement + 1
+    return tuple(hunks)
+
+
+def find_masked_parts(hunk: Hunk) -> tuple[str, ...]:
+    """Return the parts of an exchanged line that the host fills in; empty if no word is masked.
+
+    A part reaches from one placeholder to another if both lines have the same text between them.
+    """
+    if len(hunk.removed) != 1 or len(hunk.added) != 1:
+        return ()
+    removed, added = hunk.removed[0], hunk.added[0]
+    old = [match.span() for match in PLACEHOLDER_PATTERN.finditer(removed)]
+    new = [match.span() for match in PLACEHOLDER_PATTERN.finditer(added)]
+    parts, start = list[str](), 0
+    for number, ((_, end), (_, new_end)) in enumerate(zip(old, new, strict=True), 1):
+        is_last = number == len(old)
+        if is_last or removed[end : old[number][0]] != added[new_end : new[number][0]]:
+            parts.append(removed[old[start][0] : end])
+            start = number
+    return tuple(parts)
+
+
+def _check_exchange(hunk: Hunk) -> None:
+    """Raises ValueError if the words of the host's line cannot be found without doubt."""
+    removed, added = hunk.removed[0], hunk.added[0]
+    placeholders = find_placeholders(removed)
+    numbers = {placeholder.split("-")[2] for placeholder in placeholders}
+    if len(numbers) < len(placeholders):
+        raise ValueError("repeats words that stay on the host")
+    if not removed.endswith("\n") or not added.endswith("\n"):
+        raise ValueError("has words that stay on the host, and no end of line")
+    parts = find_masked_parts(hunk)
+    if not all(character.isprintable() or character == "\t" for character in "".join(parts)):
+        raise ValueError("has control characters between words that stay on the host")
+    if any(f"{part}{following}" in removed for part, following in pairwise(parts)):
+        raise ValueError("has no text between words that stay on the host")
