@@ -1,9 +1,9 @@
-"""The search space as a grid: each parameter in about a hundred steps of its own scale.
+"""The search space as a grid: each parameter in about a hundred steps on its own scale.
 
 A configuration is encoded as a point: one level number per parameter. On a grid, the covariance of
-one parameter is a small table (`model.table`), so a model of many parameters costs look-ups and no
-exponentials. Parameters that a configuration makes inactive are set to their baseline, so that they
-cannot mislead the model.
+one parameter is a small table (`axis_covariance`), so a model of many parameters costs look-ups and
+no exponentials. Inactive parameters are set to their baseline, so that they cannot mislead the
+model.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class GridAxis:
 
 
 def _has_integer_levels(dimension: Dimension) -> bool:
-    """Whether each integer of the range is a level of its own."""
+    """True if each integer of the range is one level."""
     return (
         dimension.is_integer and float(dimension.high or 0) - float(dimension.low or 0) < MAX_LEVELS
     )
