@@ -29,8 +29,8 @@ MIN_CAPACITY_TRIALS = 4  # trials that tell a capacity, before it is modelled
 MIN_MODELLED_INSTANCES = 2
 SHARPNESS_CHOICES = (2.0, 4.0, 8.0)  # of the soft minimum: queues of several parts add up
 PREDICTION_DRAWS = 48
-# Prior variance of what a tier's parameters do to the demand on another tier, relative to their own:
-# a cache that misses less spares the database behind it.
+# Prior variance of a parameter's effect on the demand in a related tier, 1 in its own tier.
+# A cache with fewer misses spares the database.
 RELATED_VARIANCE = 0.25
 RESIDUAL_PRIORS = ProcessPriors(effect_size=0.06, noise_sd=0.05)
 # Most trials were made for the sake of another, narrower part. Learned from them alone, the typical

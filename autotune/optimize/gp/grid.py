@@ -123,6 +123,10 @@ class ParameterGrid:
     _encoding_cache: dict[tuple[Any, ...], GridPoints] = field(
         default_factory=dict, repr=False, compare=False
     )
+    # Levels by axis and value: repaired candidates repeat most values.
+    _level_cache: dict[tuple[int, Value], int] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @classmethod
     def from_dimensions(cls, dimensions: Sequence[Dimension], baseline: Settings) -> ParameterGrid:
@@ -149,8 +153,13 @@ class ParameterGrid:
         point = self.baseline.copy()
         for i, axis in enumerate(self.axes):
             if axis.dimension.name in values:
-                point[i] = axis.find_level(values[axis.dimension.name])
+                point[i] = self._find_level(i, values[axis.dimension.name])
         return point
+
+    def _find_level(self, index: int, value: Value) -> int:
+        if (index, value) not in self._level_cache:
+            self._level_cache[index, value] = self.axes[index].find_level(value)
+        return self._level_cache[index, value]
 
     def encode_all(self, configurations: Sequence[Mapping[str, Any]]) -> GridPoints:
         if not configurations:
