@@ -283,7 +283,7 @@ def suggest_long_step(
             kept = grid.reset_inactive(project(points, past.start))
             untried = [point for point in kept if point.tobytes() not in tried]
             if untried:
-                return untried[0]
+                return np.asarray(untried[0])
     return None
 
 
@@ -312,7 +312,7 @@ def bisect_harm(grid: ParameterGrid, past: MoveHistory, moves: Sequence[str]) ->
         if _log_ratio(axis, here, here + move.direction * distance) >= MIN_LONG_STEP_GAIN:
             points.append(apply_moves(grid, past, [move], None)[None, :])
     found = np.vstack(points)
-    return found[(found != past.start).any(axis=1)]
+    return np.asarray(found[(found != past.start).any(axis=1)])
 
 
 def is_climbing(observations: TrialObservations, leader: int) -> bool:
