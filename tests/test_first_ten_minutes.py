@@ -48,7 +48,7 @@ MISTAKES = (
     Mistake(
         "a service there is not",
         "check t.yaml",
-        ("there is no service 'ngnix'", "nginx"),
+        ("unknown service 'ngnix'", "nginx"),
         TARGET,
         ("service: nginx, forwards", "service: ngnix, forwards"),
     ),

@@ -1,13 +1,13 @@
-"""Ablation of a winner: the smallest part of its changes that keeps nearly all of its gain.
+"""Ablation of a winner: the smallest set of its changes that keeps nearly all of its gain.
 
-Changes are reverted against the winner. First, each change that may have little effect is reverted by
-itself, to find those that clearly matter. Then half of the others are reverted at a time, which
-estimates their effects with the fewest measurements. Last, the changes to drop are reverted together,
-until it is sure that the winner loses at most ``1 - KEPT`` of its gain without them.
+The ablation reverts changes of the winner in three steps. It reverts each change with a likely
+small effect alone, to find the changes that clearly matter. It then reverts half of the others at a
+time, which estimates their effects with the fewest measurements. Last, it reverts all changes to
+drop together. It ends when the winner surely loses at most ``1 - KEPT`` of its gain without them.
 
-The log peak is taken to be the winner's less the sum of the effects of the reverted changes, which
-holds for the small losses that decide here. Each measurement then informs the estimates of all
-changes in its set, as in a weighing design (Hotelling, 1944).
+The log peak is modelled as the winner's, less the sum of the effects of the reverted changes. This
+holds for small losses. Each measurement then informs the estimates of all changes in its set, as in
+a weighing design (Hotelling, 1944).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MeasureReverted = Callable[[RevertedChanges], float | None]
 KEPT_GAIN_SHARE = 0.95
 # Probability that a set costs no more than the limit: above SURE the set is dropped, below UNSURE kept.
 DROP_PROBABILITY, KEEP_PROBABILITY = 0.85, 0.1
-FINAL_DROP_PROBABILITY = 0.5  # above this, it is dropped when there are no more measurements
+FINAL_DROP_PROBABILITY = 0.5  # above this, drop a change once the measurements are spent
 ESSENTIAL_PROBABILITY = 0.02  # below this, a change matters for certain
 MIN_SET_MEASUREMENTS, MAX_SET_MEASUREMENTS = 4, 16  # measurements of one set
 WINNER_MEASUREMENTS = 8  # measurements of the winner, before anything is compared with it
@@ -128,9 +128,10 @@ def select_affordable(losses: Sequence[float] | Array, limit: float) -> npt.NDAr
 
 @dataclass(frozen=True)
 class AblationResult:
-    """``kept`` changes carry ``share`` of the log gain, between ``low`` and ``high`` with 90 %.
+    """The ``kept`` changes and their ``share`` of the log gain.
 
-    ``losses``: what reverting each kept change costs by itself, as measured (log).
+    The share is between ``low`` and ``high`` with 90 %. ``losses`` maps each kept change to the
+    measured log loss when it alone is reverted.
     """
 
     kept: tuple[str, ...]
@@ -143,7 +144,9 @@ class AblationResult:
 
 
 class MeasurementsSpent(Exception):
-    """No more measurements are allowed: the ablation ends with what is known."""
+    """Raised when the budget of measurements is spent: the ablation ends with its current
+    estimates.
+    """
 
 
 class Ablation:
@@ -220,7 +223,9 @@ class Ablation:
             self._measure_set(frozenset(removable) - half)
 
     def _draws_agree(self) -> bool:
-        """Whether ``AGREEMENT_SHARE`` of the posterior's draws agree on each change: droppable or not."""
+        """True if ``AGREEMENT_SHARE`` of the posterior's draws agree on whether to drop each
+        change.
+        """
         draws = self._regression.fit_effects().draw_losses(POSTERIOR_DRAWS, self._rng)
         dropped = np.mean([select_affordable(draw, self._limit) for draw in draws], axis=0)
         return bool((np.maximum(dropped, 1.0 - dropped) >= AGREEMENT_SHARE).all())
@@ -262,7 +267,7 @@ class Ablation:
                 self._reverted = wider
 
     def _is_verified(self, reverted: RevertedChanges) -> bool:
-        """Whether the winner without all of these was measured to lose no more than the limit."""
+        """True if a measurement of the winner without these changes lost no more than the limit."""
         while reverted not in self._failed:
             count = len(self._log_peaks.get(reverted, ()))
             if count >= MIN_SET_MEASUREMENTS:

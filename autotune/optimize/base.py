@@ -1,7 +1,7 @@
-"""What every sampler builds on: the task, its space as Optuna distributions, and a base class.
+"""The base of all samplers: the task, its space as Optuna distributions, and a base class.
 
-The space is flat: every parameter is always suggested, and inactive ones have no effect. Samplers that
-model the space do better with that than with Optuna's define-by-run.
+The space is flat: every parameter is always suggested, and inactive ones have no effect. Samplers
+that model the space do better with that than with Optuna's define-by-run.
 """
 
 from __future__ import annotations
@@ -81,8 +81,11 @@ class Narrowing(BaseSampler):
 
 
 class SpaceSampler(Narrowing):
-    """Base of samplers that suggest the whole space at once, in ``sample_relative``. ``_seed_offset``
-    is a part of their seed: reseeded, they differ from those of other processes."""
+    """Base of samplers that suggest the whole space at once, in ``sample_relative``.
+
+    ``_seed_offset`` extends their seed. After a reseed, suggestions differ from those in other
+    processes.
+    """
 
     _seed_offset: tuple[int, ...] = ()
 

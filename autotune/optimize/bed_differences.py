@@ -1,15 +1,16 @@
-"""How test beds differ: the offset and the noise of each, from configurations measured on several.
+"""Differences of test beds: the offset and the noise of each, from configurations measured on
+several.
 
 A log peak is the configuration's own level, the bed's offset, and noise:
 
     y = f_c + o_b + e,    o_b ~ N(0, τ²),    e ~ N(0, sd² + s_b²)
 
-with nothing assumed of the configurations. How far beds differ (τ) is learned first: each of
-``OFFSET_SDS``
-is weighed by how well it explains the readings, so that beds that are alike get no offset from noise.
-Only configurations measured at least twice count: the baseline of every bed, the reference, finalists
-and the proof. The noise s_b of a bed is learned from its own residuals, with the usual noise as a prior
-worth ``PRIOR_WEIGHT`` readings. Offsets are relative to the mean of all beds, and so are their sds.
+The levels of configurations have no prior. The spread τ of the offsets is learned first: each value
+in ``OFFSET_SDS`` gets a weight by how well it explains the readings. Noise alone then gives similar
+beds no offset. Only configurations measured at least twice count: the baseline of every bed, the
+reference, finalists and the proof. The noise s_b of a bed is learned from its own residuals, with
+the usual noise as a prior worth ``PRIOR_WEIGHT`` readings. Offsets and their sds are relative to
+the mean of all beds.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Array = npt.NDArray[np.float64]
 
 OFFSET_SDS = (0.03, 0.1, 0.3, 1.0)  # sds of the offsets, each as likely as another beforehand
 PRIOR_WEIGHT = 2.0
-ESTIMATION_PASSES = 3  # offsets and noises in turn
+ESTIMATION_PASSES = 3  # each estimates offsets, then noises
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from autotune.estimate import MEASUREMENT_LOG_SD, Estimate
 
 @dataclass(frozen=True)
 class BedOffset:
-    """``log``: the log peak of a bed less that of an average one; ``sd`` how sure that is.
+    """The offset of a bed: ``log`` is its log peak less an average bed's, with ``sd``.
 
-    ``noise`` is the sd of one more measurement's logarithm beyond the measurement's own sd;
-    ``measured``: how many measurements it was learned from.
+    ``noise`` is the sd of one more measurement's logarithm beyond the measurement's own sd.
+    ``measured`` is the number of measurements behind it.
     """
 
     log: float = 0.0
@@ -22,11 +22,11 @@ class BedOffset:
     measured: int = 0
 
     def remove_from(self, peak: Estimate) -> Estimate:
-        """What an average bed would have measured."""
+        """Return the peak that an average bed would have measured."""
         return Estimate(peak.log_mean - self.log, hypot(peak.sd, self.sd, self.excess_sd))
 
     def add_to(self, peak: Estimate) -> Estimate:
-        """What this bed is expected to measure."""
+        """Return the peak that this bed is expected to measure."""
         return Estimate(peak.log_mean + self.log, hypot(peak.sd, self.sd))
 
     @property

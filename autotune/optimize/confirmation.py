@@ -1,11 +1,11 @@
 """The gain of a winner over the baseline, from alternating readings taken after it was chosen.
 
-Measurements come in the order A B B A A B B A …, so that steady drift cancels.
-Each neighbouring pair gives one log-ratio. The spread of these is estimated with the peak searches' own
-uncertainty as a prior (scaled inverse-chi-square, ``PRIOR_WEIGHT`` pairs' worth), so that pairs which
-happen to agree do not look certain; the interval is Student's. Fewer than ``MIN_PAIRS`` prove
-nothing: they do not show how much such pairs differ.
-A measurement far below the median of its side was disturbed: its pair is left out.
+Measurements come in the order A B B A A B B A …, so that steady drift cancels. Each neighbouring
+pair gives one log ratio. The spread of the ratios has a prior, a scaled inverse-chi-square worth
+``PRIOR_WEIGHT`` pairs, from the peak searches' own uncertainty. Pairs that happen to agree then do
+not look certain. The interval is Student's. Fewer than ``MIN_PAIRS`` pairs prove nothing, as they
+do not show how much such pairs differ. A measurement far below the median of its side was
+disturbed: its pair is left out.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ INTERVAL_COVERAGE = 0.90
 # too large a one: before the last look the evidence must be stronger.
 EARLY_COVERAGE = 0.995
 MIN_PAIRS = 3
-# An improvement is claimed when even this interval lies above 1. If the noise is as assumed, the claim
-# is wrong in one study of forty, and in somewhat more with looks before the last one.
+# A claim needs this interval above 1. With the assumed noise, one claim in forty is wrong, and
+# slightly more with interim looks.
 CLAIM_COVERAGE = 0.95
 OUTLIER_SDS = 4.0  # sds below the median of its side, or from one repeat to the next
 MIN_OUTLIER_DIFFERENCE = 0.15  # and at least this difference of logarithms
@@ -43,7 +43,7 @@ class SideMeasurement:
 
 @dataclass(frozen=True)
 class Gain:
-    """Winner over baseline: 1.41 is 41 % more. ``pairs`` of readings stand behind it."""
+    """The winner over the baseline, from ``pairs`` of readings: 1.41 is 41 % more."""
 
     ratio: float
     low: float
@@ -52,7 +52,7 @@ class Gain:
 
 
 def is_winner_turn(index: int) -> bool:
-    """Whether the ``index``-th measurement (from 0) is the winner's: A B B A A B B A …"""
+    """True if measurement ``index`` (from 0) is the winner's in A B B A A B B A …"""
     return index % 4 in (1, 2)
 
 
@@ -77,7 +77,7 @@ def _compute_interval(ratios: Sequence[Estimate], pairs: int, coverage: float) -
 
 
 def is_proven(measurements: Sequence[SideMeasurement]) -> bool:
-    """Whether the winner is better than what it is compared with."""
+    """True if the winner is better than its counterpart."""
     return _proves_gain(compute_gain(measurements, CLAIM_COVERAGE))
 
 
@@ -86,7 +86,7 @@ def _proves_gain(claim: Gain | None) -> bool:
 
 
 def is_decided(measurements: Sequence[SideMeasurement]) -> bool:
-    """Whether the evidence is strong enough to stop before the reserve is spent."""
+    """True if the evidence is strong enough to stop before the reserve is spent."""
     return not len(measurements) % 2 and _decides_early(compute_gain(measurements, EARLY_COVERAGE))
 
 
@@ -100,16 +100,16 @@ def _decides_early(early: Gain | None) -> bool:
 class BedConfirmation:
     """The alternating measurements of several test beds, whole pairs each.
 
-    Pairs are within a bed, so that its offset cancels. Where the gains of beds differ by more than
-    their pairs scatter (Cochran's Q), they ``beds_disagree``: then each bed counts as one observation,
-    and the interval is wide, for there are few of them.
+    Pairs are within a bed, so that its offset cancels. ``beds_disagree`` if the gains of beds
+    differ by more than their pairs scatter (Cochran's Q). Each bed then counts as one observation.
+    The interval is wide, as there are few beds.
     """
 
     measured: Mapping[str, Sequence[SideMeasurement]]
 
     @property
     def gain_by_bed(self) -> dict[str, Gain]:
-        """The gain on each bed that has a pair."""
+        """Return the gain on each bed with at least one pair."""
         gains = {bed: compute_gain(measured) for bed, measured in self.measured.items()}
         return {bed: gain for bed, gain in gains.items() if gain is not None}
 
@@ -136,7 +136,7 @@ class BedConfirmation:
 
     @property
     def is_proven(self) -> bool:
-        """Whether the winner is better over all beds together, and clearly worse on none."""
+        """True if the winner is better over all beds together and clearly worse on none."""
         worse = any(gain.high < 1.0 and gain.pairs > 1 for gain in self.gain_by_bed.values())
         return _proves_gain(self.compute_gain(CLAIM_COVERAGE)) and not worse
 

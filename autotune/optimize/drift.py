@@ -1,8 +1,8 @@
-"""How the stack itself has changed during a study, from one configuration measured again and again.
+"""The drift of a stack during a study, from repeated measurements of one reference configuration.
 
 The log peaks of the reference are a level, a smooth drift (a Gaussian process over the place in the
-study) and noise. The strength of the drift is unknown: every strength on a grid, zero included, is
-weighed by how well it explains the readings, so that noise is not taken for drift.
+study) and noise. The strength of the drift is unknown. Every strength on a grid, zero included,
+gets a weight by how well it explains the readings. Noise is then not mistaken for drift.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = npt.NDArray[np.float64]
 
 DRIFT_SDS = (0.0, 0.06, 0.12, 0.25, 0.5)  # sd of the log drift over the study
 NO_DRIFT_WEIGHT = 0.3  # prior weight of none at all
-MIN_REFERENCES = 3  # measurements of the reference before anything is said of drift
+MIN_REFERENCES = 3  # measurements of the reference before drift is estimated
 _LEVEL_VARIANCE = 4.0  # variance of the level, which is unknown
 
 
@@ -40,7 +40,7 @@ class StudyDrift:
 
     @property
     def is_significant(self) -> bool:
-        """Whether there is more drift than noise alone would show in one study of twenty."""
+        """True if there is more drift than noise alone would show in one study of twenty."""
         return self.probability > 0.95
 
     def __str__(self) -> str:
@@ -59,15 +59,17 @@ def estimate_drift(
     trial_numbers: Sequence[int],
     noise: float = MEASUREMENT_LOG_SD,
 ) -> StudyDrift:
-    """The shift at each of ``trial_numbers`` (numbers of trials), relative to the last of them, from
-    what the ``reference`` was measured to carry at some of them."""
+    """Return the shift at each of ``trial_numbers``, relative to the last of them.
+
+    ``reference`` are the measured peaks of the reference at some of these trials.
+    """
     if len(reference) < MIN_REFERENCES or not trial_numbers:
         return EMPTY_DRIFT
     at = np.array([float(location) for location in reference])
     log_means = np.array([estimate.log_mean for estimate in reference.values()])
     variances = np.array([estimate.sd**2 + noise**2 for estimate in reference.values()])
     first, last = float(at.min()), float(max(trial_numbers))
-    # Before the first reading, drift is taken to be what it was then: a trend says nothing of the past.
+    # Before the first reading, drift equals its value then: a trend is no evidence for the past.
     queried = np.array([*(max(float(place), first) for place in trial_numbers), *at, first, last])
     span = max(float(queried.max() - queried.min()), 1.0)
     reference_weights = np.zeros(len(queried))

@@ -1,8 +1,8 @@
-"""Which parameters matter, which of them interact, and which may need a wider range.
+"""Parameters that matter, parameters that interact, and parameters that may need a wider range.
 
-The effects are read from the model's posterior mean, a sum of one function per parameter and one per
-pair, each zero at the leading configuration. The spread of a function over the configurations measured
-says how much it contributes to the differences between them.
+The effects come from the model's posterior mean. It is a sum of one function per parameter and one
+per pair, each zero at the leading configuration. The spread of a function over the measured
+configurations is its contribution to the differences between them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Array = npt.NDArray[np.float64]
 MAX_PAIRS = 5  # interactions reported, the strongest
 EDGE_SHARE = 0.03  # a value within this part of the range from an end is at its edge
 WIDENING_SHARE = 2.0  # factor by which a range that is too narrow is widened
-MAX_SLICES = 8  # parameters with a slice in the view, those that matter most
+MAX_SLICES = 8  # the most important parameters get a slice in the view
 SLICE_POINTS = 41
 MIN_EDGE_SLOPE = 0.2  # part of the range over which the model is asked whether it still climbs
 
 
 @dataclass(frozen=True)
 class InteractingPair:
-    """Two parameters whose effect together is not the sum of their own; ``effect`` is a log ratio."""
+    """Two parameters whose joint effect differs from the sum of the two; ``effect`` is a log ratio."""
 
     first: str
     second: str
@@ -96,8 +96,11 @@ def find_interacting_pairs(
 
 
 def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple[RangeEdge, ...]:
-    """Numbers whose value in ``best_point`` is at an end of the range towards which the model climbs,
-    if the interval of their effect leaves out zero."""
+    """Return the numbers at an end of their range in ``best_point`` while the model still climbs
+    that way.
+
+    The interval of their effect excludes zero.
+    """
     too_narrow, sds = [], compute_effect_sds(surrogate)
     clear = {
         name for name, e in compute_effects(surrogate).items() if e > SDS_WITHIN_90 * sds[name]
@@ -148,10 +151,13 @@ def _parameter_covariances(surrogate: SurrogateModel) -> Iterator[tuple[str, Arr
 
 
 def build_view(surrogate: SurrogateModel, anova: Mapping[str, float]) -> dict[str, Any]:
-    """As JSON: ``importance`` (``effect`` and its ``sd`` are of a log ratio),
-    ``find_interacting_pairs``, ``find_range_edges``, and
-    ``slices`` of the parameters that matter most, through the configuration believed to be the best:
-    ``x``, ``mean`` and the 90 % band ``low`` to ``high``, as peaks."""
+    """Return the model's findings as JSON.
+
+    ``importance`` has an ``effect`` and its ``sd`` as log ratios. ``pairs`` are interactions, and
+    ``edges`` are ranges that may need to be wider. ``slices`` cover the parameters that matter
+    most, through the presumed best configuration. Each has ``x``, ``mean`` and the 90 % band
+    ``low`` to ``high``, as peaks.
+    """
     best = surrogate.observations.points[surrogate.best_index()]
     ranked, sds = compute_effects(surrogate), compute_effect_sds(surrogate)
     return {

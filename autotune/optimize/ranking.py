@@ -1,8 +1,8 @@
 """Ranking of configurations: pooled measurements, and the model's estimates.
 
-The best peak of a search is too high by about a tenth: the leaders are measured again, and the winner
-is chosen by both measurements together. The best preset wins unless another configuration is likely to
-be better: near-ties are decided by luck, and what guides advise does not depend on luck.
+The best peak of a search is too high by about a tenth. So the leaders are measured again, and both
+measurements together choose the winner. The best preset wins unless another configuration is likely
+better: luck decides near ties, and the advice of guides does not depend on luck.
 """
 
 from __future__ import annotations
@@ -55,8 +55,11 @@ def find_winner(
 def find_rivals(
     estimates: Mapping[int, Estimate], presets: Container[int]
 ) -> tuple[int, int] | None:
-    """The trial that leads ``estimates`` (the best first), and the one that it must beat: the best of
-    ``presets``, or else the second best. ``None`` where a preset leads: it needs no proof to win."""
+    """Return the trial that leads ``estimates`` (best first), and the trial that it must beat.
+
+    That is the best of ``presets``, or else the second best. Return ``None`` if a preset leads: it
+    needs no proof to win.
+    """
     leader, *others = estimates or (None,)
     if leader is None or not others or leader in presets:
         return None
@@ -64,7 +67,7 @@ def find_rivals(
 
 
 def is_undecided(first: Estimate, second: Estimate) -> bool:
-    """Whether it may still turn out which of the two carries more."""
+    """True if more measurements may still change which of the two is better."""
     return 1 - DECIDED_PROBABILITY < probability_better(first, second) < DECIDED_PROBABILITY
 
 
@@ -100,10 +103,10 @@ def transfer_settings(
     space: SearchSpace,
     max_settings: int = MAX_TRANSFERRED,
 ) -> tuple[dict[str, Value], ...]:
-    """Values for this space from the configurations of another study, best first.
+    """Return values for this space from the configurations of another study, best first.
 
-    ``baseline`` is that study's own. Only what was changed there is changed here, within the bounds
-    of this space; configurations that come to the same are tried once.
+    ``baseline`` is the other study's. Only its changes are copied, within the bounds of this space.
+    Configurations that come to the same are tried once.
     """
     presets: list[dict[str, Value]] = []
     dimensions = {d.name: d for d in space.tunable_dimensions}

@@ -181,10 +181,10 @@ class CoreFirstSampler(Narrowing):
 
 
 class HillClimbSampler(SpaceSampler):
-    """A search without a model: one to four parameters of the best configuration so far, each moved to
-    any place of its range. It is a control: a sampler earns its cost where it beats this one.
+    """A search without a model, as a control: other samplers earn their cost only if they beat it.
 
-    Stateless, as each suggestion has random numbers of its own, unless it is reseeded.
+    It moves one to four parameters of the best configuration so far to any place of their ranges.
+    It is stateless, and each suggestion has its own random numbers unless it is reseeded.
     """
 
     MAX_CHANGES = 4
@@ -206,7 +206,7 @@ class HillClimbSampler(SpaceSampler):
 
 
 def _draw_other_value(axis: GridAxis, leader: Settings, rng: np.random.Generator) -> Value:
-    """Any value of a parameter but the one that the best configuration has."""
+    """Return any value of a parameter except the best configuration's."""
     others = [value for value in axis.values if value != leader[axis.dimension.name]]
     return others[int(rng.integers(len(others)))]
 
@@ -237,7 +237,7 @@ def build_tpe_sampler(task: SamplerTask) -> BaseSampler:
         n_ei_candidates=48,
         multivariate=True,
         group=False,
-        constant_liar=task.has_several_beds,  # what is being measured elsewhere counts as poor meanwhile
+        constant_liar=task.has_several_beds,  # pending trials count as poor
         seed=task.seed,
     )
 
@@ -278,8 +278,8 @@ def choose_sampler(name: str, task: SamplerTask) -> ChosenSampler:
         return _choose_automatically(task)
     if name not in SAMPLERS:
         hint = suggest_name(name, ["auto", *SAMPLERS])
-        raise AutotuneError(f"there is no sampler {name!r}", hint=hint)
-    sampler, reason = SAMPLERS[name](task), "the target asks for it"
+        raise AutotuneError(f"unknown sampler {name!r}", hint=hint)
+    sampler, reason = SAMPLERS[name](task), "set in the target"
     if isinstance(sampler, GpSampler) or len(task.space.core_dimensions) == len(
         task.space.tunable_dimensions
     ):
@@ -289,7 +289,7 @@ def choose_sampler(name: str, task: SamplerTask) -> ChosenSampler:
 
 def _describe_task(task: SamplerTask) -> str:
     every, core = len(task.space.tunable_dimensions), len(task.space.core_dimensions)
-    first = f", {core} of them first" if core < every else ""
+    first = f", {core} core parameters first" if core < every else ""
     return (
         f"{format_count(task.trial_budget, 'trial')} of {format_count(every, 'parameter')}{first}"
     )

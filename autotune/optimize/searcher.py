@@ -27,7 +27,6 @@ from autotune.optimize.base import (
     strip_numpy_types,
 )
 from autotune.optimize.drift import EMPTY_DRIFT, StudyDrift
-from autotune.optimize.gp.scale import decompress
 from autotune.optimize.gp.surrogate import (
     BED_DRIFT_KEY,
     DRIFT_KEY,
@@ -50,8 +49,11 @@ INFEASIBLE_SHARE = 0.8
 
 
 def _load_importance() -> None:
-    """Import Optuna's module of importances, without scikit-learn: it would load that where installed,
-    which takes more than a second, for evaluators that are not used here."""
+    """Import Optuna's importances without scikit-learn.
+
+    Optuna would load scikit-learn if installed, which takes more than a second, for unused
+    evaluators.
+    """
     unseen = "sklearn" not in sys.modules
     if unseen:
         sys.modules["sklearn"] = None  # type: ignore[assignment]  # to `import`: it is not installed
@@ -91,11 +93,11 @@ class Outcome:
 class Searcher:
     """One Optuna study over the flat space.
 
-    Nobody else may write this study to ``storage``, and whoever opened it closes it. ``chosen`` says
-    which sampler is used. ``several``: more than one configuration is measured at a time.
-    ``condensed``: of a configuration that it did not suggest, it stores only the parameters known to
-    matter and those that differ from the baseline, which is enough to look at but not to search on.
-    Raises AutotuneError for a ``kind`` of sampler that does not exist.
+    No other process may write this study to ``storage``, and the caller that opened the storage
+    closes it. ``chosen`` names the sampler. ``several``: more than one configuration is measured at
+    a time. ``is_condensed``: a configuration from elsewhere is stored with the core parameters and
+    the changes from the baseline only. That is enough to inspect a study, not to search on. Raises
+    AutotuneError for an unknown ``kind`` of sampler.
     """
 
     def __init__(
@@ -159,7 +161,7 @@ class Searcher:
         return Suggestion(number, values, probability)
 
     def _replace_sampler(self, asked: int, values: Settings) -> int:
-        """A pending suggestion of these values in place of another one; its number."""
+        """Add a pending suggestion of these values in place of another one; return its number."""
         self.discard(asked)
         return self._add_pending(values)
 
@@ -172,16 +174,15 @@ class Searcher:
         """The model's peak of each configuration that it was fitted to, and its noise."""
         surrogate = self.fit_surrogate(drift)
         best = surrogate.observations.log_peaks.max()
-        mean, sd = surrogate.predict_measured()
         numbers = surrogate.observations.trial_numbers
         peaks = {
-            number: Estimate(float(best + m), float(s))
-            for number, m, s in zip(numbers, decompress(mean), sd, strict=True)
+            number: Estimate(float(best + mean), float(sd))
+            for number, mean, sd in zip(numbers, *surrogate.estimate_measured(), strict=True)
         }
         return PosteriorPeaks(peaks, float(np.sqrt(surrogate.log_peak_model.noise_variance)))
 
     def build_view(self, drift: StudyDrift = EMPTY_DRIFT) -> dict[str, Any]:
-        """What the model believes of the parameters, for reports: see `optimize.importance.view`."""
+        """Return the model's findings on the parameters, for reports (see `importance.build_view`)."""
         return build_view(self.fit_surrogate(drift), self.compute_importance())
 
     def fit_surrogate(self, drift: StudyDrift = EMPTY_DRIFT) -> SurrogateModel:
@@ -217,11 +218,10 @@ class Searcher:
     def record_outcome(
         self, suggestion_number: int | None, values: Settings, outcome: Outcome
     ) -> None:
-        """Record a configuration's outcome, suggested (``suggestion_number``) or not; a second call
-        does nothing.
+        """Record a configuration's outcome, suggested (``suggestion_number``) or not.
 
-        A configuration that the sampler never suggested, or whose suggestion was discarded, enters
-        as a finished trial of its own: the sampler learns from it all the same.
+        A second call does nothing. A configuration without a pending suggestion is added as a
+        finished trial. The sampler learns from it in the same way.
         """
         if outcome.notes["trial"] in self._recorded:
             return
@@ -269,8 +269,10 @@ class Searcher:
         return frozenset(self._recorded)
 
     def add_pending(self, pending: Mapping[int, Settings]) -> None:
-        """Add the suggestions of other processes that are being measured, by the study's own numbers:
-        the model believes that they come out as it predicts."""
+        """Add the suggestions that other processes are measuring, by the study's own numbers.
+
+        The model assumes that they come out as predicted.
+        """
         for number in self._elsewhere.keys() - pending.keys():
             self.discard(self._elsewhere.pop(number))
         for number in sorted(pending.keys() - self._elsewhere.keys()):
@@ -284,14 +286,14 @@ class Searcher:
         return optuna.trial.create_trial(params=params, distributions=kept, **more)
 
     def discard(self, suggestion_number: int | None) -> None:
-        """Discard a suggestion, by its number, that is not to be measured or that says nothing."""
+        """Discard a suggestion, by its number, that will not be measured or carries no information."""
         if suggestion_number is not None and suggestion_number < len(
             self._study.get_trials(deepcopy=False)
         ):
             self._study.tell(suggestion_number, state=TrialState.FAIL, skip_if_finished=True)
 
     def discard_pending(self) -> None:
-        """Discard, after a kill, the suggestions that nobody is measuring any more."""
+        """Discard, after a kill, the suggestions that no process measures."""
         for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             self._study.tell(trial.number, state=TrialState.FAIL)
 

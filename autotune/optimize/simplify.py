@@ -1,12 +1,12 @@
-"""A winner without the changes that do nothing: as few changes and restarts as keep its capacity.
+"""Simplification of a winner: as few changes and restarts as keep its capacity.
 
-Presets and the search change settings that have nothing to do with the gain. Before a winner is proven,
-such changes are reverted to the baseline, by measurement. The model says how likely each block of
-changes is to cost next to nothing: the changes of a service (all, or those that need a restart), of a
-class of effect, or those least likely to matter. The most promising block is measured, and the model
-learns from it. The first block is all that hardly matters by the guides. An accepted block is the base
-of the next one; a refused block is never tried again as a part of a larger one. What is proven is the
-result.
+Presets and the search change settings that contribute nothing to the gain. Before the proof of a
+winner, measurements decide which changes to revert to the baseline. The model estimates the
+probability that a block of changes costs next to nothing. A block is the changes of a service (all,
+or those with a restart), of a class of effect, or those least likely to matter. The most promising
+block is measured, and the model learns from it. The first block is all changes that hardly matter
+by the guides. An accepted block is the base of the next one. A refused block is never tried again
+inside a larger one. The simplified winner is proven.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ from autotune.space.space import SearchSpace
 
 Array = npt.NDArray[np.float64]
 
-# What all reverted changes together may cost: this part of the gain, or this much of the logarithm of
-# the capacity if that is more.
+# The maximum cost of all reverted changes: a share of the gain, or a log ratio of the capacity if larger.
 MAX_LOSS, MIN_LOSS = 0.03, 0.003
-# The model's probability that a block costs no more. From PROMISING on, it is worth one of the
-# measurements that time is reserved for; from ACCEPTED on, it may be reverted once it was measured.
+# The model's probability that a block costs no more. From PROMISING on, a block is worth one of the
+# reserved measurements. From ACCEPTED on, it may be reverted after its measurement.
 PROMISING_PROBABILITY, ACCEPTED_PROBABILITY = 0.05, 0.2
 # What a change fewer is worth, of the logarithm of the capacity: a block is reverted only if the loss to
 # expect is no more than that. One measurement hardly shows what a block costs; for one or two changes a
@@ -43,8 +42,10 @@ MODEL_DRAWS = 400
 
 @dataclass(frozen=True)
 class SimplifiedWinner:
-    """``settings`` with the ``revert_changes`` parameters as they are in the baseline; ``probability``
-    that this costs next to nothing, by the model."""
+    """``settings`` with ``revert_changes`` back at the baseline.
+
+    ``probability`` is the model's probability that this costs next to nothing.
+    """
 
     settings: Settings
     reverted: tuple[str, ...]
@@ -58,8 +59,12 @@ def simplify_winner(
     accepted: Collection[str] = (),
     rejected: Sequence[Collection[str]] = (),
 ) -> SimplifiedWinner:
-    """What to measure next: ``winner`` with more changes reverted than were ``accepted``, and no set
-    that includes one of ``rejected``. Nothing more is ``revert_changes`` where no set is promising."""
+    """Return the next configuration to measure: ``winner`` with more changes reverted than
+    ``accepted``.
+
+    Its changes include no set in ``rejected``. ``revert_changes`` does not grow if no set is
+    promising.
+    """
     changed = [d.name for d in space.tunable_dimensions if winner[d.name] != space.baseline[d.name]]
     chosen, probability, value = frozenset(accepted), 1.0, (False, 0.0)
     first = chosen | _find_unimportant(space, winner, changed)
@@ -118,7 +123,7 @@ def is_expendable(
     block: Collection[str],
     accepted: Collection[str],
 ) -> bool:
-    """Whether a ``block`` that was measured is reverted, beyond what was ``accepted`` before."""
+    """True if a measured ``block`` is to be reverted, beyond those ``accepted`` before."""
     if keep_probabilities(surrogate, space, winner, [block])[0] < ACCEPTED_PROBABILITY:
         return False
     sets = [revert_changes(space, winner, names) for names in (accepted, block)]
@@ -134,8 +139,11 @@ def _list_blocks(
     accepted: frozenset[str],
     is_allowed: Callable[[frozenset[str]], bool],
 ) -> Iterator[frozenset[str]]:
-    """Sets of changes to revert, each with those that were accepted. The last sets grow by one change
-    each, those that hardly matter first; a change that is not ``is_allowed`` in the set is skipped."""
+    """Return sets of changes to revert, each with the accepted changes.
+
+    The last sets grow by one change each, from the least important. A change that is not
+    ``is_allowed`` in the set is skipped.
+    """
     dimensions = {d.name: d for d in space.tunable_dimensions}
     remaining = [name for name in changed if name not in accepted]
     if not remaining:
@@ -177,8 +185,11 @@ def _change_weight(space: SearchSpace, name: str) -> float:
 
 
 def _build_rule_check(space: SearchSpace, winner: Settings) -> Callable[[frozenset[str]], bool]:
-    """Whether reverting a set of changes breaks no rule further than ``winner`` does, which breaks only
-    rules that depend on what was measured since."""
+    """Return a predicate: True if reverting a set of changes breaks no rule further than ``winner``
+    does.
+
+    The winner breaks only rules over sizes that were measured since.
+    """
 
     def keeps(rule: Rule, settings: Settings) -> bool:
         if not rule.applies(settings) or space.is_kept(rule, settings):

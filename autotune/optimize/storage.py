@@ -35,7 +35,7 @@ class ConnectionTracker:
 
     @property
     def pool_events(self) -> list[tuple[Any, str]]:
-        """What ``create_engine`` accepts as ``pool_events``."""
+        """Return the value for ``pool_events`` of ``create_engine``."""
         return [(self._add, "connect"), (self._remove, "close")]
 
     def close_all(self) -> None:
@@ -71,8 +71,10 @@ def open_sqlite(path: Path) -> Iterator[RDBStorage]:
 
 @contextmanager
 def translate_storage_errors(path: Path) -> Iterator[None]:
-    """Raise errors of the storage at ``path`` as an AutotuneError, and a full disk as the OSError that
-    writing any other file of the study raises."""
+    """Raise storage errors at ``path`` as an AutotuneError, and a full disk as an OSError.
+
+    The study's other files raise the same OSError.
+    """
     try:
         yield
     except (SQLAlchemyError, StorageInternalError) as error:
@@ -81,7 +83,7 @@ def translate_storage_errors(path: Path) -> Iterator[None]:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
         raise AutotuneError(
             f"{path} cannot be used: {reason}",
-            hint="close what else has it open, or remove it: `autotune resume` makes it again from "
+            hint="close other programs that use it, or remove it: `autotune resume` rebuilds it from "
             "the study's journal",
         ) from error
 

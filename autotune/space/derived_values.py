@@ -1,7 +1,7 @@
 """Values that follow from others instead of being searched: the product of two settings, say.
 
-In a target (``derive: ServerLimit * ThreadsPerChild``) and in the catalogue, siblings are named by
-their bare names, anything else in full. Expressions count in base units.
+Targets (``derive: ServerLimit * ThreadsPerChild``) and the catalogue name siblings by their bare
+names, and any other parameter in full. Expressions count in base units.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def derive_by_rule(
     location = ["parameters", dimension.name, "derive"]
     if dimension.choices:
         raise file.document.build_error(
-            location, f"{dimension.name} has choices: it cannot be computed"
+            location, f"{dimension.name} takes choices: a formula cannot compute it"
         )
     prefix = dimension.name.removesuffix(dimension.parameter.name)
     try:

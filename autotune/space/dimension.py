@@ -28,13 +28,13 @@ DEPLOYMENT_PARAMETER = Parameter(
 
 @dataclass(frozen=True)
 class Dimension:
-    """``name`` is ``tier.service.parameter``; ``baseline`` is its value unless the target says otherwise.
+    """A parameter of the space: ``name`` is ``tier.service.parameter``.
 
-    Either ``low`` and ``high`` are numbers (inclusive) or ``choices`` is not empty. ``conditions`` holds
-    the settings under which it has any effect. ``advised`` is what a published tool says for these
-    hosts, or else what is ``recommended``. A value that follows from others is ``expression``, an
-    expression over full names in base units. ``safe_range`` is the part of a range that no guide warns
-    of.
+    ``baseline`` is its value unless the target sets another. Either ``low`` and ``high`` are
+    numbers (inclusive) or ``choices`` is not empty. ``conditions`` are the settings under which it
+    has any effect. ``advised`` is a published tool's value for these hosts, or else
+    ``recommended``. ``expression`` over full names in base units computes a derived value.
+    ``safe_range`` is the part of a range without warnings in guides.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Dimension:
 
     @property
     def is_core(self) -> bool:
-        """Whether it is known to matter: the search begins with such."""
+        """True if the parameter is known to matter: the search begins with these."""
         return self.parameter.effect is Effect.CAPACITY
 
     @property
@@ -61,9 +61,9 @@ class Dimension:
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def convert(self, value: object) -> Value:
-        """``value`` in this parameter's kind, within its bounds or not. Raises ValueError.
+        """Return ``value`` in this parameter's kind, within its bounds or not. Raises ValueError.
 
-        A choice is one of the catalogue's, or of those that the host itself has.
+        A choice comes from the catalogue or from the host.
         """
         if self.choices:
             choices = (*self.choices, *self.parameter.choices)
@@ -92,7 +92,7 @@ class Dimension:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether there is nothing to choose."""
+        """True if there is nothing to choose."""
         return len(self.choices) == 1 if self.choices else self.low == self.high
 
     @property
@@ -113,7 +113,7 @@ class Dimension:
         return ", ".join(map(str, self.choices)) if self.choices else f"[{self.low}, {self.high}]"
 
     def allows(self, value: Value) -> bool:
-        """Whether it may have this value."""
+        """True if the parameter may have this value."""
         if self.choices:
             return value in self.choices
         low, high = self.bounds
@@ -153,16 +153,18 @@ class Dimension:
 
 @dataclass(frozen=True)
 class AdoptedValues:
-    """What was read from hosts' files that are edited in place, by parameters' full names.
+    """Values read from hosts' files that are edited in place, by parameters' full names.
 
-    ``values`` are what runs, the baseline; ``skipped`` is why a parameter is left as it is.
+    ``values`` are in effect and become the baseline. ``skipped`` is why a parameter is not tuned.
     """
 
     values: Mapping[str, Value] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
 
     def with_baseline(self, dimension: Dimension) -> Dimension:
-        """The dimension with what runs as its baseline; fixed there where it is left alone."""
+        """Return the dimension with the value in effect as its baseline; fixed there if it is not
+        tuned.
+        """
         name = dimension.name
         if dimension.expression is not None or name not in {**self.values, **self.skipped}:
             return dimension
@@ -184,7 +186,7 @@ def build_deployment_choice(name: str, tier: Tier) -> Dimension | None:
 
 
 def is_deployment_choice(parameter: str) -> bool:
-    """Whether a parameter's full name is that of a choice between deployments."""
+    """True if a full name belongs to a choice between deployments."""
     return parameter == choice_name(ParameterName.parse(parameter).tier)
 
 

@@ -1,10 +1,14 @@
 """Arithmetic over parameters, host facts and quantities; nothing is ever evaluated as Python.
 
-An expression is made of numbers, quantities (``30 MB``), shares (``70% of X``), names
-(``web.php_fpm.max_children``), facts (``count(web.hosts)``), ``sum(…)``, ``min(…)``, ``max(…)`` and
-parentheses; a comparison is two of them with ``<=``, ``>=``, ``<``, ``>`` or ``==`` between them. What
-Python does not know is rewritten, `ast` parses the result, and only the nodes named here are accepted.
-Quantities are in base units (bytes, seconds).
+An expression consists of these terms, and parentheses:
+
+- numbers, quantities (``30 MB``) and shares (``70% of X``);
+- names (``web.php_fpm.max_children``) and facts (``count(web.hosts)``);
+- ``sum(…)``, ``min(…)`` and ``max(…)``.
+
+A comparison is two expressions with ``<=``, ``>=``, ``<``, ``>`` or ``==`` between them. Terms
+unknown to Python are rewritten first. `ast` parses the result, and only the nodes in this module
+are accepted. Quantities are in base units (bytes, seconds).
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from dataclasses import dataclass
 from autotune.target.quantities import DURATION_UNITS, SIZE_UNITS
 
 MAX_WORDS = 250  # of a text: functions over an expression recurse as deeply as it is long
-# Facts of a tier or a host, written as a function of it: what is in the parentheses is a name.
+# Facts of a tier or a host, written as a function of its name.
 FACT_FUNCTIONS = ("count", "memory", "nofile", "rss")
 FUNCTIONS = ("max", "min", "sum")
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
@@ -101,7 +105,7 @@ class Operation:
         return self.format_with(str)
 
     def format_with(self, leaf: Callable[[Number | Name], str]) -> str:
-        """The operation as people write it, each number and name as ``leaf`` has it."""
+        """Return the operation as people write it, with each number and name formatted by ``leaf``."""
         texts = []
         for operand in self.operands:
             if isinstance(operand, Operation):
@@ -143,7 +147,7 @@ NameReplacement = Callable[[Expression], "Expression | None"]
 
 
 def replace_names(expression: Expression, replacement: NameReplacement) -> Expression:
-    """``expression`` with each part replaced for which ``replacement`` returns another one."""
+    """Return ``expression`` with each part replaced for which ``replacement`` returns another."""
     new = replacement(expression)
     if new is not None:
         return new
@@ -154,7 +158,7 @@ def replace_names(expression: Expression, replacement: NameReplacement) -> Expre
 
 
 def parse_expression(text: str) -> Expression:
-    """An arithmetic expression. Raises ValueError that names the word that makes no sense."""
+    """Parse an arithmetic expression. Raises ValueError with the word that is not valid."""
     tree, words = _parse_python(text)
     return _build_expression(tree, text, words)
 
@@ -173,7 +177,7 @@ def parse_comparison(text: str) -> Comparison:
 
 
 def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
-    """Python's tree, in which ``_3`` stands for word 3, and the words."""
+    """Return Python's tree, with ``_3`` for word 3, and the words."""
     words: list[str] = []
     python: list[str] = []
     location = 0
@@ -230,7 +234,7 @@ def _build_syntax_error(text: str, tokens: list[str]) -> ValueError:
         function = word[:-1].strip() if word.endswith("(") else ""
         if function and function not in FUNCTIONS:
             names = ", ".join(sorted({*FACT_FUNCTIONS, *FUNCTIONS}))
-            return ValueError(f"there is no function {function!r}; there are {names}")
+            return ValueError(f"unknown function {function!r}: expected one of {names}")
         value_expected = word.endswith(("(", "of")) or not (starts_value or word == ")")
     problem = "expected ')', not 'the end', in" if opened else "no arithmetic:"
     return ValueError(f"{problem} {text!r}")

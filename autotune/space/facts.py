@@ -1,4 +1,4 @@
-"""What a host offers, as far as settings depend on it."""
+"""The facts of a host that settings depend on."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from autotune.target.model import Host
 
 @dataclass(frozen=True)
 class HostFacts:
-    """``cpus`` may be a fraction (a limited machine); ``memory`` is in bytes.
+    """The facts of a host: ``cpus`` may be a fraction (a limited machine), and ``memory`` is in
+    bytes.
 
-    ``nofile`` is the most descriptors a process may ask for, ``somaxconn`` the most connections that
-    may wait at a socket, zero if it is not known. ``kernel_values`` are the kernel's settings
-    as they are, ``unsettable`` says why others cannot be set; both are read only where units run.
+    ``nofile`` is the maximum number of descriptors of a process. ``somaxconn`` is the maximum
+    number of connections that wait at a socket, zero if unknown. ``kernel_values`` are the current
+    kernel settings, and ``unsettable`` gives the reason for each that cannot be set. Both are read
+    only if units run.
     """
 
     cpus: float
@@ -38,7 +40,9 @@ class HostFacts:
 
 
 def find_common_facts(facts: Iterable[HostFacts]) -> HostFacts:
-    """What every one of these hosts has, for they share their settings; the kernel is the first's."""
+    """Return the facts common to all these hosts, as they share settings; kernel values are the
+    first's.
+    """
     hosts = tuple(facts)
     return replace(
         hosts[0],

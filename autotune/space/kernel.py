@@ -28,7 +28,7 @@ def with_host_value(dimension: Dimension, facts: HostFacts) -> Dimension:
     current = parse_number(text) if isinstance(dimension.parameter.stock, int) else text
     if not dimension.choices:
         return replace(dimension.widened_for(int(current)), baseline=int(current))
-    # The choices are those that the kernel has, and allows on this host.
+    # The choices are the kernel's, as far as this host allows them.
     offered = facts.kernel_values.get(AVAILABLE_CHOICES_KEYS.get(key, ""), "").split()
     if (
         HOST_ONLY_KEY not in facts.kernel_values
@@ -62,9 +62,10 @@ def list_set_keys(target: Target, settings: Settings) -> dict[str, dict[str, str
 def exclude_unsettable(
     target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
 ) -> tuple[tuple[Dimension, ...], tuple[str, ...]]:
-    """The dimensions without kernel settings that cannot be tuned, and a line why for each.
+    """Return the dimensions without kernel settings that cannot be tuned, and a line with each
+    reason.
 
-    A host has one kernel: it is tuned as part of the first tier that the host belongs to.
+    A kernel is tuned in the first tier of its host.
     """
     owners: dict[str, str] = {}
     for name, tier in target.tiers.items():
@@ -86,7 +87,7 @@ def exclude_unsettable(
 
 
 def _format_excluded(excluded: Mapping[tuple[str, str, str], list[str]]) -> Iterator[str]:
-    """What was left out: a line for all tiers that lack the same, for the same reason."""
+    """Return the excluded settings: one line for all tiers with the same settings and reason."""
     alike: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for (service, reason, host), names in excluded.items():
         what = f"without {', '.join(names)}: " if host else ""
@@ -117,7 +118,7 @@ def _find_exclusion_reasons(
         elif key in facts[host].unsettable:
             yield facts[host].unsettable[key], host
         elif key not in facts[host].kernel_values:
-            yield "the host does not say what it is", host
+            yield "its value is not readable", host
 
 
 def _describe_differences(
@@ -130,6 +131,6 @@ def _describe_differences(
         for host in others:
             if facts[host].kernel_values[key] != facts[first].kernel_values[key]:
                 yield (
-                    f"{dimension.name}: {first} has {facts[first].kernel_values[key]}, {host} has "
-                    f"{facts[host].kernel_values[key]}; the baseline is that of {first}"
+                    f"{dimension.name} is {facts[first].kernel_values[key]} on {first} and "
+                    f"{facts[host].kernel_values[key]} on {host}: the baseline uses the value of {first}"
                 )

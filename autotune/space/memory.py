@@ -1,4 +1,4 @@
-"""What the memory of hosts allows: a user's own values are refused beyond it, and ranges end at it."""
+"""The memory of hosts as a limit: larger user values are refused, and ranges end at it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from autotune.space.dimension import Dimension
 from autotune.space.rules import Rule, format_bytes
 from autotune.target.read_target import TargetFile
 
-# The keys of a rule that give a value, in the order in which they are looked at.
+# The keys of a rule that give a value, in order of precedence.
 VALUE_KEYS = ("fixed", "range", "choices", "default")
 
 
 @dataclass(frozen=True)
 class HostMemory:
-    """What the memory rule of a ``host`` says of some settings, all in bytes.
+    """The memory rule of a ``host`` under some settings, in bytes.
 
-    ``needed``: what they use at most; ``allowed``: what they may use; ``memory``: what the host has.
-    ``of_baseline``: the baseline uses more than the host's share, so ``allowed`` is what it uses.
+    ``needed`` is the maximum use, ``allowed`` the limit, and ``memory`` the host's size.
+    ``of_baseline``: the baseline exceeds the host's share, so ``allowed`` is the baseline's use.
     """
 
     host: str
@@ -40,7 +40,7 @@ def find_rule_host(rule: Rule) -> str | None:
 
 
 def is_plausible(rule: Rule, facts: Mapping[str, float]) -> bool:
-    """Whether each process that a rule counts would fit into its host by itself."""
+    """True if each process that a rule counts would fit into its host alone."""
     if (host := find_rule_host(rule)) is None:
         return True
     sizes = (facts[name] for name in rule.comparison.left.names() if name.startswith("rss("))
@@ -66,7 +66,7 @@ def compute_memory_use(
 
 @dataclass(frozen=True)
 class MemoryCheck:
-    """The values that a target gives, beside the memory rules of its hosts."""
+    """A target's values, with the memory rules of its hosts."""
 
     file: TargetFile
     dimensions: Mapping[str, Dimension]
@@ -74,8 +74,10 @@ class MemoryCheck:
     facts: Mapping[str, float]
 
     def check(self) -> None:
-        """Raise TargetError if the target's values do not fit into a host's memory, whatever the other
-        parameters are."""
+        """Raise TargetError if the target's values cannot fit into a host's memory.
+
+        The other parameters are at their smallest.
+        """
         own = self.file.target.parameters.keys() & self.dimensions.keys()
         values = {name: self._lowest_given(name) for name in own if self._value_key(name)}
         names = self._lowest_values() | values

@@ -1,4 +1,4 @@
-"""Values without an effect of their own: they are the same configuration as the value in their place."""
+"""Values without effect: each is the same configuration as the value that takes effect."""
 
 from __future__ import annotations
 
@@ -36,8 +36,11 @@ UNLIMITED = Clamp()
 
 
 def infer_clamp(asked: Value, effective: Value) -> Clamp:
-    """What one deployment shows about a parameter; `UNLIMITED` for a value that was only rounded, and for
-    one that is not a positive number: 0 often stands for a default."""
+    """Return the clamp that one deployment shows for a parameter.
+
+    Return `UNLIMITED` for a value that was only rounded. The same holds for a value that is not
+    positive: 0 often stands for a default.
+    """
     if isinstance(asked, str | bool) or isinstance(effective, str | bool):
         return UNLIMITED
     if asked <= 0 or effective <= 0:
@@ -49,11 +52,11 @@ def infer_clamp(asked: Value, effective: Value) -> Clamp:
 
 @dataclass(frozen=True)
 class ParameterCap:
-    """What limits a parameter: the kernel setting ``kernel_key`` of the tier's hosts, and the
-    ``clamp`` that deployments showed.
+    """The limits of a parameter: the kernel setting ``kernel_key`` and the ``clamp`` seen in
+    deployments.
 
-    ``host_values`` are values of the kernel setting by host, ``tuned_by`` the parameters that set it
-    on others.
+    ``host_values`` are values of the kernel setting by host. ``tuned_by`` are the parameters that
+    set it on others.
     """
 
     kernel_key: str = ""
@@ -71,7 +74,7 @@ class ParameterCap:
         return min([*limits, (self.observed_clamp.maximum, "the limit that a deployment showed")])
 
     def effective(self, value: float, settings: Settings) -> tuple[float, str]:
-        """What takes effect in place of ``value``, and the reason if it is another value."""
+        """Return the value that takes effect for ``value``, and the reason if they differ."""
         maximum, reason = self.find_limit(settings)
         if value > maximum:
             return maximum, f"{reason} = {maximum:.0f} is the most that takes effect"
@@ -86,14 +89,14 @@ class ParameterCap:
 def find_caps(
     target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
 ) -> dict[str, ParameterCap]:
-    """By the full names of parameters, what limits each as far as it is known before a deployment."""
+    """Return each parameter's limit by full name, as far as known before a deployment."""
     every = tuple(dimensions)
     names = {dimension.name for dimension in every}
     limits: dict[str, ParameterCap] = {}
     for dimension in every:
         key, tier = dimension.parameter.capped_by, ParameterName.parse(dimension.name).tier
         if not key or target.tiers[tier].isolated:
-            continue  # an isolated service has a network of its own
+            continue  # an isolated service has a separate network
         tuned = {
             host: kernel.find_kernel_parameter(target, host, key)
             for host in target.tiers[tier].hosts
@@ -133,7 +136,7 @@ def narrow_dimension(dimension: Dimension, clamp: Clamp) -> Dimension:
 def apply_caps(
     settings: Settings, dimensions: Iterable[Dimension], limits: Mapping[str, ParameterCap]
 ) -> tuple[dict[str, Value], tuple[RepairedValue, ...]]:
-    """Settings with the effective values of capped parameters, and what was changed for that.
+    """Return the settings with the effective values of capped parameters, and the changes.
 
     A value with the same effect as the baseline's becomes the baseline's.
     """

@@ -28,7 +28,7 @@ class InfeasibleRule(AutotuneError):
     """``rule`` cannot be kept by changing anything; the message is the rule with its arithmetic."""
 
     def __init__(self, arithmetic: str, rule: Rule) -> None:
-        super().__init__(arithmetic, hint="relax the rule, or widen the ranges of what is in it")
+        super().__init__(arithmetic, hint="relax the rule, or widen the ranges of its parameters")
         self.rule = rule
 
 
@@ -39,19 +39,22 @@ def repair_settings(
     facts: Mapping[str, float],
     keep: Container[str] = (),
 ) -> tuple[dict[str, Value], tuple[RepairedValue, ...]]:
-    """Settings that keep every rule, and each change that this took.
+    """Return settings that keep every rule, and each change that this took.
 
-    A rule is repaired by lowering the parameter on its smaller side that is furthest above its
-    lowest value; where none alone suffices, that one goes to its lowest and the next has its turn;
-    where all are at their lowest, parameters on the larger side are raised. Parameters to ``keep`` have
-    their turn last, unless the rule is one of memory: more of one thing needs more of what it uses.
-    Raises Infeasible.
+    A repair lowers the parameter on the rule's smaller side that is furthest above its lowest
+    value. If no parameter alone suffices, that one goes to its lowest value and the next follows.
+    If all are at their lowest values, the repair raises parameters on the larger side. Parameters
+    to ``keep`` come last, unless the rule is about memory: more of one thing needs more of what it
+    uses. Raises InfeasibleRule.
     """
     repair = _RepairState(requested, dimensions, facts, keep)
-    for _ in range(4 * (len(rules) + len(dimensions))):
+    # Rules that undo each other's repairs come back to the same settings.
+    reached: set[tuple[Value, ...]] = set()
+    while (state := tuple(repair.settings.values())) not in reached:
         broken = next((rule for rule in rules if not rule.is_kept(repair.names)), None)
         if broken is None:
             return repair.settings, repair.bindings()
+        reached.add(state)
         repair.repair_rule(broken)
     raise InfeasibleRule(
         f"no values keep the rules: {rules[0].format_arithmetic(repair.names)}", rules[0]
@@ -104,8 +107,11 @@ class _RepairState:
     def _list_movable(
         self, names: Iterable[str], bound_index: int
     ) -> list[tuple[Dimension, float]]:
-        """Numbers that are not at their lowest (0) or highest (1) value yet, with that value: the
-        one furthest from it first, by the ratio of the two."""
+        """Return the numbers that are not at their lowest (0) or highest (1) value yet, with that
+        value.
+
+        The number with the largest ratio to that value comes first.
+        """
 
         def ratio(pair: tuple[Dimension, float]) -> float:
             small, large = sorted((float(self.settings[pair[0].name]), float(pair[1])))
@@ -126,9 +132,12 @@ class _RepairState:
         (Both sides of a rule are monotone in each of its parameters.)
         """
         good, bad = float(bound), float(self.settings[dimension.name])
+        names = dict(self.names)
         while abs(bad - good) > (0.5 if dimension.is_integer else 1e-6 * max(1.0, abs(bad))):
             middle = (good + bad) / 2
-            if rule.is_kept(self._names_with(dimension, dimension.round_towards(bound, middle))):
+            rounded = float(dimension.round_towards(bound, middle))
+            names[dimension.name] = rounded * dimension.unit_factor
+            if rule.is_kept(names):
                 good = middle
             else:
                 bad = middle

@@ -1,8 +1,8 @@
-"""Rules that every trial keeps: those of the target, and those that hold for any stack.
+"""Rules that every trial keeps: the target's rules, and rules that hold for any stack.
 
-Beside parameters and facts, a rule may name what a tier's services need together (``web.workers``: see
-`ResourceNeeds`). There is one such rule for each of the tier's deployments, over that deployment's own
-parameters, and it applies only while that deployment runs.
+In addition to parameters and facts, a rule may name the total need of a tier's services
+(``web.workers``: see `ResourceNeeds`). There is one such rule for each of the tier's deployments,
+over that deployment's own parameters. It applies only if that deployment runs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SIZE_NAMES = ({field.name for field in fields(ResourceNeeds)} | {OCCUPIED_MEMORY
     "source",
     "memory",
 }
-# Of a host's memory; the rest is for the kernel, its buffers and other processes.
+# Share of a host's memory; the kernel, its buffers and other processes use the rest.
 MEMORY_SHARE = "80%"
 _NAME_PATTERN = re.compile(r"[A-Za-z_]\w*")
 
@@ -53,9 +53,9 @@ _NAME_PATTERN = re.compile(r"[A-Za-z_]\w*")
 class Rule:
     """A comparison over searched parameters and facts, in force while ``conditions`` holds.
 
-    ``text`` is how it was written; ``is_size`` says that its two sides are bytes, ``is_built_in`` that no
-    target wrote it. ``baseline_excess`` is by how much the baseline's smaller side is larger, so
-    positive if the baseline breaks the rule: then candidates may break it by as much, and no more.
+    ``text`` is its source. ``is_size``: its two sides are bytes. ``is_built_in``: it is not from a
+    target. ``baseline_excess`` is how far the baseline's smaller side is too large, positive if the
+    baseline breaks the rule. Candidates may then break it by as much, and no more.
     """
 
     text: str
@@ -70,7 +70,7 @@ class Rule:
         return self.comparison.symbol
 
     def applies(self, settings: Settings) -> bool:
-        """Whether the services that it is about are those that run."""
+        """True if the rule's services are the running ones."""
         return conditions_hold(self.conditions, settings)
 
     def is_kept(self, names: NameValues) -> bool:
@@ -129,7 +129,9 @@ class Rule:
 
 
 class RuleVocabulary:
-    """What names in a rule mean in one target: parameters, derived ones, facts, sizes of tiers."""
+    """The names that rules may use in one target: parameters, derived values, facts, sizes of
+    tiers.
+    """
 
     def __init__(
         self, target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, float]
@@ -142,14 +144,14 @@ class RuleVocabulary:
 
     @property
     def known_names(self) -> frozenset[str]:
-        """All names that mean something."""
+        """Return all valid names."""
         sizes = {f"{tier}.{size}" for tier in self._target.tiers for size in SIZE_NAMES}
         return frozenset({*self._dimensions, *self._facts, *sizes})
 
     def build_rules(self, target_comparison: Comparison) -> tuple[Rule, ...]:
-        """One rule, or one for each choice of deployments of the tiers whose sizes it names.
+        """Return one rule, or one for each choice of deployments of the tiers whose sizes it names.
 
-        Raises KeyError with a name that means nothing.
+        Raises KeyError with an unknown name.
         """
         target_comparison = target_comparison.with_replacements(self._sum_over_hosts)
         sized = [
@@ -220,7 +222,9 @@ class RuleVocabulary:
 
 
 def find_size_expressions(tier_service: TierService, size: str) -> list[str]:
-    """What a service says of one of `SIZE_NAMES`, over its own parameters; empty if it says nothing."""
+    """Return a service's expressions for one of `SIZE_NAMES` over its own parameters; empty if
+    none.
+    """
     needs = tier_service.service.needs
     if size != OCCUPIED_MEMORY:
         return [text] if (text := getattr(needs, size)) else []
@@ -255,11 +259,11 @@ def convert_to_base(settings: Settings, dimensions: Iterable[Dimension]) -> dict
     }
 
 
-# -- rules that hold for any stack, whatever its target says ------------------------------------
+# -- rules that hold for any stack and target -----------------------------------------------------
 
 
 def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[str, float]:
-    """What rules may say of hosts: their number, memory (bytes), CPUs and descriptors.
+    """Return the facts of hosts for rules: their number, memory (bytes), CPUs and descriptors.
 
     ``web.memory`` is the smallest host's; ``sum``, ``min`` and ``max`` go over all of them.
     ``rss(web.nginx)`` is the memory of one process, by the service's own account.
@@ -281,7 +285,7 @@ def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[s
 
 
 def list_order_rules(target: Target, dimensions: Iterable[Dimension]) -> Iterator[Comparison]:
-    """What software demands of its own values: the order of some, the bounds of derived ones."""
+    """Return the rules of software for its own values: their order, and bounds of derived values."""
     by_name = {d.name: d for d in dimensions}
     for location in list_target_services(target):
         for pair in location.service.ordering_rules:
@@ -297,7 +301,7 @@ def list_order_rules(target: Target, dimensions: Iterable[Dimension]) -> Iterato
 
 
 def list_limit_rules(target: Target) -> Iterator[Comparison]:
-    """What hosts and the tiers behind can bear: memory, connections, descriptors."""
+    """Return the limits of hosts and of called tiers: memory, connections, descriptors."""
     yield from map(parse_comparison, (*_memory_rules(target), *_connection_rules(target)))
     # The descriptors that one process opens, within its limit.
     for location in list_target_services(target):
@@ -334,5 +338,5 @@ def _connection_rules(target: Target) -> Iterator[str]:
 
 
 def _states_size(name: str, tier: Tier, size: str) -> bool:
-    """Whether any deployment of a tier states this size."""
+    """True if any deployment of a tier declares this size."""
     return any(find_size_expressions(location, size) for location in list_tier_services(name, tier))

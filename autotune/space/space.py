@@ -65,10 +65,10 @@ __all__ = ["Candidate", "InfeasibleRule", "RepairedValue", "SearchSpace", "build
 
 @dataclass(frozen=True)
 class Candidate:
-    """Complete settings of all tiers that keep every rule, and what had to be changed for that.
+    """Complete settings of all tiers that keep every rule, and the changes that this took.
 
-    ``capped_parameters`` are parameters whose value has no effect of its own, so that another one is
-    in its place.
+    ``capped_parameters`` are parameters whose suggested value has no effect; the effective value
+    replaces it.
     """
 
     settings: Settings
@@ -78,12 +78,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """``facts`` are names constraints may use beside parameters: ``web.memory``, ``count(web)``.
+    """The search space. ``facts`` are further names for rules: ``web.memory``, ``count(web)``.
 
-    ``excluded`` says what was left out or cut because of these hosts, and which rules the baseline
-    breaks, a line each. ``try_first`` are configurations that the user asks to try first, as what they
-    change. ``caps`` limit the effective values of parameters, by their names. ``searches_core_first``:
-    what is known to matter is searched before the rest.
+    ``excluded`` lists the parameters left out or narrowed because of these hosts, and the rules
+    that the baseline breaks. ``try_first`` are the changes of configurations that the user asks to
+    try first. ``caps`` limit the effective values of parameters, by their names.
+    ``searches_core_first``: parameters known to matter are searched before the rest.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -146,7 +146,9 @@ class SearchSpace:
         return replace(self, dimensions=dimensions)
 
     def for_traits(self, traits: frozenset[Trait]) -> SearchSpace:
-        """The space for a load with these traits: what they make decisive is known to matter."""
+        """Return the space for a load with these traits: parameters that they make decisive are
+        core.
+        """
         dimensions = tuple(
             replace(d, parameter=replace(d.parameter, effect=Effect.CAPACITY))
             if d.parameter.decides & traits else d
@@ -159,7 +161,7 @@ class SearchSpace:
         measured = {f"rss({name})": float(size) for name, size in rss.items()}
         sizes = {name: size for name, size in measured.items() if name in self.facts}
         facts = {**self.facts, **sizes}
-        # Sizes may be read from an export: one that no host has excuses nothing.
+        # Sizes may come from an export: an implausible size must not excuse a broken rule.
         constraints = tuple(
             rule if is_plausible(rule, facts) else replace(rule, baseline_excess=None)
             for rule in self.constraints
@@ -197,7 +199,7 @@ class SearchSpace:
         return replace(self, dimensions=dimensions, caps={**self.caps, **limits})
 
     def get_effective(self, suggested: Settings) -> dict[str, Value]:
-        """Suggested values, with those that take effect in place of those that do not."""
+        """Return the suggested values with the effective value for each that takes no effect."""
         settings, _ = apply_caps({**self.baseline, **suggested}, self.dimensions, self.caps)
         return {name: settings[name] for name in suggested}
 
@@ -207,7 +209,7 @@ class SearchSpace:
         for name, value in settings.items():
             if problem := _find_problem(dimensions, name, value):
                 raise AutotuneError(
-                    f"the study has settings that do not fit its target: {problem[:200]}",
+                    f"settings in the study do not fit its target: {problem[:200]}",
                     hint="its records were changed, or the hosts: start a new study",
                 )
 
@@ -226,7 +228,9 @@ class SearchSpace:
         return all(each == float(value) for each, _ in effective)
 
     def complete_unrepaired(self, settings: Settings) -> Candidate:
-        """Settings as they are, completed but not repaired: what was measured is measured again."""
+        """Return the settings completed but not repaired: a repeated measurement must not change
+        them.
+        """
         return Candidate(self._with_derived({**self.baseline, **settings}))
 
     def is_kept(self, rule: Rule, settings: Settings) -> bool:
@@ -241,7 +245,7 @@ class SearchSpace:
         return rule.format_arithmetic(self.to_names(settings))
 
     def compute_memory_use(self, settings: Settings) -> tuple[HostMemory, ...]:
-        """What these settings use of each host's memory, at most."""
+        """Return the maximum memory use of each host under these settings."""
         return tuple(compute_memory_use(self.constraints, settings, self.to_names(settings)))
 
     def to_names(self, settings: Settings) -> dict[str, float]:
@@ -275,7 +279,9 @@ def _find_problem(dimensions: Mapping[str, Dimension], name: str, value: Value) 
 def build_space(
     file: TargetFile, facts: FactsByHost, server: AdoptedValues = EMPTY_VALUES
 ) -> SearchSpace:
-    """The space of a target on hosts with these facts, and what runs there. Raises TargetError."""
+    """Return the space of a target on hosts with these facts and adopted values. Raises
+    TargetError.
+    """
     target = file.target
     if target.command is not None:
         every, left_out = build_declared_dimensions(file), tuple[str, ...]()
@@ -342,9 +348,9 @@ def _find_rule_location(file: TargetFile, rule: Rule, deployment: Settings) -> L
 
 
 def _add_builtin_rules(space: SearchSpace, limiting: Iterable[tuple[Rule, ...]]) -> SearchSpace:
-    """With built-in rules added, one for each choice of deployments.
+    """Return the space with built-in rules added, one for each choice of deployments.
 
-    If the baseline breaks one, candidates may break it as much as the baseline, and no more.
+    If the baseline breaks a rule, candidates may break it by as much, and no more.
     """
     constraints, dropped, baseline = [*space.constraints], [*space.excluded], space.baseline
     numbers, parameters = space.to_names(baseline), baseline.keys()
@@ -370,8 +376,8 @@ def _limit_to_memory(file: TargetFile, space: SearchSpace) -> SearchSpace:
     check.check()
     cut = {d.name: check.limit_range(d) for d in space.dimensions}
     lines = (
-        f"{name}: the range ends at {cut[name].high} {d.parameter.unit}, not at {d.high}: no more fits "
-        "into the memory of its hosts"
+        f"{name}: the range ends at {cut[name].high} {d.parameter.unit} instead of {d.high}, "
+        "the most that fits into the memory of its hosts"
         for name, d in by_name.items() if cut[name] is not d
     )  # fmt: skip
     return replace(space, dimensions=tuple(cut.values()), excluded=(*space.excluded, *lines))
@@ -420,7 +426,7 @@ def build_dimensions(
             same = by_name.setdefault(dimension.name, dimension)
             if same is not dimension:
                 # The service plays two roles in the tier, and the parameter has an effect in either.
-                # Both conditions start with that of the deployment; the parameter's own follow.
+                # Both start with the condition on the deployment; the parameter's conditions follow.
                 (choice_name, values), (_, more) = same.conditions[0], dimension.conditions[0]
                 when = ((choice_name, (*values, *more)), *same.conditions[1:])
                 by_name[dimension.name] = replace(same, conditions=when)
@@ -441,7 +447,7 @@ def build_dimensions(
 def _collect_advice(
     file: TargetFile, facts: FactsByHost, by_name: Mapping[str, Dimension]
 ) -> Iterator[tuple[str, Value]]:
-    """What published tools advise for each service on its hosts, given what runs there."""
+    """Return the advice of published tools for each service on its hosts, given the adopted values."""
     for tier_name, tier in file.target.tiers.items():
         of_host = find_common_facts(facts[host] for host in tier.hosts).to_names()
         for location in list_tier_services(tier_name, tier):
@@ -474,7 +480,7 @@ def _apply_parameter_rule(
     adjusted = _adjust_range(file, by_name[name], rule)
     if rule.range is None and rule.choices is None:
         return adjusted
-    # What the user gives values to is worth searching, whatever guides say.
+    # A parameter with values from the user is worth searching, whatever guides advise.
     return replace(
         adjusted, parameter=replace(adjusted.parameter, effect=Effect.CAPACITY), safe_range=None
     )
@@ -487,7 +493,7 @@ def find_unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
             if deployment not in DEPLOYMENTS:
                 yield file.document.build_error(
                     ["tiers", name, "service", index],
-                    f"there is no service {deployment!r}",
+                    f"unknown service {deployment!r}",
                     hint=suggest_name(deployment, DEPLOYMENTS),
                 )
             elif any(part.keeps_data for part, _ in services_of(deployment)):
@@ -597,7 +603,7 @@ def _adjust_range(file: TargetFile, dimension: Dimension, rule: ParameterRule) -
     if rule.range is not None:
         if dimension.choices:
             raise file.document.build_error(
-                [*location, "range"], f"{dimension.name} has choices, no range"
+                [*location, "range"], f"{dimension.name} takes choices, not a range"
             )
         low, high = (dimension.to_number(read(value, "range")) for value in rule.range)
         if low >= high:

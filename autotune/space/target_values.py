@@ -1,4 +1,4 @@
-"""What a target says of parameters: values as written, and the dimensions of a user's own benchmark."""
+"""The parameter values in a target: values as written, and the dimensions of a user's benchmark."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def parse_value(file: TargetFile, dimension: Dimension, location: Location, text
 
 
 def _describe_choices(written: Scalar, choices: Iterable[Value]) -> str:
-    """The hint for a value that is no choice: the nearest choice, and all of them."""
+    """Return the hint for an invalid choice: the nearest choice, and all of them."""
     every = f"it is one of: {', '.join(map(format_value, choices))}"
     meant = find_nearest_name(
         str(written), (choice for choice in choices if isinstance(choice, str))
@@ -60,9 +60,9 @@ def parse_bounded_value(
 def read_tried_first(
     file: TargetFile, dimensions: Sequence[Dimension]
 ) -> tuple[dict[str, Value], ...]:
-    """What each configuration of ``try:`` changes in the baseline, in the order written.
+    """Return each configuration of ``try:`` as changes of the baseline, in the order written.
 
-    Raises TargetError for a parameter that does not exist, or a value that it cannot have.
+    Raises TargetError for an unknown parameter or an invalid value.
     """
     by_name = {dimension.name: dimension for dimension in dimensions}
     configurations = []
@@ -85,7 +85,10 @@ def build_declared_dimensions(file: TargetFile) -> tuple[Dimension, ...]:
     rules = file.target.parameters
 
     def conditions(name: str) -> Conditions:
-        """Its own, and those of the parameters they name: if those have no effect, it has none."""
+        """Return the parameter's conditions and those of the parameters in its expression.
+
+        If those have no effect, neither has this one.
+        """
         own = tuple((rules[name].when or {}).items())
         return (*own, *(condition for other, _ in own for condition in conditions(other)))
 
@@ -108,7 +111,7 @@ def _build_dimension(file: TargetFile, name: str, rule: ParameterRule) -> Dimens
         dimension = _apply_range(file, name, rule, parameter)
     else:
         choices = rule.choices if rule.fixed is None else (rule.fixed,)
-        assert choices is not None  # `kinds` has seen to it
+        assert choices is not None  # checked by `kinds`
         parameter = replace(parameter, stock=choices[0])
         dimension = Dimension(name, parameter, choices[0], choices=choices)
     if rule.default is None:

@@ -112,7 +112,7 @@ def test_auto_says_what_it_chose_and_why() -> None:
     assert "30 trials of 6 parameters" in chosen.reason
     assert choose_sampler("auto", SamplerTask(SPACE, 5000)).name == "tpe"
     assert (
-        "30 trials of 6 parameters, 2 of them first"
+        "30 trials of 6 parameters, 2 core parameters first"
         in choose_sampler("auto", SamplerTask(CORE_OF_TWO, 30)).reason
     )
 

@@ -90,7 +90,7 @@ def test_it_is_in_the_catalogue_and_in_a_study(installed: Path, tmp_path: Path) 
     (tmp_path / "sample.yaml").write_text(TARGET)
     done = python(installed, "-m", "autotune", "run", "sample.yaml", "--yes", cwd=tmp_path)
     assert done.returncode in (0, 4), done.stderr
-    assert "sampler dice: the target asks for it" in done.stderr
+    assert "sampler dice: set in the target" in done.stderr
     trials = sorted((tmp_path / "studies" / "sample" / "configs").iterdir())
     written = {re.sub(r"\D", "", p.read_text()) for t in trials for p in t.rglob("pages.conf")}
     assert {"2", "3"} <= written

@@ -85,7 +85,7 @@ def test_no_candidate_of_a_thousand_breaks_a_rule_that_applies(space: SearchSpac
     ("rule", "said"),
     [
         ("web.service: {choices: [nginx+php-fpm, iis]}", "cannot be 'iis'"),
-        ("web.service: {range: [1, 2]}", "has choices, no range"),
+        ("web.service: {range: [1, 2]}", "takes choices, not a range"),
         ("store.service: {fixed: redis}", "unknown parameter 'store.service'"),
     ],
 )

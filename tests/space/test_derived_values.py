@@ -55,7 +55,7 @@ def test_the_product_of_two_stays_within_its_bounds_and_rules(tmp_path: Path) ->
     [
         (["web.php_fpm.max_children: {derive: max_childs}"], "unknown name 'max_childs'"),
         (["web.php_fpm.max_children: {derive: 2 *}"], "expected a value"),
-        (["web.php_fpm.pm: {derive: max_children}"], "has choices: it cannot be computed"),
+        (["web.php_fpm.pm: {derive: max_children}"], "takes choices: a formula cannot compute it"),
         (["web.php_fpm.max_children: {derive: max_requests, default: 5}"],
          "`default` and `derive` exclude each other"),
         (["web.php_fpm.max_children: {derive: max_spare_servers}",

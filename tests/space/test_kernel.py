@@ -75,8 +75,8 @@ def test_hosts_of_a_tier_that_differ_are_pointed_out(tmp_path: Path) -> None:
     space = fleet(tmp_path, web2=OTHER)
     assert space.baseline["web.sysctl.net.core.somaxconn"] == 4096
     assert (
-        "web.sysctl.net.core.somaxconn: web1 has 4096, web2 has 128; the baseline is that of web1"
-        in space.excluded
+        "web.sysctl.net.core.somaxconn is 4096 on web1 and 128 on web2: "
+        "the baseline uses the value of web1" in space.excluded
     )
 
 

@@ -127,7 +127,7 @@ MEMORY = "cache.memcached.memory: {range: [5MB, 7MB], default: 7MB}"
         ("lb.nginx.multi_accept: {fixed: 1}", "lb.nginx.multi_accept cannot be 1"),
         ("lb.nginx.worker_connections: {choices: [512, true]}", "true is not a number"),
         ("cache.memcached.threads: {fixed: 1e300}", "is not a number that can be used"),
-        ("lb.nginx.multi_accept: {range: [1, 2]}", "has choices, no range"),
+        ("lb.nginx.multi_accept: {range: [1, 2]}", "takes choices, not a range"),
         ("web.php_fpm.max_children: {fixed: -1}", "-1 is below 0"),
         ("web.php_fpm.max_children: {fixed: 0}", "nothing can satisfy"),
     ],

@@ -87,7 +87,7 @@ def test_settings_of_a_record_are_not_deployed_unless_they_fit_the_target(
 ) -> None:
     store, fleet = StudyStore(tmp_path / "s"), FormulaFleet()
     step = MeasureStep(Phase.SEARCH, {**space().baseline, name: value}, source_trial=of)
-    with pytest.raises(AutotuneError, match="settings that do not fit its target"):
+    with pytest.raises(AutotuneError, match="settings in the study do not fit its target"):
         begin_trial(step, context(store, lambda _: 1.0, fleet, seed=1, pace=0.0))
     assert not store.state.trials
     assert not fleet.settings

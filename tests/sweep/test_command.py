@@ -134,5 +134,5 @@ def test_a_plan_on_record_sets_nothing_but_parameters_of_the_target(
     file, wanted = request.build_request(path, [OVER[1]], None, None, rates, 1, peak=peak)
     plan = request.build_plan(file, wanted, prepare(file).space)
     forged = replace(plan, settings={**plan.settings, "web.nginx.user": "root; }"})
-    with pytest.raises(AutotuneError, match="settings that do not fit its target"):
+    with pytest.raises(AutotuneError, match="settings in the study do not fit its target"):
         runner.run_sweep(file, forged, tmp_path / "studies" / "s", modelled.Silent())

@@ -1,11 +1,11 @@
 """A grey-box model: the capacity of each part of a stack, and the soft minimum of them.
 
-A stack carries what its narrowest part carries. A trial that tells the capacity of every part says
-far more than its peak: what a parameter does to a part shows at once, and not only when that part is
-the narrowest (Bayesian optimisation of composite functions: Astudillo & Frazier, 2019). Each part is
-an additive process over the parameters of its own tiers. The peak was measured far more precisely than
-any part was read, and tells in turn what the narrowest part carries. What the parts do not explain is a
-small process over all parameters, so that a part that is read wrong costs little.
+A stack sustains no more than its narrowest part. A trial with the capacity of every part shows what
+a parameter does to a part even if another part is the narrowest (Bayesian optimisation of composite
+functions: Astudillo & Frazier, 2019). Each part is an additive process over the parameters of its
+tiers and, with smaller effects, of the tiers that a request occupies with them. The peak is
+measured far more precisely than any part, and so refines the capacity of the narrowest part. A
+small process over all parameters covers the rest, so that a wrong reading of a part costs little.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ MIN_CAPACITY_TRIALS = 4  # trials that tell a capacity, before it is modelled
 MIN_MODELLED_INSTANCES = 2
 SHARPNESS_CHOICES = (2.0, 4.0, 8.0)  # of the soft minimum: queues of several parts add up
 PREDICTION_DRAWS = 48
+# Prior variance of a parameter's effect on the demand in a related tier, 1 in its own tier.
+# A cache with fewer misses spares the database.
+RELATED_VARIANCE = 0.25
 RESIDUAL_PRIORS = ProcessPriors(effect_size=0.06, noise_sd=0.05)
 # Most trials were made for the sake of another, narrower part. Learned from them alone, the typical
 # effect shrinks, until nothing that was never tried looks worth a trial.
@@ -62,20 +65,25 @@ class CapacityModel:
 
 @dataclass(frozen=True)
 class _Evidence:
-    """A part's log capacities ``logs`` at the trials ``rows``, with ``variances``, and its ``axes``."""
+    """A part's log capacities ``logs`` at the trials ``rows``, with ``variances``, and its ``axes``.
+
+    ``weights`` scale the prior variance of each axis.
+    """
 
     axes: GridPoints
+    weights: Array
     rows: GridPoints
     logs: Array
     variances: Array
 
     def with_peaks(self, logs: Array, variances: Array) -> _Evidence:
-        """With what the peak of each trial says added; an infinite variance says nothing."""
+        """Return this evidence combined with the peaks; an infinite variance adds nothing."""
         precisions, weighted = 1.0 / variances, logs / variances
         np.add.at(precisions, self.rows, 1.0 / self.variances)
         np.add.at(weighted, self.rows, self.logs / self.variances)
         rows = np.flatnonzero(precisions)
-        return _Evidence(self.axes, rows, weighted[rows] / precisions[rows], 1.0 / precisions[rows])
+        logs, variances = weighted[rows] / precisions[rows], 1.0 / precisions[rows]
+        return replace(self, rows=rows, logs=logs, variances=variances)
 
 
 @dataclass(frozen=True)
@@ -148,8 +156,11 @@ def fit_composite(
     sds: Array,
     shared_sds: Array | None = None,
 ) -> CompositeModel | None:
-    """``None`` where too few parts were seen. ``sds`` are those of the compressed log peaks;
-    ``shared_sds`` (see `gp.model.fit`) is that of the log peaks, and the capacities have the same."""
+    """Return the model of the parts; ``None`` if too few parts were observed.
+
+    ``sds`` belong to the compressed log peaks. ``shared_sds`` (see `fit_process`) belongs to the
+    log peaks and to the capacities.
+    """
     evidence = _collect_evidence(grid, capacities)
     fitted = [_fit_capacity(tables, points, shared_sds, each) for each in evidence]
     left_out = np.array(
@@ -193,8 +204,11 @@ def fit_composite(
 
 
 def _leave_one_out_error(residual: GaussianProcess, rest: Array) -> float:
-    """The mean error in each peak, predicted from all others: ``rest`` is what the parts leave of it
-    without its own capacities, which the residual then predicts from the other rests."""
+    """Return the mean error in each peak, predicted from all others.
+
+    ``rest`` is the peak less the prediction of the parts without that trial's capacities. The
+    residual then predicts each rest from the others.
+    """
     errors, _ = replace(residual, values=rest).leave_one_out()
     return float(np.abs(errors).mean())
 
@@ -206,11 +220,12 @@ def _infer_from_peaks(
     log_peaks: Array,
     sds: Array,
 ) -> tuple[Array, Array]:
-    """What the peaks say of the parts that limit them: log capacities and variances, ``[part, trial]``.
+    """Return log capacities of the limiting parts inferred from peaks, and variances: ``[part,
+    trial]``.
 
-    The soft minimum is linearised about the predicted capacities of the parts, as in an extended Kalman
-    filter (Anderson & Moore, 1979, §8.2): its slope in each part is that part's share in it. The
-    uncertainty of the other parts makes a peak say less.
+    The soft minimum is linearised at the predicted capacities, as in an extended Kalman filter
+    (Anderson & Moore, 1979, §8.2). Its slope in each part is that part's share in it. The
+    uncertainty of the other parts widens the variance.
     """
     means, own = (np.array(each) for each in zip(*(p.predict(points) for p in parts), strict=True))
     soft = soft_minimum(means, sharpness)
@@ -229,7 +244,7 @@ def _infer_from_peaks(
 def _select_sharpness(
     left_out: Array, log_peaks: Array, best_log_peak: float
 ) -> tuple[float, float]:
-    """The least mean error, and the sharpness that has it."""
+    """Return the least mean error, and the sharpness with that error."""
     errors = []
     for sharpness in SHARPNESS_CHOICES:
         soft = soft_minimum(left_out, sharpness)
@@ -241,23 +256,28 @@ def _select_sharpness(
 
 
 def _estimate_offset(soft_minima: Array, log_peaks: Array) -> float:
-    """How far the peaks are above the soft minimum: the median of the better half."""
+    """Return the height of the peaks above the soft minimum: the median of the better half."""
     best = log_peaks >= np.median(log_peaks)
     return float(np.median((log_peaks - soft_minima)[best]))
 
 
 def _collect_evidence(grid: ParameterGrid, capacities: InstanceCapacities) -> list[_Evidence]:
-    """What the trials say of each part whose capacity at least ``MIN_CAPACITY_TRIALS`` of them tell."""
+    """Return the evidence for each part with a capacity from at least ``MIN_CAPACITY_TRIALS``
+    trials.
+    """
     tiers = [ParameterName.parse(axis.dimension.name).tier for axis in grid.axes]
+    groups = {frozenset(capacity.tiers) for each in capacities for capacity in each.values()}
     evidence = []
     for name in sorted({name for each in capacities for name in each}):
         rows = np.array([row for row, each in enumerate(capacities) if name in each], np.intp)
         own = [capacities[row][name] for row in rows]
-        of = {tier for capacity in own for tier in capacity.tiers}
-        axes = np.array([d for d, tier in enumerate(tiers) if tier in of], np.intp)
+        direct = {tier for capacity in own for tier in capacity.tiers}
+        related = {tier for group in groups if group & direct for tier in group} | direct
+        axes = np.array([d for d, tier in enumerate(tiers) if tier in related], np.intp)
+        weights = np.array([1.0 if tiers[d] in direct else RELATED_VARIANCE for d in axes])
         if len(rows) >= MIN_CAPACITY_TRIALS and len(axes):
             logs, sds = (np.array([getattr(c, field) for c in own]) for field in ("log", "sd"))
-            evidence.append(_Evidence(axes, rows, logs, sds**2))
+            evidence.append(_Evidence(axes, weights, rows, logs, sds**2))
     return evidence
 
 
@@ -265,7 +285,11 @@ def _fit_capacity(
     tables: tuple[Array, ...], points: GridPoints, shared_sds: Array | None, evidence: _Evidence
 ) -> CapacityModel:
     """Fitted to all of the evidence; then again, disregarding what the rest of it contradicts."""
-    own, at = tuple(tables[d] for d in evidence.axes), points[np.ix_(evidence.rows, evidence.axes)]
+    weighted = zip(evidence.axes, evidence.weights, strict=True)
+    own, at = (
+        tuple(w * tables[d] for d, w in weighted),
+        points[np.ix_(evidence.rows, evidence.axes)],
+    )
     shared_sds = None if shared_sds is None else shared_sds[evidence.rows]
     process = fit_process(
         own, at, evidence.logs, evidence.variances, CAPACITY_PRIORS, shared_sds=shared_sds

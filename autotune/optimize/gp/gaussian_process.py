@@ -1,14 +1,14 @@
 """A Gaussian process for many parameters of which few matter, and few trials.
 
-The function is a constant, an effect per parameter, and an interaction per pair: with κ_d the
-covariance of parameter d's effect times its squared amplitude,
+The function is a constant, an effect per parameter, and an interaction per pair. κ_d is the
+covariance of parameter d's effect times its squared amplitude:
 
     k = constant + e₁(κ) + β e₂(κ),    e₁ = Σ κ_d,    e₂ = Σ_{c<d} κ_c κ_d
 
 (additive Gaussian processes: Duvenaud et al., 2011). Only parameters that matter themselves can
-interact. Amplitudes have half-Cauchy priors around a common scale that is learned too, which lets a
-handful be large and shrinks the rest (the horseshoe, as Eriksson & Jankowiak, 2021, use it for
-lengths); they are set to their most probable values with the exact gradient.
+interact. Amplitudes have half-Cauchy priors around a common scale that is also learned. These
+priors let a few amplitudes be large and shrink the rest. Eriksson & Jankowiak (2021) use the same
+horseshoe for lengths. The fit finds the most probable amplitudes with the exact gradient.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Array = npt.NDArray[np.float64]
 # certain to have no effect.
 MIN_LOG_AMPLITUDE = -3.0
 LEVEL_VARIANCE = 1.0  # variance of the level, in squares of the logarithm
-# Hyperparameters are learned from so many observations at most, for the cost grows with their cube:
-# the highest, which matter most, and an even choice of the others. Predictions use all of them.
+# Hyperparameters are learned from at most this many observations, as the cost grows with their cube.
+# These are the highest, and an even choice of the others. Predictions use all observations.
 MAX_FITTED_OBSERVATIONS, FITTED_HIGHEST = 100, 60
 # Matérn lengths, in parts of a range.
 LONG_LENGTH_SCALE, SHORT_LENGTH_SCALE, SHORT_SCALE_WEIGHT = (
@@ -41,14 +41,15 @@ LONG_LENGTH_SCALE, SHORT_LENGTH_SCALE, SHORT_SCALE_WEIGHT = (
 
 
 def axis_covariance(axis: GridAxis, anchor: int | None = None) -> Array:
-    """Covariance of one parameter's effect between its levels; the diagonal is 1 on average.
+    """Return the covariance of one parameter's effect between its levels; the diagonal is 1 on
+    average.
 
-    The effect is zero at ``anchor``, the level of the leading configuration, or else zero on average
-    over the range (functional ANOVA: Durrande et al., 2013), so that a sum of effects separates main
-    effects, and a product of two is an interaction and nothing else. Near the anchor little is
-    uncertain, and more with every parameter changed. Two Matérn 5/2 processes, one that bends over
-    the whole range and one over a quarter of it, cover slopes, valleys and thresholds without a
-    length to be learned from few trials.
+    The effect is zero at ``anchor``, the level of the leading configuration. Without an anchor it
+    is zero on average over the range (functional ANOVA: Durrande et al., 2013). A sum of effects
+    then separates main effects, and a product of two is purely an interaction. Uncertainty is small
+    near the anchor and grows with every changed parameter. Two Matérn 5/2 processes bend over the
+    whole range and over a quarter of it. They cover slopes, valleys and thresholds without a length
+    to learn from few trials.
     """
     if axis.is_ordered:
         raw = _mixture_covariance(tuple(axis.unit_positions.tolist()))
@@ -121,23 +122,37 @@ class GaussianProcess:
         """The weights of the observations."""
         return np.asarray(cho_solve(self.cholesky_factor, self.values))
 
+    @cached_property
+    def _diagonals(self) -> Array:
+        """Variance of each parameter's effect, ``[parameter, level]``, padded with zeros."""
+        padded = np.zeros((len(self.tables), max(map(len, self.tables), default=0)))
+        for d, table in enumerate(self.tables):
+            padded[d, : len(table)] = table.diagonal()
+        return padded
+
+    def _deviations(self, points: GridPoints) -> npt.NDArray[np.bool_]:
+        """True where a point differs from the parameter's anchor, ``[parameter, point]``.
+
+        A parameter has no effect at its anchor, and most configurations leave most parameters there.
+        """
+        return np.asarray(self._diagonals[np.arange(len(self.tables))[:, None], points.T] > 0)
+
     def covariance(self, left: GridPoints, right: GridPoints) -> Array:
         first = np.zeros((len(left), len(right)))
         squares = np.zeros_like(first)
-        for d, covariances in enumerate(self.tables):
-            # At its anchor a parameter has no effect, and most configurations leave most of
-            # their parameters there.
-            effective = covariances.diagonal() > 0
-            rows, columns = (np.flatnonzero(effective[side[:, d]]) for side in (left, right))
-            part = self.amplitudes[d] * covariances[left[rows, d][:, None], right[columns, d]]
+        by_row, by_column = self._deviations(left), self._deviations(right)
+        for d in np.flatnonzero(by_row.any(axis=1) & by_column.any(axis=1)):
+            rows, columns = np.flatnonzero(by_row[d]), np.flatnonzero(by_column[d])
+            table = self.tables[d]
+            part = self.amplitudes[d] * table[left[rows, d][:, None], right[columns, d]]
             where = np.ix_(rows, columns) if part.shape != first.shape else ...
             first[where] += part
             squares[where] += part * part
         return LEVEL_VARIANCE + first + self.interaction_weight * 0.5 * (first * first - squares)
 
     def prior_variance(self, points: GridPoints) -> Array:
-        weighted = enumerate(zip(self.amplitudes.tolist(), self.tables, strict=True))
-        parts = np.stack([a * t.diagonal()[points[:, d]] for d, (a, t) in weighted])
+        diagonals = self._diagonals[np.arange(len(self.tables))[:, None], points.T]
+        parts = self.amplitudes[:, None] * diagonals
         first = parts.sum(axis=0)
         squares = (parts * parts).sum(axis=0)
         return np.asarray(
@@ -237,8 +252,8 @@ def _select_fitted(values: Array) -> npt.NDArray[np.intp]:
 class _FitProblem:
     """Minus the log posterior of the hyperparameters, with its gradient.
 
-    θ = (log squared amplitude relative to the scale per parameter …, log scale², log β', log noise²)
-    where β = β' / scale²: an interaction is relative to the effects it is made of.
+    θ = (log squared amplitude relative to the scale per parameter …, log scale², log β', log
+    noise²). β = β' / scale², so that an interaction is relative to its two effects.
     """
 
     def __init__(
@@ -301,7 +316,7 @@ class _FitProblem:
 
         For a parameter that has not been tried, the mode is the common scale, not zero. Without the
         Jacobian (as in BoTorch's MAP-SAAS) the search would take it to have no effect and never try it.
-        How many parameters may matter follows from their classes beforehand (`surrogate.VARIANCE`).
+        The prior of a parameter's class limits how many may matter (`surrogate.EFFECT_VARIANCES`).
         """
         size = len(self.tables)
         relative = theta[:size]

@@ -1,9 +1,9 @@
-"""The search space as a grid: each parameter in about a hundred steps of its own scale.
+"""The search space as a grid: each parameter in about a hundred steps on its own scale.
 
 A configuration is encoded as a point: one level number per parameter. On a grid, the covariance of
-one parameter is a small table (`model.table`), so a model of many parameters costs look-ups and no
-exponentials. Parameters that a configuration makes inactive are set to their baseline, so that they
-cannot mislead the model.
+one parameter is a small table (`axis_covariance`), so a model of many parameters costs look-ups and
+no exponentials. Inactive parameters are set to their baseline, so that they cannot mislead the
+model.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class GridAxis:
 
 
 def _has_integer_levels(dimension: Dimension) -> bool:
-    """Whether each integer of the range is a level of its own."""
+    """True if each integer of the range is one level."""
     return (
         dimension.is_integer and float(dimension.high or 0) - float(dimension.low or 0) < MAX_LEVELS
     )
@@ -123,6 +123,10 @@ class ParameterGrid:
     _encoding_cache: dict[tuple[Any, ...], GridPoints] = field(
         default_factory=dict, repr=False, compare=False
     )
+    # Levels by axis and value: repaired candidates repeat most values.
+    _level_cache: dict[tuple[int, Value], int] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @classmethod
     def from_dimensions(cls, dimensions: Sequence[Dimension], baseline: Settings) -> ParameterGrid:
@@ -149,8 +153,13 @@ class ParameterGrid:
         point = self.baseline.copy()
         for i, axis in enumerate(self.axes):
             if axis.dimension.name in values:
-                point[i] = axis.find_level(values[axis.dimension.name])
+                point[i] = self._find_level(i, values[axis.dimension.name])
         return point
+
+    def _find_level(self, index: int, value: Value) -> int:
+        if (index, value) not in self._level_cache:
+            self._level_cache[index, value] = self.axes[index].find_level(value)
+        return self._level_cache[index, value]
 
     def encode_all(self, configurations: Sequence[Mapping[str, Any]]) -> GridPoints:
         if not configurations:

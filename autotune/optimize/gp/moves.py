@@ -1,8 +1,9 @@
-"""Moves that a diagnosis recommends: how far they go, and what became of those that were made.
+"""Moves that a diagnosis recommends: their length, and the outcome of earlier moves.
 
-A diagnosis names which of a hundred parameters to move, and the direction, which says more than the
-number that was measured. How far, it does not say: a move goes far while nothing speaks against it, and
-half as far as the nearest place in its direction that was tried and was no better.
+A diagnosis names which of a hundred parameters to move, and the direction. That is more information
+than the measured number. It does not name the length. A move goes far until a configuration ahead
+of it failed; it then goes half as far. A value that did harm bounds a parameter for the whole
+study, and `bisect_harm` closes in on that bound.
 """
 
 from __future__ import annotations
@@ -25,13 +26,11 @@ Array = npt.NDArray[np.float64]
 STEP_FRACTIONS = (0.1, 0.25)
 LONG_STEP_FACTOR = 3.0  # by which a long step moves what has a logarithmic range
 MIN_STEP = 0.05  # of a range: shorter moves teach nothing
-MIN_GAIN = 0.03  # log peak that a move has to gain, or else it has failed
+MIN_GAIN = 0.03  # log peak: a smaller gain is a failure
 MIN_LONG_STEP_GAIN = 0.1  # log peak: a gain like this is worth another long step
-MAX_FAILED_STEPS = 2  # long steps from one leader that may fail, before the model is asked
-MAX_ATTRIBUTED_CHANGES = 2  # changes at once, of which each is taken to have failed
-MAX_DIFFERENCES = (
-    6  # a configuration that differs in more parameters than this shows nothing of each
-)
+MAX_FAILED_STEPS = 2  # failed long steps from one leader before the model suggests
+MAX_ATTRIBUTED_CHANGES = 2  # a failure of at most this many changes counts for each
+MAX_DIFFERENCES = 6  # changed parameters: a larger difference shows nothing about each
 _MOVE_PATTERN = re.compile(r"(?P<name>[^=+]+?)(?:(?P<direction>[+-])|=(?P<choice>.*))")
 
 
@@ -66,20 +65,31 @@ def read_moves(grid: ParameterGrid, moves: Sequence[str]) -> list[Move]:
 
 @dataclass(frozen=True)
 class FailedMove:
-    """A point that was ``point`` and was no better than ``start``, or could not be used. ``log_peak``
-    is the log peak of the start."""
+    """A configuration ``point`` that was no better than its origin ``start``, or could not be used.
+
+    ``start_log_peak`` is the log peak of the origin. ``loss`` is how far the point's was below it.
+    """
 
     start: GridPoints
     point: GridPoints
-    log_peak: float
+    start_log_peak: float
+    loss: float
+
+    @property
+    def is_harmful(self) -> bool:
+        """True if the move itself cost capacity, and did not only meet another limit."""
+        few = int((self.point != self.start).sum()) <= MAX_ATTRIBUTED_CHANGES
+        return few and self.loss >= MIN_LONG_STEP_GAIN
 
 
 @dataclass(frozen=True)
 class MoveHistory:
-    """What the configurations so far say of moves from one of them, ``start`` with its log ``log_peak``.
+    """The outcome of moves so far, for the next move from the configuration ``start``.
 
-    ``previous`` is the one that it was made from, if it is clearly better than that;
-    ``unusable_count`` is how many that were made from it could not be used."""
+    ``log_peak`` is the log peak of ``start``. ``previous`` is its origin, if ``start`` is clearly
+    better. ``unusable_count`` is the number of configurations made from ``start`` that could not be
+    used.
+    """
 
     start: GridPoints
     log_peak: float
@@ -88,16 +98,20 @@ class MoveHistory:
     unusable_count: int = 0
 
     def list_failures(self, axis: int) -> Iterator[FailedMove]:
-        """The failures of changes of this axis that still say something: not those from a start that
-        was clearly worse and differed in something else, for what limited it may be gone."""
+        """Yield the failures of changes of this axis that still count.
+
+        A move that gained nothing met another limit. That limit may be gone if the origin was clearly
+        worse and differed in something else. A harmful move stays harmful.
+        """
         for each in self.failures:
             if each.point[axis] != each.start[axis]:
                 differs = np.delete(each.start != self.start, axis).any()
-                if self.log_peak < each.log_peak + MIN_LONG_STEP_GAIN or not differs:
+                is_close = self.log_peak < each.start_log_peak + MIN_LONG_STEP_GAIN
+                if is_close or not differs or each.is_harmful:
                     yield each
 
     def is_exhausted(self, move: Move) -> bool:
-        """Whether a choice was no better by itself; what else was changed may have been the reason."""
+        """True if a choice failed alone, or with few other changes."""
         return any(
             each.point[move.axis] == move.level
             and int((each.point != each.start).sum()) <= MAX_ATTRIBUTED_CHANGES
@@ -105,31 +119,58 @@ class MoveHistory:
         )
 
     def limit_levels(self, move: Move, step: int) -> int:
-        """How many levels a move of ``step`` is to go: twice as far as the same move that led here, half
-        as far as a failure ahead, and nowhere if there are two."""
+        """Return the number of levels to move, for a move of ``step``.
+
+        A repeated move that led here goes twice as far. A failure ahead halves the way to it. Two
+        failures ahead without harm end the move.
+        """
         here = int(self.start[move.axis])
         if self.previous is not None:
             came = (here - int(self.previous[move.axis])) * move.direction
-            step = max(step, 2 * came)
+            step = min(step, -came // 2) if came < 0 else max(step, 2 * came)
+        ahead = self._list_ahead(move)
+        if sum(not harmful for _, harmful in ahead) > 1:
+            return 0
+        return min([step, *(distance // 2 for distance, _ in ahead)])
+
+    def _list_ahead(self, move: Move) -> list[tuple[int, bool]]:
+        """Return the distance in levels of each failure ahead, and whether it was harmful."""
+        here = int(self.start[move.axis])
         ahead = [
-            distance for each in self.list_failures(move.axis)
-            if (distance := (int(each.point[move.axis]) - here) * move.direction) > 0
-        ]  # fmt: skip
-        return 0 if len(ahead) > 1 else min([step, *(distance // 2 for distance in ahead)])
+            ((int(each.point[move.axis]) - here) * move.direction, each.is_harmful)
+            for each in self.list_failures(move.axis)
+        ]
+        return [(distance, harmful) for distance, harmful in ahead if distance > 0]
+
+    def find_harm(self, move: Move) -> int | None:
+        """Return the distance in levels of the nearest harmful failure ahead.
+
+        ``None`` if there is none, or if there are several and the move has never helped.
+        """
+        harms = [distance for distance, harmful in self._list_ahead(move) if harmful]
+        if len(harms) >= MAX_FAILED_STEPS and not self._has_helped(move):
+            return None
+        return min(harms, default=None)
+
+    def _has_helped(self, move: Move) -> bool:
+        if self.previous is None:
+            return False
+        return (int(self.start[move.axis]) - int(self.previous[move.axis])) * move.direction > 0
 
 
 def read_history(observations: TrialObservations, row: int) -> MoveHistory:
-    """What is known of moves from the configuration of this row."""
+    """Return the outcome of earlier moves for moves from the configuration of this row."""
     points, peaks = observations.points, observations.log_peaks
     failed, unusable = [], 0
     for location in np.flatnonzero(observations.suggested):
         origin = _find_origin(points[:location], peaks[:location], points[location])
         if origin is not None and peaks[location] < peaks[origin] + MIN_GAIN:
-            failed.append(FailedMove(points[origin], points[location], float(peaks[origin])))
+            loss = float(peaks[origin] - peaks[location])
+            failed.append(FailedMove(points[origin], points[location], float(peaks[origin]), loss))
     for point in observations.failed_points:
         origin = _find_origin(points, peaks, point)
         if origin is not None:
-            failed.append(FailedMove(points[origin], point, float(peaks[origin])))
+            failed.append(FailedMove(points[origin], point, float(peaks[origin]), inf))
             unusable += origin == row
     own = observations.suggested[row] if observations.suggested else False
     origin = _find_origin(points[:row], peaks[:row], points[row]) if own else None
@@ -139,7 +180,9 @@ def read_history(observations: TrialObservations, row: int) -> MoveHistory:
 
 
 def _find_origin(points: GridPoints, log_peaks: Array, point: GridPoints) -> int | None:
-    """Which point this one was probably made from: the best of those that are most like it."""
+    """Return the row of the most similar point, the best of equals; ``None`` if all differ too
+    much.
+    """
     if not len(points):
         return None
     changes = (points != point).sum(axis=1)
@@ -165,9 +208,26 @@ def apply_moves(
         low, high = axis.safe_levels
         room = max(high - here, 0) if move.direction > 0 else max(here - low, 0)
         step = min(room, past.limit_levels(move, _count_levels(axis, length)))
-        if step >= min(room, MIN_STEP * (len(axis.values) - 1)):
+        if is_worthwhile(axis, here, move, step, room):
             point[move.axis] = here + move.direction * step
     return point
+
+
+def is_worthwhile(axis: GridAxis, here: int, move: Move, step: int, room: int) -> bool:
+    """True if a step is long enough to teach or gain something.
+
+    A capacity grows no faster than the number that limits it.
+    """
+    if step >= min(room, MIN_STEP * (len(axis.values) - 1)):
+        return True
+    return step > 0 and _log_ratio(axis, here, here + move.direction * step) >= MIN_GAIN
+
+
+def _log_ratio(axis: GridAxis, here: int, there: int) -> float:
+    """Return the log ratio of two levels' values, without sign; 0 on a range without logarithms."""
+    if not axis.dimension.is_logarithmic:
+        return 0.0
+    return abs(log(max(float(axis.values[there]), 1.0) / max(float(axis.values[here]), 1.0)))
 
 
 def _count_levels(axis: GridAxis, length: float | None) -> int:
@@ -207,27 +267,56 @@ def list_guided_candidates(
 def suggest_long_step(
     grid: ParameterGrid, observations: TrialObservations, project: Callable[..., GridPoints]
 ) -> GridPoints | None:
-    """The leader with the moves that its diagnosis recommends, made far;
-    ``None`` if there are none, or if it is the model's turn.
+    """Return the leader after a long step along its recommended moves.
 
-    Where presets are wrong, they are wrong by factors. A model of a few trials and a hundred parameters
-    says nothing about those, and the diagnosis names them.
+    Return ``None`` without such moves, or if the model is to suggest instead. If presets are wrong,
+    they are wrong by factors. The diagnosis names these parameters. A model of a few trials and a
+    hundred parameters cannot.
     """
     if not observations.recommended_changes:
         return None
     leader = int(observations.log_peaks.argmax())
-    earlier = observations.log_peaks[:leader]
     past = read_history(observations, leader)
-    suggested = sum(observations.suggested[: leader + 1])
-    since = sum(observations.suggested[leader + 1 :]) + past.unusable_count
-    small = suggested and past.log_peak < earlier.max(initial=-inf) + MIN_LONG_STEP_GAIN
-    if small or since >= MAX_FAILED_STEPS:
-        return None
-    points = list_guided_candidates(
-        grid, past, observations.recommended_changes[leader], lengths=(None,)
-    )
-    if not len(points):
-        return None
-    points = grid.reset_inactive(project(points, past.start))
     tried = {point.tobytes() for point in grid.reset_inactive(observations.tried_points)}
-    return next((point for point in points if point.tobytes() not in tried), None)
+    for points in _list_long_steps(grid, observations, leader, past):
+        if len(points):
+            kept = grid.reset_inactive(project(points, past.start))
+            untried = [point for point in kept if point.tobytes() not in tried]
+            if untried:
+                return np.asarray(untried[0])
+    return None
+
+
+def _list_long_steps(
+    grid: ParameterGrid, observations: TrialObservations, leader: int, past: MoveHistory
+) -> Iterator[GridPoints]:
+    """Yield long steps from the leader, the most promising group first."""
+    moves = observations.recommended_changes[leader]
+    yield bisect_harm(grid, past, moves)
+    since = sum(observations.suggested[leader + 1 :]) + past.unusable_count
+    if since < MAX_FAILED_STEPS and is_climbing(observations, leader):
+        yield list_guided_candidates(grid, past, moves, lengths=(None,))
+
+
+def bisect_harm(grid: ParameterGrid, past: MoveHistory, moves: Sequence[str]) -> GridPoints:
+    """Return the start with each recommended move alone that does harm further on, half as far.
+
+    Moves that can no longer gain ``MIN_LONG_STEP_GAIN`` are left out.
+    """
+    points = [np.empty((0, len(grid.axes)), np.intp)]
+    for move in read_moves(grid, moves):
+        axis, here = grid.axes[move.axis], int(past.start[move.axis])
+        distance = past.find_harm(move) if axis.is_ordered else None
+        if distance is None:
+            continue
+        if _log_ratio(axis, here, here + move.direction * distance) >= MIN_LONG_STEP_GAIN:
+            points.append(apply_moves(grid, past, [move], None)[None, :])
+    found = np.vstack(points)
+    return np.asarray(found[(found != past.start).any(axis=1)])
+
+
+def is_climbing(observations: TrialObservations, leader: int) -> bool:
+    """True if the leader is a preset, or gained enough for another long step."""
+    best = observations.log_peaks[:leader].max(initial=-inf)
+    suggested = sum(observations.suggested[: leader + 1])
+    return not suggested or bool(observations.log_peaks[leader] >= best + MIN_LONG_STEP_GAIN)

@@ -7,7 +7,7 @@ the moves that a diagnosis recommends for them. While such moves gain much, they
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from math import log
@@ -21,7 +21,12 @@ from optuna.trial import FrozenTrial
 
 from autotune.optimize.base import SpaceSampler
 from autotune.optimize.gp.grid import GridPoints, ParameterGrid, distinct_indices
-from autotune.optimize.gp.moves import list_guided_candidates, read_history, suggest_long_step
+from autotune.optimize.gp.moves import (
+    MAX_FAILED_STEPS,
+    list_guided_candidates,
+    read_history,
+    suggest_long_step,
+)
 from autotune.optimize.gp.surrogate import (
     MIN_RELEVANT_GAIN,
     SurrogateModel,
@@ -36,24 +41,24 @@ from autotune.services.base import Action, Settings
 from autotune.space.dimension import PRESET_NAMES
 from autotune.space.space import InfeasibleRule, SearchSpace
 
-# A model needs something to compare: before so many trials a Latin hypercube is measured, unless a
-# preset was measured already.
+# A model needs trials to compare. Without a measured preset, a Latin hypercube of this size comes first.
 COLD_START_TRIALS = 8
 MIN_TRIALS = 2
-# With few trials the model understates its uncertainty: before so many it never ends the search.
+# With fewer trials the model understates its uncertainty and must not end the search.
 MIN_STOP_TRIALS = 20
-# Below this probability that the parameters known to matter can do better, the others are searched too.
+# Below this probability of a gain from the core parameters, the others are searched too.
 EXHAUSTED_PROBABILITY = 0.1
-# Every so many suggestions may change any parameter, by any of its values.
+# One suggestion of this many may change any parameter to any value.
 ALL_PARAMETERS_INTERVAL = 3
 
 
 class GpSampler(SpaceSampler):
-    """Stateless: every suggestion follows from the trials in the storage and the seed, unless it is
-    reseeded, to differ from those of other processes.
+    """The project's sampler. It is stateless: suggestions follow from the stored trials and the
+    seed.
 
-    ``improvement_probability`` belongs to the last suggestion: that any configuration is better by
-    ``MATTERS`` than the best one known; ``None`` while it is too early to say.
+    After a reseed, suggestions differ from those in other processes. ``improvement_probability``
+    belongs to the last suggestion: the probability that any configuration is better than the best
+    known one by ``MIN_RELEVANT_GAIN``. It is ``None`` if it is too early to tell.
     """
 
     improvement_probability: float | None = None
@@ -69,18 +74,18 @@ class GpSampler(SpaceSampler):
         core = SearchRegion.core(grid, self._task.space)
         if self._task.has_several_beds and has_nothing_compared(observations):
             return dict(grid.decode(self._suggest_near_preset(observations, rng, core)))
-        cold = begun < (MIN_TRIALS if has_measured_preset(trials) else COLD_START_TRIALS)
-        if cold or len(observations.points) < MIN_TRIALS:
-            opening = latin_hypercube(grid, COLD_START_TRIALS, begun, self._task.seed)
-            return dict(grid.decode(self._repair_points(opening[None, :])[0]))
         step = suggest_long_step(grid, observations, self._repair_points)
         if step is not None:
             self.improvement_probability = None
             return dict(grid.decode(step))
+        cold = begun < (MIN_TRIALS if has_measured_preset(trials) else COLD_START_TRIALS)
+        if cold or len(observations.points) < MIN_TRIALS:
+            opening = latin_hypercube(grid, COLD_START_TRIALS, begun, self._task.seed)
+            return dict(grid.decode(self._repair_points(opening[None, :])[0]))
         if trial.number % ALL_PARAMETERS_INTERVAL == ALL_PARAMETERS_INTERVAL - 1:
             core = SearchRegion.from_grid(grid)  # a parameter may decide here whatever its class
         surrogate = SurrogateModel.fit(grid, observations)
-        # What was deployed last, as far as the sampler knows.
+        # The latest deployment known to the sampler.
         deployed = [t.params for t in trials if t.params and t.state.is_finished()]
         current = grid.reset_inactive(grid.encode_all(deployed[-1:]))[0] if deployed else None
         point, runners_up = propose(surrogate, self._repair_points, rng, current, core)
@@ -117,8 +122,10 @@ class GpSampler(SpaceSampler):
         return np.asarray(points[int(new.argmax())])
 
     def _repair_points(self, points: GridPoints, origin: GridPoints | None = None) -> GridPoints:
-        """The configurations that would be measured: each with every rule kept, where that can be. What
-        differs from ``origin`` is kept as it is, if changing other parameters can keep the rules."""
+        """Return the points as they would be measured, with every rule kept if possible.
+
+        Differences from ``origin`` survive if changes of other parameters can keep the rules.
+        """
         grid, space = self._task.grid, self._task.space
         repaired = []
         for point in points:
@@ -132,8 +139,11 @@ class GpSampler(SpaceSampler):
 
 
 def _select_distinct(grid: ParameterGrid, point: GridPoints, origin: GridPoints) -> set[str]:
-    """The parameters that a move is to leave as they are if the rules can be kept without them: what
-    was raised, so that what it needs is raised, too; if something was lowered, all others."""
+    """Return the parameters that a move keeps if the rules allow it.
+
+    These are the raised parameters, so that their prerequisites are raised with them. If the move
+    lowers any parameter, they are all others.
+    """
     lowered = np.array([axis.is_ordered for axis in grid.axes]) & (point < origin)
     kept = ~lowered if lowered.any() else point != origin
     return {axis.dimension.name for axis, own in zip(grid.axes, kept, strict=True) if own}
@@ -170,7 +180,7 @@ class SearchRegion:
         return cls(np.array(axes, np.intp), np.array(low), np.array(high))
 
     def is_whole(self, grid: ParameterGrid) -> bool:
-        """Whether every axis may take all of its levels."""
+        """True if every axis may take all of its levels."""
         levels = self.high - self.low + 1
         return len(self.axes) == len(levels) and bool((levels == grid.sizes).all())
 
@@ -192,10 +202,10 @@ MUTATION_COUNT, RANDOM_COUNT = 600, 300
 # ever good, and teach little. Each change beyond that costs the penalty, in the logarithm of its
 # improvement.
 MAX_CHANGES, MIN_CHANGES, DISTANCE_PENALTY = 4, 2, 10.0
-# Nor does it move a number further than this part of its range. The ends of the ranges are the least
-# known, and hardly ever good: if a suggestion could cross a whole range, most would go to an end.
+# A suggestion moves a number by at most this share of its range. Ends of ranges are uncertain and rarely
+# good: without this limit, most suggestions would go there.
 MAX_STRIDE = 0.25
-# So many failures in a row halve the number of changes, so many successes double it (TuRBO's rule).
+# Failures in a row that halve the number of changes, and successes that double it (TuRBO).
 FAILURES_TO_SHRINK, SUCCESSES_TO_GROW = 10, 1
 # Added to the score of a recommended move: a diagnosis knows what the model does not.
 RECOMMENDATION_BONUS = log(3.0)
@@ -242,12 +252,13 @@ def propose(
     current: GridPoints | None = None,
     region: SearchRegion | None = None,
 ) -> tuple[GridPoints, GridPoints]:
-    """The configuration with the highest expected improvement among those likely to work, and the
-    runners-up. Among near equals it is the one that needs the fewest restarts, coming from ``current``.
+    """Return the configuration with the highest expected improvement that likely works, and the
+    runners-up.
 
-    It changes a few parameters of a leader inside ``region``, or takes a whole tier from another
-    configuration, or follows a move recommended for a leader, if that scores highest.
-    ``project_points`` makes points keep the rules of the space."""
+    Among near equals, the fewest restarts from ``current`` decide. The suggestion changes a few
+    parameters of a leader inside ``region``, takes a whole tier from another configuration, or
+    follows a recommended move. ``project_points`` makes points keep the rules of the space.
+    """
     grid, observations = surrogate.grid, surrogate.observations
     surrogate = surrogate.with_pending()
     mean, sd = surrogate.predict_measured()
@@ -267,28 +278,48 @@ def propose(
     )
     pool = _evolve(acquisition, leaders, rng, region)
     candidates, scores = _find_untried(acquisition, pool, project_points)
-    if observations.recommended_changes:
-        for leader, index in zip(leaders, leading, strict=True):
-            past = read_history(observations, int(index))
-            advised = list_guided_candidates(grid, past, observations.recommended_changes[index])
-            if len(advised):
-                advised = grid.reset_inactive(project_points(advised, leader))
-                candidates = np.vstack([candidates, advised])
-                scores = np.concatenate([scores, acquisition.score(advised) + RECOMMENDATION_BONUS])
+    for index, leader in zip(leading, leaders, strict=True):
+        for points, bonus in list_recommended(
+            grid, observations, int(index), is_first=index == leading[0]
+        ):
+            advised = grid.reset_inactive(project_points(points, leader))
+            candidates = np.vstack([candidates, advised])
+            scores = np.concatenate([scores, acquisition.score(advised) + bonus])
     if current is not None:
         scores = scores - RESTART_PENALTY * count_restarts(grid, current, candidates)
     return np.asarray(candidates[int(scores.argmax())]), candidates
 
 
+def list_recommended(
+    grid: ParameterGrid, observations: TrialObservations, index: int, *, is_first: bool
+) -> Iterator[tuple[GridPoints, float]]:
+    """Yield the points of moves from a configuration, with what a recommendation adds to their score.
+
+    A bottleneck limits again once the one after it is gone: for the first leader, moves recommended
+    for other configurations are candidates, too. Failed steps from the leader end its bonus.
+    """
+    if not observations.recommended_changes:
+        return
+    past, own = read_history(observations, index), observations.recommended_changes[index]
+    since = sum(observations.suggested[index + 1 :]) + past.unusable_count
+    earlier = dict.fromkeys(move for each in observations.recommended_changes for move in each)
+    others = [move for move in earlier if move not in own] if is_first else []
+    bonus = RECOMMENDATION_BONUS if since < MAX_FAILED_STEPS else 0.0
+    for moves, added in ((own, bonus), (others, RECOMMENDATION_BONUS / 2)):
+        points = list_guided_candidates(grid, past, moves)
+        if len(points):
+            yield points, added
+
+
 def has_nothing_compared(observations: TrialObservations) -> bool:
-    """Whether there is one configuration at most that works, and none that does not."""
+    """True if at most one configuration works and none failed."""
     return len(distinct_indices(observations.points)) < MIN_TRIALS and not len(
         observations.failed_points
     )
 
 
 def select_plausible(mean: Array, sd: Array) -> npt.NDArray[np.intp]:
-    """Indices of those that may well be the best, best first."""
+    """Return the indices of configurations that may be the best, best first."""
     order = np.argsort(-mean)[:MAX_LEADERS]
     behind = mean[order[0]] - mean[order]
     return np.asarray(order[behind <= PLAUSIBLE_SDS * np.hypot(sd[order], sd[order[0]])])
@@ -346,11 +377,18 @@ def _evolve(
 
 
 def clip_to_stride(grid: ParameterGrid, points: GridPoints, leaders: GridPoints) -> GridPoints:
-    """``points`` with no number further than ``MAX_STRIDE`` from what the leader nearest to them has."""
+    """Return ``points`` with each number at most ``MAX_STRIDE`` from its value in the nearest leader.
+
+    A choice that changes is tried with the usual values of the parameters that depend on it.
+    """
     leader = leaders[count_changes(grid, points, leaders).argmin(axis=1)]
     stride = np.maximum(1, np.rint(MAX_STRIDE * (grid.sizes - 1))).astype(np.intp)
     ordered = np.array([axis.is_ordered for axis in grid.axes])
-    return np.where(ordered, np.clip(points, leader - stride, leader + stride), points)
+    clipped = np.where(ordered, np.clip(points, leader - stride, leader + stride), points)
+    for child, parent, _ in grid.conditions:
+        changed = clipped[:, parent] != leader[:, parent]
+        clipped[changed, child] = leader[changed, child]
+    return clipped
 
 
 def swap_tiers(grid: ParameterGrid, leaders: GridPoints, donors: GridPoints) -> GridPoints:

@@ -1,4 +1,4 @@
-"""The surrogate model of a study: what its trials say of every configuration's peak and feasibility."""
+"""The surrogate model of a study: every configuration's predicted peak and feasibility."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 from scipy.special import ndtr
 
-from autotune.estimate import InstanceCapacity
+from autotune.estimate import MEASUREMENT_LOG_SD, InstanceCapacity
 from autotune.optimize.gp.composite import MIN_CAPACITY_TRIALS, CompositeModel, fit_composite
 from autotune.optimize.gp.gaussian_process import (
     GaussianProcess,
@@ -23,7 +23,7 @@ from autotune.optimize.gp.gaussian_process import (
     fit_process,
 )
 from autotune.optimize.gp.grid import GridAxis, GridPoints, ParameterGrid, distinct_indices
-from autotune.optimize.gp.scale import compress, compress_loss, compress_shared
+from autotune.optimize.gp.scale import compress, compress_loss, compress_shared, decompress
 from autotune.services.base import Effect
 from autotune.space.dimension import PRESET_NAMES
 
@@ -33,9 +33,7 @@ T = TypeVar("T")
 CHANGES_KEY = (
     "moves"  # attribute of a trial: the moves its bottleneck recommends, separated by blanks
 )
-CAPACITIES_KEY = (
-    "capacities"  # attribute of a trial: what it told of the parts of the stack, as JSON
-)
+CAPACITIES_KEY = "capacities"  # attribute of a trial: the capacities of the stack's parts, as JSON
 BED_KEY = "bed"  # attribute of a trial: the test bed that measured it, if there are several
 FEASIBLE_KEY = "feasible"  # name of the constraint: violated when positive
 DRIFT_KEY = (
@@ -49,26 +47,28 @@ NO_TRIAL = -1  # for `observe`: no trial is being suggested
 # An observation this many sds below what all others predict of it was disturbed, and is disregarded.
 OUTLIER_SDS = 3.0
 MIN_COMPARED_OBSERVATIONS = 8  # observations, to compare one with the others
-# A disturbance hides a third of a peak at most. A configuration that carried less than two thirds of
-# what the others predict fell off an edge that they know nothing of.
+# A disturbance hides a third of a peak at most. A configuration below two thirds of the prediction fell
+# off an edge that the other trials do not show.
 MAX_HIDDEN_GAIN = log(1.5)
 MIN_RELEVANT_GAIN = 0.01  # the least gain worth searching for, as a log ratio
 IMPROVEMENT_DRAWS = 200
 MAX_ERROR_RATIO = (
     1.5  # times the error of the model without parts, that the one with parts may have
 )
-# A prediction rests on so many observations at most, for its cost grows with their cube; a sixth of
-# them are the newest.
+# A prediction uses at most this many observations, as its cost grows with their cube. A sixth of them
+# are the newest.
 MAX_MODELLED, NEWEST_MODELLED = 300, 6
 FEASIBILITY_PRIORS = ProcessPriors(effect_size=0.5, noise_sd=0.3)
-# Prior variance of a parameter's effect, relative to that of parameters that decide on capacity.
+# Prior variance of a parameter's effect, by class.
 EFFECT_VARIANCES = {Effect.CAPACITY: 1.0, Effect.SMALL: 0.3, Effect.COSMETIC: 0.1}
 
 
 @dataclass(frozen=True)
 class PeakShifts:
-    """By how much each trial's log peak was too high, and the sd of its own, by the study's number.
-    ``by_bed``: the sd that all shifts of a test bed share, where there are several."""
+    """The error of each trial's log peak and its sd, by the study's trial number.
+
+    ``by_bed`` is the sd that all shifts of a test bed share, with several beds.
+    """
 
     by_trial: Mapping[int, tuple[float, float]]
     by_bed: Mapping[str, float] = field(default_factory=dict)
@@ -76,17 +76,14 @@ class PeakShifts:
 
 @dataclass(frozen=True)
 class TrialObservations:
-    """``log_peaks`` (higher is better) and their ``sds``, one per point of ``points``.
+    """The observations behind a model: ``log_peaks`` and their ``sds``, one per row of ``points``.
 
-    ``pruned``: the log peak is at most this. ``failed_points`` points could not be used;
-    ``pending_points`` ones
-    are being measured elsewhere. ``recommended_changes`` are those recommended for each of ``points``,
-    if any, and
-    ``capacities`` those of the stack's parts. ``trial_numbers`` are the study's own of ``points``;
-    ``other_points``
-    were tried, too, and are left out of the model. ``suggested``: which of ``points`` the search made.
-    ``shared_sds``, ``[point, bed]``: the sd of the error
-    that all log peaks of a test bed have in common, where there are several (`gp.model.fit`).
+    ``pruned`` marks log peaks that are upper bounds. ``failed_points`` could not be used, and
+    ``pending_points`` are being measured elsewhere. ``recommended_changes`` and ``capacities``
+    belong to ``points``, if known. ``trial_numbers`` are the study's numbers of ``points``.
+    ``other_points`` were tried but are not modelled. ``suggested`` marks the points that the search
+    suggested. ``shared_sds``, ``[point, bed]``, is the sd of the error that all log peaks of a test
+    bed share, with several beds (see `fit_process`).
     """
 
     points: GridPoints
@@ -107,11 +104,11 @@ class TrialObservations:
 
     @property
     def has_enough_capacities(self) -> bool:
-        """Whether enough configurations were measured to model the parts of the stack.
+        """True if enough configurations were measured to model the parts of the stack.
 
-        While little is known of a part, its model favours wide moves, most of them bad. A study that
-        measures one configuration at a time learns that from the first; one with many pending would
-        spend all of them on such moves.
+        A part's model from few trials favours wide moves, most of them bad. A study that measures
+        one configuration at a time learns that from the first bad move. A study with many pending
+        trials would spend all of them on such moves.
         """
         return len(distinct_indices(self.points)) >= MIN_CAPACITY_TRIALS + len(self.pending_points)
 
@@ -120,8 +117,11 @@ class TrialObservations:
         return np.vstack([self.points, self.failed_points, self.pending_points, *self.other_points])
 
     def limited_to(self, max_points: int = MAX_MODELLED) -> TrialObservations:
-        """At most ``max_points`` points, those that say most of what may be better: half of them the
-        highest, a sixth the newest, the rest an even choice of all others by log peak."""
+        """Return at most ``max_points`` points, those with the most information about better ones.
+
+        Half are the highest, a sixth the newest, and the rest an even choice of all others by log
+        peak.
+        """
         kept = _select_evenly(range(len(self.failed_points)), max_points // 3)
         bounded = replace(
             self, failed_points=self.failed_points[kept], other_points=(self.failed_points,)
@@ -158,8 +158,10 @@ def _select_evenly(rows: Sequence[int], max_rows: int) -> list[int]:
 def collect_observations(
     grid: ParameterGrid, trials: Iterable[FrozenTrial], trial_number: int, drift: PeakShifts
 ) -> TrialObservations:
-    """What is modelled when trial ``trial_number`` is suggested; trials of a faulty harness say
-    nothing."""
+    """Return the observations to model when trial ``trial_number`` is suggested.
+
+    Trials with a faulty harness are left out.
+    """
     trials = list(trials)
     measured = _select_measured(trials)
     failed = [t for t in trials if t.state is TrialState.COMPLETE and not is_feasible_trial(t)]
@@ -199,8 +201,11 @@ def _shared_bed_sds(trials: Sequence[FrozenTrial], beds: Mapping[str, float]) ->
 
 
 def _parse_capacities(trial: FrozenTrial, shift: float) -> dict[str, InstanceCapacity]:
-    """What a trial told of the parts, as an average test bed would have. Beds differ in what each part
-    carries as they do in what the stack carries; how much is learned as the study goes on."""
+    """Return a trial's capacities of the parts, corrected to an average test bed.
+
+    Beds differ in the capacity of each part as they differ in the peak. The study learns that
+    difference.
+    """
     parts = json.loads(trial.user_attrs.get(CAPACITIES_KEY, "{}"))
     more = shift if BED_KEY in trial.user_attrs else 0.0
     return {
@@ -210,17 +215,17 @@ def _parse_capacities(trial: FrozenTrial, shift: float) -> dict[str, InstanceCap
 
 
 def is_feasible_trial(trial: FrozenTrial) -> bool:
-    """Whether a completed trial's configuration could be used."""
+    """True if the configuration of a completed trial could be used."""
     return trial.constraints.get(FEASIBLE_KEY, 0.0) <= 0
 
 
 def has_measured_preset(trials: Iterable[FrozenTrial]) -> bool:
-    """Whether any preset was measured and works."""
+    """True if any preset was measured and works."""
     return any(t.user_attrs.get("phase") in PRESET_PHASES for t in _select_measured(trials))
 
 
 def read_shifts(study: Study) -> PeakShifts:
-    """What drift and test beds have done to each trial."""
+    """Return the recorded effect of drift and test beds on each trial."""
     attributes = study.user_attrs
     recorded = {
         int(number): (mean, sd) for number, (mean, sd) in attributes.get(DRIFT_KEY, {}).items()
@@ -315,6 +320,23 @@ class SurrogateModel:
         log_peaks = self.observations.log_peaks
         return np.minimum(mean, -compress_loss(log_peaks.max() - log_peaks - MAX_HIDDEN_GAIN)), sd
 
+    def estimate_measured(self) -> tuple[Array, Array]:
+        """Return mean and sd of the log peaks at the measured points, relative to the best measured.
+
+        The model alone pulls a configuration towards its neighbours, and the measurement alone is
+        lucky for the leader. Each errs in its own way, and their mean chooses best. A measurement
+        that the model contradicts, or that is only an upper bound, does not count.
+        """
+        mean, sd = self.predict_measured()
+        predicted = decompress(mean)
+        measured = self.observations.log_peaks - self.observations.log_peaks.max()
+        noise = np.hypot(np.sqrt(self.log_peak_model.noise_variance), MEASUREMENT_LOG_SD)
+        counts = (np.abs(measured - predicted) <= OUTLIER_SDS * noise) & ~self.observations.pruned
+        return (
+            np.where(counts, (predicted + measured) / 2, predicted),
+            np.where(counts, np.maximum(sd, noise / 2), sd),
+        )
+
     def best_index(self) -> int:
         """Index of the measured point believed to be the highest."""
         return int(self.predict_measured()[0].argmax())
@@ -344,10 +366,10 @@ def _prior_effect(axis: GridAxis) -> Effect:
 
 
 def _fit_log_peak(tables: tuple[Array, ...], observations: TrialObservations) -> GaussianProcess:
-    """Fitted to all observations; then again, disregarding those that the others contradict.
+    """Return the process fitted to all observations, then again without the contradicted ones.
 
-    A measurement far below what the others predict was disturbed. A pruned one is an upper bound:
-    where the others predict less, it adds nothing.
+    A measurement far below the prediction of the others was disturbed. A pruned measurement is an
+    upper bound: if the others predict less, it adds nothing.
     """
     values, sds = compress(observations.log_peaks, observations.sds)
     shared = compress_shared(observations.log_peaks, observations.shared_sds)

@@ -81,6 +81,29 @@ def test_parts_that_are_missing_or_read_wrong_cost_little(missing: float, wrong:
     assert np.corrcoef(mean, true)[0, 1] > 0.6
 
 
+def test_demand_on_a_tier_may_depend_on_the_tiers_that_are_called_with_it() -> None:
+    rng = np.random.default_rng(5)
+    points = (rng.random((16, len(NAMES))) * GRID.sizes).astype(int)
+    web = 6.0 - 2.0 * (points[:, NAMES.index("cache.x.p0")] / 100 - 0.8) ** 2
+    told = [
+        {
+            "web.cpu": InstanceCapacity(float(log), 0.05, ("web",)),
+            "web.workers": InstanceCapacity(9.0, 0.05, ("web", "cache")),
+            "lb.cpu": InstanceCapacity(9.0, 0.05, ("lb",)),
+        }
+        for log in web
+    ]
+    found = fitted(points, web + rng.normal(0, 0.02, len(web)), told)
+    tiers = [{NAMES[axis].partition(".")[0] for axis in m.axes} for m in found.capacity_models]
+    assert {"web", "cache"} in tiers
+    assert not any("lb" in each and len(each) > 1 for each in tiers)
+    small = np.full(len(NAMES), 50)
+    large = small.copy()
+    small[NAMES.index("cache.x.p0")], large[NAMES.index("cache.x.p0")] = 20, 80
+    (low, high), _ = found.predict(np.array([small, large]))
+    assert high - low > 0.3
+
+
 def searched(seed: int) -> tuple[np.ndarray, ...]:
     """Points as a search tries them, eight anywhere and others near the best of these; more near it."""
     rng = np.random.default_rng(seed)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import log
 
 import numpy as np
 import optuna
@@ -155,15 +156,53 @@ def test_a_failed_move_is_not_repeated_and_the_model_has_its_turn() -> None:
     assert next_step(observed(*told)) is None
 
 
-def test_a_failure_from_a_worse_start_that_differed_says_nothing_any_more() -> None:
-    first, failed = ({}, 0.0, MORE), ({CHILDREN: 15}, -0.1, "")
+@pytest.mark.parametrize(
+    ("loss", "next_children"),
+    [
+        (MIN_LONG_STEP_GAIN / 2, 15),  # the limit that stopped it may be gone
+        (2 * MIN_LONG_STEP_GAIN, 9),  # the value itself is bad
+    ],
+)
+def test_a_failure_from_a_worse_start_counts_only_if_it_did_harm(
+    loss: float, next_children: int
+) -> None:
+    first, failed = ({}, 0.0, MORE), ({CHILDREN: 15}, -loss, "")
     elsewhere: tuple[Settings, float, str] = (
         {"lb.x.service": "apache"},
         2 * MIN_LONG_STEP_GAIN,
         MORE,
     )
     assert next_step(observed(first, failed)) != {CHILDREN: 15}
-    assert next_step(observed(first, failed, elsewhere)) == {CHILDREN: 15}
+    assert next_step(observed(first, failed, elsewhere)) == {CHILDREN: next_children}
+
+
+def climb_to(cliff: int, trials: int) -> list[int]:
+    """The numbers of children tried where more always helps up to ``cliff``, and is fatal beyond."""
+    told: list[tuple[Settings, float, str]] = [({CHILDREN: 5}, log(5), MORE)]
+    for _ in range(trials):
+        step = next_step(observed(*told))
+        if step is None:
+            break
+        children = step[CHILDREN]
+        assert isinstance(children, int)
+        told.append((step, log(children) - 3 * (children > cliff), MORE))  # type: ignore[arg-type]
+    return [int(settings[CHILDREN]) for settings, _, _ in told]  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("cliff", [16, 27, 40, 90, 200])
+def test_steps_close_in_on_a_value_that_does_harm(cliff: int) -> None:
+    tried = climb_to(cliff, 12)
+    good = max(children for children in tried if children <= cliff)
+    assert len(set(tried)) == len(tried)
+    assert log(cliff / good) < 2 * MIN_LONG_STEP_GAIN
+
+
+def test_a_move_back_stops_half_way_to_its_origin() -> None:
+    less = f"{CHILDREN}-"
+    first, overshot = ({CHILDREN: 10}, 0.0, MORE), ({CHILDREN: 90}, 0.3, less)
+    step = next_step(observed(first, overshot))
+    assert step is not None
+    assert 25 < float(step[CHILDREN]) < 36  # type: ignore[arg-type]
 
 
 def test_a_choice_that_failed_by_itself_is_not_made_again() -> None:

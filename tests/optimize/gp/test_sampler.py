@@ -18,12 +18,13 @@ from autotune.optimize.gp.sampler import (
     clip_to_stride,
     count_changes,
     count_restarts,
+    list_recommended,
     mutate,
     scatter_leaders,
     select_plausible,
     swap_tiers,
 )
-from autotune.optimize.gp.surrogate import CHANGES_KEY
+from autotune.optimize.gp.surrogate import CHANGES_KEY, TrialObservations
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.services.base import Action, Effect, Settings
 from autotune.space.dimension import PRESET_NAMES
@@ -76,6 +77,35 @@ def test_no_number_moves_further_than_a_stride_from_the_leader_it_is_near() -> N
     assert (moved == stride[ordered]).any()
     assert (near[:, ~ordered] == far[:, ~ordered]).all()
     assert (clip_to_stride(GRID, near, leaders) == near).all()
+
+
+def test_another_choice_is_tried_with_usual_values_of_what_depends_on_it() -> None:
+    leaders = GRID.encode_all([{"lb.x.service": "apache"}])
+    far = GRID.encode_all([{"lb.x.service": "nginx", "lb.x.keepalive": 300}, {"web.x.threads": 2}])
+    (chosen, other) = (GRID.decode(point) for point in clip_to_stride(GRID, far, leaders))
+    assert (chosen["lb.x.service"], chosen["lb.x.keepalive"]) == ("nginx", 0)
+    assert other["web.x.threads"] == 2
+
+
+def test_a_move_recommended_before_for_another_bottleneck_is_a_candidate() -> None:
+    points = GRID.encode_all([{}, ADVISED])
+    none = np.empty((0, len(NAMES)), int)
+    told = TrialObservations(
+        points, np.array([7.0, 7.3]), np.full(2, 0.03), np.zeros(2, bool), none, none,
+        (("web.x.threads+",), ("os.x.flag=True",)), suggested=(False, True),
+    )  # fmt: skip
+
+    def list_changes(index: int, *, is_first: bool) -> dict[str, float]:
+        return {
+            NAMES[axis]: bonus
+            for listed, bonus in list_recommended(GRID, told, index, is_first=is_first)
+            for axis in np.flatnonzero((listed != points[index]).any(axis=0))
+        }
+
+    bonuses = list_changes(1, is_first=True)
+    assert set(bonuses) == {"os.x.flag", "web.x.threads"}
+    assert bonuses["os.x.flag"] > bonuses["web.x.threads"] > 0
+    assert set(list_changes(1, is_first=False)) == {"os.x.flag"}
 
 
 def test_advice_for_what_is_far_behind_is_left_alone() -> None:

@@ -11,7 +11,7 @@ from spaces import dimension, many
 from autotune.estimate import InstanceCapacity
 from autotune.optimize.gp import surrogate
 from autotune.optimize.gp.grid import ParameterGrid
-from autotune.optimize.gp.scale import compress
+from autotune.optimize.gp.scale import compress, decompress
 from autotune.optimize.gp.surrogate import (
     PeakShifts,
     SurrogateModel,
@@ -70,6 +70,24 @@ def test_what_others_say_lifts_a_measurement_by_half_at_most(below: float) -> No
     assert measured[top] == pytest.approx(compress(np.array([0.0, -loss]), np.zeros(2))[0][1])
     assert measured[top] < believed[top]
     assert found.best_index() != top
+
+
+def test_an_estimate_is_the_mean_of_model_and_measurement_unless_they_contradict() -> None:
+    at = points(40)
+    log_peaks = -3.0 * (at[:, 0] / 100 - 0.7) ** 2 + np.random.default_rng(3).normal(0, 0.05, 40)
+    low, screened = 3, 7
+    log_peaks[low] -= 0.35
+    told = replace(observe(at, log_peaks), pruned=np.arange(40) == screened)
+    found = SurrogateModel.fit(GRID, told)
+    predicted = decompress(found.predict_measured()[0])
+    mean, sd = found.estimate_measured()
+    measured = log_peaks - log_peaks.max()
+    near = np.abs(measured - predicted) < 0.1
+    near[[low, screened]] = False
+    assert near.sum() > 20
+    assert mean[near] == pytest.approx((predicted + measured)[near] / 2)
+    assert mean[[low, screened]] == pytest.approx(predicted[[low, screened]])
+    assert (sd[near] > 0.02).all()
 
 
 def test_it_learns_where_configurations_fail() -> None:
