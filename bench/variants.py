@@ -120,9 +120,14 @@ def _parameter(name: str, stock: Value) -> Parameter:
 
 
 def _variant(
-    name: str, lb: TierHosts, web: TierHosts, cache: TierHosts, store: TierHosts, data: Data
-) -> Variant:
-    return Variant(name, ChainTopology(lb, web, cache, store, data))
+    name: str, lb: TierHosts, web: TierHosts, cache: TierHosts, store: TierHosts, data: Data,
+    slo: Slo | None = None,
+) -> Variant:  # fmt: skip
+    return Variant(name, ChainTopology(lb, web, cache, store, data), slo or Slo())
+
+
+def _data(pairs: int, store_latency: float) -> Data:
+    return Data(pairs=pairs).model_copy(update={"store_latency": store_latency})
 
 
 def _web(count: int, cpus: float, memory: float) -> TierHosts:
@@ -156,5 +161,10 @@ VARIANTS: Mapping[str, Variant] = {
                  Data(pairs=100_000_000).model_copy(update={"store_latency": 0.015})),
         _variant("poor-cache", _lb(4), _web(3, 8, 16), _cache(1, 0.5, 4), _store(2),
                  Data(pairs=20_000_000)),
+        # The store makes workers wait, so the presets are too small by factors.
+        _variant("io-wait", _lb(8), _web(2, 4, 16), _cache(1, 2, 2), _store(4),
+                 _data(100_000_000, 0.12), Slo(limit=0.6)),
+        _variant("io-wait-short", _lb(8), _web(1, 8, 32), _cache(1, 4, 4), _store(8),
+                 _data(200_000_000, 0.06), Slo(limit=0.3)),
     )
 }  # fmt: skip

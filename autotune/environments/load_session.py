@@ -42,6 +42,9 @@ WINDOWS_PER_SECOND = 0.4  # warm-up windows per second of an evaluation's time l
 # Target sd of the log peak, for a claim and for the search. Repeated configurations differ by at
 # least 5 % (`estimate.NOISE`), so the search learns more from another configuration.
 CLAIM_SD, SEARCH_SD = 0.03, 0.05
+# sd of a log peak that beats the incumbent by factors: 90 % of such peaks are within 20 %. The finals
+# and the proof measure the leaders again.
+ROUGH_SD = 0.13
 # The search ends a measurement after this many uninformative readings. Measurements of one
 # configuration differ more than further readings could resolve, and leaders are measured again.
 MAX_STALLED_READINGS = 5
@@ -59,9 +62,15 @@ MAX_LOAD_SECONDS = 60.0
 
 
 def build_search_limits(max_rate: float) -> SearchLimits:
-    """Return the limits of a single peak search, with rates in requests/s."""
+    """Return the limits of a peak search that no claim depends on, with rates in requests/s."""
     minimum = min(SearchLimits.min_rate, max_rate)
-    return SearchLimits(max_rate=max_rate, min_rate=minimum, max_load_seconds=MAX_LOAD_SECONDS)
+    return SearchLimits(
+        max_rate=max_rate,
+        min_rate=minimum,
+        max_load_seconds=MAX_LOAD_SECONDS,
+        max_stalled_readings=MAX_STALLED_READINGS,
+        rough_sd=ROUGH_SD,
+    )
 
 
 class StackMeter(Protocol):
@@ -238,11 +247,9 @@ class LoadSession:
             return reading
 
         expected = request.expected_peak
-        limits = (
-            self.limits
-            if request.is_claim
-            else replace(self.limits, max_stalled_readings=MAX_STALLED_READINGS)
-        )
+        limits = self.limits
+        if request.is_claim:
+            limits = replace(limits, max_stalled_readings=0, rough_sd=0.0)
         if expected:
             minimum = max(limits.min_rate, expected.value * HOPELESS_PEAK_SHARE)
             limits = replace(limits, min_rate=min(minimum, limits.max_rate))
@@ -251,6 +258,7 @@ class LoadSession:
             self.slo,
             update_expected_peak(expected, warm_up_result),
             target_sd=CLAIM_SD if request.is_claim else SEARCH_SD,
+            is_exploration=request.is_exploration,
             incumbent=request.incumbent,
             noise=self._noise,
             limits=limits,

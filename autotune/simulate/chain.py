@@ -147,7 +147,14 @@ def build_chain(topology: ChainTopology, settings: Settings) -> StationChain:
     missed = count_missed_keys(topology.cache, topology.data, settings)
     front = build_balancer(topology.lb, settings, web_epoll=uses_epoll(topology.web, settings))
     caches, evenness = topology.cache.count, front.evenness_share
-    pages = build_web(topology.web, settings, caches=caches, misses=missed, evenness=evenness)
+    pages = build_web(
+        topology.web,
+        settings,
+        caches=caches,
+        misses=missed,
+        evenness=evenness,
+        wait_seconds=min(1.0, missed) * topology.data.store_latency,
+    )
     processes = pages.process_count * topology.web.count
     behind = build_backing(topology, settings, processes=processes, missed_keys=missed)
     killed = 1.0 - memory_success_share(topology.web, pages.memory_bytes) * memory_success_share(

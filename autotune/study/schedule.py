@@ -57,6 +57,8 @@ MAX_PROOF_SHARE = 0.6
 MAX_SHORTENING_FACTOR = (
     3.0  # a measurement can be cut short to the average time of one divided by this
 )
+SHORT_PROOF_SHARE = 0.75  # shortest proof for which a rough leader is measured again
+ROUGH_TRIAL_SHARE = 0.5  # seconds of a rough trial, as a share of those of a precise one
 MAX_OVERRUN_FACTOR = (
     1.05  # of the time: a pair begins only if it can be expected to end within this
 )
@@ -319,9 +321,14 @@ def min_proof_seconds(state: State) -> float:
 
 
 def average_trial_seconds(state: State) -> float:
-    """Seconds a trial has taken on average, on the test bed that measured it."""
+    """Return the average seconds of a trial on its test bed, as if no trial were rough.
+
+    The finals and the proof measure precisely, so rough trials must not shorten the time kept for them.
+    """
     spent = sum(state.bed_seconds.values()) or state.elapsed_seconds
-    return spent / state.measured_count if state.measured_count else 0.0
+    rough = sum(trial.peak is not None and trial.peak.is_rough for trial in state.trials)
+    full_count = state.measured_count - (1.0 - ROUGH_TRIAL_SHARE) * rough
+    return spent / full_count if full_count else 0.0
 
 
 def _measurements_per_bed(state: State, count: int) -> int:
@@ -359,7 +366,10 @@ def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep |
     done = state.list_started(Phase.FINALIST)
     measured = {trial.of for trial in done}
     each = max(average_trial_seconds(state), 1e-9)
-    fitting = int((budget.time - elapsed - min_proof_seconds(state)) / each)
+    proof = min_proof_seconds(state)
+    # A rough leader is measured again first, even if the proof gets shorter measurements for it.
+    proof *= SHORT_PROOF_SHARE if _has_rough_leader(state) else 1.0
+    fitting = int((budget.time - elapsed - proof) / each)
     # The leaders have precedence over blocks of changes.
     fitting = max(fitting - RESERVED_BLOCKS, min(fitting, MIN_FINALISTS - len(done)), 0)
     left = fitting * max(1, len(state.active_beds)) + len(done)
@@ -373,6 +383,12 @@ def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep |
                 Phase.FINALIST, state.find_trial(number).settings, source_trial=number
             )
     return None
+
+
+def _has_rough_leader(state: State) -> bool:
+    leader = find_leader(state)
+    peak = None if leader is None else state.find_trial(leader).peak
+    return peak is not None and peak.is_rough
 
 
 def _plan_simplification(state: State, budget: Budget, elapsed: float) -> ScheduleStep | None:
