@@ -137,7 +137,9 @@ class Model(Fleet):
     def take_reading(self, rate: float, seconds: float, *, ramp_seconds: float) -> WatchedReading:
         return ModelMeter(self.stack).take_reading(rate, seconds, ramp_seconds=ramp_seconds)
 
-    def find_bottleneck(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
+    def find_bottleneck(
+        self, settings: Settings, watched: Sequence[WatchedReading]
+    ) -> Bottleneck | None:
         """What the probes of a real stack would see."""
         settings = {**self.variant.space.baseline, **settings}
         readings = [one.reading for one in watched]
@@ -349,7 +351,9 @@ def _table(name: str, courses: Mapping[str, Sequence[Course]]) -> None:
     for method, each in courses.items():
         cells = " ".join(f"{regret:6.1f}" for regret in medians[method])
         reached = np.median([course.reached_seconds for course in each])
-        print(f"{name:13} {method:30} {cells}  {np.mean([c.tried for c in each]):5.1f} {reached:6.0f}")
+        print(
+            f"{name:13} {method:30} {cells}  {np.mean([c.tried for c in each]):5.1f} {reached:6.0f}"
+        )
     for one, other in RATIOS:
         if one in medians and other in medians:
             ratios = medians[one] / np.maximum(medians[other], 1e-9)

@@ -113,7 +113,9 @@ def is_exploring(state: State) -> bool:
         for trial in list_measured_trials(state)
         if trial.peak and not trial.peak.is_pruned
     ]
-    last = {trial.number for trial in state.list_finished(*COUNTED_PHASES)[1:][-EXPLORATION_TRIALS:]}
+    last = {
+        trial.number for trial in state.list_finished(*COUNTED_PHASES)[1:][-EXPLORATION_TRIALS:]
+    }
     earlier = [log_peak for number, log_peak in peaks if number not in last]
     newer = [log_peak for number, log_peak in peaks if number in last]
     return bool(earlier and newer) and max(newer) - max(earlier) >= log(EXPLORATION_FACTOR)

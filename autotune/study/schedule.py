@@ -57,7 +57,7 @@ MAX_PROOF_SHARE = 0.6
 MAX_SHORTENING_FACTOR = (
     3.0  # a measurement can be cut short to the average time of one divided by this
 )
-SHORT_PROOF_SHARE = 0.75  # shortest proof for which a rough leader is measured again
+SHORT_PROOF_SHARE = 0.75  # of the usual proof, if a rough finalist is measured again
 ROUGH_TRIAL_SHARE = 0.5  # seconds of a rough trial, as a share of those of a precise one
 MAX_OVERRUN_FACTOR = (
     1.05  # of the time: a pair begins only if it can be expected to end within this
@@ -367,8 +367,8 @@ def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep |
     measured = {trial.of for trial in done}
     each = max(average_trial_seconds(state), 1e-9)
     proof = min_proof_seconds(state)
-    # A rough leader is measured again first, even if the proof gets shorter measurements for it.
-    proof *= SHORT_PROOF_SHARE if _has_rough_leader(state) else 1.0
+    # Rough finalists are measured again first, even if the proof gets shorter measurements for it.
+    proof *= SHORT_PROOF_SHARE if _has_rough_finalist(state) else 1.0
     fitting = int((budget.time - elapsed - proof) / each)
     # The leaders have precedence over blocks of changes.
     fitting = max(fitting - RESERVED_BLOCKS, min(fitting, MIN_FINALISTS - len(done)), 0)
@@ -385,10 +385,11 @@ def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep |
     return None
 
 
-def _has_rough_leader(state: State) -> bool:
-    leader = find_leader(state)
-    peak = None if leader is None else state.find_trial(leader).peak
-    return peak is not None and peak.is_rough
+def _has_rough_finalist(state: State) -> bool:
+    """True if the peak of one of the two best configurations is rough."""
+    best = select_finalists(state, MIN_FINALISTS, MIN_FINALISTS)
+    peaks = [state.find_trial(number).peak for number in best]
+    return any(peak is not None and peak.is_rough for peak in peaks)
 
 
 def _plan_simplification(state: State, budget: Budget, elapsed: float) -> ScheduleStep | None:

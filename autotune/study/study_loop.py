@@ -153,7 +153,7 @@ def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
         state.normalized_peak(trial) for trial in earlier if trial.peak and not trial.peak.is_pruned
     ]
     if full:
-        return full[0].add_noise(REPEAT_LOG_SD)
+        return Estimate(full[0].log_mean, max(REPEAT_LOG_SD, full[0].sd))
     to_beat = find_incumbent(state)
     peaks = (
         [to_beat]

@@ -145,3 +145,16 @@ def test_few_prefork_processes_are_named_as_what_is_short() -> None:
         ChainTopology(), {**NGINX, "web.php_fpm.max_children": 5}
     ).slowest_station.limit_reason == ("FPM children in use")
     assert build_chain(ChainTopology(), NGINX).slowest_station.limit_reason == "CPUs busy"
+
+
+def test_workers_that_wait_for_the_store_limit_the_chain() -> None:
+    slow = Data(pairs=100_000_000).model_copy(update={"store_latency": 0.12})
+    few = {**NGINX, "web.php_fpm.max_children": 6, "cache.memcached.memory": 64}
+    chain = build_chain(ChainTopology(data=slow), few)
+    # Little's law: six workers that each wait 120 ms serve fewer than 50 requests/s.
+    assert chain.slowest_station.tier == "web"
+    assert chain.slowest_station.max_rate < 6 / 0.12
+    more = build_chain(ChainTopology(data=slow), {**few, "web.php_fpm.max_children": 60})
+    assert more.slowest_station.max_rate > 8 * chain.slowest_station.max_rate
+    quick = build_chain(ChainTopology(), few)
+    assert quick.slowest_station.max_rate > 4 * chain.slowest_station.max_rate

@@ -13,6 +13,7 @@ from autotune.study.ranking import (
     find_doubtful_pruning,
     find_incumbent,
     find_reference,
+    is_exploring,
 )
 from autotune.study.schedule import REFERENCE_INTERVAL_TRIALS, MeasureStep
 from autotune.study.study_loop import REPEAT_LOG_SD, estimate_expected_peak
@@ -112,3 +113,36 @@ def test_a_pruned_configuration_says_less_of_what_to_expect(again: Phase) -> Non
     expected = estimate_expected_peak(in_full, MeasureStep(again, {}, source_trial=1))
     assert expected is not None
     assert (expected.value, expected.sd) == (pytest.approx(420.0), REPEAT_LOG_SD)
+
+
+def test_a_rough_peak_says_less_of_what_to_expect() -> None:
+    rough = replace(trial(1, Phase.SEARCH, 900.0), peak=Peak(900.0, 720.0, 1125.0, 0.13, "rough"))
+    state = studied(trial(0, Phase.BASELINE, 450.0), rough)
+    expected = estimate_expected_peak(state, MeasureStep(Phase.FINALIST, {}, source_trial=1))
+    assert expected is not None
+    assert expected.sd == 0.13
+
+
+@pytest.mark.parametrize(
+    ("peaks", "exploring"),
+    [
+        ([], False),
+        ([38.0], False),  # nothing to compare
+        ([38.0, 129.0], True),
+        ([38.0, 129.0, 120.0, 60.0], True),
+        ([38.0, 129.0, 120.0, 60.0, 125.0, 130.0], False),  # no rise in the last four
+        ([38.0, 129.0, 120.0, 60.0, 125.0, 130.0, 400.0], True),
+        ([500.0, 520.0, 610.0], False),
+        ([500.0, None, 300.0], False),
+    ],
+)
+def test_the_search_explores_while_peaks_rise_by_factors(
+    peaks: list[float | None], exploring: bool
+) -> None:
+    trials = [trial(n, Phase.SEARCH if n else Phase.BASELINE, peak) for n, peak in enumerate(peaks)]
+    assert is_exploring(studied(*trials)) is exploring
+
+
+def test_a_pruned_ceiling_is_no_rise() -> None:
+    state = studied(trial(0, Phase.BASELINE, 450.0), pruned(1, Phase.SEARCH, 900.0))
+    assert not is_exploring(replace(state, trials=(*state.trials, pruned(2, Phase.SEARCH, 990.0))))
