@@ -32,6 +32,8 @@ def name_cause(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
     """Return the cause behind ``shortage`` with its gain, or ``shortage`` with related causes."""
     if shortage.resource not in WAITING_RESOURCES:
         return _size_database_wait(context, shortage)
+    if shortage.resource is Resource.CPU:
+        shortage = replace(shortage, related=_list_database_shortages(context))
     for cache in context.instances_with_role(Role.CACHE):
         if cache.service == shortage.service and cache.tier == shortage.tier:
             continue
@@ -43,6 +45,17 @@ def name_cause(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
                 return replace(shortage, related=(*shortage.related, cause))
             return _build_cache_cause(context, shortage, cache, lookups, gain)
     return _size_database_wait(context, shortage)
+
+
+def _list_database_shortages(context: ReadingContext) -> tuple[RelatedShortage, ...]:
+    """Return what databases are short of; pages read from the kernel's cache cost CPU time."""
+    found = dict.fromkeys(
+        RelatedShortage(database.tier, database.service, shortage.resource)
+        for database in context.instances_with_role(Role.DATABASE)
+        for rule in find_diagnosis(database.service).worker_rules
+        if (shortage := rule(context.instance_reading(database)))
+    )
+    return tuple(found)
 
 
 def _find_evicting_cache(
@@ -108,7 +121,10 @@ def _build_cache_cause(
         f" {waits}: without them, the stack would serve about {gain:.1f} × as many requests: {advice}",
         min(INFERRED, shortage.confidence),
         gain=round(gain, 2),
-        related=(RelatedShortage(shortage.tier, shortage.service, shortage.resource),),
+        related=(
+            RelatedShortage(shortage.tier, shortage.service, shortage.resource),
+            *shortage.related,
+        ),
     )
 
 

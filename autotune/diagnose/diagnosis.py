@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -124,7 +125,13 @@ def list_recommended_changes(
         (str(tier), str(service), Resource(resource))
         for tier, service, resource in bottleneck.get("related") or ()
     ]
-    moves = (move for shortage in (own, *related) for move in _list_changes(*shortage, among))
+    # The evidence names the parameter against this very shortage, such as tmp_table_size.
+    named = set(re.findall(r"\w+", str(bottleneck.get("evidence", ""))))
+    first = sorted(
+        _list_changes(*own, among),
+        key=lambda move: _parse_parameter(move).rpartition(".")[2] not in named,
+    )
+    moves = (*first, *(move for shortage in related for move in _list_changes(*shortage, among)))
     return tuple(dict.fromkeys(moves))
 
 
