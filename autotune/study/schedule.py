@@ -30,6 +30,8 @@ from autotune.study.ranking import (
     find_doubtful_pruning,
     find_leader,
     find_reference,
+    find_rough_incumbent,
+    is_exploring,
     is_undecided,
     list_confirmations,
     select_feasible_trials,
@@ -258,7 +260,18 @@ def _plan_search(
     over = later or state.settled or state.posterior or not space.tunable_dimensions
     if over or not _can_search(state, budget, elapsed):
         return None
-    return _plan_reference(state, bed) or _plan_preset_repeat(state) or SuggestStep()
+    return (
+        _plan_reference(state, bed)
+        or _plan_preset_repeat(state)
+        or _plan_refinement(state)
+        or SuggestStep()
+    )
+
+
+def _plan_refinement(state: State) -> ScheduleStep | None:
+    """Return a precise measurement of a rough incumbent, once no further rise by factors is likely."""
+    rough = None if is_exploring(state) else find_rough_incumbent(state)
+    return MeasureStep(rough.phase, rough.settings, source_trial=rough.number) if rough else None
 
 
 def _plan_preset_repeat(state: State) -> ScheduleStep | None:
