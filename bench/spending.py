@@ -330,7 +330,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     names, methods = options.stacks.split(","), options.methods.split(";")
     seeds, seconds = range(FIRST_SEED, FIRST_SEED + options.seeds), 60.0 * options.minutes
     print(f"regret in % at each tenth of {options.minutes:g} minutes of load, "
-          f"median of {options.seeds} seeds; configurations tried; seconds until within 10 %")  # fmt: skip
+          f"median of {options.seeds} seeds; then the number tried, and seconds to 10 %")  # fmt: skip
     every: dict[str, list[Course]] = {method: [] for method in methods}
     with ProcessPoolExecutor(options.jobs) as pool:
         for name in names:

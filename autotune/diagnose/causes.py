@@ -1,11 +1,11 @@
 """Causes in another tier: the shortage behind workers that wait, and the gain of removing it. Pure.
 
-Workers that wait for a store are all busy, and more of them help. If the store is only called because a
-small cache evicted the data, more memory for the cache helps several times as much. The order of the rules
-does not show that, because it compares shortages without their sizes.
+Workers that wait for a store are all busy, and more of them help. If requests call the store only because
+a small cache evicted the data, more memory for the cache helps several times as much. The order of the
+rules does not show that, because it compares shortages without their sizes.
 
-The gain follows from Little's law: a pool serves ``workers / time`` requests/s. Without the wait, a worker
-is occupied only for its CPU time. The CPUs limit the gain, because they are shared by all requests.
+The gain follows from Little's law: a pool serves ``workers / time`` requests/s. Without the wait, a
+request occupies its worker only for its CPU time. All requests share the CPUs, which limit the gain.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def name_cause(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
             cause = RelatedShortage(cache.tier, cache.service, Resource.CACHE)
             if gain < MIN_GAIN:
                 return replace(shortage, related=(*shortage.related, cause))
-            return _build_cache_cause(context, shortage, cache, lookups, gain)
+            return _build_cache_cause(shortage, cache, lookups, gain)
     return _size_database_wait(context, shortage)
 
 
@@ -101,7 +101,6 @@ def _cpu_headroom(context: ReadingContext) -> float:
 
 
 def _build_cache_cause(
-    context: ReadingContext,
     shortage: Bottleneck,
     cache: InstanceActivity,
     lookups: LookupCounters,

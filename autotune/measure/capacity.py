@@ -10,9 +10,9 @@ The next rate is the posterior's estimate of the peak. While no reading has fail
 rates grow (or shrink) in ever larger steps. The search uses no brackets: a disturbed reading loses weight
 as others contradict it.
 
-The stake sets the precision. If a configuration beats the incumbent by factors, the search climbs in steep
-steps and stops at a rough peak (``SearchLimits.rough_sd``). Readings start short and get longer as the
-search needs more precision (``PeakSearch.reading_seconds``).
+The stake sets the precision. If a configuration beats the incumbent by factors, the search climbs in
+steep steps and stops at a rough peak (``SearchLimits.rough_sd``). Readings start short and get longer as
+the search needs more precision (``PeakSearch.reading_seconds``).
 
 The search assumes that more load never means fewer violations, and that noise is independent between
 readings. Callers handle drift between configurations by measuring a reference again. Readings must last
@@ -270,8 +270,8 @@ class PeakSearch:
     def reading_seconds(self, rate: float) -> float:
         """Return enough seconds for a queue of the limit's length and for some violations.
 
-        At an overload of ``x``, a queue needs ``limit / x`` seconds to grow to the limit. A reading only
-        has to distinguish rates as far apart as the sd of the peak.
+        At an overload of ``x``, a queue needs ``limit / x`` seconds to grow to the limit. Rates that are
+        closer than the sd of the peak need not be distinguished.
         """
         share = min(1.0, max(self.limits.min_length_share, _FULL_LENGTH_SD / self.summary.sd))
         violations = max(_MIN_VIOLATIONS, _FULL_LENGTH_VIOLATIONS * share**2)
@@ -373,7 +373,7 @@ class Capacity:
     """The long-run peak in requests/s, and its 90 % interval ``low`` to ``high``.
 
     ``sd`` belongs to the log of the peak. ``load_seconds`` is all load of the search, with warm-up
-    (``SearchLimits.overhead``). ``noise`` is for the study's next search. Verdicts:
+    (``SearchLimits.overhead_seconds``). ``noise`` is for the study's next search. Verdicts:
 
     - ``measured``: the interval is narrow enough.
     - ``rough``: the interval is wide, but the configuration beats the incumbent by factors, or the search
@@ -414,11 +414,10 @@ def search_peak(
     """Return the highest rate at which ``probe`` stays within ``slo``.
 
     ``prior`` is the expected peak (a bare number is in requests/s), ``incumbent`` the peak to beat, and
-    ``noise`` the ``CapacityOption.noise`` of the study's last search. The search stops when the sd of
-    the log
-    peak is down to ``target_sd``, or when a further reading would narrow it by less than a tenth. It also
-    stops at ``limits``, and as soon as ``is_late`` returns true. With ``is_exploration``, it stops at a
-    rough peak.
+    ``noise`` the ``Capacity.noise`` of the study's last search. The search stops when the sd of the log
+    peak reaches ``target_sd``, or when a further reading would hardly narrow it. It also stops at
+    ``limits``, and as soon as ``is_late`` returns true. With ``is_exploration``, it stops at a rough
+    peak.
     """
     state = PeakSearch.start(
         slo,

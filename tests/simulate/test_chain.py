@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.services.base import Value
 from autotune.measure.reading import Reading
+from autotune.services.base import Value
 from autotune.services.diagnosis import Resource
 from autotune.simulate.chain import build_chain, diagnose_search
 from autotune.simulate.topology import GIB, ChainTopology
