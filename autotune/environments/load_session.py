@@ -197,7 +197,7 @@ class LoadSession:
         )
 
     def check_answers(self, record: Recorder, *, is_deployed: bool) -> None:
-        """Take reference responses if they are due, and record them: see `StackMeter.begin_measurement`."""
+        """Take and record reference responses if they are due (`StackMeter.begin_measurement`)."""
         if references := self.meter.begin_measurement(is_deployed=is_deployed):
             record.on_references(references)
 
