@@ -8,7 +8,7 @@ software refuses). The true peak of any settings can be asked, in half a millise
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import exp
 
@@ -30,11 +30,14 @@ class Variant:
     name: str
     topology: ChainTopology
     slo: Slo = field(default_factory=Slo)
+    searched: frozenset[str] = frozenset()  # names of the parameters to search, if not all
 
     @cached_property
     def space(self) -> SearchSpace:
         """What may be tried: the flat space, without rules, so that part of it fails."""
-        return SearchSpace(_dimensions(self.topology), (), {})
+        every = _dimensions(self.topology)
+        few = (replace(d, conditions=()) for d in every if d.name in self.searched)
+        return SearchSpace(tuple(few) if self.searched else every, (), {})
 
     def true_peak(self, settings: Settings) -> float:
         """Requests/s without noise; 0.0 where no rate meets the objective. Missing settings are at
@@ -120,9 +123,21 @@ def _parameter(name: str, stock: Value) -> Parameter:
 
 
 def _variant(
-    name: str, lb: TierHosts, web: TierHosts, cache: TierHosts, store: TierHosts, data: Data
-) -> Variant:
-    return Variant(name, ChainTopology(lb, web, cache, store, data))
+    name: str, lb: TierHosts, web: TierHosts, cache: TierHosts, store: TierHosts, data: Data,
+    slo: Slo | None = None, searched: frozenset[str] = frozenset(),
+) -> Variant:  # fmt: skip
+    return Variant(name, ChainTopology(lb, web, cache, store, data), slo or Slo(), searched)
+
+
+# Parameters that differ by factors if processes wait for a store, and some that hardly matter.
+IO_WAIT_PARAMETERS = frozenset({
+    "lb.nginx.worker_processes", "lb.nginx.upstream_keepalive", "web.php_fpm.pm",
+    "web.php_fpm.max_children", "web.php_fpm.max_requests", "cache.memcached.threads",
+})  # fmt: skip
+
+
+def _data(pairs: int, store_latency: float) -> Data:
+    return Data(pairs=pairs).model_copy(update={"store_latency": store_latency})
 
 
 def _web(count: int, cpus: float, memory: float) -> TierHosts:
@@ -156,5 +171,10 @@ VARIANTS: Mapping[str, Variant] = {
                  Data(pairs=100_000_000).model_copy(update={"store_latency": 0.015})),
         _variant("poor-cache", _lb(4), _web(3, 8, 16), _cache(1, 0.5, 4), _store(2),
                  Data(pairs=20_000_000)),
+        # The store makes workers wait, so the presets are too small by factors.
+        _variant("io-wait", _lb(8), _web(2, 4, 16), _cache(1, 2, 2), _store(4),
+                 _data(100_000_000, 0.12), Slo(limit=0.6), IO_WAIT_PARAMETERS),
+        _variant("io-wait-short", _lb(8), _web(1, 8, 32), _cache(1, 4, 4), _store(8),
+                 _data(200_000_000, 0.06), Slo(limit=0.3), IO_WAIT_PARAMETERS),
     )
 }  # fmt: skip

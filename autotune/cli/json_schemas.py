@@ -71,7 +71,11 @@ class Gain(Interval):
 
 
 class Finding(TypedDict):
-    """What limits a configuration: ``confidence`` is from 0 to 1."""
+    """What limits a configuration: ``confidence`` is from 0 to 1.
+
+    ``gain`` is the factor in requests/s that the removal of the cause would give, 0 if unknown.
+    ``related`` are other shortages: tier, service and resource.
+    """
 
     trial: NotRequired[int]
     tier: str
@@ -80,6 +84,8 @@ class Finding(TypedDict):
     resource: str
     evidence: str
     confidence: float
+    gain: NotRequired[float]
+    related: NotRequired[list[list[str]]]
 
 
 class Findings(TypedDict):

@@ -26,7 +26,7 @@ from autotune.services.registry import list_by_name
 from autotune.space.expression import parse_expression
 
 MIN_USED_SHARE = 0.02  # share of a resource; a lower use proves nothing
-# Standard deviations of a log capacity from one reading. ``BLUR`` over the share in use is added.
+# Standard deviations of a log capacity from one reading. ``LOW_USE_SD`` over the share in use is added.
 CPU_LOG_SD, THREADS_LOG_SD, POOL_LOG_SD, LOW_USE_SD = 0.10, 0.10, 0.25, 0.03
 COMMON_ERROR_SD = 0.05  # sd of the error that all readings of a trial share
 

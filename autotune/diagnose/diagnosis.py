@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autotune.deploy.stack import Stack
+from autotune.diagnose.causes import name_cause
 from autotune.diagnose.context import Bottleneck, ReadingContext, build_context, latency_floor
 from autotune.diagnose.rules import BOTTLENECK_RULES
 from autotune.measure.reading import Reading
@@ -89,8 +91,9 @@ def select_bottleneck(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
 
 
 def find_first_bottleneck(context: ReadingContext) -> Bottleneck | None:
-    """Return the finding of the first rule that applies to a reading."""
-    return next((finding for rule in BOTTLENECK_RULES if (finding := rule(context))), None)
+    """Return the finding of the first rule that applies to a reading, or the cause behind it."""
+    finding = next((finding for rule in BOTTLENECK_RULES if (finding := rule(context))), None)
+    return None if finding is None else name_cause(context, finding)
 
 
 def find_max_rss(watched_readings: Iterable[WatchedReading]) -> dict[str, int]:
@@ -108,7 +111,7 @@ def find_max_rss(watched_readings: Iterable[WatchedReading]) -> dict[str, int]:
 def list_recommended_changes(
     bottleneck: Mapping[str, Any] | None, among: Container[str] | None = None
 ) -> tuple[str, ...]:
-    """Return the moves that a recorded bottleneck suggests.
+    """Return the moves that a recorded bottleneck suggests: first its own, then of related shortages.
 
     ``among`` are the full names of the existing parameters, if known.
 
@@ -117,19 +120,37 @@ def list_recommended_changes(
     """
     if not bottleneck:
         return ()
-    tier, resource = bottleneck["tier"], Resource(bottleneck["resource"])
+    own = bottleneck["tier"], bottleneck["service"], Resource(bottleneck["resource"])
+    related = [
+        (str(tier), str(service), Resource(resource))
+        for tier, service, resource in bottleneck.get("related") or ()
+    ]
+    # The evidence names the parameter against this very shortage, such as tmp_table_size.
+    named = set(re.findall(r"\w+", str(bottleneck.get("evidence", ""))))
+    first = sorted(
+        _list_changes(*own, among),
+        key=lambda move: _parse_parameter(move).rpartition(".")[2] not in named,
+    )
+    moves = (*first, *(move for shortage in related for move in _list_changes(*shortage, among)))
+    return tuple(dict.fromkeys(moves))
+
+
+def _list_changes(
+    tier: str, service: str, resource: Resource, among: Container[str] | None
+) -> tuple[str, ...]:
+    """Return the moves against a shortage of ``resource``."""
     of_host = [s.name for s in list_by_role(Role.HOST) if not s.interpreter]
     # All services of a tier share its CPUs: less work in any of them leaves more for the others.
     others = [s.name for s in ALL_SERVICES] if resource is Resource.CPU else []
-    names = dict.fromkeys((bottleneck["service"], *of_host, *others))
+    names = dict.fromkeys((service, *of_host, *others))
     return tuple(
         f"{tier}.{name}.{move}"
         for name in names
         for move in find_diagnosis(name).recommended_changes.get(resource, ())
-        if among is None or f"{tier}.{name}.{_recommend_changes(move)}" in among
+        if among is None or f"{tier}.{name}.{_parse_parameter(move)}" in among
     )
 
 
-def _recommend_changes(move: str) -> str:
-    """The bare name of the parameter that a move changes."""
+def _parse_parameter(move: str) -> str:
+    """Return the bare name of the parameter that a move changes."""
     return move.partition("=")[0].rstrip("+-")

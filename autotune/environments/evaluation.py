@@ -26,7 +26,8 @@ class EvaluationRequest:
     stop early; without an incumbent it never does. ``is_reference`` is true if other configurations
     are compared with this one. After ``max_seconds`` the evaluation stops with its current result.
     ``is_claim`` is true if a verdict may depend on it. The search then continues even if its last
-    readings added little.
+    readings added little. ``is_exploration`` is true while the best peak still rises by factors. A rough
+    peak suffices then, also for a configuration close to the incumbent.
     """
 
     trial: int
@@ -35,6 +36,7 @@ class EvaluationRequest:
     max_seconds: float = inf
     is_reference: bool = False
     is_claim: bool = False
+    is_exploration: bool = False
 
 
 @dataclass(frozen=True)

@@ -40,15 +40,18 @@ WARM_UP_PURPOSE = "warm-up"  # purpose of a reading
 RAMP_SECONDS, SHORT_RAMP_SECONDS, SHORT_RAMP_INCREASE = 1.0, 0.25, 0.2
 WINDOWS_PER_SECOND = 0.4  # warm-up windows per second of an evaluation's time limit
 # Target sd of the log peak, for a claim and for the search. Repeated configurations differ by at
-# least 5 % (`estimate.NOISE`), so the search learns more from another configuration.
+# least 5 % (`estimate.MEASUREMENT_LOG_SD`), so the search learns more from another configuration.
 CLAIM_SD, SEARCH_SD = 0.03, 0.05
+# sd of a log peak that beats the incumbent by factors: 90 % of such peaks are within 20 %. The finals
+# and the proof measure the leaders again.
+ROUGH_SD = 0.13
 # The search ends a measurement after this many uninformative readings. Measurements of one
 # configuration differ more than further readings could resolve, and leaders are measured again.
 MAX_STALLED_READINGS = 5
 # The search stops below this share of the expected peak.
 HOPELESS_PEAK_SHARE = 0.02
 # A warm-up that ends below this share of its first rate was limited by the stack. The expected peak
-# is then BEYOND times the rate that the stack sustained.
+# is then ``OVERLOAD_PEAK_FACTOR`` times the rate that the stack sustained.
 OVERLOAD_RATE_SHARE = 0.9
 OVERLOAD_PEAK_FACTOR = 1.5
 # sd of the log peak of an unmeasured configuration around its expected value.
@@ -59,9 +62,15 @@ MAX_LOAD_SECONDS = 60.0
 
 
 def build_search_limits(max_rate: float) -> SearchLimits:
-    """Return the limits of a single peak search, with rates in requests/s."""
+    """Return the limits of a peak search that no claim depends on, with rates in requests/s."""
     minimum = min(SearchLimits.min_rate, max_rate)
-    return SearchLimits(max_rate=max_rate, min_rate=minimum, max_load_seconds=MAX_LOAD_SECONDS)
+    return SearchLimits(
+        max_rate=max_rate,
+        min_rate=minimum,
+        max_load_seconds=MAX_LOAD_SECONDS,
+        max_stalled_readings=MAX_STALLED_READINGS,
+        rough_sd=ROUGH_SD,
+    )
 
 
 class StackMeter(Protocol):
@@ -125,7 +134,7 @@ class LoadSession:
         self._limits, self._highest_rate = limits, highest_rate
         self.clock = clock or StudyClock()
         self.steal = CpuSteal()
-        self._told = False  # True after the user was notified of CPU steal
+        self._steal_noted = False  # True after the user was notified of CPU steal
         self._offered = 0.0  # rate of the last reading, or 0 if it was cut short
         self._noise = history.noise
         self._windows: list[WatchedReading] = []  # of the last warm-up
@@ -133,7 +142,7 @@ class LoadSession:
 
     @property
     def limits(self) -> SearchLimits:
-        """What a search may spend and offer, in units of the load."""
+        """The limits of a search, in units of the load."""
         highest = self._highest_rate()
         if highest >= self._limits.max_rate:
             return self._limits
@@ -188,7 +197,7 @@ class LoadSession:
         )
 
     def check_answers(self, record: Recorder, *, is_deployed: bool) -> None:
-        """Take reference responses if they are due, and record them: see `StackMeter.begin_trial`."""
+        """Take and record reference responses if they are due (`StackMeter.begin_measurement`)."""
         if references := self.meter.begin_measurement(is_deployed=is_deployed):
             record.on_references(references)
 
@@ -238,11 +247,9 @@ class LoadSession:
             return reading
 
         expected = request.expected_peak
-        limits = (
-            self.limits
-            if request.is_claim
-            else replace(self.limits, max_stalled_readings=MAX_STALLED_READINGS)
-        )
+        limits = self.limits
+        if request.is_claim:
+            limits = replace(limits, max_stalled_readings=0, rough_sd=0.0)
         if expected:
             minimum = max(limits.min_rate, expected.value * HOPELESS_PEAK_SHARE)
             limits = replace(limits, min_rate=min(minimum, limits.max_rate))
@@ -251,6 +258,7 @@ class LoadSession:
             self.slo,
             update_expected_peak(expected, warm_up_result),
             target_sd=CLAIM_SD if request.is_claim else SEARCH_SD,
+            is_exploration=request.is_exploration,
             incumbent=request.incumbent,
             noise=self._noise,
             limits=limits,
@@ -277,8 +285,8 @@ class LoadSession:
         watched = replace(watched, reading=replace(watched.reading, stolen=stolen))
         self.steal = self.steal.with_reading(watched.hosts)
         record.on_reading(watched, purpose)
-        if stolen > HIGH_STEAL_SHARE and not self._told:
-            self._told = True
+        if stolen > HIGH_STEAL_SHARE and not self._steal_noted:
+            self._steal_noted = True
             name, fraction = find_worst_steal(watched.hosts)
             record.note(
                 f"CPU steal on host {name}: {fraction:.0%}. Readings are corrected; the report shows "
@@ -291,7 +299,7 @@ class LoadSession:
 
         The result is 0 in a warm-up, whose readings do not count. It is short after a reading at a
         similar or higher rate, because process pools have already grown. After a truncated reading
-        it has full length.
+        it is not shortened.
         """
         if purpose == WARM_UP_PURPOSE:
             return 0.0

@@ -58,6 +58,11 @@ class Peak:
         return self.is_feasible or (self.is_load_limited and self.peak > 0)
 
     @property
+    def is_rough(self) -> bool:
+        """True if the search stopped at a wide interval, because the peak beat the best by factors."""
+        return self.verdict == "rough"
+
+    @property
     def is_pruned(self) -> bool:
         """True if the search stopped early as unlikely to beat the best. The result is an upper
         bound.

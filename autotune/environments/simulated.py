@@ -144,7 +144,7 @@ class SimulatedEnvironment:
 
 @dataclass(frozen=True)
 class ModelMeter:
-    """Loads and observes a model: see `load_session.Meter`."""
+    """Loads and observes a model: see `load_session.StackMeter`."""
 
     stack: SimulatedStack
 

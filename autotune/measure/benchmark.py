@@ -61,7 +61,7 @@ BenchmarkAnswer = BenchmarkValue | UnusableConfiguration | BenchmarkFault
 
 
 def parse_answer(output: str) -> BenchmarkAnswer:
-    """Return the answer in the last line, or a Fault if it cannot be read."""
+    """Return the answer in the last line, or a `BenchmarkFault` if it cannot be read."""
     lines = [line.strip() for line in split_lines(output) if line.strip()]
     if not lines:
         return BenchmarkFault("it printed no answer")
@@ -149,7 +149,7 @@ class ProcessGroupWatchdog:
 
 SCHEMA_VERSION = 1
 GRACE_SECONDS = 2.0  # seconds between SIGTERM and SIGKILL
-MAX_STDERR_BYTES = 12  # lines of standard error to keep
+MAX_STDERR_LINES = 12  # lines of standard error to keep
 
 
 class Benchmark:
@@ -160,14 +160,14 @@ class Benchmark:
         self._environment: Mapping[str, str] = {**os.environ, "AUTOTUNE_STUDY": study}
 
     def __enter__(self) -> Self:
-        self._lifeline = ProcessGroupWatchdog()
+        self._watchdog = ProcessGroupWatchdog()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:  # fmt: skip
-        self._lifeline.close()
+        self._watchdog.close()
 
     def call(self, trial: int, parameters: Settings) -> BenchmarkAnswer:
         """Call the command once; afterwards none of its process group is left."""
@@ -210,7 +210,7 @@ class Benchmark:
             stderr=stderr,
             start_new_session=True,
         )
-        self._lifeline.watch_group(process.pid)
+        self._watchdog.watch_group(process.pid)
         over = False
         try:
             over = _wait_until_ended(process.pid, self._timeout)
@@ -221,7 +221,7 @@ class Benchmark:
             # The process is not reaped yet, so that the kernel cannot reuse the group's id.
             _signal_group(process.pid, signal.SIGKILL)
             process.wait()
-            self._lifeline.release_group()
+            self._watchdog.release_group()
         return process.returncode if over else None
 
 
@@ -255,4 +255,4 @@ def _read_text(file: IO[bytes]) -> str:
 
 
 def _read_tail(file: IO[bytes]) -> str:
-    return "\n".join(split_lines(_read_text(file).strip())[-MAX_STDERR_BYTES:])
+    return "\n".join(split_lines(_read_text(file).strip())[-MAX_STDERR_LINES:])

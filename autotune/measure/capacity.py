@@ -10,6 +10,10 @@ The next rate is the posterior's estimate of the peak. While no reading has fail
 rates grow (or shrink) in ever larger steps. The search uses no brackets: a disturbed reading loses weight
 as others contradict it.
 
+The stake sets the precision. If a configuration beats the incumbent by factors, the search climbs in
+steep steps and stops at a rough peak (``SearchLimits.rough_sd``). Readings start short and get longer as
+the search needs more precision (``PeakSearch.reading_seconds``).
+
 The search assumes that more load never means fewer violations, and that noise is independent between
 readings. Callers handle drift between configurations by measuring a reference again. Readings must last
 long enough to show violations, and the probe must let a backlog drain before it returns. The peak
@@ -49,7 +53,8 @@ class SearchLimits:
     - ``start_rate``: first rate without an expected peak.
     - ``max_rate``: no probe exceeds it. ``min_rate``: an objective not met there is unmeetable.
     - ``reading_seconds``: length of a reading. It grows up to ``max_reading_seconds`` if a queue as
-      long as the objective's limit, or a few violations, need more time.
+      long as the objective's limit, or a few violations, need more time. ``min_length_share`` is the
+      share of this time that suffices while the peak is hardly known.
     - ``overhead_seconds``: seconds of load before each reading counts (its warm-up), only for the
       accounting.
     - ``max_load_seconds``, ``max_readings``: maximum effort of a search.
@@ -58,6 +63,8 @@ class SearchLimits:
       two readings, which are taken at the expected rate, mostly the incumbent's.
     - ``max_stalled_readings``: stop once the sd is close to its target and this many readings have hardly
       narrowed it (0: never).
+    - ``rough_sd``: sd of the log peak that suffices if the peak exceeds the incumbent by factors (0: the
+      target sd always applies).
     """
 
     start_rate: float = 100.0
@@ -71,6 +78,8 @@ class SearchLimits:
     prune_probability: float = 0.02
     early_prune_probability: float = 0.2
     max_stalled_readings: int = 0
+    rough_sd: float = 0.0
+    min_length_share: float = 0.25
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` unless rates and times are positive and in order."""
@@ -80,7 +89,7 @@ class SearchLimits:
             raise ValueError("seconds, load_seconds and readings must be positive")
 
 
-CapacityVerdict = Literal["measured", "screened", "limited", "unmeetable", "unsettled"]
+CapacityVerdict = Literal["measured", "rough", "screened", "limited", "unmeetable", "unsettled"]
 MAX_RATE_KEY = "load.max_rate"  # limit of a search whose generator produced every load
 
 _LOG_STEP_UP: Final = (
@@ -88,6 +97,17 @@ _LOG_STEP_UP: Final = (
 )
 _MAX_STEP_UP: Final = 0.7  # ... up to this
 _HARDLY_WIDER: Final = 0.5
+_WIDE_BRACKET: Final = 0.25  # log distance of passed and failed rates that hides the peak
+# A rough search climbs by this log step (a factor of 2) from its second passed rate on, and by twice as
+# much from its fourth on.
+_STEEP_LOG_STEP: Final = log(2.0)
+# A rough peak leads the incumbent by at least this many of its sds, so their order is certain.
+_ROUGH_LEAD_SDS: Final = 3.3
+# sd of the log peak at which a reading needs its full length. Twice this sd needs half the length for the
+# queue, and fewer violations.
+_FULL_LENGTH_SD: Final = 0.1
+_FULL_LENGTH_VIOLATIONS, _MIN_VIOLATIONS = 4.0, 2.0
+_FULL_LENGTH_LIMITS: Final = 10.0  # a queue grows to the limit in this many limits at 10 % overload
 _LOG_STEP_DOWN: Final = 0.2  # log step below the first failed rate while nothing has passed
 _MAX_STEP_DOWN: Final = log(5.0)  # longest first step down; taken if there is likely no peak
 _EARLY_PRUNE_READINGS: Final = 2  # readings before a configuration is compared with the incumbent
@@ -102,11 +122,16 @@ _UNMEETABLE_RATE_RATIO: Final = (
 
 @dataclass(frozen=True)
 class PeakSearch:
-    """The posterior so far and its readings. ``incumbent`` is the incumbent's capacity."""
+    """The posterior so far and its readings.
+
+    ``incumbent`` is the incumbent's capacity. ``is_exploration`` is true if a rough peak suffices at any
+    distance from it.
+    """
 
     slo: Slo
     limits: SearchLimits
     target_sd: float
+    is_exploration: bool
     incumbent: Estimate | None
     noise: Noise
     first_rate: float
@@ -125,6 +150,7 @@ class PeakSearch:
         prior: Estimate | None,
         incumbent: Estimate | None,
         noise: Noise,
+        is_exploration: bool = False,
     ) -> PeakSearch:
         """Return the state before the first reading, at the expected or the incumbent's peak."""
         expected = prior or incumbent
@@ -139,7 +165,9 @@ class PeakSearch:
             expected_log_rate=first,
         )
         summary = posterior.summarize()
-        return cls(slo, limits, target_sd, incumbent, noise, first, posterior, summary)
+        return cls(
+            slo, limits, target_sd, is_exploration, incumbent, noise, first, posterior, summary
+        )
 
     def with_reading(self, reading: Reading) -> PeakSearch:
         """Return the state with one more reading."""
@@ -213,12 +241,7 @@ class PeakSearch:
         if self.incumbent is not None and not passes and len(failures) < _EARLY_PRUNE_READINGS:
             return log(self.first_rate)  # twice: one reading may have been disturbed
         if not failures:
-            # The posterior's ``_HARDLY`` quantile, but at most ``step`` above the highest passed rate.
-            best, step = (
-                log(max(passes)),
-                min(_LOG_STEP_UP * 2.0 ** (len(passes) - 1), _MAX_STEP_UP),
-            )
-            return min(max(self.summary.quantile(_HARDLY_WIDER), best + LOG_RATE_STEP), best + step)
+            return self._next_higher_log_rate(passes)
         if not passes:
             down = _LOG_STEP_DOWN * 2.0 ** (len(failures) - 1)
             if self.summary.unmeetable_probability > 0.3:
@@ -226,11 +249,34 @@ class PeakSearch:
             lowest = log(min(failures))
             lower = max(min(median, lowest - down), lowest - max(down, _MAX_STEP_DOWN))
             return max(lower, log(self.limits.min_rate))
-        return median
+        gap = log(min(failures) / max(passes))
+        # After steep steps, the median is close to the highest passed rate, where a reading shows little.
+        wide = self._may_be_rough and gap > _WIDE_BRACKET
+        return log(max(passes)) + gap / 2.0 if wide else median
+
+    def _next_higher_log_rate(self, passes: list[float]) -> float:
+        """Return a rate above the highest passed one: the posterior's median, within the step."""
+        best = log(max(passes))
+        step = min(_LOG_STEP_UP * 2.0 ** (len(passes) - 1), _MAX_STEP_UP)
+        if self._may_be_rough and len(passes) > 1:
+            return best + _STEEP_LOG_STEP * (2.0 if len(passes) > 3 else 1.0)
+        return min(max(self.summary.quantile(_HARDLY_WIDER), best + LOG_RATE_STEP), best + step)
+
+    @property
+    def _may_be_rough(self) -> bool:
+        """True if a rough peak suffices for a configuration far above the incumbent."""
+        return self.limits.rough_sd > 0.0 and self.incumbent is not None
 
     def reading_seconds(self, rate: float) -> float:
-        """Return enough seconds for a queue of the limit's length and for some violations."""
-        enough = max(10.0 * self.slo.limit, 4.0 / (max(self.slo.allowed_violations, 1e-6) * rate))
+        """Return enough seconds for a queue of the limit's length and for some violations.
+
+        At an overload of ``x``, a queue needs ``limit / x`` seconds to grow to the limit. Rates that are
+        closer than the sd of the peak need not be distinguished.
+        """
+        share = min(1.0, max(self.limits.min_length_share, _FULL_LENGTH_SD / self.summary.sd))
+        violations = max(_MIN_VIOLATIONS, _FULL_LENGTH_VIOLATIONS * share**2)
+        counted = violations / (max(self.slo.allowed_violations, 1e-6) * rate)
+        enough = max(share * _FULL_LENGTH_LIMITS * self.slo.limit, counted)
         return max(self.limits.reading_seconds, min(enough, self.limits.max_reading_seconds))
 
     def find_verdict(self) -> CapacityVerdict | None:
@@ -243,6 +289,8 @@ class PeakSearch:
             return "screened"
         if self._is_settled() or self._is_stalled():
             return "measured"
+        if self._is_rough_enough():
+            return "rough"
         spent = self.load_seconds >= self.limits.max_load_seconds
         return (
             self.give_up_verdict
@@ -283,6 +331,14 @@ class PeakSearch:
         gate = self.limits.early_prune_probability if at_first else self.limits.prune_probability
         return self.summary.probability_above(self.incumbent) < gate
 
+    def _is_rough_enough(self) -> bool:
+        """True if the peak is known to ``rough_sd``, and nothing depends on more precision."""
+        if self.incumbent is None or not self.passed_rates or not self.failed_rates:
+            return False
+        lead = self.summary.quantile(0.5) - self.incumbent.log_mean
+        needed = self.limits.rough_sd if self.is_exploration else lead / _ROUGH_LEAD_SDS
+        return self.summary.sd <= min(self.limits.rough_sd, needed)
+
     def _is_settled(self) -> bool:
         if not self.passed_rates or not self.failed_rates or len(self.valid_readings) < 3:
             return False
@@ -317,9 +373,11 @@ class Capacity:
     """The long-run peak in requests/s, and its 90 % interval ``low`` to ``high``.
 
     ``sd`` belongs to the log of the peak. ``load_seconds`` is all load of the search, with warm-up
-    (``SearchLimits.overhead``). ``noise`` is for the study's next search. Verdicts:
+    (``SearchLimits.overhead_seconds``). ``noise`` is for the study's next search. Verdicts:
 
     - ``measured``: the interval is narrow enough.
+    - ``rough``: the interval is wide, but the configuration beats the incumbent by factors, or the search
+      explores.
     - ``screened``: the configuration will hardly beat the incumbent. The values come from the readings
       so far.
     - ``limited``: the load could not reach the peak because of ``limit`` (``MAX_RATE_KEY``, or the
@@ -351,14 +409,15 @@ def search_peak(
     noise: Noise | None = None,
     limits: SearchLimits | None = None,
     is_late: Callable[[], bool] = lambda: False,
+    is_exploration: bool = False,
 ) -> Capacity:
     """Return the highest rate at which ``probe`` stays within ``slo``.
 
     ``prior`` is the expected peak (a bare number is in requests/s), ``incumbent`` the peak to beat, and
-    ``noise`` the ``CapacityOption.noise`` of the study's last search. The search stops when the sd of
-    the log
-    peak is down to ``target_sd``, or when a further reading would narrow it by less than a tenth. It also
-    stops at ``limits``, and as soon as ``is_late`` returns true.
+    ``noise`` the ``Capacity.noise`` of the study's last search. The search stops when the sd of the log
+    peak reaches ``target_sd``, or when a further reading would hardly narrow it. It also stops at
+    ``limits``, and as soon as ``is_late`` returns true. With ``is_exploration``, it stops at a rough
+    peak.
     """
     state = PeakSearch.start(
         slo,
@@ -369,6 +428,7 @@ def search_peak(
         else prior,
         incumbent=_incumbent_estimate(incumbent),
         noise=noise or Noise(),
+        is_exploration=is_exploration,
     )
     while True:
         rate = state.next_rate()

@@ -64,7 +64,7 @@ def prior_noise_weights() -> Array:
 class Noise:
     """The spread of log capacity between readings of one configuration, as learned by a study.
 
-    Pass ``CapacityOption.noise`` from one search of a study to the next; the first starts with
+    Pass ``Capacity.noise`` from one search of a study to the next; the first starts with
     ``Noise()``.
     ``weights`` contains a row for each of ``NOISE_SDS``, one after the other, with a weight for each
     shape of onset. It is empty before the first search. Both are learned together, because a steep onset

@@ -1,7 +1,7 @@
 """Values of any sign, maximized or minimized, as scores: positive numbers, higher is better.
 
 A study compares peaks by their ratios. A user's own benchmark may return a time to minimize, or a
-difference that crosses zero. The study's first value (the baseline's, if it has one) sets the scale:
+difference that crosses zero. The study's first value, usually the baseline's, sets the scale:
 
 - If it is above zero, ratios count. The log of the score is the log of the value, or its negative if
   values are minimized. Below ``TINY_VALUE_RATIO`` of the first value, the log continues as an inverse
@@ -34,12 +34,11 @@ class ObjectiveScale:
         return self.reference > 0
 
     def log_score(self, value: float) -> float:
-        """Return the log of the score of ``value_for``."""
+        """Return the log of the score of ``value``."""
         return self._offset + self._sign * self._to_linear(value)
 
     def score(self, value: float) -> float:
-        """Return the score: ``value_for`` itself, if values are maximized and it is not tiny or
-        negative."""
+        """Return the score: ``value`` itself, if values are maximized and it is not tiny or negative."""
         return exp(max(-_MAX_EXPONENT, min(_MAX_EXPONENT, self.log_score(value))))
 
     def value_for(self, score: float) -> float:
@@ -56,7 +55,7 @@ class ObjectiveScale:
         )
 
     def log_score_sd(self, value: float, sd: float) -> float:
-        """Return the sd of the log score of ``value_for``, from the value's own ``log_score_sd``."""
+        """Return the sd of the log score of ``value``, from the value's own ``sd``."""
         if not self.compares_ratios:
             return sd / self._unit / cosh(asinh((value - self.reference) / self._unit))
         share = value / self.reference

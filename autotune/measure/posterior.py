@@ -183,10 +183,9 @@ def worst_slo_counts(reading: Reading, slo: Slo) -> ViolationCounts:
 class PeakPosterior:
     """Log weights ``[effect, sigma, shape, log peak]`` on a grid that starts at ``log_rate_origin``.
 
-    ``unmeetable_weights`` are the log weights of the servers without a peak, ``onset.FLAT``.
-    ``steal_effects`` are the log
-    weights of `noise.EFFECTS`, the effect of CPU steal on the capacity. Before the first steal,
-    ``weights`` has a single level for all effects.
+    ``unmeetable_weights`` are the log weights of the servers without a peak, ``onset.FLAT_FRACTIONS``.
+    ``steal_effects`` are the log weights of `noise.STEAL_EFFECTS`, the effect of CPU steal on the
+    capacity. Before the first steal, ``weights`` has one level for all effects.
     """
 
     log_rate_origin: float
@@ -315,7 +314,7 @@ class PosteriorSummary:
     - ``cumulative_probability``: distribution function of log peak on its grid.
     - ``noise_weights``: weights ``[sigma, shape]``.
     - ``unmeetable_probability``: chance that there is no peak, which the other marginals leave out.
-    - ``steal_effects``: weights of `noise.EFFECTS`, after CPU steal.
+    - ``steal_effects``: weights of `noise.STEAL_EFFECTS`, after CPU steal.
     """
 
     log_rate_origin: float

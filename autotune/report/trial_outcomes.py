@@ -18,7 +18,12 @@ WARM_UP_PURPOSE = "warm-up"
 # Above this error share, errors rather than latency violated the SLO.
 MOSTLY_ERRORS_SHARE = 0.5
 # The user's words for how a capacity search finished; "" if it converged.
-VERDICT_TEXTS = {"measured": "", "screened": "pruned", "unsettled": "not converged"}
+VERDICT_TEXTS = {
+    "measured": "",
+    "rough": "rough",
+    "screened": "pruned",
+    "unsettled": "not converged",
+}
 
 
 @dataclass(frozen=True)

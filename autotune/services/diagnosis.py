@@ -182,11 +182,16 @@ class ClientLimit:
 
 @dataclass(frozen=True)
 class LookupCounters:
-    """Names of a cache's lookup counters."""
+    """Names of a cache's lookup counters, and of the parameter for its size.
+
+    ``evictions`` counts items removed for lack of space; "" if the cache does not count them.
+    """
 
     gets: str
     hits: str
     misses: str
+    evictions: str = ""
+    size_parameter: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,8 @@ from math import exp, log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.diagnose.context import Bottleneck
+from autotune.diagnose.causes import MIN_GAIN
+from autotune.diagnose.context import Bottleneck, RelatedShortage
 from autotune.measure.reading import Reading
 from autotune.services.base import Settings
 from autotune.services.diagnosis import Resource
@@ -17,6 +18,7 @@ from autotune.simulate.balancer import build_balancer
 from autotune.simulate.station import BURSTINESS, QueueStation, TimeMoments
 from autotune.simulate.topology import ChainTopology
 from autotune.simulate.web import (
+    ITEM_BYTES,
     build_backing,
     build_web,
     count_missed_keys,
@@ -28,6 +30,7 @@ from autotune.target.slo import Slo
 Array = NDArray[np.float64]
 HOP_SECONDS = 0.0004  # seconds of network between two tiers
 TIME_POINTS = 16  # samples of a growing queue
+MAX_CACHE_SHARE = 0.8  # share of a cache host's memory for items
 BURST_SECONDS = 0.004  # a burst delivers the requests of this period at once
 
 
@@ -147,7 +150,14 @@ def build_chain(topology: ChainTopology, settings: Settings) -> StationChain:
     missed = count_missed_keys(topology.cache, topology.data, settings)
     front = build_balancer(topology.lb, settings, web_epoll=uses_epoll(topology.web, settings))
     caches, evenness = topology.cache.count, front.evenness_share
-    pages = build_web(topology.web, settings, caches=caches, misses=missed, evenness=evenness)
+    pages = build_web(
+        topology.web,
+        settings,
+        caches=caches,
+        misses=missed,
+        evenness=evenness,
+        wait_seconds=min(1.0, missed) * topology.data.store_latency,
+    )
     processes = pages.process_count * topology.web.count
     behind = build_backing(topology, settings, processes=processes, missed_keys=missed)
     killed = 1.0 - memory_success_share(topology.web, pages.memory_bytes) * memory_success_share(
@@ -183,7 +193,39 @@ def diagnose_search(
     rates = {reading.rate: not slo.is_met(reading) for reading in readings if reading.is_valid}
     failed = [rate for rate, failing in rates.items() if failing]
     rate = min(failed, default=max(rates, default=1.0))
-    return find_bottleneck(topology, build_chain(topology, settings), rate, slo)
+    chain = build_chain(topology, settings)
+    shortage = find_bottleneck(topology, chain, rate, slo)
+    waits = shortage.resource in (Resource.WORKERS, Resource.STORE, Resource.CPU)
+    return name_cache_cause(topology, settings, chain, shortage) if waits else shortage
+
+
+def name_cache_cause(
+    topology: ChainTopology, settings: Settings, chain: StationChain, shortage: Bottleneck
+) -> Bottleneck:
+    """Return a cache that is too small, if more memory would raise the capacity; else ``shortage``."""
+    cache = topology.cache
+    needed = topology.data.pairs * ITEM_BYTES / cache.count
+    megabytes = min(needed, MAX_CACHE_SHARE * cache.memory) / 2**20
+    relieved = build_chain(topology, {**settings, f"{cache.tier}.memcached.memory": megabytes})
+    gain = relieved.slowest_station.max_rate / chain.slowest_station.max_rate
+    if relieved.missed_keys >= chain.missed_keys or gain < MIN_GAIN:
+        return shortage
+    evidence = (
+        f"{chain.missed_keys:.1f} keys of a request miss, and {shortage.tier}.{shortage.service} waits"
+        f" for them: with more memory, the stack would serve about {gain:.1f} × as many requests"
+        " (modelled): raise memory"
+    )
+    waiting = RelatedShortage(shortage.tier, shortage.service, shortage.resource)
+    return Bottleneck(
+        cache.tier,
+        "memcached",
+        cache.host_names[0],
+        Resource.CACHE,
+        evidence,
+        shortage.confidence,
+        gain=round(gain, 2),
+        related=(waiting,),
+    )
 
 
 def find_bottleneck(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp
 
 from autotune.services.base import Settings
@@ -63,16 +63,39 @@ def uses_epoll(hosts: TierHosts, settings: Settings) -> bool:
 
 
 def build_web(
-    hosts: TierHosts, settings: Settings, *, caches: int, misses: float, evenness: float
+    hosts: TierHosts,
+    settings: Settings,
+    *,
+    caches: int,
+    misses: float,
+    evenness: float,
+    wait_seconds: float = 0.0,
 ) -> WebModel:
     """Return the web tier.
 
-    ``caches`` is the number of cache hosts. ``count_missed_keys`` is the number of a request's keys
-    that the store answers. ``evenness`` is the share of the capacity that the balancer leaves.
+    ``caches`` is the number of cache hosts. ``misses`` is the number of a request's keys that the store
+    answers, and ``wait_seconds`` the wait for them, which occupies a process. ``evenness`` is the share
+    of the capacity that the balancer leaves.
     """
-    if hosts.find_deployment(settings).startswith("apache"):
-        return _build_prefork(hosts, settings, caches, misses, evenness)
-    return _build_fpm(hosts, settings, caches, misses, evenness)
+    apache = hosts.find_deployment(settings).startswith("apache")
+    build = _build_prefork if apache else _build_fpm
+    pages = build(hosts, settings, caches, misses, evenness)
+    return replace(pages, station=_limit_to_processes(hosts, pages, wait_seconds))
+
+
+def _limit_to_processes(hosts: TierHosts, pages: WebModel, wait_seconds: float) -> QueueStation:
+    """Return the station with the rate at which processes wait all the time (Little's law)."""
+    station = pages.station
+    held = wait_seconds + station.service_seconds
+    rate = pages.process_count * hosts.count / held
+    if wait_seconds <= 0.0 or rate >= station.max_rate:
+        return station
+    return replace(
+        station,
+        max_rate=rate,
+        resource=Resource.WORKERS,
+        limit_reason="processes in use, waiting for the store",
+    )
 
 
 def _build_station(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
-from math import hypot
+from math import hypot, log
 from typing import Any
 
 from autotune.estimate import Estimate
@@ -36,6 +36,9 @@ from autotune.study.study_state import COUNTED_PHASES, OPENING_PHASES, Phase, St
 MIN_CONFIGURATIONS = 10  # configurations that a model needs to tell apart what mattered
 # A finalist must stand within so many sds of the leader.
 PLAUSIBLE_SDS = 2.0
+# The search explores while the best peak rises by this factor within this many configurations.
+EXPLORATION_FACTOR, EXPLORATION_TRIALS = 1.5, 4
+MAX_INCUMBENT_SD = 0.08  # sd of its log peak from which an incumbent is measured again
 FINAL_PHASES = (Phase.FINALIST, Phase.RUNNER_UP)  # measurements after the search, before the claim
 MIN_REPEATS = 3  # before their spread says anything
 # Phases whose measurements did not select the configuration that they measure; those before the proof.
@@ -95,10 +98,53 @@ def estimate_candidates(state: State) -> dict[int, Estimate]:
 def find_incumbent(state: State) -> Estimate | None:
     """The peak to beat: that of the best configuration so far, its measurements as a reference included,
     so that a lucky first one does not prune what is as good. Pruned trials have a ceiling, no peak."""
+    return max(_estimate_full(state).values(), key=lambda peak: peak.log_mean, default=None)
+
+
+def find_incumbent_number(state: State) -> int | None:
+    """Return the number of the configuration with the peak to beat."""
+    peaks = _estimate_full(state)
+    return max(peaks, key=lambda number: peaks[number].log_mean, default=None)
+
+
+def find_rough_incumbent(state: State) -> Trial | None:
+    """Return the incumbent if its peak is rough and was not measured again.
+
+    The best of several rough peaks is probably too high. It would prune configurations that are better.
+    """
+    peaks, number = _estimate_full(state), find_incumbent_number(state)
+    if number is None or peaks[number].sd <= MAX_INCUMBENT_SD:
+        return None
+    again = (t for t in state.list_started(*COUNTED_PHASES) if t.of == number)
+    trial = state.find_trial(number)
+    is_rough = trial.peak is not None and trial.peak.is_rough
+    return trial if is_rough and next(again, None) is None else None
+
+
+def _estimate_full(state: State) -> dict[int, Estimate]:
+    """Return the peaks of configurations that were not pruned, with their repeats as a reference."""
     full = [t for t in list_measured_trials(state) if t.peak and not t.peak.is_pruned]
     peaks, again = _list_first_estimates(state, full), _group_repeats(state, Phase.REFERENCE)
     pooled_peaks = {n: Estimate.pool([peaks[n], *more]) for n, more in again.items() if n in peaks}
-    return max((peaks | pooled_peaks).values(), key=lambda peak: peak.log_mean, default=None)
+    return peaks | pooled_peaks
+
+
+def is_exploring(state: State) -> bool:
+    """True if the best peak rose by a factor of ``EXPLORATION_FACTOR`` over the last configurations.
+
+    Precise peaks would not change what the search tries next, while every step wins that much.
+    """
+    peaks = [
+        (trial.number, state.normalized_peak(trial).log_mean)
+        for trial in list_measured_trials(state)
+        if trial.peak and not trial.peak.is_pruned
+    ]
+    last = {
+        trial.number for trial in state.list_finished(*COUNTED_PHASES)[1:][-EXPLORATION_TRIALS:]
+    }
+    earlier = [log_peak for number, log_peak in peaks if number not in last]
+    newer = [log_peak for number, log_peak in peaks if number in last]
+    return bool(earlier and newer) and max(newer) - max(earlier) >= log(EXPLORATION_FACTOR)
 
 
 def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:

@@ -91,7 +91,7 @@ RECORD_SHAPES: Mapping[str, Any] = {
     "noise": {"weights": [NUMBER_TYPES], "readings": int, "effects?": [NUMBER_TYPES]},
     "bottleneck": {
         **TRIAL_KEY_SHAPE, "tier": str, "service": str, "host": str, "resource": str, "evidence": str,
-        "confidence": NUMBER_TYPES,
+        "confidence": NUMBER_TYPES, "gain?": NUMBER_TYPES, "related?": [[str]],
     },
     "capacities": {**TRIAL_KEY_SHAPE, "parts": {ANY_KEY: list}},
     "memory": {**TRIAL_KEY_SHAPE, "rss": COUNT_MAPPING},

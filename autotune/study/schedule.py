@@ -30,6 +30,8 @@ from autotune.study.ranking import (
     find_doubtful_pruning,
     find_leader,
     find_reference,
+    find_rough_incumbent,
+    is_exploring,
     is_undecided,
     list_confirmations,
     select_feasible_trials,
@@ -57,6 +59,8 @@ MAX_PROOF_SHARE = 0.6
 MAX_SHORTENING_FACTOR = (
     3.0  # a measurement can be cut short to the average time of one divided by this
 )
+SHORT_PROOF_SHARE = 0.75  # of the usual proof, if a rough finalist is measured again
+ROUGH_TRIAL_SHARE = 0.5  # seconds of a rough trial, as a share of those of a precise one
 MAX_OVERRUN_FACTOR = (
     1.05  # of the time: a pair begins only if it can be expected to end within this
 )
@@ -288,7 +292,18 @@ def _plan_search(
     over = later or state.settled or state.posterior or not space.tunable_dimensions
     if over or not _can_search(state, budget, elapsed):
         return None
-    return _plan_reference(state, bed) or _plan_preset_repeat(state) or SuggestStep()
+    return (
+        _plan_reference(state, bed)
+        or _plan_preset_repeat(state)
+        or _plan_refinement(state)
+        or SuggestStep()
+    )
+
+
+def _plan_refinement(state: State) -> ScheduleStep | None:
+    """Return a precise measurement of a rough incumbent, once no further rise by factors is likely."""
+    rough = None if is_exploring(state) else find_rough_incumbent(state)
+    return MeasureStep(rough.phase, rough.settings, source_trial=rough.number) if rough else None
 
 
 def _plan_preset_repeat(state: State) -> ScheduleStep | None:
@@ -351,9 +366,14 @@ def min_proof_seconds(state: State) -> float:
 
 
 def average_trial_seconds(state: State) -> float:
-    """Seconds a trial has taken on average, on the test bed that measured it."""
+    """Return the average seconds of a trial on its test bed, as if no trial were rough.
+
+    The finals and the proof measure precisely, so rough trials must not shorten the time kept for them.
+    """
     spent = sum(state.bed_seconds.values()) or state.elapsed_seconds
-    return spent / state.measured_count if state.measured_count else 0.0
+    rough = sum(trial.peak is not None and trial.peak.is_rough for trial in state.trials)
+    full_count = state.measured_count - (1.0 - ROUGH_TRIAL_SHARE) * rough
+    return spent / full_count if full_count else 0.0
 
 
 def _measurements_per_bed(state: State, count: int) -> int:
@@ -391,7 +411,10 @@ def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep |
     done = state.list_started(Phase.FINALIST)
     measured = {trial.of for trial in done}
     each = max(average_trial_seconds(state), 1e-9)
-    fitting = int((budget.time - elapsed - min_proof_seconds(state)) / each)
+    proof = min_proof_seconds(state)
+    # Rough finalists are measured again first, even if the proof gets shorter measurements for it.
+    proof *= SHORT_PROOF_SHARE if _has_rough_finalist(state) else 1.0
+    fitting = int((budget.time - elapsed - proof) / each)
     # The leaders have precedence over blocks of changes.
     fitting = max(fitting - RESERVED_BLOCKS, min(fitting, MIN_FINALISTS - len(done)), 0)
     left = fitting * max(1, len(state.active_beds)) + len(done)
@@ -405,6 +428,13 @@ def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep |
                 Phase.FINALIST, state.find_trial(number).settings, source_trial=number
             )
     return None
+
+
+def _has_rough_finalist(state: State) -> bool:
+    """True if the peak of one of the two best configurations is rough."""
+    best = select_finalists(state, MIN_FINALISTS, MIN_FINALISTS)
+    peaks = [state.find_trial(number).peak for number in best]
+    return any(peak is not None and peak.is_rough for peak in peaks)
 
 
 def _plan_simplification(state: State, budget: Budget, elapsed: float) -> ScheduleStep | None:

@@ -20,6 +20,7 @@ from autotune.study.ranking import (
     decide_verdict,
     estimate_study_drift,
     find_incumbent,
+    find_incumbent_number,
     list_measured_trials,
     select_feasible_trials,
 )
@@ -119,9 +120,12 @@ def prepare_measurement(
     """What a measurement is given: the peak to expect, the one to beat, and the seconds it may take."""
     state = context.store.state
     offset = state.bed_offset(context.bed)
+    # The incumbent cannot be pruned by its own peak, which may have been lucky.
+    refines = step.source_trial is not None and step.source_trial == find_incumbent_number(state)
+    to_beat = None if refines else find_incumbent(state)
     expected, best = (
         offset.add_to(estimate) if estimate and context.bed else estimate
-        for estimate in (estimate_expected_peak(state, step), find_incumbent(state))
+        for estimate in (estimate_expected_peak(state, step), to_beat)
     )
     return expected, best, compute_time_limit(state, step.phase, budget, context.elapsed_seconds)
 
@@ -153,7 +157,7 @@ def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
         state.normalized_peak(trial) for trial in earlier if trial.peak and not trial.peak.is_pruned
     ]
     if full:
-        return Estimate(full[0].log_mean, REPEAT_LOG_SD)
+        return Estimate(full[0].log_mean, max(REPEAT_LOG_SD, full[0].sd))
     to_beat = find_incumbent(state)
     peaks = (
         [to_beat]

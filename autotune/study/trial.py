@@ -20,6 +20,7 @@ from autotune.estimate import Estimate
 from autotune.measure.benchmark import BenchmarkAnswer
 from autotune.measure.warm_up import WarmUpResult
 from autotune.space.space import InfeasibleRule
+from autotune.study.ranking import is_exploring
 from autotune.study.schedule import MeasureStep
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
 from autotune.study.trial_context import TrialContext
@@ -89,6 +90,7 @@ def measure_trial(
         is_reference=trial.phase in REFERENCE_PHASES,
         max_seconds=max_seconds,
         is_claim=trial.phase not in COUNTED_PHASES,
+        is_exploration=trial.phase in PRUNABLE_PHASES and is_exploring(context.store.state),
     )
     recorder = TrialRecorder(context, trial)
     evaluation = context.session.evaluate(trial.settings, request, recorder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,15 @@ def test_verdict(values: dict[str, Any]) -> None:
     assert values.get("evidence", "") in found.evidence
     assert "\n" not in found.evidence
     assert 0.5 <= found.confidence <= 1.0
+
+
+@pytest.mark.parametrize("values", [c for c in CASES if "first" in c], ids=lambda c: c["name"])
+def test_the_change_against_the_cause_comes_first(values: dict[str, Any]) -> None:
+    found = find_first_bottleneck(case(values))
+    assert found is not None
+    moves = list_recommended_changes(json.loads(json.dumps(asdict(found))))
+    assert moves[0] == values["first"]
+    assert "then" not in values or values["then"] in moves
 
 
 def test_every_resource_has_a_case() -> None:

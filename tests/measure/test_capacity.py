@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.estimate import Estimate
-from autotune.measure import Noise, Reading, SearchLimits, Slo, search_peak
+from autotune.measure import Capacity, Noise, Reading, SearchLimits, Slo, search_peak
+from autotune.measure.capacity import PeakSearch
 
 if TYPE_CHECKING:
     from autotune.measure.capacity import ReadingProbe
@@ -322,3 +323,72 @@ def test_readings_that_say_nothing_of_the_server_give_no_peak(ends: str) -> None
     found = search_peak(unmade, SLO, 1500.0, is_late=lambda: ends == "early")
     assert (found.verdict, found.peak, found.low) == ("limited", 0.0, 0.0)
     assert found.load_seconds == 0.0
+
+
+ROUGH_LIMITS = SearchLimits(rough_sd=0.13)
+
+
+def measure_candidate(
+    lead: float, limits: SearchLimits = ROUGH_LIMITS, *, is_exploration: bool = False
+) -> tuple[Capacity, Served]:
+    """Measure a candidate that sustains ``lead`` times the incumbent's 400/s."""
+    probe, expected = Served(exponential(400.0 * lead, slope=20.0)), Estimate.from_value(400.0, 0.5)
+    incumbent = Estimate.from_value(400.0, 0.05)
+    found = search_peak(
+        probe, SLO, expected, target_sd=0.05, incumbent=incumbent, limits=limits,
+        is_exploration=is_exploration,
+    )  # fmt: skip
+    return found, probe
+
+
+@pytest.mark.parametrize("lead", [2.0, 3.5, 8.0])
+def test_a_candidate_ahead_by_factors_is_measured_roughly(lead: float) -> None:
+    rough, _ = measure_candidate(lead)
+    precise, _ = measure_candidate(lead, SearchLimits())
+    assert rough.verdict == "rough"
+    assert rough.low < 400.0 * lead < rough.high
+    assert rough.peak == pytest.approx(400.0 * lead, rel=0.25)
+    assert rough.low > 400.0
+    assert rough.load_seconds < precise.load_seconds
+    assert rough.sd > precise.sd
+
+
+def test_a_candidate_close_to_the_incumbent_is_measured_precisely() -> None:
+    close, _ = measure_candidate(1.15)
+    assert close.verdict != "rough"
+    exploring, _ = measure_candidate(1.15, is_exploration=True)
+    assert exploring.verdict == "rough"
+    assert exploring.load_seconds < close.load_seconds
+
+
+def test_a_claim_is_never_rough() -> None:
+    assert measure_candidate(8.0, SearchLimits(), is_exploration=True)[0].verdict != "rough"
+
+
+def test_the_rates_of_a_rough_search_double() -> None:
+    _, probe = measure_candidate(8.0)
+    first = next(n for n, rate in enumerate(probe.rates) if rate > 3200.0)
+    steps = np.diff(np.log(probe.rates[1 : first + 1]))
+    assert (steps > 0.6).all()
+
+
+@pytest.mark.parametrize(
+    ("sd", "rate", "share"),
+    [
+        (0.05, 1000.0, 1.0),
+        (0.3, 1000.0, 0.5),  # a rough peak needs shorter readings …
+        (0.3, 20.0, 1.0),  # … unless so few requests would show no violation
+    ],
+)
+def test_readings_get_longer_as_the_search_needs_precision(
+    sd: float, rate: float, share: float
+) -> None:
+    slow = Slo(quantile=0.99, limit=0.8, errors=0.001)
+    prior = Estimate.from_value(rate, sd)
+    state = PeakSearch.start(
+        slo=slow, limits=SearchLimits(), target_sd=0.03, prior=prior, incumbent=None, noise=Noise()
+    )
+    seconds = state.reading_seconds(rate)
+    full = min(10.0, max(8.0, 4.0 / (0.01 * rate)))
+    assert seconds == pytest.approx(full) if share == 1.0 else seconds <= share * full
+    assert seconds >= SearchLimits.reading_seconds

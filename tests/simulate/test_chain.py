@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.measure.reading import Reading
 from autotune.services.base import Value
-from autotune.simulate.chain import build_chain
+from autotune.services.diagnosis import Resource
+from autotune.simulate.chain import build_chain, diagnose_search
 from autotune.simulate.topology import GIB, ChainTopology
 from autotune.target.model import Data
 from autotune.target.slo import Slo
@@ -145,3 +147,32 @@ def test_few_prefork_processes_are_named_as_what_is_short() -> None:
         ChainTopology(), {**NGINX, "web.php_fpm.max_children": 5}
     ).slowest_station.limit_reason == ("FPM children in use")
     assert build_chain(ChainTopology(), NGINX).slowest_station.limit_reason == "CPUs busy"
+
+
+def test_workers_that_wait_for_the_store_limit_the_chain() -> None:
+    slow = Data(pairs=100_000_000).model_copy(update={"store_latency": 0.12})
+    few = {**NGINX, "web.php_fpm.max_children": 6, "cache.memcached.memory": 64}
+    chain = build_chain(ChainTopology(data=slow), few)
+    # Little's law: six workers that each wait 120 ms serve fewer than 50 requests/s.
+    assert chain.slowest_station.tier == "web"
+    assert chain.slowest_station.max_rate < 6 / 0.12
+    more = build_chain(ChainTopology(data=slow), {**few, "web.php_fpm.max_children": 60})
+    assert more.slowest_station.max_rate > 8 * chain.slowest_station.max_rate
+    quick = build_chain(ChainTopology(), few)
+    assert quick.slowest_station.max_rate > 4 * chain.slowest_station.max_rate
+
+
+def test_the_cause_of_waiting_workers_is_a_small_cache() -> None:
+    waiting = Data(pairs=200_000).model_copy(update={"store_latency": 0.12})
+    small = {**NGINX, "web.php_fpm.max_children": 6, "cache.memcached.memory": 2}
+    topology, failed = ChainTopology(data=waiting), Reading(100.0, 2.0, 200, 150)
+    found = diagnose_search(topology, small, [failed], SLO)
+    assert (found.tier, found.resource) == ("cache", Resource.CACHE)
+    assert found.related == (("web", "php_fpm", "workers"),)
+    grown = build_chain(topology, {**small, "cache.memcached.memory": 64})
+    ratio = grown.slowest_station.max_rate / build_chain(topology, small).slowest_station.max_rate
+    assert found.gain == pytest.approx(ratio, rel=0.05)
+    assert found.gain > 8
+    # With memory for all of the data, only more processes help.
+    full = {**small, "cache.memcached.memory": 64}
+    assert diagnose_search(topology, full, [failed], SLO).tier == "web"

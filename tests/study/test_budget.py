@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from autotune.study.schedule import (
     MIN_MEASUREMENT_SECONDS,
     MIN_PROOF_SECONDS,
     MeasureStep,
+    average_trial_seconds,
     compute_reserve_seconds,
     compute_time_limit,
     select_next_step,
@@ -83,6 +85,17 @@ def test_something_is_tried_beside_a_baseline_that_took_the_time_of_the_search()
     assert compute_time_limit(state, step.phase, SHORT, 110.0) == MIN_MEASUREMENT_SECONDS
     late = measured(Phase.BASELINE, each=140.0)
     assert not isinstance(select_next_step(late, simulated.space(), SHORT, 140.0), MeasureStep)
+
+
+def test_rough_trials_do_not_shorten_the_time_kept_for_proof() -> None:
+    state = measured(*(Phase.BASELINE,) * 2, *(Phase.SEARCH,) * 4, each=20.0)
+    rough = replace(PEAK, sd=0.13, verdict="rough")
+    trials = [replace(t, peak=rough) if t.number > 1 else t for t in state.trials]
+    roughly = replace(state, trials=tuple(trials))
+    long = Budget.model_construct(trials=100, time=3600.0)
+    assert compute_reserve_seconds(roughly, long) > compute_reserve_seconds(state, long)
+    # Two precise trials and four rough ones of half the length.
+    assert average_trial_seconds(roughly) == pytest.approx(6 * 20.0 / 4)
 
 
 SHORT = Budget(trials=4, time="3m")  # type: ignore[arg-type]

@@ -13,6 +13,8 @@ from autotune.study.ranking import (
     find_doubtful_pruning,
     find_incumbent,
     find_reference,
+    find_rough_incumbent,
+    is_exploring,
 )
 from autotune.study.schedule import REFERENCE_INTERVAL_TRIALS, MeasureStep
 from autotune.study.study_loop import REPEAT_LOG_SD, estimate_expected_peak
@@ -112,3 +114,59 @@ def test_a_pruned_configuration_says_less_of_what_to_expect(again: Phase) -> Non
     expected = estimate_expected_peak(in_full, MeasureStep(again, {}, source_trial=1))
     assert expected is not None
     assert (expected.value, expected.sd) == (pytest.approx(420.0), REPEAT_LOG_SD)
+
+
+def test_a_rough_peak_says_less_of_what_to_expect() -> None:
+    rough = replace(trial(1, Phase.SEARCH, 900.0), peak=Peak(900.0, 720.0, 1125.0, 0.13, "rough"))
+    state = studied(trial(0, Phase.BASELINE, 450.0), rough)
+    expected = estimate_expected_peak(state, MeasureStep(Phase.FINALIST, {}, source_trial=1))
+    assert expected is not None
+    assert expected.sd == 0.13
+
+
+@pytest.mark.parametrize(
+    ("peaks", "exploring"),
+    [
+        ([], False),
+        ([38.0], False),  # nothing to compare
+        ([38.0, 129.0], True),
+        ([38.0, 129.0, 120.0, 60.0], True),
+        ([38.0, 129.0, 120.0, 60.0, 125.0, 130.0], False),  # no rise in the last four
+        ([38.0, 129.0, 120.0, 60.0, 125.0, 130.0, 400.0], True),
+        ([500.0, 520.0, 610.0], False),
+        ([500.0, None, 300.0], False),
+    ],
+)
+def test_the_search_explores_while_peaks_rise_by_factors(
+    peaks: list[float | None], exploring: bool
+) -> None:
+    trials = [trial(n, Phase.SEARCH if n else Phase.BASELINE, peak) for n, peak in enumerate(peaks)]
+    assert is_exploring(studied(*trials)) is exploring
+
+
+def test_a_pruned_ceiling_is_no_rise() -> None:
+    state = studied(trial(0, Phase.BASELINE, 450.0), pruned(1, Phase.SEARCH, 900.0))
+    assert not is_exploring(replace(state, trials=(*state.trials, pruned(2, Phase.SEARCH, 990.0))))
+
+
+def roughly(number: int, peak: float) -> Trial:
+    return replace(
+        trial(number, Phase.SEARCH, peak), peak=Peak(peak, 0.8 * peak, 1.25 * peak, 0.13, "rough")
+    )
+
+
+def test_a_rough_incumbent_is_measured_again_once() -> None:
+    """The best of several rough peaks is too high, and would prune what is better."""
+    state = studied(trial(0, Phase.BASELINE, 450.0), roughly(1, 900.0), roughly(2, 700.0))
+    assert find_rough_incumbent(state) == state.trials[1]
+    again = replace(trial(3, Phase.SEARCH, 800.0), of=1)
+    assert find_rough_incumbent(replace(state, trials=(*state.trials, again))) is None
+    under_way = replace(again, peak=None, bed="b1")
+    beds = replace(state, trials=(*state.trials, under_way), beds=("b1",))
+    assert find_rough_incumbent(beds) is None
+    # A rival that is best after that is measured again, too.
+    worse = replace(again, peak=Peak(600.0, 570.0, 630.0, 0.03, "measured"))
+    second = replace(state, trials=(*state.trials, worse))
+    assert find_rough_incumbent(second) == state.trials[2]
+    precise = studied(trial(0, Phase.BASELINE, 450.0), trial(1, Phase.SEARCH, 900.0))
+    assert find_rough_incumbent(precise) is None

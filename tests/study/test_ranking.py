@@ -163,6 +163,13 @@ def test_leaders_are_measured_again_before_time_is_kept_for_simplifying() -> Non
     step = select_next_step(state, SearchSpace((), (), {}), budget, 3 * 60.0)
     assert isinstance(step, MeasureStep)
     assert step.phase is Phase.FINALIST
+    # Rough finalists are measured again even if the measurements of the proof get shorter for it.
+    short = Budget.model_construct(trials=3, time=60.0 * (3 + 1.6 + 6))
+    rough = replace(state.trials[2], peak=Peak(120.0, 97.0, 149.0, 0.13, "rough"))
+    roughly = replace(state, trials=(*state.trials[:2], rough), seconds={"load": 2.5 * 60.0})
+    for searched, expected in ((state, False), (roughly, True)):
+        step = select_next_step(searched, SearchSpace((), (), {}), short, 3 * 60.0)
+        assert (isinstance(step, MeasureStep) and step.phase is Phase.FINALIST) is expected
     # Two of them, where more would leave no time for blocks.
     state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), (OTHER, 119.0), sd=0.06)
     state = measured_again(state, Phase.FINALIST, (2, 121.0), (1, 118.0))

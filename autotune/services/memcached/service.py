@@ -261,7 +261,7 @@ DIAGNOSIS = Diagnosis(
     client_limit=ClientLimit(
         "connections", "rejected_connections", "listen_disabled_num", queues_excess=True
     ),
-    lookup_counters=LookupCounters("cmd_get", "get_hits", "get_misses"),
+    lookup_counters=LookupCounters("cmd_get", "get_hits", "get_misses", "evictions", "memory"),
     cache_rules=(_detect_evictions,),
 )
 

@@ -1,0 +1,144 @@
+"""Causes in another tier: the shortage behind workers that wait, and the gain of removing it. Pure.
+
+Workers that wait for a store are all busy, and more of them help. If requests call the store only because
+a small cache evicted the data, more memory for the cache helps several times as much. The order of the
+rules does not show that, because it compares shortages without their sizes.
+
+The gain follows from Little's law: a pool serves ``workers / time`` requests/s. Without the wait, a
+request occupies its worker only for its CPU time. All requests share the CPUs, which limit the gain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autotune.diagnose.context import Bottleneck, ReadingContext, RelatedShortage, time_in_php
+from autotune.services.base import Role
+from autotune.services.diagnosis import INFERRED, InstanceActivity, LookupCounters, Resource
+from autotune.services.registry import find_diagnosis
+
+DEPENDENCY_ROLES = (Role.STORE, Role.DATABASE)
+# Resources of a tier that seem short while its requests wait for another tier.
+WAITING_RESOURCES = (Resource.WORKERS, Resource.STORE, Resource.CPU)
+DATABASE_WAITS = (Resource.DISK, Resource.CACHE, Resource.LOCKS, Resource.STORE)
+MIN_GAIN = 1.25  # a cause must promise this factor to replace the shortage that shows
+MIN_MISS_SHARE = 0.25  # of the lookups
+MIN_MISSES_PER_REQUEST = 0.1  # a request with many lookups waits for a single miss
+MIN_WORK_SHARE = 0.1  # least share of a request's time that remains without the wait
+MAX_GAIN = 10.0  # a larger one is beyond what a single reading shows
+
+
+def name_cause(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
+    """Return the cause behind ``shortage`` with its gain, or ``shortage`` with related causes."""
+    if shortage.resource not in WAITING_RESOURCES:
+        return _size_database_wait(context, shortage)
+    if shortage.resource is Resource.CPU:
+        shortage = replace(shortage, related=_list_database_shortages(context))
+    for cache in context.instances_with_role(Role.CACHE):
+        if cache.service == shortage.service and cache.tier == shortage.tier:
+            continue
+        if missing := _find_evicting_cache(context, cache):
+            lookups, misses = missing
+            gain = _estimate_gain(context, min(1.0, misses))
+            cause = RelatedShortage(cache.tier, cache.service, Resource.CACHE)
+            if gain < MIN_GAIN:
+                return replace(shortage, related=(*shortage.related, cause))
+            return _build_cache_cause(shortage, cache, lookups, gain)
+    return _size_database_wait(context, shortage)
+
+
+def _list_database_shortages(context: ReadingContext) -> tuple[RelatedShortage, ...]:
+    """Return what databases are short of; pages read from the kernel's cache cost CPU time."""
+    found = dict.fromkeys(
+        RelatedShortage(database.tier, database.service, shortage.resource)
+        for database in context.instances_with_role(Role.DATABASE)
+        for rule in find_diagnosis(database.service).worker_rules
+        if (shortage := rule(context.instance_reading(database)))
+    )
+    return tuple(found)
+
+
+def _find_evicting_cache(
+    context: ReadingContext, cache: InstanceActivity
+) -> tuple[LookupCounters, float] | None:
+    """Return a cache's counters and its misses per request if it evicts what is requested again."""
+    lookups = find_diagnosis(cache.service).lookup_counters
+    if lookups is None or not cache.counters.get(lookups.evictions, 0.0):
+        return None
+    gets, misses = (cache.counters.get(name, 0.0) for name in (lookups.gets, lookups.misses))
+    requests = max(context.answered_rate * context.reading.seconds, 1.0)
+    if (
+        not gets
+        or max(misses / gets / MIN_MISS_SHARE, misses / requests / MIN_MISSES_PER_REQUEST) < 1
+    ):
+        return None
+    return lookups, misses / requests
+
+
+def _estimate_gain(context: ReadingContext, waiting_share: float) -> float:
+    """Return the factor in requests/s if ``waiting_share`` of the requests no longer wait for a store."""
+    inside = time_in_php(context)
+    if not inside or context.answered_rate <= 0:
+        return 1.0
+    pools = context.application_pools
+    work = sum(pool.cpu + (pool.cpu_delay or 0.0) for pool in pools) / context.answered_rate
+    wait = max(0.0, inside - max(work, MIN_WORK_SHARE * inside))
+    return min(inside / (inside - waiting_share * wait), _cpu_headroom(context), MAX_GAIN)
+
+
+def _cpu_headroom(context: ReadingContext) -> float:
+    """Return the factor in requests/s at which a host's CPUs are busy, if no request calls a store."""
+    factors = [MAX_GAIN]
+    for host in context.hosts.values():
+        saved = sum(
+            instance.cpu
+            for instance in context.instances_on(host.name)
+            if instance.role in DEPENDENCY_ROLES
+        )
+        busy = host.busy_share - saved / host.cpus
+        factors.append(1.0 / max(busy, 1.0 / MAX_GAIN))
+    return max(1.0, min(factors))
+
+
+def _build_cache_cause(
+    shortage: Bottleneck,
+    cache: InstanceActivity,
+    lookups: LookupCounters,
+    gain: float,
+) -> Bottleneck:
+    gets, misses, evicted = (
+        cache.counters.get(name, 0.0) for name in (lookups.gets, lookups.misses, lookups.evictions)
+    )
+    waits = f"{shortage.tier}.{shortage.service} waits for the misses"
+    advice = f"raise {lookups.size_parameter}" if lookups.size_parameter else "enlarge the cache"
+    return Bottleneck(
+        cache.tier,
+        cache.service,
+        cache.host,
+        Resource.CACHE,
+        f"{misses / gets:.0%} of {gets:.0f} lookups missed, and {evicted:.0f} items were evicted."
+        f" {waits}: without them, the stack would serve about {gain:.1f} × as many requests: {advice}",
+        min(INFERRED, shortage.confidence),
+        gain=round(gain, 2),
+        related=(
+            RelatedShortage(shortage.tier, shortage.service, shortage.resource),
+            *shortage.related,
+        ),
+    )
+
+
+def _size_database_wait(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
+    """Return ``shortage`` with its gain and the pool that waits, if it is a database that is slow."""
+    roles = {(i.tier, i.service): i.role for i in context.instances}
+    of_database = roles.get((shortage.tier, shortage.service)) is Role.DATABASE
+    if not of_database or shortage.resource not in DATABASE_WAITS:
+        return shortage
+    gain = _estimate_gain(context, 1.0)
+    pools = {(pool.tier, pool.service) for pool in context.application_pools}
+    related = tuple(RelatedShortage(*pool, Resource.WORKERS) for pool in sorted(pools))
+    if gain < MIN_GAIN:
+        return replace(shortage, related=related)
+    sized = f"; without this wait, the stack would serve up to {gain:.1f} × as many requests"
+    return replace(
+        shortage, evidence=shortage.evidence + sized, gain=round(gain, 2), related=related
+    )
