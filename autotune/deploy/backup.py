@@ -26,6 +26,7 @@ from autotune.deploy.host_state import (
     ObservedHost,
     format_sysctl_file,
 )
+from autotune.deploy.unit_start import UnitStart
 from autotune.errors import AutotuneError
 from autotune.strict_parsing import parse_file_mode, parse_json
 
@@ -72,6 +73,7 @@ class HostBackup:
     last_written: Mapping[str, Sequence[str]] = field(default_factory=dict)
     checks: tuple[BackupCheck, ...] = ()
     definitions: Mapping[str, str] = field(default_factory=dict)
+    starts: Mapping[str, UnitStart] = field(default_factory=dict)
 
     def replaceable_digests(self, path: str) -> tuple[str, ...]:
         """The digests of what autotune may replace at a path without keeping a copy aside."""
@@ -130,6 +132,7 @@ class HostBackup:
             ),
             enabled={**later.enabled, **self.enabled},
             definitions={**later.definitions, **self.definitions},
+            starts={**later.starts, **self.starts},
             last_written=written,
             checks=tuple(dict.fromkeys((*self.checks, *later.checks))),
         )
@@ -156,6 +159,16 @@ class HostBackup:
             enabled={**enabled, **self.enabled},
             definitions={**definitions, **self.definitions},
         )
+
+    def with_starts(self, starts: Mapping[str, UnitStart]) -> HostBackup:
+        """Return the backup with the starts of its units, for a restore without a target."""
+        new = {unit: start for unit, start in starts.items() if unit in self.state.units}
+        return replace(self, starts={**new, **self.starts})
+
+    @property
+    def ordered_state(self) -> HostState:
+        """The original state with the order in which its units start."""
+        return replace(self.state, starts=self.starts)
 
     def is_confirmed_by(self, record: HostBackup | None, kept: HostBackup | None) -> bool:
         """Whether the host's own ``record``, or without one its record of what was ``kept`` there,
@@ -217,7 +230,8 @@ def encode_backup(backup: HostBackup) -> bytes:
         "files": {path: _encode_file(file) for path, file in sorted(state.files.items())},
         "units": {unit: {"active": runs, "enabled": backup.enabled.get(unit, ""),
                          **({"definition": made_of} if (made_of := backup.definitions.get(unit))
-                            else {})}
+                            else {}),
+                         **({"start": backup.starts[unit].to_record()} if unit in backup.starts else {})}
                   for unit, runs in state.units.items()},
         "sysctls": dict(sorted(state.sysctls.items())),
         "checks": [asdict(check) for check in backup.checks],
@@ -247,6 +261,8 @@ def decode_backup(content: bytes, where: str) -> HostBackup:
             tuple(_parse_check(check) for check in record["checks"]),
             {unit: str(how["definition"]) for unit, how in record["units"].items()
              if "definition" in how},
+            {unit: UnitStart.from_record(how["start"]) for unit, how in record["units"].items()
+             if "start" in how},
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise AutotuneError(

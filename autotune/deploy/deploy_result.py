@@ -70,6 +70,14 @@ class Fleet(Protocol):
         since, and AutotuneError where hosts were taken over or booted."""
         return
 
+    def await_service(self, *, is_answer_doubtful: bool) -> None:
+        """Wait until load balancers use all servers. Called before each reading.
+
+        ``is_answer_doubtful`` is true after errors; then a right answer is needed too. Raises
+        ServersDown if servers are still down after the longest wait.
+        """
+        return
+
     def restore(self) -> None:
         """Restore every host."""
         ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from autotune.deploy.host_state import (
@@ -15,6 +16,7 @@ from autotune.deploy.host_state import (
 )
 from autotune.deploy.runtime import ConfigurationCheck, RuntimeLayout
 from autotune.deploy.stack import ServiceInstance, Stack
+from autotune.deploy.unit_start import UnitStart
 from autotune.errors import AutotuneError
 from autotune.masking import Outliner, find_secret_words, mask_secret_bytes, restore_secrets
 from autotune.parameter_name import ParameterName, select_service_settings
@@ -130,6 +132,7 @@ def build_desired_state(
     stack: Stack,
     files_of: Callable[[ServiceInstance], Mapping[str, bytes]],
     layout: RuntimeLayout,
+    start_of: Callable[[ServiceInstance], UnitStart] | None = None,
 ) -> DesiredState:
     """Every host, with the units that ``settings`` choose running and all others stopped.
 
@@ -148,6 +151,7 @@ def build_desired_state(
             rendered,
             settings,
             layout,
+            start_of or partial(describe_start, find_ranks(stack)),
         )
         for host in stack.hosts
     }
@@ -226,6 +230,7 @@ def _build_host_state(
     rendered: RenderedFiles,
     settings: Settings,
     layout: RuntimeLayout,
+    start_of: Callable[[ServiceInstance], UnitStart],
 ) -> HostState:
     running = {unit: part for part in active if (unit := layout.unit_for(part))
                and not (part.placement.adopted and part.placement.adopted.loses)}  # fmt: skip
@@ -244,7 +249,7 @@ def _build_host_state(
         files,
         {**dict.fromkeys(running, True), **dict.fromkeys(units, False)},
         sysctls,
-        {unit: _listen_address(part) for unit, part in running.items()},
+        {unit: start_of(part) for unit, part in running.items()},
         in_process_reloads=frozenset(
             u for u, p in running.items() if p.service.reload_keeps_processes
         ),
@@ -317,6 +322,16 @@ def changed_parameters(
 
 def _find_sysctls(instance: ServiceInstance, settings: Settings) -> Mapping[str, str]:
     return instance.service.build_sysctls(instance.placement, settings)
+
+
+def find_ranks(stack: Stack) -> dict[str, int]:
+    """Return the place of each tier in the order of starts: the number of tiers that it calls."""
+    return {tier: len(called) for tier, called in stack.called_tiers.items()}
+
+
+def describe_start(ranks: Mapping[str, int], instance: ServiceInstance) -> UnitStart:
+    """Return the start of an instance's unit, without a page to request."""
+    return UnitStart(ranks.get(instance.placement.tier, 0), _listen_address(instance))
 
 
 def _listen_address(instance: ServiceInstance) -> str:

@@ -50,11 +50,12 @@ from autotune.deploy.runtime import (
     describe_draining,
 )
 from autotune.deploy.stack import ServiceInstance
+from autotune.deploy.unit_start import UnitStart
 from autotune.errors import AutotuneError, LockedError
 from autotune.masking import has_placeholder, restore_secrets
 from autotune.services.base import Action, Argv, TrialStart
 from autotune.services.registry import find_outliner
-from autotune.strict_parsing import split_lines
+from autotune.strict_parsing import is_decimal, parse_decimal, split_lines
 from autotune.target.beds import find_study_directory
 from autotune.transports.base import CommandResult, Transport
 
@@ -102,7 +103,7 @@ class ManagedHost:
     @property
     def original_state(self) -> HostState:
         """The host as it was before the first change, as far as it has been changed."""
-        return self.backup.state
+        return self.backup.ordered_state
 
     def assert_locked(self) -> None:
         """Raises AutotuneError where the host was taken over, or booted, since it was taken."""
@@ -183,6 +184,7 @@ class ManagedHost:
         ]:
             raise AutotuneError(f"{self.name}: there is no unit {unknown[0]}")
         backup = self.backup.with_observed(observed, contents)
+        backup = backup.with_starts(desired.starts)
         backup = backup.with_written(dict.fromkeys(created_files, ANY_DIGEST))
         recorded = [*self.backup.checks]
         # Originals that are not among the host's own files have nothing put in their place.
@@ -244,10 +246,11 @@ class ManagedHost:
         if plan.files_to_write:
             self._run_locked([Command(("unstage", *plan.files_to_write))])
 
-    def apply(self, desired: HostState, plan: HostPlan) -> None:
-        """Do the steps. Raises CommandFailed, with the words of the unit or command that failed.
+    def apply(self, desired: HostState, plan: HostPlan) -> dict[str, float]:
+        """Apply the plan and return the boot time in seconds of each restarted unit.
 
-        Digests of what is written are on record first. What others changed is kept aside, and noted.
+        Digests of new files are recorded first. Files that others changed are copied and noted. Raises
+        CommandFailed with the output of the unit or command that failed.
         """
         digests = {path: desired.files[path].digest for path in plan.files_to_write}
         changed = {**digests, **plan.sysctls, **dict.fromkeys(plan.boot_changes, ANY_DIGEST)}
@@ -258,12 +261,13 @@ class ManagedHost:
             Command(words, required=words[0] != "remove")
             for words in self._list_steps(desired, plan)
         ]
-        self._run_locked([*keep, *steps], timeout=ACTION_TIMEOUT_SECONDS)
+        answers = self._run_locked([*keep, *steps], timeout=_action_timeout(desired, plan))
+        return _parse_boot_seconds(answers)
 
     def restore(self, desired: HostState, plan: HostPlan) -> list[str]:
         """As ``apply``, of originals; goes on after a failed step. Returns what failed, in words."""
         steps = [Command(words) for words in self._list_steps(desired, plan)]
-        answers = self._run_locked(steps, timeout=ACTION_TIMEOUT_SECONDS)
+        answers = self._run_locked(steps, timeout=_action_timeout(desired, plan))
         return [done.error_text or " ".join(step.argv[:2])
                 for step, done in zip(steps, answers, strict=False)
                 if not done.ok and step.argv[0] != "remove"]  # fmt: skip
@@ -291,10 +295,13 @@ class ManagedHost:
             commands.append(("reread",))
         for unit, action in plan.unit_actions.items():
             how = ("rereading",) if unit in desired.in_process_reloads else ()
-            commands.append(
-                ("reload", unit, *how) if action is Action.RELOAD else ("restart", unit)
+            commands += (
+                [("reload", unit, *how)]
+                if action is Action.RELOAD
+                else [("clock", unit), ("restart", unit)]
             )
-            commands.append(("up", unit, desired.listen_addresses.get(unit, "")))
+            start = desired.starts.get(unit, UnitStart())
+            commands += [start.build_wait_command(unit), ("clock", unit)]
         commands += [("enable" if starts else "disable", unit)
                      for unit, starts in plan.boot_changes.items()]  # fmt: skip
         self._started = {unit for unit, runs in desired.units.items() if runs}
@@ -486,6 +493,21 @@ class ManagedHost:
             if command.required and not done.ok:
                 raise CommandFailed(f"{self.name}: {done.error_text or ' '.join(command.argv[:2])}")
         return answers[1:]
+
+
+def _action_timeout(desired: HostState, plan: HostPlan) -> float:
+    """Return the seconds after which the exchange that carries out ``plan`` is given up."""
+    starts = (desired.starts.get(unit, UnitStart()) for unit in plan.unit_actions)
+    return ACTION_TIMEOUT_SECONDS + sum(2 * start.seconds for start in starts)
+
+
+def _parse_boot_seconds(answers: Sequence[CommandResult]) -> dict[str, float]:
+    """Return unit → seconds between its two ``clock`` commands. Units that reloaded have only one."""
+    times: dict[str, list[float]] = {}
+    for done in answers:
+        if done.argv[0] == "clock" and is_decimal(done.stdout.strip()):
+            times.setdefault(done.argv[1], []).append(parse_decimal(done.stdout.strip()))
+    return {unit: last - first for unit, (first, *later) in times.items() for last in later}
 
 
 def staged_path(path: str) -> str:

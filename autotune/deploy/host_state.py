@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from autotune.deploy.unit_start import UnitStart
 from autotune.errors import AutotuneError
 from autotune.services.base import Action, Argv, Placement, TrialStart
 from autotune.strict_parsing import parse_file_mode, split_lines
@@ -104,7 +105,7 @@ class ObservedUnit:
 class HostState:
     """A host as it should be: files by path, units that run or do not, kernel values by name.
 
-    ``listen_addresses`` is where a unit accepts connections once it is up: a port, or a socket's path.
+    ``starts`` contains the order of units and the signs that they are ready.
     ``enabled``: whether a unit of ``units`` starts at boot; for units not in it, that stays as it is.
     The processes of ``in_process_reloads`` units stay when they are told to reload. ``definitions``:
     how units were defined, as ``ObservedUnit.definition`` has it.
@@ -113,7 +114,7 @@ class HostState:
     files: Mapping[str, FileState] = field(default_factory=dict)
     units: Mapping[str, bool] = field(default_factory=dict)
     sysctls: Mapping[str, str] = field(default_factory=dict)
-    listen_addresses: Mapping[str, str] = field(default_factory=dict)
+    starts: Mapping[str, UnitStart] = field(default_factory=dict)
     enabled: Mapping[str, bool] = field(default_factory=dict)
     in_process_reloads: frozenset[str] = frozenset()
     definitions: Mapping[str, str] = field(default_factory=dict)
@@ -135,7 +136,7 @@ class ServiceManager:
     ``shell_functions`` are shell functions beside those of ``on_host.sh``: ``units UNIT…`` prints what
     ``parse_units(units, text)`` understands; ``stop UNIT``, ``restart UNIT``, ``reload UNIT`` (until new
     processes have replaced those of before) or ``reload UNIT rereading`` (they stay),
-    ``up UNIT PORT-OR-SOCKET`` (until it listens), ``complaint UNIT`` (why it does not run),
+    ``up UNIT PORT-OR-SOCKET SECONDS`` (until it listens), ``complaint UNIT`` (why it does not run),
     ``enable UNIT`` and ``disable UNIT`` (at boot), ``reread`` after a change of files below
     ``unit_directory``.
 
@@ -250,6 +251,21 @@ class HostPlan:
     replaced: Mapping[str, str] = field(default_factory=dict, compare=False)
     boot_changes: Mapping[str, bool] = field(default_factory=dict)
 
+    def list_ranks(self, starts: Mapping[str, UnitStart]) -> set[int]:
+        """Return the ranks of the units that start or reload."""
+        return {find_rank(starts, unit) for unit in self.unit_actions}
+
+    def select_rank(self, rank: int | None, starts: Mapping[str, UnitStart]) -> HostPlan:
+        """Return the part of the plan with the actions on units of ``rank``.
+
+        ``None`` selects all other changes: files, kernel values, and units that stop.
+        """
+        actions = {unit: action for unit, action in self.unit_actions.items()
+                   if find_rank(starts, unit) == rank}  # fmt: skip
+        if rank is None:
+            return replace(self, unit_actions={}, boot_changes={})
+        return HostPlan(unit_actions=actions)
+
     def __bool__(self) -> bool:
         return any(
             (
@@ -261,3 +277,36 @@ class HostPlan:
                 self.boot_changes,
             )
         )
+
+
+def find_rank(starts: Mapping[str, UnitStart], unit: str) -> int:
+    """Return the rank of a unit; 0 if no order is known for it."""
+    return starts[unit].rank if unit in starts else 0
+
+
+PlanStep = Mapping[str, HostPlan]  # by host
+
+
+def split_into_steps(
+    plans: Mapping[str, HostPlan], starts: Mapping[str, Mapping[str, UnitStart]]
+) -> list[PlanStep]:
+    """Return the steps of a deployment: each contains plans of hosts that may run concurrently.
+
+    The tiers behind come first, and the entry comes last. Files are in place before any unit starts.
+    ``starts`` are by host, then by unit. Each step changes at least one host.
+    """
+    ranks = sorted(
+        {r for host, plan in plans.items() for r in plan.list_ranks(starts.get(host, {}))}
+    )
+    first, *later = [
+        {host: plan.select_rank(rank, starts.get(host, {})) for host, plan in plans.items()}
+        for rank in (None, *ranks)
+    ]
+    boot = {host: HostPlan(boot_changes=plan.boot_changes) for host, plan in plans.items()}
+    # Files and the first units share an exchange with their host.
+    joined = [
+        {host: replace(plan, unit_actions=later[0][host].unit_actions) for host, plan in first.items()}
+    ] if later else [first]  # fmt: skip
+    steps = [*joined, *later[1:], boot]
+    changing = [{host: plan for host, plan in step.items() if plan} for step in steps]
+    return [step for step in changing if step]

@@ -137,8 +137,11 @@ class RuntimeHost(Protocol):
         against them; all other files are staged."""
         ...
 
-    def apply(self, desired: HostState, plan: HostPlan) -> None:
-        """Carry out the plan. Raises ApplyFailed."""
+    def apply(self, desired: HostState, plan: HostPlan) -> Mapping[str, float]:
+        """Apply the plan and return the boot time of each restarted unit in seconds.
+
+        Raises ApplyFailed.
+        """
         ...
 
     def persist_state(self, desired: HostState) -> None:

@@ -491,6 +491,10 @@ class Target(TargetModel):
     timeout: Annotated[Seconds, PositiveValidator] = 600.0
     """Time after which a run of the command is stopped."""
 
+    ready: Annotated[Seconds, PositiveValidator, Field(le=3600)] | None = None
+    """Longest time until the stack answers right after a restart, such as `2m`. Default: four times the
+    measured boot time, at least 15 s."""
+
     def edits_host_files(self, tier: str) -> bool:
         """True if autotune edits the files on a tier's hosts instead of replacing them."""
         described = self.tiers[tier]
