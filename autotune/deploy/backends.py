@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from autotune.deploy.deploy_result import DeployFailed
 from autotune.deploy.host_commands import Command, run_commands
 from autotune.deploy.host_state import ServiceManager
 from autotune.deploy.stack import ServiceInstance
-from autotune.errors import AutotuneError
 from autotune.transports.base import Transport
 from autotune.transports.parallel_hosts import run_on_all
 
@@ -104,5 +104,5 @@ class ServerWatch:
         return [DownServer(host, title, name) for name in check.parse(done.stdout)]
 
 
-class ServersDown(AutotuneError):
-    """A load balancer still regards servers as failed after the longest wait."""
+class ServersDown(DeployFailed):
+    """Servers of a load balancer are still down, or answers still wrong, after the longest wait."""

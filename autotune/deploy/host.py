@@ -105,6 +105,11 @@ class ManagedHost:
         """The host as it was before the first change, as far as it has been changed."""
         return self.backup.ordered_state
 
+    @property
+    def has_started_units(self) -> bool:
+        """True if this object has started or restarted units."""
+        return bool(self._started)
+
     def assert_locked(self) -> None:
         """Raises AutotuneError where the host was taken over, or booted, since it was taken."""
         self.lock.renew()

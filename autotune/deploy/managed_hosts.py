@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -228,10 +228,14 @@ def read_host_backup(host: ManagedHost, *, applied: bool = False) -> HostBackup 
 
 
 def restore_study(
-    study: Path, transports: Mapping[str, Transport], service_manager: ServiceManager
+    study: Path,
+    transports: Mapping[str, Transport],
+    service_manager: ServiceManager,
+    await_entry: Callable[[], str] | None = None,
 ) -> list[str]:
     """Restore the hosts that a study changed, from the controller's copies. Return a line per result.
 
+    ``await_entry()`` waits for a right answer after services were restarted, and returns a line.
     Raises AutotuneError with each host that could not be restored, after all others are, and
     LockedError if another tuner holds all of them.
     """
@@ -243,18 +247,19 @@ def restore_study(
         for name in store.list_hosts()
         if name not in transports
     }
-    restored = _restore_and_unlock(
-        [
-            _build_host(transport, store, study, service_manager)
-            for transport in transports.values()
-        ],
-        _exclude_later_changes,
-    )
-    return _format_results(HostResults(restored.results, {**missing, **restored.errors}))
+    hosts = [
+        _build_host(transport, store, study, service_manager) for transport in transports.values()
+    ]
+    restored = _restore_and_unlock(hosts, _exclude_later_changes)
+    lines = _format_results(HostResults(restored.results, {**missing, **restored.errors}))
+    return [*lines, *_check_entry(hosts, await_entry)]
 
 
 def restore_hosts(
-    study: Path, transports: Mapping[str, Transport], service_manager: ServiceManager
+    study: Path,
+    transports: Mapping[str, Transport],
+    service_manager: ServiceManager,
+    await_entry: Callable[[], str] | None = None,
 ) -> list[str]:
     """Restore hosts from their own copies of the backup, if they have one. Return a line per result.
 
@@ -270,7 +275,16 @@ def restore_hosts(
         [host for host in hosts if host.name in own.results],
         lambda host: None if own.results[host.name] else _exclude_later_changes(host),
     )
-    return _format_results(HostResults(restored.results, {**own.errors, **restored.errors}))
+    lines = _format_results(HostResults(restored.results, {**own.errors, **restored.errors}))
+    return [*lines, *_check_entry(hosts, await_entry)]
+
+
+def _check_entry(
+    hosts: Iterable[ManagedHost], await_entry: Callable[[], str] | None
+) -> Iterator[str]:
+    """Yield the result of ``await_entry`` if services were restarted."""
+    if await_entry is not None and any(host.has_started_units for host in hosts):
+        yield await_entry()
 
 
 def _build_host(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 
 from autotune.services.base import (
@@ -140,9 +140,16 @@ def build_stack(target: Target, context: StackContext) -> Stack:
         for host in target.tiers[name].hosts
         for location in list_tier_services(name, target.tiers[name])
     ]
+    return replace(build_entry_stack(target, context.ports), instances=tuple(built))
+
+
+def build_entry_stack(target: Target, ports: PortsByHost | None = None) -> Stack:
+    """Return the stack of a target without instances: its entries only."""
     first = entry_tiers(target)[0]
-    entry, *others = (_endpoint(target, first, host, context) for host in target.tiers[first].hosts)
-    return Stack(tuple(built), entry, tuple(others))
+    entry, *others = (
+        _endpoint(target, first, host, ports or {}) for host in target.tiers[first].hosts
+    )
+    return Stack((), entry, tuple(others))
 
 
 def _build_placement(
@@ -152,7 +159,7 @@ def _build_placement(
 
     def endpoints(tiers: tuple[str, ...], role: Role | None = None) -> tuple[Endpoint, ...]:
         return tuple(
-            _endpoint(target, other, other_host, context)
+            _endpoint(target, other, other_host, context.ports)
             for other in tiers
             if role is None or role in _tier_roles(target, other)
             for other_host in target.tiers[other].hosts
@@ -165,7 +172,7 @@ def _build_placement(
         directory=f"{context.directory}/{name}.{host}",
         listen=_local_cache_endpoint(name, host, context)
         if tier_service.role is Role.LOCAL
-        else _endpoint(target, name, host, context),
+        else _endpoint(target, name, host, context.ports),
         forwards_to=endpoints((tier.forwards_to,)) if tier.forwards_to else (),
         caches=endpoints(tier.uses, Role.CACHE),
         stores=endpoints(tier.uses, Role.STORE),
@@ -202,9 +209,9 @@ def _local_cache_endpoint(tier: str, host: str, context: StackContext) -> Endpoi
     return Endpoint("127.0.0.1", context.ports.get((local_cache_name(tier), host)) or port)
 
 
-def _endpoint(target: Target, tier: str, host: str, context: StackContext) -> Endpoint:
+def _endpoint(target: Target, tier: str, host: str, ports: PortsByHost) -> Endpoint:
     described = target.tiers[tier]
     port = (
-        context.ports.get((tier, host)) or described.port or DEPLOYMENT_PORTS[described.service[0]]
+        ports.get((tier, host)) or described.port or DEPLOYMENT_PORTS[described.service[0]]
     )
     return Endpoint(target.hosts[host].address, port)

@@ -127,6 +127,7 @@ class LoadSession:
         self.steal = CpuSteal()
         self._told = False  # True after the user was notified of CPU steal
         self._offered = 0.0  # rate of the last reading, or 0 if it was cut short
+        self._errors_seen = False  # True after a reading with failed requests
         self._noise = history.noise
         self._windows: list[WatchedReading] = []  # of the last warm-up
         self._warm = False  # True if the caches are filled, as far as this session knows
@@ -163,9 +164,10 @@ class LoadSession:
         self._offered = 0.0
         self.check_answers(record, is_deployed=True)
         deadline = began + request.max_seconds
-        warm_up_result = self._warm_up(request, record, prefilled=deployed.prefilled)
-        capacity, watched = self._search_capacity(request, warm_up_result, record, deadline)
+        self._errors_seen = False
         try:
+            warm_up_result = self._warm_up(request, record, prefilled=deployed.prefilled)
+            capacity, watched = self._search_capacity(request, warm_up_result, record, deadline)
             self.fleet.verify()  # before the value is recorded
         except DeployFailed as error:
             self._warm = False
@@ -265,14 +267,18 @@ class LoadSession:
         """Send ``rate`` requests/s for ``seconds`` and record the reading with its excess CPU
         steal.
 
-        Raises RateTooHigh above the target's limit.
+        Raises RateTooHigh above the target's limit, and ServersDown if a load balancer does not use all
+        servers after the longest wait.
         """
         check_rate(rate, self.limits.max_rate)
+        # An overload can trip health checks. Then the next reading waits for the servers.
+        self.fleet.await_service(is_answer_doubtful=self._errors_seen)
         with self.clock.time_activity("load"):
             watched = self.meter.take_reading(
                 rate, seconds, ramp_seconds=self._ramp_seconds(rate, purpose)
             )
         self._offered = 0.0 if watched.reading.truncated else rate
+        self._errors_seen = watched.reading.error_count > 0
         stolen = round(self.steal.excess_steal(watched.hosts), 4)
         watched = replace(watched, reading=replace(watched.reading, stolen=stolen))
         self.steal = self.steal.with_reading(watched.hosts)

@@ -257,7 +257,7 @@ def test_a_unit_that_others_masked_is_told_and_passed_over(locked: Locked, tmp_p
     assert restore_host(host) != ()
     assert (tmp_path / "conf").read_text() == "original\n"
     assert not (tmp_path / "restarted").exists()
-    assert host.notes == [f"here: {UNIT} was masked by others: it is passed over"]
+    assert host.notes == [f"here: skipped {UNIT}, which was masked after the backup"]
     assert not host.is_changed
 
 
@@ -495,7 +495,7 @@ def test_a_host_that_is_not_as_before_is_not_rolled_back(here: Host, tmp_path: P
     plan = HostPlan(files_to_write=(str(tmp_path / "conf"),), unit_actions={UNIT: Action.RESTART})
     again = tmp_path / "units" / f"{UNIT}.again"
     again.touch()
-    with pytest.raises(AutotuneError, match=rf"(?s)refused.*here is not as before: {UNIT}"):
+    with pytest.raises(AutotuneError, match=rf"(?s)refused.*here differs from its state before: {UNIT}"):
         fleet._roll_back({"here": plan}, AutotuneError("refused"))
     assert (tmp_path / "conf").read_text() == "original\n"
     again.unlink()
