@@ -1,4 +1,4 @@
-"""Hosts locked, backed up and changed by one study, and restored from either copy of the backup."""
+"""Hosts that one study locks, backs up and changes, and their restore from either copy of the backup."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KernelValueFitter = Callable[[Mapping[str, str | None]], Mapping[str, str]]
 
 
 class ManagedHosts:
-    """Hosts of one study. Nothing is done to them before ``lock``; ``note`` hears of progress."""
+    """Hosts of one study. Nothing is changed before ``lock``; ``note`` receives progress lines."""
 
     def __init__(
         self,
@@ -54,13 +54,13 @@ class ManagedHosts:
     def run_on_hosts(
         self, names: Iterable[str], work: Callable[[ManagedHost], T]
     ) -> HostResults[T]:
-        """``work`` on all of them at once."""
+        """Run ``work`` on all of these hosts concurrently."""
         return run_on_all([self._hosts[name] for name in names], work)
 
     def lock(self) -> None:
-        """Lock every host, and restore what a killed tuner has left there.
+        """Lock every host, and restore hosts that a killed tuner left changed.
 
-        Raises LockedError while another tuner has one of them; none is held then.
+        Raises LockedError if another tuner holds one of them. No host is locked then.
         """
         errors = self._lock_each()
         if errors:
@@ -70,13 +70,13 @@ class ManagedHosts:
         self._note_all(restore_all_orphaned(self._hosts.values()).unwrap())
 
     def assert_locked(self) -> None:
-        """Raises AutotuneError where one was taken over, or booted, since it was taken."""
+        """Raise AutotuneError if another tuner has a host, or if a host was booted since."""
         self.run_on_hosts(self._locked_names(), ManagedHost.assert_locked).unwrap()
 
     def unlock(self, *, restored: bool) -> None:
-        """Unlock the hosts that are held, restored or as they are now.
+        """Restore or keep the locked hosts, and unlock them.
 
-        Raises AutotuneError naming the hosts that could not be restored, when all others are.
+        Raises AutotuneError with the hosts that could not be restored, after all others are.
         """
         self._lease.stop()
         names = self._locked_names()
@@ -95,7 +95,7 @@ class ManagedHosts:
             )
 
     def _lock_each(self) -> dict[str, AutotuneError]:
-        """Lock every host; returns the errors of those that cannot be locked."""
+        """Lock every host. Return the errors of hosts that cannot be locked."""
         locked = self.run_on_hosts(self._hosts, lambda host: host.lock.lock())
         for name, stale in locked.results.items():
             if stale:
@@ -115,13 +115,13 @@ class ManagedHosts:
 
 
 class LoadHosts(ManagedHosts):
-    """Hosts that make load, with kernel values that suit it while a study lasts."""
+    """Load hosts, with suitable kernel values during a study."""
 
     def lock_and_fit(self, names: Sequence[str], fit: KernelValueFitter) -> None:
-        """Hold them, with the kernel values that ``fit(present values of names)`` returns.
+        """Lock load hosts, and set the kernel values of ``fit(current values of names)``.
 
-        A host that cannot be prepared makes load as it is, which is noted. Raises LockedError while
-        another tuner has one of them.
+        A host that cannot be prepared is used unchanged, with a note. Raises LockedError if another
+        tuner holds one of them.
         """
         errors = self._lock_each()
         if locked := [error for error in errors.values() if isinstance(error, LockedError)]:
@@ -185,11 +185,9 @@ def _select_orphaned_backup(host: ManagedHost) -> _OrphanedStudy:
 
 
 def _exclude_later_changes(host: ManagedHost) -> None:
-    """Limit a study's copy to what is still the study's, where the host has been restored since, say
-    by another machine: the host's record is gone then, and only what is still as the study wrote it
-    counts.
+    """Limit a study's copy to values that the study wrote, if the host was restored by another machine.
 
-    Raises AutotuneError where another study has changed the host since.
+    The host's own record is missing then. Raises AutotuneError if another study has changed the host.
     """
     if not host.is_changed:
         return
@@ -221,7 +219,7 @@ def _exclude_later_changes(host: ManagedHost) -> None:
 
 
 def read_host_backup(host: ManagedHost, *, applied: bool = False) -> HostBackup | None:
-    """The host's own copy of its backup, if any; ``applied``: that of a kept deployment, too."""
+    """Return the host's own backup, or ``None``. ``applied`` includes a kept deployment."""
     backup = host.read_backup_copy(BACKUP_FILE)
     kept = host.read_backup_copy(APPLIED_BACKUP_FILE) if applied else None
     return kept.merge_later(backup) if kept and backup else backup or kept
