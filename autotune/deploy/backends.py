@@ -63,7 +63,7 @@ class ServerWatch:
         for name, reason in reasons.items():
             self.unreadable.add(name)
             self.note(
-                f"{name}: server states cannot be read, so only answers are checked: {reason}"
+                f"only answers of {name} are checked, because its server states cannot be read ({reason})"
             )
         return tuple(server for server in down if server not in self.ignored)
 

@@ -30,15 +30,15 @@ from autotune.errors import AutotuneError
 from autotune.strict_parsing import parse_file_mode, parse_json
 
 SCHEMA_VERSION = 1
-BACKUP_DIRECTORY = "originals"  # of a study: the controller's copies
-SEAL_PURPOSE = "originals"  # what the seal of a copy is about
+BACKUP_DIRECTORY = "originals"  # directory of a study with the controller's copies
+SEAL_PURPOSE = "originals"  # part of a copy's seal
 RESTORE_HINT = "`autotune restore TARGET` restores a host from its own copy, if it has one"
 _SEAL_PATTERN = re.compile(rb',\n "seal": "([0-9a-f]{64})"\n\}\Z')
 # The kernel values of a configuration that is kept. The name sorts last, so that it overrides whatever
 # else sets a value at boot.
 SYSCTL_FILE = "/etc/sysctl.d/zz-autotune.conf"
-ANY_DIGEST = "any"  # instead of a digest: whatever is there is autotune's or the software's own
-_MAX_DIGESTS = 2  # of what is in place, and of what was about to replace it when a tuner was killed
+ANY_DIGEST = "any"  # in place of a digest: any content comes from autotune or the software
+_MAX_DIGESTS = 2  # of the current file, and of a new one when a tuner was killed
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ def decode_backup(content: bytes, where: str) -> HostBackup:
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise AutotuneError(
-            f"{where} is not a record of originals: {error}", hint=RESTORE_HINT
+            f"{where} is not a valid backup: {error}", hint=RESTORE_HINT
         ) from error
 
 
@@ -328,7 +328,7 @@ class BackupStore:
         path = self.path_for(host)
         for stale in (path, *durable_files.find_orphaned_files(path)):
             stale.unlink(missing_ok=True)
-        # Other hosts are restored meanwhile: the last of them removes the directory.
+        # Hosts are restored concurrently, and the last one removes the directory.
         with contextlib.suppress(OSError):
             self.directory.rmdir()
 
@@ -400,15 +400,15 @@ def _build_original(path: str, observed: ObservedFile, contents: Mapping[str, by
         )
     if observed.kind == "hard-linked":
         raise AutotuneError(
-            f"{path} has other names (hard links), which would part: autotune does not replace it",
-            hint=f"find them with `find / -xdev -samefile {path}`, and make it a file of its own",
+            f"{path} has several names (hard links), so autotune does not replace it",
+            hint=f"find the names with `find / -xdev -samefile {path}`, and copy the file",
         )
     if observed.kind == "refused":
         raise AutotuneError(
             f"{path} cannot be changed safely: {observed.detail}",
             hint="let root own the directories that lead to it, or leave it out of the target",
         )
-    raise AutotuneError(f"{path} is neither a file nor a link: autotune does not replace it")
+    raise AutotuneError(f"{path} is neither a file nor a link, so autotune does not replace it")
 
 
 def _encode_file(file: FileState) -> dict[str, Any]:
@@ -430,7 +430,7 @@ def _decode_file(record: Mapping[str, str]) -> FileState:
     if record["kind"] == "absent":
         return FileState()
     if any(not isinstance(value, str) for value in record.values()):
-        raise TypeError("what is said of a file is text")
+        raise TypeError("properties of a file are text")
     if record["kind"] == "link":
         return FileState(owner=record["owner"], link_target=record["to"], modified=record["time"])
     text = record.get("text")

@@ -27,7 +27,7 @@ ProgressCallback = Callable[[int, int], None]
 
 
 def ignore_progress(done: int, total: int) -> None:
-    """Do nothing with the progress."""
+    """Ignore the progress."""
 
 
 def load_dataset(
@@ -44,7 +44,7 @@ def load_dataset(
     loader = instance.service.build_loader(instance.placement)
     if loader is None:
         raise AutotuneError(
-            f"{instance.placement.tier}: there is no way to load data into {instance.name}"
+            f"tier {instance.placement.tier}: no loader exists for {instance.name}"
         )
     ask = partial(_run_store_command, instance.placement.tier, transport, loader.busy_text)
     mark = f"pairs={data.pairs} mean={MEAN_VALUE_BYTES}"
@@ -107,5 +107,5 @@ def _run_store_command(tier: str, transport: Transport, busy: str, argv: Argv) -
         time.sleep(0.02)  # a store that was restarted reads its dump first
         done = transport.run(argv, timeout=120.0)
     if not done.ok:
-        raise AutotuneError(f"{tier}: the store refused its data: {done.error_text}")
+        raise AutotuneError(f"the store of tier {tier} refused data: {done.error_text}")
     return done.stdout.strip()

@@ -87,7 +87,7 @@ class EntryProbe:
 
 
 def ignore_note(_: str) -> None:
-    """Do nothing with a note."""
+    """Ignore a note."""
 
 
 class Deployment(Fleet):

@@ -276,7 +276,7 @@ def _build_file_states(
             if path in states and (states[path].content or b"") != content:
                 raise AutotuneError(
                     f"{writers[path]} and {instance.name} both need {path} of {instance.placement.host}",
-                    hint="give the tiers hosts of their own, or run them "
+                    hint="give each tier separate hosts, or run them "
                     f"`{runtimes.format_runtime_names(installed=False)}`",
                 )
             absent = files[name].optional and not content
@@ -375,7 +375,7 @@ def _group_by_service(tier: str, settings: Settings) -> dict[str, dict[str, Valu
     return by_service
 
 
-# -- what is left to do on a host -------------------------------------------------------------------
+# -- plan of a host ---------------------------------------------------------------------------------
 
 
 def plan_host(

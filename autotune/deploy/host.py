@@ -61,7 +61,7 @@ ACTION_TIMEOUT_SECONDS = (
     150.0  # s for a host to stop and start its units; systemd gives each 90 s to stop
 )
 
-# What `children_replaced` of on_host.sh prints: unit, number of processes, addresses of clients.
+# Output of `children_replaced` in on_host.sh: unit, number of processes, addresses of clients.
 _DRAINING_PATTERN = re.compile(
     r"^finishing (\S+) ([1-9]\d{0,5})((?: [0-9A-Fa-f.:%*\[\]]+)*)$", re.MULTILINE
 )
@@ -264,7 +264,7 @@ class ManagedHost:
         changed = {**digests, **plan.sysctls, **dict.fromkeys(plan.boot_changes, ANY_DIGEST)}
         self.backup = self.backup.with_written(changed, plan.replaced)
         keep = [self._store_backup(self.backup)] if changed else []
-        # A directory that somebody has put something into meanwhile stays, and is reported later.
+        # A directory with new files of others is not removed, and is reported later.
         steps = [
             Command(words, required=words[0] != "remove")
             for words in self._list_steps(desired, plan)
@@ -335,7 +335,7 @@ class ManagedHost:
     def _describe_saved_copy(self, saved_copy: str) -> str:
         # What follows the time.
         _, _, path = saved_copy.partition("/overwritten/")[2].partition("/")
-        return f"{self.name}: others had changed /{path}: theirs is kept as {saved_copy}"
+        return f"{self.name}: a copy of /{path}, which others had changed, is {saved_copy}"
 
     def find_failures(self) -> list[str]:
         """Return the names and last messages of units that should run and do not."""
@@ -354,8 +354,7 @@ class ManagedHost:
         """Discard the controller's copy, because others have restored the host."""
         if list_differences(self.original_state, observed):
             self.note(
-                f"{self.name} was restored by others, and nothing there is study {self._study}'s any "
-                f"more: it stays as it is; the study's copy of its originals is now "
+                f"{self.name} was restored by others, so it is not changed. Its earlier backup is now "
                 f"{self._store.archive(self.name)}"
             )
         else:
@@ -383,7 +382,7 @@ class ManagedHost:
         switched = (f"{unit} {'enabled' if starts else 'disabled'}"
                     for unit, starts in plan.boot_changes.items())  # fmt: skip
         if done := [*plan.files_to_write, *plan.files_to_remove, *switched]:
-            self.note(f"{self.name}: after a reboot too: {', '.join(done)}")
+            self.note(f"{self.name}: settings that survive a reboot: {', '.join(done)}")
 
     def commit(self) -> None:
         """Keep the deployment. The backup stays for a later `restore`."""
@@ -593,7 +592,7 @@ def _build_backup_check(check: ConfigurationCheck, backup: HostState) -> BackupC
     return BackupCheck(unit, argv, tuple(check.files), part.placement.directory, socket)
 
 
-# Even if nobody reads the answers any more, the commands go on and remove what was staged.
+# After a lost connection, the commands still remove staged files.
 _IGNORE_BROKEN_PIPE = "trap : PIPE\n"
 
 
@@ -672,7 +671,9 @@ def read_files(transport: Transport, paths: Sequence[str]) -> dict[str, CurrentF
     )
     for path, file in observed.items():
         if file.kind == "refused":
-            raise AutotuneError(f"{transport.name}: {path} cannot be read safely: {file.detail}")
+            raise AutotuneError(
+                f"{path} on {transport.name} cannot be read safely: {file.detail}"
+            )
     check_unchanged(transport.name, observed, content)
     return {path: CurrentFile(observed[path], content[path]) for path in paths}
 

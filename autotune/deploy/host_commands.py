@@ -56,7 +56,7 @@ exit 0
 _EXCLUSIVE_STEP = "alone || exit"
 SUDOERS_RULE = 'ALL=(root) NOPASSWD: /usr/bin/sh ""'  # without arguments: what it does is its input
 _EXCLUSIVE_WAIT_SECONDS = 100.0  # s for which `alone` waits
-# Functions that are named with their unit, and what others do, for whoever waits.
+# Functions whose unit is part of a wait notice, and descriptions of other functions.
 _ACTS = frozenset({"stop", "restart", "reload", "enable", "disable", "reread"})
 _OTHERS = {
     "look": "the state of files and units", "stage": "writing new files and their check",
@@ -191,9 +191,9 @@ def _parse_results(commands: list[Command], output: str, mark: str) -> list[Comm
 def _early_exit_error(host: str, done: CommandResult) -> AutotuneError:
     if "sudo" in done.stderr:
         return AutotuneError(
-            f"{host}: root is needed there: {done.error_text}",
+            f"{host} does not let the account become root: {done.error_text}",
             hint=f"let the account run `sudo -n sh` there, by a line `ACCOUNT {SUDOERS_RULE}` in a file "
             "of "
             "/etc/sudoers.d (SECURITY.md), or log in as root",
         )
-    return AutotuneError(f"{host}: its commands ended early: {done.error_text[:400]}")
+    return AutotuneError(f"commands on {host} stopped early: {done.error_text[:400]}")

@@ -25,11 +25,11 @@ from autotune.strict_parsing import parse_decimal, parse_json, split_lines
 from autotune.transports.base import Transport
 from autotune.transports.parallel_hosts import run_on_all
 
-LEASE_SECONDS = 180.0  # s after which a lock that was not renewed is nobody's
+LEASE_SECONDS = 180.0  # s after which a lock without renewal is stale
 # Seconds: two renewals may fail, each with its own timeout, before a lock expires.
 RENEWAL_SECONDS = LEASE_SECONDS / 4
 _TICKS_SEPARATOR = " since "  # in a token, before the ticks
-_CLAIM_LOST_STATUS = 3  # what ``claim`` ends with when somebody was faster
+_CLAIM_LOST_STATUS = 3  # of ``claim``, if another tuner was faster
 
 
 @dataclass(frozen=True)
@@ -125,11 +125,11 @@ def find_stale_reason(observed: ObservedLock, local_place: str) -> str | None:
     if holder.place == local_place:
         ticks = read_start_ticks(holder.pid)
         if ticks is None or holder.ticks not in (0, ticks):
-            return f"process {holder.pid} has ended"
+            return f"process {holder.pid} exited"
         if holder.ticks:
             return None
     if holder.boot and holder.boot != observed.boot:
-        return "the host has been booted since"
+        return "the host was booted after the lock"
     if observed.renewed_uptime is None and observed.holder is None:
         return None
     if (
@@ -230,14 +230,14 @@ def read_lock(transport: Transport) -> ObservedLock:
     (done,) = run_commands(transport, [Command(("lock_state",))])
     lines = done.stdout.split("\n", 3)
     if not done.ok or len(lines) < 3:
-        raise CommandFailed(f"{transport.name} does not say who has locked it: {done.error_text}")
+        raise CommandFailed(f"the lock of {transport.name} cannot be read: {done.error_text}")
     renewed = None
     with contextlib.suppress(ValueError):
         renewed = parse_decimal(lines[2])
     try:
         uptime = parse_decimal(lines[1])
     except ValueError as error:
-        raise CommandFailed(f"{transport.name} does not say how long it is up: {error}") from None
+        raise CommandFailed(f"the uptime of {transport.name} cannot be read: {error}") from None
     return ObservedLock(lines[0], uptime, renewed, lines[3] if len(lines) > 3 else "")
 
 

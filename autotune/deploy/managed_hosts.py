@@ -215,7 +215,7 @@ def _exclude_later_changes(host: ManagedHost) -> None:
     host.backup = part
     for path, file in original.files.items():
         if path not in part.state.files and not observed.files[path].matches(file):
-            host.note(f"{host.name}: others have changed {path} since it was restored: it stays")
+            host.note(f"{host.name}: {path} is not restored, because others changed it after a restore")
 
 
 def read_host_backup(host: ManagedHost, *, applied: bool = False) -> HostBackup | None:

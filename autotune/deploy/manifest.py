@@ -31,7 +31,7 @@ def read_manifest(directory: Path | None) -> dict[str, AdoptedConfig]:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise AutotuneError(
-            f"{path} cannot be read: {error}", hint="`autotune init --from` writes it anew"
+            f"{path} cannot be read: {error}", hint="`autotune init --from` writes it again"
         ) from error
 
 
@@ -42,7 +42,7 @@ def check_manifest(adopted_configs: Mapping[str, AdoptedConfig], parts: Collecti
     """
     if unknown := sorted(set(adopted_configs) - set(parts)):
         raise AutotuneError(
-            f"{MANIFEST_FILE} has files of {', '.join(unknown)}, which the target does not have",
+            f"{MANIFEST_FILE} lists files of {', '.join(unknown)}, which are not in the target",
             hint=f"rename tiers, hosts and services in {MANIFEST_FILE} as in the target",
         )
 

@@ -98,7 +98,7 @@ def find_server_account() -> tuple[str, str] | None:
         except KeyError:
             continue
         return name, grp.getgrgid(entry.pw_gid).gr_name
-    raise AutotuneError("there is neither a user www-data nor nobody to run the servers as")
+    raise AutotuneError("servers need the account www-data or nobody, and neither exists")
 
 
 def is_port_free(address: str, port: int) -> bool:
@@ -132,7 +132,7 @@ def allocate_ports(file: TargetFile) -> dict[tuple[str, str], int]:
                     line, column = file.document.find_position(["tiers", name, "port"])
                     raise AutotuneError(
                         f"{file.path}:{line}:{column}: port {tier.port} on {address} is in use",
-                        hint="end what listens there, or leave `port:` out to have a free one",
+                        hint="stop the process that listens there, or remove `port:` to use a free port",
                     )
                 chosen[name, host] = tier.port
             else:
@@ -192,10 +192,10 @@ def wait_until(
     deadline = time.monotonic() + seconds
     while not condition():
         if not server.is_alive:
-            raise ProcessFailed(f"{server.name} died while {expected}: {server.read_log_tail()}")
+            raise ProcessFailed(f"{server.name} exited while {expected}: {server.read_log_tail()}")
         if time.monotonic() > deadline:
             raise ProcessFailed(
-                f"{server.name} was not done {expected} after {seconds:g} s: {server.read_log_tail()}"
+                f"{server.name} was still {expected} after {seconds:g} s: {server.read_log_tail()}"
             )
         time.sleep(0.005)
 
@@ -281,7 +281,7 @@ def _listening_sockets(pid: int) -> frozenset[str]:
 
 def _socket_inodes(pid: int) -> frozenset[str]:
     inodes = set[str]()
-    with contextlib.suppress(OSError):  # it has ended
+    with contextlib.suppress(OSError):  # the process exited
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):  # it was closed since
                 inodes.add(str(descriptor.readlink()).removeprefix("socket:[").rstrip("]"))

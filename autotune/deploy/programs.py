@@ -65,7 +65,7 @@ def find_installed_programs(transport: Transport, needing: Iterable[ProgramUser]
     if missing:
         lacking = [user for user in used if set(user.programs) & set(missing)]
         raise AutotuneError(
-            f"{transport.name}: not installed: {', '.join(missing)}",
-            hint=f"there: {install_hint(lacking)}",
+            f"not installed on {transport.name}: {', '.join(missing)}",
+            hint=f"on this host: {install_hint(lacking)}",
         )
     return paths

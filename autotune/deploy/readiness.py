@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from autotune.deploy.boot_times import find_patience
 from autotune.target.expected_answer import ANY_2XX
 
-Answer = tuple[int, bytes] | str  # status and body, or the reason why there is no answer
+Answer = tuple[int, bytes] | str  # status and body, or the reason for a missing answer
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, PAUSE_FACTOR = 0.02, 1.0, 1.5
 
 

@@ -21,7 +21,7 @@ from autotune.transports.base import Transport
 from autotune.transports.parallel_hosts import HostResults
 
 T = TypeVar("T")
-NoteCallback = Callable[[str], None]  # hears of progress, a line at a time
+NoteCallback = Callable[[str], None]  # receives progress lines
 # Parts with files by the paths their services know.
 ValidationCases = Sequence[tuple[ServiceInstance, Mapping[str, bytes]]]
 
@@ -50,9 +50,9 @@ class ConfigurationCheck:
 class RuntimeLayout:
     """Names of files and processes in a runtime. Defaults are those of installed units."""
 
-    # Whether files of a deployment that is not chosen are taken away.
+    # True if files of deployments that are not chosen are removed.
     removes_inactive = False
-    # Whether services have file systems and limits of their own, apart from their host's.
+    # True if services have other file systems and limits than their host.
     isolated = False
 
     def path_for(self, instance: ServiceInstance, path: str) -> str:
@@ -190,8 +190,8 @@ def describe_draining(host: str, name: str, processes: int, peers: Sequence[str]
     """Return the note about old workers that serve connections from before a reload."""
     clients = f" ({', '.join(peers)})" if peers else ""
     return (
-        f"{host}: {format_count(processes, 'old worker')} of {name} still finish connections from before "
-        f"the reload{clients}; new connections get the new configuration"
+        f"{host}: {format_count(processes, 'old worker')} of {name} still finish earlier connections"
+        f"{clients}. New connections get the new configuration"
     )
 
 

@@ -72,7 +72,7 @@ class Stack:
         """Return tier → the tiers that it calls, directly or indirectly."""
         at = {part.placement.listen: part.placement.tier for part in self.instances}
         by_tier: dict[str, set[str]] = {}
-        for instance in self.instances:  # those that are called come first
+        for instance in self.instances:  # called instances come first
             placement = instance.placement
             endpoints = (*placement.forwards_to, *placement.uses)
             direct = {at[end] for end in endpoints if end in at} - {placement.tier}

@@ -492,8 +492,7 @@ class Target(TargetModel):
     """Time after which a run of the command is stopped."""
 
     ready: Annotated[Seconds, PositiveValidator, Field(le=3600)] | None = None
-    """Longest time until the stack answers right after a restart, such as `2m`. Default: four times the
-    measured boot time, at least 15 s."""
+    """Longest time until a restarted stack is ready, such as `2m`. Default: from measured boot times."""
 
     def edits_host_files(self, tier: str) -> bool:
         """True if autotune edits the files on a tier's hosts instead of replacing them."""

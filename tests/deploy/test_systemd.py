@@ -404,7 +404,7 @@ def test_a_restoring_that_was_cut_before_systemd_was_told_is_completed(ground: G
     ground.killed(fleet)
     dying = f"{SERVICE_MANAGER.shell_functions}\nreread() {{ kill -KILL $$; }}\n"
     study = ground.directory / "study"
-    with pytest.raises(AutotuneError, match="ended early"):
+    with pytest.raises(AutotuneError, match="stopped early"):
         restore_study(study, ground.transports, replace(SERVICE_MANAGER, shell_functions=dying))
     assert "NeedDaemonReload=yes" in ground.sh("fllb", NGINX)  # the drop-in is gone, and not read
     restore_study(study, ground.transports, SERVICE_MANAGER)
