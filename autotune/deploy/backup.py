@@ -269,9 +269,7 @@ def decode_backup(content: bytes, where: str) -> HostBackup:
              if "start" in how},
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise AutotuneError(
-            f"{where} is not a valid backup: {error}", hint=RESTORE_HINT
-        ) from error
+        raise AutotuneError(f"{where} is not a valid backup: {error}", hint=RESTORE_HINT) from error
 
 
 class BackupStore:

@@ -36,8 +36,8 @@ class BootTimes:
 
     def record_units(self, host: str, seconds: Mapping[str, float]) -> None:
         """Record the boot times of units on a host."""
-        for unit, taken in seconds.items():
-            self.units[host, unit] = max(taken, self.units.get((host, unit), 0.0))
+        for unit, duration in seconds.items():
+            self.units[host, unit] = max(duration, self.units.get((host, unit), 0.0))
 
     def record_stack(self, seconds: float) -> None:
         """Record the time from the last start until the stack answered right."""
@@ -49,12 +49,12 @@ class BootTimes:
 
     @property
     def stack_limit(self) -> float:
-        """Return the longest time until the stack answers right, once its units are ready."""
+        """Return the longest time until the stack answers correctly, once its units are ready."""
         return self._limit(self.stack, self.recovery)
 
     @property
     def late_limit(self) -> float:
-        """Return the longest time until the stack answers right after a rollback."""
+        """Return the longest time until the stack answers correctly after a rollback."""
         longest = max((self.stack_limit, *(self.unit_limit(*key) for key in self.units)))
         return max(MIN_LATE_SECONDS, LATE_FACTOR * longest)
 
@@ -69,7 +69,7 @@ class BootTimes:
         return min(usual + recovery + 2 * self.request_timeout, MAX_START_SECONDS)
 
 
-def find_patience(answer: tuple[int, bytes] | str, limit: float) -> float:
+def find_wait_limit(answer: tuple[int, bytes] | str, limit: float) -> float:
     """Return the seconds to wait for a right answer after a first wrong one, at most ``limit``."""
     is_starting = isinstance(answer, str) or answer[0] in STARTING_STATUSES
     return min(limit, inf if is_starting else MIN_READY_SECONDS)

@@ -43,9 +43,7 @@ def load_dataset(
     """
     loader = instance.service.build_loader(instance.placement)
     if loader is None:
-        raise AutotuneError(
-            f"tier {instance.placement.tier}: no loader exists for {instance.name}"
-        )
+        raise AutotuneError(f"tier {instance.placement.tier}: no loader exists for {instance.name}")
     ask = partial(_run_store_command, instance.placement.tier, transport, loader.busy_text)
     mark = f"pairs={data.pairs} mean={MEAN_VALUE_BYTES}"
     if ask(loader.read_mark_command) == mark:

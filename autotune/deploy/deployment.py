@@ -264,7 +264,7 @@ class Deployment(Fleet):
             return
         failures = self.hosts.run_on_hosts(self.stack.hosts, lambda host: host.find_failures())
         lines = [line for lines in failures.results.values() for line in lines]
-        message = "\n".join([f"the stack does not answer right: {wrong}", *lines])
+        message = "\n".join([f"the stack does not answer correctly: {wrong}", *lines])
         raise StackNotReady(message, hint=READY_HINT)
 
     def _await_servers(self, limit: float, settings: Settings) -> str | None:
@@ -290,7 +290,7 @@ class Deployment(Fleet):
             wrong = readiness.wait_until_ready(
                 self.probe.send, self.probe.right, limit, self.probe.min_interval
             )
-            wrong = wrong and f"the stack does not answer right after an overload: {wrong}"
+            wrong = wrong and f"the stack does not answer correctly after an overload: {wrong}"
         if wrong:
             raise ServersDown(wrong, hint=READY_HINT)
 
@@ -564,7 +564,7 @@ class Deployment(Fleet):
         except AutotuneError as error:
             self._note(f"every host is restored, but {error.message}")
         else:
-            self._note("every host is restored, and the stack answers right")
+            self._note("every host is restored, and the stack answers correctly")
 
     def _is_unchanged(self, observed: Mapping[str, ObservedHost]) -> bool:
         return self._in_place is not None and self._in_place.unit_processes == find_unit_processes(

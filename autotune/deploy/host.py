@@ -671,9 +671,7 @@ def read_files(transport: Transport, paths: Sequence[str]) -> dict[str, CurrentF
     )
     for path, file in observed.items():
         if file.kind == "refused":
-            raise AutotuneError(
-                f"{path} on {transport.name} cannot be read safely: {file.detail}"
-            )
+            raise AutotuneError(f"{path} on {transport.name} cannot be read safely: {file.detail}")
     check_unchanged(transport.name, observed, content)
     return {path: CurrentFile(observed[path], content[path]) for path in paths}
 

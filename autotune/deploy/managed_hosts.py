@@ -169,7 +169,7 @@ def restore_all_orphaned(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str,
 
 @dataclass(frozen=True)
 class _OrphanedStudy:
-    """The study that a host is restored from, and whether the host has its own record of it."""
+    """Study that a host is restored from. ``is_recorded_on_host`` is true if the host lists it."""
 
     name: str
     is_recorded_on_host: bool
@@ -215,7 +215,9 @@ def _exclude_later_changes(host: ManagedHost) -> None:
     host.backup = part
     for path, file in original.files.items():
         if path not in part.state.files and not observed.files[path].matches(file):
-            host.note(f"{host.name}: {path} is not restored, because others changed it after a restore")
+            host.note(
+                f"{host.name}: {path} is not restored, because others changed it after a restore"
+            )
 
 
 def read_host_backup(host: ManagedHost, *, applied: bool = False) -> HostBackup | None:

@@ -17,7 +17,7 @@ UnitProcesses = Mapping[str, Mapping[str, tuple[int, int]]]
 
 
 class StackNotReady(AutotuneError):
-    """The services were started, but the stack does not answer right."""
+    """The services were started, but the stack does not answer correctly."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ def confirm_state(
 ) -> ConfirmedState:
     """Return the deployment as read back from every host.
 
-    ``observed_before`` contains the hosts before the deployment. Raises StackNotReady if a unit has
-    stopped since then.
+    ``observed_before`` contains the hosts before the deployment. Raises StackNotReady if a unit
+    stopped during the deployment.
     """
     answers = hosts.run_on_hosts(desired.hosts, lambda host: read_back_host(desired, host)).unwrap()
     observed = {name: observed for name, (observed, _) in answers.items()}

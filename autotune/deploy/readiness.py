@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autotune.deploy.boot_times import find_patience
+from autotune.deploy.boot_times import find_wait_limit
 from autotune.target.expected_answer import ANY_2XX
 
 Answer = tuple[int, bytes] | str  # status and body, or the reason for a missing answer
@@ -46,7 +46,7 @@ def wait_until_ready(
     began = time.monotonic()
     pause = FIRST_PAUSE_SECONDS
     while not right.is_met(answer := send_request()):
-        if time.monotonic() - began > find_patience(answer, seconds):
+        if time.monotonic() - began > find_wait_limit(answer, seconds):
             return describe_answer(answer)
         time.sleep(max(pause, min_pause))
         pause = min(PAUSE_FACTOR * pause, MAX_PAUSE_SECONDS)

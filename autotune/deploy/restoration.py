@@ -40,7 +40,7 @@ def restore_host(host: ManagedHost) -> tuple[str, ...]:
 def restore_in_order(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str, ...]]:
     """Restore files, owners, modes, kernel values and units. Return a line about each host.
 
-    Every unit that ran before is restarted, because nothing shows which files it has read. The tiers
+    Every unit that ran before is restarted, because the files that it read are unknown. The tiers
     behind are ready before the tiers in front of them start. Missing units and kernel values are
     skipped. A file that its software refuses now does not replace a working file. A host with such a
     file, or with other differences from its backup, has an error and keeps its backup.

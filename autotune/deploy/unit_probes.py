@@ -59,11 +59,11 @@ def find_answered_pages(
                 for _, case in cases]  # fmt: skip
     timeout = 40.0 * (1 + len(commands))
     answers = run_commands(host.transport, commands, timeout=timeout, functions=functions)
-    found = {unit: replace(start, url="") for unit, start in starts.items()}
+    answered = {unit: replace(start, url="") for unit, start in starts.items()}
     for (unit, case), done in zip(cases, answers, strict=False):
-        if done.ok and not found[unit].url:
-            found[unit] = case
-    return found
+        if done.ok and not answered[unit].url:
+            answered[unit] = case
+    return answered
 
 
 def _list_urls(start: UnitStart) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""Check that a site answers right after its hosts were restored."""
+"""Check that a site answers correctly after its hosts were restored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 
 def await_entry(file: TargetFile, transports: Mapping[str, Transport]) -> str:
-    """Wait until every entry answers right. Return a line with the result.
+    """Wait until every entry answers correctly. Return a line with the result.
 
     The first load host sends the requests, at most one per second and within the target's `max_rate`.
     """
@@ -40,7 +40,7 @@ def await_entry(file: TargetFile, transports: Mapping[str, Transport]) -> str:
             wrong = wait_until_ready(lambda: _request_entries(host, request), right, limit, pause)
     except AutotuneError as error:
         wrong = error.message
-    answered = "answers right" if wrong is None else f"does not answer right: {wrong}"
+    answered = "answers correctly" if wrong is None else f"does not answer correctly: {wrong}"
     return f"{request.url} {answered}"
 
 

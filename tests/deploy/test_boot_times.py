@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.deploy import boot_times
-from autotune.deploy.boot_times import BootTimes, find_patience
+from autotune.deploy.boot_times import BootTimes, find_wait_limit
 from autotune.deploy.unit_start import BOOT_FACTOR, MAX_START_SECONDS, UNKNOWN_BOOT_SECONDS
 
 
@@ -45,10 +45,10 @@ def test_no_limit_is_endless() -> None:
 
 @pytest.mark.parametrize("answer", ["connection refused", (502, b""), (503, b""), (504, b"")])
 def test_a_stack_that_starts_has_all_the_time(answer: tuple[int, bytes] | str) -> None:
-    assert find_patience(answer, 600.0) == 600.0
+    assert find_wait_limit(answer, 600.0) == 600.0
 
 
 @pytest.mark.parametrize("status", [200, 301, 404, 500])
 def test_a_wrong_answer_that_stays_ends_the_wait_early(status: int) -> None:
-    assert find_patience((status, b""), 600.0) == boot_times.MIN_READY_SECONDS
-    assert find_patience((status, b""), 3.0) == 3.0
+    assert find_wait_limit((status, b""), 600.0) == boot_times.MIN_READY_SECONDS
+    assert find_wait_limit((status, b""), 3.0) == 3.0

@@ -41,7 +41,7 @@ def seen(holder: object, *, boot: str = "first", renewed: float | None = 1000.0)
     ("lock", "why"),
     [
         (seen(asdict(ELSEWHERE)), None),
-        (seen(asdict(ELSEWHERE), boot="second"), "booted since"),
+        (seen(asdict(ELSEWHERE), boot="second"), "booted after"),
         (seen(asdict(ELSEWHERE), renewed=999.0 - LEASE_SECONDS / 2), "not renewed for 180 s"),
         (seen(asdict(ELSEWHERE), renewed=None), "not renewed"),
         (seen(asdict(ME)), None),
@@ -50,7 +50,7 @@ def seen(holder: object, *, boot: str = "first", renewed: float | None = 1000.0)
         (seen(asdict(replace(ME, pid=2**22 + 1))), "exited"),
         # Another version's: with a field more, with one less, and one that cannot be read at all.
         (seen({**asdict(ELSEWHERE), "more": 1}), None),
-        (seen({**asdict(ELSEWHERE), "more": 1}, boot="second"), "booted since"),
+        (seen({**asdict(ELSEWHERE), "more": 1}, boot="second"), "booted after"),
         (seen({**asdict(ME), "more": 1}), None),
         (seen({k: v for k, v in asdict(ELSEWHERE).items() if k != "study"}), None),
         (seen({k: v for k, v in asdict(ME).items() if k != "ticks"}), None),

@@ -76,14 +76,18 @@ CASES = (
 
 
 def down_servers(ground: Ground, fleet: Deployment) -> tuple[str, ...]:
-    (placement,) = [each.placement for each in fleet.stack.instances if each.service.name == "haproxy"]
+    (placement,) = [
+        each.placement for each in fleet.stack.instances if each.service.name == "haproxy"
+    ]
     done = ground.transports["fllb"].run([*build_stats_command(placement)], sudo=True)
     return parse_down_servers(done.stdout)
 
 
 def force_down(ground: Ground, fleet: Deployment) -> None:
     """Let HAProxy regard its server as failed until its own checks succeed again."""
-    (placement,) = [each.placement for each in fleet.stack.instances if each.service.name == "haproxy"]
+    (placement,) = [
+        each.placement for each in fleet.stack.instances if each.service.name == "haproxy"
+    ]
     argv = [*build_stats_command(placement)]
     ground.transports["fllb"].run([*argv[:-1], "set server site/site1 health down"], sudo=True)
     assert down_servers(ground, fleet) == ("site/site1",)
@@ -131,7 +135,7 @@ def test_a_slow_application_is_waited_for_and_the_balancer_too(
         for transport in environment.transports.values():
             transport.close()
     assert right_after == [RIGHT] * 200
-    assert "every host is restored, and the stack answers right" in news.notes
+    assert "every host is restored, and the stack answers correctly" in news.notes
     assert differing(before, ground.pictures()) == []
 
 

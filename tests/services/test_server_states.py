@@ -23,7 +23,7 @@ app,BACKEND,200,roundrobin,DOWN,,
 
 """
 NGINX_LINE = (
-    '2026/11/26 {time} [error] 71#71: *9 no live upstreams while connecting to upstream, client: '
+    "2026/11/26 {time} [error] 71#71: *9 no live upstreams while connecting to upstream, client: "
     '198.18.3.1, server: , request: "GET / HTTP/1.1", upstream: "http://{name}/", host: "shop"'
 )
 VARNISH = """\

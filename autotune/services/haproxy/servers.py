@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from autotune.services.base import Placement, ServerCheck
 from autotune.services.config_files import ConfigSyntaxError
+from autotune.services.directives import MILLISECONDS
 from autotune.services.haproxy.stats import TOTAL_ROWS, build_stats_command, parse_rows
 from autotune.services.haproxy.syntax import parse_directives
 from autotune.strict_parsing import is_uint
@@ -13,7 +15,6 @@ from autotune.strict_parsing import is_uint
 # Defaults of `inter` in seconds and of `rise` (HAProxy Configuration Manual, 5.2).
 DEFAULT_INTERVAL_SECONDS, DEFAULT_RISE = 2.0, 2
 MAX_RECOVERY_SECONDS = 600.0
-_TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def build_server_check(placement: Placement) -> ServerCheck:
@@ -36,25 +37,13 @@ def parse_down_servers(text: str) -> tuple[str, ...]:
 def find_recovery_seconds(files: Mapping[str, bytes]) -> float:
     """Return the largest interval times the largest number of successes, 0 without health checks."""
     intervals, rises, checks = [DEFAULT_INTERVAL_SECONDS], [DEFAULT_RISE], False
-    for content in files.values():
-        try:
-            directives = parse_directives(content.decode(errors="replace"))
-        except ConfigSyntaxError:
-            continue
-        for directive in directives:
-            words = [word.text for word in directive.arguments]
-            match directive.name.text:
-                case "server" | "default-server" | "server-template":
-                    checks |= "check" in words
-                case "server inter":
-                    intervals.append(_parse_seconds(words[0]))
-                case "server rise" if is_uint(words[0]):
-                    rises.append(int(words[0]))
+    with suppress(ConfigSyntaxError):
+        text = b"\n".join(files.values()).decode(errors="replace")
+        for directive in parse_directives(text):
+            name, words = directive.name.text, [word.text for word in directive.arguments]
+            checks |= name in ("server", "default-server", "server-template") and "check" in words
+            if name == "server inter":
+                intervals.append(float(MILLISECONDS.parse(words[0]) or 0) / 1000)
+            elif name == "server rise" and is_uint(words[0]):
+                rises.append(int(words[0]))
     return min(max(intervals) * max(rises), MAX_RECOVERY_SECONDS) if checks else 0.0
-
-
-def _parse_seconds(text: str) -> float:
-    """Return a time of HAProxy in seconds: milliseconds without a unit, 0 if it is not a time."""
-    number = text.rstrip("usmhd")
-    unit = text[len(number) :] or "ms"
-    return int(number) * _TIME_UNITS[unit] if is_uint(number) and unit in _TIME_UNITS else 0.0
