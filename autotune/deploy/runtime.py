@@ -262,7 +262,7 @@ class Runtime(ABC):
     def find_validation_errors(
         self, transport: Transport, cases: ValidationCases
     ) -> list[str | None]:
-        """Return the software's message against the files of each case, or ``None`` if it accepts them."""
+        """Return the software's message against each case's files, or ``None`` if it accepts them."""
 
     @abstractmethod
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterable[str]:
