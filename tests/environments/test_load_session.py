@@ -258,3 +258,19 @@ def test_servers_that_stay_down_fail_the_trial_and_not_the_study(tmp_path: Path)
     assert done.failure is not None
     assert "app/w1 (HAProxy on lb1)" in done.failure
     assert len(load_readings(tmp_path)) == 3
+
+
+@pytest.mark.parametrize(
+    ("latency", "rate"), [(1.0, 1.0), (5.0, 0.2), (0.001, 200.0), (None, 200.0)]
+)
+def test_the_first_rate_follows_the_latency(
+    tmp_path: Path, latency: float | None, rate: float
+) -> None:
+    with closing(StudyStore(tmp_path)) as store:
+        made = context(store, flat, FormulaFleet(), seed=3, pace=0.0)
+        session = made.session
+        assert isinstance(session, LoadSession)
+        session.meter.probe_latency = lambda: latency  # type: ignore[method-assign]
+        trial.run_trial(MeasureStep(Phase.BASELINE, made.space.baseline), made, None, None)
+        assert load_readings(tmp_path)[0]["rate"] == rate
+        assert session.limits.min_rate == pytest.approx(min(1.0, 0.1 / (latency or 0.001)))
