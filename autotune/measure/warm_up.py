@@ -11,7 +11,7 @@ from autotune.measure.reading import Reading
 from autotune.measure.steal import HIGH_STEAL_SHARE
 
 WINDOW_SECONDS = 1.0  # seconds
-# A window at a low rate lasts until it has this many requests, within a limit in seconds.
+# A window at a low rate lasts for this many requests, but not longer than the limit in seconds.
 MIN_WINDOW_REQUESTS, MAX_WINDOW_SECONDS = 4, 10.0
 SLOWEST_START_DIVISOR = 8.0  # the rate does not fall below this part of a low first rate
 OVERLOAD_VIOLATION_SHARE = 0.1  # fraction of violations above which a window was overloaded
@@ -88,8 +88,9 @@ def run_warm_up(
     ``probe(rate, seconds)`` makes the load. ``count_lookups()`` returns the cache's hits and misses so
     far.
     ``expected`` is the expected peak in requests/s. Without it, ``start_rate`` is the first rate. A low
-    one doubles while the stack keeps up. Windows at low rates are longer. ``rise_windows`` is the number of steps for which
-    a hit rate must rise to count as climbing, and ``max_windows`` the maximum number of windows.
+    one doubles while the stack keeps up. Windows at low rates are longer. ``rise_windows`` is the number
+    of steps for which a hit rate must rise to count as climbing, and ``max_windows`` the maximum number
+    of windows.
 
     An overloaded stack gets half the load, and more again once it keeps up, because a cold cache warms
     faster with more requests. The load stays well below the overload. After CPU steal, the same load is

@@ -151,7 +151,9 @@ def test_tiers_behind_start_before_the_entry_and_files_come_first() -> None:
     restart = Action.RESTART
     plans = {
         "lb1": HostPlan(files_to_write=("/a",), unit_actions={"haproxy": Action.RELOAD}),
-        "web1": HostPlan(unit_actions={"fpm": restart, "nginx": restart}, boot_changes={"fpm": True}),
+        "web1": HostPlan(
+            unit_actions={"fpm": restart, "nginx": restart}, boot_changes={"fpm": True}
+        ),
         "db1": HostPlan(sysctls={"x": "1"}, unit_actions={"db": restart}),
         "idle": HostPlan(),
     }
@@ -178,7 +180,14 @@ def test_a_start_is_the_same_after_its_record() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"rank": -1}, {"rank": "x"}, {"url": None}, {"name": "a\nb"}, {"seconds": 1e9}, {"interval": 0}],
+    [
+        {"rank": -1},
+        {"rank": "x"},
+        {"url": None},
+        {"name": "a\nb"},
+        {"seconds": 1e9},
+        {"interval": 0},
+    ],
 )
 def test_a_start_with_other_values_is_refused(change: dict[str, object]) -> None:
     with pytest.raises((TypeError, ValueError)):

@@ -495,7 +495,9 @@ def test_a_host_that_is_not_as_before_is_not_rolled_back(here: Host, tmp_path: P
     plan = HostPlan(files_to_write=(str(tmp_path / "conf"),), unit_actions={UNIT: Action.RESTART})
     again = tmp_path / "units" / f"{UNIT}.again"
     again.touch()
-    with pytest.raises(AutotuneError, match=rf"(?s)refused.*here differs from its state before: {UNIT}"):
+    with pytest.raises(
+        AutotuneError, match=rf"(?s)refused.*here differs from its state before: {UNIT}"
+    ):
         fleet._roll_back({"here": plan}, AutotuneError("refused"))
     assert (tmp_path / "conf").read_text() == "original\n"
     again.unlink()
