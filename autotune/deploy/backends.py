@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autotune.deploy.deploy_result import DeployFailed
@@ -44,7 +44,7 @@ class ServerWatch:
     unreadable: set[str] = field(default_factory=set)
 
     def ignore_current(
-        self, instances: Sequence[ServiceInstance], transports: Sequence[Transport]
+        self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
     ) -> None:
         """Ignore the servers that are down now. A balancer that does not run yet has none."""
         down, _ = self._read_all(instances, transports)
@@ -53,7 +53,7 @@ class ServerWatch:
             self.note(f"down before the study, and ignored during it: {describe_down(down)}")
 
     def find_down(
-        self, instances: Sequence[ServiceInstance], transports: Sequence[Transport]
+        self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
     ) -> tuple[DownServer, ...]:
         """Return the servers that any balancer among ``instances`` regards as failed.
 
@@ -68,24 +68,24 @@ class ServerWatch:
         return tuple(server for server in down if server not in self.ignored)
 
     def _read_all(
-        self, instances: Sequence[ServiceInstance], transports: Sequence[Transport]
+        self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
     ) -> tuple[list[DownServer], dict[str, str]]:
         """Return failed servers, and balancer → reason for states that cannot be read."""
         checked = [part for part in instances if part.name not in self.unreadable
                    and part.service.build_server_check(part.placement)]  # fmt: skip
-        hosts = {part.placement.host for part in checked}
         down: list[DownServer] = []
         reasons: dict[str, str] = {}
 
         def read(transport: Transport) -> None:
             for part in checked:
-                if part.placement.host == transport.name:
+                if transports[part.placement.host] is transport:
                     try:
                         down.extend(self._read_instance(part, transport))
                     except ValueError as error:
                         reasons[part.name] = str(error)
 
-        run_on_all([each for each in transports if each.name in hosts], read).unwrap()
+        hosts = dict.fromkeys(part.placement.host for part in checked)
+        run_on_all([transports[name] for name in hosts], read).unwrap()
         return down, reasons
 
     def _read_instance(self, instance: ServiceInstance, transport: Transport) -> list[DownServer]:

@@ -32,7 +32,7 @@ from autotune.strict_parsing import parse_file_mode, parse_json
 SCHEMA_VERSION = 1
 BACKUP_DIRECTORY = "originals"  # directory of a study with the controller's copies
 SEAL_PURPOSE = "originals"  # part of a copy's seal
-RESTORE_HINT = "`autotune restore TARGET` restores a host from its own copy, if it has one"
+RESTORE_HINT = "`autotune restore TARGET` restores a host from its own copy"
 _SEAL_PATTERN = re.compile(rb',\n "seal": "([0-9a-f]{64})"\n\}\Z')
 # The kernel values of a configuration that is kept. The name sorts last, so that it overrides whatever
 # else sets a value at boot.
@@ -398,7 +398,7 @@ def _build_original(path: str, observed: ObservedFile, contents: Mapping[str, by
         )
     if observed.kind == "hard-linked":
         raise AutotuneError(
-            f"{path} has several names (hard links), so autotune does not replace it",
+            f"{path} is a file with hard links, so autotune does not replace it",
             hint=f"find the names with `find / -xdev -samefile {path}`, and copy the file",
         )
     if observed.kind == "refused":

@@ -78,7 +78,7 @@ def compute_host_changes(
 ) -> HostChanges:
     """Return the changes from the current host to ``desired``.
 
-    If the host has the files of ``base``, its units get only the actions of changed parameters.
+    If the files on the host match ``base``, its units get only the actions of changed parameters.
     ``masked_state`` is ``desired`` before masked words were filled in.
     """
     before = find_current_settings(name, base, current.observed)
@@ -110,7 +110,7 @@ def compute_host_changes(
 
 
 def find_current_settings(name: str, base: DesiredState, observed: ObservedHost) -> Settings | None:
-    """Return the settings of ``base`` if the host has its files, else ``None`` for unknown settings."""
+    """Return the settings of ``base`` if the files on the host match it, else ``None``."""
     has_base_files = all(path in observed.files and observed.files[path].matches(file)
                  for path, file in base.hosts[name].files.items())  # fmt: skip
     return base.settings if has_base_files else None

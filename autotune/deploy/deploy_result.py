@@ -85,6 +85,10 @@ class Fleet(Protocol):
         """Restore every host."""
         ...
 
+    def confirm_restored(self) -> None:
+        """Wait until the restored stack answers, and note the result. May be interrupted."""
+        return
+
     def keep_deployed(self) -> None:
         """Keep the deployment when hosts are released. ``restore`` then does not revert it, but `autotune
         restore` does.
@@ -192,7 +196,7 @@ def _read_settings(
 def _build_deployed_files(
     desired: DesiredState, host: str, backup: HostState
 ) -> dict[str, DeployedFile]:
-    """Return the deployed files of a host, with the edits of its own files."""
+    """Return the deployed files of a host, with the edits of files that the host had."""
     files = {path: DeployedFile(file.digest) for path, file in desired.hosts[host].files.items()
              if file.content is not None}  # fmt: skip
     for instance in desired.instances_on(host):

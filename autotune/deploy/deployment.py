@@ -231,8 +231,8 @@ class Deployment(Fleet):
             default=0.0,
         )  # fmt: skip
 
-    def _transports(self) -> list[Transport]:
-        return [self.hosts[name].transport for name in self.stack.hosts]
+    def _transports(self) -> dict[str, Transport]:
+        return {name: self.hosts[name].transport for name in self.stack.hosts}
 
     def _with_limits(self, desired: DesiredState) -> DesiredState:
         """Return the state with the time limit of each unit. The entry's page is requested later."""
@@ -552,11 +552,14 @@ class Deployment(Fleet):
         self._keeping = True
 
     def restore(self) -> None:
-        """Restore and release every host, then wait for a right answer if the stack gave one before.
+        """Restore and release every host.
 
         Raises AutotuneError with the hosts that could not be restored, after all others are.
         """
         self.hosts.unlock(restored=not self._keeping)
+
+    def confirm_restored(self) -> None:
+        """Wait for a right answer if the stack gave one before the study, and note the result."""
         if self._keeping or not self._answered_before:
             return
         try:

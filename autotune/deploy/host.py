@@ -98,7 +98,7 @@ class ManagedHost:
 
     @property
     def is_changed(self) -> bool:
-        """True if the host has a backup, so it may be changed."""
+        """True if a backup exists, so the host may be changed."""
         return self.backup.state != HostState()
 
     @property
@@ -382,7 +382,7 @@ class ManagedHost:
         switched = (f"{unit} {'enabled' if starts else 'disabled'}"
                     for unit, starts in plan.boot_changes.items())  # fmt: skip
         if done := [*plan.files_to_write, *plan.files_to_remove, *switched]:
-            self.note(f"{self.name}: settings that survive a reboot: {', '.join(done)}")
+            self.note(f"settings on {self.name} that survive a reboot: {', '.join(done)}")
 
     def commit(self) -> None:
         """Keep the deployment. The backup stays for a later `restore`."""

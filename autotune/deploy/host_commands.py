@@ -90,7 +90,7 @@ def run_commands(
     """Run commands as root in order, up to the first failed required one. Return their results.
 
     ``stdout`` includes standard error. With ``exclusive``, no other exclusive exchange runs on the
-    host. ``functions`` are added to those of ``on_host.sh``. Raises HostUnreachable, and AutotuneError
+    host. ``functions`` extend the functions of ``on_host.sh``. Raises HostUnreachable, and AutotuneError
     if the account cannot become root.
     """
     batch = list(commands)

@@ -45,7 +45,7 @@ class FileState:
 class ObservedFile:
     """Observed state of a path. ``detail`` is a SHA-256, a link target, or the reason for ``refused``.
 
-    ``staging_directory`` is set if other accounts can change names on the way to the file.
+    ``staging_directory`` is set if other accounts can rename a directory above the file.
     """
 
     kind: str

@@ -296,7 +296,7 @@ def _build_host(
 
 
 def _select_own_backup(host: ManagedHost) -> bool:
-    """Use the host's own backup for the restore. Return true if the host has one."""
+    """Use the host's own backup for the restore. Return true if it exists."""
     own = read_host_backup(host, applied=True)
     host.backup = own or host.backup
     return own is not None

@@ -1,4 +1,4 @@
-"""Directories of private stacks, also those that a killed tuner left behind.
+"""Directories of private stacks, including directories of killed tuners.
 
 They are in the directory for temporary files. Their studies are recorded outside of studies. Nothing in
 a study can therefore name a directory to remove or a process to stop.

@@ -48,7 +48,7 @@ class ConfigurationCheck:
 
 
 class RuntimeLayout:
-    """Names of files and processes in a runtime. Defaults are those of installed units."""
+    """Names of files and processes in a runtime. The defaults apply to installed units."""
 
     # True if files of deployments that are not chosen are removed.
     removes_inactive = False

@@ -626,6 +626,7 @@ def _restore_deployment(fleet: Deployment, error: BaseException | None) -> None:
     try:
         with ignore_stop_signals():
             fleet.restore()
+        fleet.confirm_restored()
     except AutotuneError as another:
         if not isinstance(error, AutotuneError):
             raise

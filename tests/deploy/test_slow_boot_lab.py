@@ -131,6 +131,7 @@ def test_a_slow_application_is_waited_for_and_the_balancer_too(
         fleet.deploy({**baseline, APP: 2})
     finally:
         fleet.restore()
+        fleet.confirm_restored()
         right_after = [fetched(ENTRY, "/") for _ in range(200)]
         for transport in environment.transports.values():
             transport.close()
