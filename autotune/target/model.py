@@ -59,6 +59,7 @@ from autotune.target.field_types import (
     TextList,
     WholeNumber,
     error_at_key,
+    max_duration_validator,
     min_duration_validator,
     unknown_key_error,
     wrap_in_list,
@@ -491,7 +492,7 @@ class Target(TargetModel):
     timeout: Annotated[Seconds, PositiveValidator] = 600.0
     """Time after which a run of the command is stopped."""
 
-    ready: Annotated[Seconds, PositiveValidator, Field(le=3600)] | None = None
+    ready: Annotated[Seconds, PositiveValidator, max_duration_validator("1h")] | None = None
     """Longest time until a restarted stack is ready, such as `2m`. Default: from measured boot times."""
 
     def edits_host_files(self, tier: str) -> bool:
