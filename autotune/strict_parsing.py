@@ -63,6 +63,11 @@ def parse_decimal(text: str) -> float:
     return number
 
 
+def is_decimal(text: str) -> bool:
+    """True if ``parse_decimal`` accepts the text."""
+    return _DECIMAL_PATTERN.fullmatch(text) is not None and abs(float(text)) <= MAX_NUMBER
+
+
 def parse_json(text: str | bytes) -> Any:
     """JSON of RFC 8259: numbers are finite, whole ones of 64 bits, text is UTF-8. Raises ValueError."""
     text = text if isinstance(text, str) else text.decode()

@@ -84,7 +84,10 @@ LONGEST_FOLDER = 435
 LONGER_FOLDERS = {
     # One program in two roles that share most of the code: balancing, and serving in front of FastCGI.
     # The role is known only after all services of a host were read.
-    "nginx": 600,
+    # Without an interface for the states of upstream servers, they come from the error log.
+    "nginx": 655,
+    # Its socket is the source of counters, effective values and states of servers.
+    "haproxy": 460,
     # Counters of two versions of the server, and the evidence for each of eight resources.
     "postgresql": 505,
     # A file in Ruby, whose lines, numbers and conditions are read without running it.

@@ -1,8 +1,7 @@
-"""Backups of hosts, on the controller and on the host itself, made before the first change.
+"""Backups of hosts, on the controller and on the host, made before the first change.
 
-A path, unit or kernel value is added when a deployment is about to touch it for the first time;
-an entry that exists is never overwritten. Digests of what autotune writes are added before each
-change. Either copy alone is enough to restore a host.
+A path, unit or kernel value is added before a deployment first changes it. Existing entries are never
+overwritten. Digests of new files are added before each change. Either copy is enough to restore a host.
 """
 
 from __future__ import annotations
@@ -26,27 +25,27 @@ from autotune.deploy.host_state import (
     ObservedHost,
     format_sysctl_file,
 )
+from autotune.deploy.unit_start import UnitStart
 from autotune.errors import AutotuneError
 from autotune.strict_parsing import parse_file_mode, parse_json
 
 SCHEMA_VERSION = 1
-BACKUP_DIRECTORY = "originals"  # of a study: the controller's copies
-SEAL_PURPOSE = "originals"  # what the seal of a copy is about
-RESTORE_HINT = "`autotune restore TARGET` restores a host from its own copy, if it has one"
+BACKUP_DIRECTORY = "originals"  # directory of a study with the controller's copies
+SEAL_PURPOSE = "originals"  # part of a copy's seal
+RESTORE_HINT = "`autotune restore TARGET` restores a host from its own copy"
 _SEAL_PATTERN = re.compile(rb',\n "seal": "([0-9a-f]{64})"\n\}\Z')
 # The kernel values of a configuration that is kept. The name sorts last, so that it overrides whatever
 # else sets a value at boot.
 SYSCTL_FILE = "/etc/sysctl.d/zz-autotune.conf"
-ANY_DIGEST = "any"  # instead of a digest: whatever is there is autotune's or the software's own
-_MAX_DIGESTS = 2  # of what is in place, and of what was about to replace it when a tuner was killed
+ANY_DIGEST = "any"  # in place of a digest: any content comes from autotune or the software
+_MAX_DIGESTS = 2  # of the current file, and of a new one when a tuner was killed
 
 
 @dataclass(frozen=True)
 class BackupCheck:
-    """How the software behind ``unit`` validates ``files``, for restoring without a target.
+    """Validation of ``files`` by the software of ``unit``, for a restore without a target.
 
-    ``socket``: if set, the software is started on trial in ``directory`` until it accepts connections
-    at this socket.
+    With ``socket``, the software is started in ``directory`` until it accepts connections there.
     """
 
     unit: str
@@ -58,11 +57,11 @@ class BackupCheck:
 
 @dataclass(frozen=True)
 class HostBackup:
-    """One host as ``study`` found it; ``enabled`` and ``definitions`` by unit.
+    """Original state of one host; ``enabled``, ``definitions`` and ``starts`` are by unit.
 
-    ``last_written``: what autotune wrote last, as digests of files by path and kernel values by name.
-    Anything that matches neither these nor the original was changed by others. The units that autotune
-    enabled or disabled are in it too.
+    ``last_written`` contains what autotune wrote: digests of files by path, and kernel values by name.
+    A value that matches neither these nor the original comes from others. Units that autotune enabled
+    or disabled are included.
     """
 
     host: str
@@ -72,21 +71,25 @@ class HostBackup:
     last_written: Mapping[str, Sequence[str]] = field(default_factory=dict)
     checks: tuple[BackupCheck, ...] = ()
     definitions: Mapping[str, str] = field(default_factory=dict)
+    starts: Mapping[str, UnitStart] = field(default_factory=dict)
 
     def replaceable_digests(self, path: str) -> tuple[str, ...]:
-        """The digests of what autotune may replace at a path without keeping a copy aside."""
+        """Return the digests that autotune may replace at a path without a copy."""
         return (self.state.files[path].digest, *self.last_written.get(path, ()))
 
     @property
     def toggled_units(self) -> dict[str, bool]:
-        """Units that autotune enabled or disabled → whether they started at boot before."""
+        """Return units that autotune enabled or disabled, with their original state at boot."""
         before = {unit: BOOT_STATES.get(self.enabled.get(unit, "")) for unit in self.state.units}
         return {unit: starts for unit, starts in before.items()
                 if starts is not None and unit in self.last_written}  # fmt: skip
 
     def build_persistent_state(self, desired: HostState) -> HostState:
-        """What makes ``desired`` survive a reboot: a file of the kernel values that differ from the
-        original, and units enabled where autotune started them or disabled where it stopped them."""
+        """Return the state that makes ``desired`` survive a reboot.
+
+        It contains a file of the changed kernel values. Units that autotune started are enabled, and
+        units that it stopped are disabled.
+        """
         sysctls = {name: value for name, value in desired.sysctls.items()
                    if value != self.state.sysctls.get(name)}  # fmt: skip
         file = FileState(format_sysctl_file(sysctls), 0o644, "0:0") if sysctls else FileState()
@@ -98,16 +101,16 @@ class HostBackup:
         return HostState({SYSCTL_FILE: file}, desired.units, enabled=enabled)
 
     def is_foreign_value(self, name: str, value: str | None) -> bool:
-        """Whether a kernel value is neither the original nor autotune's."""
+        """True if a kernel value is neither the original value nor autotune's."""
         return value not in {self.state.sysctls[name], *self.last_written.get(name, ())}
 
     def with_written(
         self, digests: Mapping[str, str], replaced: Mapping[str, str] | None = None
     ) -> HostBackup:
-        """This backup with what is about to be written; it must be on disk before that happens.
+        """Return the backup with new digests. It must be on disk before the change.
 
-        ``replaced``: what is in place, by path or name. If autotune wrote it, it stays on record
-        however many deployments have failed since.
+        ``replaced`` contains the current digests by path, and values by name. If autotune wrote them,
+        they stay recorded after any number of failed deployments.
         """
         written = dict(self.last_written)
         for name, digest in digests.items():
@@ -118,7 +121,7 @@ class HostBackup:
         return replace(self, last_written=written)
 
     def merge_later(self, later: HostBackup) -> HostBackup:
-        """This backup plus what only a later one has: how the host was before both."""
+        """Return this backup with the entries that only a later one contains: the state before both."""
         written = {name: (*self.last_written.get(name, ()), *later.last_written.get(name, ()))
                    for name in {**self.last_written, **later.last_written}}  # fmt: skip
         return replace(
@@ -130,12 +133,13 @@ class HostBackup:
             ),
             enabled={**later.enabled, **self.enabled},
             definitions={**later.definitions, **self.definitions},
+            starts={**later.starts, **self.starts},
             last_written=written,
             checks=tuple(dict.fromkeys((*self.checks, *later.checks))),
         )
 
     def with_observed(self, observed: ObservedHost, contents: Mapping[str, bytes]) -> HostBackup:
-        """This backup plus what was just observed; entries that exist already stay.
+        """Return the backup with observed entries. Existing entries do not change.
 
         Raises AutotuneError for a path that is neither a file nor a link nor absent.
         """
@@ -157,10 +161,21 @@ class HostBackup:
             definitions={**definitions, **self.definitions},
         )
 
+    def with_starts(self, starts: Mapping[str, UnitStart]) -> HostBackup:
+        """Return the backup with the starts of its units, for a restore without a target."""
+        new = {unit: start for unit, start in starts.items() if unit in self.state.units}
+        return replace(self, starts={**new, **self.starts})
+
+    @property
+    def ordered_state(self) -> HostState:
+        """The original state with the order in which its units start."""
+        return replace(self.state, starts=self.starts)
+
     def is_confirmed_by(self, record: HostBackup | None, kept: HostBackup | None) -> bool:
-        """Whether the host's own ``record``, or without one its record of what was ``kept`` there,
-        confirms this copy, so that the host has not been restored since. (The record may lack what was
-        about to be written.)"""
+        """True if the host's own record confirms this copy, so the host was not restored since then.
+
+        Without ``record``, the record of a kept deployment counts. The record may lack the last change.
+        """
         if record is not None:
             recorded = {**record.state.files, **record.state.sysctls}
             backed_up = {**self.state.files, **self.state.sysctls}
@@ -174,11 +189,10 @@ class HostBackup:
         )
 
     def without_foreign_changes(self, observed: ObservedHost) -> HostBackup:
-        """The part of this backup for what is still as autotune wrote it; an empty state where others
-        replaced all of that.
+        """Return the part of the backup for values that autotune wrote and others did not change.
 
-        The part includes units, and what the software itself left, as these do not show who changed
-        them.
+        The state is empty if others replaced all of them. Units and files made by the software are
+        included, because nothing shows who changed them.
         """
         written = self.last_written
         files = {path: file for path, file in self.state.files.items()
@@ -198,7 +212,7 @@ class HostBackup:
         return replace(self, state=HostState(files, self.state.units, sysctls))
 
     def find_missing(self, desired: HostState) -> HostState:
-        """The part of ``desired`` that has no backup yet."""
+        """Return the part of ``desired`` without a backup."""
         backed_up = self.state
         return HostState(
             {path: file for path, file in desired.files.items() if path not in backed_up.files},
@@ -208,7 +222,7 @@ class HostBackup:
 
 
 def encode_backup(backup: HostBackup) -> bytes:
-    """As JSON that a person can read, and restore by hand if it must be."""
+    """Return the backup as JSON that a person can read and restore by hand."""
     state = backup.state
     record = {
         "schema": SCHEMA_VERSION,
@@ -217,7 +231,8 @@ def encode_backup(backup: HostBackup) -> bytes:
         "files": {path: _encode_file(file) for path, file in sorted(state.files.items())},
         "units": {unit: {"active": runs, "enabled": backup.enabled.get(unit, ""),
                          **({"definition": made_of} if (made_of := backup.definitions.get(unit))
-                            else {})}
+                            else {}),
+                         **({"start": backup.starts[unit].to_record()} if unit in backup.starts else {})}
                   for unit, runs in state.units.items()},
         "sysctls": dict(sorted(state.sysctls.items())),
         "checks": [asdict(check) for check in backup.checks],
@@ -227,7 +242,10 @@ def encode_backup(backup: HostBackup) -> bytes:
 
 
 def decode_backup(content: bytes, where: str) -> HostBackup:
-    """Raises AutotuneError for what is not a record of originals; ``where`` is for the message."""
+    """Return the backup of a JSON record. ``where`` is its place for messages.
+
+    Raises AutotuneError for any other content.
+    """
     try:
         record = parse_json(content)
         if record["schema"] != SCHEMA_VERSION:
@@ -247,17 +265,17 @@ def decode_backup(content: bytes, where: str) -> HostBackup:
             tuple(_parse_check(check) for check in record["checks"]),
             {unit: str(how["definition"]) for unit, how in record["units"].items()
              if "definition" in how},
+            {unit: UnitStart.from_record(how["start"]) for unit, how in record["units"].items()
+             if "start" in how},
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise AutotuneError(
-            f"{where} is not a record of originals: {error}", hint=RESTORE_HINT
-        ) from error
+        raise AutotuneError(f"{where} is not a valid backup: {error}", hint=RESTORE_HINT) from error
 
 
 class BackupStore:
-    """The controller's copies: ``<study>/originals/<host>.json``, readable only by their owner.
+    """Copies on the controller: ``<study>/originals/<host>.json``, readable only by their owner.
 
-    Each is sealed with the key of this account: a copy from anywhere else is never restored.
+    Each copy has a seal of this account's key. A copy from anywhere else is never restored.
     """
 
     def __init__(self, study: Path) -> None:
@@ -267,13 +285,15 @@ class BackupStore:
         return self.directory / f"{host}.json"
 
     def list_hosts(self) -> tuple[str, ...]:
-        """Hosts that have not been restored."""
+        """Return the hosts that are not restored yet."""
         copies = foreign_files.list_names(self.study, BACKUP_DIRECTORY)
         return tuple(name.removesuffix(".json") for name in copies if name.endswith(".json"))
 
     def read(self, host: str) -> HostBackup | None:
-        """The copy of a host; ``None`` if there is none. Raises AutotuneError for one that is damaged
-        or that this account did not write."""
+        """Return the copy of a host, or ``None`` without one.
+
+        Raises AutotuneError for a damaged copy, and for one that this account did not write.
+        """
         path, name = self.path_for(host), f"{BACKUP_DIRECTORY}/{host}.json"
         try:
             content = foreign_files.read_bytes(self.study, name, foreign_files.MAX_RECORD_BYTES)
@@ -285,7 +305,7 @@ class BackupStore:
         return backup
 
     def write(self, backup: HostBackup) -> None:
-        """On disk when this returns, complete or not at all."""
+        """Write a copy completely or not at all. It is on disk afterwards."""
         durable_files.make_directory(self.study, 0o700)
         foreign_files.make_directories(self.study, BACKUP_DIRECTORY)
         durable_files.sync_directory(self.study)
@@ -295,30 +315,30 @@ class BackupStore:
         durable_files.write_file(path, add_seal(encode_backup(backup), backup.host), 0o600)
 
     def archive(self, host: str) -> Path:
-        """Rename a copy that no restore is to use any more; it is kept, as it may be the last one."""
+        """Rename a copy that no restore may use any more, and return its new path."""
         path = self.path_for(host)
         return path.rename(
             path.with_name(f"{host}.{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
         )
 
     def remove(self, host: str) -> None:
-        """The host is restored: its backup is not needed any more."""
+        """Remove the copy of a restored host."""
         path = self.path_for(host)
         for stale in (path, *durable_files.find_orphaned_files(path)):
             stale.unlink(missing_ok=True)
-        # Other hosts are restored meanwhile: the last of them removes the directory.
+        # Hosts are restored concurrently, and the last one removes the directory.
         with contextlib.suppress(OSError):
             self.directory.rmdir()
 
 
 def add_seal(content: bytes, host: str) -> bytes:
-    """The encoded backup with the seal of this account as its last key. Raises AutotuneError."""
+    """Return the encoded backup with the seal of this account as its last key. Raises AutotuneError."""
     mark = account_key.create_seal(SEAL_PURPOSE, host.encode(), content)
     return content.removesuffix(b"\n}") + f',\n "seal": "{mark}"\n}}'.encode()
 
 
 def strip_seal(content: bytes, host: str, path: Path) -> bytes:
-    """The inverse. Raises AutotuneError for a seal that this account did not make."""
+    """Return the encoded backup without its seal. Raises AutotuneError for another account's seal."""
     match = _SEAL_PATTERN.search(content)
     backup = content[: match.start()] + b"\n}" if match else b""
     if match and account_key.is_valid_seal(match[1].decode(), SEAL_PURPOSE, host.encode(), backup):
@@ -331,7 +351,7 @@ def strip_seal(content: bytes, host: str, path: Path) -> bytes:
 
 
 def _backup_path(path: str) -> str:
-    """The path of a file, as services name it. Raises ValueError for any other text."""
+    """Return the path of a file as services name it. Raises ValueError for any other text."""
     parts = path.split("/")
     if (
         len(parts) < 2
@@ -378,15 +398,15 @@ def _build_original(path: str, observed: ObservedFile, contents: Mapping[str, by
         )
     if observed.kind == "hard-linked":
         raise AutotuneError(
-            f"{path} has other names (hard links), which would part: autotune does not replace it",
-            hint=f"find them with `find / -xdev -samefile {path}`, and make it a file of its own",
+            f"{path} is a file with hard links, so autotune does not replace it",
+            hint=f"find the names with `find / -xdev -samefile {path}`, and copy the file",
         )
     if observed.kind == "refused":
         raise AutotuneError(
             f"{path} cannot be changed safely: {observed.detail}",
             hint="let root own the directories that lead to it, or leave it out of the target",
         )
-    raise AutotuneError(f"{path} is neither a file nor a link: autotune does not replace it")
+    raise AutotuneError(f"{path} is neither a file nor a link, so autotune does not replace it")
 
 
 def _encode_file(file: FileState) -> dict[str, Any]:
@@ -408,7 +428,7 @@ def _decode_file(record: Mapping[str, str]) -> FileState:
     if record["kind"] == "absent":
         return FileState()
     if any(not isinstance(value, str) for value in record.values()):
-        raise TypeError("what is said of a file is text")
+        raise TypeError("properties of a file are text")
     if record["kind"] == "link":
         return FileState(owner=record["owner"], link_target=record["to"], modified=record["time"])
     text = record.get("text")

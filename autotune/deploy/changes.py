@@ -1,4 +1,4 @@
-"""What a deployment would change on hosts as they are now: files, kernel values, units and why."""
+"""Changes that a deployment would make to hosts: files, kernel values, units and their reasons."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STOP = "stop"
 
 @dataclass(frozen=True)
 class UnitChange:
-    """``action``: reload, restart or stop. ``because``: parameters, kernel values or files."""
+    """Action on a unit (reload, restart, stop), and its causes: parameters, kernel values or files."""
 
     action: str
     because: tuple[str, ...]
@@ -32,7 +32,9 @@ class UnitChange:
 
 @dataclass(frozen=True)
 class HostChanges:
-    """``diff`` is unified, without secrets; ``sysctls`` are from → to."""
+    """Changes of one host. ``diff`` is unified, without secrets; ``sysctls`` maps names to old and new
+    values.
+    """
 
     diff: str = ""
     files: tuple[str, ...] = ()
@@ -45,7 +47,7 @@ class HostChanges:
 
 @dataclass(frozen=True)
 class CurrentHost:
-    """A host as it is, and what is in the files that it has."""
+    """An observed host with the contents of its files."""
 
     observed: ObservedHost
     files: FileContents
@@ -56,7 +58,7 @@ class CurrentHost:
 
 
 def read_current_host(host: RuntimeHost, states: tuple[HostState, ...]) -> CurrentHost:
-    """Everything that ``states`` speak of, as it is; changes nothing and needs no lock."""
+    """Return the current state of everything in ``states``. Needs no lock."""
     everything = HostState(
         {path: file for state in states for path, file in state.files.items()},
         {unit: runs for state in states for unit, runs in state.units.items()},
@@ -74,9 +76,11 @@ def compute_host_changes(
     current: CurrentHost,
     masked_state: DesiredState | None = None,
 ) -> HostChanges:
-    """What leads from the host as it is ``current`` to ``desired``. If its files are those of ``base``,
-    its units get only the actions that the changed parameters need. ``masked_state`` is ``desired`` as
-    it was before the host's own words were filled in."""
+    """Return the changes from the current host to ``desired``.
+
+    If the files on the host match ``base``, its units get only the actions of changed parameters.
+    ``masked_state`` is ``desired`` before masked words were filled in.
+    """
     before = find_current_settings(name, base, current.observed)
     required = required_actions(desired, name, before)
     plan = plan_host(desired.hosts[name], current.observed, required)
@@ -106,7 +110,7 @@ def compute_host_changes(
 
 
 def find_current_settings(name: str, base: DesiredState, observed: ObservedHost) -> Settings | None:
-    """The settings of ``base`` if the host's files are those of ``base``; else ``None``: unknown."""
+    """Return the settings of ``base`` if the files on the host match it, else ``None``."""
     has_base_files = all(path in observed.files and observed.files[path].matches(file)
                  for path, file in base.hosts[name].files.items())  # fmt: skip
     return base.settings if has_base_files else None
@@ -121,7 +125,7 @@ def _find_reasons(
     old_settings: Settings | None,
     required: RequiredActions,
 ) -> tuple[str, ...]:
-    """The parameters and kernel values that need the action; if there are none, the files."""
+    """Return the parameters and kernel values that need the action, or else the files."""
     if not current.observed.units[unit].active:
         return ("it does not run",)
     causes = tuple(cause for cause in (*plan.files_to_write, *plan.files_to_remove, *plan.sysctls)

@@ -1,9 +1,8 @@
-"""The data set in the store: made where it lives, so that no pair crosses the network.
+"""Data set of the store. The store's own loader writes it, so that no pair crosses the network.
 
-Keys are ``k`` and ten digits; values have 1 to 100 bytes, geometrically fewer the longer, as in
-Wajahat, Masood, Sau, Gandhi (IGSC 2017, doi:10.1109/IGCC.2017.8323580). The store's own loader
-writes a block of pairs at a time. A key of its own records what was loaded, so that loading again is
-free. A cache that was restarted gets what it would hold after a long while.
+Keys are ``k`` and ten digits. Values have 1 to 100 bytes, and longer ones are geometrically rarer, as
+in Wajahat, Masood, Sau, Gandhi (IGSC 2017, doi:10.1109/IGCC.2017.8323580). A separate key records the
+loaded data set, so that it is loaded once. A restarted cache is filled with the pairs of a long run.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ ProgressCallback = Callable[[int, int], None]
 
 
 def ignore_progress(done: int, total: int) -> None:
-    """Progress that is not reported."""
+    """Ignore the progress."""
 
 
 def load_dataset(
@@ -37,16 +36,14 @@ def load_dataset(
     transport: Transport,
     progress: ProgressCallback = ignore_progress,
 ) -> bool:
-    """Fill the store with ``data.pairs`` pairs; whether anything had to be written.
+    """Fill the store with ``data.pairs`` pairs. Return true if pairs were written.
 
-    ``progress`` hears of pairs written and pairs in all. Raises AutotuneError with the store's own
-    words when it refuses.
+    ``progress(written, total)`` receives numbers of pairs. Raises AutotuneError with the store's
+    message if it refuses them.
     """
     loader = instance.service.build_loader(instance.placement)
     if loader is None:
-        raise AutotuneError(
-            f"{instance.placement.tier}: there is no way to load data into {instance.name}"
-        )
+        raise AutotuneError(f"tier {instance.placement.tier}: no loader exists for {instance.name}")
     ask = partial(_run_store_command, instance.placement.tier, transport, loader.busy_text)
     mark = f"pairs={data.pairs} mean={MEAN_VALUE_BYTES}"
     if ask(loader.read_mark_command) == mark:
@@ -61,8 +58,10 @@ def load_dataset(
 
 
 def list_cached_keys(data: Data) -> list[str]:
-    """The keys that a cache holds under this load, the most recently requested last: popular keys come
-    late, as in a cache that evicts the least recently used."""
+    """Return the keys that a cache contains in the long run, the last requested one last.
+
+    Popular keys come late, as in a cache that evicts the least recently used key.
+    """
     import numpy as np
 
     draws = np.random.default_rng(0).random(DRAWS_PER_PAIR * min(data.pairs, MAX_CACHED_PAIRS))
@@ -74,8 +73,7 @@ def list_cached_keys(data: Data) -> list[str]:
 def read_cached_pairs(
     instance: ServiceInstance, data: Data, transport: Transport
 ) -> dict[str, str]:
-    """The pairs to fill caches with, values read from the store ``instance``; none where it has no
-    loader."""
+    """Return the pairs for caches, with values from the store. Empty for a store without a loader."""
     loader = instance.service.build_loader(instance.placement)
     if loader is None:
         return {}
@@ -91,7 +89,7 @@ def read_cached_pairs(
 def prefill_cache(
     instance: ServiceInstance, pairs: Mapping[str, str], transport: Transport
 ) -> bool:
-    """Put pairs into the cache ``instance``; whether it has them now. A warm-up does the rest."""
+    """Write pairs into a cache. Return true if it contains them; otherwise the warm-up fills it."""
     filling = instance.service.build_prefill_command(instance.placement, pairs)
     if filling is None:
         return False
@@ -107,5 +105,5 @@ def _run_store_command(tier: str, transport: Transport, busy: str, argv: Argv) -
         time.sleep(0.02)  # a store that was restarted reads its dump first
         done = transport.run(argv, timeout=120.0)
     if not done.ok:
-        raise AutotuneError(f"{tier}: the store refused its data: {done.error_text}")
+        raise AutotuneError(f"the store of tier {tier} refused data: {done.error_text}")
     return done.stdout.strip()

@@ -1,4 +1,4 @@
-"""What a trial needs from the machines, what a deployment did, and how it left each host."""
+"""Interface of a fleet, the result of a deployment, and the records of its hosts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from autotune.unified_diff import Hunk, find_hunks
 
 @dataclass(frozen=True)
 class SettingMismatch:
-    """A setting whose value in effect is not the one asked for."""
+    """A setting whose effective value is not the requested one."""
 
     parameter: str
     requested: Value
@@ -29,15 +29,15 @@ class SettingMismatch:
 
 
 class DeployFailed(AutotuneError):
-    """A configuration did not validate, start or answer; the last good one is back in place."""
+    """A configuration did not validate, start or answer. The last good one is deployed again."""
 
 
 @dataclass(frozen=True)
 class DeployResult:
-    """What a deployment did and what is in effect after it.
+    """Actions and effective values of a deployment.
 
-    ``hosts``: what is recorded of each host; empty where services are private processes.
-    ``prefilled``: caches that had lost their contents were filled again.
+    ``hosts`` contains the records of hosts, and is empty for private processes. ``prefilled`` is true
+    if restarted caches were filled again.
     """
 
     files: Mapping[str, bytes]
@@ -49,43 +49,59 @@ class DeployResult:
 
     @property
     def restarted_instances(self) -> frozenset[str]:
-        """Parts that lost what they had in memory."""
+        """Return the instances that lost their memory."""
         return frozenset(n for n, action in self.actions.items() if action is Action.RESTART)
 
 
 class Fleet(Protocol):
     """All tiers together: a deployment takes effect everywhere or nowhere.
 
-    ``outlives_tuner``: its services can go on when the tuner has ended.
+    ``outlives_tuner`` is true if its services can run without the tuner.
     """
 
     outlives_tuner: bool = False
 
     def deploy(self, settings: Settings) -> DeployResult:
-        """Make ``settings`` take effect with the least action. Raises DeployFailed."""
+        """Make ``settings`` take effect with the smallest action. Raises DeployFailed."""
         ...
 
     def verify(self) -> None:
-        """Raises DeployFailed where a unit of the last deployment has ended or been started again
-        since, and AutotuneError where hosts were taken over or booted."""
+        """Check that all units have run since the deployment.
+
+        Raises DeployFailed for a stopped or restarted unit, and AutotuneError for a host with another
+        tuner or another boot.
+        """
+        return
+
+    def await_service(self, *, is_answer_doubtful: bool) -> None:
+        """Wait until load balancers use all servers. Called before each reading.
+
+        ``is_answer_doubtful`` is true after errors; then a right answer is needed too. Raises
+        ServersDown if servers are still down after the longest wait.
+        """
         return
 
     def restore(self) -> None:
         """Restore every host."""
         ...
 
+    def confirm_restored(self) -> None:
+        """Wait until the restored stack answers, and note the result. May be interrupted."""
+        return
+
     def keep_deployed(self) -> None:
-        """Keep what is deployed now when hosts are released: this object's ``restore`` no longer undoes
-        it, but `autotune restore` does."""
+        """Keep the deployment when hosts are released. ``restore`` then does not revert it, but `autotune
+        restore` does.
+        """
         return
 
 
 @dataclass(frozen=True)
 class FileManifest:
-    """A file of one host: its ``mode``, and the action that each unit needs after a change of it.
+    """A file of one host: its ``mode``, and the action that each unit needs after a change.
 
-    ``check_command`` is the command that validates it. ``None``: the software has no such command, or
-    the command depends on contents of files. ``edited``: the host's own file is edited.
+    ``check_command`` validates the file. It is ``None`` if there is no such command, or if it depends
+    on the content of files. ``edited`` is true for a host's own file.
     """
 
     mode: int
@@ -96,9 +112,9 @@ class FileManifest:
 
 @dataclass(frozen=True)
 class OriginalHost:
-    """A host before the study: SHA-256 by file (``None``: it was absent), units, kernel values.
+    """A host before the study: SHA-256 by file (``None`` if absent), units and kernel values.
 
-    ``settings`` are the values that its files set; ``None`` if they are not known.
+    ``settings`` are the values in its files, or ``None`` if unknown.
     """
 
     files: Mapping[str, str | None] = field(default_factory=dict)
@@ -109,9 +125,9 @@ class OriginalHost:
 
 @dataclass(frozen=True)
 class DeployedFile:
-    """A deployed file. ``sha256`` is its digest on the host, with the words that are masked here.
+    """A deployed file. ``sha256`` is the digest on the host, with the words that are masked here.
 
-    ``edits`` turn the host's own file into it. ``None``: it is a whole file, or the edits are not known.
+    ``edits`` turn the host's own file into it. They are ``None`` for a whole file, or if unknown.
     """
 
     sha256: str
@@ -120,8 +136,11 @@ class DeployedFile:
 
 @dataclass(frozen=True)
 class HostManifest:
-    """A host under a deployment, derived from its services: files by their paths, units that run or do
-    not, kernel values by their names. ``restarts``: kernel value → units to restart after a change."""
+    """A host under a deployment, derived from its services.
+
+    It contains files by path, states of units, and kernel values by name. ``restarts`` maps kernel
+    values to units that need a restart after a change.
+    """
 
     files: Mapping[str, FileManifest] = field(default_factory=dict)
     units: Mapping[str, bool] = field(default_factory=dict)
@@ -131,8 +150,10 @@ class HostManifest:
 
 @dataclass(frozen=True)
 class HostRecord:
-    """What a study records of a host: its units, kernel values and files under a deployment, and what it
-    ``original`` had. Commands and modes are not recorded: services have them."""
+    """Record of a host: units, kernel values and files under a deployment, and its original state.
+
+    Commands and modes are not recorded, because services define them.
+    """
 
     units: Mapping[str, bool] = field(default_factory=dict)
     sysctls: Mapping[str, str] = field(default_factory=dict)
@@ -145,8 +166,11 @@ def build_host_records(
     originals: Mapping[str, HostState],
     baseline: DesiredState | None = None,
 ) -> dict[str, HostRecord]:
-    """Host → what is recorded of it. ``originals``: each host before the study, as far as it is backed
-    up. ``baseline``: the state of hosts whose settings are those in place."""
+    """Return the record of each host.
+
+    ``originals`` contains the backed-up part of each host. ``baseline`` is the state of hosts with the
+    deployed settings.
+    """
     records = {}
     for host, state in desired.hosts.items():
         backup = originals.get(host, HostState())
@@ -159,7 +183,7 @@ def build_host_records(
 def _read_settings(
     desired: DesiredState, host: str, backup: HostState, baseline: DesiredState | None
 ) -> Settings | None:
-    """The settings of a host's services before the study, if the host had the baseline's files."""
+    """Return the settings of a host's services before the study, if the host had the baseline's files."""
     if baseline is None or any(
         path not in backup.files or backup.files[path].digest != file.digest
         for path, file in baseline.hosts[host].files.items()
@@ -172,7 +196,7 @@ def _read_settings(
 def _build_deployed_files(
     desired: DesiredState, host: str, backup: HostState
 ) -> dict[str, DeployedFile]:
-    """The files of a host, with edits of its own files."""
+    """Return the deployed files of a host, with the edits of files that the host had."""
     files = {path: DeployedFile(file.digest) for path, file in desired.hosts[host].files.items()
              if file.content is not None}  # fmt: skip
     for instance in desired.instances_on(host):
@@ -206,8 +230,11 @@ def _build_original(backup: HostState, settings: Settings | None) -> OriginalHos
 def build_host_manifest(
     desired: DesiredState, host: str, old_settings: Settings | None
 ) -> HostManifest:
-    """How a host is to be. ``old_settings`` are the settings that its files had: the parameters that
-    differ from them decide what each unit needs; ``None`` if they are not known."""
+    """Return the manifest of a host.
+
+    The actions of units depend on the parameters that differ from ``old_settings``. ``None`` means
+    unknown settings.
+    """
     state, concerned = desired.hosts[host], required_actions(desired, host, old_settings)
     files = {
         file.path: FileManifest(
@@ -226,9 +253,9 @@ def build_host_manifest(
 
 
 def _find_check_command(instance: ServiceInstance, desired: DesiredState) -> Argv | None:
-    """The command with which the software of a part validates its files.
+    """Return the command with which the software validates the files of an instance.
 
-    A command with words from the content of files is left out: contents are not trusted with commands.
+    A command with words from files is omitted, because contents are not trusted with commands.
     """
     files = desired.rendered_files[instance.name]
     how = instance.service.build_validation(instance.placement, files)

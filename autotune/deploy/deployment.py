@@ -1,12 +1,16 @@
-"""One transaction over all hosts of a stack, whichever runtime its services have."""
+"""Deploy a configuration to all hosts of a stack in one transaction, on any runtime."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from autotune.deploy import dataset, readiness
+from autotune.deploy.backends import ServersDown, ServerWatch, describe_down
+from autotune.deploy.boot_times import BootTimes
 from autotune.deploy.changes import (
     HostChanges,
     compute_host_changes,
@@ -18,13 +22,12 @@ from autotune.deploy.deploy_result import (
     DeployResult,
     Fleet,
     HostRecord,
-    SettingMismatch,
     build_host_records,
 )
 from autotune.deploy.desired_state import (
     DesiredState,
     build_desired_state,
-    instance_actions,
+    find_ranks,
     plan_host,
     render_files,
     required_actions,
@@ -34,48 +37,64 @@ from autotune.deploy.host_state import (
     HostPlan,
     HostState,
     ObservedHost,
-    list_differences,
+    split_into_steps,
 )
+from autotune.deploy.read_back import (
+    ConfirmedState,
+    StackNotReady,
+    confirm_state,
+    find_unit_processes,
+)
+from autotune.deploy.readiness import ANY_RIGHT_ANSWER, Answer, RightAnswer
+from autotune.deploy.rollback import extend_starts, restart_units, roll_back_hosts
 from autotune.deploy.runtime import (
     ApplyFailed,
     InvalidConfiguration,
     LockedHosts,
+    NoteCallback,
     Runtime,
     RuntimeHost,
 )
 from autotune.deploy.stack import ServiceInstance, Stack
+from autotune.deploy.unit_probes import describe_probed_start, find_answered_pages, replace_starts
+from autotune.deploy.unit_start import UnitStart
 from autotune.errors import AutotuneError, RenderError
 from autotune.masking import remove_words
-from autotune.services.base import Action, Role, Settings, Value
+from autotune.services.base import Action, Role, Settings
 from autotune.space.space import SearchSpace
-from autotune.target.expected_answer import ANY_2XX
 from autotune.target.model import Target
 from autotune.transports import wait_notices
+from autotune.transports.base import Transport
+from autotune.transports.request import Request
 
-READY_SECONDS = 15.0
-UnitProcesses = Mapping[str, Mapping[str, tuple[int, int]]]
-
-
-class StackNotReady(AutotuneError):
-    """Everything was started, but the stack does not answer right."""
+POLL_SECONDS = 1.0  # between two checks of a load balancer's servers
+READY_HINT = "set `ready:` in the target, such as `ready: 5m`, if the stack needs longer to start"
 
 
 @dataclass(frozen=True)
-class ConfirmedState:
-    """The last good deployment, and how the units looked when it was found good."""
+class EntryProbe:
+    """The request that shows whether the whole stack is ready.
 
-    desired: DesiredState
-    deployed: DeployResult
-    unit_processes: UnitProcesses
+    ``send()`` sends one request to every entry and returns the first wrong answer, or else the last
+    one. ``right`` describes a right answer. ``page`` is the same request, for the hosts' own checks;
+    ``None`` disables them. ``min_interval`` is the shortest time between two requests in seconds.
+    """
+
+    send: Callable[[], Answer]
+    right: RightAnswer = ANY_RIGHT_ANSWER
+    page: Request | None = None
+    min_interval: float = 0.0
+
+
+def ignore_note(_: str) -> None:
+    """Ignore a note."""
 
 
 class Deployment(Fleet):
-    """All hosts of a stack: what is deployed takes effect on every one or on none.
+    """All hosts of a stack: a configuration takes effect on every host or on none.
 
-    ``request()`` sends the whole stack one request and returns status and body, or why there is no
-    answer. ``expect`` is the body of a right answer, ``None`` where any will do,
-    and ``statuses`` are the right ones. ``loads_data``: the
-    store is filled with the target's data set. ``study`` names the study in the hint of an error.
+    ``loads_data`` is true if the store receives the target's data set. ``study`` is the study's name in
+    hints. ``overrides`` is the user's template directory. ``note`` receives progress lines.
     """
 
     def __init__(
@@ -87,75 +106,196 @@ class Deployment(Fleet):
         hosts: LockedHosts,
         study: str,
         *,
-        request: Callable[[], tuple[int, bytes] | str],
-        expected_body: bytes | None,
-        statuses: frozenset[int] = ANY_2XX,
+        probe: EntryProbe,
         loads_data: bool,
         overrides: Path | None = None,
         progress: dataset.ProgressCallback = dataset.ignore_progress,
+        note: NoteCallback = ignore_note,
+        boot_times: BootTimes | None = None,
     ) -> None:
         self.target, self.space, self.stack = target, space, stack
-        self.runtime, self.hosts, self.request = runtime, hosts, request
-        self.ready_seconds = READY_SECONDS
+        self.runtime, self.hosts, self.probe = runtime, hosts, probe
+        self.boot_times = boot_times or BootTimes()
         self.outlives_tuner = runtime.installed
         self.check_load_hosts: Callable[[], None] = lambda: None
-        self._study, self._expect, self._loads_data = study, expected_body, loads_data
-        self._statuses = statuses
-        self._overrides, self._progress = overrides, progress
+        self._study, self._loads_data = study, loads_data
+        self._overrides, self._progress, self._note = overrides, progress, note
         self._hot: Mapping[str, str] = {}
         self._in_place: ConfirmedState | None = None
         self._keeping = False
         self._inside: Mapping[str, Mapping[str, bytes]] | None = None
+        self._watch = ServerWatch(runtime.service_manager, note)
+        self._starts: dict[str, dict[str, UnitStart]] = {}  # with pages that hosts answer
+        self._answered_before: bool | None = None  # None until the first deployment
+        self._is_late = False  # True if the stack did not answer after the last rollback
+
+    @property
+    def ready_seconds(self) -> float | None:
+        """Return the fixed limit of the target's `ready:`; ``None`` derives limits from boot times."""
+        return self.boot_times.fixed_limit
+
+    @ready_seconds.setter
+    def ready_seconds(self, seconds: float | None) -> None:
+        self.boot_times.fixed_limit = seconds
 
     # -- the transaction ------------------------------------------------------------------------
 
     def deploy(self, settings: Settings) -> DeployResult:
-        """Make ``settings`` take effect on every host, or leave every host as it was.
+        """Make ``settings`` take effect on every host, or leave every host unchanged.
 
-        Raises DeployFailed where the configuration is the cause, AutotuneError where a host is.
+        Raises DeployFailed if the configuration is the cause, AutotuneError if a host is.
         """
         desired = self.build_desired_state(settings)
+        self._await_late_stack()
+        self._inspect_original_stack(desired)
+        desired = replace_starts(desired, self._starts)
         self._back_up(desired)
         originals = self._original_states(desired)
         try:
-            return self._deploy(desired.with_secrets(originals))
+            return self._deploy(self._with_limits(desired.with_secrets(originals)))
         except AutotuneError as error:
-            # The software's own words may be those of the files that it refuses.
+            # Messages of the software may quote the files that it refuses.
             error.message = remove_words(error.message, desired.find_secret_words(originals))
             raise
 
     def _deploy(self, desired: DesiredState) -> DeployResult:
-        """Deploy what has the hosts' own words in it. Raises as `deploy` does."""
+        """Deploy a state that contains the hosts' masked words. Raises as `deploy`."""
         observed = self._observe(desired)
         plans = self._plan_hosts(desired, observed)
         if not any(plans.values()) and self._is_unchanged(observed):
             return self._build_noop_result(desired)
         self._validate(desired, plans)
+        limit = self._find_answer_limit(plans)
         try:
             self._apply(desired, plans)
             prefilled = self._load_data(desired, plans)
-            self._await_answer()
-            first = self._in_place is None
-            in_place = confirm_state(
-                self.hosts,
-                desired,
-                plans,
-                self.space,
-                is_first=first,
-                observed_before=observed,
-                records=self._build_host_records(desired),
-            )
+            self._await_answer(limit, desired.settings)
+            in_place = self._confirm(desired, plans, observed)
         except (ApplyFailed, StackNotReady) as error:
             self._roll_back(plans, error)
-            raise DeployFailed(error.message) from error
+            raise DeployFailed(error.message, hint=error.hint) from error
         except AutotuneError as error:
             self._roll_back(plans, error)
             raise
         self._in_place = in_place
         return replace(in_place.deployed, prefilled=prefilled)
 
+    def _confirm(
+        self,
+        desired: DesiredState,
+        plans: Mapping[str, HostPlan],
+        observed: Mapping[str, ObservedHost],
+    ) -> ConfirmedState:
+        return confirm_state(
+            self.hosts,
+            desired,
+            plans,
+            self.space,
+            is_first=self._in_place is None,
+            observed_before=observed,
+            records=self._build_host_records(desired),
+        )
+
+    # -- readiness --------------------------------------------------------------------------------
+
+    def _describe_start(self, instance: ServiceInstance) -> UnitStart:
+        page = (
+            self.probe.page if self.runtime.installed and not self.runtime.layout.isolated else None
+        )
+        interval = max(UnitStart.interval, self.probe.min_interval)
+        return describe_probed_start(find_ranks(self.stack), page, interval, instance)
+
+    def _inspect_original_stack(self, desired: DesiredState) -> None:
+        """Learn, before the first change, which pages and servers can show that the stack is ready."""
+        if self._answered_before is not None:
+            return
+        self.boot_times.recovery = self._find_recovery(desired)
+        if not self.runtime.installed:
+            self._answered_before = False
+            return
+        functions = (
+            self.runtime.service_manager.shell_functions if self.runtime.service_manager else ""
+        )
+        self._starts = self.hosts.run_on_hosts(
+            desired.hosts,
+            lambda host: find_answered_pages(host, desired.hosts[host.name].starts, functions),
+        ).unwrap()
+        self._answered_before = self.probe.right.is_met(self.probe.send())
+        self._watch.ignore_current(self.stack.instances, self._transports())
+
+    def _find_recovery(self, desired: DesiredState) -> float:
+        """Return the longest time until a load balancer uses a failed server again, in seconds."""
+        return max(
+            (part.service.find_recovery_seconds(desired.rendered_files[part.name])
+             for part in desired.instances),
+            default=0.0,
+        )  # fmt: skip
+
+    def _transports(self) -> dict[str, Transport]:
+        return {name: self.hosts[name].transport for name in self.stack.hosts}
+
+    def _with_limits(self, desired: DesiredState) -> DesiredState:
+        """Return the state with the time limit of each unit. The entry's page is requested later."""
+        entries = {str(each) for each in (self.stack.entry, *self.stack.other_entries)}
+        return replace_starts(desired, {
+            name: {unit: replace(start, seconds=self.boot_times.unit_limit(name, unit),
+                                 url="" if _find_authority(start.url) in entries else start.url)
+                   for unit, start in state.starts.items()}
+            for name, state in desired.hosts.items()
+        })  # fmt: skip
+
+    def _find_answer_limit(self, plans: Mapping[str, HostPlan]) -> float:
+        """Return the longest time until the stack answers: a restarted unit may still boot then."""
+        units = [(name, unit) for name, plan in plans.items() for unit in plan.unit_actions]
+        of_units = (self.boot_times.unit_limit(*unit) for unit in units)
+        return max((self.boot_times.stack_limit, *of_units))
+
+    def _await_answer(self, limit: float, settings: Settings) -> None:
+        """Wait for a right answer and for all servers of load balancers. Raises StackNotReady."""
+        began = time.monotonic()
+        with wait_notices.wait("the stack", "a right answer", limit):
+            wrong = readiness.wait_until_ready(
+                self.probe.send, self.probe.right, limit, self.probe.min_interval
+            )
+        if wrong is None:
+            wrong = self._await_servers(limit, settings)
+        if wrong is None:
+            self.boot_times.record_stack(time.monotonic() - began)
+            return
+        failures = self.hosts.run_on_hosts(self.stack.hosts, lambda host: host.find_failures())
+        lines = [line for lines in failures.results.values() for line in lines]
+        message = "\n".join([f"the stack does not answer correctly: {wrong}", *lines])
+        raise StackNotReady(message, hint=READY_HINT)
+
+    def _await_servers(self, limit: float, settings: Settings) -> str | None:
+        """Wait until no server is down. Return ``None``, or the servers that are still down."""
+        active, transports = self.stack.active_instances(settings), self._transports()
+        if not (down := self._watch.find_down(active, transports)):
+            return None
+        began, named = time.monotonic(), describe_down(down)
+        self._note(f"load balancers report servers that are down, and autotune waits: {named}")
+        with wait_notices.wait("the load balancer", "all servers", limit):
+            while down := self._watch.find_down(active, transports):
+                if time.monotonic() - began > limit:
+                    return f"servers are still down after {limit:.0f} s: {describe_down(down)}"
+                time.sleep(POLL_SECONDS)
+        self._note(f"all servers are up again after {time.monotonic() - began:.0f} s: {named}")
+        return None
+
+    def await_service(self, *, is_answer_doubtful: bool) -> None:
+        """See `Fleet.await_service`."""
+        limit = self.boot_times.stack_limit
+        wrong = self._await_servers(limit, self.deployed_settings)
+        if wrong is None and is_answer_doubtful:
+            wrong = readiness.wait_until_ready(
+                self.probe.send, self.probe.right, limit, self.probe.min_interval
+            )
+            wrong = wrong and f"the stack does not answer correctly after an overload: {wrong}"
+        if wrong:
+            raise ServersDown(wrong, hint=READY_HINT)
+
     def build_desired_state(self, settings: Settings) -> DesiredState:
-        """Every host's state under ``settings``; no host is asked or changed. Raises DeployFailed."""
+        """Return every host's state under ``settings`` without contact to a host. Raises DeployFailed."""
 
         def files(instance: ServiceInstance) -> dict[str, bytes]:
             data = self.target.data
@@ -164,12 +304,14 @@ class Deployment(Fleet):
             )
 
         try:
-            return build_desired_state(settings, self.stack, files, self.runtime.layout)
+            return build_desired_state(
+                settings, self.stack, files, self.runtime.layout, self._describe_start
+            )
         except RenderError as error:
             raise DeployFailed(error.message) from error
 
     def preview_changes(self, settings: Settings) -> dict[str, HostChanges]:
-        """What ``settings`` would change on each host as it is now; changes nothing, needs no lock."""
+        """Return the changes that ``settings`` would make to each host now. Needs no lock."""
         base, masked = (
             self.build_desired_state(self.space.complete_unrepaired({}).settings),
             self.build_desired_state(settings),
@@ -204,7 +346,7 @@ class Deployment(Fleet):
     def _plan_hosts(
         self, desired: DesiredState, observed: Mapping[str, ObservedHost]
     ) -> dict[str, HostPlan]:
-        """As in `preview_changes`: where settings in place are known, only changed parameters need
+        """Return the plan of each host. If the deployed settings are known, only changed parameters need
         actions."""
         base = self._in_place.desired if self._in_place else self._baseline_state()
 
@@ -221,7 +363,7 @@ class Deployment(Fleet):
         return base.with_secrets(self._original_states(base))
 
     def _original_states(self, desired: DesiredState) -> dict[str, HostState]:
-        """The hosts as they were before the first change, with the files that services have inside."""
+        """Return the hosts before the first change, with the files inside isolated services."""
         return self._add_isolated_files(
             desired, {n: self.hosts[n].original_state for n in desired.hosts}
         )
@@ -229,7 +371,7 @@ class Deployment(Fleet):
     def _add_isolated_files(
         self, desired: DesiredState, originals: Mapping[str, HostState]
     ) -> dict[str, HostState]:
-        """Hosts with the own files of services that are isolated, which are read once."""
+        """Return the hosts with the files inside isolated services, which are read once."""
         if not self.runtime.layout.isolated:
             return dict(originals)
         if self._inside is None:
@@ -264,27 +406,28 @@ class Deployment(Fleet):
             raise
 
     def _apply(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
-        self.hosts.run_on_hosts(
-            _list_changing_hosts(plans),
-            lambda host: host.apply(desired.hosts[host.name], plans[host.name]),
-        ).unwrap()
+        """Apply the plans, from the tiers behind to the entry, and record boot times."""
+        starts = {name: state.starts for name, state in desired.hosts.items()}
+        for step in split_into_steps(plans, starts):
+            apply = partial(_apply_plan, desired.hosts, step)
+            for name, seconds in self.hosts.run_on_hosts(step, apply).unwrap().items():
+                self.boot_times.record_units(name, seconds)
 
     def _load_data(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> bool:
-        """Whether all caches that are empty were filled."""
+        """Fill the store and empty caches. Return true if all empty caches were filled."""
         if not self._loads_data:
             return False
-        # In the first deployment every part counts. A store that needs no action may still be empty, as
-        # an exported role loads no data.
-        begin = [part for part in desired.instances if self._in_place is None
+        # Before the first deployment a store may be empty, even if it needs no action.
+        started = [part for part in desired.instances if self._in_place is None
                  or desired.layout.unit_for(part) in plans[part.placement.host].unit_actions]  # fmt: skip
-        for part in begin:
+        for part in started:
             # A study does not write data into a store whose own files are edited.
             if part.placement.role is Role.STORE and part.placement.adopted is None:
                 transport = self.hosts[part.placement.host].transport
                 dataset.load_dataset(part, self.target.data, transport, self._progress)
-        caches = [part for part in begin if part.placement.role is Role.CACHE]
+        caches = [part for part in started if part.placement.role is Role.CACHE]
         stores = [part for part in desired.instances if part.placement.role is Role.STORE]
-        if not caches or not stores or self._expect is None:
+        if not caches or not stores or self.probe.right.body is None:
             return False
         store = stores[0]
         self._hot = self._hot or dataset.read_cached_pairs(
@@ -294,102 +437,114 @@ class Deployment(Fleet):
                   for part in caches]  # fmt: skip
         return all(filled)
 
-    def _await_answer(self) -> None:
-        with wait_notices.wait("the stack", "a right answer", self.ready_seconds):
-            wrong = readiness.wait_until_ready(
-                self.request, self._expect, self.ready_seconds, self._statuses
-            )
-        if wrong:
-            lines = [f"the stack does not answer right: {wrong}"]
-            complaints = self.hosts.run_on_hosts(
-                self.stack.hosts, lambda host: host.find_failures()
-            )
-            raise StackNotReady(
-                "\n".join([*lines, *(s for c in complaints.results.values() for s in c)])
-            )
+    # -- rollback ---------------------------------------------------------------------------------
 
     def _roll_back(self, plans: Mapping[str, HostPlan], error: AutotuneError) -> None:
-        """Every host back to the last good state; without one, to the original."""
+        """Roll every host back to the last good state, or to the original state without one.
+
+        A stack that is late is waited for, and does not end the study: see `_await_late_stack`.
+        """
         good = self._in_place
-
-        def back(host: RuntimeHost) -> None:
-            state = good.desired.hosts[host.name] if good else host.original_state
-            observed, refused = host.observe(state), list[str]()
-            if good is None:
-                state, refused = host.select_restorable(state, observed)
-            stopped = dict.fromkeys(plans[host.name].units_to_stop, Action.RESTART)
-            _revert_host(host, state, observed, {**plans[host.name].unit_actions, **stopped})
-            if wrong := list_differences(replace(state, sysctls={}), host.observe(state)):
-                refused += [f"{host.name} is not as before: {', '.join(wrong)}"]
-            if refused:
-                raise AutotuneError("; ".join(refused))
-
-        failed = self.hosts.run_on_hosts(_list_changing_hosts(plans), back).errors
-        if failed:
+        actions = {
+            name: {
+                **plans[name].unit_actions,
+                **dict.fromkeys(plans[name].units_to_stop, Action.RESTART),
+            }
+            for name in _list_changing_hosts(plans)
+        }
+        late = self.boot_times.late_limit
+        good_state = (lambda name: good.desired.hosts[name]) if good else None
+        if failed := roll_back_hosts(self.hosts, actions, good_state, late):
             messages = "; ".join(failure.message for failure in failed.values())
             raise AutotuneError(
                 f"{error.message}\nand not every host could be restored: {messages}",
-                hint=f"`autotune restore {self._study}` once that is mended",
+                hint=f"repair the cause, then run `autotune restore {self._study}`",
             ) from error
         if good:
-            self._in_place = None  # its processes are new: not in place until the stack answers
-            self._await_answer_after(plans, good.desired)
             self._in_place = replace(good, unit_processes={})
+            try:
+                self._await_answer_after(plans, good.desired, late)
+            except StackNotReady as late_error:
+                self._is_late = True
+                error.message += (
+                    f"\nThe previous configuration is deployed again. After {late:.0f} s "
+                    f"{late_error.message}"
+                )
 
-    def _await_answer_after(self, plans: Mapping[str, HostPlan], desired: DesiredState) -> None:
-        """As `_await_answer`; if units only reloaded and that was not enough, they are restarted."""
+    def _await_answer_after(
+        self, plans: Mapping[str, HostPlan], desired: DesiredState, limit: float
+    ) -> None:
+        """Wait for the stack. If units only reloaded and the stack stays wrong, restart them."""
         reloaded = {
             name: plan
             for name, plan in plans.items()
             if Action.RELOAD in plan.unit_actions.values()
         }
         try:
-            self._await_answer()
+            self._await_answer(self.boot_times.stack_limit if reloaded else limit, desired.settings)
         except StackNotReady:
             if not reloaded:
                 raise
+            self.hosts.run_on_hosts(
+                reloaded,
+                lambda host: restart_units(
+                    host,
+                    extend_starts(desired.hosts[host.name], limit),
+                    reloaded[host.name].unit_actions,
+                ),
+            ).unwrap()
+            self._await_answer(limit, desired.settings)
 
-            def restart(host: RuntimeHost) -> None:
-                state, units = desired.hosts[host.name], reloaded[host.name].unit_actions
-                restarts = dict.fromkeys(units, Action.RESTART)
-                _revert_host(host, state, host.observe(state), restarts)
+    def _await_late_stack(self) -> None:
+        """Wait once more for a stack that did not answer after the last rollback.
 
-            self.hosts.run_on_hosts(reloaded, restart).unwrap()
-            self._await_answer()
+        Raises AutotuneError if it still does not answer: then a host is the cause.
+        """
+        if self._is_late and self._in_place is not None:
+            try:
+                self._await_answer(self.boot_times.late_limit, self._in_place.desired.settings)
+            except StackNotReady as error:
+                raise AutotuneError(
+                    f"a configuration that worked before does not work any more: {error.message}",
+                    hint="`autotune resume` continues the study after the repair",
+                ) from error
+            self._is_late = False
 
     def verify(self) -> None:
-        """Check that what was deployed last has run ever since; raises as `Fleet.verify` says."""
+        """Check that all units have run since the deployment. Raises as `Fleet.verify`."""
         self.check_load_hosts()
         good = self._in_place
         assert good is not None
 
-        def still(host: RuntimeHost) -> ObservedHost:
+        def observe_locked(host: RuntimeHost) -> ObservedHost:
             host.assert_locked()
             return host.observe(good.desired.hosts[host.name])
 
-        now = find_unit_processes(self.hosts.run_on_hosts(self.stack.hosts, still).unwrap())
+        now = find_unit_processes(
+            self.hosts.run_on_hosts(self.stack.hosts, observe_locked).unwrap()
+        )
         again = [
             f"{host}: {unit}"
             for host, units in now.items()
             for unit, process in units.items()
-            if process != good.unit_processes[host][unit]
+            if process != good.unit_processes.get(host, {}).get(unit)
         ]
         if again:
-            raise DeployFailed(f"ended, or was started again, under load: {', '.join(again)}")
+            raise DeployFailed(f"stopped or restarted under load: {', '.join(again)}")
 
     # -- before and after -----------------------------------------------------------------------
 
     def lock_hosts(self) -> None:
-        """Get every host ready for changes; raises LockedError while another tuner has one."""
+        """Lock every host. Raises LockedError if another tuner holds one."""
         self.hosts.lock()
 
     @property
     def deployed_settings(self) -> Settings:
-        """The settings that were deployed last; none before the first deployment."""
+        """Return the deployed settings; empty before the first deployment."""
         return self._in_place.desired.settings if self._in_place else {}
 
     def keep_deployed(self) -> None:
-        """What is deployed now stays when hosts are released; `autotune restore` still undoes it."""
+        """Keep the deployment when hosts are released. `autotune restore` still reverts it."""
         assert self.outlives_tuner
         assert self._in_place is not None
         states = self._in_place.desired.hosts
@@ -397,11 +552,22 @@ class Deployment(Fleet):
         self._keeping = True
 
     def restore(self) -> None:
-        """Restore every host, and release it.
+        """Restore and release every host.
 
-        Raises AutotuneError naming the hosts that could not be restored, when all others are.
+        Raises AutotuneError with the hosts that could not be restored, after all others are.
         """
         self.hosts.unlock(restored=not self._keeping)
+
+    def confirm_restored(self) -> None:
+        """Wait for a right answer if the stack gave one before the study, and note the result."""
+        if self._keeping or not self._answered_before:
+            return
+        try:
+            self._await_answer(self.boot_times.late_limit, self.deployed_settings)
+        except AutotuneError as error:
+            self._note(f"every host is restored, but {error.message}")
+        else:
+            self._note("every host is restored, and the stack answers correctly")
 
     def _is_unchanged(self, observed: Mapping[str, ObservedHost]) -> bool:
         return self._in_place is not None and self._in_place.unit_processes == find_unit_processes(
@@ -410,160 +576,38 @@ class Deployment(Fleet):
 
     def _build_noop_result(self, desired: DesiredState) -> DeployResult:
         assert self._in_place is not None
-        self._await_answer()
+        self._await_answer(self.boot_times.stack_limit, desired.settings)
         before = self._in_place.deployed
         nothing = dict.fromkeys(before.actions, Action.NONE)
         hosts = self._build_host_records(desired)
         return replace(before, files=desired.files, actions=nothing, hosts=hosts)
 
     def _build_host_records(self, desired: DesiredState) -> dict[str, HostRecord]:
-        """Private servers have none: no other tool could set them up."""
+        """Return the records of hosts. Private servers have none, because no other tool sets them up."""
         if not self.runtime.installed:
             return {}
         originals = {host: self.hosts[host].original_state for host in desired.hosts}
-        return build_host_records(desired, originals, self._is_known_baseline())
+        return build_host_records(desired, originals, self._find_baseline())
 
-    def _is_known_baseline(self) -> DesiredState | None:
-        """The baseline, unless it has words of files that this study has not backed up."""
+    def _find_baseline(self) -> DesiredState | None:
+        """Return the baseline, or ``None`` if it needs words of a file without a backup."""
         try:
             return self._baseline_state()
         except AutotuneError:
             return None
 
 
-def _revert_host(
-    host: RuntimeHost, state: HostState, observed: ObservedHost, actions: Mapping[str, Action]
-) -> None:
-    """Make a host as before, with the actions that changed it: a reload where that was enough.
+def _apply_plan(
+    states: Mapping[str, HostState], plans: Mapping[str, HostPlan], host: RuntimeHost
+) -> Mapping[str, float]:
+    return host.apply(states[host.name], plans[host.name])
 
-    Units that refuse to reload are restarted.
-    """
-    plan = plan_host(state, observed, {}, actions)
-    host.stage(state, plan)
-    try:
-        host.apply(state, plan)
-    except ApplyFailed:
-        if Action.RELOAD not in plan.unit_actions.values():
-            raise
-        plan = plan_host(state, host.observe(state), {}, dict.fromkeys(actions, Action.RESTART))
-        host.stage(state, plan)
-        host.apply(state, plan)
+
+def _find_authority(url: str) -> str:
+    """Return ``host:port`` of a URL."""
+    return url.partition("://")[2].partition("/")[0]
 
 
 def _list_changing_hosts(plans: Mapping[str, HostPlan]) -> list[str]:
-    """The hosts that have anything to do."""
+    """Return the hosts whose plan changes anything."""
     return [name for name, plan in plans.items() if plan]
-
-
-# -- whether units stay up, and the values in effect, from the software itself ----------------------
-
-
-def confirm_state(
-    hosts: LockedHosts,
-    desired: DesiredState,
-    plans: Mapping[str, HostPlan],
-    space: SearchSpace,
-    *,
-    is_first: bool,
-    observed_before: Mapping[str, ObservedHost],
-    records: Mapping[str, HostRecord],
-) -> ConfirmedState:
-    """The deployment as read back from every host; ``observed_before`` is how hosts were when it began.
-
-    Raises NotUp where a unit has ended since.
-    """
-    answers = hosts.run_on_hosts(desired.hosts, lambda host: read_back_host(desired, host)).unwrap()
-    observed = {name: observed for name, (observed, _) in answers.items()}
-    for name in desired.hosts:
-        check_units_run(hosts[name], desired, observed_before[name], observed[name])
-        check_files_unchanged(name, desired, observed[name])
-    effective = merge_tier_values(desired.settings, [values for _, values in answers.values()])
-    changed = {
-        name: {*plan.files_to_write, *plan.files_to_remove, *plan.sysctls}
-        for name, plan in plans.items()
-    }
-    deployed = DeployResult(
-        desired.files,
-        instance_actions(
-            desired,
-            {name: plan.unit_actions for name, plan in plans.items()},
-            changed,
-            is_first=is_first,
-        ),
-        effective,
-        find_mismatches(desired.settings, effective, space.active_parameters(desired.settings)),
-        records,
-    )
-    return ConfirmedState(desired, deployed, find_unit_processes(observed))
-
-
-def find_unit_processes(observed: Mapping[str, ObservedHost]) -> UnitProcesses:
-    """What tells each unit's process from a later one: its id, and how often the unit was restarted."""
-    return {host_name: {name: (unit.pid, unit.restarts) for name, unit in host.units.items()}
-            for host_name, host in observed.items()}  # fmt: skip
-
-
-def read_back_host(
-    desired: DesiredState, host: RuntimeHost
-) -> tuple[ObservedHost, dict[str, Value]]:
-    """A host as it is, and full parameter name → value in effect there."""
-    readbacks = [(part, readback) for part in desired.instances_on(host.name)
-                 for readback in part.service.list_readbacks(part.placement)]  # fmt: skip
-    questions = [(part, readback.argv) for part, readback in readbacks]
-    observed, answers = host.observe_and_query(desired.hosts[host.name], questions)
-    values: dict[str, Value] = {}
-    for (part, readback), printed in zip(readbacks, answers, strict=True):
-        values |= {
-            f"{part.parameter_prefix}.{name}": v for name, v in readback.parse(printed).items()
-        }
-    return observed, values
-
-
-def merge_tier_values(requested: Settings, by_host: Iterable[Settings]) -> dict[str, Value]:
-    """One value for all hosts of a tier; where hosts differ, one that is not the value asked for."""
-    effective: dict[str, Value] = {}
-    for values in by_host:
-        for name, value in values.items():
-            if effective.get(name, requested.get(name)) == requested.get(name):
-                effective[name] = value
-    return effective
-
-
-def check_units_run(
-    host: RuntimeHost, desired: DesiredState, observed_before: ObservedHost, observed: ObservedHost
-) -> None:
-    """Raise NotUp for a unit that does not run, or that listened for a moment, ended, and was started
-    again."""
-    for unit, runs in desired.hosts[host.name].units.items():
-        now = observed.units[unit]
-        again = now.restarting or now.restarts > observed_before.units[unit].restarts
-        if runs and (again or not now.active):
-            ended = [f"{host.name}: {unit} ended and was started again by itself"] if again else []
-            lines = [*ended, *host.find_failures()]
-            raise StackNotReady("; ".join(lines) or f"{host.name}: {unit} does not run")
-
-
-def check_files_unchanged(host: str, desired: DesiredState, observed: ObservedHost) -> None:
-    """Raise NotUp for a file that others changed after it was validated and written."""
-    changed = [path for path, file in desired.hosts[host].files.items()
-               if not observed.files[path].matches(file)]  # fmt: skip
-    if changed:
-        raise StackNotReady(f"{host}: others changed {', '.join(changed)} during the deployment")
-
-
-def find_mismatches(
-    requested: Settings, effective: Settings, active: frozenset[str]
-) -> tuple[SettingMismatch, ...]:
-    """Where the two disagree, among the parameters that matter under ``requested``."""
-    return tuple(
-        SettingMismatch(name, requested[name], value)
-        for name, value in sorted(effective.items())
-        if name in requested and name in active and not _is_same_value(requested[name], value)
-    )
-
-
-def _is_same_value(requested: Value, effective: Value) -> bool:
-    if isinstance(requested, str) or isinstance(effective, str):
-        return str(requested) == str(effective)
-    # Servers print fractions with two digits.
-    return abs(float(requested) - float(effective)) < 0.006

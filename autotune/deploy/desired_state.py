@@ -1,9 +1,10 @@
-"""From settings to the files and the state of every host, and to what is left to do there."""
+"""Files and state of every host from settings, and the plan of changes to each host."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from autotune.deploy.host_state import (
@@ -15,6 +16,7 @@ from autotune.deploy.host_state import (
 )
 from autotune.deploy.runtime import ConfigurationCheck, RuntimeLayout
 from autotune.deploy.stack import ServiceInstance, Stack
+from autotune.deploy.unit_start import UnitStart
 from autotune.errors import AutotuneError
 from autotune.masking import Outliner, find_secret_words, mask_secret_bytes, restore_secrets
 from autotune.parameter_name import ParameterName, select_service_settings
@@ -40,7 +42,7 @@ RequiredActions = Mapping[str, Mapping[str, Action]]
 
 @dataclass(frozen=True)
 class DesiredState:
-    """One deployment: its settings, its parts, their files, and so the state of every host."""
+    """One deployment: its settings, instances and files, and the resulting state of every host."""
 
     settings: Settings
     instances: tuple[ServiceInstance, ...]
@@ -50,7 +52,7 @@ class DesiredState:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """Every file that is there, by ``part/path``, as it may be shown and kept: its secrets masked."""
+        """Return every present file by ``part/path``, with its secrets masked for records."""
         absent = {(part.name, path) for part in self.instances for path in self.rendered_files[part.name]
                   if self.is_absent(part, path)}  # fmt: skip
         return {f"{part}/{path.removeprefix('/')}": mask_secret_bytes(content)
@@ -58,7 +60,7 @@ class DesiredState:
                 for path, content in files.items() if (part, path) not in absent}  # fmt: skip
 
     def is_absent(self, instance: ServiceInstance, path: str) -> bool:
-        """Whether a file of a part is to be absent; ``path`` is as its service knows it."""
+        """True if a file of an instance must be absent. ``path`` is the service's own path."""
         return (
             self.hosts[instance.placement.host]
             .files[self.layout.path_for(instance, path)]
@@ -66,8 +68,10 @@ class DesiredState:
         )
 
     def with_secrets(self, originals: Mapping[str, HostState]) -> DesiredState:
-        """This state with each placeholder replaced by the secret that the host's file had before the
-        first change. Raises AutotuneError where a file's secrets are not those that were masked."""
+        """Return the state with each placeholder replaced by the secret in the host's original file.
+
+        Raises AutotuneError if a file contains other secrets than the masked ones.
+        """
         hosts = {}
         for host, state in self.hosts.items():
             backup = originals[host].files
@@ -81,7 +85,7 @@ class DesiredState:
         return replace(self, hosts=hosts)
 
     def find_outliner(self, host: str, path: str) -> Outliner | None:
-        """What may be shown of a file that the host itself has; None where nothing is known of it."""
+        """Return the outliner of a host's own file, or ``None`` for an unknown file."""
         for instance in self.instances_on(host):
             for name in self.rendered_files[instance.name]:
                 if self.layout.path_for(instance, name) == path:
@@ -89,7 +93,7 @@ class DesiredState:
         return None
 
     def find_secret_words(self, originals: Mapping[str, HostState]) -> frozenset[str]:
-        """Words of the hosts' own files that no message may repeat."""
+        """Return the words of the hosts' own files that no message may repeat."""
         words = frozenset[str]()
         for host, state in self.hosts.items():
             for path in {*state.files} & {*originals[host].files}:
@@ -107,7 +111,7 @@ class DesiredState:
         )
 
     def build_checks(self, host: str, changing: Collection[str]) -> list[ConfigurationCheck]:
-        """How the software of a host validates those of its files that are ``changing``."""
+        """Return the validations of the host's files in ``changing``."""
         checks = []
         for instance in self.instances_on(host):
             files = self._deployed_files(instance)
@@ -118,8 +122,7 @@ class DesiredState:
         return checks
 
     def _deployed_files(self, instance: ServiceInstance) -> dict[str, bytes]:
-        """The files of a part as they are deployed. A check may repeat words that are masked in
-        records."""
+        """Return the files of an instance as deployed. A check may need words that records mask."""
         files = self.hosts[instance.placement.host].files
         return {path: files[self.layout.path_for(instance, path)].content or content
                 for path, content in self.rendered_files[instance.name].items()}  # fmt: skip
@@ -130,10 +133,12 @@ def build_desired_state(
     stack: Stack,
     files_of: Callable[[ServiceInstance], Mapping[str, bytes]],
     layout: RuntimeLayout,
+    start_of: Callable[[ServiceInstance], UnitStart] | None = None,
 ) -> DesiredState:
-    """Every host, with the units that ``settings`` choose running and all others stopped.
+    """Return the state of every host. Chosen units run, and all others stop.
 
-    Raises AutotuneError where two parts would write the same file of one host.
+    ``start_of`` describes the start of an instance's unit. Raises AutotuneError if two instances need
+    the same file of one host.
     """
     instances = stack.active_instances(settings)
     rendered = {part.name: files_of(part) for part in instances}
@@ -148,6 +153,7 @@ def build_desired_state(
             rendered,
             settings,
             layout,
+            start_of or partial(describe_start, find_ranks(stack)),
         )
         for host in stack.hosts
     }
@@ -157,9 +163,9 @@ def build_desired_state(
 def required_actions(
     desired: DesiredState, host: str, old_settings: Settings | None
 ) -> dict[str, dict[str, Action]]:
-    """File or kernel value → units that a change of it concerns, and what they then need.
+    """Return file or kernel value → actions of the units that a change concerns.
 
-    ``old_settings`` are the settings in place; without them nothing is known of what runs.
+    ``old_settings`` are the deployed settings; ``None`` means unknown.
     """
     actions_by_cause: dict[str, dict[str, Action]] = {}
     instances = desired.instances_on(host)
@@ -190,11 +196,10 @@ def instance_actions(
     *,
     is_first: bool = False,
 ) -> dict[str, Action]:
-    """What each part went through: its unit's action, or a reload for files without a unit.
+    """Return the action of each instance: its unit's action, or a reload for files without a unit.
 
-    Where several parts share a unit, its action counts for the part that it runs and for those whose
-    own files were changed. In the ``is_first`` deployment of a study no file was read before: changed
-    files without a unit count as a restart.
+    If instances share a unit, the action counts for its main instance and for instances with changed
+    files. In the ``is_first`` deployment of a study, changed files without a unit count as a restart.
     """
     without_unit = Action.RESTART if is_first else Action.RELOAD
     actions_by_cause: dict[str, Action] = {}
@@ -226,6 +231,7 @@ def _build_host_state(
     rendered: RenderedFiles,
     settings: Settings,
     layout: RuntimeLayout,
+    start_of: Callable[[ServiceInstance], UnitStart],
 ) -> HostState:
     running = {unit: part for part in active if (unit := layout.unit_for(part))
                and not (part.placement.adopted and part.placement.adopted.loses)}  # fmt: skip
@@ -244,7 +250,7 @@ def _build_host_state(
         files,
         {**dict.fromkeys(running, True), **dict.fromkeys(units, False)},
         sysctls,
-        {unit: _listen_address(part) for unit, part in running.items()},
+        {unit: start_of(part) for unit, part in running.items()},
         in_process_reloads=frozenset(
             u for u, p in running.items() if p.service.reload_keeps_processes
         ),
@@ -270,7 +276,7 @@ def _build_file_states(
             if path in states and (states[path].content or b"") != content:
                 raise AutotuneError(
                     f"{writers[path]} and {instance.name} both need {path} of {instance.placement.host}",
-                    hint="give the tiers hosts of their own, or run them "
+                    hint="give each tier separate hosts, or run them "
                     f"`{runtimes.format_runtime_names(installed=False)}`",
                 )
             absent = files[name].optional and not content
@@ -284,7 +290,7 @@ def _build_file_states(
 def _find_reading_units(
     instance: ServiceInstance, instances: Iterable[ServiceInstance], layout: RuntimeLayout
 ) -> dict[str, ServiceInstance]:
-    """The unit that reads the part's files: its own, or those of its tier on this host."""
+    """Return the units that read an instance's files: its own, or those of its tier on the host."""
     own = layout.unit_for(instance)
     if own is not None:
         return {own: instance}
@@ -295,7 +301,7 @@ def _find_reading_units(
 def _find_least_action(
     instance: ServiceInstance, old_settings: Settings | None, new_settings: Settings
 ) -> Action:
-    """The least action that makes new files take effect, given which parameters changed."""
+    """Return the smallest action that makes new files take effect."""
     if old_settings is None:
         return Action.RESTART
     return max(
@@ -307,7 +313,7 @@ def _find_least_action(
 def changed_parameters(
     instance: ServiceInstance, old_settings: Settings, new_settings: Settings
 ) -> list[Parameter]:
-    """The parameters of a part whose values differ."""
+    """Return the parameters of an instance whose values differ."""
     old, new = (
         select_service_settings(settings, instance.parameter_prefix)
         for settings in (old_settings, new_settings)
@@ -317,6 +323,16 @@ def changed_parameters(
 
 def _find_sysctls(instance: ServiceInstance, settings: Settings) -> Mapping[str, str]:
     return instance.service.build_sysctls(instance.placement, settings)
+
+
+def find_ranks(stack: Stack) -> dict[str, int]:
+    """Return the place of each tier in the order of starts: the number of tiers that it calls."""
+    return {tier: len(called) for tier, called in stack.called_tiers.items()}
+
+
+def describe_start(ranks: Mapping[str, int], instance: ServiceInstance) -> UnitStart:
+    """Return the start of an instance's unit, without a page to request."""
+    return UnitStart(ranks.get(instance.placement.tier, 0), _listen_address(instance))
 
 
 def _listen_address(instance: ServiceInstance) -> str:
@@ -334,12 +350,11 @@ def render_files(
     data: Data,
     overrides: Path | None = None,
 ) -> dict[str, bytes]:
-    """The files of one service on one site: path → content; private sites' paths are relative to them.
+    """Return the files of one service in one placement: path → content.
 
-    ``settings`` are the whole study's; the template sees its own service's by their bare names, and
-    those of the services beside it in the tier as ``service_settings.SERVICE.NAME``.
-    ``overrides`` is the user's template directory, looked into before the shipped ones. Raises
-    RenderError.
+    Templates see the service's own settings by bare names, and those of other services in the tier as
+    ``service_settings.SERVICE.NAME``. ``overrides`` is the user's template directory, which comes
+    first. Raises RenderError.
     """
     own = select_service_settings(settings, f"{placement.tier}.{service.name}")
     service_settings = _group_by_service(placement.tier, settings)
@@ -360,7 +375,7 @@ def _group_by_service(tier: str, settings: Settings) -> dict[str, dict[str, Valu
     return by_service
 
 
-# -- what is left to do on a host -------------------------------------------------------------------
+# -- plan of a host ---------------------------------------------------------------------------------
 
 
 def plan_host(
@@ -369,11 +384,10 @@ def plan_host(
     required: RequiredActions,
     forced_actions: Mapping[str, Action] | None = None,
 ) -> HostPlan:
-    """The least that makes a host as desired; ``forced_actions`` units need an action whatever their
-    state.
+    """Return the smallest plan that makes a host as desired.
 
-    They may have read files that no longer exist. So may the service manager: a tuner that removed a
-    drop-in may have been killed before the reload.
+    Units in ``forced_actions`` need an action in any state, because they may have read files that no
+    longer exist. The service manager may have too, if a tuner was killed.
     """
     changed = [
         path for path, state in desired.files.items() if not observed.files[path].matches(state)

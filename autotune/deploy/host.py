@@ -1,7 +1,4 @@
-"""One host of a fleet: observed, backed up, its files staged and swapped, its units acted on.
-
-Each method is one exchange with the host, whatever it has to do there.
-"""
+"""One host: observed, backed up and changed. Each method is one exchange with the host."""
 
 from __future__ import annotations
 
@@ -50,11 +47,12 @@ from autotune.deploy.runtime import (
     describe_draining,
 )
 from autotune.deploy.stack import ServiceInstance
+from autotune.deploy.unit_start import UnitStart
 from autotune.errors import AutotuneError, LockedError
 from autotune.masking import has_placeholder, restore_secrets
 from autotune.services.base import Action, Argv, TrialStart
 from autotune.services.registry import find_outliner
-from autotune.strict_parsing import split_lines
+from autotune.strict_parsing import is_decimal, parse_decimal, split_lines
 from autotune.target.beds import find_study_directory
 from autotune.transports.base import CommandResult, Transport
 
@@ -63,14 +61,18 @@ ACTION_TIMEOUT_SECONDS = (
     150.0  # s for a host to stop and start its units; systemd gives each 90 s to stop
 )
 
-# What `children_replaced` of on_host.sh prints: unit, number of processes, addresses of clients.
+# Output of `children_replaced` in on_host.sh: unit, number of processes, addresses of clients.
 _DRAINING_PATTERN = re.compile(
     r"^finishing (\S+) ([1-9]\d{0,5})((?: [0-9A-Fa-f.:%*\[\]]+)*)$", re.MULTILINE
 )
 
 
 class ManagedHost:
-    """``store`` has the controller's copy of the backup; ``note`` hears of what others changed."""
+    """A host that is locked, backed up and changed.
+
+    ``store`` contains the controller's copy of the backup. ``note`` receives lines about changes by
+    others.
+    """
 
     def __init__(
         self,
@@ -96,16 +98,21 @@ class ManagedHost:
 
     @property
     def is_changed(self) -> bool:
-        """Whether anything was changed, as far as there is a backup."""
+        """True if a backup exists, so the host may be changed."""
         return self.backup.state != HostState()
 
     @property
     def original_state(self) -> HostState:
-        """The host as it was before the first change, as far as it has been changed."""
-        return self.backup.state
+        """Return the backed-up state before the first change, with the order in which units start."""
+        return self.backup.ordered_state
+
+    @property
+    def has_started_units(self) -> bool:
+        """True if this object has started or restarted units."""
+        return bool(self._started)
 
     def assert_locked(self) -> None:
-        """Raises AutotuneError where the host was taken over, or booted, since it was taken."""
+        """Raise AutotuneError if another tuner has the host, or if it was booted after it was locked."""
         self.lock.renew()
         if read_lock(self.transport).boot != self.lock.boot_id:
             raise AutotuneError(
@@ -113,13 +120,13 @@ class ManagedHost:
             )
 
     def observe(self, desired: HostState) -> ObservedHost:
-        """Everything that ``desired`` speaks of, as it is; changes nothing."""
+        """Return the current state of everything in ``desired``."""
         return self._read_state(desired, ())[0]
 
     def observe_and_query(
         self, desired: HostState, queries: Sequence[tuple[ServiceInstance, Argv]]
     ) -> tuple[ObservedHost, list[str]]:
-        """As ``observe``, with what each command printed, in the same exchange."""
+        """Return as ``observe``, and the output of each command, from one exchange."""
         inside = self._manager.wrap_command if self._manager else None
         commands = [Command(inside(part.placement, argv) if inside else argv)
                     for part, argv in queries]  # fmt: skip
@@ -129,9 +136,10 @@ class ManagedHost:
     def observe_and_run(
         self, desired: HostState, commands: Sequence[Command]
     ) -> tuple[ObservedHost, list[CommandResult]]:
-        """As `observe`, and in the same exchange what each command says; none may change anything.
+        """Return as ``observe``, and the result of each command, from one exchange. No command may change
+        anything.
 
-        Raises CommandFailed for a vital one that failed.
+        Raises CommandFailed for a required command that failed.
         """
         paths, names, keys = tuple(desired.files), tuple(desired.units), tuple(desired.sysctls)
         looking = [
@@ -160,10 +168,10 @@ class ManagedHost:
         created_files: Iterable[str] = (),
         checks: Sequence[ConfigurationCheck] = (),
     ) -> None:
-        """Back up, on the controller and the host, all that is about to change and has no backup yet.
+        """Back up, on the controller and the host, everything in ``desired`` without a backup.
 
-        ``created_files`` are paths that the software itself is going to make; ``checks`` are how it
-        validates what is backed up.
+        ``created_files`` are paths that the software itself creates. ``checks`` validate the original
+        files.
         """
         files = {**desired.files, **{path: FileState() for path in created_files}}
         new = self.backup.find_missing(HostState(files, desired.units, desired.sysctls))
@@ -183,6 +191,7 @@ class ManagedHost:
         ]:
             raise AutotuneError(f"{self.name}: there is no unit {unknown[0]}")
         backup = self.backup.with_observed(observed, contents)
+        backup = backup.with_starts(desired.starts)
         backup = backup.with_written(dict.fromkeys(created_files, ANY_DIGEST))
         recorded = [*self.backup.checks]
         # Originals that are not among the host's own files have nothing put in their place.
@@ -193,7 +202,7 @@ class ManagedHost:
         self.backup = backup
 
     def _store_backup(self, backup: HostBackup) -> Command:
-        """Write the backup on the controller; the command that is returned writes it on the host."""
+        """Write the backup on the controller, and return the command that writes it on the host."""
         self._store.write(backup)
         return Command(
             ("keep", BACKUP_FILE, base64.b64encode(encode_backup(backup)).decode()), required=True
@@ -202,10 +211,11 @@ class ManagedHost:
     def stage(
         self, desired: HostState, plan: HostPlan, checks: Sequence[ConfigurationCheck] = ()
     ) -> None:
-        """Write new files next to the real ones and let the software validate them there. Where other
-        accounts can change names, they are staged in a directory that only root can enter.
+        """Write new files next to the real ones, and let the software validate them there.
 
-        Raises Invalid with the software's words, CommandFailed where they cannot be written.
+        If other accounts can change names, files are staged in a directory that only root can enter.
+        Raises InvalidConfiguration with the software's message, and CommandFailed if a file cannot be
+        written.
         """
         commands = [
             self._staging_command(path, desired.files[path]) for path in plan.files_to_write
@@ -240,30 +250,32 @@ class ManagedHost:
         return self._apart.get(path) or staged_path(path)
 
     def discard_staged(self, plan: HostPlan) -> None:
-        """Take staged files away."""
+        """Remove staged files."""
         if plan.files_to_write:
             self._run_locked([Command(("unstage", *plan.files_to_write))])
 
-    def apply(self, desired: HostState, plan: HostPlan) -> None:
-        """Do the steps. Raises CommandFailed, with the words of the unit or command that failed.
+    def apply(self, desired: HostState, plan: HostPlan) -> dict[str, float]:
+        """Apply the plan and return the boot time in seconds of each restarted unit.
 
-        Digests of what is written are on record first. What others changed is kept aside, and noted.
+        Digests of new files are recorded first. Files that others changed are copied and noted. Raises
+        CommandFailed with the output of the unit or command that failed.
         """
         digests = {path: desired.files[path].digest for path in plan.files_to_write}
         changed = {**digests, **plan.sysctls, **dict.fromkeys(plan.boot_changes, ANY_DIGEST)}
         self.backup = self.backup.with_written(changed, plan.replaced)
         keep = [self._store_backup(self.backup)] if changed else []
-        # A directory that somebody has put something into meanwhile stays, and is reported later.
+        # A directory with new files of others is not removed, and is reported later.
         steps = [
             Command(words, required=words[0] != "remove")
             for words in self._list_steps(desired, plan)
         ]
-        self._run_locked([*keep, *steps], timeout=ACTION_TIMEOUT_SECONDS)
+        answers = self._run_locked([*keep, *steps], timeout=_action_timeout(desired, plan))
+        return _parse_boot_seconds(answers)
 
     def restore(self, desired: HostState, plan: HostPlan) -> list[str]:
-        """As ``apply``, of originals; goes on after a failed step. Returns what failed, in words."""
+        """Apply the plan of an original state, and continue after failed steps. Return the failures."""
         steps = [Command(words) for words in self._list_steps(desired, plan)]
-        answers = self._run_locked(steps, timeout=ACTION_TIMEOUT_SECONDS)
+        answers = self._run_locked(steps, timeout=_action_timeout(desired, plan))
         return [done.error_text or " ".join(step.argv[:2])
                 for step, done in zip(steps, answers, strict=False)
                 if not done.ok and step.argv[0] != "remove"]  # fmt: skip
@@ -291,17 +303,20 @@ class ManagedHost:
             commands.append(("reread",))
         for unit, action in plan.unit_actions.items():
             how = ("rereading",) if unit in desired.in_process_reloads else ()
-            commands.append(
-                ("reload", unit, *how) if action is Action.RELOAD else ("restart", unit)
+            commands += (
+                [("reload", unit, *how)]
+                if action is Action.RELOAD
+                else [("clock", unit), ("restart", unit)]
             )
-            commands.append(("up", unit, desired.listen_addresses.get(unit, "")))
+            start = desired.starts.get(unit, UnitStart())
+            commands += [start.build_wait_command(unit), ("clock", unit)]
         commands += [("enable" if starts else "disable", unit)
                      for unit, starts in plan.boot_changes.items()]  # fmt: skip
         self._started = {unit for unit, runs in desired.units.items() if runs}
         return commands
 
     def _note_draining(self, output: str) -> None:
-        """Name the processes of before a reload that serve connections which were open then."""
+        """Note old processes that still serve connections from before a reload."""
         match = _DRAINING_PATTERN.search(output)
         if match is None or match[1] in self._finishing:
             return
@@ -309,38 +324,37 @@ class ManagedHost:
         self.note(describe_draining(self.name, match[1], int(match[2]), match[3].split()))
 
     def remove_staged(self) -> None:
-        """Remove what a killed tuner had staged."""
+        """Remove the staged files of a killed tuner."""
         self._run_locked([Command(("unstage", *self.backup.state.files))])
 
     def list_saved_copies(self) -> list[str]:
-        """Files that others had changed and that a tuner kept when it replaced them, a line each."""
+        """Return a line for each copy of a file that others had changed and a tuner replaced."""
         (done,) = run_required(self.transport, [Command(("kept_aside",), required=True)])
         return [self._describe_saved_copy(copy) for copy in sorted(split_lines(done.stdout))]
 
     def _describe_saved_copy(self, saved_copy: str) -> str:
         # What follows the time.
         _, _, path = saved_copy.partition("/overwritten/")[2].partition("/")
-        return f"{self.name}: others had changed /{path}: theirs is kept as {saved_copy}"
+        return f"{self.name}: a copy of /{path}, which others had changed, is {saved_copy}"
 
     def find_failures(self) -> list[str]:
-        """Why units that ought to run do not, in their own words and with their names."""
+        """Return the names and last messages of units that should run and do not."""
         commands = [Command(("complaint", unit)) for unit in sorted(self._started)]
         answers = run_commands(self.transport, commands, functions=self._functions)
         return [f"{self.name}: {done.error_text}" for done in answers if done.error_text]
 
     def delete_backups(self) -> None:
-        """The host is restored: neither copy of its backup is needed any more."""
+        """Delete both copies of the backup of a restored host."""
         words = [("discard", BACKUP_FILE), ("discard_of", self.backup.study, APPLIED_BACKUP_FILE)]
         self._run_locked([Command(command) for command in words])
         self._store.remove(self.name)
         self.backup = HostBackup(self.name, self._study)
 
     def discard_stale_backup(self, observed: ObservedHost) -> None:
-        """Others have restored the host: nothing is restored from the controller's copy any more."""
+        """Discard the controller's copy, because others have restored the host."""
         if list_differences(self.original_state, observed):
             self.note(
-                f"{self.name} was restored by others, and nothing there is study {self._study}'s any "
-                f"more: it stays as it is; the study's copy of its originals is now "
+                f"{self.name} was restored by others, so it is not changed. Its earlier backup is now "
                 f"{self._store.archive(self.name)}"
             )
         else:
@@ -348,7 +362,7 @@ class ManagedHost:
         self.backup = HostBackup(self.name, self._study)
 
     def delete_study_backup(self, study: str) -> None:
-        """Remove the controller's copy of another study, whose directory is beside this one's."""
+        """Remove the controller's copy of another study, in the directory of studies."""
         own = self._store.directory.parent
         directory = find_study_directory(own).with_name(study) / own.relative_to(
             find_study_directory(own)
@@ -356,7 +370,7 @@ class ManagedHost:
         BackupStore(directory).remove(self.name)
 
     def persist_state(self, desired: HostState) -> None:
-        """See `RuntimeHost.persist`."""
+        """Make the deployment survive a reboot: see `RuntimeHost.persist_state`."""
         earlier = self.read_backup_copy(APPLIED_BACKUP_FILE)
         lasting = (
             earlier.merge_later(self.backup) if earlier else self.backup
@@ -368,10 +382,10 @@ class ManagedHost:
         switched = (f"{unit} {'enabled' if starts else 'disabled'}"
                     for unit, starts in plan.boot_changes.items())  # fmt: skip
         if done := [*plan.files_to_write, *plan.files_to_remove, *switched]:
-            self.note(f"{self.name}: after a reboot too: {', '.join(done)}")
+            self.note(f"settings on {self.name} that survive a reboot: {', '.join(done)}")
 
     def commit(self) -> None:
-        """What is deployed stays; the backup is there for a later `restore`."""
+        """Keep the deployment. The backup stays for a later `restore`."""
         if not self.is_changed:
             return
         earlier = self.read_backup_copy(APPLIED_BACKUP_FILE)
@@ -383,7 +397,7 @@ class ManagedHost:
         )
 
     def read_backup_copy(self, path: str) -> HostBackup | None:
-        """The host's own copy of a backup, if it has one."""
+        """Return the host's own copy of a backup, or ``None`` without one."""
         commands = [Command(("test", "-e", path)), Command(("contents", path))]
         there, printed = run_required(self.transport, commands)
         content = base64.b64decode(printed.stdout)
@@ -392,7 +406,7 @@ class ManagedHost:
     def select_restorable(
         self, original: HostState, observed: ObservedHost
     ) -> tuple[HostState, list[str]]:
-        """See `RuntimeHost.accepted`."""
+        """Return the restorable part of ``original``: see `RuntimeHost.select_restorable`."""
         plan = plan_host(original, observed, {}, dict.fromkeys(original.units, Action.RESTART))
         self.stage(original, plan)
         refused = self._validation_errors(original, plan, observed)
@@ -410,10 +424,10 @@ class ManagedHost:
     def _validation_errors(
         self, desired: HostState, plan: HostPlan, observed: ObservedHost
     ) -> dict[BackupCheck, str]:
-        """What the software says against staged originals where it accepts the files in place.
+        """Return the software's messages against staged originals, if it accepts the current files.
 
-        It is not asked where an original is to replace something other than a file: there, nothing
-        can be put in place for the check alone. Files that are to be removed look empty to the check.
+        An original that replaces something other than a file is not validated, because no check can use
+        it. Files that will be removed look empty to the check.
         """
         removing = [path for path in plan.files_to_remove if observed.files[path].kind == "file"]
         changing = (*plan.files_to_write, *removing)
@@ -436,14 +450,14 @@ class ManagedHost:
         }
 
     def _build_original_check(self, check: BackupCheck, changing: Sequence[str]) -> tuple[str, ...]:
-        """A check on record, of the files in place with those that are ``changing`` as staged."""
+        """Return a recorded check of the current files, with those in ``changing`` as staged."""
         how = TrialStart(check.argv, check.socket) if check.socket else check.argv
         return self._build_staged_check(how, check.directory, changing)
 
     def _read_state(
         self, desired: HostState, content_paths: tuple[str, ...]
     ) -> tuple[ObservedHost, dict[str, bytes]]:
-        """What is there, and the contents of the files ``content_paths``."""
+        """Return the current state, and the contents of the files in ``content_paths``."""
         reading = Command(("contents", *content_paths), required=True)
         observed, (content,) = self.observe_and_run(desired, [reading])
         contents = _decode_contents(content_paths, content.stdout)
@@ -464,7 +478,7 @@ class ManagedHost:
     def _run_locked(
         self, commands: Sequence[Command], timeout: float = 30.0
     ) -> list[CommandResult]:
-        """Change something, if the host is still ours."""
+        """Run commands that change the host, if it is still locked by this object."""
         assert self.lock.is_locked, "a host is locked before it is changed"
         fence = self.lock.assert_command
         answers = run_commands(
@@ -488,8 +502,23 @@ class ManagedHost:
         return answers[1:]
 
 
+def _action_timeout(desired: HostState, plan: HostPlan) -> float:
+    """Return the seconds after which the exchange that carries out ``plan`` is given up."""
+    starts = (desired.starts.get(unit, UnitStart()) for unit in plan.unit_actions)
+    return ACTION_TIMEOUT_SECONDS + sum(2 * start.seconds for start in starts)
+
+
+def _parse_boot_seconds(answers: Sequence[CommandResult]) -> dict[str, float]:
+    """Return unit → seconds between its two ``clock`` commands. Units that reloaded have only one."""
+    times: dict[str, list[float]] = {}
+    for done in answers:
+        if done.argv[0] == "clock" and is_decimal(done.stdout.strip()):
+            times.setdefault(done.argv[1], []).append(parse_decimal(done.stdout.strip()))
+    return {unit: last - first for unit, (first, *later) in times.items() for last in later}
+
+
 def staged_path(path: str) -> str:
-    """Where a new file waits. The dot and the ending keep it out of directories read by pattern."""
+    """Return the path of a staged file. Directories that are read by pattern ignore its name."""
     location = PurePosixPath(path)
     return str(location.with_name(f".{location.name}.autotune-new"))
 
@@ -497,13 +526,11 @@ def staged_path(path: str) -> str:
 def build_staged_check(
     method: Argv | TrialStart, directory: str, staged_paths: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """The check of the real files, made to read staged ones for those in ``staged_paths`` (path →
-    staged).
+    """Return the command that validates staged files in place of the real ones (path → staged).
 
-    A program that takes a file's path as an argument is given the path of the staged one. Staged
-    files that it finds only by reading others are mounted over the real ones, for the check alone. So
-    are files that are staged apart, so that their names lead only to what is staged.
-    ``directory`` is where a trial start may write.
+    Paths in arguments are replaced by staged paths. Other staged files are mounted over the real ones
+    for the check alone, and so are files in a separate directory. ``directory`` is writable for a trial
+    start.
     """
     apart = any(location != staged_path(path) for path, location in staged_paths.items())
     if isinstance(method, TrialStart):
@@ -528,7 +555,7 @@ def _owner_and_mode(file: FileState) -> tuple[str, str]:
 
 
 def _decode_contents(paths: Sequence[str], output: str) -> dict[str, bytes]:
-    """What ``read_contents`` printed about ``paths``."""
+    """Return the contents that ``contents`` printed, by path."""
     return {path: base64.b64decode(line)
             for path, line in zip(paths, f"{output}\n".split("\n"), strict=False)}  # fmt: skip
 
@@ -536,7 +563,7 @@ def _decode_contents(paths: Sequence[str], output: str) -> dict[str, bytes]:
 def check_unchanged(
     host: str, observed: Mapping[str, ObservedFile], contents: Mapping[str, bytes]
 ) -> None:
-    """Raise AutotuneError if a file was replaced between the looks at its state and its content."""
+    """Raise AutotuneError if a file was replaced between two reads of its state and its content."""
     for path, content in contents.items():
         digest = FileState(content).digest
         if observed[path].kind == "file" and observed[path].detail != digest:
@@ -546,8 +573,10 @@ def check_unchanged(
 
 
 def _build_backup_check(check: ConfigurationCheck, backup: HostState) -> BackupCheck | None:
-    """``None`` where the part has no unit, or where the check's arguments hold the contents of files
-    and one of them was not there."""
+    """Return the recorded check of original files, or ``None`` without a unit.
+
+    It is also ``None`` if the arguments contain the contents of files and one of these was absent.
+    """
     part, how = check.instance, check.method
     unit = part.service.get_unit(part.placement)
     if unit is None:
@@ -563,15 +592,15 @@ def _build_backup_check(check: ConfigurationCheck, backup: HostState) -> BackupC
     return BackupCheck(unit, argv, tuple(check.files), part.placement.directory, socket)
 
 
-# Even if nobody reads the answers any more, the commands go on and remove what was staged.
+# After a lost connection, the commands still remove staged files.
 _IGNORE_BROKEN_PIPE = "trap : PIPE\n"
 
 
 def validate_cases(transport: Transport, cases: ValidationCases) -> list[str | None]:
-    """What the software says against each part's files; ``None`` where it accepts them.
+    """Return the software's message against the files of each instance, or ``None`` if it accepts them.
 
-    All parts are of this host. Raises HostUnreachable, or AutotuneError where they cannot be asked
-    about.
+    All instances are on this host. Raises HostUnreachable, and AutotuneError if no validation is
+    possible.
     """
     own = f"validated-{secrets.token_hex(8)}"  # another tuner may be asking about its own
     originals = _read_masked_files(transport, cases)
@@ -596,14 +625,14 @@ def validate_cases(transport: Transport, cases: ValidationCases) -> list[str | N
 
 @dataclass(frozen=True)
 class CurrentFile:
-    """A file of a host, and its content; empty if it does not exist."""
+    """A file of a host with its content; empty if it does not exist."""
 
     observed: ObservedFile
     content: bytes
 
 
 def _read_masked_files(transport: Transport, cases: ValidationCases) -> dict[str, CurrentFile]:
-    """The host's own version of each file that has placeholders for secrets."""
+    """Return the host's own version of each file with placeholders for secrets."""
     paths = sorted({path for _, files in cases for path in files if has_placeholder(files[path])})
     return read_files(transport, paths) if paths else {}
 
@@ -611,7 +640,7 @@ def _read_masked_files(transport: Transport, cases: ValidationCases) -> dict[str
 def _insert_secrets(
     cases: ValidationCases, originals: Mapping[str, CurrentFile]
 ) -> ValidationCases:
-    """The cases with each placeholder replaced by the secret in the host's own file."""
+    """Return the cases with each placeholder replaced by the secret in the host's own file."""
     if not originals:
         return cases
     contents = {path: file.content for path, file in originals.items()}
@@ -621,9 +650,9 @@ def _insert_secrets(
 def fill_secrets(
     instance: ServiceInstance, files: Mapping[str, bytes], originals: Mapping[str, bytes | None]
 ) -> dict[str, bytes]:
-    """Files of a part with each placeholder replaced by what the host's own file has in its place.
+    """Return files with each placeholder replaced by the text in the host's own file.
 
-    Raises AutotuneError where that has other pieces than those that were masked.
+    Raises AutotuneError if the host's file contains other secrets than the masked ones.
     """
     return {path: restore_secrets(content, originals.get(path), f"{instance.placement.host}: {path}",
                            find_outliner(instance.service, path))
@@ -631,7 +660,7 @@ def fill_secrets(
 
 
 def read_files(transport: Transport, paths: Sequence[str]) -> dict[str, CurrentFile]:
-    """Files of a host as they are. Raises AutotuneError for one that cannot be read safely."""
+    """Return current files of a host. Raises AutotuneError for one that cannot be read safely."""
     words = [("look", *paths), ("contents", *paths)]
     looked, printed = run_required(
         transport, [Command(command, required=True) for command in words]
@@ -642,13 +671,13 @@ def read_files(transport: Transport, paths: Sequence[str]) -> dict[str, CurrentF
     )
     for path, file in observed.items():
         if file.kind == "refused":
-            raise AutotuneError(f"{transport.name}: {path} cannot be read safely: {file.detail}")
+            raise AutotuneError(f"{path} on {transport.name} cannot be read safely: {file.detail}")
     check_unchanged(transport.name, observed, content)
     return {path: CurrentFile(observed[path], content[path]) for path in paths}
 
 
 def read_contents(transport: Transport, paths: Sequence[str]) -> dict[str, bytes]:
-    """The contents of files of a host; empty for one that is not there."""
+    """Return the contents of files of a host; empty for an absent file."""
     (printed,) = run_required(transport, [Command(("contents", *paths), required=True)])
     return _decode_contents(paths, printed.stdout)
 
@@ -656,8 +685,10 @@ def read_contents(transport: Transport, paths: Sequence[str]) -> dict[str, bytes
 def _build_write_command(
     path: str, target: str, content: bytes, existing: CurrentFile | None
 ) -> Command:
-    """Write a file with the mode and the owner of the real one. If it has the secrets of ``existing``,
-    these are the mode and owner that ``existing`` had when it was read."""
+    """Return the command that writes a file with mode and owner of the real one.
+
+    If the file contains the secrets of ``existing``, it gets the mode and owner of ``existing``.
+    """
     kept: tuple[str, ...] = ("", "")
     if existing and existing.observed.kind == "file":
         kept = _owner_and_mode(
@@ -670,7 +701,7 @@ def _build_write_command(
 def _build_check(
     instance: ServiceInstance, files: Mapping[str, bytes], root: str
 ) -> tuple[str, ...] | None:
-    """The check of the real files, made to read those below ``root``."""
+    """Return the check of the real files for the files below ``root``."""
     how = instance.service.build_validation(instance.placement, files)
     if how is None:
         return None

@@ -1,4 +1,4 @@
-"""Many commands on a host in one exchange, each with its own exit status and words."""
+"""Many commands on a host in one exchange, each with its own exit status and output."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from autotune.transports.base import CommandResult, Transport
 
 
 def _read_functions() -> str:
-    """The functions of ``on_host.sh`` and ``exposed.sh``. The latter are also the text of ``$anchors``,
-    for shells that the former start."""
+    """Return the functions of ``on_host.sh`` and ``exposed.sh``.
+
+    The latter are also in ``$anchors``, for shells that the former start.
+    """
     anchors = Path(__file__).with_name("exposed.sh").read_text(encoding="utf-8")
     others = Path(__file__).with_name("on_host.sh").read_text(encoding="utf-8")
     return f'anchors={shlex.quote(anchors)}\neval "$anchors"\n{others}'
@@ -54,7 +56,7 @@ exit 0
 _EXCLUSIVE_STEP = "alone || exit"
 SUDOERS_RULE = 'ALL=(root) NOPASSWD: /usr/bin/sh ""'  # without arguments: what it does is its input
 _EXCLUSIVE_WAIT_SECONDS = 100.0  # s for which `alone` waits
-# Functions that are named with their unit, and what others do, for whoever waits.
+# Functions whose unit is part of a wait notice, and descriptions of other functions.
 _ACTS = frozenset({"stop", "restart", "reload", "enable", "disable", "reread"})
 _OTHERS = {
     "look": "the state of files and units", "stage": "writing new files and their check",
@@ -64,9 +66,9 @@ _OTHERS = {
 
 @dataclass(frozen=True)
 class Command:
-    """``argv`` are a program and its arguments, or one of the functions of ``on_host``.
+    """A program or a function of ``on_host.sh`` with arguments.
 
-    If a ``required`` one fails, those after it are not run.
+    If a ``required`` command fails, later commands are not run.
     """
 
     argv: tuple[str, ...]
@@ -74,7 +76,7 @@ class Command:
 
 
 class CommandFailed(ApplyFailed):
-    """A vital command failed; the message holds the host's name and the command's own words."""
+    """A required command failed. The message contains the host's name and the command's output."""
 
 
 def run_commands(
@@ -85,11 +87,11 @@ def run_commands(
     exclusive: bool = False,
     functions: str = "",
 ) -> list[CommandResult]:
-    """What came of each command, as root, in order: up to the first vital one that failed.
+    """Run commands as root in order, up to the first failed required one. Return their results.
 
-    Standard error is part of ``stdout``. ``exclusive``: no other such exchange with the host is under
-    way meanwhile. ``functions``: shell functions besides those of ``on_host.sh``. Raises
-    HostUnreachable, or AutotuneError where the host does not let this account become root.
+    ``stdout`` includes standard error. With ``exclusive``, no other exclusive exchange runs on the
+    host. ``functions`` extend the functions of ``on_host.sh``. Raises HostUnreachable, and AutotuneError
+    if the account cannot become root.
     """
     batch = list(commands)
     if not batch:
@@ -120,7 +122,7 @@ def run_required(
     exclusive: bool = False,
     functions: str = "",
 ) -> list[CommandResult]:
-    """As ``run_commands``; raises CommandFailed for a vital command that failed."""
+    """Run as ``run_commands``, and raise CommandFailed for a failed required command."""
     batch = list(commands)
     answers = run_commands(
         transport, batch, timeout=timeout, exclusive=exclusive, functions=functions
@@ -134,16 +136,16 @@ def run_required(
 
 
 def mount_files_command(sources: Mapping[str, str], argv: Sequence[str]) -> tuple[str, ...]:
-    """The words that run ``argv`` with other files mounted at some paths (path → where they lie).
+    """Return the command that runs ``argv`` with other files mounted at some paths (path → source).
 
-    Only ``argv`` sees them there, and finds them as it would find the real ones.
+    No other process sees these files.
     """
     pairs = [word for path, source in sources.items() for word in (source, path)]
     return ("with_files", str(len(sources)), *pairs, *argv)
 
 
 def _name_command(commands: Iterable[Command]) -> str:
-    """What these commands do, for someone who waits for them."""
+    """Return a description of the commands for wait notices."""
     words = [command.argv for command in commands]
     acts = [" ".join(each[:2]) for each in words if each[0] in _ACTS]
     named = {act: what for act, what in _OTHERS.items() if any(each[0] == act for each in words)}
@@ -151,13 +153,13 @@ def _name_command(commands: Iterable[Command]) -> str:
 
 
 def _survey_line(commands: Iterable[Command]) -> str:
-    """The line that classifies the directories of all files at once, before the first command."""
+    """Return the line that classifies the directories of all files before the first command."""
     paths = dict.fromkeys(path for command in commands for path in _file_arguments(command.argv))
     return f"survey {shlex.join(paths)}" if paths else ""
 
 
 def _file_arguments(argv: Sequence[str]) -> Sequence[str]:
-    """The configuration files that a command reads or changes."""
+    """Return the configuration files that a command reads or changes."""
     match argv[0]:
         case "look" | "contents" | "unstage" | "check_places":
             return argv[1:]
@@ -167,7 +169,7 @@ def _file_arguments(argv: Sequence[str]) -> Sequence[str]:
 
 
 def _shell_line(command: Command) -> str:
-    """A shell line in which every word is quoted: no value is anything but a word."""
+    """Return a shell line with every word quoted, so that no value is more than a word."""
     line = f"    step {shlex.join(command.argv)}"
     return f"{line} || return" if command.required else line
 
@@ -189,9 +191,9 @@ def _parse_results(commands: list[Command], output: str, mark: str) -> list[Comm
 def _early_exit_error(host: str, done: CommandResult) -> AutotuneError:
     if "sudo" in done.stderr:
         return AutotuneError(
-            f"{host}: root is needed there: {done.error_text}",
+            f"{host} does not let the account become root: {done.error_text}",
             hint=f"let the account run `sudo -n sh` there, by a line `ACCOUNT {SUDOERS_RULE}` in a file "
             "of "
             "/etc/sudoers.d (SECURITY.md), or log in as root",
         )
-    return AutotuneError(f"{host}: its commands ended early: {done.error_text[:400]}")
+    return AutotuneError(f"commands on {host} stopped early: {done.error_text[:400]}")

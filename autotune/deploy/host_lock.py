@@ -1,8 +1,8 @@
-"""One tuner per host: a record on the host of who holds it, and how to tell that nobody does.
+"""Lock of a host: a record of its holder, and the reasons for which a lock is stale.
 
-A holder renews its lease, in the host's own uptime, so that no clock need be right. If the holder
-is on the machine that checks the lock, the holder's process itself is looked at. A lock whose record
-cannot be read counts as held while somebody renews it.
+The holder renews its lease in uptime of the host, so no clock must be right. If the holder is on the
+same machine, its process is checked. A lock with an unreadable record counts as held while it is
+renewed.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from autotune.strict_parsing import parse_decimal, parse_json, split_lines
 from autotune.transports.base import Transport
 from autotune.transports.parallel_hosts import run_on_all
 
-LEASE_SECONDS = 180.0  # s after which a lock that was not renewed is nobody's
+LEASE_SECONDS = 180.0  # s after which a lock without renewal is stale
 # Seconds: two renewals may fail, each with its own timeout, before a lock expires.
 RENEWAL_SECONDS = LEASE_SECONDS / 4
 _TICKS_SEPARATOR = " since "  # in a token, before the ticks
-_CLAIM_LOST_STATUS = 3  # what ``claim`` ends with when somebody was faster
+_CLAIM_LOST_STATUS = 3  # of ``claim``, if another tuner was faster
 
 
 @dataclass(frozen=True)
 class LockHolder:
-    """Who tunes: an account on a machine, its process, since when, and for which study.
+    """The holder of a lock: an account on a machine, its process, start time and study.
 
-    ``place`` is the boot and process namespace of the holder's machine. Within it ``pid`` means one
-    process. ``ticks`` is when that process started (of the kernel's clock, since that boot), which
-    tells it from a later one of the same number. No step of the wall clock changes either. ``boot``
-    is the boot of the host that is held; ``token`` is unique to this holding. ``entry`` is how the
-    target of the holder names the host. Each field has a
-    default, since another version's record may lack it.
+    - ``place``: boot and process namespace of the holder's machine, in which ``pid`` is unique.
+    - ``ticks``: start of the process in clock ticks since that boot, which identifies it.
+    - ``boot``: boot of the locked host. ``token``: unique to this lock.
+    - ``entry``: name of the host in the holder's target.
+
+    Each field has a default, because the record of another version may lack it.
     """
 
     holder: str = "somebody"
@@ -67,7 +67,7 @@ class LockHolder:
 
 @dataclass(frozen=True)
 class ObservedLock:
-    """What a host says of its lock: ``record`` is its text, times are in seconds of uptime."""
+    """Lock of a host as read from it. ``record`` is its text, times are in seconds of uptime."""
 
     boot: str
     uptime: float
@@ -76,7 +76,7 @@ class ObservedLock:
 
     @property
     def holder(self) -> LockHolder | None:
-        """``None`` for a lock that is not there or cannot be read; unknown fields are ignored."""
+        """Return the holder, or ``None`` without a readable lock. Unknown fields are ignored."""
         try:
             record = parse_json(self.record)
             _, _, ticks = str(record.get("token", "")).partition(_TICKS_SEPARATOR)
@@ -88,9 +88,11 @@ class ObservedLock:
 
 
 def encode_holder(holder: LockHolder) -> str:
-    """The record of a lock. Versions before ``ticks`` took a record with other keys than theirs for
-    nobody's. So it has the keys they know, with ``started`` (seconds since the epoch), and the ticks
-    are in the token."""
+    """Return the record of a lock.
+
+    Versions without ``ticks`` accept only their own keys. The record therefore contains ``started`` in
+    seconds since the epoch, and the token contains the ticks.
+    """
     record = asdict(holder)
     ticks = record.pop("ticks")
     stat = Path("/proc/stat").read_text(encoding="ascii")
@@ -102,7 +104,7 @@ def encode_holder(holder: LockHolder) -> str:
 
 
 def current_holder(study: str) -> LockHolder:
-    """This process as a holder."""
+    """Return this process as a holder."""
     return LockHolder(
         holder=_account_name(),
         host=socket.gethostname(),
@@ -115,19 +117,19 @@ def current_holder(study: str) -> LockHolder:
 
 
 def find_stale_reason(observed: ObservedLock, local_place: str) -> str | None:
-    """Why nobody holds the lock any more, in words; ``None`` while somebody may.
+    """Return the reason why a lock is stale, or ``None`` if it may be held.
 
-    ``local_place`` is this machine's own place.
+    ``local_place`` is this machine's place.
     """
     holder = observed.holder or LockHolder()  # a record that cannot be read is another version's
     if holder.place == local_place:
         ticks = read_start_ticks(holder.pid)
         if ticks is None or holder.ticks not in (0, ticks):
-            return f"process {holder.pid} has ended"
+            return f"process {holder.pid} exited"
         if holder.ticks:
             return None
     if holder.boot and holder.boot != observed.boot:
-        return "the host has been booted since"
+        return "the host was booted after the lock"
     if observed.renewed_uptime is None and observed.holder is None:
         return None
     if (
@@ -155,18 +157,18 @@ class HostLock:
 
     @property
     def boot_id(self) -> str:
-        """The boot of the host in which it was taken."""
+        """Return the boot of the host when it was locked."""
         return str(json.loads(self.record)["boot"])
 
     @property
     def assert_command(self) -> Command:
-        """Goes before any change: nothing is done on a host that is no longer held."""
+        """Return the command that fails if the host is not locked any more. It precedes every change."""
         return Command(("fence", self.record), required=True)
 
     def lock(self) -> str | None:
-        """Hold the host. Says why an earlier lock was stale, if there was one.
+        """Lock the host. Return the holder and reason of a stale lock, or ``None``.
 
-        Raises LockedError, naming holder, process and time, while another tuner has it.
+        Raises LockedError with holder, process and time if another tuner holds the host.
         """
         for _ in range(3):
             observed = read_lock(self._transport)
@@ -192,14 +194,14 @@ class HostLock:
         raise self._build_locked_error(read_lock(self._transport).holder)
 
     def is_orphaned(self) -> bool:
-        """Whether a tuner of the same study that is gone has left its lock there."""
+        """True if a stopped tuner of the same study left its lock on the host."""
         observed = read_lock(self._transport)
         holder = observed.holder
         same = holder is not None and holder.study == self._me.study
         return same and find_stale_reason(observed, self._me.place) is not None
 
     def renew(self) -> None:
-        """Raises LockedError where the lock has gone to somebody else."""
+        """Renew the lease. Raises LockedError if another tuner took the lock."""
         (done,) = run_commands(self._transport, [self.assert_command])
         if not done.ok:
             raise LockedError(f"{self._transport.name}: {done.error_text}")
@@ -224,18 +226,18 @@ class HostLock:
 
 
 def read_lock(transport: Transport) -> ObservedLock:
-    """The host's lock as it is now; changes nothing."""
+    """Return the host's current lock."""
     (done,) = run_commands(transport, [Command(("lock_state",))])
     lines = done.stdout.split("\n", 3)
     if not done.ok or len(lines) < 3:
-        raise CommandFailed(f"{transport.name} does not say who has locked it: {done.error_text}")
+        raise CommandFailed(f"the lock of {transport.name} cannot be read: {done.error_text}")
     renewed = None
     with contextlib.suppress(ValueError):
         renewed = parse_decimal(lines[2])
     try:
         uptime = parse_decimal(lines[1])
     except ValueError as error:
-        raise CommandFailed(f"{transport.name} does not say how long it is up: {error}") from None
+        raise CommandFailed(f"the uptime of {transport.name} cannot be read: {error}") from None
     return ObservedLock(lines[0], uptime, renewed, lines[3] if len(lines) > 3 else "")
 
 
@@ -252,7 +254,7 @@ def _boot_and_namespace() -> str:
 
 
 def read_start_ticks(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; ``None`` where there is none."""
+    """Return the start of a process in clock ticks since boot, or ``None`` without a process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -263,7 +265,7 @@ def read_start_ticks(pid: int) -> int | None:
 class LeaseRenewer:
     """Renews ``locks`` in the background from ``start`` to ``stop``.
 
-    If a lock is lost meanwhile, the next change finds that out and is not made.
+    If a lock is lost, the next change of its host fails.
     """
 
     def __init__(self, locks: Sequence[HostLock]) -> None:

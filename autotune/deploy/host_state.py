@@ -1,4 +1,4 @@
-"""How a host should be, how it is, and the least that makes it so: files, units, kernel. Pure."""
+"""Desired and observed state of a host, and the plan of changes. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from autotune.deploy.unit_start import UnitStart
 from autotune.errors import AutotuneError
 from autotune.services.base import Action, Argv, Placement, TrialStart
 from autotune.strict_parsing import parse_file_mode, split_lines
@@ -14,11 +15,11 @@ from autotune.strict_parsing import parse_file_mode, split_lines
 
 @dataclass(frozen=True)
 class FileState:
-    """A file as it should be: ``content``, or where a ``link_target`` points; with neither it is absent.
+    """Desired state of a file: its ``content`` or its ``link_target``; absent without both.
 
-    ``owner`` is ``uid:gid``. A ``mode`` or ``owner`` of ``None`` is left as it is. ``modified`` is when
-    it was last modified, in seconds since the epoch; ``acl`` is its access list, as
-    `setfacl --set` takes it, empty where the mode says all.
+    ``owner`` is ``uid:gid``. A ``mode`` or ``owner`` of ``None`` does not change. ``modified`` is a
+    time in seconds since the epoch. ``acl`` is an access list for `setfacl --set`, empty if the mode is
+    enough.
     """
 
     content: bytes | None = None
@@ -34,7 +35,7 @@ class FileState:
 
     @property
     def digest(self) -> str:
-        """What ``digest`` of ``on_host.sh`` prints about it."""
+        """Return the digest as ``digest`` of ``on_host.sh`` prints it."""
         if self.link_target is not None:
             return f"link {self.link_target}"
         return "" if self.content is None else hashlib.sha256(self.content).hexdigest()
@@ -42,10 +43,9 @@ class FileState:
 
 @dataclass(frozen=True)
 class ObservedFile:
-    """A path as it is. ``detail``: a file's SHA-256, where a link points, or why it is ``refused``.
+    """Observed state of a path. ``detail`` is a SHA-256, a link target, or the reason for ``refused``.
 
-    ``staging_directory``: where its new version is staged, if other accounts can change names on the
-    way to it.
+    ``staging_directory`` is set if other accounts can rename a directory above the file.
     """
 
     kind: str
@@ -80,11 +80,11 @@ BOOT_STATES = {
 
 @dataclass(frozen=True)
 class ObservedUnit:
-    """``pid``: its main process; ``restarts``: how often systemd itself started it again, of late.
+    """Observed state of a unit. ``pid`` is its main process.
 
-    ``restarting``: it has ended, and systemd is about to start it again. ``enabled``: in systemd's
-    word, whether it starts at boot. ``definition``: words that change with the unit's definition,
-    where the service manager makes units from definitions.
+    ``restarts`` counts restarts by the service manager. ``restarting`` is true for a stopped unit that
+    the service manager is about to start. ``enabled`` is systemd's word for its state at boot.
+    ``definition`` changes with the unit's definition.
     """
 
     exists: bool
@@ -102,18 +102,17 @@ class ObservedUnit:
 
 @dataclass(frozen=True)
 class HostState:
-    """A host as it should be: files by path, units that run or do not, kernel values by name.
+    """Desired state of a host: files by path, units with their running state, kernel values by name.
 
-    ``listen_addresses`` is where a unit accepts connections once it is up: a port, or a socket's path.
-    ``enabled``: whether a unit of ``units`` starts at boot; for units not in it, that stays as it is.
-    The processes of ``in_process_reloads`` units stay when they are told to reload. ``definitions``:
-    how units were defined, as ``ObservedUnit.definition`` has it.
+    ``starts`` contains the order of units and the signs that they are ready. ``enabled`` contains units
+    to start at boot or not; others do not change. Processes of ``in_process_reloads`` units survive a
+    reload. ``definitions`` contains ``ObservedUnit.definition`` by unit.
     """
 
     files: Mapping[str, FileState] = field(default_factory=dict)
     units: Mapping[str, bool] = field(default_factory=dict)
     sysctls: Mapping[str, str] = field(default_factory=dict)
-    listen_addresses: Mapping[str, str] = field(default_factory=dict)
+    starts: Mapping[str, UnitStart] = field(default_factory=dict)
     enabled: Mapping[str, bool] = field(default_factory=dict)
     in_process_reloads: frozenset[str] = frozenset()
     definitions: Mapping[str, str] = field(default_factory=dict)
@@ -121,7 +120,7 @@ class HostState:
 
 @dataclass(frozen=True)
 class ObservedHost:
-    """A host as it is; a kernel value that does not exist is ``None``."""
+    """Observed state of a host. A kernel value that does not exist is ``None``."""
 
     files: Mapping[str, ObservedFile] = field(default_factory=dict)
     units: Mapping[str, ObservedUnit] = field(default_factory=dict)
@@ -130,18 +129,22 @@ class ObservedHost:
 
 @dataclass(frozen=True)
 class ServiceManager:
-    """How the units of a host are asked about, started and stopped.
+    """Commands that query, start and stop the units of a host.
 
-    ``shell_functions`` are shell functions beside those of ``on_host.sh``: ``units UNIT…`` prints what
-    ``parse_units(units, text)`` understands; ``stop UNIT``, ``restart UNIT``, ``reload UNIT`` (until new
-    processes have replaced those of before) or ``reload UNIT rereading`` (they stay),
-    ``up UNIT PORT-OR-SOCKET`` (until it listens), ``complaint UNIT`` (why it does not run),
-    ``enable UNIT`` and ``disable UNIT`` (at boot), ``reread`` after a change of files below
-    ``unit_directory``.
+    ``shell_functions`` are added to ``on_host.sh``:
 
-    Where services do not share their host's files: ``wrap_command(site, argv)`` are the words that run
-    ``argv`` where the service runs; ``validate_command(site, how, files, new)`` are the words that let
-    the service's software check its ``files``, of which ``new`` are staged.
+    - ``units UNIT…`` prints input for ``parse_units(units, text)``.
+    - ``stop UNIT`` and ``restart UNIT`` act on a unit.
+    - ``reload UNIT`` waits until new processes replace the old ones. With ``rereading``, processes
+      stay.
+    - ``up UNIT PORT-OR-SOCKET SECONDS`` waits until the unit listens.
+    - ``complaint UNIT`` prints why it does not run.
+    - ``enable UNIT`` and ``disable UNIT`` change its state at boot.
+    - ``reread`` follows a change of files below ``unit_directory``.
+
+    Two functions exist for services with their own file systems. ``wrap_command(placement, argv)``
+    returns the command that runs ``argv`` where the service runs. ``validate_command(placement, method,
+    files, changed)`` returns the command that validates ``files``, some of them staged.
     """
 
     shell_functions: str
@@ -154,7 +157,7 @@ class ServiceManager:
 
 
 def list_differences(desired: HostState, observed: ObservedHost) -> list[str]:
-    """What is not as desired, each in a word or two; kernel values that do not exist are left out."""
+    """Return the differences from the desired state. Kernel values that do not exist are ignored."""
     files = [path for path, file in desired.files.items() if not observed.files[path].matches(file)]
     units = [unit for unit, runs in desired.units.items() if observed.units[unit].active != runs]
     keys = [name for name, value in desired.sysctls.items()
@@ -166,25 +169,25 @@ def list_differences(desired: HostState, observed: ObservedHost) -> list[str]:
 
 
 def _list_changed_pieces(old_definition: str, new_definition: str) -> list[str]:
-    """The names of those pieces of a definition, ``name=digest`` each, that have changed."""
+    """Return the names of changed ``name=digest`` pieces of a definition."""
     pieces = {*new_definition.split()}
     return [piece.partition("=")[0] for piece in old_definition.split() if piece not in pieces]
 
 
 def find_boot_changes(desired: HostState, observed: ObservedHost) -> dict[str, bool]:
-    """Units that are to start at boot and do not, or the other way round."""
+    """Return the units whose state at boot must change."""
     return {unit: starts for unit, starts in desired.enabled.items()
             if BOOT_STATES.get(observed.units[unit].enabled) is not starts}  # fmt: skip
 
 
 def format_sysctl_file(sysctls: Mapping[str, str]) -> bytes:
-    """Kernel values as sysctl.d(5) reads them."""
+    """Return kernel values in the syntax of sysctl.d(5)."""
     lines = [f"{name} = {value}\n" for name, value in sorted(sysctls.items())]
     return "".join(["# Written by autotune.\n", *lines]).encode()
 
 
 def parse_files(paths: tuple[str, ...], text: str) -> dict[str, ObservedFile]:
-    """What ``look`` printed about ``paths``. Raises AutotuneError for output that makes no sense."""
+    """Return the files that ``look`` printed. Raises AutotuneError for invalid output."""
     with wrap_parse_errors("files", text):
         return {
             path: _parse_file(line) for path, line in zip(paths, split_lines(text), strict=True)
@@ -192,7 +195,7 @@ def parse_files(paths: tuple[str, ...], text: str) -> dict[str, ObservedFile]:
 
 
 def parse_sysctls(names: tuple[str, ...], text: str) -> dict[str, str | None]:
-    """What ``kernel`` printed about ``names``, runs of blanks made one. Raises as ``parse_files``."""
+    """Return the values that ``kernel`` printed, with single blanks. Raises as ``parse_files``."""
     with wrap_parse_errors("kernel", text):
         return {
             name: " ".join(line[1:].split()) if line.startswith("=") else None
@@ -202,12 +205,12 @@ def parse_sysctls(names: tuple[str, ...], text: str) -> dict[str, str | None]:
 
 @contextmanager
 def wrap_parse_errors(subject: str, text: str) -> Iterator[None]:
-    """Raise AutotuneError for a host's answer that makes no sense, so that a deployment rolls back."""
+    """Raise AutotuneError for an invalid answer of a host, so that a deployment rolls back."""
     try:
         yield
     except (ValueError, KeyError) as error:
         raise AutotuneError(
-            f"the host's answer about its {subject} makes no sense ({error}): {text[:400]}"
+            f"unexpected output about {subject} of the host ({error}): {text[:400]}"
         ) from error
 
 
@@ -232,13 +235,12 @@ def _parse_file(line: str) -> ObservedFile:
 
 @dataclass(frozen=True)
 class HostPlan:
-    """The least that makes a host as it should be, in the order it is done.
+    """The smallest plan that makes a host as desired, in order of execution.
 
-    ``units_to_stop`` units → ``files_to_write`` and ``files_to_remove`` files → set ``sysctls`` →
-    ``unit_actions`` on units → ``boot_changes`` whether they start at boot.
-    ``unread_files`` are files that the service manager may not have read in their desired version.
-    ``replaced``: what the plan replaces, the digest of a file or the value of the kernel, by path
-    or name.
+    The order is ``units_to_stop``, ``files_to_write``, ``files_to_remove``, ``sysctls``,
+    ``unit_actions``, and ``boot_changes``. ``unread_files`` are files that the service manager may not
+    have read yet. ``replaced`` contains the current digest or value of everything that the plan
+    replaces.
     """
 
     units_to_stop: tuple[str, ...] = ()
@@ -249,6 +251,21 @@ class HostPlan:
     unit_actions: Mapping[str, Action] = field(default_factory=dict)
     replaced: Mapping[str, str] = field(default_factory=dict, compare=False)
     boot_changes: Mapping[str, bool] = field(default_factory=dict)
+
+    def list_ranks(self, starts: Mapping[str, UnitStart]) -> set[int]:
+        """Return the ranks of the units that start or reload."""
+        return {find_rank(starts, unit) for unit in self.unit_actions}
+
+    def select_rank(self, rank: int | None, starts: Mapping[str, UnitStart]) -> HostPlan:
+        """Return the part of the plan with the actions on units of ``rank``.
+
+        ``None`` selects all other changes: files, kernel values, and units that stop.
+        """
+        actions = {unit: action for unit, action in self.unit_actions.items()
+                   if find_rank(starts, unit) == rank}  # fmt: skip
+        if rank is None:
+            return replace(self, unit_actions={}, boot_changes={})
+        return HostPlan(unit_actions=actions)
 
     def __bool__(self) -> bool:
         return any(
@@ -261,3 +278,36 @@ class HostPlan:
                 self.boot_changes,
             )
         )
+
+
+def find_rank(starts: Mapping[str, UnitStart], unit: str) -> int:
+    """Return the rank of a unit; 0 if no order is known for it."""
+    return starts[unit].rank if unit in starts else 0
+
+
+PlanStep = Mapping[str, HostPlan]  # by host
+
+
+def split_into_steps(
+    plans: Mapping[str, HostPlan], starts: Mapping[str, Mapping[str, UnitStart]]
+) -> list[PlanStep]:
+    """Return the steps of a deployment: each contains plans of hosts that may run concurrently.
+
+    The tiers behind come first, and the entry comes last. Files are in place before any unit starts.
+    ``starts`` are by host, then by unit. Each step changes at least one host.
+    """
+    ranks = sorted(
+        {r for host, plan in plans.items() for r in plan.list_ranks(starts.get(host, {}))}
+    )
+    first, *later = [
+        {host: plan.select_rank(rank, starts.get(host, {})) for host, plan in plans.items()}
+        for rank in (None, *ranks)
+    ]
+    boot = {host: HostPlan(boot_changes=plan.boot_changes) for host, plan in plans.items()}
+    # Files and the first units share an exchange with their host.
+    joined = [
+        {host: replace(plan, unit_actions=later[0][host].unit_actions) for host, plan in first.items()}
+    ] if later else [first]  # fmt: skip
+    steps = [*joined, *later[1:], boot]
+    changing = [{host: plan for host, plan in step.items() if plan} for step in steps]
+    return [step for step in changing if step]

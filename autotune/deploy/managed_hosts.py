@@ -1,29 +1,21 @@
-"""Hosts locked, backed up and changed by one study, and restored from either copy of the backup."""
+"""Hosts that one study locks, backs up and changes, and their restore from either copy of the backup."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from autotune.deploy.backup import BackupStore, HostBackup
-from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_commands import APPLIED_BACKUP_FILE, BACKUP_FILE
 from autotune.deploy.host_lock import LeaseRenewer
-from autotune.deploy.host_state import (
-    HostPlan,
-    HostState,
-    ObservedHost,
-    ServiceManager,
-    list_differences,
-)
+from autotune.deploy.host_state import HostPlan, HostState, ServiceManager
+from autotune.deploy.restoration import restore_in_order
 from autotune.deploy.runtime import NoteCallback
 from autotune.errors import AutotuneError, LockedError, join_errors
-from autotune.services.base import Action
 from autotune.target.beds import find_study_directory
-from autotune.target.messages import format_count
 from autotune.transports.base import HostUnreachable, Transport
 from autotune.transports.parallel_hosts import HostResults, run_on_all
 
@@ -32,7 +24,7 @@ KernelValueFitter = Callable[[Mapping[str, str | None]], Mapping[str, str]]
 
 
 class ManagedHosts:
-    """Hosts of one study. Nothing is done to them before ``lock``; ``note`` hears of progress."""
+    """Hosts of one study. Nothing is changed before ``lock``; ``note`` receives progress lines."""
 
     def __init__(
         self,
@@ -62,44 +54,48 @@ class ManagedHosts:
     def run_on_hosts(
         self, names: Iterable[str], work: Callable[[ManagedHost], T]
     ) -> HostResults[T]:
-        """``work`` on all of them at once."""
+        """Run ``work`` on all of these hosts concurrently."""
         return run_on_all([self._hosts[name] for name in names], work)
 
     def lock(self) -> None:
-        """Lock every host, and restore what a killed tuner has left there.
+        """Lock every host, and restore hosts that a killed tuner left changed.
 
-        Raises LockedError while another tuner has one of them; none is held then.
+        Raises LockedError if another tuner holds one of them. No host is locked then.
         """
         errors = self._lock_each()
         if errors:
             self._unlock_each()
             raise join_errors(errors.values())
         self._lease.start()
-        self._note_all(self.run_on_hosts(self._hosts, restore_orphaned).unwrap())
+        self._note_all(restore_all_orphaned(self._hosts.values()).unwrap())
 
     def assert_locked(self) -> None:
-        """Raises AutotuneError where one was taken over, or booted, since it was taken."""
+        """Raise AutotuneError if another tuner has a host, or if a host was booted since."""
         self.run_on_hosts(self._locked_names(), ManagedHost.assert_locked).unwrap()
 
     def unlock(self, *, restored: bool) -> None:
-        """Unlock the hosts that are held, restored or as they are now.
+        """Restore or keep the locked hosts, and unlock them.
 
-        Raises AutotuneError naming the hosts that could not be restored, when all others are.
+        Raises AutotuneError with the hosts that could not be restored, after all others are.
         """
         self._lease.stop()
-        leave = restore_host if restored else ManagedHost.commit
+        names = self._locked_names()
         try:
-            failed = self.run_on_hosts(self._locked_names(), leave).errors
+            failed = (
+                restore_in_order([self._hosts[name] for name in names]).errors
+                if restored
+                else self.run_on_hosts(names, ManagedHost.commit).errors
+            )
         finally:
             self._unlock_each()
         if failed:
             raise AutotuneError(
                 "not restored: " + "; ".join(error.message for error in failed.values()),
-                hint=f"`autotune restore {self._study}` once that is mended",
+                hint=f"repair the cause, then run `autotune restore {self._study}`",
             )
 
     def _lock_each(self) -> dict[str, AutotuneError]:
-        """Lock every host; returns the errors of those that cannot be locked."""
+        """Lock every host. Return the errors of hosts that cannot be locked."""
         locked = self.run_on_hosts(self._hosts, lambda host: host.lock.lock())
         for name, stale in locked.results.items():
             if stale:
@@ -119,13 +115,13 @@ class ManagedHosts:
 
 
 class LoadHosts(ManagedHosts):
-    """Hosts that make load, with kernel values that suit it while a study lasts."""
+    """Load hosts, with suitable kernel values during a study."""
 
     def lock_and_fit(self, names: Sequence[str], fit: KernelValueFitter) -> None:
-        """Hold them, with the kernel values that ``fit(present values of names)`` returns.
+        """Lock load hosts, and set the kernel values of ``fit(current values of names)``.
 
-        A host that cannot be prepared makes load as it is, which is noted. Raises LockedError while
-        another tuner has one of them.
+        A host that cannot be prepared is used unchanged, with a note. Raises LockedError if another
+        tuner holds one of them.
         """
         errors = self._lock_each()
         if locked := [error for error in errors.values() if isinstance(error, LockedError)]:
@@ -152,77 +148,46 @@ def _fit_kernel_values(
     return orphaned
 
 
-def restore_host(host: ManagedHost) -> tuple[str, ...]:
-    """Restore files, owners, bits, absent files, kernel values and units; returns what was done.
-
-    Every unit that was running is started again, for nothing tells which files it has read. A unit or
-    kernel value that is gone is passed over, and files that the software refuses by now do not replace
-    what works. Raises AutotuneError, and keeps the copies, where something else differs from the
-    backup afterwards, or was refused.
-    """
-    if not host.is_changed:
-        return ()
-    host.remove_staged()
-    observed = host.observe(host.original_state)
-    desired, refusals = host.select_restorable(_find_restorable_state(host, observed), observed)
-    plan = plan_host(desired, observed, {}, dict.fromkeys(desired.units, Action.RESTART))
-    failed = host.restore(desired, plan)
-    errors = list(refusals)
-    if wrong := list_differences(desired, host.observe(desired)):
-        errors += [f"{host.name} differs from its backup: {', '.join(wrong)}", *failed]
-        errors += [f"{path} had the access list {file.acl}: `setfacl --set` gives it back"
-                   for path, file in desired.files.items() if path in wrong and file.acl]  # fmt: skip
-    if errors:
-        raise AutotuneError("\n".join([*host.notes, *errors]))
-    host.delete_backups()
-    changed = format_count(len(plan.files_to_write) + len(plan.files_to_remove), "file")
-    units = format_count(len(plan.unit_actions) + len(plan.units_to_stop), "unit")
-    return (
-        f"{host.name}: restored {changed}, {format_count(len(plan.sysctls), 'sysctl')}, {units}",
-    )
-
-
-def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostState:
-    """How the host was, without what cannot be restored; notes that, and what others set."""
-    original = host.original_state
-    there = {unit for unit in original.units if observed.units[unit].exists}
-    masked = {unit for unit in there if observed.units[unit].is_masked
-              and host.backup.enabled.get(unit) != observed.units[unit].enabled}  # fmt: skip
-    for unit in sorted(masked):
-        host.note(f"{host.name}: {unit} was masked by others: it is passed over")
-    units = {unit: runs for unit, runs in original.units.items() if unit in there - masked}
-    keys = {name: v for name, v in original.sysctls.items() if observed.sysctls[name] is not None}
-    for missing in sorted({*original.units, *original.sysctls} - {*there, *keys}):
-        host.note(f"{host.name}: there is no {missing} any more: it is passed over")
-    for name, value in keys.items():
-        now = observed.sysctls[name]
-        if now != value and host.backup.is_foreign_value(name, now):
-            host.note(f"{host.name}: others had set {name} to {now}: it is {value} again")
-    enabled = {unit: starts for unit, starts in host.backup.toggled_units.items() if unit in units}
-    definitions = {u: words for u, words in host.backup.definitions.items() if units.get(u)}
-    return replace(original, units=units, sysctls=keys, enabled=enabled, definitions=definitions)
-
-
 def restore_orphaned(host: ManagedHost) -> tuple[str, ...]:
-    """Restore a host that a killed tuner has left changed and that is now held; what was done."""
+    """Restore one locked host that a killed tuner left changed: see `restore_all_orphaned`."""
+    return restore_all_orphaned([host]).unwrap()[host.name]
+
+
+def restore_all_orphaned(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str, ...]]:
+    """Restore locked hosts that a killed tuner left changed. Return lines about each host."""
+    by_name = {host.name: host for host in hosts}
+    selected = run_on_all(by_name.values(), _select_orphaned_backup)
+    restored = restore_in_order([by_name[name] for name in selected.results])
+    lines = {}
+    for name, of_host in restored.results.items():
+        study = selected.results[name]
+        if of_host and study.is_recorded_on_host:
+            by_name[name].delete_study_backup(study.name)
+        lines[name] = tuple(f"{line} (study {study.name} had been killed)" for line in of_host)
+    return HostResults(lines, {**selected.errors, **restored.errors})
+
+
+@dataclass(frozen=True)
+class _OrphanedStudy:
+    """Study that a host is restored from. ``is_recorded_on_host`` is true if the host lists it."""
+
+    name: str
+    is_recorded_on_host: bool
+
+
+def _select_orphaned_backup(host: ManagedHost) -> _OrphanedStudy:
     backup = read_host_backup(host)
     if backup is not None:
         host.backup = backup
     else:
         _exclude_later_changes(host)
-    study = host.backup.study
-    lines = restore_host(host)
-    if lines and backup is not None:
-        host.delete_study_backup(study)
-    return tuple(f"{line} (study {study} had been killed)" for line in lines)
+    return _OrphanedStudy(host.backup.study, backup is not None)
 
 
 def _exclude_later_changes(host: ManagedHost) -> None:
-    """Limit a study's copy to what is still the study's, where the host has been restored since, say
-    by another machine: the host's record is gone then, and only what is still as the study wrote it
-    counts.
+    """Limit a study's copy to values that the study wrote, if the host was restored by another machine.
 
-    Raises AutotuneError where another study has changed the host since.
+    The host's own record is missing then. Raises AutotuneError if another study has changed the host.
     """
     if not host.is_changed:
         return
@@ -250,89 +215,128 @@ def _exclude_later_changes(host: ManagedHost) -> None:
     host.backup = part
     for path, file in original.files.items():
         if path not in part.state.files and not observed.files[path].matches(file):
-            host.note(f"{host.name}: others have changed {path} since it was restored: it stays")
+            host.note(
+                f"{host.name}: {path} is not restored, because others changed it after a restore"
+            )
 
 
 def read_host_backup(host: ManagedHost, *, applied: bool = False) -> HostBackup | None:
-    """The host's own copy of its backup, if any; ``applied``: that of a kept deployment, too."""
+    """Return the host's own backup, or ``None``. ``applied`` includes a kept deployment."""
     backup = host.read_backup_copy(BACKUP_FILE)
     kept = host.read_backup_copy(APPLIED_BACKUP_FILE) if applied else None
     return kept.merge_later(backup) if kept and backup else backup or kept
 
 
 def restore_study(
-    study: Path, transports: Mapping[str, Transport], service_manager: ServiceManager
+    study: Path,
+    transports: Mapping[str, Transport],
+    service_manager: ServiceManager,
+    await_entry: Callable[[], str] | None = None,
 ) -> list[str]:
-    """Restore the hosts that a study changed, as the controller's copies have them.
+    """Restore the hosts that a study changed, from the controller's copies. Return a line per result.
 
-    What was done, a line each. Raises AutotuneError naming each host that could not be restored and
-    why, after all others are; LockedError where a tuner holds them all.
+    ``await_entry()`` waits for a right answer after services were restarted, and returns a line.
+    Raises AutotuneError with each host that could not be restored, after all others are, and
+    LockedError if another tuner holds all of them.
     """
     store = BackupStore(study)
     missing = {
-        name: AutotuneError(f"{name} was changed, and the target does not say how to reach it")
+        name: AutotuneError(
+            f"{name} was changed by the study, but the target has no host with this name"
+        )
         for name in store.list_hosts()
         if name not in transports
     }
-    restored = run_on_all(
-        transports.values(),
-        lambda transport: _restore_or_unlock(
-            ManagedHost(
-                transport.name, transport, store, find_study_directory(study).name, service_manager
-            )
-        ),
-    )
-    return _format_results(HostResults(restored.results, {**missing, **restored.errors}))
+    hosts = [
+        _build_host(transport, store, study, service_manager) for transport in transports.values()
+    ]
+    restored = _restore_and_unlock(hosts, _exclude_later_changes)
+    lines = _format_results(HostResults(restored.results, {**missing, **restored.errors}))
+    return [*lines, *_check_entry(hosts, await_entry)]
 
 
 def restore_hosts(
-    study: Path, transports: Mapping[str, Transport], service_manager: ServiceManager
+    study: Path,
+    transports: Mapping[str, Transport],
+    service_manager: ServiceManager,
+    await_entry: Callable[[], str] | None = None,
 ) -> list[str]:
-    """Restore hosts from their own copies of the backup, where they have one.
+    """Restore hosts from their own copies of the backup, if they have one. Return a line per result.
 
-    ``study`` is a directory for the controller's copy; it is not made.
+    ``study`` is a directory for the controller's copies, which does not exist. Raises as
+    `restore_study`.
     """
     store = BackupStore(study)
-    return _format_results(
-        run_on_all(
-            transports.values(),
-            lambda transport: _restore_from_host(
-                ManagedHost(
-                    transport.name,
-                    transport,
-                    store,
-                    find_study_directory(study).name,
-                    service_manager,
-                )
-            ),
-        )
+    hosts = [
+        _build_host(transport, store, study, service_manager) for transport in transports.values()
+    ]
+    own = run_on_all(hosts, _select_own_backup)
+    restored = _restore_and_unlock(
+        [host for host in hosts if host.name in own.results],
+        lambda host: None if own.results[host.name] else _exclude_later_changes(host),
+    )
+    lines = _format_results(HostResults(restored.results, {**own.errors, **restored.errors}))
+    return [*lines, *_check_entry(hosts, await_entry)]
+
+
+def _check_entry(
+    hosts: Iterable[ManagedHost], await_entry: Callable[[], str] | None
+) -> Iterator[str]:
+    """Yield the result of ``await_entry`` if services were restarted."""
+    if await_entry is not None and any(host.has_started_units for host in hosts):
+        yield await_entry()
+
+
+def _build_host(
+    transport: Transport, store: BackupStore, study: Path, service_manager: ServiceManager
+) -> ManagedHost:
+    return ManagedHost(
+        transport.name, transport, store, find_study_directory(study).name, service_manager
     )
 
 
-def _restore_or_unlock(host: ManagedHost, *, from_host_copy: bool = False) -> tuple[str, ...]:
-    """Restore a host; where nothing was changed yet, a lock may still have been left.
-
-    Files kept aside because others had changed them are named once more: the tuner that kept them may
-    have been killed before it named them.
-    """
-    lines: tuple[str, ...] = ()
-    if host.is_changed or host.lock.is_orphaned():
-        stale = host.lock.lock()
-        try:
-            if not from_host_copy:
-                _exclude_later_changes(host)
-            lines = restore_host(host)
-        finally:
-            host.lock.unlock()
-        taken_over = [f"{host.name}: took over the lock of {stale}"] if stale else []
-        lines = (*taken_over, *host.notes, *lines)
-    return tuple(dict.fromkeys((*lines, *host.list_saved_copies())))
-
-
-def _restore_from_host(host: ManagedHost) -> tuple[str, ...]:
+def _select_own_backup(host: ManagedHost) -> bool:
+    """Use the host's own backup for the restore. Return true if it exists."""
     own = read_host_backup(host, applied=True)
     host.backup = own or host.backup
-    return _restore_or_unlock(host, from_host_copy=own is not None)
+    return own is not None
+
+
+def _restore_and_unlock(
+    hosts: Sequence[ManagedHost], select_backup: Callable[[ManagedHost], object]
+) -> HostResults[tuple[str, ...]]:
+    """Lock, restore and unlock hosts. Return lines about each host.
+
+    Unchanged hosts with an orphaned lock are unlocked. Copies of files that others had changed are
+    listed again, because the tuner that made them may have been killed before it listed them.
+    """
+    by_name = {host.name: host for host in hosts}
+    taken_over: dict[str, list[str]] = {}
+
+    def prepare(host: ManagedHost) -> None:
+        if host.is_changed or host.lock.is_orphaned():
+            stale = host.lock.lock()
+            taken_over[host.name] = [f"{host.name}: took over the lock of {stale}"] if stale else []
+            select_backup(host)
+
+    try:
+        prepared = run_on_all(hosts, prepare)
+        restored = restore_in_order(
+            [by_name[name] for name in prepared.results if name in taken_over]
+        )
+    finally:
+        run_on_all([h for h in hosts if h.lock.is_locked], lambda host: host.lock.unlock())
+    errors = {**prepared.errors, **restored.errors}
+    listed = run_on_all(
+        [host for host in hosts if host.name not in errors], ManagedHost.list_saved_copies
+    )
+    lines = {
+        name: tuple(dict.fromkeys((
+            *taken_over.get(name, ()), *by_name[name].notes, *restored.results.get(name, ()), *copies
+        )))
+        for name, copies in listed.results.items()
+    }  # fmt: skip
+    return HostResults(lines, {**errors, **listed.errors})
 
 
 def _format_results(restored: HostResults[tuple[str, ...]]) -> list[str]:

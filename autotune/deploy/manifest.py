@@ -1,4 +1,4 @@
-"""Which of a host's own files have templates: a file that adopting a stack writes beside these."""
+"""Manifest of the host files with templates, written next to the templates of an adopted stack."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _TEXT_FIELDS = ("loses", "unit", "main", "deployment")  # fields of `Own`, writt
 
 
 def read_manifest(directory: Path | None) -> dict[str, AdoptedConfig]:
-    """The hosts' own files by the names of parts (``web.web1.nginx``); none without a manifest.
+    """Return the hosts' own files by instance (``web.web1.nginx``); empty without a manifest.
 
-    Raises AutotuneError for one that cannot be read.
+    Raises AutotuneError for an unreadable manifest.
     """
     path = directory / MANIFEST_FILE if directory else None
     if path is None or not path.exists():
@@ -31,29 +31,29 @@ def read_manifest(directory: Path | None) -> dict[str, AdoptedConfig]:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise AutotuneError(
-            f"{path} cannot be read: {error}", hint="`autotune init --from` writes it anew"
+            f"{path} cannot be read: {error}", hint="`autotune init --from` writes it again"
         ) from error
 
 
 def check_manifest(adopted_configs: Mapping[str, AdoptedConfig], parts: Collection[str]) -> None:
-    """Raise AutotuneError where files belong to nothing in the stack.
+    """Raise AutotuneError for files of an instance that is not in the stack.
 
-    Without this check, a renamed tier would get autotune's own files in place of the host's.
+    Otherwise, a renamed tier would get autotune's files in place of the host's.
     """
     if unknown := sorted(set(adopted_configs) - set(parts)):
         raise AutotuneError(
-            f"{MANIFEST_FILE} has files of {', '.join(unknown)}, which the target does not have",
+            f"{MANIFEST_FILE} lists files of {', '.join(unknown)}, which are not in the target",
             hint=f"rename tiers, hosts and services in {MANIFEST_FILE} as in the target",
         )
 
 
 def format_manifest(adopted_configs: Mapping[str, AdoptedConfig]) -> str:
-    """The manifest as a file, in JSON."""
+    """Return the manifest as JSON text."""
     return json.dumps(build_record(adopted_configs), indent=2) + "\n"
 
 
 def build_record(adopted_configs: Mapping[str, AdoptedConfig]) -> dict[str, Any]:
-    """The hosts' own files by the names of parts, for JSON."""
+    """Return the hosts' own files by instance, for JSON."""
     return {
         part: {
             "files": {
@@ -70,7 +70,7 @@ def build_record(adopted_configs: Mapping[str, AdoptedConfig]) -> dict[str, Any]
 
 
 def _encode_text(text: str | None) -> dict[str, str]:
-    """A text for JSON, which has no place for bytes that are no UTF-8."""
+    """Return a text as JSON values. JSON cannot contain bytes that are not UTF-8."""
     if text is None:
         return {}
     if config_text.is_utf8(text):
@@ -79,14 +79,14 @@ def _encode_text(text: str | None) -> dict[str, str]:
 
 
 def _decode_text(file: Mapping[str, Any]) -> str | None:
-    """The inverse. Raises ValueError."""
+    """Return the text that ``_encode_text`` wrote. Raises ValueError."""
     if "base64" in file:
         return config_text.decode(b64decode(file["base64"], validate=True))
     return file.get("text")
 
 
 def parse_record(record: Mapping[str, Any]) -> dict[str, AdoptedConfig]:
-    """The inverse of ``build_record``.
+    """Return the files that ``build_record`` wrote.
 
     Raises ValueError, KeyError, TypeError or AttributeError for anything else.
     """

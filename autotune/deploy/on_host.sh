@@ -315,6 +315,31 @@ trial() {
     return $status
 }
 
+# -- whether a unit is ready -----------------------------------------------------------------------
+clock() { cut -d ' ' -f 1 /proc/uptime; } # unit: prints the uptime in seconds
+# unit port-or-socket seconds url name interval: waits until it listens, then until it answers the page.
+ready() { up "$1" "$2" "$3" && answers "$4" "$5" "$3" "$6" "$2"; }
+# url name seconds interval port-or-socket: waits until the page has an answer below status 500.
+answers() {
+    case ${5-} in /*) socket=$5 ;; *) socket= ;; esac
+    read -r uptime idle </proc/uptime || return
+    deadline=$((${uptime%%.*} + $3)) pause=$4
+    while :; do
+        status=$(curl -ksg -o /dev/null --noproxy '*' -m 30 -w '%{http_code}' \
+            ${socket:+--unix-socket "$socket"} ${2:+-H "Host: $2"} -- "$1") || :
+        case $status in [1-4][0-9][0-9]) return 0 ;; esac
+        read -r uptime idle </proc/uptime || return
+        [ "${uptime%%.*}" -lt "$deadline" ] || break
+        sleep "$pause"
+        case $pause in 0.*) pause=1 ;; esac
+    done
+    case $status in
+        000 | '') echo "$1 does not answer" ;;
+        *) echo "$1 answers with status $status" ;;
+    esac
+    return 1
+}
+
 # -- processes of a service that was told to reload ------------------------------------------------
 children() { cat "/proc/$1/task/$1/children" 2>/dev/null || :; }
 old_left() { # pid child…: those that are still its children

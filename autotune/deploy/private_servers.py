@@ -1,4 +1,4 @@
-"""Servers of a private stack: the directory they live in, and their processes."""
+"""Servers of a private stack: their ports, directories and processes."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ EPHEMERAL_PORTS_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 @dataclass(frozen=True)
 class SessionLeader:
-    """The process that began a server's session: its id, and its start in clock ticks since boot."""
+    """The first process of a server's session: its ID, and its start in clock ticks since boot."""
 
     pid: int
     ticks: int
 
 
 class ProcessFailed(ApplyFailed):
-    """A server did not start, did not come up in time, or died; the message holds its own words."""
+    """A server did not start in time, or exited. The message contains its output."""
 
 
 @dataclass(frozen=True)
 class ServerProcess:
-    """A server that was started in ``directory``; it leads a session of its own."""
+    """A server that runs in ``directory`` and leads its own session."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -75,13 +75,13 @@ class ServerProcess:
             return frozenset()
 
     def is_listening(self, port: int) -> bool:
-        """Whether this server itself, or one of its children, listens on a TCP port."""
+        """True if the server or one of its children listens on a TCP port."""
         return port in _listening_ports(self.pid) or any(
             port in _listening_ports(p) for p in self.child_pids()
         )
 
     def read_log_tail(self, lines: int = 12) -> str:
-        """The end of what it printed."""
+        """Return the last lines of its output."""
         try:
             return "\n".join(split_lines(self.log.read_text(errors="replace"))[-lines:])
         except FileNotFoundError:
@@ -89,7 +89,7 @@ class ServerProcess:
 
 
 def find_server_account() -> tuple[str, str] | None:
-    """User and group that servers drop to: ``None`` unless root starts them."""
+    """Return user and group of servers that root starts, or ``None`` for other accounts."""
     if os.geteuid() != 0:
         return None
     for name in ("www-data", "nobody"):
@@ -98,11 +98,11 @@ def find_server_account() -> tuple[str, str] | None:
         except KeyError:
             continue
         return name, grp.getgrgid(entry.pw_gid).gr_name
-    raise AutotuneError("there is neither a user www-data nor nobody to run the servers as")
+    raise AutotuneError("servers need the account www-data or nobody, and neither exists")
 
 
 def is_port_free(address: str, port: int) -> bool:
-    """Whether a server could listen there now."""
+    """True if a server could listen at this address now."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # As servers do: ports whose connections are only winding down count as free.
@@ -116,10 +116,10 @@ def is_port_free(address: str, port: int) -> bool:
 
 
 def allocate_ports(file: TargetFile) -> dict[tuple[str, str], int]:
-    """A port for every host of every tier: the target's own, or a free one below ephemeral ones.
+    """Return a port for every host of every tier: the target's port, or a free one below ephemeral ports.
 
-    The load's own connections could take an ephemeral port while its server restarts. Raises
-    AutotuneError where a port the target names is in use.
+    Connections of the load could take an ephemeral port during a restart. Raises AutotuneError if a
+    port of the target is in use.
     """
     candidates = _candidate_ports(file)
     chosen: dict[tuple[str, str], int] = {}
@@ -132,7 +132,7 @@ def allocate_ports(file: TargetFile) -> dict[tuple[str, str], int]:
                     line, column = file.document.find_position(["tiers", name, "port"])
                     raise AutotuneError(
                         f"{file.path}:{line}:{column}: port {tier.port} on {address} is in use",
-                        hint="end what listens there, or leave `port:` out to have a free one",
+                        hint="stop the process that listens there, or remove `port:` to use a free port",
                     )
                 chosen[name, host] = tier.port
             else:
@@ -156,7 +156,7 @@ def _check_local_address(file: TargetFile, host: str, address: str) -> None:
 
 
 def _candidate_ports(file: TargetFile) -> Iterator[int]:
-    """Ports, from a start that depends on the target and this process: two studies seldom collide."""
+    """Yield ports from a start that depends on target and process, so that studies rarely collide."""
     ports = range(FIRST_PORT, _first_ephemeral_port())
     start = crc32(f"{file.path.resolve()} {os.getpid()}".encode()) % len(ports)
     yield from (*ports[start:], *ports[:start])
@@ -188,22 +188,22 @@ def start_server(name: str, argv: Sequence[str], directory: Path) -> ServerProce
 def wait_until(
     condition: Callable[[], bool], server: ServerProcess, seconds: float, expected: str
 ) -> None:
-    """Wait for ``condition``. Raises ProcessFailed when the server dies or the time is up."""
+    """Wait for ``condition``. Raises ProcessFailed if the server exits or the time is over."""
     deadline = time.monotonic() + seconds
     while not condition():
         if not server.is_alive:
-            raise ProcessFailed(f"{server.name} died while {expected}: {server.read_log_tail()}")
+            raise ProcessFailed(f"{server.name} exited while {expected}: {server.read_log_tail()}")
         if time.monotonic() > deadline:
             raise ProcessFailed(
-                f"{server.name} was not done {expected} after {seconds:g} s: {server.read_log_tail()}"
+                f"{server.name} was still {expected} after {seconds:g} s: {server.read_log_tail()}"
             )
         time.sleep(0.005)
 
 
 def is_accepting(server: ServerProcess, address: Endpoint | str) -> bool:
-    """Whether this very server listens at an endpoint, or accepts at a socket in its directory.
+    """True if this server listens at an endpoint, or accepts at a socket in its directory.
 
-    Connecting to the endpoint would not tell: another server may listen there while ours still tries.
+    A connection to the endpoint would prove nothing, because another server may listen there.
     """
     if isinstance(address, Endpoint):
         return server.is_listening(address.port)
@@ -215,7 +215,7 @@ def is_accepting(server: ServerProcess, address: Endpoint | str) -> bool:
 
 
 def open_unix_connection(directory: Path, name: str, timeout: float) -> socket.socket:
-    """A connection to a unix socket, by its path or its name in ``directory``. Raises OSError."""
+    """Return a connection to a unix socket, by path or by name in ``directory``. Raises OSError."""
     path = directory / name
     # Through the open directory: a socket's own path may be longer than the kernel takes.
     handle = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
@@ -240,10 +240,10 @@ def _listening_ports(pid: int) -> frozenset[int]:
 
 
 def reload_server(server: ServerProcess, signal_name: str, seconds: float = 20.0) -> int:
-    """Signal the server to read its files again, and wait until new workers have replaced the old.
+    """Signal the server to reread its files, and wait until new workers replace the old ones.
 
-    Returns how many old workers still serve connections that were open before. After a few seconds
-    they are not waited for any more, if new workers accept connections and they do not.
+    Returns the number of old workers that still serve earlier connections. They are not waited for
+    after a few seconds if only new workers accept connections.
     """
     old, start = server.child_pids(), time.monotonic()
     os.kill(server.pid, getattr(signal, f"SIG{signal_name}"))
@@ -267,7 +267,7 @@ def _are_draining(server: ServerProcess, old_pids: frozenset[int]) -> bool:
 
 
 def _listening_sockets(pid: int) -> frozenset[str]:
-    """Inodes of the sockets that accept connections, in the network of a process (proc(5))."""
+    """Return the inodes of sockets that accept connections, in the network of a process (proc(5))."""
     net, inodes = Path(f"/proc/{pid}/net"), set[str]()
     for name, state, value, inode in (("tcp", 3, "0A", 9), ("tcp6", 3, "0A", 9),
                                       ("unix", 3, "00010000", 6)):  # fmt: skip
@@ -281,7 +281,7 @@ def _listening_sockets(pid: int) -> frozenset[str]:
 
 def _socket_inodes(pid: int) -> frozenset[str]:
     inodes = set[str]()
-    with contextlib.suppress(OSError):  # it has ended
+    with contextlib.suppress(OSError):  # the process exited
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):  # it was closed since
                 inodes.add(str(descriptor.readlink()).removeprefix("socket:[").rstrip("]"))
@@ -289,7 +289,7 @@ def _socket_inodes(pid: int) -> frozenset[str]:
 
 
 def stop_server(server: ServerProcess, seconds: float = 5.0) -> None:
-    """End the server and all of its session: by SIGTERM, then by SIGKILL."""
+    """Stop the server and its session by SIGTERM, then by SIGKILL."""
     leader = SessionLeader(server.pid, read_start_ticks(server.pid) or 0)
     _terminate(_session_processes(leader, server.directory), seconds)
     server.process.wait()
@@ -297,7 +297,7 @@ def stop_server(server: ServerProcess, seconds: float = 5.0) -> None:
 
 
 def stop_orphaned(run: RunDirectory) -> tuple[str, ...]:
-    """End servers that a killed tuner left running under its run directory; their names."""
+    """Stop servers that a killed tuner left in its run directory. Return their names."""
     ended: list[str] = []
     if not run_directories.is_run_directory(directory := run.path):
         return ()
@@ -318,7 +318,7 @@ def stop_orphaned(run: RunDirectory) -> tuple[str, ...]:
 
 
 def read_session_leader(directory: Path, server: str) -> SessionLeader | None:
-    """The process that ``start_server`` recorded for a server; ``None`` without a record."""
+    """Return the process that ``start_server`` recorded for a server, or ``None`` without a record."""
     name = f"{server}{PID_SUFFIX}"
     try:
         content = foreign_files.read_bytes(directory, name, foreign_files.MAX_SMALL_FILE_BYTES)
@@ -329,9 +329,9 @@ def read_session_leader(directory: Path, server: str) -> SessionLeader | None:
 
 
 def _session_processes(leader: SessionLeader, directory: Path) -> list[psutil.Process]:
-    """Processes of a session that work in ``directory``, of this account or that of its servers.
+    """Return processes of a session in ``directory`` that belong to this account or that of its servers.
 
-    If another process has the leader's id by now, there are none: the session has ended.
+    The result is empty if another process has the leader's ID, because the session is over.
     """
     if read_start_ticks(leader.pid) not in (None, leader.ticks):
         return []
@@ -350,7 +350,7 @@ def _session_processes(leader: SessionLeader, directory: Path) -> list[psutil.Pr
 
 
 def _server_uids() -> set[int]:
-    """The accounts that servers run as."""
+    """Return the user IDs of servers."""
     servers = find_server_account()
     return {os.geteuid(), *([pwd.getpwnam(servers[0]).pw_uid] if servers else ())}
 

@@ -1,4 +1,4 @@
-"""Where the programs of services and load generators are, on this machine and on hosts."""
+"""Paths of the programs of services and load generators, on this machine and on hosts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 
 
 def find_local_programs(needing: Iterable[ProgramUser]) -> dict[str, str]:
-    """Full paths of the executables these services and generators need.
+    """Return the paths of executables that services and generators need on this machine.
 
-    Raises AutotuneError with every missing one and the command that brings it.
+    Raises AutotuneError with all missing programs and the command that installs them.
     """
     paths: dict[str, str] = {}
     missing: dict[str, ProgramUser] = {}
@@ -38,7 +38,7 @@ def find_local_programs(needing: Iterable[ProgramUser]) -> dict[str, str]:
 
 
 def install_hint(missing: Iterable[ProgramUser]) -> str:
-    """How to get the programs of these: Debian's packages first."""
+    """Return how to install missing programs: Debian packages first."""
     every = list(missing)
     elsewhere = [user.package_source for user in every if user.package_source]
     packages = {package for user in every if not user.package_source for package in user.packages}
@@ -51,9 +51,9 @@ def _find_program(program: str) -> str | None:
 
 
 def find_installed_programs(transport: Transport, needing: Iterable[ProgramUser]) -> dict[str, str]:
-    """Full paths on that host, by the names services use.
+    """Return the paths of executables on a host, by the names that services use.
 
-    Raises AutotuneError with every missing one and the command that brings it.
+    Raises AutotuneError with all missing programs and the command that installs them.
     """
     used = list(needing)
     alternatives = {name: paths for user in used for name, paths in user.programs.items()}
@@ -65,7 +65,7 @@ def find_installed_programs(transport: Transport, needing: Iterable[ProgramUser]
     if missing:
         lacking = [user for user in used if set(user.programs) & set(missing)]
         raise AutotuneError(
-            f"{transport.name}: not installed: {', '.join(missing)}",
-            hint=f"there: {install_hint(lacking)}",
+            f"not installed on {transport.name}: {', '.join(missing)}",
+            hint=f"on this host: {install_hint(lacking)}",
         )
     return paths

@@ -1,33 +1,58 @@
-"""Whether the stack as a whole answers right: one real request, its whole answer looked at."""
+"""Wait until the stack answers a request right."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from autotune.deploy.boot_times import find_wait_limit
 from autotune.target.expected_answer import ANY_2XX
+
+Answer = tuple[int, bytes] | str  # status and body, or the reason for a missing answer
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, PAUSE_FACTOR = 0.02, 1.0, 1.5
+
+
+@dataclass(frozen=True)
+class RightAnswer:
+    """Properties of a right answer. Without ``body``, only the status counts."""
+
+    body: bytes | None = None
+    statuses: frozenset[int] = ANY_2XX
+
+    def is_met(self, answer: Answer) -> bool:
+        """True if the answer is right."""
+        return (
+            isinstance(answer, tuple)
+            and answer[0] in self.statuses
+            and self.body in (None, answer[1])
+        )
+
+
+ANY_RIGHT_ANSWER = RightAnswer()
 
 
 def wait_until_ready(
-    send_request: Callable[[], tuple[int, bytes] | str],
-    expected_body: bytes | None,
+    send_request: Callable[[], Answer],
+    right: RightAnswer,
     seconds: float,
-    statuses: frozenset[int] = ANY_2XX,
+    min_pause: float = 0.0,
 ) -> str | None:
-    """Wait until a request is answered right; if it never is, in words what came instead."""
-    deadline = time.monotonic() + seconds
-    while True:
-        answer = send_request()
-        if (
-            isinstance(answer, tuple)
-            and answer[0] in statuses
-            and expected_body in (None, answer[1])
-        ):
-            return None
-        if time.monotonic() > deadline:
-            return (
-                answer
-                if isinstance(answer, str)
-                else f"status {answer[0]}, body {answer[1][:200]!r}"
-            )
-        time.sleep(0.02)
+    """Return ``None`` after a right answer, or a description of the last wrong one.
+
+    The wait lasts up to ``seconds`` while the stack starts. It is shorter if the stack answers with a
+    status that time does not change. ``min_pause`` is the shortest time between two requests.
+    """
+    began = time.monotonic()
+    pause = FIRST_PAUSE_SECONDS
+    while not right.is_met(answer := send_request()):
+        if time.monotonic() - began > find_wait_limit(answer, seconds):
+            return describe_answer(answer)
+        time.sleep(max(pause, min_pause))
+        pause = min(PAUSE_FACTOR * pause, MAX_PAUSE_SECONDS)
+    return None
+
+
+def describe_answer(answer: Answer) -> str:
+    """Return the reason without an answer, or status and start of the body."""
+    return answer if isinstance(answer, str) else f"status {answer[0]}, body {answer[1][:200]!r}"

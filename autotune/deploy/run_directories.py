@@ -1,7 +1,7 @@
-"""The directories that private stacks live in, and which of them a killed tuner left behind.
+"""Directories of private stacks, including directories of killed tuners.
 
-Each is in the directory for temporary files. Which study it belongs to is recorded outside of studies,
-so that nothing in a study can name a directory to be removed or a process to be ended.
+They are in the directory for temporary files. Their studies are recorded outside of studies. Nothing in
+a study can therefore name a directory to remove or a process to stop.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ MARKER_FILE = (
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """The directory ``path`` of the private stack of ``study``, which may be that of a test bed."""
+    """The directory ``path`` of a private stack. ``study`` may be the directory of a test bed."""
 
     study: Path
     path: Path
 
 
 def make_run_directory(study: Path, *, is_shared: bool) -> Path:
-    """An empty directory for the stack of a study, instead of any it has.
+    """Create an empty run directory for a study, in place of any earlier one.
 
-    ``is_shared``: servers drop to an unprivileged account, which must reach their files.
-    Raises AutotuneError.
+    ``is_shared`` gives other accounts access, because servers drop their privileges. Raises
+    AutotuneError.
     """
     remove_run_directory(study)
     name = f"{DIRECTORY_PREFIX}{secrets.token_hex(8)}"
@@ -59,7 +59,7 @@ def make_run_directory(study: Path, *, is_shared: bool) -> Path:
 
 
 def remove_run_directory(study: Path) -> None:
-    """Remove the run directory of a study, if it has one."""
+    """Remove the run directory of a study, if it exists."""
     directory = find_run_directory(study)
     if directory is not None:
         if is_run_directory(directory.path):
@@ -68,14 +68,14 @@ def remove_run_directory(study: Path) -> None:
 
 
 def find_run_directory(study: Path) -> RunDirectory | None:
-    """The run directory on record for a study."""
+    """Return the recorded run directory of a study."""
     record = _record_path(study)
     directory = _read_record(record.parent, record.name)
     return directory if directory and directory.study == study.resolve() else None
 
 
 def list_run_directories(root: Path) -> Iterator[RunDirectory]:
-    """The run directories of all studies below ``root``."""
+    """Yield the run directories of all studies below ``root``."""
     runs = state_directory() / RECORD_DIRECTORY
     for name in foreign_files.list_names(runs):
         directory = _read_record(runs, name)

@@ -1,4 +1,4 @@
-"""What a runtime has to offer, so that one deployment serves them all."""
+"""Interface of a runtime and its hosts, which one deployment uses for all runtimes."""
 
 from __future__ import annotations
 
@@ -21,25 +21,24 @@ from autotune.transports.base import Transport
 from autotune.transports.parallel_hosts import HostResults
 
 T = TypeVar("T")
-NoteCallback = Callable[[str], None]  # hears of progress, a line at a time
+NoteCallback = Callable[[str], None]  # receives progress lines
 # Parts with files by the paths their services know.
 ValidationCases = Sequence[tuple[ServiceInstance, Mapping[str, bytes]]]
 
 
 class InvalidConfiguration(AutotuneError):
-    """The software refuses the configuration; the message is its own."""
+    """The software refuses the configuration. The message is the software's."""
 
 
 class ApplyFailed(AutotuneError):
-    """A file, unit or kernel value could not be changed; the message holds the host's own words."""
+    """A file, unit or kernel value could not be changed. The message contains the host's output."""
 
 
 @dataclass(frozen=True)
 class ConfigurationCheck:
-    """How the software of a part validates its files before they replace what runs.
+    """Validation of an instance's files by its software, before they replace the current ones.
 
-    ``files`` are all files of the part, by the paths its service knows; ``changed_files`` those that
-    change.
+    ``files`` and ``changed_files`` use the service's own paths.
     """
 
     instance: ServiceInstance
@@ -49,39 +48,41 @@ class ConfigurationCheck:
 
 
 class RuntimeLayout:
-    """The names by which a runtime knows files and processes: here, those of installed units."""
+    """Names of files and processes in a runtime. The defaults apply to installed units."""
 
-    # Whether files of a deployment that is not chosen are taken away.
+    # True if files of deployments that are not chosen are removed.
     removes_inactive = False
-    # Whether services have file systems and limits of their own, apart from their host's.
+    # True if services have other file systems and limits than their host.
     isolated = False
 
     def path_for(self, instance: ServiceInstance, path: str) -> str:
-        """The absolute path on the host of a file of ``instance``."""
+        """Return the absolute path on the host of a file of ``instance``."""
         return path
 
     def mode_for(self, file: ConfigFile) -> int | None:
-        """The bits a file is to have; ``None`` keeps those of the file it replaces."""
+        """Return the mode of a file; ``None`` keeps the mode of the replaced file."""
         return None
 
     def unit_defined_by(self, path: str) -> str | None:
-        """The unit whose definition a file is part of, so that a change of the file restarts it."""
+        """Return the unit whose definition contains a file. A change of the file restarts the unit."""
         return None
 
     def unit_for(self, instance: ServiceInstance) -> str | None:
-        """What is started, reloaded and stopped for ``instance``; ``None`` without a process."""
+        """Return the unit of ``instance``, or ``None`` without a process."""
         return instance.service.get_unit(instance.placement)
 
     def build_unit_files(
         self, active: Sequence[ServiceInstance], settings: Settings
     ) -> dict[str, tuple[str, bytes]]:
-        """Files that define the units of a host: by unit, where its file is and what is in it. A
-        change of one restarts its unit."""
+        """Return files that define units of a host: unit → path and content.
+
+        A change of such a file restarts its unit.
+        """
         return {}
 
 
 class RuntimeHost(Protocol):
-    """One host: observed, backed up, changed and asked. Each method is one exchange with it."""
+    """One host that is observed, backed up and changed. Each method is one exchange with it."""
 
     name: str
 
@@ -90,11 +91,11 @@ class RuntimeHost(Protocol):
 
     @property
     def original_state(self) -> HostState:
-        """The host as it was before the first change."""
+        """Return the state of the host before the first change."""
         ...
 
     def assert_locked(self) -> None:
-        """Raises AutotuneError where the host was taken over, or booted, since it was taken."""
+        """Raise AutotuneError if another tuner has the host, or if it was booted after it was locked."""
         ...
 
     def back_up(
@@ -103,83 +104,94 @@ class RuntimeHost(Protocol):
         created_files: Iterable[str] = (),
         checks: Sequence[ConfigurationCheck] = (),
     ) -> None:
-        """Back up everything that is about to change and has no backup yet.
+        """Back up everything in ``desired`` without a backup.
 
-        ``created_files`` are paths that the software itself is going to make; ``checks`` are how it
-        validates what is backed up.
+        ``created_files`` are paths that the software itself creates. ``checks`` validate the original
+        files.
         """
         ...
 
     def observe(self, desired: HostState) -> ObservedHost:
-        """The present state of everything ``desired`` speaks of; changes nothing."""
+        """Return the current state of everything in ``desired``."""
         ...
 
     def observe_and_query(
         self, desired: HostState, queries: Sequence[tuple[ServiceInstance, Argv]]
     ) -> tuple[ObservedHost, list[str]]:
-        """As ``observe``, with what each command printed; none may change anything."""
+        """Return as ``observe``, and the output of each command. No command may change anything."""
         ...
 
     def stage(
         self, desired: HostState, plan: HostPlan, checks: Sequence[ConfigurationCheck] = ()
     ) -> None:
-        """Let the software validate new files where they disturb nothing. Raises Invalid."""
+        """Write new files where they have no effect, and let the software validate them.
+
+        Raises InvalidConfiguration.
+        """
         ...
 
     def discard_staged(self, plan: HostPlan) -> None:
-        """Take staged files away."""
+        """Remove staged files."""
         ...
 
     def select_restorable(
         self, original: HostState, observed: ObservedHost
     ) -> tuple[HostState, list[str]]:
-        """``original_state`` without the files that their software refuses by now, and what it says
-        against them; all other files are staged."""
+        """Return ``original`` without files that their software refuses now, and its messages.
+
+        All other files are staged.
+        """
         ...
 
-    def apply(self, desired: HostState, plan: HostPlan) -> None:
-        """Carry out the plan. Raises ApplyFailed."""
+    def apply(self, desired: HostState, plan: HostPlan) -> Mapping[str, float]:
+        """Apply the plan and return the boot time of each restarted unit in seconds.
+
+        Raises ApplyFailed.
+        """
         ...
 
     def persist_state(self, desired: HostState) -> None:
-        """What is deployed outlives a reboot: kernel values are in a file of autotune's own, units
-        that were started or stopped are enabled or disabled. Raises ApplyFailed."""
+        """Make the deployment survive a reboot. Raises ApplyFailed.
+
+        Kernel values are written to a separate file. Units that were started or stopped are enabled or
+        disabled.
+        """
         ...
 
     def find_failures(self) -> list[str]:
-        """The last words of units that ought to run and do not."""
+        """Return the last messages of units that should run and do not."""
         ...
 
 
 class LockedHosts(Protocol):
-    """All hosts of a stack, ready for changes between ``lock`` and ``unlock``."""
+    """All hosts of a stack, which may be changed between ``lock`` and ``unlock``."""
 
     def __getitem__(self, name: str) -> RuntimeHost: ...
 
     def run_on_hosts(
         self, names: Iterable[str], work: Callable[[RuntimeHost], T]
     ) -> HostResults[T]:
-        """``work`` on each of these hosts; its results and errors by their names."""
+        """Run ``work`` on each of these hosts. Return results and errors by host."""
         ...
 
     def lock(self) -> None:
-        """Get every host ready for changes. Raises LockedError while another tuner has one."""
+        """Prepare every host for changes. Raises LockedError if another tuner holds one."""
         ...
 
     def unlock(self, *, restored: bool) -> None:
-        """Release the hosts: restored to how they were before, or as they are now.
+        """Release the hosts, restored or as they are now.
 
-        Raises AutotuneError naming the hosts that could not be restored, when all others are.
+        Raises AutotuneError with the hosts that could not be restored, after all others are.
         """
         ...
 
 
 def describe_draining(host: str, name: str, processes: int, peers: Sequence[str] = ()) -> str:
-    """The note on old workers that serve connections from before a reload."""
+    """Return the note about old workers that serve connections from before a reload."""
     clients = f" ({', '.join(peers)})" if peers else ""
     return (
-        f"{host}: {format_count(processes, 'old worker')} of {name} still finish connections from before "
-        f"the reload{clients}; new connections get the new configuration"
+        f"{host}: {format_count(processes, 'old worker')} of {name} still finish earlier connections"
+        f"{clients}. New connections get the new configuration"
     )
 
 
@@ -197,11 +209,11 @@ class ProgramUser(Protocol):
 
 
 class Runtime(ABC):
-    """How the services of a stack are run: ``RUNTIME`` in a file of `autotune/runtimes`.
+    """How the services of a stack run: ``RUNTIME`` in a file of `autotune/runtimes`.
 
-    ``installed``: services are installed on their hosts and go on after a study, so that a deployment
-    can be exported or kept; otherwise they are private to the study and end with it.
-    ``service_manager``: what starts and stops services on hosts that are locked and restored.
+    ``installed`` is true if services are installed on their hosts and run after a study. Only their
+    deployments can be exported or kept. ``service_manager`` starts and stops services on hosts that are
+    locked and restored.
     """
 
     installed: ClassVar[bool]
@@ -211,18 +223,18 @@ class Runtime(ABC):
     def read_isolated_files(
         self, transport: Transport, instances: Sequence[ServiceInstance]
     ) -> dict[str, bytes]:
-        """The own files of services that are isolated, by the paths that the runtime gives them."""
+        """Return the files inside isolated services, by the runtime's paths."""
         return {}
 
     @abstractmethod
     def create_transports(self, file: TargetFile) -> dict[str, Transport]:
-        """The transport of each host of a target; none is connected before its first use."""
+        """Return the transport of each host of a target. Transports connect at their first use."""
 
     @abstractmethod
     def read_facts(
         self, target: Target, transports: Mapping[str, Transport]
     ) -> dict[str, HostFacts]:
-        """What each host has, within what the target grants of it."""
+        """Return the facts of each host, within the limits of the target."""
 
     @abstractmethod
     def find_programs(
@@ -230,9 +242,9 @@ class Runtime(ABC):
         needed: Mapping[str, Sequence[ProgramUser]],
         transports: Mapping[str, Transport],
     ) -> dict[str, dict[str, str]]:
-        """Host → name of a program → its path there.
+        """Return host → program → path.
 
-        Raises AutotuneError with every missing one and the command that brings it.
+        Raises AutotuneError with all missing programs and the command that installs them.
         """
 
     @abstractmethod
@@ -244,35 +256,37 @@ class Runtime(ABC):
         programs: Mapping[str, Mapping[str, str]],
         adopted_configs: Mapping[str, AdoptedConfig],
     ) -> Stack:
-        """The stack of a target; what is private to the study lies below ``directory``."""
+        """Return the stack of a target. Private files are below ``directory``."""
 
     @abstractmethod
     def find_validation_errors(
         self, transport: Transport, cases: ValidationCases
     ) -> list[str | None]:
-        """What the software on a host says against files; ``None`` where it accepts them."""
+        """Return the software's message against each case's files, or ``None`` if it accepts them."""
 
     @abstractmethod
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterable[str]:
-        """What else `check` finds out about the hosts, a line each."""
+        """Return further results of `check` about the hosts, a line each."""
 
     @abstractmethod
     def make_run_directory(self, study: Path) -> str:
-        """Where the stack of a study lives; made anew."""
+        """Create the directory for a study's stack, and return its path."""
 
     @abstractmethod
     def create_hosts(
         self, stack: Stack, transports: Mapping[str, Transport], study: Path, note: NoteCallback
     ) -> LockedHosts:
-        """The hosts of a stack for the study in a directory; none is changed yet."""
+        """Return the unchanged hosts of a stack for the study in a directory."""
 
     def build_archive_command(self, target: Target, tier: str, paths: Sequence[str]) -> Argv:
-        """Words for the service manager of a host that print each of these paths as a tier's service
-        sees it, as a tar archive in one line of base64. For a layout that is ``isolated``."""
+        """Return the arguments that print each path as the tier's service sees it.
+
+        The output is a tar archive in one line of base64. Only isolated layouts need it.
+        """
         raise NotImplementedError
 
 
 def installed_layout() -> RuntimeLayout:
-    """The default runtime's layout, for hosts whose services nobody starts, such as a model's."""
+    """Return the default runtime's layout, for hosts without running services, such as a model's."""
     layout: RuntimeLayout = import_runtime(DEFAULT_RUNTIME).RUNTIME.layout
     return layout

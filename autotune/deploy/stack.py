@@ -1,9 +1,9 @@
-"""Which service runs where, in the order they start: the topology of a target made concrete."""
+"""Stack of a target: which service runs where, in the order of starts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 
 from autotune.services.base import (
@@ -31,7 +31,7 @@ PortsByHost = Mapping[tuple[str, str], int]
 
 @dataclass(frozen=True)
 class ServiceInstance:
-    """One service on one host of one tier; it is there while ``conditions`` holds."""
+    """One service on one host of one tier. It exists while ``conditions`` holds."""
 
     service: Service
     placement: Placement
@@ -43,16 +43,16 @@ class ServiceInstance:
 
     @property
     def parameter_prefix(self) -> str:
-        """``tier.service``: what the full names of its parameters begin with."""
+        """Return ``tier.service``, the prefix of its parameters' full names."""
         return f"{self.placement.tier}.{self.service.name}"
 
 
 @dataclass(frozen=True)
 class Stack:
-    """All parts in dependency order, and where requests enter: at each host of the first tier.
+    """All instances in dependency order, and the entries at each host of the first tier.
 
-    ``instances`` are those of every deployment that the target lets the search choose from; which of
-    them run depends on the settings.
+    ``instances`` includes every deployment that the search may choose. The settings determine which of
+    them run.
     """
 
     instances: tuple[ServiceInstance, ...]
@@ -60,7 +60,7 @@ class Stack:
     other_entries: tuple[Endpoint, ...] = ()
 
     def active_instances(self, settings: Settings) -> tuple[ServiceInstance, ...]:
-        """The parts that run under these settings, in dependency order."""
+        """Return the instances that run under these settings, in dependency order."""
         return tuple(
             instance
             for instance in self.instances
@@ -69,10 +69,10 @@ class Stack:
 
     @property
     def called_tiers(self) -> dict[str, tuple[str, ...]]:
-        """For each tier the tiers that it calls, directly or not."""
+        """Return tier → the tiers that it calls, directly or indirectly."""
         at = {part.placement.listen: part.placement.tier for part in self.instances}
         by_tier: dict[str, set[str]] = {}
-        for instance in self.instances:  # those that are called come first
+        for instance in self.instances:  # called instances come first
             placement = instance.placement
             endpoints = (*placement.forwards_to, *placement.uses)
             direct = {at[end] for end in endpoints if end in at} - {placement.tier}
@@ -82,7 +82,7 @@ class Stack:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Every host that something runs on, each once."""
+        """Return every host of an instance, each once."""
         return tuple(dict.fromkeys(instance.placement.host for instance in self.instances))
 
     def instances_with_role(self, role: Role) -> tuple[ServiceInstance, ...]:
@@ -91,10 +91,10 @@ class Stack:
 
 @dataclass(frozen=True)
 class StackContext:
-    """What the topology is built from: directories, ports, accounts, programs and facts per host.
+    """Directories, ports, accounts, programs and facts from which a stack is built.
 
-    ``ports`` are those of private servers; without one, the tier's own port holds, or its service's.
-    ``programs`` are by host, ``adopted`` are the hosts' own files by the names of parts.
+    ``ports`` are for private servers; other servers use the port of their tier or service. ``programs``
+    are by host. ``adopted`` contains the hosts' own files by instance.
     """
 
     directory: str
@@ -108,19 +108,19 @@ class StackContext:
 
 
 def local_cache_name(tier: str) -> str:
-    """The name that ``PortsByHost`` has, in place of a tier's, for the cache on each host of a tier."""
+    """Return the name in ``PortsByHost`` of the cache on each host of a tier."""
     return f"{tier}.local"
 
 
 def entry_tiers(target: Target) -> tuple[str, ...]:
-    """The tiers that no other one forwards to or uses. A valid target has one: load is sent to it."""
+    """Return the tiers that no other tier uses. A valid target has only one, which receives the load."""
     behind = {tier.forwards_to for tier in target.tiers.values()}
     behind |= {name for tier in target.tiers.values() for name in tier.uses}
     return tuple(name for name in target.tiers if name not in behind)
 
 
 def start_order(target: Target) -> tuple[str, ...]:
-    """Tiers such that each comes after all it depends on."""
+    """Return the tiers so that each comes after all tiers that it depends on."""
     return tuple(
         TopologicalSorter(
             {name: tier.required_tiers for name, tier in target.tiers.items()}
@@ -129,7 +129,7 @@ def start_order(target: Target) -> tuple[str, ...]:
 
 
 def build_stack(target: Target, context: StackContext) -> Stack:
-    """The stack of a target with every deployment of each tier."""
+    """Return the stack of a target with every deployment of each tier."""
     built = [
         ServiceInstance(
             location.service,
@@ -140,9 +140,16 @@ def build_stack(target: Target, context: StackContext) -> Stack:
         for host in target.tiers[name].hosts
         for location in list_tier_services(name, target.tiers[name])
     ]
+    return replace(build_entry_stack(target, context.ports), instances=tuple(built))
+
+
+def build_entry_stack(target: Target, ports: PortsByHost | None = None) -> Stack:
+    """Return the stack of a target without instances: its entries only."""
     first = entry_tiers(target)[0]
-    entry, *others = (_endpoint(target, first, host, context) for host in target.tiers[first].hosts)
-    return Stack(tuple(built), entry, tuple(others))
+    entry, *others = (
+        _endpoint(target, first, host, ports or {}) for host in target.tiers[first].hosts
+    )
+    return Stack((), entry, tuple(others))
 
 
 def _build_placement(
@@ -152,7 +159,7 @@ def _build_placement(
 
     def endpoints(tiers: tuple[str, ...], role: Role | None = None) -> tuple[Endpoint, ...]:
         return tuple(
-            _endpoint(target, other, other_host, context)
+            _endpoint(target, other, other_host, context.ports)
             for other in tiers
             if role is None or role in _tier_roles(target, other)
             for other_host in target.tiers[other].hosts
@@ -165,7 +172,7 @@ def _build_placement(
         directory=f"{context.directory}/{name}.{host}",
         listen=_local_cache_endpoint(name, host, context)
         if tier_service.role is Role.LOCAL
-        else _endpoint(target, name, host, context),
+        else _endpoint(target, name, host, context.ports),
         forwards_to=endpoints((tier.forwards_to,)) if tier.forwards_to else (),
         caches=endpoints(tier.uses, Role.CACHE),
         stores=endpoints(tier.uses, Role.STORE),
@@ -183,8 +190,10 @@ def _build_placement(
 def _find_adopted(
     context: StackContext, host: str, tier_service: TierService
 ) -> AdoptedConfig | None:
-    """The host's own files of a service, if it is in the deployment that they are of: another
-    deployment of the tier may have a service of the same name."""
+    """Return the host's own files of a service, if they belong to the same deployment.
+
+    Another deployment of the tier may have a service of the same name.
+    """
     own = context.adopted.get(f"{tier_service.tier}.{host}.{tier_service.service.name}")
     of = {deployment for _, deployments in tier_service.when for deployment in deployments}
     return own if own is None or not (own.deployment and of) or own.deployment in of else None
@@ -197,14 +206,12 @@ def _tier_roles(target: Target, tier: str) -> set[Role]:
 
 
 def _local_cache_endpoint(tier: str, host: str, context: StackContext) -> Endpoint:
-    """Where the cache beside the application listens: on its own host alone."""
+    """Return the endpoint of the local cache, which listens on its own host only."""
     port = next(service.port for service in list_by_role(Role.LOCAL))
     return Endpoint("127.0.0.1", context.ports.get((local_cache_name(tier), host)) or port)
 
 
-def _endpoint(target: Target, tier: str, host: str, context: StackContext) -> Endpoint:
+def _endpoint(target: Target, tier: str, host: str, ports: PortsByHost) -> Endpoint:
     described = target.tiers[tier]
-    port = (
-        context.ports.get((tier, host)) or described.port or DEPLOYMENT_PORTS[described.service[0]]
-    )
+    port = ports.get((tier, host)) or described.port or DEPLOYMENT_PORTS[described.service[0]]
     return Endpoint(target.hosts[host].address, port)

@@ -1,4 +1,4 @@
-"""Jinja2 as templates of configuration files see it: sandboxed, nothing undefined, nothing escaped."""
+"""Templates of configuration files: Jinja2 in a sandbox, without undefined values and escaping."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from autotune.errors import RenderError
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """A target's templates may come from anybody: they fill in values and call nothing of ours."""
+    """Sandbox for templates of targets, which may come from anyone."""
 
     def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
         # Models have methods that read files, and that unpickle what they are given.
@@ -32,7 +32,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
 
 class _Loader(FileSystemLoader):
-    """Templates made of a host's own files may have bytes that are no UTF-8."""
+    """Loader of templates, which may contain bytes that are not UTF-8."""
 
     def get_source(
         self, environment: Environment, template: str
@@ -74,8 +74,7 @@ def _compile(directories: tuple[Path, ...], text: str) -> Template:
 def render_file(
     directories: tuple[Path, ...], name: str, values: Mapping[str, object], text: str | None = None
 ) -> bytes:
-    """The template ``name``, from the first of ``directories`` that has it, rendered; or ``text``, for
-    a template that is in no file.
+    """Return a rendered template: ``name`` from the first directory that contains it, or ``text``.
 
     Raises RenderError.
     """
@@ -93,5 +92,5 @@ def render_file(
 
 
 def render_text(template: str, values: Mapping[str, object]) -> str:
-    """A template that is not in a file yet, rendered as deployments render it."""
+    """Return a template rendered as in deployments."""
     return _compile((), template).render(values)

@@ -209,9 +209,9 @@ class LoadMeter:
     def wait_until_drained(self) -> bool:
         """Wait until the effects of an overload are gone. A load host sends the probes."""
         pause = len(self.request.per_endpoint()) / self.max_rate
-        return wait_until_drained(self._probe_latency, self.slo.limit, pause=pause)
+        return wait_until_drained(self.probe_latency, self.slo.limit, pause=pause)
 
-    def _probe_latency(self) -> float | None:
+    def probe_latency(self) -> float | None:
         """Return the longest latency of all entries, or ``None`` if one returned a wrong response."""
         slowest = 0.0
         for entry in self.request.per_endpoint():

@@ -28,6 +28,7 @@ from autotune.measure.warm_up import (
     MAX_WINDOWS,
     PREFILLED_RISE_WINDOWS,
     RISE_WINDOWS,
+    UNKNOWN_START_RATE,
     WarmUpResult,
     run_warm_up,
 )
@@ -38,6 +39,11 @@ WARM_UP_PURPOSE = "warm-up"  # purpose of a reading
 # Seconds of load before a reading counts, so that process pools grow to the required size. A
 # shorter time suffices if the rate is at most a fifth above the previous one.
 RAMP_SECONDS, SHORT_RAMP_SECONDS, SHORT_RAMP_INCREASE = 1.0, 0.25, 0.2
+LATENCY_PROBES = (
+    2  # requests before the first load; the faster one counts, as the first may be cold
+)
+# The search goes down to this share of the rate of one request after the other.
+MIN_RATE_SHARE = 0.1
 WINDOWS_PER_SECOND = 0.4  # warm-up windows per second of an evaluation's time limit
 # Target sd of the log peak, for a claim and for the search. Repeated configurations differ by at
 # least 5 % (`estimate.MEASUREMENT_LOG_SD`), so the search learns more from another configuration.
@@ -103,6 +109,10 @@ class StackMeter(Protocol):
         """Discard response checks before the last ``windows`` of the warm-up."""
         ...
 
+    def probe_latency(self) -> float | None:
+        """Return the seconds of one request without load, or ``None`` if the answer is unknown."""
+        ...
+
     def count_cache_lookups(self) -> tuple[int, int] | None:
         """Return hits and misses of all caches since their start, or ``None`` without a cache."""
         ...
@@ -136,6 +146,7 @@ class LoadSession:
         self.steal = CpuSteal()
         self._steal_noted = False  # True after the user was notified of CPU steal
         self._offered = 0.0  # rate of the last reading, or 0 if it was cut short
+        self._errors_seen = False  # True after a reading with failed requests
         self._noise = history.noise
         self._windows: list[WatchedReading] = []  # of the last warm-up
         self._warm = False  # True if the caches are filled, as far as this session knows
@@ -172,9 +183,10 @@ class LoadSession:
         self._offered = 0.0
         self.check_answers(record, is_deployed=True)
         deadline = began + request.max_seconds
-        warm_up_result = self._warm_up(request, record, prefilled=deployed.prefilled)
-        capacity, watched = self._search_capacity(request, warm_up_result, record, deadline)
+        self._errors_seen = False
         try:
+            warm_up_result = self._warm_up(request, record, prefilled=deployed.prefilled)
+            capacity, watched = self._search_capacity(request, warm_up_result, record, deadline)
             self.fleet.verify()  # before the value is recorded
         except DeployFailed as error:
             self._warm = False
@@ -217,6 +229,7 @@ class LoadSession:
             lookups,
             expected,
             max_rate=self.limits.max_rate,
+            start_rate=UNKNOWN_START_RATE if expected else self._find_start_rate(),
             rise_windows=PREFILLED_RISE_WINDOWS if prefilled else RISE_WINDOWS,
             max_windows=int(min(MAX_WINDOWS, max(2.0, WINDOWS_PER_SECOND * request.max_seconds))),
         )
@@ -225,6 +238,22 @@ class LoadSession:
         self.meter.end_warm_up(SETTLED_WINDOWS)
         self.meter.wait_until_drained()
         return warm_up_result
+
+    def _find_start_rate(self) -> float:
+        """Return the first rate for a stack without an expected peak, in requests/s.
+
+        One worker sustains one request per latency. A higher rate could trip health checks of a load
+        balancer. The rates of slow pages are below the usual minimum of the search.
+        """
+        latencies = [self.meter.probe_latency() for _ in range(LATENCY_PROBES)]
+        known = [latency for latency in latencies if latency]
+        if not known:
+            return UNKNOWN_START_RATE
+        sequential = 1.0 / min(known)
+        self._limits = replace(
+            self._limits, min_rate=min(self._limits.min_rate, MIN_RATE_SHARE * sequential)
+        )
+        return min(UNKNOWN_START_RATE, sequential)
 
     def _search_capacity(
         self,
@@ -273,14 +302,18 @@ class LoadSession:
         """Send ``rate`` requests/s for ``seconds`` and record the reading with its excess CPU
         steal.
 
-        Raises RateTooHigh above the target's limit.
+        Raises RateTooHigh above the target's limit, and ServersDown if a load balancer does not use all
+        servers after the longest wait.
         """
         check_rate(rate, self.limits.max_rate)
+        # An overload can trip health checks. Then the next reading waits for the servers.
+        self.fleet.await_service(is_answer_doubtful=self._errors_seen)
         with self.clock.time_activity("load"):
             watched = self.meter.take_reading(
                 rate, seconds, ramp_seconds=self._ramp_seconds(rate, purpose)
             )
         self._offered = 0.0 if watched.reading.truncated else rate
+        self._errors_seen = watched.reading.error_count > 0
         stolen = round(self.steal.excess_steal(watched.hosts), 4)
         watched = replace(watched, reading=replace(watched.reading, stolen=stolen))
         self.steal = self.steal.with_reading(watched.hosts)

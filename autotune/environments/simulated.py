@@ -185,6 +185,9 @@ class ModelMeter:
     def count_cache_lookups(self) -> tuple[int, int]:
         return self.stack.cache_hits, self.stack.cache_misses
 
+    def probe_latency(self) -> None:
+        """Return ``None``, because a model sends no single requests."""
+
     def wait_until_drained(self) -> None:
         self.stack.advance_clock(DRAIN_SECONDS)
 

@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.deploy import manifest
+from autotune.deploy.boot_times import BootTimes
 from autotune.deploy.changes import HostChanges
-from autotune.deploy.deployment import Deployment
+from autotune.deploy.deployment import Deployment, EntryProbe
 from autotune.deploy.desired_state import DesiredState, build_desired_state, render_files
 from autotune.deploy.host_commands import Command, run_commands
 from autotune.deploy.managed_hosts import LoadHosts
+from autotune.deploy.readiness import RightAnswer
 from autotune.deploy.runtime import InvalidConfiguration, NoteCallback, ProgramUser, Runtime
 from autotune.deploy.stack import ServiceInstance, Stack, entry_tiers
 from autotune.diagnose.faulty_hosts import find_answer_error
@@ -301,9 +303,14 @@ class StackEnvironment:
             self.runtime,
             self.runtime.create_hosts(stack, self.transports, directory, note),
             find_study_directory(directory).name,
-            request=lambda: self._request_entries(request),
-            expected_body=request.expected_body,
-            statuses=request.statuses,
+            probe=EntryProbe(
+                lambda: self._request_entries(request),
+                RightAnswer(request.expected_body, request.statuses),
+                request,
+                min_interval=len(request.per_endpoint()) / target.load.max_rate,
+            ),
+            note=note,
+            boot_times=BootTimes(target.ready, target.load.timeout),
             loads_data=expect is not None or not self.runtime.installed,
             overrides=find_template_overrides(self.file),
             progress=loaded,
@@ -619,6 +626,7 @@ def _restore_deployment(fleet: Deployment, error: BaseException | None) -> None:
     try:
         with ignore_stop_signals():
             fleet.restore()
+        fleet.confirm_restored()
     except AutotuneError as another:
         if not isinstance(error, AutotuneError):
             raise

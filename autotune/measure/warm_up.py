@@ -11,6 +11,9 @@ from autotune.measure.reading import Reading
 from autotune.measure.steal import HIGH_STEAL_SHARE
 
 WINDOW_SECONDS = 1.0  # seconds
+# A window at a low rate lasts for this many requests, but not longer than the limit in seconds.
+MIN_WINDOW_REQUESTS, MAX_WINDOW_SECONDS = 4, 10.0
+SLOWEST_START_DIVISOR = 8.0  # the rate does not fall below this part of a low first rate
 OVERLOAD_VIOLATION_SHARE = 0.1  # fraction of violations above which a window was overloaded
 MAX_WINDOWS = 20
 UNKNOWN_START_RATE = 200.0  # first rate in requests/s without an expected peak …
@@ -76,6 +79,7 @@ def run_warm_up(
     expected: float | None,
     *,
     max_rate: float,
+    start_rate: float = UNKNOWN_START_RATE,
     rise_windows: int = RISE_WINDOWS,
     max_windows: int = MAX_WINDOWS,
 ) -> WarmUpResult:
@@ -83,8 +87,10 @@ def run_warm_up(
 
     ``probe(rate, seconds)`` makes the load. ``count_lookups()`` returns the cache's hits and misses so
     far.
-    ``expected`` is the expected peak in requests/s. ``rise_windows`` is the number of steps for which
-    a hit rate must rise to count as climbing, and ``max_windows`` the maximum number of windows.
+    ``expected`` is the expected peak in requests/s. Without it, ``start_rate`` is the first rate. A low
+    one doubles while the stack keeps up. Windows at low rates are longer. ``rise_windows`` is the number
+    of steps for which a hit rate must rise to count as climbing, and ``max_windows`` the maximum number
+    of windows.
 
     An overloaded stack gets half the load, and more again once it keeps up, because a cold cache warms
     faster with more requests. The load stays well below the overload. After CPU steal, the same load is
@@ -92,11 +98,14 @@ def run_warm_up(
     cause occupies the workers.
     """
     ceiling = min(max_rate, EXPECTED_PEAK_SHARE * expected if expected else UNKNOWN_MAX_RATE)
-    rate = ceiling if expected else min(ceiling, UNKNOWN_START_RATE)
+    rate = ceiling if expected else min(ceiling, start_rate)
+    is_slow = not expected and start_rate < UNKNOWN_START_RATE
+    lowest, growth = min(1.0, rate / SLOWEST_START_DIVISOR), 2.0 if is_slow else 1.5
     windows: list[WarmUpWindow] = []
     while len(windows) < max_windows:
         before = count_lookups()
-        reading = probe(rate, WINDOW_SECONDS)
+        seconds = max(WINDOW_SECONDS, min(MIN_WINDOW_REQUESTS / rate, MAX_WINDOW_SECONDS))
+        reading = probe(rate, seconds)
         windows.append(_build_window(reading, before, count_lookups()))
         if (
             len(windows) > 1
@@ -107,9 +116,10 @@ def run_warm_up(
         if is_futile(windows):
             return WarmUpResult(is_settled=False, windows=tuple(windows))
         if windows[-1].is_overloaded and reading.stolen <= HIGH_STEAL_SHARE:
-            rate, ceiling = min(max(rate / 2, 1.0), max_rate), EXPECTED_PEAK_SHARE * rate
+            rate, ceiling = min(max(rate / 2, lowest), max_rate), EXPECTED_PEAK_SHARE * rate
+            growth = 1.5
         elif not windows[-1].is_overloaded:
-            rate = min(rate * 1.5, ceiling)
+            rate = min(rate * growth, ceiling)
     return WarmUpResult(is_settled=False, windows=tuple(windows))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autotune.strict_parsing import is_uint, parse_uint, split_lines
@@ -13,6 +13,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # Sections of a stream with a line per process, instead of the text of one file.
 OPEN_FILES_SECTION = "open"  # /proc/PID/fd and its size, the number of descriptors since Linux 6.2
 FILE_LIMIT_SECTION = "allowed"  # the descriptor limit in /proc/PID/limits
+PSS_SECTION = "pss"  # the proportional set size in /proc/PID/smaps_rollup, readable by root
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class ServiceProcesses:
 
     ``workers`` excludes masters. ``cpu`` is CPU seconds since their start, with exited children.
     ``scheduling_delay`` is seconds of waiting for a CPU. ``max_rss`` is the largest process in bytes.
+    ``max_pss`` is the same with shared memory divided among its processes; ``None`` if unknown.
     ``descriptors`` is the largest number that one process has open.
     """
 
@@ -32,6 +34,7 @@ class ServiceProcesses:
     max_rss: int = 0
     descriptors: int | None = None
     descriptor_limit: int | None = None
+    max_pss: int | None = None
 
 
 @dataclass(frozen=True)
@@ -114,9 +117,10 @@ def _sum_processes(
     workers = [p for p in processes if p.pid not in parents] or processes
     scheduled = [_parse_schedstat(files.get(f"{path}/schedstat", "")) for _, path in members]
     delays = [times[1] for times in scheduled if times]
-    opened, allowed = (
+    opened, allowed, shares = (
         dict(_parse_numbers(files, OPEN_FILES_SECTION, " ")),
         dict(_parse_numbers(files, FILE_LIMIT_SECTION, ":")),
+        dict(_parse_numbers(files, PSS_SECTION, ":")),
     )
     # Before Linux 6.2 the directory's size is not the number of descriptors.
     fullest = max((path for _, path in members), key=lambda path: opened.get(f"{path}/fd", 0))
@@ -127,6 +131,7 @@ def _sum_processes(
         cpu=sum(map(_cpu_seconds, processes, scheduled)),
         scheduling_delay=sum(delays) if delays else None,
         max_rss=max(p.rss for p in processes),
+        max_pss=_find_max_pss([path for _, path in members], shares),
         descriptors=opened.get(f"{fullest}/fd") or None,
         descriptor_limit=allowed.get(f"{fullest}/limits"),
     )
@@ -135,12 +140,23 @@ def _sum_processes(
 def _parse_numbers(
     files: Mapping[str, str], name: str, separator: str
 ) -> Iterator[tuple[str, int]]:
-    """Yield path and number of ``path 12`` or ``path:Max open files  1024  4096  files`` lines."""
+    """Yield path and number of lines such as ``path 12``, ``path:Max open files  1024  4096  files`` or
+    ``path:Pss:  12 kB``."""
     for line in split_lines(files.get(name, "")):
         path, _, rest = line.partition(separator)
-        words = rest.removeprefix("Max open files").split()
+        words = rest.removeprefix("Max open files").removeprefix("Pss:").split()
         if words and is_uint(words[0]):
             yield path, parse_uint(words[0])
+
+
+def _find_max_pss(directories: Sequence[str], kilobytes: Mapping[str, int]) -> int | None:
+    """Return the largest proportional set size in bytes, or ``None`` if most are unknown.
+
+    A few are missing if processes exit while they are read.
+    """
+    sizes = [kilobytes.get(f"{directory}/smaps_rollup") for directory in directories]
+    known = [size for size in sizes if size is not None]
+    return 1024 * max(known) if 2 * len(known) > len(sizes) else None
 
 
 def _parse_schedstat(text: str) -> tuple[float, float] | None:

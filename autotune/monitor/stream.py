@@ -13,7 +13,12 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autotune.monitor.process_table import FILE_LIMIT_SECTION, OPEN_FILES_SECTION, ProcessOwners
+from autotune.monitor.process_table import (
+    FILE_LIMIT_SECTION,
+    OPEN_FILES_SECTION,
+    PSS_SECTION,
+    ProcessOwners,
+)
 from autotune.monitor.procfs import SAMPLED_FILES, SS_COMMAND, HostSample, build_sample
 from autotune.strict_parsing import split_lines
 from autotune.transports import wait_notices
@@ -109,6 +114,9 @@ while :; do
         of_each limits
         printf '\n==> {FILE_LIMIT_SECTION} <==\n'
         grep '^Max open files' -- $files /dev/null
+        of_each smaps_rollup
+        printf '\n==> {PSS_SECTION} <==\n'
+        grep '^Pss:' -- $files /dev/null
     fi
     [ -z "$end" ] || break
     count=$((count - 1)) turn=$((turn + 1))

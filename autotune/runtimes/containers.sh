@@ -106,10 +106,11 @@ reload() { # unit [rereading]
     engine kill -s "$(label "$id" autotune.signal)" "$id" || return
     [ "${2-}" = rereading ] || children_replaced "$1" "$pid" $old || { words; return 1; }
 }
-up() { # unit port-or-socket: waits up to 15 s until it runs and listens
+up() { # unit port-or-socket seconds: waits until it runs and listens
     of_unit "$1"
-    tries=100
-    while [ "$tries" -gt 0 ]; do
+    read -r uptime idle </proc/uptime || return
+    deadline=$((${uptime%%.*} + $3))
+    while [ "${uptime%%.*}" -le "$deadline" ]; do
         id=$(container) && [ -n "$id" ] || break
         state=$(look_into '{{.State.Status}} {{.State.Pid}}' "$id") || break
         case $state in
@@ -117,8 +118,8 @@ up() { # unit port-or-socket: waits up to 15 s until it runs and listens
             created* | restarting*) ;;
             *) break ;;
         esac
-        tries=$((tries - 1))
         sleep 0.1
+        read -r uptime idle </proc/uptime || return
     done
     echo "$service of $project does not listen at $2: it is ${state:-not there}"
     words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,7 @@ from autotune.deploy.runtime import (
     describe_draining,
 )
 from autotune.deploy.stack import ServiceInstance, Stack, StackContext, build_stack
+from autotune.deploy.unit_start import UnitStart
 from autotune.errors import AutotuneError
 from autotune.services.base import (
     Action,
@@ -50,7 +52,6 @@ from autotune.transports.facts import read_host_facts
 from autotune.transports.local import LocalTransport
 from autotune.transports.parallel_hosts import HostResults
 
-START_TIMEOUT_SECONDS = 15.0
 T = TypeVar("T")
 Files = Mapping[str, bytes]
 
@@ -234,7 +235,7 @@ class ProcessHost:
     def discard_staged(self, plan: HostPlan) -> None:
         """Do nothing: staged files are deleted after their check."""
 
-    def apply(self, desired: HostState, plan: HostPlan) -> None:
+    def apply(self, desired: HostState, plan: HostPlan) -> dict[str, float]:
         for name in reversed([*self._parts]):
             if name in plan.units_to_stop:
                 self._stop(name)
@@ -246,9 +247,13 @@ class ProcessHost:
                 _make_directory(part)
             for path in paths:
                 _write_file(Path(path), desired.files[path])
+        boot_seconds = {}
         for name in self._parts:
             if name in plan.unit_actions:
+                began = time.monotonic()
                 self._apply_action(self._parts[name], plan.unit_actions[name], desired)
+                boot_seconds[name] = time.monotonic() - began
+        return boot_seconds
 
     def persist_state(self, desired: HostState) -> None:
         """Do nothing: private servers stop with the study."""
@@ -293,7 +298,7 @@ class ProcessHost:
         private_servers.wait_until(
             lambda: private_servers.is_accepting(running, location),
             running,
-            START_TIMEOUT_SECONDS,
+            desired.starts.get(instance.name, UnitStart()).seconds,
             "starting",
         )
 

@@ -33,17 +33,19 @@ reload() { # unit [rereading]: waits until new processes have replaced the old o
     act reload "$1" || return
     children_replaced "$1" "$pid" $old || { words "$1"; return 1; }
 }
-# unit port-or-socket: waits up to 15 s until it runs and listens.
+# unit port-or-socket seconds: waits until it runs and listens.
 up() {
-    tries=150 pause=0.02
-    while [ "$tries" -gt 0 ]; do
+    read -r uptime idle </proc/uptime || return
+    deadline=$((${uptime%%.*} + $3)) tries=0 pause=0.02
+    while [ "${uptime%%.*}" -le "$deadline" ]; do
         case $(systemctl show -P ActiveState -P SubState -- "$1") in
             "active$newline"*) ! listens "$2" || return 0 ;;
             *auto-restart* | failed* | inactive* | deactivating*) break ;;
         esac
-        tries=$((tries - 1))
-        [ "$tries" -gt 125 ] || pause=0.1 # slow starts take a while, and each check has a cost
+        tries=$((tries + 1))
+        [ "$tries" -lt 25 ] || pause=0.1 # slow starts take a while, and each check has a cost
         sleep "$pause"
+        read -r uptime idle </proc/uptime || return
     done
     echo "$1 does not listen at $2: it is $(systemctl is-active -- "$1")"
     words "$1"

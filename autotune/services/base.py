@@ -268,6 +268,18 @@ class Readback:
 
 
 @dataclass(frozen=True)
+class ServerCheck:
+    """A root command that prints the states of a load balancer's servers, and its parser.
+
+    ``parse`` returns the names of the servers that receive no requests because they failed. It raises
+    ValueError for output without any state.
+    """
+
+    argv: Argv
+    parse: Callable[[str], tuple[str, ...]]
+
+
+@dataclass(frozen=True)
 class TrialStart:
     """A trial start as validation: ``argv`` runs next to the service until ``socket`` accepts."""
 
@@ -455,6 +467,17 @@ class Service:
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         """Return the commands that print effective values."""
         return ()
+
+    def build_server_check(self, placement: Placement) -> ServerCheck | None:
+        """Return the check of a load balancer's servers, or ``None`` if it does not report states."""
+        return None
+
+    def find_recovery_seconds(self, files: Mapping[str, bytes]) -> float:
+        """Return the longest time in seconds until it uses a server again that had failed.
+
+        ``files`` are its configuration files. The result is 0 if it tries failed servers at once.
+        """
+        return 0.0
 
     def build_unpersisted_check(
         self, placement: Placement, files: Mapping[str, bytes]

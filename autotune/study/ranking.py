@@ -307,9 +307,14 @@ def _estimate_repeat_noise(state: State, *phases: Phase) -> float:
 
 
 def find_baseline(state: State) -> Trial | None:
-    """The first baseline trial that was measured, or else the first of all of them."""
+    """Return the first baseline trial that met the objective, else the first that was measured.
+
+    A baseline that misses the objective is measured once more. A disturbance may have been the cause.
+    """
     baselines = state.list_finished(Phase.BASELINE)
-    return next((t for t in baselines if not t.is_unmeasured), next(iter(baselines), None))
+    measured = [trial for trial in baselines if not trial.is_unmeasured]
+    met = [trial for trial in measured if trial.peak and trial.peak.is_feasible]
+    return next(iter((*met, *measured, *baselines)), None)
 
 
 def find_reference(state: State) -> Trial | None:

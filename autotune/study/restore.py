@@ -16,6 +16,7 @@ from autotune.deploy.private_servers import stop_orphaned
 from autotune.errors import AutotuneError, LockedError, join_errors
 from autotune.study import ownership
 from autotune.study.directory import EVENTS_FILE, describe_lock_holder, is_locked
+from autotune.study.entry_check import await_entry
 from autotune.study.study_store import load_state, read_first_record
 from autotune.target.beds import BEDS_DIRECTORY, bed_directory, needs_bed
 from autotune.target.read_target import TARGET_FILE_NAME, TargetFile, read_addresses
@@ -24,7 +25,9 @@ from autotune.transports.base import Transport
 from autotune.transports.target_hosts import create_transports
 
 NOT_OWN_HINT = "move {study} out of the directory of studies; `run --from` uses its best settings"
-RestoreHosts = Callable[[Path, Mapping[str, Transport], ServiceManager], list[str]]
+RestoreHosts = Callable[
+    [Path, Mapping[str, Transport], ServiceManager, Callable[[], str] | None], list[str]
+]
 
 
 def restore_study(study: Path) -> list[str]:
@@ -191,7 +194,7 @@ def _restore_over_transports(
     every = create_transports(file)
     try:
         reached = {name: every[name] for name in every if name in changed}
-        return restore_hosts(study, reached, managers[0])
+        return restore_hosts(study, reached, managers[0], partial(await_entry, file, every))
     finally:
         for transport in every.values():
             transport.close()

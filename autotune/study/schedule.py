@@ -71,6 +71,8 @@ MAX_RUNNER_UP_PAIRS = 2
 RESERVED_BLOCKS, MIN_BLOCKS, MAX_BLOCKS = 4, 2, 8
 # Measurements of the confirmation that may fail (the generator starved, say) and be made again.
 MAX_FAILED_CONFIRMATIONS = 2
+# Measurements of the best trial after a baseline that missed the objective.
+MAX_REPRODUCTIONS = 3
 # Of the trials, for known configurations: with many deployments the search must have its share.
 MAX_OPENING_SHARE = 0.5
 
@@ -135,6 +137,8 @@ def select_next_step(
         or _plan_wait(state, Phase.RUNNER_UP)
         or _plan_wait(state, Phase.SIMPLIFIED)
         or _plan_simplification(state, budget, elapsed)
+        or _plan_reproduction(state, budget, elapsed)
+        or _plan_wait(state, Phase.FINALIST, Phase.BASELINE)
         or _plan_confirmation(state, budget, elapsed, bed)
         or _plan_wait(state, Phase.CONFIRM)
         or ConcludeStep()
@@ -348,6 +352,11 @@ def _can_search(state: State, budget: Budget, elapsed: float) -> bool:
 
 def compute_reserve_seconds(state: State, budget: Budget) -> float:
     """Seconds kept for re-measuring the leaders, and for simplifying and proving the winner."""
+    if misses_slo(state):
+        return min(
+            MAX_REPRODUCTIONS * average_trial_seconds(state) + MIN_MEASUREMENT_SECONDS,
+            max_reserve_seconds(budget),
+        )
     before = _measurements_per_bed(state, MIN_FINALISTS) + RESERVED_BLOCKS
     needed = before * average_trial_seconds(state) + min_proof_seconds(state)
     return min(needed, max_reserve_seconds(budget))
@@ -461,6 +470,35 @@ def _plan_simplification(state: State, budget: Budget, elapsed: float) -> Schedu
     if not last["reverted"] or measured >= MAX_BLOCKS or elapsed + needed > latest:
         return None
     return MeasureStep(Phase.SIMPLIFIED, last["settings"], source_trial=number)
+
+
+def misses_slo(state: State) -> bool:
+    """True if the baseline was measured and met the objective at no rate."""
+    stock = find_baseline(state)
+    return stock is not None and stock.peak is not None and stock.peak.verdict == "unmeetable"
+
+
+def _plan_reproduction(state: State, budget: Budget, elapsed: float) -> ScheduleStep | None:
+    """Return a repeated measurement after a baseline that missed the objective.
+
+    No comparison is possible then, so the time kept for it is used otherwise. The baseline is measured
+    once more, because a disturbance may be the cause. Then the best trial is measured until the result
+    was reproduced.
+    """
+    each = min(average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
+    if state.values or not misses_slo(state) or elapsed + each > budget.time:
+        return None
+    stock, challenger = find_baseline(state), find_best_trial(state)
+    if stock is not None and len(state.list_started(Phase.BASELINE)) <= max(1, len(state.beds)):
+        return MeasureStep(Phase.BASELINE, stock.settings, source_trial=stock.number)
+    if challenger is None:
+        return None
+    repeats = [t for t in state.list_started(Phase.FINALIST) if t.of == challenger]
+    reproduced = [t for t in repeats if t.is_finished and t.peak and t.peak.is_feasible]
+    if reproduced or len(repeats) >= MAX_REPRODUCTIONS:
+        return None
+    settings = state.find_trial(challenger).settings
+    return MeasureStep(Phase.FINALIST, settings, source_trial=challenger)
 
 
 def _plan_confirmation(

@@ -119,7 +119,10 @@ def _offer_rates(
     if failure is not None:
         store.record_failure(trial, failure)
     else:
-        outcome = _load_at_rates(context, plan, trial, measurement)
+        try:
+            outcome = _load_at_rates(context, plan, trial, measurement)
+        except DeployFailed as error:  # servers are still down after an overload
+            store.record_failure(trial, error.message)
     return store.state.find_trial(trial.number), outcome
 
 

@@ -149,6 +149,18 @@ def min_duration_validator(text: str, reason: str = "") -> AfterValidator:
     return AfterValidator(check)
 
 
+def max_duration_validator(text: str) -> AfterValidator:
+    """Return a validator that refuses a duration above the one in ``text``."""
+    maximum = parse_duration(text)
+
+    def check(value: float) -> float:
+        if value > maximum:
+            raise ValueError(f"must be at most {text}, not {format_duration(value)}")
+        return value
+
+    return AfterValidator(check)
+
+
 def _validate_positive(value: float) -> float:
     if value <= 0:
         raise ValueError("must be above 0")

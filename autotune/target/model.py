@@ -59,6 +59,7 @@ from autotune.target.field_types import (
     TextList,
     WholeNumber,
     error_at_key,
+    max_duration_validator,
     min_duration_validator,
     unknown_key_error,
     wrap_in_list,
@@ -490,6 +491,9 @@ class Target(TargetModel):
     """Unit of the command's value, for reports."""
     timeout: Annotated[Seconds, PositiveValidator] = 600.0
     """Time after which a run of the command is stopped."""
+
+    ready: Annotated[Seconds, PositiveValidator, max_duration_validator("1h")] | None = None
+    """Longest time until a restarted stack is ready, such as `2m`. Default: from measured boot times."""
 
     def edits_host_files(self, tier: str) -> bool:
         """True if autotune edits the files on a tier's hosts instead of replacing them."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autotune.services.base import Argv
 from autotune.strict_parsing import is_uint, parse_decimal
 from autotune.transports.base import Transport
-from autotune.transports.request import Request
+from autotune.transports.request import DEFAULT_TIMEOUT_SECONDS, Request
 
 _ESCAPE_TABLE = str.maketrans(
     {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v"}
@@ -90,12 +90,15 @@ def _format_config(options: Iterable[tuple[str, str]]) -> bytes:
 
 
 def send_request(
-    transport: Transport, request: Request | str, timeout: float = 2.0
+    transport: Transport, request: Request | str, timeout: float | None = None
 ) -> CurlAnswer | str:
     """Return the response to one request, or to GET of a URL, or the reason for failure as text.
 
-    Every call opens a new connection. Raises ``HostUnreachable`` if the host cannot be reached.
+    Every call opens a new connection. ``timeout`` is in seconds and defaults to the request's own.
+    Raises ``HostUnreachable`` if the host cannot be reached.
     """
+    if timeout is None:
+        timeout = DEFAULT_TIMEOUT_SECONDS if isinstance(request, str) else request.timeout
     url = request if isinstance(request, str) else request.url
     argv: Argv = (
         # Other accounts on the host can read the command line, but not standard input.

@@ -9,6 +9,7 @@ from autotune.target.expected_answer import ANY_2XX, Expect
 from autotune.transports.temporary_files import temporary_file_script
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
+DEFAULT_TIMEOUT_SECONDS = 2.0
 # Arguments: the certificates, then the command. OpenSSL, Go and Rust programs read trusted
 # authorities from the file in SSL_CERT_FILE.
 _TRUST_CA_SCRIPT = f"""
@@ -35,7 +36,8 @@ class Request:
 
     Connections go to ``endpoint`` and ``other_endpoints`` in equal shares. ``host`` is the site's name
     for the Host header, TLS and the certificate. It defaults to the address. Without ``expected_body``, a
-    response is correct if its status is in ``statuses`` and it meets ``expectations``.
+    response is correct if its status is in ``statuses`` and it meets ``expectations``. ``timeout`` is in
+    seconds.
     """
 
     endpoint: Endpoint
@@ -50,6 +52,7 @@ class Request:
     http2: bool = False
     statuses: frozenset[int] = ANY_2XX
     expectations: Expect | None = None
+    timeout: float = DEFAULT_TIMEOUT_SECONDS
 
     @property
     def status_classes(self) -> frozenset[str]:
@@ -81,9 +84,8 @@ class Request:
     @property
     def is_plain_get(self) -> bool:
         """True if the request is a GET of a path on an address without further settings."""
-        return replace(self, expected_body=None, expectations=None, other_endpoints=()) == Request(
-            self.endpoint, self.path
-        )
+        plain = Request(self.endpoint, self.path, timeout=self.timeout)
+        return replace(self, expected_body=None, expectations=None, other_endpoints=()) == plain
 
     def per_endpoint(self) -> tuple[Request, ...]:
         """Return one request for each entry."""

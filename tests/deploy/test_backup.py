@@ -100,7 +100,7 @@ def test_the_controllers_copy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"schema": 1, "host": "a"}', b"\xff"])
 def test_a_record_that_makes_no_sense_says_where_it_is(content: bytes) -> None:
-    with pytest.raises(AutotuneError, match=r"/somewhere is not a record of originals"):
+    with pytest.raises(AutotuneError, match=r"/somewhere is not a valid backup"):
         decode_backup(content, "/somewhere")
 
 

@@ -102,8 +102,14 @@ def test_hosts_have_the_distributions_files_and_units(stock: DesiredState) -> No
     }  # fmt: skip
     assert stock.hosts["lb1"].sysctls["net.core.somaxconn"] == "4096"
     assert stock.created_files("db1") == ("/var/lib/redis/autotune.rdb",)
-    assert stock.hosts["web1"].listen_addresses == {FPM: "/run/php/autotune-web.sock", NGINX: "80"}
-    assert stock.hosts["lb1"].listen_addresses == {NGINX: "8080"}
+    web, balancer = stock.hosts["web1"].starts, stock.hosts["lb1"].starts
+    assert {unit: start.address for unit, start in web.items()} == {
+        FPM: "/run/php/autotune-web.sock",
+        NGINX: "80",
+    }
+    assert {unit: start.address for unit, start in balancer.items()} == {NGINX: "8080"}
+    # A tier starts after the tiers that it calls.
+    assert balancer[NGINX].rank > web[NGINX].rank == web[FPM].rank > 0
     assert list(stock.hosts["web1"].units) == [FPM, NGINX]  # in the order they start
 
 

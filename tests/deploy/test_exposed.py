@@ -15,7 +15,7 @@ from autotune.deploy.backup import BackupStore
 from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_state import FileState, HostState
-from autotune.deploy.managed_hosts import restore_host
+from autotune.deploy.restoration import restore_host
 from autotune.errors import AutotuneError
 from tests.deploy.doubles import Here
 

@@ -23,7 +23,7 @@ from autotune.deploy.backup import BackupStore
 from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_state import FileState, HostState
-from autotune.deploy.managed_hosts import restore_host
+from autotune.deploy.restoration import restore_host
 from autotune.deploy.runtime import ConfigurationCheck
 from autotune.errors import AutotuneError
 from autotune.lab.machine import find_init_pid

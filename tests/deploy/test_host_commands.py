@@ -79,7 +79,7 @@ class Severed(Here):
 def test_half_a_text_does_nothing(tmp_path: Path, share: float) -> None:
     severed = Severed(tmp_path)
     severed.share = share
-    with pytest.raises(AutotuneError, match="ended early"):
+    with pytest.raises(AutotuneError, match="stopped early"):
         run_commands(severed, [Command(("touch", str(tmp_path / str(i)))) for i in range(20)])
     assert list(tmp_path.iterdir()) == []
 

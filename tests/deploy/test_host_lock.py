@@ -41,16 +41,16 @@ def seen(holder: object, *, boot: str = "first", renewed: float | None = 1000.0)
     ("lock", "why"),
     [
         (seen(asdict(ELSEWHERE)), None),
-        (seen(asdict(ELSEWHERE), boot="second"), "booted since"),
+        (seen(asdict(ELSEWHERE), boot="second"), "booted after"),
         (seen(asdict(ELSEWHERE), renewed=999.0 - LEASE_SECONDS / 2), "not renewed for 180 s"),
         (seen(asdict(ELSEWHERE), renewed=None), "not renewed"),
         (seen(asdict(ME)), None),
         (seen(asdict(ME), boot="second", renewed=None), None),  # it lives: nothing else counts
-        (seen(asdict(replace(ME, ticks=ME.ticks - 100))), "has ended"),
-        (seen(asdict(replace(ME, pid=2**22 + 1))), "has ended"),
+        (seen(asdict(replace(ME, ticks=ME.ticks - 100))), "exited"),
+        (seen(asdict(replace(ME, pid=2**22 + 1))), "exited"),
         # Another version's: with a field more, with one less, and one that cannot be read at all.
         (seen({**asdict(ELSEWHERE), "more": 1}), None),
-        (seen({**asdict(ELSEWHERE), "more": 1}, boot="second"), "booted since"),
+        (seen({**asdict(ELSEWHERE), "more": 1}, boot="second"), "booted after"),
         (seen({**asdict(ME), "more": 1}), None),
         (seen({k: v for k, v in asdict(ELSEWHERE).items() if k != "study"}), None),
         (seen({k: v for k, v in asdict(ME).items() if k != "ticks"}), None),
@@ -123,7 +123,7 @@ def test_a_lock_of_a_process_that_ended_is_taken_over(tmp_path: Path) -> None:
         process.kill()
         process.wait()
         stale = HostLock(here, "next").lock()
-    assert f"process {process.pid} has ended" in (stale or "")
+    assert f"process {process.pid} exited" in (stale or "")
 
 
 def test_a_step_of_the_wall_clock_takes_no_lock_from_a_living_tuner(
@@ -232,7 +232,7 @@ def test_a_lease_that_a_power_cut_left_empty_keeps_nobody_from_the_host(tmp_path
     (tmp_path / "autotune" / "lease").write_text("")
     assert host_lock.read_lock(here).record == ended
     after = HostLock(here, "next")
-    assert "has ended" in (after.lock() or "")
+    assert "exited" in (after.lock() or "")
     after.unlock()
 
 

@@ -16,7 +16,9 @@ from autotune.deploy.host_state import (
     ObservedFile,
     ObservedHost,
     ObservedUnit,
+    split_into_steps,
 )
+from autotune.deploy.unit_start import UnitStart
 from autotune.services.base import Action
 
 CONF, DROP_IN = "/etc/nginx/nginx.conf", "/etc/systemd/system/nginx.service.d/autotune.conf"
@@ -138,3 +140,55 @@ def test_only_changed_files_are_written(old: set[str], nginx: bool, apache: bool
     assert set(steps.files_to_write) == old
     assert (NGINX in steps.unit_actions) == (bool(old) or not nginx)
     assert steps.units_to_stop == ((APACHE,) if apache else ())
+
+
+def test_tiers_behind_start_before_the_entry_and_files_come_first() -> None:
+    starts = {
+        "lb1": {"haproxy": UnitStart(2)},
+        "web1": {"nginx": UnitStart(1), "fpm": UnitStart(1)},
+        "db1": {"db": UnitStart(0)},
+    }
+    restart = Action.RESTART
+    plans = {
+        "lb1": HostPlan(files_to_write=("/a",), unit_actions={"haproxy": Action.RELOAD}),
+        "web1": HostPlan(
+            unit_actions={"fpm": restart, "nginx": restart}, boot_changes={"fpm": True}
+        ),
+        "db1": HostPlan(sysctls={"x": "1"}, unit_actions={"db": restart}),
+        "idle": HostPlan(),
+    }
+    assert split_into_steps(plans, starts) == [
+        {
+            "lb1": HostPlan(files_to_write=("/a",)),
+            "db1": HostPlan(sysctls={"x": "1"}, unit_actions={"db": restart}),
+        },
+        {"web1": HostPlan(unit_actions={"fpm": restart, "nginx": restart})},
+        {"lb1": HostPlan(unit_actions={"haproxy": Action.RELOAD})},
+        {"web1": HostPlan(boot_changes={"fpm": True})},
+    ]
+    assert split_into_steps({"idle": HostPlan()}, starts) == []
+
+
+def test_a_start_is_the_same_after_its_record() -> None:
+    start = UnitStart(3, "80", "http://10.0.0.2:80/", "shop.example", 240.0, 2.0)
+    assert UnitStart.from_record(start.to_record()) == start
+    assert start.build_wait_command("x") == (
+        "ready", "x", "80", "240", "http://10.0.0.2:80/", "shop.example", "2"
+    )  # fmt: skip
+    assert UnitStart(address="/run/x").build_wait_command("x") == ("up", "x", "/run/x", "120")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rank": -1},
+        {"rank": "x"},
+        {"url": None},
+        {"name": "a\nb"},
+        {"seconds": 1e9},
+        {"interval": 0},
+    ],
+)
+def test_a_start_with_other_values_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        UnitStart.from_record({**UnitStart().to_record(), **change})

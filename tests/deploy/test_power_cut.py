@@ -20,7 +20,8 @@ from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_commands import BACKUP_FILE
 from autotune.deploy.host_state import FileState, HostState
-from autotune.deploy.managed_hosts import restore_host, restore_hosts
+from autotune.deploy.managed_hosts import restore_hosts
+from autotune.deploy.restoration import restore_host
 from autotune.errors import AutotuneError
 from autotune.runtimes.systemd import SERVICE_MANAGER
 from tests import soak

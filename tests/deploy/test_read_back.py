@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy.deployment import StackNotReady, check_units_run, merge_tier_values
 from autotune.deploy.host_state import HostState, ObservedHost
+from autotune.deploy.read_back import StackNotReady, check_units_run, merge_tier_values
 from autotune.runtimes.systemd import parse_units
 from autotune.services.base import Settings
 

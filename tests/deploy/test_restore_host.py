@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from autotune.deploy.backup import BackupCheck, BackupStore, decode_backup
-from autotune.deploy.deployment import Deployment
+from autotune.deploy.deployment import Deployment, EntryProbe
 from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost, _build_backup_check
 from autotune.deploy.host_commands import (
@@ -34,11 +34,11 @@ from autotune.deploy.host_commands import (
 from autotune.deploy.host_state import FileState, HostPlan, HostState
 from autotune.deploy.managed_hosts import (
     ManagedHosts,
-    restore_host,
     restore_hosts,
     restore_orphaned,
     restore_study,
 )
+from autotune.deploy.restoration import restore_host
 from autotune.deploy.runtime import ConfigurationCheck
 from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError
@@ -257,7 +257,7 @@ def test_a_unit_that_others_masked_is_told_and_passed_over(locked: Locked, tmp_p
     assert restore_host(host) != ()
     assert (tmp_path / "conf").read_text() == "original\n"
     assert not (tmp_path / "restarted").exists()
-    assert host.notes == [f"here: {UNIT} was masked by others: it is passed over"]
+    assert host.notes == [f"here: skipped {UNIT}, which was masked after the backup"]
     assert not host.is_changed
 
 
@@ -487,15 +487,17 @@ def test_a_host_that_is_not_as_before_is_not_rolled_back(here: Host, tmp_path: P
     unit.write_text("inactive\n")
     here.name = "here"
     hosts = ManagedHosts([here], tmp_path / "study", print, SERVICE_MANAGER)
-    nothing: Any = SimpleNamespace(installed=True)
+    nothing: Any = SimpleNamespace(installed=True, service_manager=None)
     fleet = Deployment(nothing, nothing, nothing, nothing, hosts, "study",
-                       request=lambda: "no answer", expected_body=None, loads_data=False)  # fmt: skip
+                       probe=EntryProbe(lambda: "no answer"), loads_data=False)  # fmt: skip
     fleet.lock_hosts()
     deploy(hosts["here"], tuned(tmp_path))
     plan = HostPlan(files_to_write=(str(tmp_path / "conf"),), unit_actions={UNIT: Action.RESTART})
     again = tmp_path / "units" / f"{UNIT}.again"
     again.touch()
-    with pytest.raises(AutotuneError, match=rf"(?s)refused.*here is not as before: {UNIT}"):
+    with pytest.raises(
+        AutotuneError, match=rf"(?s)refused.*here differs from its state before: {UNIT}"
+    ):
         fleet._roll_back({"here": plan}, AutotuneError("refused"))
     assert (tmp_path / "conf").read_text() == "original\n"
     again.unlink()

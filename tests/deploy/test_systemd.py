@@ -188,7 +188,7 @@ def test_what_starts_and_answers_wrong_is_rolled_back(ground: Ground) -> None:
     trap = "{% if max_children == 13 %}\nphp_admin_value[disable_functions] = printf\n{% endif %}"
     with ground.opened(templates(ground, "php_fpm/php-fpm.conf.j2", trap)) as fleet:
         give_up_soon(fleet)
-        with pytest.raises(DeployFailed, match="does not answer right"):
+        with pytest.raises(DeployFailed, match="does not answer correctly"):
             fleet.deploy(settings(fleet, web__php_fpm__max_children=13))
         assert fetched(fleet.stack.entry, "/kv.php") == RIGHT
 
@@ -227,7 +227,7 @@ def test_what_only_reloaded_is_rolled_back_by_a_reload(ground: Ground) -> None:
 
         fleet.request = request
         give_up_soon(fleet)
-        with pytest.raises(DeployFailed, match="does not answer right"):
+        with pytest.raises(DeployFailed, match="does not answer correctly"):
             fleet.deploy(settings(fleet, lb__nginx__worker_processes=3))
         assert ground.sh("fllb", MAIN) == main
         client.sendall(b"Connection: close\r\n\r\n")
@@ -404,7 +404,7 @@ def test_a_restoring_that_was_cut_before_systemd_was_told_is_completed(ground: G
     ground.killed(fleet)
     dying = f"{SERVICE_MANAGER.shell_functions}\nreread() {{ kill -KILL $$; }}\n"
     study = ground.directory / "study"
-    with pytest.raises(AutotuneError, match="ended early"):
+    with pytest.raises(AutotuneError, match="stopped early"):
         restore_study(study, ground.transports, replace(SERVICE_MANAGER, shell_functions=dying))
     assert "NeedDaemonReload=yes" in ground.sh("fllb", NGINX)  # the drop-in is gone, and not read
     restore_study(study, ground.transports, SERVICE_MANAGER)

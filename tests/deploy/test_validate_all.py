@@ -92,7 +92,7 @@ class Deaf(Here):
 
 def test_what_was_staged_is_taken_away_though_the_tuner_was_killed(tmp_path: Path) -> None:
     cases = [part(tmp_path, f'echo asked >>{tmp_path}/asked; cat "$1"') for _ in range(2)]
-    with pytest.raises(AutotuneError, match="ended early"):
+    with pytest.raises(AutotuneError, match="stopped early"):
         validate_cases(Deaf(tmp_path), cases)
     assert (tmp_path / "asked").read_text() == "asked\n" * 2
     assert list((tmp_path / "run").iterdir()) == []

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.deployment import Deployment
+from autotune.deploy.deployment import Deployment, EntryProbe
+from autotune.deploy.readiness import RightAnswer
 from autotune.diagnose.context import Resource
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.load_meter import LoadMeter
@@ -169,7 +170,7 @@ def started(shortage: Shortage, directory: Path) -> Iterator[Started]:
     fleet = Deployment(
         file.target, prepared.space, laid, runtime,
         runtime.create_hosts(laid, prepared.transports, directory, lambda _: None), "study",
-        request=lambda: fetched(laid.entry, "/kv.php"), expected_body=body, loads_data=True,
+        probe=EntryProbe(lambda: fetched(laid.entry, "/kv.php"), RightAnswer(body)), loads_data=True,
         overrides=directory / "templates" if shortage.overrides else None,
     )  # fmt: skip
     slo = file.target.slo.objective

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.deploy.backends import ServersDown
 from autotune.deploy.deploy_result import DeployFailed
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.load_session import (
@@ -224,3 +225,52 @@ def test_a_ramp_comes_before_readings_of_rates_that_were_not_just_offered(tmp_pa
         )
         before = now
     assert {ramp for _, ramp, _ in taken} == {0.0, SHORT_RAMP_SECONDS, RAMP_SECONDS}
+
+
+class WatchedFleet(FormulaFleet):
+    """Notes each wait for servers. The wait number ``failing`` ends without them."""
+
+    def __init__(self, failing: int | None = None) -> None:
+        super().__init__()
+        self.waits: list[bool] = []
+        self._failing = failing
+
+    def await_service(self, *, is_answer_doubtful: bool) -> None:
+        self.waits.append(is_answer_doubtful)
+        if len(self.waits) == self._failing:
+            raise ServersDown("servers are still down after 120 s: app/w1 (HAProxy on lb1)")
+
+
+def test_each_reading_waits_for_the_servers_of_the_balancer(tmp_path: Path) -> None:
+    fleet = WatchedFleet()
+    with closing(StudyStore(tmp_path)) as store:
+        made = context(store, flat, fleet, seed=3, pace=0.0)
+        trial.run_trial(MeasureStep(Phase.BASELINE, made.space.baseline), made, None, None)
+    assert len(fleet.waits) == len(load_readings(tmp_path)) > 3
+
+
+def test_servers_that_stay_down_fail_the_trial_and_not_the_study(tmp_path: Path) -> None:
+    fleet = WatchedFleet(failing=4)
+    with closing(StudyStore(tmp_path)) as store:
+        made = context(store, flat, fleet, seed=3, pace=0.0)
+        step = MeasureStep(Phase.SEARCH, made.space.baseline)
+        done = trial.run_trial(step, made, None, None)
+    assert done.failure is not None
+    assert "app/w1 (HAProxy on lb1)" in done.failure
+    assert len(load_readings(tmp_path)) == 3
+
+
+@pytest.mark.parametrize(
+    ("latency", "rate"), [(1.0, 1.0), (5.0, 0.2), (0.001, 200.0), (None, 200.0)]
+)
+def test_the_first_rate_follows_the_latency(
+    tmp_path: Path, latency: float | None, rate: float
+) -> None:
+    with closing(StudyStore(tmp_path)) as store:
+        made = context(store, flat, FormulaFleet(), seed=3, pace=0.0)
+        session = made.session
+        assert isinstance(session, LoadSession)
+        session.meter.probe_latency = lambda: latency  # type: ignore[method-assign]
+        trial.run_trial(MeasureStep(Phase.BASELINE, made.space.baseline), made, None, None)
+        assert load_readings(tmp_path)[0]["rate"] == rate
+        assert session.limits.min_rate == pytest.approx(min(1.0, 0.1 / (latency or 0.001)))

@@ -223,7 +223,7 @@ def test_a_generator_that_is_not_there_is_missed_before_anything_is_changed(
     bed = prepare(read_target(path))
     bed.transports["load2"].run(["mv", "/usr/bin/httperf", "/root/httperf"])
     try:
-        with pytest.raises(AutotuneError, match="load2: not installed: httperf"):
+        with pytest.raises(AutotuneError, match="not installed on load2: httperf"):
             prepare(read_target(path))
     finally:
         bed.transports["load2"].run(["mv", "/root/httperf", "/usr/bin/httperf"])

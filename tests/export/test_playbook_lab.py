@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.deployment import read_back_host
+from autotune.deploy.read_back import read_back_host
 from autotune.environments.stack import StackEnvironment
 from autotune.lab.lifecycle import halt_host, start_lab
 from autotune.lab.plan import derive_names

@@ -121,3 +121,36 @@ def test_an_overloaded_stack_is_given_less() -> None:
 )
 def test_climbing_is_never_falling(hits: list[float | None], expected: bool) -> None:
     assert is_cache_filling([WarmUpWindow(100.0, False, 0.005, hit) for hit in hits]) is expected
+
+
+def test_a_slow_stack_is_approached_from_below() -> None:
+    stack = Stack(peak=3.0)
+    result = run_warm_up(stack.probe, stack.lookups, None, max_rate=1e6, start_rate=1.0)
+    rates = [window.rate for window in result.windows]
+    assert rates[:2] == [1.0, 2.0]
+    assert max(rates) <= 2 * stack.peak
+    assert result.sustained_rate is not None
+
+
+def test_a_stack_far_below_one_request_per_second_is_reached() -> None:
+    stack = Stack(peak=0.15)
+    result = run_warm_up(stack.probe, stack.lookups, None, max_rate=1e6, start_rate=0.2)
+    assert result.sustained_rate is not None
+    assert result.sustained_rate <= stack.peak
+
+
+def test_windows_at_low_rates_are_longer() -> None:
+    lengths: dict[float, float] = {}
+    stack = Stack()
+
+    def probe(rate: float, seconds: float) -> Reading:
+        lengths[rate] = seconds
+        return stack.probe(rate, seconds)
+
+    run_warm_up(probe, stack.lookups, None, max_rate=1.0, start_rate=0.5)
+    run_warm_up(probe, stack.lookups, None, max_rate=1e6)
+    assert {rate: seconds for rate, seconds in lengths.items() if rate <= 1.0} == {
+        0.5: 8.0,
+        1.0: 4.0,
+    }
+    assert {seconds for rate, seconds in lengths.items() if rate > 1.0} == {1.0}

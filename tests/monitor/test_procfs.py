@@ -9,9 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.monitor.process_table import ProcessOwners, parse_process_stat, sum_by_service
+from autotune.monitor.process_table import (
+    PSS_SECTION,
+    ProcessOwners,
+    parse_process_stat,
+    sum_by_service,
+)
 from autotune.monitor.procfs import SS_COMMAND, ListenQueue, parse_ss, parse_unix_queues
-from autotune.monitor.stream import parse_stream
+from autotune.monitor.stream import SampleStream, parse_stream
 from autotune.transports.local import LocalTransport
 
 RECORDED = (Path(__file__).parent / "fixtures" / "stream.txt").read_text()
@@ -144,3 +149,32 @@ def test_this_kernel_shows_what_waits_at_a_unix_socket(tmp_path: Path) -> None:
         for each in (*clients, accepted):
             each.close()
     assert found[place] == ListenQueue(place, waiting=2, accepted_count=1)
+
+
+STAT = "{pid} (apache2) S 1 {pid} 7 0 -1 4194560 1 0 0 0 5 5 0 0 20 0 1 0 100 1000 17000 0\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "kilobytes"),
+    [
+        (("/proc/7/smaps_rollup:Pss:   9000 kB", "/proc/8/smaps_rollup:Pss:  23000 kB"), 23_000),
+        (("/proc/8/smaps_rollup:Pss:  23000 kB",), None),  # the other one is another account's
+        ((), None),
+        (("/proc/7/smaps_rollup:Pss:  x kB", "/proc/8/smaps_rollup:Pss: -1 kB"), None),
+    ],
+)
+def test_shared_memory_counts_once(lines: tuple[str, ...], kilobytes: int | None) -> None:
+    files = {f"/proc/{pid}/stat": STAT.format(pid=pid) for pid in (7, 8)}
+    files[PSS_SECTION] = "\n".join(lines)
+    (apache,) = sum_by_service(files, ProcessOwners(programs={"apache2": "web"})).values()
+    assert apache.max_pss == (None if kilobytes is None else 1024 * kilobytes)
+    assert apache.max_rss == 17_000 * 4096
+
+
+def test_the_stream_reads_the_shares_of_running_processes() -> None:
+    program = Path("/proc/self/comm").read_text().strip()
+    owners = ProcessOwners(programs={program: "own"})
+    (sample,) = SampleStream(LocalTransport(), owners, 0).run().samples
+    own = sample.processes["own"]
+    assert own.max_pss is not None
+    assert 0 < own.max_pss <= own.max_rss

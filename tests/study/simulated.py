@@ -113,6 +113,9 @@ class FormulaMeter:
     def count_cache_lookups(self) -> None:
         return None
 
+    def probe_latency(self) -> None:
+        """A formula answers no single request."""
+
     def wait_until_drained(self) -> None:
         """There is no backlog."""
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.deploy.deploy_result import DeployResult
-from autotune.deploy.deployment import find_mismatches
+from autotune.deploy.read_back import find_mismatches
 from autotune.environments.evaluation import FailedEvaluation
 from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError

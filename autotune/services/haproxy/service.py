@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from autotune.services.base import Argv, Placement, Programs, Readback, Role, Service
+from autotune.services.base import (
+    Argv,
+    Placement,
+    Programs,
+    Readback,
+    Role,
+    ServerCheck,
+    Service,
+)
+from autotune.services.haproxy import servers
 from autotune.services.haproxy.parameters import PARAMETERS, RESOURCE_NEEDS
 from autotune.services.haproxy.stats import build_stats_command, parse_effective
 from autotune.services.readback import build_backlog_readback
@@ -49,6 +58,12 @@ class Haproxy(Service):
             Readback(build_stats_command(placement), parse_effective),
             build_backlog_readback(placement),
         )
+
+    def build_server_check(self, placement: Placement) -> ServerCheck:
+        return servers.build_server_check(placement)
+
+    def find_recovery_seconds(self, files: Mapping[str, bytes]) -> float:
+        return servers.find_recovery_seconds(files)
 
 
 SERVICES = (Haproxy(),)

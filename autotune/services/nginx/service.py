@@ -14,6 +14,7 @@ from autotune.services.base import (
     Readback,
     ResourceNeeds,
     Role,
+    ServerCheck,
     Service,
     Trait,
     Value,
@@ -38,6 +39,7 @@ from autotune.services.directives import (
     build_size_notation,
     select_notation,
 )
+from autotune.services.nginx import servers
 from autotune.services.nginx.syntax import parse_directives
 from autotune.services.readback import build_backlog_readback, build_config_parser
 
@@ -246,6 +248,14 @@ class Nginx(Service):
             Readback((*self._build_command(placement), "-T"), parse_effective),
             build_backlog_readback(placement),
         )
+
+    def build_server_check(self, placement: Placement) -> ServerCheck | None:
+        if not placement.installed:
+            return None
+        return servers.build_server_check(self._build_command(placement))
+
+    def find_recovery_seconds(self, files: Mapping[str, bytes]) -> float:
+        return servers.find_recovery_seconds(files)
 
     def _build_command(self, placement: Placement) -> Argv:
         # The working directory is the site. "-e" keeps the first messages out of /var/log.

@@ -9,10 +9,20 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from autotune.services.base import Argv, Placement, Programs, Readback, Role, Service, Settings
+from autotune.services.base import (
+    Argv,
+    Placement,
+    Programs,
+    Readback,
+    Role,
+    ServerCheck,
+    Service,
+    Settings,
+)
 from autotune.services.command_line import parse_exec_start
 from autotune.services.readback import build_backlog_readback
 from autotune.services.unit_files import drop_in_path
+from autotune.services.varnish import servers
 from autotune.services.varnish.parameters import PARAMETERS, PARAMETERS_BY_NAME, RESOURCE_NEEDS
 from autotune.strict_parsing import MAX_NUMBER, parse_json
 from autotune.target.quantities import SIZE_UNITS
@@ -81,6 +91,14 @@ class Varnish(Service):
             Readback(build_counters_command(placement), parse_effective_storage),
             build_backlog_readback(placement, "listen_depth"),
         )
+
+    def build_server_check(self, placement: Placement) -> ServerCheck:
+        return servers.build_server_check(
+            (placement.programs["varnishadm"], *build_instance_option(placement))
+        )
+
+    def find_recovery_seconds(self, files: Mapping[str, bytes]) -> float:
+        return servers.RECOVERY_SECONDS
 
 
 SERVICES = (Varnish(),)

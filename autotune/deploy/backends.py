@@ -1,0 +1,108 @@
+"""Servers that a load balancer does not use because it regards them as failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from autotune.deploy.deploy_result import DeployFailed
+from autotune.deploy.host_commands import Command, run_commands
+from autotune.deploy.host_state import ServiceManager
+from autotune.deploy.stack import ServiceInstance
+from autotune.transports.base import Transport
+from autotune.transports.parallel_hosts import run_on_all
+
+
+@dataclass(frozen=True)
+class DownServer:
+    """A server that a load balancer regards as failed, with the balancer's own name for it."""
+
+    host: str
+    balancer: str
+    server: str
+
+    def __str__(self) -> str:
+        return f"{self.server} ({self.balancer} on {self.host})"
+
+
+def describe_down(servers: Iterable[DownServer]) -> str:
+    """Return the names of the servers, each once."""
+    return ", ".join(dict.fromkeys(map(str, servers)))
+
+
+@dataclass
+class ServerWatch:
+    """Watches the states of all servers behind the load balancers of a stack.
+
+    ``ignored`` contains servers that were down before the study. ``unreadable`` contains names of
+    balancers whose states cannot be read. ``note`` receives a line about each of them.
+    """
+
+    manager: ServiceManager | None
+    note: Callable[[str], None]
+    ignored: set[DownServer] = field(default_factory=set)
+    unreadable: set[str] = field(default_factory=set)
+
+    def ignore_current(
+        self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
+    ) -> None:
+        """Ignore the servers that are down now. A balancer that does not run yet has none."""
+        down, _ = self._read_all(instances, transports)
+        self.ignored |= {*down}
+        if down:
+            self.note(f"down before the study, and ignored during it: {describe_down(down)}")
+
+    def find_down(
+        self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
+    ) -> tuple[DownServer, ...]:
+        """Return the servers that any balancer among ``instances`` regards as failed.
+
+        Raises HostUnreachable.
+        """
+        down, reasons = self._read_all(instances, transports)
+        for name, reason in reasons.items():
+            self.unreadable.add(name)
+            self.note(
+                f"only answers of {name} are checked, because its server states cannot be read ({reason})"
+            )
+        return tuple(server for server in down if server not in self.ignored)
+
+    def _read_all(
+        self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
+    ) -> tuple[list[DownServer], dict[str, str]]:
+        """Return failed servers, and balancer → reason for states that cannot be read."""
+        checked = [part for part in instances if part.name not in self.unreadable
+                   and part.service.build_server_check(part.placement)]  # fmt: skip
+        down: list[DownServer] = []
+        reasons: dict[str, str] = {}
+
+        def read(transport: Transport) -> None:
+            for part in checked:
+                if transports[part.placement.host] is transport:
+                    try:
+                        down.extend(self._read_instance(part, transport))
+                    except ValueError as error:
+                        reasons[part.name] = str(error)
+
+        hosts = dict.fromkeys(part.placement.host for part in checked)
+        run_on_all([transports[name] for name in hosts], read).unwrap()
+        return down, reasons
+
+    def _read_instance(self, instance: ServiceInstance, transport: Transport) -> list[DownServer]:
+        """Return the failed servers of one balancer. Raises ValueError."""
+        check = instance.service.build_server_check(instance.placement)
+        if check is None:
+            return []
+        wrap = self.manager.wrap_command if self.manager else None
+        argv = wrap(instance.placement, check.argv) if wrap else check.argv
+        if self.manager is None:  # private servers belong to this account
+            done = transport.run(argv, timeout=10.0)
+        else:
+            functions = self.manager.shell_functions
+            (done,) = run_commands(transport, [Command(argv)], functions=functions)
+        host, title = instance.placement.host, instance.service.title
+        return [DownServer(host, title, name) for name in check.parse(done.stdout)]
+
+
+class ServersDown(DeployFailed):
+    """Servers of a load balancer are still down, or answers still wrong, after the longest wait."""

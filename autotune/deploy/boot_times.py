@@ -1,0 +1,75 @@
+"""Boot times that a study measures, and the time limits derived from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+from autotune.deploy.unit_start import (
+    BOOT_FACTOR,
+    MAX_START_SECONDS,
+    MIN_READY_SECONDS,
+    UNKNOWN_BOOT_SECONDS,
+)
+
+# After a rollback the limit is longer. The configuration is known to work, so only time is missing.
+LATE_FACTOR = 4.0
+MIN_LATE_SECONDS = 300.0
+# A wrong answer with another status, such as 404, does not become right by waiting.
+STARTING_STATUSES = frozenset({502, 503, 504})
+
+
+@dataclass
+class BootTimes:
+    """Longest measured boot time of each unit and of the whole stack, in seconds.
+
+    ``fixed_limit`` is the target's ``ready:``. ``request_timeout`` is the target's ``timeout:``.
+    ``recovery`` is the time that a load balancer needs to use a server again.
+    """
+
+    fixed_limit: float | None = None
+    request_timeout: float = 0.0
+    recovery: float = 0.0
+    units: dict[tuple[str, str], float] = field(default_factory=dict)
+    stack: float | None = None
+
+    def record_units(self, host: str, seconds: Mapping[str, float]) -> None:
+        """Record the boot times of units on a host."""
+        for unit, duration in seconds.items():
+            self.units[host, unit] = max(duration, self.units.get((host, unit), 0.0))
+
+    def record_stack(self, seconds: float) -> None:
+        """Record the time from the last start until the stack answered right."""
+        self.stack = max(seconds, self.stack or 0.0)
+
+    def unit_limit(self, host: str, unit: str) -> float:
+        """Return the longest time until a unit is ready."""
+        return self._limit(self.units.get((host, unit)))
+
+    @property
+    def stack_limit(self) -> float:
+        """Return the longest time until the stack answers correctly, once its units are ready."""
+        return self._limit(self.stack, self.recovery)
+
+    @property
+    def late_limit(self) -> float:
+        """Return the longest time until the stack answers correctly after a rollback."""
+        longest = max((self.stack_limit, *(self.unit_limit(*key) for key in self.units)))
+        return max(MIN_LATE_SECONDS, LATE_FACTOR * longest)
+
+    def _limit(self, measured: float | None, recovery: float = 0.0) -> float:
+        if self.fixed_limit is not None:
+            return self.fixed_limit
+        usual = (
+            UNKNOWN_BOOT_SECONDS
+            if measured is None
+            else max(MIN_READY_SECONDS, BOOT_FACTOR * measured)
+        )
+        return min(usual + recovery + 2 * self.request_timeout, MAX_START_SECONDS)
+
+
+def find_wait_limit(answer: tuple[int, bytes] | str, limit: float) -> float:
+    """Return the seconds to wait for a right answer after a first wrong one, at most ``limit``."""
+    is_starting = isinstance(answer, str) or answer[0] in STARTING_STATUSES
+    return min(limit, inf if is_starting else MIN_READY_SECONDS)

@@ -1,0 +1,149 @@
+"""Read a deployment back: units that run, files in place, and effective values from the software."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from autotune.deploy.deploy_result import DeployResult, HostRecord, SettingMismatch
+from autotune.deploy.desired_state import DesiredState, instance_actions
+from autotune.deploy.host_state import HostPlan, ObservedHost
+from autotune.deploy.runtime import LockedHosts, RuntimeHost
+from autotune.errors import AutotuneError
+from autotune.services.base import Settings, Value
+from autotune.space.space import SearchSpace
+
+UnitProcesses = Mapping[str, Mapping[str, tuple[int, int]]]
+
+
+class StackNotReady(AutotuneError):
+    """The services were started, but the stack does not answer correctly."""
+
+
+@dataclass(frozen=True)
+class ConfirmedState:
+    """The last good deployment, with the processes of its units when it was confirmed."""
+
+    desired: DesiredState
+    deployed: DeployResult
+    unit_processes: UnitProcesses
+
+
+def confirm_state(
+    hosts: LockedHosts,
+    desired: DesiredState,
+    plans: Mapping[str, HostPlan],
+    space: SearchSpace,
+    *,
+    is_first: bool,
+    observed_before: Mapping[str, ObservedHost],
+    records: Mapping[str, HostRecord],
+) -> ConfirmedState:
+    """Return the deployment as read back from every host.
+
+    ``observed_before`` contains the hosts before the deployment. Raises StackNotReady if a unit
+    stopped during the deployment.
+    """
+    answers = hosts.run_on_hosts(desired.hosts, lambda host: read_back_host(desired, host)).unwrap()
+    observed = {name: observed for name, (observed, _) in answers.items()}
+    for name in desired.hosts:
+        check_units_run(hosts[name], desired, observed_before[name], observed[name])
+        check_files_unchanged(name, desired, observed[name])
+    effective = merge_tier_values(desired.settings, [values for _, values in answers.values()])
+    changed = {
+        name: {*plan.files_to_write, *plan.files_to_remove, *plan.sysctls}
+        for name, plan in plans.items()
+    }
+    deployed = DeployResult(
+        desired.files,
+        instance_actions(
+            desired,
+            {name: plan.unit_actions for name, plan in plans.items()},
+            changed,
+            is_first=is_first,
+        ),
+        effective,
+        find_mismatches(desired.settings, effective, space.active_parameters(desired.settings)),
+        records,
+    )
+    return ConfirmedState(desired, deployed, find_unit_processes(observed))
+
+
+def find_unit_processes(observed: Mapping[str, ObservedHost]) -> UnitProcesses:
+    """Return the process ID and the number of restarts of each unit, by host."""
+    return {host_name: {name: (unit.pid, unit.restarts) for name, unit in host.units.items()}
+            for host_name, host in observed.items()}  # fmt: skip
+
+
+def read_back_host(
+    desired: DesiredState, host: RuntimeHost
+) -> tuple[ObservedHost, dict[str, Value]]:
+    """Return the observed host, and its effective values by full parameter name."""
+    readbacks = [(part, readback) for part in desired.instances_on(host.name)
+                 for readback in part.service.list_readbacks(part.placement)]  # fmt: skip
+    queries = [(part, readback.argv) for part, readback in readbacks]
+    observed, answers = host.observe_and_query(desired.hosts[host.name], queries)
+    values: dict[str, Value] = {}
+    for (part, readback), printed in zip(readbacks, answers, strict=True):
+        values |= {
+            f"{part.parameter_prefix}.{name}": v for name, v in readback.parse(printed).items()
+        }
+    return observed, values
+
+
+def merge_tier_values(requested: Settings, by_host: Iterable[Settings]) -> dict[str, Value]:
+    """Return one value for all hosts of a tier.
+
+    If the hosts differ, the result is a value that differs from the requested one.
+    """
+    effective: dict[str, Value] = {}
+    for values in by_host:
+        for name, value in values.items():
+            if effective.get(name, requested.get(name)) == requested.get(name):
+                effective[name] = value
+    return effective
+
+
+def check_units_run(
+    host: RuntimeHost, desired: DesiredState, observed_before: ObservedHost, observed: ObservedHost
+) -> None:
+    """Raise StackNotReady for a unit that does not run, or that stopped and was started again."""
+    for unit, runs in desired.hosts[host.name].units.items():
+        now = observed.units[unit]
+        again = now.restarting or now.restarts > observed_before.units[unit].restarts
+        if runs and (again or not now.active):
+            ended = (
+                [f"{host.name}: {unit} stopped and was started again by the service manager"]
+                if again
+                else []
+            )
+            lines = [*ended, *host.find_failures()]
+            raise StackNotReady("; ".join(lines) or f"{host.name}: {unit} does not run")
+
+
+def check_files_unchanged(host: str, desired: DesiredState, observed: ObservedHost) -> None:
+    """Raise StackNotReady for a file that another process changed during the deployment."""
+    changed = [path for path, file in desired.hosts[host].files.items()
+               if not observed.files[path].matches(file)]  # fmt: skip
+    if changed:
+        raise StackNotReady(
+            f"{host}: another process changed {', '.join(changed)} during the deployment"
+        )
+
+
+def find_mismatches(
+    requested: Settings, effective: Settings, active: frozenset[str]
+) -> tuple[SettingMismatch, ...]:
+    """Return the ``active`` parameters whose effective value is not the requested one."""
+    return tuple(
+        SettingMismatch(name, requested[name], value)
+        for name, value in sorted(effective.items())
+        if name in requested and name in active and not _is_same_value(requested[name], value)
+    )
+
+
+def _is_same_value(requested: Value, effective: Value) -> bool:
+    if isinstance(requested, str) or isinstance(effective, str):
+        return str(requested) == str(effective)
+    # Servers print fractions with two digits.
+    return abs(float(requested) - float(effective)) < 0.006

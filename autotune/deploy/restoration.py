@@ -1,0 +1,119 @@
+"""Restore locked hosts from their backups, from the tiers behind to the entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from autotune.deploy.desired_state import plan_host
+from autotune.deploy.host import ManagedHost
+from autotune.deploy.host_state import (
+    HostPlan,
+    HostState,
+    ObservedHost,
+    list_differences,
+    split_into_steps,
+)
+from autotune.errors import AutotuneError
+from autotune.services.base import Action
+from autotune.target.messages import format_count
+from autotune.transports.parallel_hosts import HostResults, run_on_all
+
+
+@dataclass
+class HostRestore:
+    """The restore of one host: its original state, the plan, and the steps that failed."""
+
+    host: ManagedHost
+    desired: HostState
+    plan: HostPlan
+    refusals: list[str]
+    failed: list[str] = field(default_factory=list)
+
+
+def restore_host(host: ManagedHost) -> tuple[str, ...]:
+    """Restore one host: see `restore_in_order`."""
+    return restore_in_order([host]).unwrap()[host.name]
+
+
+def restore_in_order(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str, ...]]:
+    """Restore files, owners, modes, kernel values and units. Return a line about each host.
+
+    Every unit that ran before is restarted, because the files that it read are unknown. The tiers
+    behind are ready before the tiers in front of them start. Missing units and kernel values are
+    skipped. A file that its software refuses now does not replace a working file. A host with such a
+    file, or with other differences from its backup, has an error and keeps its backup.
+    """
+    changed = {host.name: host for host in hosts}
+    begun = run_on_all(changed.values(), _begin_restore)
+    work = {name: restore for name, restore in begun.results.items() if restore is not None}
+    errors = dict(begun.errors)
+    starts = {name: restore.desired.starts for name, restore in work.items()}
+    for step in split_into_steps({name: each.plan for name, each in work.items()}, starts):
+        step_hosts = [changed[name] for name in step if name not in errors]
+        errors |= run_on_all(step_hosts, partial(_run_step, work, step)).errors
+    remaining = [changed[name] for name in work if name not in errors]
+    finished = run_on_all(remaining, lambda host: _finish_restore(work[host.name]))
+    unchanged = {name: () for name, restore in begun.results.items() if restore is None}
+    results = {**unchanged, **finished.results}
+    return HostResults(
+        {name: results[name] for name in changed if name in results}, errors | finished.errors
+    )
+
+
+def _begin_restore(host: ManagedHost) -> HostRestore | None:
+    """Return the restore of a host, or ``None`` if the host was not changed."""
+    if not host.is_changed:
+        return None
+    host.remove_staged()
+    observed = host.observe(host.original_state)
+    desired, refusals = host.select_restorable(_find_restorable_state(host, observed), observed)
+    plan = plan_host(desired, observed, {}, dict.fromkeys(desired.units, Action.RESTART))
+    return HostRestore(host, desired, plan, refusals)
+
+
+def _run_step(
+    work: Mapping[str, HostRestore], step: Mapping[str, HostPlan], host: ManagedHost
+) -> None:
+    restore = work[host.name]
+    restore.failed += host.restore(restore.desired, step[host.name])
+
+
+def _finish_restore(restore: HostRestore) -> tuple[str, ...]:
+    """Delete the backups of a restored host. Raises AutotuneError for differences from the backup."""
+    host, desired, plan = restore.host, restore.desired, restore.plan
+    errors = list(restore.refusals)
+    if wrong := list_differences(desired, host.observe(desired)):
+        errors += [f"{host.name} differs from its backup: {', '.join(wrong)}", *restore.failed]
+        errors += [f"{path} had the access list {file.acl}: restore it with `setfacl --set`"
+                   for path, file in desired.files.items() if path in wrong and file.acl]  # fmt: skip
+    if errors:
+        raise AutotuneError("\n".join([*host.notes, *errors]))
+    host.delete_backups()
+    for line in restore.failed:
+        host.note(f"{host.name}: {line}")
+    files = format_count(len(plan.files_to_write) + len(plan.files_to_remove), "file")
+    units = format_count(len(plan.unit_actions) + len(plan.units_to_stop), "unit")
+    return (f"{host.name}: restored {files}, {format_count(len(plan.sysctls), 'sysctl')}, {units}",)
+
+
+def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostState:
+    """Return the original state without missing units and kernel values, and note changes by others."""
+    original = host.original_state
+    existing = {unit for unit in original.units if observed.units[unit].exists}
+    masked = {unit for unit in existing if observed.units[unit].is_masked
+              and host.backup.enabled.get(unit) != observed.units[unit].enabled}  # fmt: skip
+    for unit in sorted(masked):
+        host.note(f"{host.name}: skipped {unit}, which was masked after the backup")
+    units = {unit: runs for unit, runs in original.units.items() if unit in existing - masked}
+    keys = {name: v for name, v in original.sysctls.items() if observed.sysctls[name] is not None}
+    for missing in sorted({*original.units, *original.sysctls} - {*existing, *keys}):
+        host.note(f"{host.name}: skipped {missing}, which does not exist any more")
+    for name, value in keys.items():
+        now = observed.sysctls[name]
+        if now != value and host.backup.is_foreign_value(name, now):
+            host.note(f"{host.name}: replaced {name} = {now}, which others had set, by {value}")
+    enabled = {unit: starts for unit, starts in host.backup.toggled_units.items() if unit in units}
+    definitions = {u: words for u, words in host.backup.definitions.items() if units.get(u)}
+    return replace(original, units=units, sysctls=keys, enabled=enabled, definitions=definitions)

@@ -1,0 +1,106 @@
+"""Roll hosts back to the last good deployment, or to their original state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from autotune.deploy.desired_state import plan_host
+from autotune.deploy.host_state import (
+    HostPlan,
+    HostState,
+    list_differences,
+    split_into_steps,
+)
+from autotune.deploy.runtime import ApplyFailed, LockedHosts, RuntimeHost
+from autotune.errors import AutotuneError
+from autotune.services.base import Action
+
+ActionsByUnit = Mapping[str, Action]
+
+
+@dataclass(frozen=True)
+class _HostRollback:
+    """The state to return to, the plan that leads there, and original files that are refused now."""
+
+    state: HostState
+    plan: HostPlan
+    refused: tuple[str, ...] = ()
+
+
+def roll_back_hosts(
+    hosts: LockedHosts,
+    actions: Mapping[str, ActionsByUnit],
+    good_state: Callable[[str], HostState] | None,
+    seconds: float,
+) -> dict[str, AutotuneError]:
+    """Roll back the hosts in ``actions``, from the tiers behind to the entry. Return errors by host.
+
+    ``actions`` are the actions on units that the failed deployment took, by host. ``good_state`` returns
+    the last good state of a host; without it, hosts return to their original state. Each unit gets
+    ``seconds`` to become ready.
+    """
+
+    def prepare(host: RuntimeHost) -> _HostRollback:
+        state, refused = (good_state or (lambda _: host.original_state))(host.name), list[str]()
+        observed = host.observe(state)
+        if good_state is None:
+            state, refused = host.select_restorable(state, observed)
+        state = extend_starts(state, seconds)
+        plan = plan_host(state, observed, {}, actions[host.name])
+        host.stage(state, plan)
+        return _HostRollback(state, plan, tuple(refused))
+
+    prepared = hosts.run_on_hosts(actions, prepare)
+    errors = dict(prepared.errors)
+    work = prepared.results
+    starts = {name: each.state.starts for name, each in work.items()}
+    for step in split_into_steps({name: each.plan for name, each in work.items()}, starts):
+        errors |= _apply_step(hosts, [n for n in step if n not in errors], work, step)
+
+    def check(host: RuntimeHost) -> None:
+        each = work[host.name]
+        wrong = list_differences(replace(each.state, sysctls={}), host.observe(each.state))
+        lines = [*each.refused]
+        if wrong:
+            lines.append(f"{host.name} differs from its state before: {', '.join(wrong)}")
+        if lines:
+            raise AutotuneError("; ".join(lines))
+
+    return errors | hosts.run_on_hosts([n for n in work if n not in errors], check).errors
+
+
+def _apply_step(
+    hosts: LockedHosts,
+    names: Iterable[str],
+    work: Mapping[str, _HostRollback],
+    step: Mapping[str, HostPlan],
+) -> dict[str, AutotuneError]:
+    return hosts.run_on_hosts(
+        names, lambda host: apply_or_restart(host, work[host.name].state, step[host.name])
+    ).errors
+
+
+def apply_or_restart(host: RuntimeHost, state: HostState, plan: HostPlan) -> None:
+    """Apply a plan whose files are staged. Units that refuse to reload are restarted."""
+    try:
+        host.apply(state, plan)
+    except ApplyFailed:
+        if Action.RELOAD not in plan.unit_actions.values():
+            raise
+        restart_units(host, state, plan.unit_actions)
+
+
+def restart_units(host: RuntimeHost, state: HostState, units: Iterable[str]) -> None:
+    """Restart units, and write files of ``state`` that differ on the host."""
+    restarts = dict.fromkeys(units, Action.RESTART)
+    plan = plan_host(state, host.observe(state), {}, restarts)
+    host.stage(state, plan)
+    host.apply(state, plan)
+
+
+def extend_starts(state: HostState, seconds: float) -> HostState:
+    """Return the state with at least ``seconds`` for each unit to become ready."""
+    starts = {unit: replace(start, seconds=max(start.seconds, seconds))
+              for unit, start in state.starts.items()}  # fmt: skip
+    return replace(state, starts=starts)

@@ -1,0 +1,88 @@
+"""Pages that show whether a tier is ready, each requested on the tier's own host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from autotune.deploy.desired_state import DesiredState, describe_start
+from autotune.deploy.host_commands import Command, run_commands
+from autotune.deploy.runtime import RuntimeHost
+from autotune.deploy.stack import ServiceInstance
+from autotune.deploy.unit_start import UnitStart
+from autotune.services.base import Endpoint, Role
+from autotune.transports.request import Request
+
+HTTP_ROLES = frozenset({Role.PROXY, Role.HTTP_CACHE, Role.WEB, Role.APP})
+LOOPBACK = "127.0.0.1"
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+
+
+def describe_probed_start(
+    ranks: Mapping[str, int], request: Request | None, interval: float, instance: ServiceInstance
+) -> UnitStart:
+    """Return the start of an instance's unit with the page of the load, if the unit serves HTTP.
+
+    Servers behind the entry are assumed to use plain HTTP. Requests that may change data have no page.
+    ``interval`` is the shortest time in seconds between two requests.
+    """
+    start = describe_start(ranks, instance)
+    service, placement = instance.service, instance.placement
+    if request is None or request.method not in SAFE_METHODS:
+        return start
+    if placement.role not in HTTP_ROLES or service.gateway_protocol:
+        return start
+    location = service.get_socket(placement)
+    if location in (request.endpoint, *request.other_endpoints):
+        url = f"{request.scheme}://{location}{request.path}"
+    elif isinstance(location, Endpoint):
+        url = f"http://{location}{request.path}"
+    elif location and location.isdecimal():
+        url = f"http://{LOOPBACK}:{location}{request.path}"
+    elif location and location.startswith("/"):
+        url = f"http://localhost{request.path}"
+    else:
+        return start
+    return replace(start, url=url, name=request.host or "", interval=interval)
+
+
+def find_answered_pages(
+    host: RuntimeHost, starts: Mapping[str, UnitStart], functions: str
+) -> dict[str, UnitStart]:
+    """Return the starts with those pages that the host answers now; other units have no page.
+
+    A server that does not answer at its address is asked at the loopback address.
+    """
+    cases = [(unit, replace(start, url=url))
+             for unit, start in starts.items() for url in _list_urls(start)]  # fmt: skip
+    commands = [Command(("answers", case.url, case.name, "0", f"{case.interval:g}", case.address))
+                for _, case in cases]  # fmt: skip
+    timeout = 40.0 * (1 + len(commands))
+    answers = run_commands(host.transport, commands, timeout=timeout, functions=functions)
+    answered = {unit: replace(start, url="") for unit, start in starts.items()}
+    for (unit, case), done in zip(cases, answers, strict=False):
+        if done.ok and not answered[unit].url:
+            answered[unit] = case
+    return answered
+
+
+def _list_urls(start: UnitStart) -> Iterable[str]:
+    """Return the URLs of the page: at the address of the unit, then at the loopback address."""
+    if not start.url:
+        return ()
+    scheme, _, rest = start.url.partition("://")
+    authority, slash, path = rest.partition("/")
+    _, colon, port = authority.rpartition(":")
+    local = f"{scheme}://{LOOPBACK}:{port}{slash}{path}"
+    return dict.fromkeys((start.url, local)) if colon else (start.url,)
+
+
+def replace_starts(
+    desired: DesiredState, starts: Mapping[str, Mapping[str, UnitStart]]
+) -> DesiredState:
+    """Return the state with other starts, by host and unit. Units without one keep theirs."""
+    hosts = {
+        name: replace(state, starts={**state.starts, **starts.get(name, {})})
+        for name, state in desired.hosts.items()
+    }
+    return replace(desired, hosts=hosts)

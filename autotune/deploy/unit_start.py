@@ -1,0 +1,61 @@
+"""Start of a unit: its place in the order, the signs that it is ready, and the time that it may take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from autotune.strict_parsing import is_uint
+
+# Limit for a unit whose boot time is not measured yet. A failed unit ends the wait at once.
+UNKNOWN_BOOT_SECONDS = 120.0
+MIN_READY_SECONDS = 15.0
+BOOT_FACTOR = 4.0  # a changed configuration may boot slower than the measured one
+MAX_START_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class UnitStart:
+    """How a unit starts, and how it shows that it is ready.
+
+    - ``rank``: units of lower ranks are ready before this unit starts.
+    - ``address``: port or path of the socket at which it listens.
+    - ``url``: page that a ready unit answers without a server error; empty if there is none.
+    - ``name``: Host header of the request for that page.
+    - ``seconds``: longest time until it is ready. ``interval``: shortest time between two requests.
+    """
+
+    rank: int = 0
+    address: str = ""
+    url: str = ""
+    name: str = ""
+    seconds: float = UNKNOWN_BOOT_SECONDS
+    interval: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not 0 < self.seconds <= MAX_START_SECONDS or not 0 < self.interval <= MAX_START_SECONDS:
+            raise ValueError(f"a unit cannot take {self.seconds} s to start")
+
+    def build_wait_command(self, unit: str) -> tuple[str, ...]:
+        """Return the shell function, with arguments, that waits until ``unit`` is ready."""
+        limit = f"{self.seconds:.0f}"
+        if not self.url:
+            return ("up", unit, self.address, limit)
+        return ("ready", unit, self.address, limit, self.url, self.name, f"{self.interval:g}")
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> UnitStart:
+        """Return the start that ``to_record`` wrote. Raises ValueError, KeyError or TypeError."""
+        texts = [record[name] for name in ("address", "url", "name")]
+        if not all(isinstance(text, str) and text.isprintable() for text in texts):
+            raise TypeError("the start of a unit contains text that is not printable")
+        if not is_uint(str(record["rank"])):
+            raise ValueError("the rank of a unit is a whole number")
+        address, url, name = texts
+        seconds, interval = float(record["seconds"]), float(record["interval"])
+        return cls(int(record["rank"]), address, url, name, seconds, interval)

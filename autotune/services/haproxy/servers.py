@@ -1,0 +1,49 @@
+"""States of HAProxy's servers, and the time that its health checks need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from autotune.services.base import Placement, ServerCheck
+from autotune.services.config_files import ConfigSyntaxError
+from autotune.services.directives import MILLISECONDS
+from autotune.services.haproxy.stats import TOTAL_ROWS, build_stats_command, parse_rows
+from autotune.services.haproxy.syntax import parse_directives
+from autotune.strict_parsing import is_uint
+
+# Defaults of `inter` in seconds and of `rise` (HAProxy Configuration Manual, 5.2).
+DEFAULT_INTERVAL_SECONDS, DEFAULT_RISE = 2.0, 2
+MAX_RECOVERY_SECONDS = 600.0
+
+
+def build_server_check(placement: Placement) -> ServerCheck:
+    """Return the check of all servers over the stats socket."""
+    return ServerCheck(build_stats_command(placement), parse_down_servers)
+
+
+def parse_down_servers(text: str) -> tuple[str, ...]:
+    """Return ``backend/server`` of each server in state DOWN. Raises ValueError without any state.
+
+    A server that fails its checks on the way up has the state ``DOWN 1/2``.
+    """
+    rows = [row for row in parse_rows(text) if row.get("status")]
+    if not rows:
+        raise ValueError(f"no states in {text[:200]!r}")
+    return tuple(f"{row['pxname']}/{row['svname']}" for row in rows
+                 if row["svname"] not in TOTAL_ROWS and row["status"].startswith("DOWN"))  # fmt: skip
+
+
+def find_recovery_seconds(files: Mapping[str, bytes]) -> float:
+    """Return the largest interval times the largest number of successes, 0 without health checks."""
+    intervals, rises, checks = [DEFAULT_INTERVAL_SECONDS], [DEFAULT_RISE], False
+    with suppress(ConfigSyntaxError):
+        text = b"\n".join(files.values()).decode(errors="replace")
+        for directive in parse_directives(text):
+            name, words = directive.name.text, [word.text for word in directive.arguments]
+            checks |= name in ("server", "default-server", "server-template") and "check" in words
+            if name == "server inter":
+                intervals.append(float(MILLISECONDS.parse(words[0]) or 0) / 1000)
+            elif name == "server rise" and is_uint(words[0]):
+                rises.append(int(words[0]))
+    return min(max(intervals) * max(rises), MAX_RECOVERY_SECONDS) if checks else 0.0

@@ -1,0 +1,77 @@
+"""Upstreams of nginx without a usable server.
+
+The free nginx has no interface for the states of its upstream servers. It writes a line to the error log
+for each request that no server of the upstream may receive.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from autotune.services.base import Argv, ServerCheck
+from autotune.strict_parsing import is_uint, split_lines
+
+# Default of `fail_timeout` (nginx.org, ngx_http_upstream_module, server).
+DEFAULT_FAIL_TIMEOUT_SECONDS = 10
+MAX_FAIL_TIMEOUT_SECONDS = 600
+# Prints the host's time, the longest fail_timeout, and the last lines about such requests.
+_SCRIPT = r"""
+date '+%Y/%m/%d %H:%M:%S'
+config=$("$@" -T 2>/dev/null)
+timeout=$(printf '%s\n' "$config" |
+    sed -n 's/.*fail_timeout=\([0-9]\{1,6\}\).*/\1/p' | sort -n | tail -n 1)
+echo "${timeout:--}"
+{
+    echo /var/log/nginx/error.log
+    printf '%s\n' "$config" | sed -n 's/^[[:space:]]*error_log[[:space:]]\{1,\}\(\/[^ ;]*\).*/\1/p'
+} | sort -u | while IFS= read -r log; do
+        if [ -f "$log" ] && [ ! -L "$log" ]; then tail -n 500 -- "$log" | grep -F 'no live upstreams'; fi
+    done
+:
+"""
+_TIME_FORMAT = "%Y/%m/%d %H:%M:%S"
+_LINE_PATTERN = re.compile(
+    r"^([0-9/]{10} [0-9:]{8}) \[error\].* no live upstreams .*, upstream: \"[a-z]+://([^/\"]{1,200})"
+)
+
+
+def build_server_check(command: Argv) -> ServerCheck:
+    """Return the check of the error logs that the running configuration names.
+
+    ``command`` is nginx with the options of its configuration file.
+    """
+    return ServerCheck(("sh", "-c", _SCRIPT, "sh", *command), parse_dead_upstreams)
+
+
+def parse_dead_upstreams(text: str) -> tuple[str, ...]:
+    """Return the upstreams that had no usable server within the last `fail_timeout`.
+
+    Raises ValueError for output without the host's time.
+    """
+    now_text, timeout, *lines = [*split_lines(text), "", ""]
+    now = _parse_time(now_text)
+    seconds = int(timeout) if is_uint(timeout) else 0
+    seconds = min(max(seconds, DEFAULT_FAIL_TIMEOUT_SECONDS), MAX_FAIL_TIMEOUT_SECONDS)
+    dead = []
+    for line in lines:
+        if match := _LINE_PATTERN.match(line):
+            age = (now - _parse_time(match[1])).total_seconds()
+            if 0 <= age <= seconds:
+                dead.append(match[2])
+    return tuple(dict.fromkeys(dead))
+
+
+def _parse_time(text: str) -> datetime:
+    """Return a time in the host's zone, for differences only. Raises ValueError."""
+    return datetime.strptime(text, _TIME_FORMAT).replace(tzinfo=UTC)
+
+
+def find_recovery_seconds(files: Mapping[str, bytes]) -> float:
+    """Return the longest `fail_timeout` of the files in seconds, 0 without an upstream."""
+    text = b"\n".join(files.values()).decode(errors="replace")
+    if not re.search(r"(?m)^\s*upstream\s", text):
+        return 0.0
+    named = [int(number) for number in re.findall(r"fail_timeout=([0-9]{1,6})s?\b", text)]
+    return float(min(max((DEFAULT_FAIL_TIMEOUT_SECONDS, *named)), MAX_FAIL_TIMEOUT_SECONDS))

@@ -1,0 +1,27 @@
+"""Health of Varnish's backends."""
+
+from __future__ import annotations
+
+from autotune.services.base import Argv, ServerCheck
+from autotune.strict_parsing import split_lines
+
+# A probe needs 3 successes at intervals of 5 s by default (vcl-probe(7)).
+RECOVERY_SECONDS = 15.0
+
+
+def build_server_check(admin_command: Argv) -> ServerCheck:
+    """Return the check of all backends. ``admin_command`` is `varnishadm` with its options."""
+    return ServerCheck((*admin_command, "backend.list"), parse_sick_backends)
+
+
+def parse_sick_backends(text: str) -> tuple[str, ...]:
+    """Return the backends whose probe fails. Raises ValueError without the table's header.
+
+    A backend that an administrator set to `sick` is not returned.
+    """
+    header, *lines = [line for line in split_lines(text) if line.strip()] or [""]
+    if not header.startswith("Backend name"):
+        raise ValueError(f"no backends in {text[:200]!r}")
+    rows = [line.split() for line in lines]
+    return tuple(row[0] for row in rows
+                 if row[1:2] == ["probe"] and "sick" in (word.lower() for word in row[2:]))  # fmt: skip

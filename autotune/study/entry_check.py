@@ -1,0 +1,57 @@
+"""Check that a site answers correctly after its hosts were restored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autotune.deploy.boot_times import MIN_LATE_SECONDS
+from autotune.deploy.readiness import Answer, RightAnswer, wait_until_ready
+from autotune.deploy.stack import build_entry_stack
+from autotune.diagnose.faulty_hosts import find_answer_error
+from autotune.errors import AutotuneError
+from autotune.loads.target_request import build_request
+from autotune.target.read_target import TargetFile
+from autotune.transports import curl, wait_notices
+from autotune.transports.base import Transport
+from autotune.transports.local import LocalTransport
+from autotune.transports.request import Request
+
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+
+
+def await_entry(file: TargetFile, transports: Mapping[str, Transport]) -> str:
+    """Wait until every entry answers correctly. Return a line with the result.
+
+    The first load host sends the requests, at most one per second and within the target's `max_rate`.
+    """
+    target = file.target
+    try:
+        request = build_request(file, build_entry_stack(target))
+    except AutotuneError as error:
+        return f"the entry was not requested: {error.message}"
+    if request.method not in SAFE_METHODS:
+        return f"the entry was not requested: {request.method} may change data"
+    host = transports[target.load.hosts[0]] if target.load.hosts else LocalTransport()
+    limit = target.ready or MIN_LATE_SECONDS
+    right = RightAnswer(statuses=request.statuses)
+    pause = max(1.0, len(request.per_endpoint()) / target.load.max_rate)
+    try:
+        with wait_notices.wait("the stack", "a right answer", limit):
+            wrong = wait_until_ready(lambda: _request_entries(host, request), right, limit, pause)
+    except AutotuneError as error:
+        wrong = error.message
+    answered = "answers correctly" if wrong is None else f"does not answer correctly: {wrong}"
+    return f"{request.url} {answered}"
+
+
+def _request_entries(host: Transport, request: Request) -> Answer:
+    """Return the first wrong answer of the entries, or else the last answer."""
+    answer: Answer = "no entry"
+    for entry in request.per_endpoint():
+        received = curl.send_request(host, entry)
+        if isinstance(received, str):
+            return received
+        answer = received.status, received.body
+        if wrong := find_answer_error(received, entry):
+            return answer if received.status not in entry.statuses else wrong
+    return answer

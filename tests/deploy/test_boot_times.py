@@ -1,0 +1,54 @@
+"""Time limits follow the measured boot times, the target's `ready:` and the balancer's checks."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.deploy import boot_times
+from autotune.deploy.boot_times import BootTimes, find_wait_limit
+from autotune.deploy.unit_start import BOOT_FACTOR, MAX_START_SECONDS, UNKNOWN_BOOT_SECONDS
+
+
+def test_an_unknown_unit_has_longer_than_a_measured_one() -> None:
+    times = BootTimes()
+    assert times.unit_limit("web1", "app") == UNKNOWN_BOOT_SECONDS
+    times.record_units("web1", {"app": 20.0})
+    times.record_units("web1", {"app": 14.0})  # the longest counts
+    assert times.unit_limit("web1", "app") == BOOT_FACTOR * 20.0
+    assert times.unit_limit("web2", "app") == UNKNOWN_BOOT_SECONDS
+
+
+def test_a_quick_unit_keeps_a_minimum() -> None:
+    times = BootTimes()
+    times.record_units("web1", {"nginx": 0.1})
+    assert times.unit_limit("web1", "nginx") == boot_times.MIN_READY_SECONDS
+
+
+def test_the_stack_has_time_for_health_checks_and_slow_pages() -> None:
+    times = BootTimes(request_timeout=10.0, recovery=20.0)
+    times.record_stack(0.5)
+    assert times.stack_limit == boot_times.MIN_READY_SECONDS + 20.0 + 2 * 10.0
+
+
+def test_the_target_overrides_all_limits_but_a_rollback_has_longer() -> None:
+    times = BootTimes(fixed_limit=30.0, recovery=20.0)
+    times.record_units("web1", {"app": 500.0})
+    assert times.unit_limit("web1", "app") == times.stack_limit == 30.0
+    assert times.late_limit >= 4 * 30.0
+
+
+def test_no_limit_is_endless() -> None:
+    times = BootTimes()
+    times.record_units("web1", {"app": 1e6})
+    assert times.unit_limit("web1", "app") == MAX_START_SECONDS
+
+
+@pytest.mark.parametrize("answer", ["connection refused", (502, b""), (503, b""), (504, b"")])
+def test_a_stack_that_starts_has_all_the_time(answer: tuple[int, bytes] | str) -> None:
+    assert find_wait_limit(answer, 600.0) == 600.0
+
+
+@pytest.mark.parametrize("status", [200, 301, 404, 500])
+def test_a_wrong_answer_that_stays_ends_the_wait_early(status: int) -> None:
+    assert find_wait_limit((status, b""), 600.0) == boot_times.MIN_READY_SECONDS
+    assert find_wait_limit((status, b""), 3.0) == 3.0

@@ -1,0 +1,34 @@
+"""The wait for a right answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autotune.deploy.readiness import Answer, RightAnswer, wait_until_ready
+
+RIGHT = RightAnswer(b"found\n", frozenset({200}))
+
+
+def answers(*given: Answer) -> Iterator[Answer]:
+    yield from given
+    while True:
+        yield given[-1]
+
+
+def test_a_stack_that_starts_is_waited_for() -> None:
+    sent = answers("refused", (502, b""), (200, b"starting\n"), (200, b"found\n"))
+    assert wait_until_ready(lambda: next(sent), RIGHT, 60.0) is None
+
+
+def test_the_last_wrong_answer_is_described() -> None:
+    assert wait_until_ready(lambda: (503, b"no server"), RIGHT, 0.0) == (
+        "status 503, body b'no server'"
+    )
+    assert wait_until_ready(lambda: "refused", RIGHT, 0.0) == "refused"
+
+
+def test_only_the_status_counts_without_a_body() -> None:
+    right = RightAnswer(statuses=frozenset({204}))
+    assert right.is_met((204, b"any"))
+    assert not right.is_met((200, b"any"))
+    assert not right.is_met("refused")
