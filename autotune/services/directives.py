@@ -235,8 +235,8 @@ def map_directives(
 def _map_directive(
     config: Config, tunable: Tunable, accepts: ValueCheck, mapped_values: Mapping[str, Value]
 ) -> AdoptionResult:
-    if tunable.skip_reason:
-        return AdoptionResult(skipped={tunable.parameter: tunable.skip_reason})
+    if reason := tunable.skip_reason or config.explain_uncertain(tunable.directive):
+        return AdoptionResult(skipped={tunable.parameter: reason})
     counting = [
         placed
         for placed in config.find_all(tunable.directive)
@@ -272,7 +272,8 @@ def _map_present(
     value = values.pop()
     if value is None or not accepts(name, value):
         written = " ".join(locations[0].words[:1])
-        reason = f"`{tunable.directive} {written}` is not a valid baseline value"
+        why = "" if value is None else ": the catalogue has other values"
+        reason = f"`{tunable.directive} {written}` is not a valid baseline value{why}"
         return AdoptionResult(skipped={name: reason})
     return AdoptionResult(
         tuple(_replace_value(tunable, placed, value) for placed in locations), {name: value}
@@ -303,7 +304,7 @@ def _map_absent(
     if other and other not in mapped_values:
         return AdoptionResult(skipped={name: f"it depends on `{other}`, which is not tuned"})
     if not accepts(name, absent.default):
-        reason = f"the default of `{tunable.directive}` is outside the catalogue's range"
+        reason = f"{absent.default!r} is not a valid baseline value of `{tunable.directive}`"
         return AdoptionResult(skipped={name: reason})
     end = absent.text_after and format_literal(absent.text_after)
     parts = filter(

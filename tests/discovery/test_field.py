@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from autotune.config_text import decode
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tier_adoption import AdoptedTier, check_templates
 from autotune.discovery.tiers import find_instances
@@ -28,6 +29,8 @@ def found_of(case: dict[str, Any]) -> DiscoveredHost:
     return replace(
         host("h1", "10.0.0.9", case["files"], *case.get("units", ()), links=case.get("links")),
         facts=HostFacts(4, 8 * 2**30, 524_288), processors=4, backlogs=case.get("listening", {}),
+        effective={(deployment, port, service): values
+                   for deployment, port, service, values in case.get("effective", ())},
         listeners=tuple(Listener(program, port, is_local=False)
                         for program, port in case.get("programs", {}).items()),
     )  # fmt: skip
@@ -49,13 +52,18 @@ def test_what_counts_is_adopted_and_one_line_edited(service: str, case: dict[str
         return
     tier = tier_of(found, case.get("deployment", service))
     check_templates(tier)
+    assert tier.discovered_tier.port == case.get("port", tier.discovered_tier.port)
     values = {name.partition(".")[2]: value for name, value in tier.baseline_values.items()}
     assert {name: values.get(name) for name in case["values"]} == case["values"]
     left = {name.partition(".")[2]: why for name, why in tier.skipped.items()}
     for name, why in case.get("left", {}).items():
         assert why in left.get(name, "")
     assert not {*left} & {*values}
-    before = {f"h1{path}": text.decode() for path, text in found.tree.files.items()}
+    unread = {why for i in running for config in i.configs.values() for why in config.unread_files}
+    assert unread == {*case.get("unread", ())}
+    if not case.get("changed"):
+        return
+    before = {f"h1{path}": decode(text) for path, text in found.tree.files.items()}
     given_back(tier, replace(found, tree=replace(found.tree, files={
         path: found.tree.files.get(path, b"") for path in {
             file.path for own in tier.adopted_configs.values() for file in own.files}})))  # fmt: skip
@@ -64,5 +72,3 @@ def test_what_counts_is_adopted_and_one_line_edited(service: str, case: dict[str
               for line in ndiff(before.get(path, "").splitlines(), text.splitlines())
               if line[0] in "+-"]  # fmt: skip
     assert sorted(edited) == sorted(case["lines"])
-    unread = {why for i in running for config in i.configs.values() for why in config.unread_files}
-    assert unread == {*case.get("unread", ())}
