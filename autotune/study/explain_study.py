@@ -1,4 +1,4 @@
-"""Why a winner wins: importance, interactions, edges of ranges, and the changes that carry its gain."""
+"""Explain a winner: cost of reverting each change, importance, interactions and range limits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from autotune.study.trial_context import (
 )
 from autotune.target.messages import format_count
 
-NAME_WIDTH = 48  # characters of a parameter's name, in the table
+NAME_WIDTH = 48  # columns for the name of a parameter
 PED_ANOVA_LEGEND = (
     "PED-ANOVA: share in what tells the best trials from the rest (Watanabe et al., 2023)"
 )
@@ -50,19 +50,19 @@ MAX_MEASUREMENTS = 60  # measurements that a reduction takes by default
 
 
 def check_not_shared(directory: Path) -> None:
-    """Raises AutotuneError for a study in a storage: this machine alone cannot measure for it."""
+    """Raise AutotuneError for a study in a storage, which one machine alone cannot measure."""
     if load_state(directory).shared:
         raise AutotuneError(
-            f"study {directory.name} is in a storage, and --measure is for a study of one machine",
-            hint="without --measure it says what the model believes; to measure, on a worker, which has "
-            f"a copy: `autotune run TARGET --from {shlex.quote(directory.name)}`, then explain that",
+            f"study {directory.name} is in a storage; --measure supports studies of one machine only",
+            hint="omit --measure, or start a study from its best settings on one machine: `autotune run "
+            f"TARGET --from {shlex.quote(directory.name)}`",
         )
 
 
 def explain_winner(directory: Path) -> dict[str, Any]:
-    """What the study's own trials say, as one JSON object. Asks no host, and measures nothing.
+    """Return the explanation from the study's trials as a JSON object. No host is contacted.
 
-    Raises AutotuneError for a study that has no winner.
+    Raises AutotuneError for a study without a winner.
     """
     state = load_state(directory)
     stock, winner = _baseline_and_winner(state)
@@ -107,7 +107,7 @@ def reduce_changes(
     progress: ProgressReporter,
     max_measurements: int = MAX_MEASUREMENTS,
 ) -> None:
-    """Measure which of the winner's changes carry its gain, and put it on record.
+    """Measure which of the winner's changes its gain needs, and record the result.
 
     Takes at most ``max_measurements`` measurements. Raises AutotuneError for a study without a proven
     gain.
@@ -135,8 +135,10 @@ def reduce_changes(
 def _describe_search(
     environment: Environment | RecordedEnvironment, directory: Path, state: State
 ) -> Searcher:
-    """The study's search, with all outcomes recorded again: other people may have written the sampler's
-    own storage, it may be lost, and that of a shared study is in a database."""
+    """Return the study's search, with all outcomes recorded again from the journal.
+
+    The sampler's own storage may be lost or written by others, or it is in a database.
+    """
     searcher = start.create_searcher(environment, directory.name, InMemoryStorage())
     searcher.narrow(environment.space.with_clamps(state.clamps))
     catch_up_search(searcher, state)
@@ -144,7 +146,7 @@ def _describe_search(
 
 
 class _AblationTrials:
-    """Measurements of the winner with some changes reverted, and the trials they were made in."""
+    """Measurements of the winner with some changes reverted, and the numbers of their trials."""
 
     def __init__(self, context: TrialContext, stock: Settings, winner: Trial) -> None:
         self._context, self._stock, self._winner = context, stock, winner
@@ -175,7 +177,9 @@ def _baseline_and_winner(state: State) -> tuple[Trial, Trial]:
     stock = find_baseline(state)
     number = state.verdict["best"] if state.verdict else find_best_trial(state)
     if stock is None or number is None:
-        raise AutotuneError("the study has no winner to explain", hint="`autotune status` says why")
+        raise AutotuneError(
+            "the study has no winner to explain", hint="`autotune status` shows its state"
+        )
     return stock, state.find_trial(number)
 
 
@@ -183,8 +187,8 @@ def _proven_log_gain(state: State) -> float:
     verdict = state.verdict
     if verdict is None or verdict["verdict"] != "improved" or verdict["gain"] is None:
         raise AutotuneError(
-            "only a proven gain over a baseline that works can be taken apart",
-            hint="without --measure, `autotune explain` shows what the model believes",
+            "--measure needs a proven gain over a working baseline",
+            hint="omit --measure to see the model's estimates",
         )
     return log(verdict["gain"]["ratio"])
 
@@ -192,7 +196,7 @@ def _proven_log_gain(state: State) -> float:
 def _predict_effects(
     surrogate: SurrogateModel, space: SearchSpace, state: State
 ) -> dict[str, PredictedEffect]:
-    """What the model thinks each of the winner's changes is worth, most first."""
+    """Return the predicted loss from reverting each of the winner's changes, largest first."""
     stock, winner = _baseline_and_winner(state)
     searched = {d.name for d in space.tunable_dimensions} & space.active_parameters(
         winner.effective_settings

@@ -1,4 +1,4 @@
-"""The study as a loop: what is next, do it, tell the sampler, until nothing is left to measure."""
+"""The main loop of a study: select a step, run it, report it to the sampler, until complete."""
 
 from __future__ import annotations
 
@@ -39,46 +39,45 @@ from autotune.study.trial_context import TrialContext
 from autotune.target.messages import format_count
 from autotune.target.model import Budget
 
-# How far a configuration's peak may be from its own earlier measurement: sd of its logarithm.
+# Expected deviation of a peak from an earlier measurement of the configuration: sd of its logarithm.
 REPEAT_LOG_SD = 0.10
-# The search ends when the chance of finding anything better by MATTERS is below this.
+# The search stops below this probability of a gain of at least MIN_RELEVANT_GAIN.
 STOP_PROBABILITY = 0.05
-# What the model learns from. The reference is in, measured again and again: the model could explain
-# away a single measurement. Finals and simplified trials are in: after the finals the model is asked
-# which changes do nothing.
+# The model's data. The reference is included because the model could explain away a single
+# measurement. Finals and simplified trials are included to estimate changes without an effect.
 MODELLED_PHASES = (*COUNTED_PHASES, Phase.REFERENCE, *FINAL_PHASES, Phase.SIMPLIFIED)
 
 
 def run_study_loop(context: TrialContext, searcher: Searcher, budget: Budget) -> Verdict:
-    """Run the study to its end, from wherever it stands."""
+    """Run or continue the study until it is complete."""
     with context.clock.time_activity("search"):
         catch_up_search(searcher, context.store.state)
     while isinstance(step := resolve_next_step(context, searcher, budget), MeasureStep):
-        request = prepare_measurement(step, context, budget)
-        done = trials.run_trial(step, context, *request)
-        learn_from_trial(context, searcher, done)
+        inputs = prepare_measurement(step, context, budget)
+        finished_trial = trials.run_trial(step, context, *inputs)
+        learn_from_trial(context, searcher, finished_trial)
     return record_verdict(context)
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A suggestion made while others could decide, from the study's first ``trial_count`` trials."""
+    """A suggestion computed without a lock, from the study's first ``trial_count`` trials."""
 
     suggestion: Suggestion
     trial_count: int
 
     def is_still_new(self, state: State) -> bool:
-        """Whether nobody has begun to measure the same meanwhile."""
+        """True if no later trial has the same suggestion."""
         return all(t.suggested != self.suggestion.values for t in state.trials[self.trial_count :])
 
 
 def resolve_next_step(
     context: TrialContext, searcher: Searcher, budget: Budget, proposal: Proposal | None = None
 ) -> MeasureStep | SuggestStep | ConcludeStep | WaitStep:
-    """The next step. What the model answers on the way is put on record.
+    """Return the next step, and record the model's answers on the way.
 
-    In a shared study the model is asked for a configuration beforehand: without a ``proposal`` that is
-    still new, the next step is to ask.
+    In a shared study the model is queried outside of the lock. Without a ``proposal`` that is still
+    new, the result is a ``SuggestStep``.
     """
     while True:
         state = context.store.state
@@ -105,29 +104,33 @@ def resolve_next_step(
 
 
 def propose_configuration(state: State, searcher: Searcher, space: SearchSpace) -> Proposal:
-    """What the model suggests, given all that workers have on record; this takes a while."""
+    """Return the model's suggestion from all recorded outcomes; this takes time."""
     searcher.narrow(space.with_clamps(state.clamps))
     sync_search(searcher, state)
     suggestion = searcher.suggest(estimate_study_drift(state))
-    searcher.discard(suggestion.number)  # believed once it is on record, like those of others
+    searcher.discard(suggestion.number)  # it counts when it is recorded, as for other workers
     return Proposal(suggestion, len(state.trials))
 
 
 def prepare_measurement(
     step: MeasureStep, context: TrialContext, budget: Budget
 ) -> tuple[Estimate | None, Estimate | None, float]:
-    """What a measurement is given: the peak to expect, the one to beat, and the seconds it may take."""
+    """Return the expected peak, the peak to beat, and the maximum seconds of a measurement."""
     state = context.store.state
     offset = state.bed_offset(context.bed)
-    expected, best = (
+    expected, incumbent = (
         offset.add_to(estimate) if estimate and context.bed else estimate
         for estimate in (estimate_expected_peak(state, step), find_incumbent(state))
     )
-    return expected, best, compute_time_limit(state, step.phase, budget, context.elapsed_seconds)
+    return (
+        expected,
+        incumbent,
+        compute_time_limit(state, step.phase, budget, context.elapsed_seconds),
+    )
 
 
 def learn_from_trial(context: TrialContext, searcher: Searcher, trial: Trial) -> None:
-    """Tell the sampler what came of a trial."""
+    """Report the outcome of a trial to the sampler."""
     if trial.phase in MODELLED_PHASES:
         with context.clock.time_activity("search"):
             _record_trial_outcome(searcher, trial, context.store.state)
@@ -135,7 +138,7 @@ def learn_from_trial(context: TrialContext, searcher: Searcher, trial: Trial) ->
 
 
 def record_verdict(context: TrialContext) -> Verdict:
-    """The verdict, on record."""
+    """Decide and record the verdict."""
     verdict = decide_verdict(context.store.state)
     context.record_time_spent()
     context.store.record_verdict(verdict.record)
@@ -143,17 +146,17 @@ def record_verdict(context: TrialContext) -> Verdict:
 
 
 def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
-    """What to expect of a configuration's peak: its own earlier one, or else the incumbent's."""
+    """Return the expected peak: from an earlier measurement, or else from the incumbent."""
     earlier = [
         t
         for t in select_feasible_trials(state.list_finished())
         if state.configuration_number(t) == step.source_trial
     ]
-    full = [
+    full_peaks = [
         state.normalized_peak(trial) for trial in earlier if trial.peak and not trial.peak.is_pruned
     ]
-    if full:
-        return Estimate(full[0].log_mean, REPEAT_LOG_SD)
+    if full_peaks:
+        return Estimate(full_peaks[0].log_mean, REPEAT_LOG_SD)
     to_beat = find_incumbent(state)
     peaks = (
         [to_beat]
@@ -166,22 +169,22 @@ def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
 def _ask_sampler(
     context: TrialContext, searcher: Searcher, proposal: Proposal | None
 ) -> MeasureStep | None:
-    """What to measure next; ``None`` when the model sees nothing left to win."""
+    """Return the next measurement; ``None`` if the model expects no further improvement."""
     state = context.store.state
     suggestion = proposal.suggestion if proposal else searcher.suggest(estimate_study_drift(state))
     probability = suggestion.improvement_probability
     if probability is not None and probability < STOP_PROBABILITY:
         searcher.discard(suggestion.number)
-        tried = format_count(len(state.list_finished(*COUNTED_PHASES)), "configuration")
+        count_text = format_count(len(state.list_finished(*COUNTED_PHASES)), "configuration")
         reason = (
-            f"after {tried} the chance that any other is {MIN_RELEVANT_GAIN:.0%} better is "
+            f"after {count_text}, the probability of another {MIN_RELEVANT_GAIN:.0%} gain is "
             f"{probability:.0%}"
         )
         context.store.record_stop_reason(reason)
-        context.progress.note(f"search ends: {reason}")
+        context.progress.note(f"search finished: {reason}")
         return None
     settings = {**context.space.baseline, **suggestion.values}
-    # Optuna's number, which differs between workers.
+    # Optuna's numbers differ between workers.
     number = None if proposal else suggestion.number
     return MeasureStep(
         Phase.SEARCH, settings, suggestion_number=number, suggested=suggestion.values
@@ -191,7 +194,7 @@ def _ask_sampler(
 def _record_ranking(context: TrialContext, searcher: Searcher) -> None:
     drift = estimate_study_drift(context.store.state)
     if drift.is_significant:
-        context.progress.note(f"drift: {drift}; peaks are compared as of now")
+        context.progress.note(f"drift: {drift}. Peaks are corrected to the current level.")
     context.store.record_posterior(searcher.compute_posterior(drift))
     context.store.record_model(searcher.build_view(drift))
 
@@ -207,15 +210,14 @@ def _record_simplification(context: TrialContext, searcher: Searcher, trial_numb
     changed = sum(winner[name] != value for name, value in space.baseline.items())
     if record["reverted"]:
         context.progress.note(
-            f"{len(record['reverted'])} of {format_count(changed, 'change')} of trial "
-            f"{trial_number} may do nothing, "
-            "by the model: to be measured without them, where time is left"
+            f"The model expects no effect from {len(record['reverted'])} of "
+            f"{format_count(changed, 'change')} in trial {trial_number}. If time allows, autotune "
+            "measures it without them."
         )
     elif record["accepted"] is not None:
         context.progress.note(
-            f"{len(record['without'])} of {format_count(changed, 'change')} of trial "
-            f"{trial_number} do nothing, as "
-            "measured: it is proven without them"
+            f"Measurements show no effect from {len(record['without'])} of "
+            f"{format_count(changed, 'change')} in trial {trial_number}. The proof omits them."
         )
 
 
@@ -230,10 +232,13 @@ def record_outcome(
     moves: Sequence[str] = (),
     capacities: Mapping[str, Any] | None = None,
 ) -> None:
-    """Tell the sampler the outcome of a trial, the moves ``moves`` because of its bottleneck, and the
-    ``capacities`` that it showed of the stack's parts."""
+    """Report the outcome of a trial to the sampler.
+
+    ``moves`` are the changes that its bottleneck suggests, ``capacities`` the measured capacities of
+    service instances.
+    """
     if trial.is_unmeasured:
-        # Nothing is known about the configuration: the sampler is to learn nothing from it.
+        # The configuration is still unknown, so the sampler must not learn from it.
         searcher.discard(trial.asked)
         return
     peak = trial.peak
@@ -252,20 +257,20 @@ def record_outcome(
 
 
 def catch_up_search(searcher: Searcher, state: State) -> None:
-    """After a kill: record what was measured and not recorded, discard suggestions never measured."""
+    """After a kill, report unreported outcomes to the search and discard unmeasured suggestions."""
     for trial in state.list_finished(*MODELLED_PHASES):
         _record_trial_outcome(searcher, trial, state)
     searcher.discard_pending()
 
 
 def sync_search(searcher: Searcher, state: State) -> None:
-    """Tell a search that learns only from the record the outcomes, and what workers measure now."""
+    """Report all recorded outcomes and running trials to a search of a shared study."""
     sync_outcomes(searcher, state)
     searcher.add_pending({t.number: t.suggested for t in state.list_running(Phase.SEARCH)})
 
 
 def sync_outcomes(searcher: Searcher, state: State) -> None:
-    """Tell a search the outcomes that it has not recorded yet."""
+    """Report the outcomes that a search does not have yet."""
     recorded = searcher.recorded_trials()
     for trial in state.list_finished(*MODELLED_PHASES):
         if trial.number not in recorded:
