@@ -93,7 +93,7 @@ def select_trial(study: Study, name: str | None) -> Trial:
 
 def find_minimal_trial(study: Study) -> str:
     """The trial that has only the changes which carry the gain. Raises AutotuneError."""
-    explained = study.state.explained
+    explained = study.state.explanation
     if explained is None or explained["trial"] is None:
         raise AutotuneError(
             f"which changes of study {study.name!r} carry its gain has not been measured",

@@ -41,7 +41,7 @@ def _summarize_bed(state: State, bed: str, gain: Mapping[str, Any] | None) -> di
         "per_hour": round(3600 * finished / seconds, 1) if seconds else None,
         "offset": _format_offset(state, bed),
         "gain": {k: v if k == "pairs" else round(v, 4) for k, v in gain.items()} if gain else None,
-        "set_aside": state.set_aside.get(bed),
+        "set_aside": state.exclusion_reasons.get(bed),
     }
 
 

@@ -224,7 +224,7 @@ def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[dict[str,
         row: dict[str, Any] = {
             "trial": trial.number,
             "phase": str(trial.phase),
-            "of": trial.of,
+            "of": trial.source_trial,
             "bed": trial.bed,
             **build_trial_capacity(trial, view.units),
             "outcome": format_outcome(trial, view.units) if trial.is_finished else "in progress",
@@ -235,7 +235,7 @@ def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[dict[str,
             "rules": list(trial.bindings),
             "differences": list(trial.differences),
         }
-        if trial.of is None and baseline is not None and trial.number != baseline.number:
+        if trial.source_trial is None and baseline is not None and trial.number != baseline.number:
             changed = list_changes(baseline.effective_settings, trial.effective_settings, own)
             row["changes"] = [[change.name, *change.texts] for change in changed]
             after = _read_trial_files(view.study, trial)

@@ -40,7 +40,7 @@ def _list_trial_rows(view: StudyView) -> Iterator[CsvRow]:
         yield {
             "trial": trial.number,
             "phase": str(trial.phase),
-            "of": trial.of,
+            "of": trial.source_trial,
             **{
                 "capacity" if k == "peak" else k: v
                 for k, v in build_trial_capacity(trial, view.units).items()

@@ -127,7 +127,7 @@ def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:
     A repeat shares the files of the trial that it repeats. Raises AutotuneError if the trial was not
     deployed, or if a file differs from its recorded digest.
     """
-    for number in (trial.number, trial.of):
+    for number in (trial.number, trial.source_trial):
         top = PurePath("configs", str(number))
         if number is not None and foreign_files.exists(directory, top):
             contents = {

@@ -134,7 +134,7 @@ def render_page(view: StudyView) -> str:
         folded_tiers=group_changes_by_tier(view, MAX_SHOWN_SETTINGS, remaining=True),
         settings_folded=len(view.changes) - MAX_SHOWN_SETTINGS,
         settings_title=text.select_change_title(view),
-        reduction=format_reduction(view.state.explained) if view.state.explained else "",
+        reduction=format_reduction(view.state.explanation) if view.state.explanation else "",
         limits=view.bottlenecks.items(),
         commands=list_apply_commands(view),
         data=encode_json(charts),

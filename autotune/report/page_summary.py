@@ -132,7 +132,7 @@ def group_changes_by_tier(
     for change in ordered[shown_count:] if remaining else ordered[:shown_count]:
         tier, dot, rest = change.name.partition(".")
         group, name = (tier, rest) if dot else ("", change.name)
-        tiers.setdefault(group, []).append(_build_change_row(change, name, view.state.explained))
+        tiers.setdefault(group, []).append(_build_change_row(change, name, view.state.explanation))
     return [{"tier": tier, "rows": rows} for tier, rows in tiers.items()]
 
 

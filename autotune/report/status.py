@@ -90,7 +90,7 @@ def _summarize_running_trial(study: Study, trials: Sequence[Trial]) -> dict[str,
     return {
         "trial": last.number,
         "phase": str(last.phase),
-        "of": last.of,
+        "of": last.source_trial,
         "deployed": bool(last.effective) or counts is not None,
         "windows": counts.warmed if counts else 0,
         "readings": counts.readings if counts else 0,

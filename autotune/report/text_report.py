@@ -323,7 +323,7 @@ def _format_unchecked(view: StudyView) -> Iterator[str]:
             yield f"load other than {load} on {target.load.page_text}; other machines"
         else:
             yield "real hosts"
-    if len(view.changes) > 1 and view.verdict != "no-improvement" and not view.state.explained:
+    if len(view.changes) > 1 and view.verdict != "no-improvement" and not view.state.explanation:
         yield "the effects of single changes: they were measured together"
 
 
@@ -335,9 +335,9 @@ def _list_next_commands(view: StudyView) -> Iterator[str]:
         yield f"autotune status {name}"
     if view.verdict == "improved":
         model = " --of-a-model" if view.target.simulated else ""
-        minimal = " --minimal" if (view.state.explained or {}).get("trial") is not None else ""
+        minimal = " --minimal" if (view.state.explanation or {}).get("trial") is not None else ""
         yield f"autotune export {name}{minimal} --out {name}-best{model}"
-        if view.gain and len(view.changes) > 1 and not view.state.explained:
+        if view.gain and len(view.changes) > 1 and not view.state.explanation:
             yield f"autotune explain {name} --measure"
     if view.conclusion.best:
         yield f"autotune diff {name}"

@@ -94,7 +94,7 @@ def list_peaks(view: StudyView, time: TimeAxis) -> list[dict[str, Any]]:
     return [
         {
             "trial": trial.number,
-            "of": trial.of,
+            "of": trial.source_trial,
             "phase": str(trial.phase),
             "at": time.seconds_until(ended[trial.number]),
             **build_trial_capacity(trial, view.units),

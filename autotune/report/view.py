@@ -123,8 +123,10 @@ def list_repeats(state: State, number: int) -> tuple[Trial, ...]:
     """
     # A verdict lists the phases of its peaks. Without a list, finals count too.
     phases = (state.verdict or {}).get("peaks_from", (Phase.FINALIST, Phase.CONFIRM))
-    later = [t for t in state.list_finished(*map(Phase, phases)) if t.of == number]
-    return tuple(later or (t for t in state.list_finished(Phase.FINALIST) if t.of == number))
+    later = [t for t in state.list_finished(*map(Phase, phases)) if t.source_trial == number]
+    return tuple(
+        later or (t for t in state.list_finished(Phase.FINALIST) if t.source_trial == number)
+    )
 
 
 def pool_peaks(peaks: Sequence[Peak]) -> Peak | None:
@@ -202,7 +204,7 @@ def _estimate_seconds_left(state: State, budget: Budget) -> float:
     finalists, confirmed = state.list_finished(Phase.FINALIST), state.list_finished(Phase.CONFIRM)
     finals = max(0, schedule.MIN_FINALISTS - len(finalists))
     proof = max(0, 2 * MIN_PAIRS - len(confirmed))
-    over = finalists or confirmed or state.settled or state.posterior
+    over = finalists or confirmed or state.stop_reason or state.posterior
     searched = budget.trials if over else len(state.list_counted())
     beds = max(1, len(state.active_beds))
     return min(rest, each * (max(0, budget.trials - searched) + finals + proof) / beds)

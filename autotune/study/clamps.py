@@ -18,7 +18,7 @@ class MeasuredTrial(Protocol):
     @property
     def number(self) -> int: ...
     @property
-    def of(self) -> int | None: ...
+    def source_trial(self) -> int | None: ...
     @property
     def settings(self) -> Settings: ...
     @property
@@ -30,7 +30,7 @@ class MeasuredTrial(Protocol):
     @property
     def capped_parameters(self) -> tuple[str, ...]: ...
     @property
-    def meets(self) -> bool: ...
+    def is_feasible(self) -> bool: ...
 
 
 def find_clamps(trials: Iterable[MeasuredTrial]) -> dict[str, Clamp]:
@@ -71,7 +71,7 @@ def group_equal_configurations(trials: Iterable[MeasuredTrial]) -> dict[int, int
     It is the first that met the objective, or else the first. Trials are one configuration if the same
     values took effect and some values were clamped.
     """
-    configurations = [trial for trial in trials if trial.of is None]
+    configurations = [trial for trial in trials if trial.source_trial is None]
     if not any(trial.clamped_parameters or trial.capped_parameters for trial in configurations):
         return {}
     groups: dict[frozenset[tuple[str, Value]], list[MeasuredTrial]] = {}
@@ -85,7 +85,7 @@ def group_equal_configurations(trials: Iterable[MeasuredTrial]) -> dict[int, int
     return {
         trial.number: first.number
         for group in clamped
-        for first in [next((t for t in group if t.meets), group[0])]
+        for first in [next((t for t in group if t.is_feasible), group[0])]
         for trial in group
         if trial is not first
     }

@@ -51,7 +51,7 @@ MAX_MEASUREMENTS = 60  # measurements that a reduction takes by default
 
 def check_not_shared(directory: Path) -> None:
     """Raise AutotuneError for a study in a storage, which one machine alone cannot measure."""
-    if load_state(directory).shared:
+    if load_state(directory).is_shared:
         raise AutotuneError(
             f"study {directory.name} is in a storage; --measure supports studies of one machine only",
             hint="omit --measure, or start a study from its best settings on one machine: `autotune run "
@@ -97,7 +97,7 @@ def explain_winner(directory: Path) -> dict[str, Any]:
             {"parameter": name, "loss": change.loss, "sd": change.sd}
             for name, change in _predict_effects(surrogate, environment.space, state).items()
         ],
-        "minimal": dict(state.explained) if state.explained else None,
+        "minimal": dict(state.explanation) if state.explanation else None,
     }
 
 

@@ -43,7 +43,7 @@ REPEATED_PHASES = (*PRE_PROOF_PHASES, Phase.CONFIRM)
 
 def select_feasible_trials(trials: Sequence[Trial]) -> list[Trial]:
     """Return the trials that met the objective."""
-    return [trial for trial in trials if trial.meets]
+    return [trial for trial in trials if trial.is_feasible]
 
 
 def list_measured_trials(state: State) -> list[Trial]:
@@ -123,7 +123,7 @@ def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:
     repeated = {
         state.configuration_number(t)
         for t in state.list_started(*OPENING_PHASES)
-        if t.of is not None
+        if t.source_trial is not None
     }
     pruned = [
         (trial, replace(state.normalized_peak(trial), sd=trial.peak.upper_sd))
@@ -166,10 +166,12 @@ def find_best_trial(state: State) -> int | None:
     """
     baseline, numbers = find_baseline(state), {trial.number for trial in state.trials}
     candidates = numbers - {baseline.number} if baseline else numbers
-    confirmed = (t.of for t in state.list_finished(Phase.CONFIRM) if t.of in candidates)
+    confirmed = (
+        t.source_trial for t in state.list_finished(Phase.CONFIRM) if t.source_trial in candidates
+    )
     if (confirmed_number := next(confirmed, None)) is not None:
         return confirmed_number
-    number, simplified = find_leader(state), state.simplified
+    number, simplified = find_leader(state), state.simplification
     if number is None or simplified is None or simplified.get("of") != number:
         return number
     accepted = simplified.get("accepted")

@@ -152,17 +152,17 @@ def _plan_interrupted(state: State, bed: str | None) -> ScheduleStep | None:
         return MeasureStep(
             last_trial.phase,
             last_trial.settings,
-            last_trial.of,
-            last_trial.asked,
+            last_trial.source_trial,
+            last_trial.suggestion_number,
             last_trial.suggested,
-            replaced_trial=last_trial.repeats,
+            replaced_trial=last_trial.replaced_trial,
         )
     for trial in _find_abandoned_trials(state):
         return MeasureStep(
             trial.phase,
             trial.settings,
-            trial.of,
-            trial.asked,
+            trial.source_trial,
+            trial.suggestion_number,
             trial.suggested,
             replaced_trial=trial.number,
         )
@@ -181,7 +181,7 @@ def _find_abandoned_trials(state: State) -> list[Trial]:
     unfinished = [
         t for t in last_trials if not t.is_finished and t.phase not in BED_SPECIFIC_PHASES
     ]
-    repeated = {trial.repeats for trial in state.trials} if unfinished else ()
+    repeated = {trial.replaced_trial for trial in state.trials} if unfinished else ()
     return [trial for trial in unfinished if trial.number not in repeated]
 
 
@@ -272,7 +272,7 @@ def _plan_search(
     state: State, space: SearchSpace, budget: Budget, elapsed: float, bed: str | None
 ) -> ScheduleStep | None:
     final_trials = state.list_finished(Phase.FINALIST, Phase.CONFIRM)
-    is_over = final_trials or state.settled or state.posterior or not space.tunable_dimensions
+    is_over = final_trials or state.stop_reason or state.posterior or not space.tunable_dimensions
     if is_over or not _can_search(state, budget, elapsed):
         return None
     return _plan_reference(state, bed) or _plan_preset_repeat(state) or SuggestStep()
@@ -386,7 +386,7 @@ def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep |
     if elapsed >= budget.time or state.list_started(Phase.CONFIRM):
         return None
     finalists = state.list_started(Phase.FINALIST)
-    measured = {trial.of for trial in finalists}
+    measured = {trial.source_trial for trial in finalists}
     trial_seconds = max(average_trial_seconds(state), 1e-9)
     fitting = int((budget.time - elapsed - min_proof_seconds(state)) / trial_seconds)
     # The leaders take precedence over blocks of changes.
@@ -406,7 +406,7 @@ def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep |
 
 def _plan_simplification(state: State, budget: Budget, elapsed: float) -> ScheduleStep | None:
     """Measure the winner, block by block, without changes that probably have no effect."""
-    number, simplified = find_leader(state), state.simplified
+    number, simplified = find_leader(state), state.simplification
     measured = len(state.list_started(Phase.SIMPLIFIED))
     if (
         number is None

@@ -22,7 +22,7 @@ def select_next_block(
     ``accepted`` is the trial that measured this. ``refused`` contains sets of changes whose loss is too
     large. ``measured`` counts the measurements so far.
     """
-    leader, earlier = state.find_trial(trial_number), state.simplified or {}
+    leader, earlier = state.find_trial(trial_number), state.simplification or {}
     winner = space.replace_impossible(leader.effective_settings, leader.settings)
     blocks = state.list_finished(Phase.SIMPLIFIED)
     accepted, without = earlier.get("accepted"), tuple(earlier.get("without", ()))

@@ -86,14 +86,14 @@ def resolve_next_step(
             return step
         if (
             isinstance(step, SuggestStep)
-            and state.shared
+            and state.is_shared
             and not (proposal and proposal.is_still_new(state))
         ):
             return step
         with context.clock.time_activity("search"):
-            if not (state.shared and isinstance(step, SuggestStep)):
+            if not (state.is_shared and isinstance(step, SuggestStep)):
                 searcher.narrow(context.space.with_clamps(state.clamps))
-            if state.shared and not isinstance(step, SuggestStep):
+            if state.is_shared and not isinstance(step, SuggestStep):
                 sync_search(searcher, state)
             if isinstance(step, RankStep):
                 _record_ranking(context, searcher)
@@ -239,7 +239,7 @@ def record_outcome(
     """
     if trial.is_unmeasured:
         # The configuration is still unknown, so the sampler must not learn from it.
-        searcher.discard(trial.asked)
+        searcher.discard(trial.suggestion_number)
         return
     peak = trial.peak
     feasible = peak is not None and peak.is_feasible
@@ -253,7 +253,7 @@ def record_outcome(
     else:
         notes["why"] = trial.failure or ""
     outcome = Outcome(peak.peak if peak is not None and feasible else None, notes)
-    searcher.record_outcome(trial.asked, trial.learned_settings, outcome)
+    searcher.record_outcome(trial.suggestion_number, trial.learned_settings, outcome)
 
 
 def catch_up_search(searcher: Searcher, state: State) -> None:
@@ -274,4 +274,4 @@ def sync_outcomes(searcher: Searcher, state: State) -> None:
     recorded = searcher.recorded_trials()
     for trial in state.list_finished(*MODELLED_PHASES):
         if trial.number not in recorded:
-            _record_trial_outcome(searcher, replace(trial, asked=None), state)
+            _record_trial_outcome(searcher, replace(trial, suggestion_number=None), state)

@@ -69,13 +69,13 @@ APPLY_PURPOSE, MEASURE_PURPOSE = "applied", "measured"  # purposes of studies wi
 class Trial:
     """One measurement of a configuration.
 
-    - ``of``: the trial whose settings are measured again (finalists, confirmation).
-    - ``asked``, ``suggested``: the sampler's own number and values, for a suggested configuration.
+    - ``source_trial``: the trial whose settings are measured again (finalists, confirmation).
+    - ``suggestion_number``, ``suggested``: the sampler's own number and values, for a suggested configuration.
     - ``peak``, ``failure``: both ``None`` while the trial runs, or if autotune was killed during it.
-    - ``fault``: the benchmark command failed, so the configuration itself is unknown.
+    - ``is_fault``: the benchmark command failed, so the configuration itself is unknown.
     - ``files``: SHA-256 digests of the rendered files, by path.
     - ``bed``: the test bed that measured it, in a study on several.
-    - ``repeats``: the trial that another bed did not finish and this one repeats.
+    - ``replaced_trial``: the trial that another bed did not finish and this one repeats.
     - ``capped_parameters``: parameters whose suggested value was beyond a cap; ``settings`` contains
       the value used instead.
     """
@@ -83,18 +83,18 @@ class Trial:
     number: int
     phase: Phase
     settings: Settings
-    of: int | None = None
-    asked: int | None = None
+    source_trial: int | None = None
+    suggestion_number: int | None = None
     suggested: Settings = field(default_factory=dict)
     bindings: tuple[str, ...] = ()
     effective: Mapping[str, Value] = field(default_factory=dict)
     differences: tuple[str, ...] = ()
     peak: Peak | None = None
     failure: str | None = None
-    fault: bool = False
+    is_fault: bool = False
     files: Mapping[str, str] = field(default_factory=dict)
     bed: str | None = None
-    repeats: int | None = None
+    replaced_trial: int | None = None
     capped_parameters: tuple[str, ...] = ()
 
     @property
@@ -124,14 +124,14 @@ class Trial:
         return self.peak is not None or self.failure is not None
 
     @property
-    def meets(self) -> bool:
+    def is_feasible(self) -> bool:
         """True if at least one load met the objective."""
         return self.peak is not None and self.peak.is_feasible
 
     @property
     def is_unmeasured(self) -> bool:
         """True if the configuration is unknown: the benchmark failed, or the load was too low."""
-        return self.fault or (self.peak is not None and self.peak.is_load_limited)
+        return self.is_fault or (self.peak is not None and self.peak.is_load_limited)
 
 
 def _convert_effective_value(requested: Value, effective: Value) -> Value:
@@ -146,10 +146,10 @@ class State:
     """All records of a study that its decisions depend on.
 
     - ``transferred``: changes that won an earlier study; they are tried first.
-    - ``settled``: why the search stopped before its budget was used.
+    - ``stop_reason``: why the search stopped before its budget was used.
     - ``posterior``: the model's estimates after the search.
-    - ``simplified``: the winner's changes without an effect according to the model.
-    - ``explained``: the winner's changes that its gain needs.
+    - ``simplification``: the winner's changes without an effect according to the model.
+    - ``explanation``: the winner's changes that its gain needs.
     - ``rss``: the largest process of each `tier.service` in any trial, in bytes.
     - ``capacities``: the capacities of the service instances, by trial.
     - ``values``: the values from a benchmark command, by trial, in order.
@@ -158,9 +158,9 @@ class State:
     - ``answers``: the reference answers of the last session, by page.
     - ``beds``: the test beds of a study on several; ``offsets`` are their differences.
     - ``bed_seconds``: the seconds that each bed has spent.
-    - ``set_aside``: why a bed is inactive in this session.
-    - ``shared``: the study is in a storage.
-    - ``missed``: the elapsed seconds of the study when each bed joined.
+    - ``exclusion_reasons``: why a bed is inactive in this session.
+    - ``is_shared``: the study is in a storage.
+    - ``missed_seconds``: the elapsed seconds of the study when each bed joined.
     """
 
     trials: tuple[Trial, ...] = ()
@@ -172,10 +172,10 @@ class State:
     capacities: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     posterior: PosteriorPeaks | None = None
     transferred: tuple[Settings, ...] = ()
-    settled: str | None = None
+    stop_reason: str | None = None
     warmups: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    explained: Mapping[str, Any] | None = None
-    simplified: Mapping[str, Any] | None = None
+    explanation: Mapping[str, Any] | None = None
+    simplification: Mapping[str, Any] | None = None
     model: Mapping[str, Any] | None = None
     rss: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
@@ -185,9 +185,9 @@ class State:
     beds: tuple[str, ...] = ()
     offsets: Mapping[str, BedOffset] = field(default_factory=dict)
     bed_seconds: Mapping[str, float] = field(default_factory=dict)
-    set_aside: Mapping[str, str] = field(default_factory=dict)
-    shared: bool = False
-    missed: Mapping[str, float] = field(default_factory=dict)
+    exclusion_reasons: Mapping[str, str] = field(default_factory=dict)
+    is_shared: bool = False
+    missed_seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def elapsed_seconds(self) -> float:
@@ -198,7 +198,7 @@ class State:
 
     def bed_elapsed_seconds(self, bed: str) -> float:
         """Return the elapsed seconds of the study for a test bed, including those before it joined."""
-        return self.bed_seconds.get(bed, 0.0) + self.missed.get(bed, 0.0)
+        return self.bed_seconds.get(bed, 0.0) + self.missed_seconds.get(bed, 0.0)
 
     @cached_property
     def repeated_numbers(self) -> frozenset[int]:
@@ -206,8 +206,8 @@ class State:
 
         In a study of one process only finished repeats count, because its beds stop together.
         """
-        return frozenset(trial.repeats for trial in self.trials
-                         if trial.repeats is not None and (trial.is_finished or self.shared))  # fmt: skip
+        return frozenset(trial.replaced_trial for trial in self.trials
+                         if trial.replaced_trial is not None and (trial.is_finished or self.is_shared))  # fmt: skip
 
     @property
     def average_seconds(self) -> Mapping[str, float]:
@@ -219,7 +219,7 @@ class State:
     @cached_property
     def active_beds(self) -> tuple[str, ...]:
         """The test beds that take part in this session."""
-        return tuple(bed for bed in self.beds if bed not in self.set_aside)
+        return tuple(bed for bed in self.beds if bed not in self.exclusion_reasons)
 
     @cached_property
     def last_trial_by_bed(self) -> Mapping[str, Trial]:
@@ -279,7 +279,7 @@ class State:
 
     def configuration_number(self, trial: Trial) -> int:
         """Return the first trial with the same effective values."""
-        number = trial.number if trial.of is None else trial.of
+        number = trial.number if trial.source_trial is None else trial.source_trial
         return self._first_equal_trial.get(number, number)
 
     @cached_property
@@ -359,9 +359,17 @@ def apply_record(state: State, record: Record) -> State:
     )
 
 
+# Keys of a trial's record whose field has another name, or is optional.
+_TRIAL_FIELDS = {
+    "of": "source_trial",
+    "asked": "suggestion_number",
+    "repeats": "replaced_trial",
+    "bed": "bed",
+}
+
+
 def _parse_trial(record: Record) -> Trial:
-    fields = {key: record[key] for key in ("of", "asked")}
-    fields |= {key: record[key] for key in ("bed", "repeats") if key in record}
+    fields = {field: record[key] for key, field in _TRIAL_FIELDS.items() if key in record}
     fields["capped_parameters"] = tuple(record.get("capped") or ())
     fields |= {key: _intern_names(record[key]) for key in ("settings", "suggested")}
     bindings = tuple(record["bindings"])
@@ -389,7 +397,7 @@ def _apply_session(state: State, record: Record) -> dict[str, Any]:
     """Return the changes of a new session: it retries every bed except those left out."""
     beds = tuple(dict.fromkeys((*state.beds, *record.get("beds", ()))))
     left_out = {bed: LEFT_OUT_REASON for bed in beds if bed not in record.get("beds", ())}
-    return {"beds": beds, "set_aside": left_out}
+    return {"beds": beds, "exclusion_reasons": left_out}
 
 
 def _apply_joined(state: State, record: Record) -> dict[str, Any]:
@@ -398,8 +406,10 @@ def _apply_joined(state: State, record: Record) -> dict[str, Any]:
     missed = max(0.0, state.elapsed_seconds - state.bed_seconds.get(bed, 0.0))
     return {
         "beds": tuple(dict.fromkeys((*state.beds, bed))),
-        "set_aside": {name: reason for name, reason in state.set_aside.items() if name != bed},
-        "missed": {**state.missed, bed: missed},
+        "exclusion_reasons": {
+            name: reason for name, reason in state.exclusion_reasons.items() if name != bed
+        },
+        "missed_seconds": {**state.missed_seconds, bed: missed},
     }
 
 
@@ -429,12 +439,12 @@ _TRIAL_EVENTS: Mapping[str, Callable[[Record], dict[str, Any]]] = {
         "files": dict(r.get("files") or {}),
     },
     "measured": lambda r: {"peak": _parse_peak(r)},
-    "failed": lambda r: {"failure": r["why"], "fault": r.get("fault", False)},
+    "failed": lambda r: {"failure": r["why"], "is_fault": r.get("fault", False)},
 }
 _STUDY_EVENTS: Mapping[str, Callable[[State, Record], dict[str, Any]]] = {
     "study": lambda _, r: {
         "started": r["started"],
-        "shared": r.get("shared", False),
+        "is_shared": r.get("shared", False),
         "purpose": str(r.get("purpose", "")),
     },
     "joined": _apply_joined,
@@ -442,7 +452,9 @@ _STUDY_EVENTS: Mapping[str, Callable[[State, Record], dict[str, Any]]] = {
     "answered": lambda state, r: {"values": {**state.values, r["trial"]: tuple(r["values"])}},
     "spent": _apply_spent,
     "session": _apply_session,
-    "bed": lambda state, r: {"set_aside": {**state.set_aside, r["bed"]: r["set_aside"]}},
+    "bed": lambda state, r: {
+        "exclusion_reasons": {**state.exclusion_reasons, r["bed"]: r["set_aside"]}
+    },
     "beds": lambda _, r: {"offsets": {b: BedOffset(**o) for b, o in r["offsets"].items()}},
     "noise": lambda _, r: {"noise": r},
     "bottleneck": lambda state, r: {"bottlenecks": {**state.bottlenecks, r["trial"]: r}},
@@ -450,14 +462,14 @@ _STUDY_EVENTS: Mapping[str, Callable[[State, Record], dict[str, Any]]] = {
     "memory": lambda state, r: {"rss": _merge_max_rss(state.rss, r["rss"])},
     "standings": lambda _, r: {"posterior": _parse_posterior(r)},
     "model": lambda _, r: {"model": r["view"]},
-    "settled": lambda _, r: {"settled": r["why"]},
+    "settled": lambda _, r: {"stop_reason": r["why"]},
     "answers": lambda _, r: {"answers": tuple(dict(page) for page in r["pages"])},
     "transferred": lambda _, r: {"transferred": tuple(r["configurations"])},
     "warm-up": lambda state, r: {"warmups": {**state.warmups, r["trial"]: r}},
     "ceilings": lambda state, r: {
         "ceilings": (*state.ceilings, {k: v for k, v in r.items() if k not in ENVELOPE_KEYS})
     },
-    "explained": lambda _, r: {"explained": r},
-    "simplified": lambda _, r: {"simplified": r},
+    "explained": lambda _, r: {"explanation": r},
+    "simplified": lambda _, r: {"simplification": r},
     "verdict": lambda _, r: {"verdict": r},
 }

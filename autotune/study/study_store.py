@@ -58,7 +58,7 @@ class StudyStore:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.state = replay_records(journal.read_records(directory / EVENTS_FILE))
-        if self.state.shared and not self.is_shared:
+        if self.state.is_shared and not self.is_shared:
             raise AutotuneError(
                 f"study {directory.name} is a copy; the original is in a storage",
                 hint=f"autotune resume {shlex.quote(directory.name)} --storage URL --beds …",
@@ -117,15 +117,15 @@ class StudyStore:
         candidate: Candidate,
         *,
         source_trial: int | None = None,
-        asked: int | None = None,
+        suggestion_number: int | None = None,
         suggested: Mapping[str, Any] | None = None,
         bed: str | None = None,
-        repeats: int | None = None,
+        replaced_trial: int | None = None,
     ) -> Trial:
         """Record and return a new trial, before anything is changed for it."""
         optional_fields: dict[str, Any] = {
             "bed": bed,
-            "repeats": repeats,
+            "repeats": replaced_trial,
             "capped": list(candidate.capped_parameters),
         }
         optional_fields = {
@@ -139,7 +139,7 @@ class StudyStore:
                 trial=number,
                 phase=phase,
                 of=source_trial,
-                asked=asked,
+                asked=suggestion_number,
                 at=current_timestamp(),
                 settings=dict(candidate.settings),
                 suggested=dict(suggested or {}),

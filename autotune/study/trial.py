@@ -57,8 +57,12 @@ def begin_trial(step: MeasureStep, context: TrialContext) -> Trial:
     space = context.clamped_space
     # Settings from a record are not sealed, so they are validated again.
     space.validate_settings(step.settings)
-    optional_fields: dict[str, Any] = {"asked": step.suggestion_number, "suggested": step.suggested,
-                            "bed": context.bed, "repeats": step.replaced_trial}  # fmt: skip
+    optional_fields: dict[str, Any] = {
+        "suggestion_number": step.suggestion_number,
+        "suggested": step.suggested,
+        "bed": context.bed,
+        "replaced_trial": step.replaced_trial,
+    }
     try:
         # A repeat uses the same settings, even if its memory needs are known better now.
         repeated = step.source_trial is not None or step.phase is Phase.BASELINE
@@ -170,7 +174,9 @@ def _check_repeated_faults(state: State) -> None:
     """Raise AutotuneError if the benchmark or the load must be fixed."""
     last_trials = state.list_finished()[-MAX_FAULTS:]
     last_trial = last_trials[-1]
-    if not last_trial.is_unmeasured or (last_trial.phase is Phase.MEASURE and not last_trial.fault):
+    if not last_trial.is_unmeasured or (
+        last_trial.phase is Phase.MEASURE and not last_trial.is_fault
+    ):
         return
     if last_trial.phase is Phase.BASELINE:
         subject = "the baseline"

@@ -215,7 +215,7 @@ def test_what_an_ablation_measured_stands_beside_each_change(
     with (directory / "events.jsonl").open("a", encoding="utf-8") as journal:
         journal.write(json.dumps(record) + "\n")
     document = page(open_study(directory))
-    assert "1 of 18 changes carry 97% of the gain [91%, 103%], 14 measurements" in document
+    assert "1 of 18 changes keep 97% of the gain [91%, 103%], 14 measurements" in document
     row = document[document.index("php_<wbr>fpm.<wbr>max_<wbr>children") :]
     assert "<td>needed for the gain</td>" in row[: row.index("</tr>")]
     assert "the effects of single changes" not in document

@@ -212,7 +212,7 @@ ODD = State(
         Trial(0, Phase.BASELINE, {}, failure=""),
         Trial(1, Phase.SEARCH, {}, peak=Peak(0.0, 0.0, 0.0, 0.0, "limited", limit="load.max_rate")),
         Trial(2, Phase.MEASURE, {}, peak=Peak(12.0, 11.0, 13.0, 0.0, "measured")),
-        Trial(3, Phase.CONFIRM, {}, of=99, peak=Peak(1e9, 0.0, 1e12, 3.0, "novel")),
+        Trial(3, Phase.CONFIRM, {}, source_trial=99, peak=Peak(1e9, 0.0, 1e12, 3.0, "novel")),
     )
 )
 

@@ -92,7 +92,11 @@ def test_the_best_peak_is_not_the_one_it_was_selected_by(study: Opened) -> None:
     selected_by = opened.state.find_trial(found["best"]["trial"]).peak
     assert selected_by is not None
     assert found["best"]["peak"] != pytest.approx(selected_by.peak, rel=1e-4)
-    again = [t.peak.peak for t in opened.state.trials if t.of == found["best"]["trial"] and t.peak]
+    again = [
+        t.peak.peak
+        for t in opened.state.trials
+        if t.source_trial == found["best"]["trial"] and t.peak
+    ]
     assert min(again) <= found["best"]["peak"] <= max(again)
 
 

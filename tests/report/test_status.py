@@ -30,7 +30,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest(copied: Copied, tmp_path: 
     copied("aa")
     with pytest.raises(AutotuneError) as caught:
         find_study("imporved", tmp_path / "studies")
-    assert caught.value.message == "there is no study 'imporved'"
+    assert caught.value.message == "study 'imporved' not found"
     assert caught.value.hint == "did you mean 'improved'?"
     with pytest.raises(AutotuneError) as caught:
         find_study("zzz", tmp_path / "studies")
@@ -69,7 +69,7 @@ def test_what_searched_nothing_is_not_to_be_resumed(
     (directory / "events.jsonl").write_text("".join([written, *others]))
     said = format_status(build_study_view(open_study(directory)))
     assert said == f"killed: a configuration was {purpose}\n  next      {following} killed\n"
-    with pytest.raises(AutotuneError, match="killed is no study"):
+    with pytest.raises(AutotuneError, match="killed cannot be resumed"):
         prepare_unfinished(directory)
 
 
