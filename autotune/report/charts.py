@@ -147,11 +147,13 @@ def _build_importance_rows(
     for group in groups.values():
         effect = sum(row["effect"] for row in group)
         sds = [row.get("sd") for row in group]
-        half = None if None in sds else SDS_WITHIN_90 * sum(sd for sd in sds if sd is not None)
+        half_width = (
+            None if None in sds else SDS_WITHIN_90 * sum(sd for sd in sds if sd is not None)
+        )
         if effect >= MIN_LOG_EFFECT:
             rows.append({
                 "names": [row["parameter"] for row in group], "effect": round(100 * effect, 2),
-                "half": None if half is None else round(100 * half, 2),
+                "half": None if half_width is None else round(100 * half_width, 2),
             })  # fmt: skip
     return sorted(rows, key=lambda row: -float(row["effect"]))
 
@@ -165,23 +167,23 @@ def _build_parameter_columns(view: StudyView) -> dict[str, Any]:
     """
     trials = list_measured_trials(view.state)
     names = dict.fromkeys(name for trial in trials for name in trial.effective_settings)
-    own = find_declared_parameters(view.target)
-    acting = [list_active_parameters(trial.effective_settings, own) for trial in trials]
+    declared = find_declared_parameters(view.target)
+    active_names = [list_active_parameters(trial.effective_settings, declared) for trial in trials]
     capacities = [build_trial_capacity(trial, view.units) for trial in trials]
-    varied = []
+    columns = []
     for name in names:
         values = [trial.effective_settings.get(name) if name in names_acting else None
-                  for trial, names_acting in zip(trials, acting, strict=True)]  # fmt: skip
+                  for trial, names_acting in zip(trials, active_names, strict=True)]  # fmt: skip
         if len({value for value in values if value is not None}) > 1:
-            varied.append(_build_parameter_column(name, values, own))
-    location = _rank_settings(view)
-    varied.sort(key=lambda column: location.get(column["name"], (1, len(location))))
+            columns.append(_build_parameter_column(name, values, declared))
+    ranks = _rank_settings(view)
+    columns.sort(key=lambda column: ranks.get(column["name"], (1, len(ranks))))
     return {
         "trials": [trial.number for trial in trials],
         "peaks": [capacity["peak"] for capacity in capacities],
         "lows": [capacity["low"] for capacity in capacities],
         "highs": [capacity["high"] for capacity in capacities],
-        "parameters": varied,
+        "parameters": columns,
     }
 
 
@@ -218,7 +220,7 @@ def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[dict[str,
     """
     baseline = view.conclusion.baseline.trial if view.conclusion.baseline else None
     before = _read_trial_files(view.study, baseline) if baseline else {}
-    own = find_declared_parameters(view.target)
+    declared = find_declared_parameters(view.target)
     rows = []
     for trial in view.state.trials:
         row: dict[str, Any] = {
@@ -231,13 +233,13 @@ def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[dict[str,
             "verdict": "failed" if trial.failure else _format_verdict(trial),
             "bottleneck": describe_bottleneck(view.state.bottlenecks.get(trial.number, {})),
             "limit": _format_limit(view.state.bottlenecks.get(trial.number, {})),
-            "values": _list_values(trial, columns, own),
+            "values": _list_values(trial, columns, declared),
             "rules": list(trial.bindings),
             "differences": list(trial.differences),
         }
         if trial.source_trial is None and baseline is not None and trial.number != baseline.number:
-            changed = list_changes(baseline.effective_settings, trial.effective_settings, own)
-            row["changes"] = [[change.name, *change.texts] for change in changed]
+            changes = list_changes(baseline.effective_settings, trial.effective_settings, declared)
+            row["changes"] = [[change.name, *change.texts] for change in changes]
             after = _read_trial_files(view.study, trial)
             row["diff"] = format_file_diff(before, after, "baseline", f"trial-{trial.number}")
         rows.append(row)
@@ -252,10 +254,10 @@ def _format_limit(finding: Mapping[str, Any]) -> str:
 def _list_values(
     trial: Trial, columns: Sequence[str], declared_parameters: DeclaredParameters
 ) -> list[Value | None]:
-    in_place = trial.effective_settings
+    settings = trial.effective_settings
     values = [
-        in_place[name]
-        if name in in_place and has_effect(name, in_place, declared_parameters)
+        settings[name]
+        if name in settings and has_effect(name, settings, declared_parameters)
         else None
         for name in columns
     ]

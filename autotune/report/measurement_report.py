@@ -16,6 +16,7 @@ from autotune.report.view import build_capacity
 from autotune.space.dimension import BASELINE_NAME
 from autotune.study.measure_capacity import Measurement
 from autotune.study.study_state import Trial
+from autotune.target.messages import format_count
 
 SCHEMA_VERSION = 1
 
@@ -35,10 +36,10 @@ def build_measurement_json(
     that were changed to satisfy a rule. A step of the ladder is in requests, requests/s and seconds.
     Its percentiles are in seconds, and ``null`` beyond all answers or if the reading did not record
     them. The top-level ``ladder`` sums the ladders of all repeats. For ``hosts``, see
-    ``load_curve.hosts_at_capacity``.
+    ``load_curve.average_host_usage``.
     """
     units = select_units(study.target, study.state)
-    measured = [_build_trial_json(trial, study, units) for trial in measurement.trials]
+    configuration_trials = [_build_trial_json(trial, study, units) for trial in measurement.trials]
     envelope: dict[str, Any] = {"schema": SCHEMA_VERSION, "study": measurement.study}
     if required_rate is not None:
         envelope["at_least"] = {
@@ -46,21 +47,21 @@ def build_measurement_json(
             "met": measurement.reaches_rate(required_rate),
         }
     if measurement.gain is not None and measurement.against is not None:
-        other = BASELINE_NAME if measurement.against.name == BASELINE_NAME else "other"
+        comparison_key = BASELINE_NAME if measurement.against.name == BASELINE_NAME else "other"
         return {
             **envelope,
             "against": measurement.against.name,
-            other: [
+            comparison_key: [
                 _build_trial_json(trial, study, units) for trial in measurement.comparison_trials
             ],
-            "configuration": measured,
+            "configuration": configuration_trials,
             "gain": units.build_gain(
                 measurement.gain, _list_peaks(measurement.comparison_trials)[0].peak
             ),
         }
     return {
         **envelope,
-        "peaks": measured,
+        "peaks": configuration_trials,
         "peak": units.from_peak(measurement.peak) if measurement.peak else 0.0,
         "limit": measurement.limit,
         "spread": measurement.spread,
@@ -127,10 +128,11 @@ def format_measurement(
 def _format_result(measurement: Measurement, units: Units) -> Iterator[str]:
     gain, against = measurement.gain, measurement.against
     if gain is not None and against is not None:
-        gained = units.format_gain(
+        gain_text = units.format_gain(
             units.build_gain(gain, _list_peaks(measurement.comparison_trials)[0].peak)
         )
-        yield f"{gained}{units.objective_suffix} against {against.phrase}, {gain.pairs} alternating pairs"
+        pairs = format_count(gain.pairs, "alternating pair")
+        yield f"{gain_text}{units.objective_suffix} against {against.phrase}, {pairs}"
         return
     for peak in _list_peaks(measurement.trials):
         if peak.is_load_limited:

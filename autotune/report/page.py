@@ -109,8 +109,8 @@ def write_page(study: Study, path: Path) -> Path:
 def render_page(view: StudyView) -> str:
     """Return the report as one HTML document, which reloads itself while the study runs."""
     charts, configurations = build_chart_data(view), len(list_measured_trials(view.state))
-    warned = [f"{warning.text} → {warning.remedy}" for warning in collect_warnings(view)]
-    words = text.build_sections(view) | {"Warnings": warned}
+    warning_lines = [f"{warning.text} → {warning.remedy}" for warning in collect_warnings(view)]
+    sections = text.build_sections(view) | {"Warnings": warning_lines}
     without_hosts = [
         side
         for side, readings in view.readings_by_side().items()
@@ -123,7 +123,7 @@ def render_page(view: StudyView) -> str:
         verdict=view.verdict,
         headline=text.format_headline(view),
         refresh=REFRESH_SECONDS if view.study.running_process else None,
-        words=words,
+        words=sections,
         intervals=any(
             row["half"] is not None for row in charts.get("importance", {}).get("rows", ())
         ),

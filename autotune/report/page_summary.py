@@ -32,7 +32,7 @@ def _build_capacity_card(view: StudyView, label: str, title: str) -> dict[str, s
     side, units = view.conclusion.sides.get(label), view.units
     if side is None:
         return {"title": title, "figure": "–", "note": "not measured"}
-    capacity, again = view.capacities[label], f"re\u2011measured {side.repeat_count}×"
+    capacity, repeats = view.capacities[label], f"re\u2011measured {side.repeat_count}×"
     if side.best_estimate is not None and side.best_estimate.is_load_limited:
         note = f"limited by {side.best_estimate.limit}"
         return {
@@ -43,7 +43,7 @@ def _build_capacity_card(view: StudyView, label: str, title: str) -> dict[str, s
     if units.has_value(capacity["peak"]):
         interval = units.format_interval(capacity["low"] or 0.0, capacity["high"] or 0.0)
         note = f"{interval}, trial {side.trial.number}" + (
-            f", {again}" if side.repeated_peak else ""
+            f", {repeats}" if side.repeated_peak else ""
         )
         return {"title": title, "figure": units.format_amount(capacity["peak"]), "note": note}
     if side.selection_peak is not None and side.selection_peak.is_feasible:
@@ -123,13 +123,13 @@ def group_changes_by_tier(
     best = view.conclusion.best
     if view.verdict == "no-improvement" or best is None:
         return []
-    tells = len(list_measured_trials(view.state)) >= MIN_CONFIGURATIONS
-    importance = (view.state.model or {}).get("importance", ()) if tells else ()
-    rank = {row["parameter"]: location for location, row in enumerate(importance)}
-    rank |= {name: -1 for name in best.trial.effective_settings if name.endswith(".service")}
-    ordered = sorted(view.changes, key=lambda change: rank.get(change.name, len(rank)))
+    has_model = len(list_measured_trials(view.state)) >= MIN_CONFIGURATIONS
+    importance = (view.state.model or {}).get("importance", ()) if has_model else ()
+    ranks = {row["parameter"]: location for location, row in enumerate(importance)}
+    ranks |= {name: -1 for name in best.trial.effective_settings if name.endswith(".service")}
+    changes = sorted(view.changes, key=lambda change: ranks.get(change.name, len(ranks)))
     tiers: dict[str, list[dict[str, str]]] = {}
-    for change in ordered[shown_count:] if remaining else ordered[:shown_count]:
+    for change in changes[shown_count:] if remaining else changes[:shown_count]:
         tier, dot, rest = change.name.partition(".")
         group, name = (tier, rest) if dot else ("", change.name)
         tiers.setdefault(group, []).append(_build_change_row(change, name, view.state.explanation))
@@ -165,6 +165,10 @@ def list_apply_commands(view: StudyView) -> list[str]:
     export = f"autotune export {view.name} --out {view.name}-best{model}"
     if model or view.target.command is not None:
         return [export]
-    source, here = view.study.target_path, Path.cwd()
-    target = source.relative_to(here) if source.is_relative_to(here) else source.name
+    target_path, directory = view.study.target_path, Path.cwd()
+    target = (
+        target_path.relative_to(directory)
+        if target_path.is_relative_to(directory)
+        else target_path.name
+    )
     return [export, f"autotune apply {view.name}-best {target}"]

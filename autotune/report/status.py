@@ -34,20 +34,20 @@ def build_status(view: StudyView) -> dict[str, Any]:
     state, budget = view.state, view.target.budget
     baseline, best = (_summarize_side(view.conclusion.sides.get(side), view.units)
                       for side in ("baseline", "best"))  # fmt: skip
-    over = state.verdict or state.list_finished(Phase.MEASURE)
+    is_over = state.verdict or state.list_finished(Phase.MEASURE)
     holder = view.study.running_process
     running = {t.bed: t for t in state.list_running()}
-    of_beds = {
+    beds = {
         bed: {
-            **each,
+            **summary,
             "trial": _summarize_running_trial(view.study, [running[bed]] if bed in running else []),
         }
-        for bed, each in summarize_beds(view)["each"].items()
+        for bed, summary in summarize_beds(view)["each"].items()
     }
     return {
         "schema": SCHEMA_VERSION,
         "study": view.name,
-        "state": "running" if holder else "finished" if over else "stopped",
+        "state": "running" if holder else "finished" if is_over else "stopped",
         "holder": holder,
         "verdict": state.verdict["verdict"] if state.verdict else None,
         "trial": _summarize_running_trial(view.study, view.state.trials[-1:]),
@@ -61,10 +61,10 @@ def build_status(view: StudyView) -> dict[str, Any]:
         "ratio": _compute_ratio(view, baseline, best),
         "change": _format_change(view),
         "answers": summarize_answers(view.study),
-        **({"beds": of_beds} if of_beds else {}),
+        **({"beds": beds} if beds else {}),
         "seconds": {
             "elapsed": round(state.elapsed_seconds, 1),
-            "left": None if over else round(view.outlook.seconds_left, 1),
+            "left": None if is_over else round(view.outlook.seconds_left, 1),
             "budget": budget.time,
         },
     }
@@ -74,9 +74,9 @@ def summarize_answers(study: Study) -> dict[str, Any]:
     """Return the number of answers checked under load, the number of wrong ones, and an example."""
     counts = study.reading_counts.values()
     return {
-        "looked_at": sum(of.looked_at for of in counts),
-        "wrong": sum(of.wrong for of in counts),
-        "example": next((of.example for of in counts if of.example), None),
+        "looked_at": sum(count.looked_at for count in counts),
+        "wrong": sum(count.wrong for count in counts),
+        "example": next((count.example for count in counts if count.example), None),
     }
 
 
@@ -101,10 +101,10 @@ def _summarize_running_trial(study: Study, trials: Sequence[Trial]) -> dict[str,
 def _summarize_side(side: MeasuredConfiguration | None, units: Units) -> dict[str, Any] | None:
     if side is None:
         return None
-    nothing = isinstance(units, RequestUnits) and side.best_estimate is None
+    is_infeasible = isinstance(units, RequestUnits) and side.best_estimate is None
     numbers = (
         dict.fromkeys(("peak", "low", "high"), 0.0)
-        if nothing
+        if is_infeasible
         else build_capacity(side.best_estimate, units)
     )
     limit = side.best_estimate.limit if side.best_estimate else None
@@ -150,14 +150,14 @@ def watch_status(
     ``find_directory`` returns the study's directory, up to date. A terminal is redrawn in place. Raises
     AutotuneError for a damaged study.
     """
-    before = ""
+    previous = ""
     while True:
         view = build_study_view(open_study(find_directory()))
-        now = format_status(view)
-        if now != before:
-            out.write(CLEAR_SCREEN if out.isatty() else "\n" if before else "")
-            terminal.write_text(out, now, end="")
-            before = now
+        text = format_status(view)
+        if text != previous:
+            out.write(CLEAR_SCREEN if out.isatty() else "\n" if previous else "")
+            terminal.write_text(out, text, end="")
+            previous = text
         if build_status(view)["state"] != "running":
             return
         sleep(POLL_SECONDS)
@@ -180,16 +180,18 @@ def _format_lines(view: StudyView, status_document: Mapping[str, Any]) -> Iterat
     )
     if status_document["verdict"]:
         yield f"  verdict   {format_headline(view)}"
-    for bed, each in status_document.get("beds", {}).items():
+    for bed, bed_status in status_document.get("beds", {}).items():
         running = status_document["state"] == "running"
         doing = (
-            _format_running_trial(each["trial"], units, running=running)
-            if each["trial"]
+            _format_running_trial(bed_status["trial"], units, running=running)
+            if bed_status["trial"]
             else "idle"
         )
-        doing = (each["set_aside"] and f"removed from the study: {each['set_aside']}") or doing
-        pace = f", {each['per_hour']:g} per hour" if each["per_hour"] else ""
-        yield f"  bed {bed:6}{format_count(each['trials'], 'trial')}{pace}; now {doing}"
+        doing = (
+            bed_status["set_aside"] and f"removed from the study: {bed_status['set_aside']}"
+        ) or doing
+        pace = f", {bed_status['per_hour']:g} per hour" if bed_status["per_hour"] else ""
+        yield f"  bed {bed:6}{format_count(bed_status['trials'], 'trial')}{pace}; now {doing}"
     if status_document["trial"] and "beds" not in status_document:
         is_running = status_document["state"] == "running"
         trial_line = _format_running_trial(status_document["trial"], units, running=is_running)
@@ -215,11 +217,11 @@ def _format_lines(view: StudyView, status_document: Mapping[str, Any]) -> Iterat
             else ""
         )
         yield f"  best      {_format_peak(status_document['best'], units)}{claim}"
-    spent, left = (
+    elapsed, left = (
         fmt.format_duration(status_document["seconds"]["elapsed"]),
         status_document["seconds"]["left"],
     )
-    yield f"  time      {spent} spent" + (
+    yield f"  time      {elapsed} spent" + (
         "" if left is None else f", about {fmt.format_duration(left)} left"
     )
     if status_document["state"] != "running":

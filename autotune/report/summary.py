@@ -1,7 +1,7 @@
 """A study as one versioned JSON object, printed by ``run``, ``resume`` and ``report --json``.
 
 - ``verdict``: ``improved`` · ``no-improvement`` · ``unmeetable`` · ``stopped`` (none reached yet).
-- ``summarize_slo``: ``percentile`` (99 is p99), ``limit`` in seconds, ``errors`` as a fraction of one.
+- ``slo``: ``percentile`` (99 is p99), ``limit`` in seconds, ``errors`` as a fraction of one.
 - ``baseline``, ``best``: ``peak`` in requests/s with its 90 % interval ``low`` to ``high``, and all
   parameters by ``tier.service.parameter``. **The best's peak pools measurements made after its
   selection** (by the confirmation). The peak that decided the selection is never used, because it
@@ -12,7 +12,7 @@
   the objective), ``screened`` (stopped early: hardly better), ``complete``.
 - ``seconds``: wall clock over all sessions; ``load`` includes the warm-up.
 - ``goal``: only for a command: ``direction``, ``name`` and ``unit`` of its value. Peaks are then its
-  values, and ``summarize_slo`` is ``null``. ``gain`` is best over baseline with the ``difference`` of the
+  values, and ``slo`` is ``null``. ``gain`` is best over baseline with the ``difference`` of the
   values. It is below 1 for an improvement with ``minimize``, and ``null`` if a value is not positive.
 - ``bottleneck``: the findings for ``baseline`` and ``best``, or ``null`` if there are none.
 - ``beds``: only for a study on several test beds; see `report.beds`.

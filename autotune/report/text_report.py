@@ -45,9 +45,9 @@ def format_headline(view: StudyView) -> str:
         case "improved":
             # A baseline without a capacity gives no ratio.
             requests = isinstance(view.units, RequestUnits)
-            lacking = "does not meet the SLO at any rate" if requests else "gave no value"
+            problem = "does not meet the SLO at any rate" if requests else "gave no value"
             best = view.units.format_amount(view.capacities["best"]["peak"])
-            text = f"{best}{view.units.objective_suffix}; the baseline {lacking}"
+            text = f"{best}{view.units.objective_suffix}; the baseline {problem}"
         case "no-improvement":
             text = _format_no_improvement(view)
         case "unmeetable":
@@ -64,17 +64,17 @@ def format_headline(view: StudyView) -> str:
 def _format_no_improvement(view: StudyView) -> str:
     units = view.units
     if view.gain is not None:
-        worse = units.is_loss(view.gain)
-        if not worse and view.gain["pairs"] < MIN_PAIRS:
+        is_worse = units.is_loss(view.gain)
+        if not is_worse and view.gain["pairs"] < MIN_PAIRS:
             return (
                 f"too little time to prove a gain (needs {MIN_PAIRS} pairs): {_format_gain(view)}"
             )
         if units.is_gain(view.gain):
-            sure = f"{100 * CLAIM_COVERAGE:g} %"
-            return f"likely an improvement, but not proven at {sure}: {_format_gain(view)}"
+            confidence = f"{100 * CLAIM_COVERAGE:g} %"
+            return f"likely an improvement, but not proven at {confidence}: {_format_gain(view)}"
         kind = (
             "improvement: the best candidate is worse, "
-            if worse
+            if is_worse
             else "distinguishable improvement: "
         )
         return f"no {kind}{_format_gain(view)}"
@@ -83,8 +83,8 @@ def _format_no_improvement(view: StudyView) -> str:
     elif view.conclusion.best:
         reason = "no other configuration was confirmed"
     else:
-        met = "met the SLO" if isinstance(units, RequestUnits) else "gave a value"
-        reason = f"no other configuration {met}"
+        outcome = "met the SLO" if isinstance(units, RequestUnits) else "gave a value"
+        reason = f"no other configuration {outcome}"
     if limited := _format_load_limit(view):
         return f"no gain could be measured{units.objective_suffix}: {limited}"
     return f"no improvement{units.objective_suffix}: {reason}"
@@ -92,15 +92,15 @@ def _format_no_improvement(view: StudyView) -> str:
 
 def _format_load_limit(view: StudyView) -> str:
     """Return the highest capacity under a load limit, as text; empty if no trial hit a limit."""
-    limited = [
+    limited_peaks = [
         t.peak for t in view.state.trials if t.peak and t.peak.is_load_limited and t.peak.met_slo
     ]
-    if not limited:
+    if not limited_peaks:
         return ""
-    highest = max(limited, key=lambda peak: peak.peak)
+    highest = max(limited_peaks, key=lambda peak: peak.peak)
     bound = view.units.format_lower_bound(highest.peak)
     return (
-        f"the capacity is {bound} in {format_count(len(limited), 'trial')} (limited by "
+        f"the capacity is {bound} in {format_count(len(limited_peaks), 'trial')} (limited by "
         f"{highest.limit})"
     )
 
@@ -155,21 +155,21 @@ def format_brief_lines(view: StudyView) -> Iterator[StyledLine]:
     findings = [describe_bottleneck({**f, "evidence": ""}) for f in view.bottlenecks.values()]
     if findings:
         findings = [f"limits   {', then '.join(dict.fromkeys(findings))}"]
-    named = [
+    changes_text = [
         f"{change.name} {' → '.join(change.texts)}"
         for change in _list_proven_changes(view)[:MAX_NAMED_CHANGES]
     ]
-    if more := len(_list_proven_changes(view)) - len(named):
-        named.append(f"{more} more")
-    changes = [f"change   {', '.join(named)}"] if named else []
+    if more := len(_list_proven_changes(view)) - len(changes_text):
+        changes_text.append(f"{more} more")
+    changes = [f"change   {', '.join(changes_text)}"] if changes_text else []
     codes = [warning.code for warning in collect_warnings(view)]
     warned = [f"warnings {len(codes)}: {', '.join(codes)}"] if codes else []
     report = f"report   autotune report {view.name} (add --open for the browser)"
     for line in (*_format_capacities(view), *findings, *changes, *warned, report):
         yield f"  {line}", ""
-    following = next(_list_next_commands(view))
-    if not following.startswith("autotune report"):
-        yield f"  next     {following}", "bold"
+    next_command = next(_list_next_commands(view))
+    if not next_command.startswith("autotune report"):
+        yield f"  next     {next_command}", "bold"
 
 
 def _list_proven_changes(view: StudyView) -> tuple[SettingChange, ...]:
@@ -223,23 +223,25 @@ def _format_capacities(view: StudyView) -> Iterator[str]:
     units = view.units
     for name, side in view.conclusion.sides.items():
         capacity = view.capacities[name]
-        where = f"trial {side.trial.number}"
+        trial_text = f"trial {side.trial.number}"
         if side.best_estimate is not None and side.best_estimate.is_load_limited:
             bound = units.format_lower_bound(side.best_estimate.peak)
-            yield f"{name:9}{bound} (limited by {side.best_estimate.limit})  {where}"
+            yield f"{name:9}{bound} (limited by {side.best_estimate.limit})  {trial_text}"
         elif units.has_value(capacity["peak"]):
             interval = units.format_interval(capacity["low"], capacity["high"])
-            again = f", re-measured {side.repeat_count}×" if side.repeated_peak else ""
-            yield f"{name:9}{units.format_amount(capacity['peak'])} {interval}  {where}{again}"
+            repeats = f", re-measured {side.repeat_count}×" if side.repeated_peak else ""
+            yield f"{name:9}{units.format_amount(capacity['peak'])} {interval}  {trial_text}{repeats}"
         elif side.selection_peak is not None and side.selection_peak.is_feasible:
             yield (
                 f"{name:9}{units.format_amount(units.from_peak(side.selection_peak.peak))} (search "
-                f"only)  {where}"
+                f"only)  {trial_text}"
             )
         else:
             counts = view.study.reading_counts.get(side.trial.number)
             reason = side.trial.failure or describe_errors(counts)
-            yield f"{name:9}{units.no_result_text}  {where}" + (f": {reason}" if reason else "")
+            yield f"{name:9}{units.no_result_text}  {trial_text}" + (
+                f": {reason}" if reason else ""
+            )
 
 
 def _format_running(view: StudyView) -> Iterator[str]:
@@ -247,10 +249,10 @@ def _format_running(view: StudyView) -> Iterator[str]:
         return
     if view.outlook.lead_text and view.conclusion.best:
         yield f"{view.outlook.lead_text} over the baseline so far (not yet proven)"
-    for last in view.state.list_running() or view.state.trials[-1:]:
-        if last.is_finished:
+    for trial in view.state.list_running() or view.state.trials[-1:]:
+        if trial.is_finished:
             continue
-        yield f"trial {last.number} ({last.phase}) is in progress, or was when the study stopped"
+        yield f"trial {trial.number} ({trial.phase}) is in progress, or was when the study stopped"
     yield f"about {fmt.format_duration(view.outlook.seconds_left)} left"
 
 
@@ -265,10 +267,10 @@ def _format_changes(view: StudyView, width: int | None) -> Iterator[str]:
     for change in view.changes:
         before = "–" if change.before is None else fmt.format_setting(change.before)
         rows.append((change.name, f"{before} → {change.texts[1]}", change.meaning))
-    columns = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
+    widths = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
     for name, values, meaning in rows:
-        text = meaning if width is None else _shorten(meaning, width - sum(columns) - 6)
-        yield f"{name:{columns[0]}}  {values:{columns[1]}}  {text}"
+        text = meaning if width is None else _shorten(meaning, width - sum(widths) - 6)
+        yield f"{name:{widths[0]}}  {values:{widths[1]}}  {text}"
 
 
 def _shorten(text: str, max_width: int) -> str:
@@ -278,18 +280,18 @@ def _shorten(text: str, max_width: int) -> str:
 
 
 def _format_trials(view: StudyView) -> Iterator[str]:
-    done = sum(view.trial_counts.values())
-    if not done:
+    count = sum(view.trial_counts.values())
+    if not count:
         return
     kinds = ", ".join(
         kind for kind in format_outcome_counts(view.trial_counts) if not kind.startswith("0 ")
     )
-    yield f"{done} of {view.target.budget.trials}" + (f": {kinds}" if kinds else "")
+    yield f"{count} of {view.target.budget.trials}" + (f": {kinds}" if kinds else "")
     for failure in group_failures(view.state, view.study.reading_counts):
-        which = "trial" if len(failure.trials) == 1 else "trials"
+        noun = "trial" if len(failure.trials) == 1 else "trials"
         example = f": {failure.example}" if failure.example else ""
         numbers = fmt.format_first_numbers(failure.trials)
-        yield f"{len(failure.trials)} × {failure.cause}{example} ({which} {numbers})"
+        yield f"{len(failure.trials)} × {failure.cause}{example} ({noun} {numbers})"
 
 
 def _format_time(view: StudyView) -> Iterator[str]:

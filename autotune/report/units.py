@@ -2,7 +2,7 @@
 
 A study compares peaks, and higher is better. The peaks of a stack are requests/s. The peaks of a
 benchmark command are scores of its values (`measure.objective_scale`), even if the values are
-minimized. ``of`` turns a peak into the user's number; the other functions here take such numbers.
+minimized. ``from_peak`` turns a peak into the user's number; the other functions take such numbers.
 """
 
 from __future__ import annotations
@@ -174,5 +174,5 @@ def select_units(target: Target, state: State) -> Units:
     if goal is None:
         return RequestUnits(fmt.format_objective(target.slo.objective))
     first = next(iter(state.values.values()), None)
-    by = ObjectiveScale(goal.maximize, first[0]) if first else None
-    return ValueUnits(goal.name, goal.unit, goal.maximize, by)
+    scale = ObjectiveScale(goal.maximize, first[0]) if first else None
+    return ValueUnits(goal.name, goal.unit, goal.maximize, scale)

@@ -25,7 +25,7 @@ STOPPED_VERDICT = "stopped"
 
 @dataclass(frozen=True)
 class MeasuredConfiguration:
-    """The baseline or the best. ``list_repeats`` are the trials that measured it after selection."""
+    """The baseline, a preset or the best, with the trials that measured it again after selection."""
 
     trial: Trial
     repeats: tuple[Trial, ...]
@@ -42,8 +42,7 @@ class MeasuredConfiguration:
 
     @property
     def best_estimate(self) -> Peak | None:
-        """``repeated_peak`` if there is one, else ``selection_peak``, which proves nothing if it was
-        selected by it."""
+        """``repeated_peak`` if there is one, else ``selection_peak``, which alone proves nothing."""
         return self.repeated_peak or self.selection_peak
 
     @property
@@ -102,9 +101,9 @@ def find_conclusion(state: State) -> Conclusion:
 def _build_configuration(state: State, number: int | None) -> MeasuredConfiguration | None:
     if number is None:
         return None
-    measured = (state.find_trial(number), *list_repeats(state, number))
-    trial, *again = (_remove_bed_offset(state, trial) for trial in measured)
-    return MeasuredConfiguration(trial, tuple(again))
+    trials = (state.find_trial(number), *list_repeats(state, number))
+    trial, *repeats = (_remove_bed_offset(state, trial) for trial in trials)
+    return MeasuredConfiguration(trial, tuple(repeats))
 
 
 def _remove_bed_offset(state: State, trial: Trial) -> Trial:
@@ -123,9 +122,9 @@ def list_repeats(state: State, number: int) -> tuple[Trial, ...]:
     """
     # A verdict lists the phases of its peaks. Without a list, finals count too.
     phases = (state.verdict or {}).get("peaks_from", (Phase.FINALIST, Phase.CONFIRM))
-    later = [t for t in state.list_finished(*map(Phase, phases)) if t.source_trial == number]
+    repeats = [t for t in state.list_finished(*map(Phase, phases)) if t.source_trial == number]
     return tuple(
-        later or (t for t in state.list_finished(Phase.FINALIST) if t.source_trial == number)
+        repeats or (t for t in state.list_finished(Phase.FINALIST) if t.source_trial == number)
     )
 
 
@@ -197,17 +196,19 @@ def _feasible_peak(trial: Trial | None) -> float:
 
 
 def _estimate_seconds_left(state: State, budget: Budget) -> float:
-    rest = max(0.0, budget.time - state.elapsed_seconds)
-    each = schedule.average_trial_seconds(state)
-    if not each:
-        return rest
+    remaining = max(0.0, budget.time - state.elapsed_seconds)
+    trial_seconds = schedule.average_trial_seconds(state)
+    if not trial_seconds:
+        return remaining
     finalists, confirmed = state.list_finished(Phase.FINALIST), state.list_finished(Phase.CONFIRM)
     finals = max(0, schedule.MIN_FINALISTS - len(finalists))
     proof = max(0, 2 * MIN_PAIRS - len(confirmed))
-    over = finalists or confirmed or state.stop_reason or state.posterior
-    searched = budget.trials if over else len(state.list_counted())
+    is_search_over = finalists or confirmed or state.stop_reason or state.posterior
+    searched = budget.trials if is_search_over else len(state.list_counted())
     beds = max(1, len(state.active_beds))
-    return min(rest, each * (max(0, budget.trials - searched) + finals + proof) / beds)
+    return min(
+        remaining, trial_seconds * (max(0, budget.trials - searched) + finals + proof) / beds
+    )
 
 
 @dataclass(frozen=True)
@@ -266,32 +267,34 @@ class StudyView:
 
 def build_study_view(study: Study) -> StudyView:
     """Return the view of a study. Readings are loaded only when something needs them."""
-    state, now, concluded = (
+    state, outlook, conclusion = (
         study.state,
         build_outlook(study.target, study.state),
         find_conclusion(study.state),
     )
-    baseline, best, gain = concluded.baseline, concluded.best, concluded.gain
+    baseline, best, gain = conclusion.baseline, conclusion.best, conclusion.gain
     estimates = {
         "baseline": baseline.best_estimate if baseline else None,
         "best": best.repeated_peak if best else None,
     }
-    before = estimates["baseline"]
+    baseline_peak = estimates["baseline"]
     findings = {
-        label: _find_newest_bottleneck(state, side) for label, side in concluded.sides.items()
+        label: _find_newest_bottleneck(state, side) for label, side in conclusion.sides.items()
     }
-    own = find_declared_parameters(study.target)
+    declared = find_declared_parameters(study.target)
     return StudyView(
         study=study,
-        conclusion=concluded,
-        outlook=now,
+        conclusion=conclusion,
+        outlook=outlook,
         capacities={
-            label: build_capacity(estimate, now.units) for label, estimate in estimates.items()
+            label: build_capacity(estimate, outlook.units) for label, estimate in estimates.items()
         },
-        gain=now.units.build_gain(gain, before.peak) if gain and before else None,
+        gain=outlook.units.build_gain(gain, baseline_peak.peak) if gain and baseline_peak else None,
         bottlenecks={label: finding for label, finding in findings.items() if finding},
         trial_counts=count_by_outcome(state),
-        changes=list_changes(baseline.trial.effective_settings, best.trial.effective_settings, own)
+        changes=list_changes(
+            baseline.trial.effective_settings, best.trial.effective_settings, declared
+        )
         if baseline and best
         else (),
         seconds_by_activity=_sum_seconds(state),

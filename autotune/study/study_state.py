@@ -70,7 +70,7 @@ class Trial:
     """One measurement of a configuration.
 
     - ``source_trial``: the trial whose settings are measured again (finalists, confirmation).
-    - ``suggestion_number``, ``suggested``: the sampler's own number and values, for a suggested configuration.
+    - ``suggestion_number``, ``suggested``: the sampler's own number and values for the configuration.
     - ``peak``, ``failure``: both ``None`` while the trial runs, or if autotune was killed during it.
     - ``is_fault``: the benchmark command failed, so the configuration itself is unknown.
     - ``files``: SHA-256 digests of the rendered files, by path.
@@ -206,8 +206,8 @@ class State:
 
         In a study of one process only finished repeats count, because its beds stop together.
         """
-        return frozenset(trial.replaced_trial for trial in self.trials
-                         if trial.replaced_trial is not None and (trial.is_finished or self.is_shared))  # fmt: skip
+        repeats = [trial for trial in self.trials if trial.is_finished or self.is_shared]
+        return frozenset(t.replaced_trial for t in repeats if t.replaced_trial is not None)
 
     @property
     def average_seconds(self) -> Mapping[str, float]:
