@@ -130,7 +130,7 @@ def select_affordable(losses: Sequence[float] | Array, limit: float) -> npt.NDAr
 class AblationResult:
     """``kept`` changes carry ``share`` of the log gain, between ``low`` and ``high`` with 90 %.
 
-    ``losses``: what reverting each kept change costs by itself, as measured (log).
+    ``losses``: the measured log loss from reverting each kept change by itself; ``sds`` are their sds.
     """
 
     kept: tuple[str, ...]
@@ -140,6 +140,7 @@ class AblationResult:
     high: float
     measurements: int
     losses: Mapping[str, float] = field(default_factory=dict)
+    sds: Mapping[str, float] = field(default_factory=dict)
 
 
 class MeasurementsSpent(Exception):
@@ -319,6 +320,7 @@ class Ablation:
             1 - loss / self._gain, 1 - (loss + SDS_WITHIN_90 * sd) / self._gain,
             1 - (loss - SDS_WITHIN_90 * sd) / self._gain, self._spent,
             {name: self._expected_loss(name) for name in kept if name in measured},
+            {name: effects.loss_of(frozenset({name}))[1] for name in kept if name in measured},
         )  # fmt: skip
 
 

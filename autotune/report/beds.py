@@ -61,7 +61,7 @@ def format_bed_lines(view: StudyView) -> Iterator[str]:
     """Yield a line per test bed, and a warning if their gains disagree."""
     document = summarize_beds(view)
     for name, bed in document["each"].items():
-        columns = [f"{name:9}{format_count(bed['trials'], 'trial')}"]
+        columns = [f"{name:9}{format_count(bed['trials'], 'measurement')}"]
         if offset := bed["offset"]:
             interval = fmt.format_change_interval(offset["ratio"], offset["low"], offset["high"])
             columns.append(f"{interval} vs. average bed, noise {100 * offset['noise']:.0f} %")

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from autotune.errors import AutotuneError
-from autotune.estimate import SDS_WITHIN_90
 from autotune.report import format as fmt
 from autotune.report import timeline
 from autotune.report.diff import read_rendered_files
+from autotune.report.importance import build_importance_rows, format_edge
 from autotune.report.latency import LatencyCurve, fit_latency_curves
 from autotune.report.load_curve import PERCENTILES, average_host_usage, build_load_curve
 from autotune.report.parameters import (
@@ -26,11 +26,10 @@ from autotune.report.units import RequestUnits
 from autotune.report.view import StudyView, build_trial_capacity
 from autotune.services.base import Value
 from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
-from autotune.study.study_state import COUNTED_PHASES, Trial
+from autotune.study.study_state import COUNTED_PHASES, State, Trial
 from autotune.unified_diff import FileContents, format_file_diff
 
 ChartColumns = dict[str, list[float | None]]
-MIN_LOG_EFFECT = 0.002  # smallest effect drawn, as a log ratio
 MAX_TABLE_COLUMNS = 24  # settings with a column in the table of trials
 
 
@@ -114,11 +113,7 @@ def _build_model_charts(view: StudyView) -> dict[str, Any]:
         "importance": {
             "rows": _build_importance_rows(view, model["importance"]),
             "pairs": model["pairs"],
-            "edges": [
-                f"{edge['parameter']} is best at the {edge['end']} end of its range "
-                f"({edge['value']}): try {edge['try_range'][0]} to {edge['try_range'][1]}"
-                for edge in model["edges"]
-            ],
+            "edges": list(map(format_edge, model["edges"])),
         },
         # The model predicts peaks; the page shows the user's units.
         "slices": {
@@ -132,30 +127,19 @@ def _build_model_charts(view: StudyView) -> dict[str, Any]:
 def _build_importance_rows(
     view: StudyView, effects: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return effects in per cent with their 90 % intervals (``null`` if none was recorded).
-
-    Settings that always changed together cannot be separated: they form one row with summed effects.
-    """
-    groups: dict[tuple[int, ...], list[Mapping[str, Any]]] = {}
-    for row in effects:
-        values = [
-            trial.effective_settings.get(row["parameter"])
-            for trial in list_measured_trials(view.state)
-        ]
-        groups.setdefault(tuple(map(values.index, values)), []).append(row)
-    rows = []
-    for group in groups.values():
-        effect = sum(row["effect"] for row in group)
-        sds = [row.get("sd") for row in group]
-        half_width = (
-            None if None in sds else SDS_WITHIN_90 * sum(sd for sd in sds if sd is not None)
-        )
-        if effect >= MIN_LOG_EFFECT:
-            rows.append({
-                "names": [row["parameter"] for row in group], "effect": round(100 * effect, 2),
-                "half": None if half_width is None else round(100 * half_width, 2),
-            })  # fmt: skip
-    return sorted(rows, key=lambda row: -float(row["effect"]))
+    """Return effects in per cent with their 90 % intervals (``null`` if none was recorded)."""
+    baseline = view.conclusion.baseline
+    rows = build_importance_rows(
+        effects, list_measured_trials(view.state), baseline.trial if baseline else None
+    )
+    return [
+        {
+            "names": list(row.names),
+            "effect": round(100 * row.effect, 2),
+            "half": None if row.half_width is None else round(100 * row.half_width, 2),
+        }
+        for row in rows
+    ]
 
 
 def _build_parameter_columns(view: StudyView) -> dict[str, Any]:
@@ -188,9 +172,10 @@ def _build_parameter_columns(view: StudyView) -> dict[str, Any]:
 
 
 def _rank_settings(view: StudyView) -> dict[str, tuple[int, int]]:
-    """Return the order of settings: changes of the best first, then the rest, by importance."""
+    """Return the order of settings: changes of the best by cost, then the rest by importance."""
     changed = {change.name for change in view.changes}
-    ranked = [row["parameter"] for row in (view.state.model or {}).get("importance", ())]
+    ranked = [*view.reversal_costs]
+    ranked += [row["parameter"] for row in (view.state.model or {}).get("importance", ())]
     names = dict.fromkeys([*ranked, *changed])
     return {name: (int(name not in changed), location) for location, name in enumerate(names)}
 
@@ -237,13 +222,23 @@ def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[dict[str,
             "rules": list(trial.bindings),
             "differences": list(trial.differences),
         }
-        if trial.source_trial is None and baseline is not None and trial.number != baseline.number:
+        if baseline is not None and _has_own_settings(view.state, trial, baseline):
             changes = list_changes(baseline.effective_settings, trial.effective_settings, declared)
             row["changes"] = [[change.name, *change.texts] for change in changes]
             after = _read_trial_files(view.study, trial)
             row["diff"] = format_file_diff(before, after, "baseline", f"trial-{trial.number}")
         rows.append(row)
     return rows
+
+
+def _has_own_settings(state: State, trial: Trial, baseline: Trial) -> bool:
+    """True if no earlier trial with the same settings shows them. A simplified winner has its own."""
+    if trial.number == baseline.number:
+        return False
+    return (
+        trial.source_trial is None
+        or trial.settings != state.find_trial(trial.source_trial).settings
+    )
 
 
 def _format_limit(finding: Mapping[str, Any]) -> str:

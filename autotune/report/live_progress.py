@@ -132,7 +132,7 @@ class LiveProgress:
             ),
             style_text(f"{outlook}{self._format_steal()}", "cyan"),
         ]
-        count_text = f"trial {outlook.trial_count} of {budget.trials}"
+        count_text = f"configuration {outlook.trial_count} of {budget.trials}"
         title = style_text(f"{self._target.name} · {outlook.units.objective} · {count_text}")
         return Panel(Group(*parts), title=title, title_align="left")
 
@@ -143,7 +143,7 @@ def _build_trial_table(state: State, outlook: StudyOutlook) -> Table:
         table.add_column(heading, justify="left", header_style="dim")
     units, leader = outlook.units, outlook.leader
     for trial in state.list_finished()[-MAX_SHOWN_TRIALS:]:
-        style = "green" if leader is not None and trial.number == leader.number else ""
+        style = "green" if leader is not None and trial.number == leader.trial.number else ""
         interval = ""
         if trial.peak is not None and trial.peak.is_feasible:
             interval = units.format_interval(

@@ -21,10 +21,10 @@ from autotune.report.beds import build_bed_rows
 from autotune.report.ceilings import build_ceilings_table
 from autotune.report.charts import build_chart_data
 from autotune.report.load_curve import has_host_usage
+from autotune.report.next_steps import build_next_steps
 from autotune.report.page_summary import (
     build_cards,
     group_changes_by_tier,
-    list_apply_commands,
     list_provenance,
 )
 from autotune.report.studies import Study
@@ -136,10 +136,12 @@ def render_page(view: StudyView) -> str:
         settings_title=text.select_change_title(view),
         reduction=format_reduction(view.state.explanation) if view.state.explanation else "",
         limits=view.bottlenecks.items(),
-        commands=list_apply_commands(view),
+        steps=build_next_steps(view),
+        has_costs=bool(view.reversal_costs or view.state.explanation),
+        has_actions=view.target.command is None,
         data=encode_json(charts),
         plotly=encode_plotly(),
-        trials=len(view.state.trials),
+        measurements=len(view.state.trials),
         readings=len(view.study.readings),
         beds=list(build_bed_rows(view)),
         ceilings=[build_ceilings_table(record) for record in view.state.ceilings],

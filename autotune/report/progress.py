@@ -122,7 +122,7 @@ class PlainProgress:
             build_outlook(self._target, self._state()),
             PHASE_LABELS.get(trial.phase, trial.phase),
         )
-        is_leader = outlook.leader is not None and outlook.leader.number == trial.number
+        is_leader = outlook.leader is not None and outlook.leader.trial.number == trial.number
         cause = trial.failure or ("unmeetable" if is_unusable(trial) else "")
         new_cause = bool(cause) and cause not in self._causes
         self._causes.add(cause)

@@ -32,8 +32,11 @@ def build_status(view: StudyView) -> dict[str, Any]:
     ``trial`` is the current one. ``seconds.left`` is an estimate.
     """
     state, budget = view.state, view.target.budget
-    baseline, best = (_summarize_side(view.conclusion.sides.get(side), view.units)
-                      for side in ("baseline", "best"))  # fmt: skip
+    # Before the verdict, status and the live panel show the same leader.
+    shown = view.conclusion.best if state.verdict else view.outlook.leader
+    baseline, best = (
+        _summarize_side(side, view.units) for side in (view.conclusion.baseline, shown)
+    )
     is_over = state.verdict or state.list_finished(Phase.MEASURE)
     holder = view.study.running_process
     running = {t.bed: t for t in state.list_running()}
@@ -131,10 +134,7 @@ def _format_change(view: StudyView) -> str | None:
     """Return the change from the baseline to the best, as text."""
     if view.conclusion.gain and _baseline_peak(view):
         return view.units.format_change(view.conclusion.gain.ratio, _baseline_peak(view))
-    sides = (view.conclusion.baseline, view.conclusion.best)
-    estimates = [side.best_estimate if side else None for side in sides]
-    before, after = (estimate.peak if estimate else 0.0 for estimate in estimates)
-    return view.units.format_change(after / before, before) if before and after else None
+    return view.outlook.lead_text or None
 
 
 def format_status(view: StudyView) -> str:
@@ -191,13 +191,15 @@ def _format_lines(view: StudyView, status_document: Mapping[str, Any]) -> Iterat
             bed_status["set_aside"] and f"removed from the study: {bed_status['set_aside']}"
         ) or doing
         pace = f", {bed_status['per_hour']:g} per hour" if bed_status["per_hour"] else ""
-        yield f"  bed {bed:6}{format_count(bed_status['trials'], 'trial')}{pace}; now {doing}"
+        yield f"  bed {bed:6}{format_count(bed_status['trials'], 'measurement')}{pace}; now {doing}"
     if status_document["trial"] and "beds" not in status_document:
         is_running = status_document["state"] == "running"
         trial_line = _format_running_trial(status_document["trial"], units, running=is_running)
         yield f"  now       {trial_line}"
     kinds = ", ".join(format_outcome_counts(view.trial_counts))
-    yield f"  trials    {trials['done']} of {trials['budget']}: {kinds}"
+    measurements = format_count(len(view.state.list_finished()), "measurement")
+    yield f"  tried     {trials['done']} of {format_count(trials['budget'], 'configuration')}: {kinds}"
+    yield f"  measured  {measurements}"
     if any(proof.values()):
         finals = f"{format_count(proof['finalists'], 'finalist')} measured again"
         confirmed = format_count(proof["confirmations"], "confirmation reading")
@@ -222,7 +224,7 @@ def _format_lines(view: StudyView, status_document: Mapping[str, Any]) -> Iterat
         status_document["seconds"]["left"],
     )
     yield f"  time      {elapsed} spent" + (
-        "" if left is None else f", about {fmt.format_duration(left)} left"
+        f", about {view.outlook.time_left_text}" if left else ""
     )
     if status_document["state"] != "running":
         command = "report" if status_document["state"] == "finished" else "resume"

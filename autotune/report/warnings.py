@@ -218,8 +218,8 @@ def _warn_of_answers(view: StudyView) -> Iterator[StudyWarning]:
             fewest,
             ENOUGH_ANSWERS,
             f"only {fewest} responses were checked in some of {format_count(len(affected), 'trial')} "
-            f"({fmt.format_first_numbers(affected)}): up to {unnoticed_percent:.2g} % wrong responses may "
-            "be unnoticed",
+            f"({fmt.format_first_numbers(affected)}): up to {unnoticed_percent:.2g} % wrong responses "
+            "may be unnoticed",
         )
 
 
@@ -381,14 +381,14 @@ def _warn_of_trials(view: StudyView) -> Iterator[StudyWarning]:
     if view.verdict != STOPPED_VERDICT and finished_count < MIN_TRIED_SHARE * budget:
         yield _build_warning(
             "few-trials", finished_count, MIN_TRIED_SHARE * budget,
-            f"the time was enough for {finished_count} of {format_count(budget, 'configuration')}; more gain "
-            "is possible",
+            f"the time was enough for {finished_count} of {format_count(budget, 'configuration')}; more "
+            "gain is possible",
         )  # fmt: skip
 
 
 def _warn_of_time(view: StudyView) -> Iterator[StudyWarning]:
-    if view.target.command_goal is not None:
-        return  # the time of a command is not load
+    if view.target.command_goal is not None or view.target.simulated is not None:
+        return  # neither a command nor a model spends its time on load
     total = view.state.elapsed_seconds
     idle = total - view.state.average_seconds.get("load", 0.0)
     if total and idle / total > MAX_IDLE_SHARE:

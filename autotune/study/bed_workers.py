@@ -201,7 +201,7 @@ class BedWorkers:
             self._is_caught_up = True
         step = resolve_next_step(context, self.searcher, self.budget, proposal)
         if isinstance(step, ConcludeStep):
-            record_verdict(context)
+            record_verdict(context, self.searcher)
         return step, trials.begin_trial(step, context) if isinstance(step, MeasureStep) else None
 
     def _report_outcome(self, context: TrialContext, trial: Trial) -> None:

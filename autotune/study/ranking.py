@@ -35,6 +35,7 @@ from autotune.study.study_state import COUNTED_PHASES, OPENING_PHASES, Phase, St
 MIN_CONFIGURATIONS = 10  # configurations that a model needs to estimate importance
 PLAUSIBLE_SDS = 2.0  # maximum distance of a finalist from the leader, in sds
 FINAL_PHASES = (Phase.FINALIST, Phase.RUNNER_UP)  # measurements after the search, before the claim
+PRESET_PHASES = (Phase.RECOMMENDED, Phase.ADVISED, Phase.PUBLISHED)  # presets that autotune ships
 MIN_REPEATS = 3  # repeats before their spread is used
 # Phases before the proof whose measurements did not select their own configuration.
 PRE_PROOF_PHASES = (Phase.BASELINE, Phase.REFERENCE, *FINAL_PHASES)
@@ -214,6 +215,41 @@ def is_clearly_worse(state: State, number: int, trial: Trial) -> bool:
         probability_better(estimate, _add_study_noise(state, state.normalized_peak(trial)))
         >= DECIDED_PROBABILITY
     )
+
+
+def find_best_preset(state: State) -> Trial | None:
+    """Return the shipped preset with the highest estimate, measured to the end; ``None`` if none is."""
+    baseline = find_baseline(state)
+    presets = {
+        state.configuration_number(trial): trial
+        for trial in select_feasible_trials(state.list_finished(*PRESET_PHASES))
+        if trial.peak and not trial.peak.is_pruned
+    }
+    if baseline is not None:
+        presets.pop(state.configuration_number(baseline), None)
+    estimates = {
+        number: Estimate.pool([state.normalized_peak(trial), *list_final_peaks(state, number)])
+        for number, trial in presets.items()
+    }
+    best = max(estimates, key=lambda number: estimates[number].log_mean, default=None)
+    return None if best is None else presets[best]
+
+
+def list_final_trials(state: State, number: int) -> tuple[Trial, ...]:
+    """Return the measurements of configuration ``number`` between the search and the proof."""
+    finals = state.list_finished(*FINAL_PHASES)
+    return tuple(trial for trial in finals if state.configuration_number(trial) == number)
+
+
+def list_final_peaks(state: State, number: int) -> list[Estimate]:
+    """Return the peaks that ``list_final_trials`` measured."""
+    trials = select_feasible_trials(list_final_trials(state, number))
+    return [state.normalized_peak(trial) for trial in trials]
+
+
+def add_measurement_noise(state: State, estimate: Estimate, count: int) -> Estimate:
+    """Return an estimate from ``count`` measurements with the noise between measurements added."""
+    return estimate.add_noise(_selection_noise(state) / max(1, count) ** 0.5)
 
 
 def _list_preset_trials(state: State) -> frozenset[int]:

@@ -99,9 +99,13 @@ RECORD_SHAPES: Mapping[str, Any] = {
     "standings": {"peaks": {ANY_KEY: [NUMBER_TYPES]}, "noise": NUMBER_TYPES},
     "transferred": {"of": str, "configurations": [VALUE_MAPPING]},
     "model": {"view": dict},
+    "reversal-costs": {
+        **TRIAL_KEY_SHAPE,
+        "costs": [{"parameter": str, "loss": NUMBER_TYPES, "sd": NUMBER_TYPES}],
+    },
     "settled": {"at?": str, "why": str},
     "simplified": {"at?": str},
-    "explained": {"at?": str},
+    "explained": {"at?": str, "losses?": NUMBER_MAPPING, "sds?": NUMBER_MAPPING},
     "ceilings": {"at?": str, "of": str, "ceilings": [dict]},
     "verdict": {"at?": str, "verdict": str, "best?": int, "gain?": dict},
 }  # fmt: skip

@@ -10,15 +10,26 @@ from typing import Any
 from autotune.diagnose.diagnosis import list_recommended_changes
 from autotune.environments.load_session import UNMEASURED_PEAK_SD
 from autotune.estimate import Estimate
-from autotune.optimize.gp.surrogate import BED_KEY, CAPACITIES_KEY, CHANGES_KEY, MIN_RELEVANT_GAIN
+from autotune.optimize.gp.surrogate import (
+    BED_KEY,
+    CAPACITIES_KEY,
+    CHANGES_KEY,
+    MIN_RELEVANT_GAIN,
+    SurrogateModel,
+)
+from autotune.optimize.reversal import estimate_reversal_costs
+from autotune.optimize.reversal_cost import ReversalCost
 from autotune.optimize.searcher import Outcome, Searcher, Suggestion
+from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study import trial as trials
 from autotune.study.ranking import (
     FINAL_PHASES,
+    MIN_CONFIGURATIONS,
     Verdict,
     decide_verdict,
     estimate_study_drift,
+    find_baseline,
     find_incumbent,
     list_measured_trials,
     select_feasible_trials,
@@ -56,7 +67,7 @@ def run_study_loop(context: TrialContext, searcher: Searcher, budget: Budget) ->
         inputs = prepare_measurement(step, context, budget)
         finished_trial = trials.run_trial(step, context, *inputs)
         learn_from_trial(context, searcher, finished_trial)
-    return record_verdict(context)
+    return record_verdict(context, searcher)
 
 
 @dataclass(frozen=True)
@@ -137,12 +148,44 @@ def learn_from_trial(context: TrialContext, searcher: Searcher, trial: Trial) ->
     context.record_time_spent()
 
 
-def record_verdict(context: TrialContext) -> Verdict:
-    """Decide and record the verdict."""
+def record_verdict(context: TrialContext, searcher: Searcher) -> Verdict:
+    """Decide and record the verdict, with the cost of reverting each change of the winner."""
     verdict = decide_verdict(context.store.state)
+    with context.clock.time_activity("search"):
+        _record_reversal_costs(context, searcher, verdict)
     context.record_time_spent()
     context.store.record_verdict(verdict.record)
     return verdict
+
+
+def _record_reversal_costs(context: TrialContext, searcher: Searcher, verdict: Verdict) -> None:
+    state = context.store.state
+    if verdict.best is None or len(list_measured_trials(state)) < MIN_CONFIGURATIONS:
+        return
+    if state.is_shared:
+        sync_search(searcher, state)
+    surrogate = searcher.fit_surrogate(estimate_study_drift(state))
+    costs = predict_reversal_costs(surrogate, context.space, state, verdict.best)
+    if costs:
+        context.store.record_reversal_costs(state.find_trial(verdict.best), costs)
+
+
+def predict_reversal_costs(
+    surrogate: SurrogateModel, space: SearchSpace, state: State, winner_number: int
+) -> dict[str, ReversalCost]:
+    """Return the modelled cost of reverting each searched change of a winner, largest first."""
+    baseline, winner = find_baseline(state), state.find_trial(winner_number).effective_settings
+    if baseline is None:
+        return {}
+    before = baseline.effective_settings
+    changed = list_searched_changes(space, before, winner)
+    return estimate_reversal_costs(surrogate, winner, before, changed)
+
+
+def list_searched_changes(space: SearchSpace, before: Settings, winner: Settings) -> list[str]:
+    """Return the searched parameters that differ and have an effect in ``winner``."""
+    searched = {d.name for d in space.tunable_dimensions} & space.active_parameters(winner)
+    return [name for name in winner if name in searched and winner[name] != before.get(name)]
 
 
 def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:

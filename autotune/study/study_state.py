@@ -17,6 +17,7 @@ from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
 from autotune.optimize.bed_offset import NO_OFFSET, BedOffset
 from autotune.optimize.ranking import PosteriorPeaks
+from autotune.optimize.reversal_cost import ReversalCost
 from autotune.services.base import Settings, Value
 from autotune.space.parameter_caps import Clamp
 from autotune.study import clamps
@@ -149,6 +150,7 @@ class State:
     - ``stop_reason``: why the search stopped before its budget was used.
     - ``posterior``: the model's estimates after the search.
     - ``simplification``: the winner's changes without an effect according to the model.
+    - ``reversal_costs``: the modelled cost of reverting each of the winner's changes, largest first.
     - ``explanation``: the winner's changes that its gain needs.
     - ``rss``: the largest process of each `tier.service` in any trial, in bytes.
     - ``capacities``: the capacities of the service instances, by trial.
@@ -177,6 +179,7 @@ class State:
     explanation: Mapping[str, Any] | None = None
     simplification: Mapping[str, Any] | None = None
     model: Mapping[str, Any] | None = None
+    reversal_costs: Mapping[str, ReversalCost] = field(default_factory=dict)
     rss: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     ceilings: tuple[Mapping[str, Any], ...] = ()
@@ -462,6 +465,9 @@ _STUDY_EVENTS: Mapping[str, Callable[[State, Record], dict[str, Any]]] = {
     "memory": lambda state, r: {"rss": _merge_max_rss(state.rss, r["rss"])},
     "standings": lambda _, r: {"posterior": _parse_posterior(r)},
     "model": lambda _, r: {"model": r["view"]},
+    "reversal-costs": lambda _, r: {
+        "reversal_costs": {c["parameter"]: ReversalCost(c["loss"], c["sd"]) for c in r["costs"]}
+    },
     "settled": lambda _, r: {"stop_reason": r["why"]},
     "answers": lambda _, r: {"answers": tuple(dict(page) for page in r["pages"])},
     "transferred": lambda _, r: {"transferred": tuple(r["configurations"])},

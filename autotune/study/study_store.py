@@ -34,6 +34,7 @@ from autotune.measure.warm_up import WarmUpResult
 from autotune.monitor.activity import HostUsage
 from autotune.optimize.bed_offset import BedOffset
 from autotune.optimize.ranking import PosteriorPeaks
+from autotune.optimize.reversal_cost import ReversalCost
 from autotune.space.space import Candidate
 from autotune.study import journal, ownership
 from autotune.study.directory import EVENTS_FILE, find_study
@@ -271,6 +272,14 @@ class StudyStore:
     def record_model(self, view: Mapping[str, Any]) -> None:
         """Record the model's view of the parameters after the search."""
         self._record_event("model", view=view)
+
+    def record_reversal_costs(self, trial: Trial, costs: Mapping[str, ReversalCost]) -> None:
+        """Record the modelled cost of reverting each change of the winner ``trial``."""
+        rounded = [
+            {"parameter": name, "loss": round(cost.loss, 5), "sd": round(cost.sd, 5)}
+            for name, cost in costs.items()
+        ]
+        self._record_event("reversal-costs", trial=trial.number, costs=rounded)
 
     def record_stop_reason(self, reason: str) -> None:
         """Record why the search stopped: the model expects no further improvement."""

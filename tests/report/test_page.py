@@ -143,7 +143,7 @@ def test_a_model_has_no_time_but_that_of_its_load(copied: Callable[[str], Path])
     target.write_text(f"{target.read_text()}simulated: {{seed: 1}}\n")
     study = open_study(directory)
     found = data(study)
-    assert found["time"] == "minutes of load, by the model's clock"
+    assert found["time"] == "minutes of load (virtual time)"
     assert data(opened("improved"))["time"] == "minutes of study"
     lengths = [reading["seconds"] for reading in study.readings]
     assert found["readings"]["at"] == pytest.approx(
@@ -199,7 +199,7 @@ def test_cards_and_provenance_come_before_anything_else() -> None:
     front = re.sub(r"<[^>]+>", " ", document[start:end])
     for shown in (
         "1,215 requests/s", "[1,189, 1,241]", "2,174 requests/s", "+78 %", "[72, 84]", "p99 ≤ 50 ms",
-        "autotune 0.1.0", "httperf on", "7 of 7 trials", "2026-03-02 09:00",
+        "autotune 0.1.0", "httperf on", "7 of 7 configurations in 15 measurements", "2026-03-02 09:00",
     ):  # fmt: skip
         assert shown in front, shown
 
@@ -226,7 +226,7 @@ def test_importance_is_not_told_from_a_few_trials() -> None:
     count = len(list_measured_trials(study.state))
     assert 1 < count < MIN_CONFIGURATIONS
     assert "importance" not in data(study)
-    assert f"Too few configurations to estimate importance: {count} measured" in page(study)
+    assert f"Too few configurations to estimate effects: {count} measured" in page(study)
 
 
 def test_settings_that_always_changed_together_are_one_row(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class Growing:
         self._whole, self.begun = study.state, 0
 
     def __call__(self) -> State:
-        return replace(self._whole, trials=self._whole.trials[: self.begun])
+        return replace(self._whole, trials=self._whole.trials[: self.begun], verdict=None)
 
 
 def tell(
@@ -188,7 +188,7 @@ def test_the_panel_shows_what_is_going_on(study: Opened, monkeypatch: pytest.Mon
     state = Growing(opened)
     tell(LiveProgress(opened.target, state, stream), opened, state)
     said = stream.getvalue()
-    assert "infeasible · p99 ≤ 50 ms · trial 0 of 9" in said
+    assert "infeasible · p99 ≤ 50 ms · configuration 0 of 9" in said
     assert "infeasible · p99 ≤ 50 ms · trial 9 of 9" in said
     assert "deployed: reload web.here.nginx" in said
     assert "1,200/s ✓ p99" in said
