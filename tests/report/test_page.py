@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from autotune.report.timeline import build_study_time_axis
 from autotune.report.view import build_study_view
 from autotune.study.directory import StudyLock
 from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
+from autotune.study.study_state import Phase
 from tests.report.recorded_lab import lab_study
 
 STUDIES = Path(__file__).with_name("studies")
@@ -242,3 +244,27 @@ def test_settings_that_always_changed_together_are_one_row(tmp_path: Path) -> No
     assert len(patterns) == 1
     summed = 100 * sum(effects[name] for name in together["names"])
     assert together["effect"] == pytest.approx(summed, abs=0.01)
+
+
+def test_a_simplified_winner_shows_its_settings_and_a_repeat_does_not(
+    copied: Callable[[str], Path],
+) -> None:
+    study = open_study(copied("improved"))
+    winner = study.state.find_trial(1)
+    reverted = {**winner.settings, "lb.nginx.backlog": 511}
+    number = len(study.state.trials)
+    simplified = replace(
+        winner,
+        number=number,
+        phase=Phase.SIMPLIFIED,
+        settings=reverted,
+        source_trial=1,
+        effective={},
+    )
+    state = replace(study.state, trials=(*study.state.trials, simplified))
+    rows = data(replace(study, state=state))["trials"]
+    assert "lb.nginx.backlog" not in [name for name, *_ in rows[number]["changes"]]
+    assert len(rows[number]["changes"]) == len(rows[1]["changes"]) - 1
+    repeats = [row for row in rows if row["phase"] == "confirm"]
+    assert repeats
+    assert not any("changes" in row for row in repeats)

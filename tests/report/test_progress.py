@@ -189,7 +189,7 @@ def test_the_panel_shows_what_is_going_on(study: Opened, monkeypatch: pytest.Mon
     tell(LiveProgress(opened.target, state, stream), opened, state)
     said = stream.getvalue()
     assert "infeasible · p99 ≤ 50 ms · configuration 0 of 9" in said
-    assert "infeasible · p99 ≤ 50 ms · trial 9 of 9" in said
+    assert "infeasible · p99 ≤ 50 ms · configuration 9 of 9" in said
     assert "deployed: reload web.here.nginx" in said
     assert "1,200/s ✓ p99" in said
     assert "choosing the next configuration" in said

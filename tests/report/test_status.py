@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,22 @@ def test_a_finished_study_has_one_gain(copied: Copied) -> None:
     view = build_study_view(open_study(copied("improved")))
     assert view.conclusion.gain is not None
     assert build_status(view)["ratio"] == build_summary(view)["gain"]["ratio"]
+
+
+@pytest.mark.parametrize("name", ["aa", "improved", "infeasible", "noisy"])
+def test_status_and_panel_show_one_best_at_each_moment(
+    name: str, copied: Copied, tmp_path: Path
+) -> None:
+    """The live panel prints the outlook, `status` its own record: they must not disagree."""
+    opened = open_study(copied(name))
+    for count in range(1, len(opened.state.trials) + 1):
+        state = replace(opened.state, trials=opened.state.trials[:count], verdict=None)
+        view = build_study_view(replace(opened, state=state))
+        best = build_status(view)["best"]
+        leader = view.outlook.leader
+        assert (best or {}).get("trial") == (leader.trial.number if leader else None)
+        if leader and leader.best_estimate and leader.best_estimate.is_feasible:
+            assert best["peak"] == pytest.approx(leader.best_estimate.peak, abs=0.01)
+            shown = view.units.format_short(best["peak"])
+            assert f"best {shown} (#{best['trial']}" in str(view.outlook)
+            assert f"{view.units.format_amount(best['peak'])} " in format_status(view)

@@ -236,11 +236,12 @@ def test_a_damaged_journal_does_not_keep_originals_from_being_restored(
     assert killed.restored == set(HOSTS)
 
 
+FOREIGN_TEXT = "is read-only: another account or machine started it"
 # How somebody else's study gets there → what its refusal says.
 FOREIGN: Mapping[str, tuple[Callable[[Killed], object], str]] = {
-    "without a seal": (lambda k: (k.study / "seal").unlink(), "is read-only: another account or machine started it"),
+    "without a seal": (lambda k: (k.study / "seal").unlink(), FOREIGN_TEXT),
     "sealed elsewhere": (
-        lambda k: (k.study / "seal").write_text("0" * 64), "is read-only: another account or machine started it"),
+        lambda k: (k.study / "seal").write_text("0" * 64), FOREIGN_TEXT),
     "with another target": (
         lambda k: (k.study / "target.yaml").write_text(f"{TARGET}# and more\n"),
         "or its target was changed"),
