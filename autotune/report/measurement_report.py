@@ -99,7 +99,9 @@ def _build_load_curve_json(trials: Iterable[Trial], study: Study) -> list[dict[s
             "wrong": step.pooled_reading.wrong,
             "example": step.pooled_reading.example or None,
             "goodput": None if step.goodput is None else round(step.goodput, 2),
-            **{f"p{percent:g}": _percentile_seconds(step, percent) for percent in PERCENTILES},
+            **{
+                f"p{percent:g}": _round_percentile_seconds(step, percent) for percent in PERCENTILES
+            },
             "met": slo.is_met(step.pooled_reading),
             "cut_short": step.pooled_reading.truncated,
             "limited": step.invalid_reason,
@@ -172,7 +174,8 @@ def _format_step(step: LoadStep, mark: str) -> str:
     rate = f"{fmt.format_rate(step.pooled_reading.rate)}/s"
     goodput = "–" if step.goodput is None else f"{fmt.format_rate(step.goodput)}/s"
     columns = "".join(
-        f"{fmt.format_latency(_percentile_seconds(step, percent)):>9}" for percent in PERCENTILES
+        f"{fmt.format_latency(_round_percentile_seconds(step, percent)):>9}"
+        for percent in PERCENTILES
     )
     violations = 100 * step.pooled_reading.violations / step.pooled_reading.intended
     remarks = ["cut short"] if step.pooled_reading.truncated else []
@@ -199,6 +202,6 @@ def _list_peaks(trials: Iterable[Trial]) -> list[Peak]:
     return [trial.peak for trial in trials if trial.peak is not None]
 
 
-def _percentile_seconds(step: LoadStep, percent: float) -> float | None:
+def _round_percentile_seconds(step: LoadStep, percent: float) -> float | None:
     milliseconds = step.percentile_milliseconds(percent)
     return None if milliseconds is None else round(milliseconds / 1000, 6)

@@ -11,7 +11,7 @@ from autotune.report.view import STOPPED_VERDICT, StudyView
 
 @dataclass(frozen=True)
 class NextSteps:
-    """Commands by purpose. ``note`` says how to proceed if no command applies the winner."""
+    """Commands by purpose. ``note`` is the manual step if no command applies the winner."""
 
     resume: tuple[str, ...] = ()
     apply: tuple[str, ...] = ()

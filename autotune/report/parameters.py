@@ -272,24 +272,24 @@ def has_effect(
 ) -> bool:
     """True if the parameter has an effect under ``settings``."""
     return (
-        _rule_conditions_hold(name, settings, declared_parameters)
+        _are_rule_conditions_met(name, settings, declared_parameters)
         if declared_parameters
-        else _catalogue_conditions_hold(name, settings)
+        else _are_catalogue_conditions_met(name, settings)
     )
 
 
-def _rule_conditions_hold(
+def _are_rule_conditions_met(
     name: str, settings: Settings, declared_parameters: DeclaredParameters
 ) -> bool:
     conditions = (declared_parameters[name].when or {}) if name in declared_parameters else {}
     return all(
         settings.get(other) in values
-        and _rule_conditions_hold(other, settings, declared_parameters)
+        and _are_rule_conditions_met(other, settings, declared_parameters)
         for other, values in conditions.items()
     )
 
 
-def _catalogue_conditions_hold(name: str, settings: Settings) -> bool:
+def _are_catalogue_conditions_met(name: str, settings: Settings) -> bool:
     """True if the parameter's conditions hold and the tier's deployment uses its service."""
     parameter = find_parameter(name, settings)
     if parameter is None or is_deployment_choice(name):
@@ -300,14 +300,14 @@ def _catalogue_conditions_hold(name: str, settings: Settings) -> bool:
         for other, values in parameter.when
     ):
         return False
-    roles = _roles_by_deployment(full.service).get(str(settings.get(choice_name(full.tier))))
+    roles = _index_roles_by_deployment(full.service).get(str(settings.get(choice_name(full.tier))))
     if roles is None:
         return True
     return bool(roles if parameter.roles is None else roles & parameter.roles)
 
 
 @cache
-def _roles_by_deployment(service: str) -> dict[str, set[Role]]:
+def _index_roles_by_deployment(service: str) -> dict[str, set[Role]]:
     """Return deployment → the roles of the service in it; empty if no deployment uses it."""
     roles = {
         deployment: {

@@ -119,21 +119,21 @@ def _compute_ratio(
 ) -> float | None:
     """Return the best over the baseline: the verdict's gain if there is one."""
     if gain := view.conclusion.gain:
-        return float(view.units.build_gain(gain, _baseline_peak(view))["ratio"])
+        return float(view.units.build_gain(gain, _find_baseline_peak(view))["ratio"])
     if not best or not baseline or not baseline["peak"]:
         return None
     return float(round(best["peak"] / baseline["peak"], 4))
 
 
-def _baseline_peak(view: StudyView) -> float:
+def _find_baseline_peak(view: StudyView) -> float:
     side = view.conclusion.baseline
     return side.best_estimate.peak if side and side.best_estimate else 0.0
 
 
 def _format_change(view: StudyView) -> str | None:
     """Return the change from the baseline to the best, as text."""
-    if view.conclusion.gain and _baseline_peak(view):
-        return view.units.format_change(view.conclusion.gain.ratio, _baseline_peak(view))
+    if view.conclusion.gain and _find_baseline_peak(view):
+        return view.units.format_change(view.conclusion.gain.ratio, _find_baseline_peak(view))
     return view.outlook.lead_text or None
 
 

@@ -99,7 +99,7 @@ class Conclusion:
 
     @property
     def shows_preset(self) -> bool:
-        """True if the preset is another configuration than the best, and a gain is proven."""
+        """True if a gain is proven and the preset differs from the best configuration."""
         return (
             self.verdict == "improved"
             and self.preset is not None
@@ -216,7 +216,7 @@ class StudyOutlook:
     @property
     def lead_text(self) -> str:
         """The leader's gain over the baseline so far; empty while the baseline leads."""
-        before, best = _feasible_peak(self.baseline), _feasible_peak(self.leader)
+        before, best = _select_feasible_peak(self.baseline), _select_feasible_peak(self.leader)
         if not before or not best or self.is_baseline_leading:
             return ""
         return self.units.format_change(best / before, before)
@@ -225,7 +225,7 @@ class StudyOutlook:
         """Return the best so far, its gain over the baseline, and the time left."""
         requests = isinstance(self.units, RequestUnits) and self.baseline is not None
         best = "nothing meets the SLO yet" if requests else "nothing measured yet"
-        peak = _feasible_peak(self.leader)
+        peak = _select_feasible_peak(self.leader)
         if self.leader is not None and peak:
             lead = f", {self.lead_text}" if self.lead_text else ""
             count = self.leader.repeat_count
@@ -242,14 +242,14 @@ def build_outlook(target: Target, state: State) -> StudyOutlook:
     return StudyOutlook(
         units=select_units(target, state),
         baseline=baseline,
-        leader=best if _feasible_peak(best) > _feasible_peak(baseline) else baseline,
+        leader=best if _select_feasible_peak(best) > _select_feasible_peak(baseline) else baseline,
         trial_count=len(state.list_counted()),
         seconds_left=_estimate_seconds_left(state, target.budget),
         is_virtual=target.simulated is not None,
     )
 
 
-def _feasible_peak(side: MeasuredConfiguration | None) -> float:
+def _select_feasible_peak(side: MeasuredConfiguration | None) -> float:
     peak = side.best_estimate if side else None
     return peak.peak if peak and peak.is_feasible else 0.0
 
@@ -302,7 +302,7 @@ class StudyView:
     @property
     def best_peak(self) -> float:
         """The peak of the best configuration; 0 without one."""
-        return _feasible_peak(self.conclusion.best)
+        return _select_feasible_peak(self.conclusion.best)
 
     @property
     def name(self) -> str:

@@ -129,9 +129,7 @@ def read_exported_rss(export: Path) -> dict[str, int]:
     sizes = _read_manifest_entry(export, "rss", {})
     for name, size in sizes.items():
         if not isinstance(size, int) or not 0 <= size < MAX_RSS_BYTES:
-            raise _invalid_manifest_error(
-                export, f"{name} cannot occupy {format_value(size)} bytes"
-            )
+            raise _build_manifest_error(export, f"{name} cannot occupy {format_value(size)} bytes")
     return sizes
 
 
@@ -146,11 +144,11 @@ def _read_manifest_entry(
 ) -> dict[str, Any]:
     entries = _read_manifest(export).get(key, default)
     if not isinstance(entries, dict):
-        raise _invalid_manifest_error(_manifest_path(export), f"{key} is missing")
+        raise _build_manifest_error(_locate_manifest(export), f"{key} is missing")
     return entries
 
 
-def _manifest_path(export: Path) -> Path:
+def _locate_manifest(export: Path) -> Path:
     return export / "manifest.json" if export.is_dir() else export
 
 
@@ -161,19 +159,19 @@ def _read_manifest_bytes(export: Path) -> bytes:
 
 
 def _read_manifest(export: Path) -> dict[str, Any]:
-    manifest = _manifest_path(export)
+    manifest = _locate_manifest(export)
     try:
         document = parse_json(_read_manifest_bytes(export))
     except OSError as error:
-        raise _invalid_manifest_error(manifest, (error.strerror or str(error)).lower()) from error
+        raise _build_manifest_error(manifest, (error.strerror or str(error)).lower()) from error
     except ValueError as error:
-        raise _invalid_manifest_error(manifest, "invalid JSON") from error
+        raise _build_manifest_error(manifest, "invalid JSON") from error
     if not isinstance(document, dict):
-        raise _invalid_manifest_error(manifest, "parameters is missing")
+        raise _build_manifest_error(manifest, "parameters is missing")
     return document
 
 
-def _invalid_manifest_error(manifest: Path, reason: str) -> AutotuneError:
+def _build_manifest_error(manifest: Path, reason: str) -> AutotuneError:
     return AutotuneError(
         f"{manifest} is not the manifest of an export: {reason}",
         hint="`autotune export STUDY --out DIR` writes one",

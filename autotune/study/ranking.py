@@ -142,7 +142,7 @@ def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:
 
 
 def select_finalists(state: State, max_count: int, min_count: int) -> tuple[int, ...]:
-    """Return the trials that may be the best one, to be measured again, best first.
+    """Return the finalists: trials that are possibly the best one, best first.
 
     They include the best preset if it may be the best one. Presets were not picked from many for a
     lucky measurement, and the result must not be worse than published advice.
