@@ -47,8 +47,8 @@ def build_importance_rows(
         values = [trial.effective_settings.get(row["parameter"]) for trial in trials]
         groups.setdefault(tuple(map(values.index, values)), []).append(row)
     rows = [_build_row(group, trials, baseline) for group in groups.values()]
-    shown = [row for row in rows if row.effect >= MIN_LOG_EFFECT]
-    return tuple(sorted(shown, key=lambda row: -row.effect))
+    relevant = [row for row in rows if row.effect >= MIN_LOG_EFFECT]
+    return tuple(sorted(relevant, key=lambda row: -row.effect))
 
 
 def _build_row(

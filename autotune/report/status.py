@@ -33,9 +33,9 @@ def build_status(view: StudyView) -> dict[str, Any]:
     """
     state, budget = view.state, view.target.budget
     # Before the verdict, status and the live panel show the same leader.
-    shown = view.conclusion.best if state.verdict else view.outlook.leader
+    best_side = view.conclusion.best if state.verdict else view.outlook.leader
     baseline, best = (
-        _summarize_side(side, view.units) for side in (view.conclusion.baseline, shown)
+        _summarize_side(side, view.units) for side in (view.conclusion.baseline, best_side)
     )
     is_over = state.verdict or state.list_finished(Phase.MEASURE)
     holder = view.study.running_process

@@ -9,8 +9,8 @@
   its peak. Its first measurement is used until the confirmation measures it again.
 - ``gain``: best over baseline from alternating ``pairs`` with its 90 % interval, or ``null``.
 - ``preset``: the best shipped preset, like ``best``; ``null`` if none was measured to the end.
-- ``gain_shares``: ``preset`` is the best preset over the baseline, ``search`` the best over that preset. Each
-  is a ratio with its 90 % interval, or ``null``. Without a proven gain, ``gain_shares`` is ``null``.
+- ``gain_shares``: ``preset`` is the best preset over the baseline, ``search`` the best over that preset.
+  Each is a ratio with its 90 % interval, or ``null``. Without a proven gain, ``gain_shares`` is ``null``.
 - ``changes``: the settings that turn the baseline into the best. ``action`` is none, reload or restart.
   ``cost`` is the capacity without the change over the best's, with its 90 % interval, or ``null``.
 - ``next``: the commands to ``resume`` the study, ``apply`` the best and ``undo`` that, and a ``note``.
