@@ -348,7 +348,7 @@ def _print_model(storage: StudyDatabase, trials: int) -> None:
     """CPU seconds of a worker's own model, which learns of 100 trials since it was last asked."""
     records = storage.read_records(storage.find_study("bench"))
     state = replay_records(records)
-    early = State(state.trials[: trials - 100], shared=True)
+    early = State(state.trials[: trials - 100], is_shared=True)
     space = catalogue.problem(HARDWARE, 0).space
     search = Searcher(InMemoryStorage(), "s", space, "auto", 1, trials, several=True)
     times: Times = []

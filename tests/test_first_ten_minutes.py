@@ -98,7 +98,7 @@ MISTAKES = (
     Mistake("an example there is not", "init --example locl", ("did you mean 'local'",)),
     Mistake("an example over a file", "init --out t.yaml", ("already exists", "--out")),
     Mistake("a study there is not", "report imprved", ("did you mean 'improved'",)),
-    Mistake("a study that never was", "status nothing", ("there is no study",)),
+    Mistake("a study that never was", "status nothing", ("not found",)),
     Mistake(
         "resuming what is finished",
         "resume improved --yes",
@@ -210,7 +210,7 @@ MISTAKES = (
     Mistake(
         "resuming what is damaged",
         "resume odd --studies damaged --yes",
-        ("'study' makes no sense", "from a copy"),
+        ("invalid record of kind 'study'", "from a copy"),
     ),
     Mistake(
         "a study that never began",

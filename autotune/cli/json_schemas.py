@@ -93,6 +93,41 @@ class Findings(TypedDict):
     best: Finding | None
 
 
+class Ratio(Interval):
+    ratio: float
+
+
+class GainShares(TypedDict):
+    """``preset``: the best preset over the baseline; ``search``: the best over that preset."""
+
+    preset: Ratio | None
+    search: Ratio | None
+
+
+class ReversalCost(Ratio):
+    """The capacity without the change over the best's; ``measured`` by `explain --measure`."""
+
+    distinguishable: bool
+    measured: bool
+
+
+class Change(TypedDict):
+    parameter: str
+    before: Value | None
+    after: Value
+    action: Literal["none", "reload", "restart"]
+    cost: ReversalCost | None
+
+
+class NextCommands(TypedDict):
+    """Commands by purpose, and a note if a command alone cannot apply the best."""
+
+    resume: Sequence[str]
+    apply: Sequence[str]
+    undo: Sequence[str]
+    note: str
+
+
 class TrialCounts(TypedDict):
     complete: int
     failed: int
@@ -186,7 +221,11 @@ class Study(VersionedObject):
     goal: NotRequired[Goal]
     baseline: Configuration | None
     best: Configuration | None
+    preset: Configuration | None
     gain: Gain | None
+    gain_shares: GainShares | None
+    changes: Sequence[Change]
+    next: NextCommands
     trials: TrialCounts
     seconds: TimeSpent
     bottleneck: Findings | None
@@ -325,21 +364,26 @@ class Plan(VersionedObject):
 
 
 class Importance(TypedDict):
-    """``effect``: sd of the logarithm of the capacity over what was measured; ``changed_in``: how many of
-    the configurations measured differ from the baseline in it."""
+    """The effect over the searched range: an sd of the capacity's logarithm.
 
-    parameter: str
+    ``parameters`` always changed together. ``changed_in`` counts the measured configurations that differ
+    from the baseline in them.
+    """
+
+    parameters: Sequence[str]
     effect: float
-    ped_anova: float | None
+    half_width: float | None
     changed_in: int
 
 
 class PredictedLoss(TypedDict):
-    """What the model thinks that reverting a change costs, as a logarithm."""
+    """The cost of reverting a change, as a logarithm; ``measured`` by `explain --measure`."""
 
     parameter: str
     loss: float
     sd: float
+    distinguishable: bool
+    measured: bool
 
 
 class MinimalChanges(Interval):
@@ -352,6 +396,7 @@ class MinimalChanges(Interval):
     share: float
     measurements: int
     losses: Mapping[str, float]
+    sds: Mapping[str, float]
     changes: int
     trial: int | None
 

@@ -223,6 +223,9 @@ def explain(
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Explain a gain: which changes contribute, and by how much."""
+    from autotune.report import explanation as reports
+    from autotune.report.studies import open_study
+    from autotune.report.view import build_study_view
     from autotune.study import explain_study, ownership, start
     from autotune.study.directory import find_study
 
@@ -235,11 +238,12 @@ def explain(
             with open_progress(environment, directory, ProgressOptions(verbose)) as progress:
                 explain_study.reduce_changes(environment, directory, progress, maximum)
         with ownership.guard_foreign_records(directory):
-            explanation = explain_study.explain_winner(directory)
+            view = build_study_view(open_study(directory))
+            explanation = reports.build_explanation(view)
     if json_:
-        print_json(explanation)
+        print_json(reports.build_explanation_json(view, explanation))
     else:
-        echo(explain_study.format_explanation(explanation))
+        echo(reports.format_explanation(view, explanation))
 
 
 def schema(

@@ -203,7 +203,7 @@ def _check_words(study: Study, file: HostFile) -> None:
 
 def _read_records(study: Study, trial: Trial) -> dict[str, HostRecord]:
     """Return the records of hosts in the newest deployment of a trial. Raises AutotuneError."""
-    numbers = (trial.number, trial.of)
+    numbers = (trial.number, trial.source_trial)
     deployed = [r for r in study.records if r["event"] == "deployed" and r["trial"] in numbers]
     hosts = deployed[-1].get("hosts") if deployed else None
     if not isinstance(hosts, Mapping) or not hosts:

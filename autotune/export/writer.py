@@ -89,7 +89,7 @@ def select_trial(study: Study, name: str | None) -> Trial:
 
 def find_minimal_trial(study: Study) -> str:
     """Return the trial with only the changes that cause the gain. Raises AutotuneError."""
-    explained = study.state.explained
+    explained = study.state.explanation
     if explained is None or explained["trial"] is None:
         raise AutotuneError(
             f"study {study.name!r} did not measure which changes cause its gain",

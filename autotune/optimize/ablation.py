@@ -141,6 +141,7 @@ class AblationResult:
     high: float
     measurements: int
     losses: Mapping[str, float] = field(default_factory=dict)
+    sds: Mapping[str, float] = field(default_factory=dict)
 
 
 class MeasurementsSpent(Exception):
@@ -324,6 +325,7 @@ class Ablation:
             1 - loss / self._gain, 1 - (loss + SDS_WITHIN_90 * sd) / self._gain,
             1 - (loss - SDS_WITHIN_90 * sd) / self._gain, self._spent,
             {name: self._expected_loss(name) for name in kept if name in measured},
+            {name: effects.loss_of(frozenset({name}))[1] for name in kept if name in measured},
         )  # fmt: skip
 
 

@@ -107,7 +107,7 @@ def keep_probabilities(
     """For each set of changes the probability that ``winner`` loses next to nothing without it."""
     if not sets:
         return []
-    log_peaks = _draw_log_peaks(
+    log_peaks = draw_log_peaks(
         surrogate,
         [winner, space.baseline, *(revert_changes(space, winner, names) for names in sets)],
     )
@@ -127,7 +127,7 @@ def is_expendable(
     if keep_probabilities(surrogate, space, winner, [block])[0] < ACCEPTED_PROBABILITY:
         return False
     sets = [revert_changes(space, winner, names) for names in (accepted, block)]
-    with_it, without_it = _draw_log_peaks(surrogate, sets).mean(axis=0)
+    with_it, without_it = draw_log_peaks(surrogate, sets).mean(axis=0)
     return bool(with_it - without_it <= CHANGE_PRICE * len(set(block) - set(accepted)))
 
 
@@ -156,7 +156,7 @@ def _list_blocks(
     for effect in Effect:
         yield accepted | {n for n in remaining if dimensions[n].parameter.effect is effect}
     without = [revert_changes(space, winner, accepted | {name}) for name in remaining]
-    log_peaks = _draw_log_peaks(surrogate, [revert_changes(space, winner, accepted), *without])
+    log_peaks = draw_log_peaks(surrogate, [revert_changes(space, winner, accepted), *without])
     losses = log_peaks[:, :1] - log_peaks[:, 1:]
     order = np.argsort(losses.mean(axis=0) + losses.std(axis=0), kind="stable")
     names = accepted
@@ -167,7 +167,7 @@ def _list_blocks(
             yield names
 
 
-def _draw_log_peaks(surrogate: SurrogateModel, settings: Sequence[Settings]) -> Array:
+def draw_log_peaks(surrogate: SurrogateModel, settings: Sequence[Settings]) -> Array:
     """The model's draws of the log peaks of these configurations: ``[draw, configuration]``."""
     points = surrogate.grid.reset_inactive(surrogate.grid.encode_all(list(settings)))
     model, rng = (

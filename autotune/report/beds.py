@@ -41,7 +41,7 @@ def _summarize_bed(state: State, bed: str, gain: Mapping[str, Any] | None) -> di
         "per_hour": round(3600 * finished / seconds, 1) if seconds else None,
         "offset": _format_offset(state, bed),
         "gain": {k: v if k == "pairs" else round(v, 4) for k, v in gain.items()} if gain else None,
-        "set_aside": state.set_aside.get(bed),
+        "set_aside": state.exclusion_reasons.get(bed),
     }
 
 
@@ -61,10 +61,10 @@ def format_bed_lines(view: StudyView) -> Iterator[str]:
     """Yield a line per test bed, and a warning if their gains disagree."""
     document = summarize_beds(view)
     for name, bed in document["each"].items():
-        columns = [f"{name:9}{format_count(bed['trials'], 'trial')}"]
+        columns = [f"{name:9}{format_count(bed['trials'], 'measurement')}"]
         if offset := bed["offset"]:
-            between = fmt.format_change_interval(offset["ratio"], offset["low"], offset["high"])
-            columns.append(f"{between} vs. average bed, noise {100 * offset['noise']:.0f} %")
+            interval = fmt.format_change_interval(offset["ratio"], offset["low"], offset["high"])
+            columns.append(f"{interval} vs. average bed, noise {100 * offset['noise']:.0f} %")
         if gain := bed["gain"]:
             change = fmt.format_change_interval(gain["ratio"], gain["low"], gain["high"])
             columns.append(f"gain {change} in {format_count(gain['pairs'], 'pair')}")
@@ -97,8 +97,8 @@ def build_bed_rows(view: StudyView) -> Iterator[tuple[str, ...]]:
 def format_bed_count(view: StudyView) -> str:
     """Return the number of test beds that confirmed a gain, for the end of a sentence."""
     verdict = view.state.verdict or {}
-    confirmed = len(verdict.get("beds", {}))
-    if not confirmed:
+    bed_count = len(verdict.get("beds", {}))
+    if not bed_count:
         return ""
-    where = " on one test bed only" if confirmed == 1 else f" on {confirmed} test beds"
-    return where + (" that disagree" if verdict.get("disagree") else "")
+    location = " on one test bed only" if bed_count == 1 else f" on {bed_count} test beds"
+    return location + (" that disagree" if verdict.get("disagree") else "")

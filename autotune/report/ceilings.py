@@ -21,22 +21,24 @@ def build_ceilings_json(record: CeilingRecord) -> dict[str, Any]:
 def format_ceiling_lines(record: CeilingRecord) -> Iterator[str]:
     """Yield a title, one line per ceiling, and a note if one applies."""
     yield _format_title(record)
-    of_caches = record["of"] == CACHE_CEILING
+    is_cache_record = record["of"] == CACHE_CEILING
     for ceiling in record["ceilings"]:
         name = (
-            f"{ceiling['objects']:>16}" if of_caches else f"concurrency {ceiling['concurrency']:>4}"
+            f"{ceiling['objects']:>16}"
+            if is_cache_record
+            else f"concurrency {ceiling['concurrency']:>4}"
         )
         if ceiling["failed"]:
             yield f"{name}  {ceiling['failed']}"
-        elif of_caches:
+        elif is_cache_record:
             yield (
                 f"{name}  {fmt.format_rate(ceiling['rate']):>9} ops/s  {ceiling['gigabits']:.2f} Gb/s  "
                 f"hit rate {100 * ceiling['hits']:.1f} %  ({ceiling['how']})"
             )
         else:
             rate, errors = f"{fmt.format_rate(ceiling['rate']):>7}/s", _format_error_counts(ceiling)
-            held = ["lower bound: load.max_rate reached"] if ceiling["limited"] else []
-            yield "  ".join([name, rate, _format_latencies(ceiling), *errors, *held])
+            limit_notes = ["lower bound: load.max_rate reached"] if ceiling["limited"] else []
+            yield "  ".join([name, rate, _format_latencies(ceiling), *errors, *limit_notes])
     if note := _format_share_note(record):
         yield note
 
@@ -88,14 +90,14 @@ def _format_share_note(record: CeilingRecord) -> str:
     """
     if record["of"] != CACHE_CEILING:
         return ""
-    asked, ceiling = "at the same batch size", record["ceilings"][-1]
+    condition, ceiling = "at the same batch size", record["ceilings"][-1]
     if ceiling["together"] == 1:
-        asked, ceiling = "with one key per request", record["ceilings"][0]
+        condition, ceiling = "with one key per request", record["ceilings"][0]
     if not ceiling["rate"]:
         return ""
     return (
         f"at capacity the stack reads {fmt.format_rate(record['chain'])} keys/s: "
-        f"{fmt.format_share(record['chain'], ceiling['rate'])} of the caches' own ceiling {asked}"
+        f"{fmt.format_share(record['chain'], ceiling['rate'])} of the caches' own ceiling {condition}"
     )
 
 

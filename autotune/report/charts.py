@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from autotune.errors import AutotuneError
-from autotune.estimate import SDS_WITHIN_90
 from autotune.report import format as fmt
 from autotune.report import timeline
 from autotune.report.diff import read_rendered_files
+from autotune.report.importance import build_importance_rows, format_edge
 from autotune.report.latency import LatencyCurve, fit_latency_curves
 from autotune.report.load_curve import PERCENTILES, average_host_usage, build_load_curve
 from autotune.report.parameters import (
@@ -26,11 +26,10 @@ from autotune.report.units import RequestUnits
 from autotune.report.view import StudyView, build_trial_capacity
 from autotune.services.base import Value
 from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
-from autotune.study.study_state import COUNTED_PHASES, Trial
+from autotune.study.study_state import COUNTED_PHASES, State, Trial
 from autotune.unified_diff import FileContents, format_file_diff
 
 ChartColumns = dict[str, list[float | None]]
-MIN_LOG_EFFECT = 0.002  # smallest effect drawn, as a log ratio
 MAX_TABLE_COLUMNS = 24  # settings with a column in the table of trials
 
 
@@ -114,11 +113,7 @@ def _build_model_charts(view: StudyView) -> dict[str, Any]:
         "importance": {
             "rows": _build_importance_rows(view, model["importance"]),
             "pairs": model["pairs"],
-            "edges": [
-                f"{edge['parameter']} is best at the {edge['end']} end of its range "
-                f"({edge['value']}): try {edge['try_range'][0]} to {edge['try_range'][1]}"
-                for edge in model["edges"]
-            ],
+            "edges": list(map(format_edge, model["edges"])),
         },
         # The model predicts peaks; the page shows the user's units.
         "slices": {
@@ -132,28 +127,19 @@ def _build_model_charts(view: StudyView) -> dict[str, Any]:
 def _build_importance_rows(
     view: StudyView, effects: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return effects in per cent with their 90 % intervals (``null`` if none was recorded).
-
-    Settings that always changed together cannot be separated: they form one row with summed effects.
-    """
-    groups: dict[tuple[int, ...], list[Mapping[str, Any]]] = {}
-    for row in effects:
-        values = [
-            trial.effective_settings.get(row["parameter"])
-            for trial in list_measured_trials(view.state)
-        ]
-        groups.setdefault(tuple(map(values.index, values)), []).append(row)
-    rows = []
-    for group in groups.values():
-        effect = sum(row["effect"] for row in group)
-        sds = [row.get("sd") for row in group]
-        half = None if None in sds else SDS_WITHIN_90 * sum(sd for sd in sds if sd is not None)
-        if effect >= MIN_LOG_EFFECT:
-            rows.append({
-                "names": [row["parameter"] for row in group], "effect": round(100 * effect, 2),
-                "half": None if half is None else round(100 * half, 2),
-            })  # fmt: skip
-    return sorted(rows, key=lambda row: -float(row["effect"]))
+    """Return effects in per cent with their 90 % intervals (``null`` if none was recorded)."""
+    baseline = view.conclusion.baseline
+    rows = build_importance_rows(
+        effects, list_measured_trials(view.state), baseline.trial if baseline else None
+    )
+    return [
+        {
+            "names": list(row.names),
+            "effect": round(100 * row.effect, 2),
+            "half": None if row.half_width is None else round(100 * row.half_width, 2),
+        }
+        for row in rows
+    ]
 
 
 def _build_parameter_columns(view: StudyView) -> dict[str, Any]:
@@ -165,30 +151,31 @@ def _build_parameter_columns(view: StudyView) -> dict[str, Any]:
     """
     trials = list_measured_trials(view.state)
     names = dict.fromkeys(name for trial in trials for name in trial.effective_settings)
-    own = find_declared_parameters(view.target)
-    acting = [list_active_parameters(trial.effective_settings, own) for trial in trials]
+    declared = find_declared_parameters(view.target)
+    active_names = [list_active_parameters(trial.effective_settings, declared) for trial in trials]
     capacities = [build_trial_capacity(trial, view.units) for trial in trials]
-    varied = []
+    columns = []
     for name in names:
         values = [trial.effective_settings.get(name) if name in names_acting else None
-                  for trial, names_acting in zip(trials, acting, strict=True)]  # fmt: skip
+                  for trial, names_acting in zip(trials, active_names, strict=True)]  # fmt: skip
         if len({value for value in values if value is not None}) > 1:
-            varied.append(_build_parameter_column(name, values, own))
-    location = _rank_settings(view)
-    varied.sort(key=lambda column: location.get(column["name"], (1, len(location))))
+            columns.append(_build_parameter_column(name, values, declared))
+    ranks = _rank_settings(view)
+    columns.sort(key=lambda column: ranks.get(column["name"], (1, len(ranks))))
     return {
         "trials": [trial.number for trial in trials],
         "peaks": [capacity["peak"] for capacity in capacities],
         "lows": [capacity["low"] for capacity in capacities],
         "highs": [capacity["high"] for capacity in capacities],
-        "parameters": varied,
+        "parameters": columns,
     }
 
 
 def _rank_settings(view: StudyView) -> dict[str, tuple[int, int]]:
-    """Return the order of settings: changes of the best first, then the rest, by importance."""
+    """Return the order of settings: changes of the best by cost, then the rest by importance."""
     changed = {change.name for change in view.changes}
-    ranked = [row["parameter"] for row in (view.state.model or {}).get("importance", ())]
+    ranked = [*view.reversal_costs]
+    ranked += [row["parameter"] for row in (view.state.model or {}).get("importance", ())]
     names = dict.fromkeys([*ranked, *changed])
     return {name: (int(name not in changed), location) for location, name in enumerate(names)}
 
@@ -218,30 +205,40 @@ def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[dict[str,
     """
     baseline = view.conclusion.baseline.trial if view.conclusion.baseline else None
     before = _read_trial_files(view.study, baseline) if baseline else {}
-    own = find_declared_parameters(view.target)
+    declared = find_declared_parameters(view.target)
     rows = []
     for trial in view.state.trials:
         row: dict[str, Any] = {
             "trial": trial.number,
             "phase": str(trial.phase),
-            "of": trial.of,
+            "of": trial.source_trial,
             "bed": trial.bed,
             **build_trial_capacity(trial, view.units),
             "outcome": format_outcome(trial, view.units) if trial.is_finished else "in progress",
             "verdict": "failed" if trial.failure else _format_verdict(trial),
             "bottleneck": describe_bottleneck(view.state.bottlenecks.get(trial.number, {})),
             "limit": _format_limit(view.state.bottlenecks.get(trial.number, {})),
-            "values": _list_values(trial, columns, own),
+            "values": _list_values(trial, columns, declared),
             "rules": list(trial.bindings),
             "differences": list(trial.differences),
         }
-        if trial.of is None and baseline is not None and trial.number != baseline.number:
-            changed = list_changes(baseline.effective_settings, trial.effective_settings, own)
-            row["changes"] = [[change.name, *change.texts] for change in changed]
+        if baseline is not None and _has_own_settings(view.state, trial, baseline):
+            changes = list_changes(baseline.effective_settings, trial.effective_settings, declared)
+            row["changes"] = [[change.name, *change.texts] for change in changes]
             after = _read_trial_files(view.study, trial)
             row["diff"] = format_file_diff(before, after, "baseline", f"trial-{trial.number}")
         rows.append(row)
     return rows
+
+
+def _has_own_settings(state: State, trial: Trial, baseline: Trial) -> bool:
+    """True if no earlier trial with the same settings shows them. A simplified winner has its own."""
+    if trial.number == baseline.number:
+        return False
+    return (
+        trial.source_trial is None
+        or trial.settings != state.find_trial(trial.source_trial).settings
+    )
 
 
 def _format_limit(finding: Mapping[str, Any]) -> str:
@@ -252,10 +249,10 @@ def _format_limit(finding: Mapping[str, Any]) -> str:
 def _list_values(
     trial: Trial, columns: Sequence[str], declared_parameters: DeclaredParameters
 ) -> list[Value | None]:
-    in_place = trial.effective_settings
+    settings = trial.effective_settings
     values = [
-        in_place[name]
-        if name in in_place and has_effect(name, in_place, declared_parameters)
+        settings[name]
+        if name in settings and has_effect(name, settings, declared_parameters)
         else None
         for name in columns
     ]

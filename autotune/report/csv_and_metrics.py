@@ -40,7 +40,7 @@ def _list_trial_rows(view: StudyView) -> Iterator[CsvRow]:
         yield {
             "trial": trial.number,
             "phase": str(trial.phase),
-            "of": trial.of,
+            "of": trial.source_trial,
             **{
                 "capacity" if k == "peak" else k: v
                 for k, v in build_trial_capacity(trial, view.units).items()
@@ -81,22 +81,22 @@ def format_metrics(view: StudyView) -> str:
     The node exporter's textfile collector reads this format, too. Capacities are in requests/s, or in
     the unit of a command's value.
     """
-    now = build_status(view)
+    status = build_status(view)
     families: list[tuple[str, str, Iterable[tuple[Mapping[str, str], float | None]]]] = [
         ("running", "1 if a process is running the study.",
-         [({}, float(now["state"] == "running"))]),
-        ("finished", "1 if the study has a verdict.", [({}, float(now["state"] == "finished"))]),
+         [({}, float(status["state"] == "running"))]),
+        ("finished", "1 if the study reached a verdict.", [({}, float(status["state"] == "finished"))]),
         ("trials", "Finished trials in the budget.",
          [({"outcome": kind}, count) for kind, count in view.trial_counts.items()]),
-        ("trials_budget", "Trials in the budget.", [({}, now["trials"]["budget"])]),
-        ("capacity", "Capacity within the SLO, with its 90 % interval.", _list_capacity_samples(now)),
+        ("trials_budget", "Trials in the budget.", [({}, status["trials"]["budget"])]),
+        ("capacity", "Capacity within the SLO, with its 90 % interval.", _list_capacity_samples(status)),
         ("ratio", "Best over baseline; proven once the study is finished.",
-         [({}, now["ratio"])]),
+         [({}, status["ratio"])]),
         ("trial_begun_timestamp_seconds", "Start of the latest trials, as Unix time.",
          _list_start_samples(view)),
         ("trial_capacity", "Capacity measured by the latest trials.", _list_trial_samples(view)),
-        ("elapsed_seconds", "Time spent.", [({}, now["seconds"]["elapsed"])]),
-        ("left_seconds", "Time left, estimated.", [({}, now["seconds"]["left"])]),
+        ("elapsed_seconds", "Time spent.", [({}, status["seconds"]["elapsed"])]),
+        ("left_seconds", "Time left, estimated.", [({}, status["seconds"]["left"])]),
     ]  # fmt: skip
     lines = [line for family in families for line in _format_metric_family(view.name, *family)]
     return "\n".join([*lines, "# EOF", ""])

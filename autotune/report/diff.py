@@ -44,10 +44,10 @@ def format_diff(
     if HOSTS_SIDE in (a, b):
         trial = find_trial(study.state, b if a == HOSTS_SIDE else a)
         tree = read_rendered_files(study.directory, trial)
-        now, named = read_host_files(study, tree), f"trial-{trial.number}"
+        host_files, trial_name = read_host_files(study, tree), f"trial-{trial.number}"
         if a == HOSTS_SIDE:
-            return format_file_diff(now, tree, HOSTS_SIDE, named)
-        return format_file_diff(tree, now, named, HOSTS_SIDE)
+            return format_file_diff(host_files, tree, HOSTS_SIDE, trial_name)
+        return format_file_diff(tree, host_files, trial_name, HOSTS_SIDE)
     before, after = find_trial(study.state, a), find_trial(study.state, b)
     if parameters:
         return format_parameter_diff(before, after, find_declared_parameters(study.target))
@@ -76,16 +76,16 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
 
     paths: dict[str, dict[str, str]] = {}
     for name in files:
-        part, _, path = name.partition("/")
-        paths.setdefault(part.split(".")[1], {})[f"/{path}"] = name
+        placement, _, path = name.partition("/")
+        paths.setdefault(placement.split(".")[1], {})[f"/{path}"] = name
     target = read_recorded_target(study.directory)
     file = replace(target, document=replace(target.document, path=study.target_path))
-    by_host = run_on_all(
+    contents_by_host = run_on_all(
         [create_transport(file, host) for host in paths],
         lambda t: read_contents(t, list(paths[t.name])),
     ).unwrap()
     return {name: mask_changed_lines(content, files[name], _find_outliner(name, path))
-            for host, present in by_host.items() for path, content in present.items()
+            for host, present in contents_by_host.items() for path, content in present.items()
             for name in (paths[host][path],)}  # fmt: skip
 
 
@@ -127,7 +127,7 @@ def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:
     A repeat shares the files of the trial that it repeats. Raises AutotuneError if the trial was not
     deployed, or if a file differs from its recorded digest.
     """
-    for number in (trial.number, trial.of):
+    for number in (trial.number, trial.source_trial):
         top = PurePath("configs", str(number))
         if number is not None and foreign_files.exists(directory, top):
             contents = {
@@ -149,9 +149,9 @@ def _check_digests(trial: Trial, directory: Path, contents: FileContents) -> Non
     """Raise AutotuneError if a file is missing or changed since it was measured."""
     for path, digest in sorted(trial.files.items()):
         if path not in contents or sha256(contents[path]).hexdigest() != digest:
-            what = "differs from the deployed file" if path in contents else "is missing"
+            problem = "differs from the deployed file" if path in contents else "is missing"
             raise AutotuneError(
-                f"{directory / path} {what} (trial {trial.number} recorded its digest)",
+                f"{directory / path} {problem} (trial {trial.number} recorded its digest)",
                 hint="restore the study's directory from a copy. `autotune diff --parameters` and "
                 "`autotune report` still work",
             )

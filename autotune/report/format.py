@@ -58,7 +58,8 @@ def format_change_interval(ratio: float, low: float, high: float) -> str:
     if ratio >= MIN_FACTOR_RATIO:
         return f"{format_change(ratio)} [{low:.3g}, {high:.3g}]"
     ends = [f"{100 * (end - 1):.{_count_decimals(ratio)}f}" for end in (low, high)]
-    return f"{format_change(ratio)} [{', '.join(ends)}]"
+    unsigned = [end if float(end) else end.removeprefix("-") for end in ends]
+    return f"{format_change(ratio)} [{', '.join(unsigned)}]"
 
 
 def _count_decimals(ratio: float) -> int:

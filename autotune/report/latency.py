@@ -96,10 +96,10 @@ def fit_latency_curves(view: StudyView) -> dict[str, LatencyCurve]:
     """Return the curves of baseline and best, if readings suffice. Raises AutotuneError."""
     if view.target.command_goal is not None:
         return {}
-    slo, given_up = view.target.slo.objective, view.target.load.timeout
+    slo, timeout = view.target.slo.objective, view.target.load.timeout
     sides = view.conclusion.sides
     curves = {
-        label: fit_curve(readings, slo, given_up, sides[label].best_estimate)
+        label: fit_curve(readings, slo, timeout, sides[label].best_estimate)
         for label, readings in view.readings_by_side().items()
     }
     return {label: curve for label, curve in curves.items() if curve is not None}
@@ -123,11 +123,11 @@ def fit_curve(
     anchor = crossing if _is_latency_bound(readings, slo) else None
     first, last = points[0][0], points[-1][0]
     grid = [first + (last - first) * step / (GRID_RATES - 1) for step in range(GRID_RATES)]
-    drawn = Random(len(points))  # noqa: S311  # a sample, not a secret
-    half = max(MIN_READINGS, len(points) // 2)
+    random = Random(len(points))  # noqa: S311  # a sample, not a secret
+    sample_size = max(MIN_READINGS, len(points) // 2)
     curves = [
         _fit_log_curve(
-            sorted(drawn.choices(points, k=half)), grid, _draw_capacity(anchor, drawn), slo
+            sorted(random.choices(points, k=sample_size)), grid, _draw_capacity(anchor, random), slo
         )
         for _ in range(BOOTSTRAP_CURVES)
     ]
@@ -141,16 +141,15 @@ def fit_curve(
 
 
 def _build_point(reading: Reading, slo: Slo, timeout_seconds: float) -> LogPoint:
-    late = None if reading.truncated else reading.percentile(slo.quantile)
-    return log(reading.rate), log(max(late or timeout_seconds, 1e-6)), max(reading.seconds, 1e-3)
+    latency = None if reading.truncated else reading.percentile(slo.quantile)
+    return log(reading.rate), log(max(latency or timeout_seconds, 1e-6)), max(reading.seconds, 1e-3)
 
 
 def _is_latency_bound(readings: Sequence[Reading], slo: Slo) -> bool:
-    """True if at least half of the readings that violate the SLO violate its latency limit, not only
-    its error limit."""
-    broken = [reading for reading in readings if not slo.is_met(reading)]
-    late = [reading for reading in broken if not slo.is_met(replace(reading, errors={}))]
-    return 2 * len(late) >= len(broken)
+    """True if at least half of the readings that violate the SLO are too slow, not only erroneous."""
+    violating = [reading for reading in readings if not slo.is_met(reading)]
+    too_slow = [reading for reading in violating if not slo.is_met(replace(reading, errors={}))]
+    return 2 * len(too_slow) >= len(violating)
 
 
 def _draw_capacity(anchor: Estimate | None, random: Random) -> float | None:
@@ -176,9 +175,9 @@ def _fit_isotonic(points: Sequence[LogPoint]) -> list[float]:
     for _, value, weight in points:
         block = (value, weight, 1)
         while blocks and blocks[-1][0] >= block[0]:
-            mean, heavy, count = blocks.pop()
-            total = heavy + block[1]
-            block = ((mean * heavy + block[0] * block[1]) / total, total, count + block[2])
+            mean, block_weight, count = blocks.pop()
+            total = block_weight + block[1]
+            block = ((mean * block_weight + block[0] * block[1]) / total, total, count + block[2])
         blocks.append(block)
     return [mean for mean, _, count in blocks for _ in range(count)]
 

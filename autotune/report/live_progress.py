@@ -116,12 +116,12 @@ class LiveProgress:
 
     def _build_panel(self) -> Panel:
         state, budget = self._state(), self._target.budget
-        now = build_outlook(self._target, state)
+        outlook = build_outlook(self._target, state)
         slo = self._target.slo.objective
         trial = format_trial_label(self._trial) + ": " if self._trial else ""
         latest = sorted(self._readings[-MAX_SHOWN_READINGS:], key=lambda reading: reading.rate)
         parts: list[RenderableType] = [
-            _build_trial_table(state, now),
+            _build_trial_table(state, outlook),
             style_text(trial + self._step, "bold"),
             *(
                 style_text(
@@ -130,10 +130,10 @@ class LiveProgress:
                 )
                 for reading in latest
             ),
-            style_text(f"{now}{self._format_steal()}", "cyan"),
+            style_text(f"{outlook}{self._format_steal()}", "cyan"),
         ]
-        counted = f"trial {now.trial_count} of {budget.trials}"
-        title = style_text(f"{self._target.name} · {now.units.objective} · {counted}")
+        count_text = f"configuration {outlook.trial_count} of {budget.trials}"
+        title = style_text(f"{self._target.name} · {outlook.units.objective} · {count_text}")
         return Panel(Group(*parts), title=title, title_align="left")
 
 
@@ -143,7 +143,7 @@ def _build_trial_table(state: State, outlook: StudyOutlook) -> Table:
         table.add_column(heading, justify="left", header_style="dim")
     units, leader = outlook.units, outlook.leader
     for trial in state.list_finished()[-MAX_SHOWN_TRIALS:]:
-        style = "green" if leader is not None and trial.number == leader.number else ""
+        style = "green" if leader is not None and trial.number == leader.trial.number else ""
         interval = ""
         if trial.peak is not None and trial.peak.is_feasible:
             interval = units.format_interval(

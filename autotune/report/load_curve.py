@@ -91,16 +91,16 @@ def average_host_usage(readings: ReadingRecords, slo: Slo) -> dict[str, dict[str
     ``cpu``, ``steal`` and ``memory`` are fractions, ``load`` is the load average, ``network`` is in
     bytes/s. The result is empty without host data or without a reading that met the SLO.
     """
-    met = [
+    usable = [
         reading
         for reading in readings
         if reading.get("purpose") != WARM_UP_PURPOSE
         and reading.get("hosts")
         and slo.is_met(reading_from_record(reading))
     ]
-    nearest = sorted(met, key=lambda reading: -float(reading["rate"]))[:READINGS_AT_CAPACITY]
-    hosts = sorted({host for reading in nearest for host in reading["hosts"]})
-    return {host: _average_usages([r["hosts"][host] for r in nearest if host in r["hosts"]])
+    highest = sorted(usable, key=lambda reading: -float(reading["rate"]))[:READINGS_AT_CAPACITY]
+    hosts = sorted({host for reading in highest for host in reading["hosts"]})
+    return {host: _average_usages([r["hosts"][host] for r in highest if host in r["hosts"]])
             for host in hosts}  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from autotune.report.view import build_capacity
 from autotune.space.dimension import BASELINE_NAME
 from autotune.study.measure_capacity import Measurement
 from autotune.study.study_state import Trial
+from autotune.target.messages import format_count
 
 SCHEMA_VERSION = 1
 
@@ -35,10 +36,10 @@ def build_measurement_json(
     that were changed to satisfy a rule. A step of the ladder is in requests, requests/s and seconds.
     Its percentiles are in seconds, and ``null`` beyond all answers or if the reading did not record
     them. The top-level ``ladder`` sums the ladders of all repeats. For ``hosts``, see
-    ``load_curve.hosts_at_capacity``.
+    ``load_curve.average_host_usage``.
     """
     units = select_units(study.target, study.state)
-    measured = [_build_trial_json(trial, study, units) for trial in measurement.trials]
+    configuration_trials = [_build_trial_json(trial, study, units) for trial in measurement.trials]
     envelope: dict[str, Any] = {"schema": SCHEMA_VERSION, "study": measurement.study}
     if required_rate is not None:
         envelope["at_least"] = {
@@ -46,21 +47,21 @@ def build_measurement_json(
             "met": measurement.reaches_rate(required_rate),
         }
     if measurement.gain is not None and measurement.against is not None:
-        other = BASELINE_NAME if measurement.against.name == BASELINE_NAME else "other"
+        comparison_key = BASELINE_NAME if measurement.against.name == BASELINE_NAME else "other"
         return {
             **envelope,
             "against": measurement.against.name,
-            other: [
+            comparison_key: [
                 _build_trial_json(trial, study, units) for trial in measurement.comparison_trials
             ],
-            "configuration": measured,
+            "configuration": configuration_trials,
             "gain": units.build_gain(
                 measurement.gain, _list_peaks(measurement.comparison_trials)[0].peak
             ),
         }
     return {
         **envelope,
-        "peaks": measured,
+        "peaks": configuration_trials,
         "peak": units.from_peak(measurement.peak) if measurement.peak else 0.0,
         "limit": measurement.limit,
         "spread": measurement.spread,
@@ -98,7 +99,9 @@ def _build_load_curve_json(trials: Iterable[Trial], study: Study) -> list[dict[s
             "wrong": step.pooled_reading.wrong,
             "example": step.pooled_reading.example or None,
             "goodput": None if step.goodput is None else round(step.goodput, 2),
-            **{f"p{percent:g}": _percentile_seconds(step, percent) for percent in PERCENTILES},
+            **{
+                f"p{percent:g}": _round_percentile_seconds(step, percent) for percent in PERCENTILES
+            },
             "met": slo.is_met(step.pooled_reading),
             "cut_short": step.pooled_reading.truncated,
             "limited": step.invalid_reason,
@@ -127,10 +130,11 @@ def format_measurement(
 def _format_result(measurement: Measurement, units: Units) -> Iterator[str]:
     gain, against = measurement.gain, measurement.against
     if gain is not None and against is not None:
-        gained = units.format_gain(
+        gain_text = units.format_gain(
             units.build_gain(gain, _list_peaks(measurement.comparison_trials)[0].peak)
         )
-        yield f"{gained}{units.objective_suffix} against {against.phrase}, {gain.pairs} alternating pairs"
+        pairs = format_count(gain.pairs, "alternating pair")
+        yield f"{gain_text}{units.objective_suffix} against {against.phrase}, {pairs}"
         return
     for peak in _list_peaks(measurement.trials):
         if peak.is_load_limited:
@@ -170,7 +174,8 @@ def _format_step(step: LoadStep, mark: str) -> str:
     rate = f"{fmt.format_rate(step.pooled_reading.rate)}/s"
     goodput = "–" if step.goodput is None else f"{fmt.format_rate(step.goodput)}/s"
     columns = "".join(
-        f"{fmt.format_latency(_percentile_seconds(step, percent)):>9}" for percent in PERCENTILES
+        f"{fmt.format_latency(_round_percentile_seconds(step, percent)):>9}"
+        for percent in PERCENTILES
     )
     violations = 100 * step.pooled_reading.violations / step.pooled_reading.intended
     remarks = ["cut short"] if step.pooled_reading.truncated else []
@@ -197,6 +202,6 @@ def _list_peaks(trials: Iterable[Trial]) -> list[Peak]:
     return [trial.peak for trial in trials if trial.peak is not None]
 
 
-def _percentile_seconds(step: LoadStep, percent: float) -> float | None:
+def _round_percentile_seconds(step: LoadStep, percent: float) -> float | None:
     milliseconds = step.percentile_milliseconds(percent)
     return None if milliseconds is None else round(milliseconds / 1000, 6)

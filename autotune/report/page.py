@@ -21,10 +21,10 @@ from autotune.report.beds import build_bed_rows
 from autotune.report.ceilings import build_ceilings_table
 from autotune.report.charts import build_chart_data
 from autotune.report.load_curve import has_host_usage
+from autotune.report.next_steps import build_next_steps
 from autotune.report.page_summary import (
     build_cards,
     group_changes_by_tier,
-    list_apply_commands,
     list_provenance,
 )
 from autotune.report.studies import Study
@@ -109,8 +109,8 @@ def write_page(study: Study, path: Path) -> Path:
 def render_page(view: StudyView) -> str:
     """Return the report as one HTML document, which reloads itself while the study runs."""
     charts, configurations = build_chart_data(view), len(list_measured_trials(view.state))
-    warned = [f"{warning.text} → {warning.remedy}" for warning in collect_warnings(view)]
-    words = text.build_sections(view) | {"Warnings": warned}
+    warning_lines = [f"{warning.text} → {warning.remedy}" for warning in collect_warnings(view)]
+    sections = text.build_sections(view) | {"Warnings": warning_lines}
     without_hosts = [
         side
         for side, readings in view.readings_by_side().items()
@@ -123,7 +123,7 @@ def render_page(view: StudyView) -> str:
         verdict=view.verdict,
         headline=text.format_headline(view),
         refresh=REFRESH_SECONDS if view.study.running_process else None,
-        words=words,
+        words=sections,
         intervals=any(
             row["half"] is not None for row in charts.get("importance", {}).get("rows", ())
         ),
@@ -134,12 +134,14 @@ def render_page(view: StudyView) -> str:
         folded_tiers=group_changes_by_tier(view, MAX_SHOWN_SETTINGS, remaining=True),
         settings_folded=len(view.changes) - MAX_SHOWN_SETTINGS,
         settings_title=text.select_change_title(view),
-        reduction=format_reduction(view.state.explained) if view.state.explained else "",
+        reduction=format_reduction(view.state.explanation) if view.state.explanation else "",
         limits=view.bottlenecks.items(),
-        commands=list_apply_commands(view),
+        steps=build_next_steps(view),
+        has_costs=bool(view.reversal_costs or view.state.explanation),
+        has_actions=view.target.command is None,
         data=encode_json(charts),
         plotly=encode_plotly(),
-        trials=len(view.state.trials),
+        measurements=len(view.state.trials),
         readings=len(view.study.readings),
         beds=list(build_bed_rows(view)),
         ceilings=[build_ceilings_table(record) for record in view.state.ceilings],

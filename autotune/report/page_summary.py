@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 from autotune.report import format as fmt
 from autotune.report.parameters import SettingChange
+from autotune.report.reversal_costs import format_reversal_cost, select_action
 from autotune.report.studies import Study
+from autotune.report.text_report import format_gain_split, sort_changes
 from autotune.report.units import RequestUnits
-from autotune.report.view import STOPPED_VERDICT, StudyView
-from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
+from autotune.report.view import STOPPED_VERDICT, MeasuredConfiguration, StudyView
 from autotune.target.messages import format_count
 
 AFTER_TITLES = {"improved": "After", STOPPED_VERDICT: "Best so far"}
@@ -19,20 +19,35 @@ KEPT_LABEL, DROPPED_LABEL = "needed for the gain", "reverted without loss"
 
 
 def build_cards(view: StudyView) -> list[dict[str, str]]:
-    """Return the cards for before, after, gain and SLO: ``title``, ``figure`` and ``note``."""
+    """Return the cards, each with ``title``, ``figure`` and ``note``.
+
+    They show the capacity before, with the best preset and after, the gain, and the SLO.
+    """
+    conclusion = view.conclusion
+    sides: dict[str, MeasuredConfiguration | None] = dict(conclusion.sides)
+    presets = {}
+    if conclusion.shows_preset:
+        sides["preset"] = conclusion.preset
+        presets = {"preset": "Best preset"}
+    titles = {
+        "baseline": "Before",
+        **presets,
+        "best": AFTER_TITLES.get(view.verdict, "Best tried"),
+    }
     return [
-        _build_capacity_card(view, "baseline", "Before"),
-        _build_capacity_card(view, "best", AFTER_TITLES.get(view.verdict, "Best tried")),
+        *(_build_capacity_card(view, label, sides.get(label), t) for label, t in titles.items()),
         _build_gain_card(view),
         _build_objective_card(view),
     ]
 
 
-def _build_capacity_card(view: StudyView, label: str, title: str) -> dict[str, str]:
-    side, units = view.conclusion.sides.get(label), view.units
+def _build_capacity_card(
+    view: StudyView, label: str, side: MeasuredConfiguration | None, title: str
+) -> dict[str, str]:
+    units = view.units
     if side is None:
         return {"title": title, "figure": "–", "note": "not measured"}
-    capacity, again = view.capacities[label], f"re\u2011measured {side.repeat_count}×"
+    capacity, repeats = view.capacities[label], f"re\u2011measured {side.repeat_count}×"
     if side.best_estimate is not None and side.best_estimate.is_load_limited:
         note = f"limited by {side.best_estimate.limit}"
         return {
@@ -43,7 +58,7 @@ def _build_capacity_card(view: StudyView, label: str, title: str) -> dict[str, s
     if units.has_value(capacity["peak"]):
         interval = units.format_interval(capacity["low"] or 0.0, capacity["high"] or 0.0)
         note = f"{interval}, trial {side.trial.number}" + (
-            f", {again}" if side.repeated_peak else ""
+            f", {repeats}" if side.repeated_peak else ""
         )
         return {"title": title, "figure": units.format_amount(capacity["peak"]), "note": note}
     if side.selection_peak is not None and side.selection_peak.is_feasible:
@@ -59,7 +74,8 @@ def _build_gain_card(view: StudyView) -> dict[str, str]:
         return {"title": "Gain", "figure": figures.get(view.verdict, "none"), "note": note}
     figure, _, rest = view.units.format_gain(view.gain).partition(" [")
     pairs = format_count(view.gain["pairs"], "alternating pair")
-    note = f"[{rest.partition(']')[0]}], {pairs}"
+    split = f"; {text}" if (text := format_gain_split(view)) else ""
+    note = f"[{rest.partition(']')[0]}], {pairs}{split}"
     if view.verdict == "improved":
         return {"title": "Gain", "figure": figure, "note": note}
     return {"title": "Gain", "figure": "none proven", "note": f"{figure} {note}"}
@@ -84,8 +100,10 @@ def list_provenance(view: StudyView) -> list[tuple[str, str]]:
         ("measured", " to ".join(map(" ".join, dates)) + " UTC"),
         ("tool", f"autotune {origin['autotune']}, Python {versions.get('python', '–')}"),
         ("hosts", "; ".join(_describe_hosts(study))),
-        ("kernel", " ".join(versions.get(key, "") for key in ("kernel", "machine")).strip()),
     ]
+    if not target.simulated:
+        kernel = " ".join(versions.get(key, "") for key in ("kernel", "machine"))
+        rows.append(("kernel", kernel.strip()))
     if target.command is not None:
         rows.append(("command", " ".join(target.command)))
     else:
@@ -98,7 +116,10 @@ def list_provenance(view: StudyView) -> list[tuple[str, str]]:
     spent = (
         f"{fmt.format_duration(view.state.elapsed_seconds)} of {fmt.format_duration(budget.time)}"
     )
-    trials = f"{view.outlook.trial_count} of {format_count(budget.trials, 'trial')}"
+    trials = (
+        f"{view.outlook.trial_count} of {format_count(budget.trials, 'configuration')} in "
+        f"{format_count(len(view.state.list_finished()), 'measurement')}"
+    )
     search = f"sampler {target.search.sampler}, seed {target.search.seed}"
     return [
         *((name, text) for name, text in rows if text),
@@ -115,56 +136,38 @@ def _describe_hosts(study: Study) -> Iterator[str]:
 def group_changes_by_tier(
     view: StudyView, shown_count: int, *, remaining: bool = False
 ) -> list[dict[str, Any]]:
-    """Return the settings to change by tier: the ``shown_count`` important, or the rest with
-    ``remaining``.
+    """Return the settings to change by tier: the first ``shown_count``, or the rest with ``remaining``.
 
-    The result is empty if the verdict is no improvement or if there is no best configuration.
+    Settings with a large cost of reverting come first. The result is empty without an improvement.
     """
-    best = view.conclusion.best
-    if view.verdict == "no-improvement" or best is None:
+    if view.verdict == "no-improvement" or view.conclusion.best is None:
         return []
-    tells = len(list_measured_trials(view.state)) >= MIN_CONFIGURATIONS
-    importance = (view.state.model or {}).get("importance", ()) if tells else ()
-    rank = {row["parameter"]: location for location, row in enumerate(importance)}
-    rank |= {name: -1 for name in best.trial.effective_settings if name.endswith(".service")}
-    ordered = sorted(view.changes, key=lambda change: rank.get(change.name, len(rank)))
+    changes = sort_changes(view)
     tiers: dict[str, list[dict[str, str]]] = {}
-    for change in ordered[shown_count:] if remaining else ordered[:shown_count]:
+    for change in changes[shown_count:] if remaining else changes[:shown_count]:
         tier, dot, rest = change.name.partition(".")
         group, name = (tier, rest) if dot else ("", change.name)
-        tiers.setdefault(group, []).append(_build_change_row(change, name, view.state.explained))
+        tiers.setdefault(group, []).append(_build_change_row(view, change, name))
     return [{"tier": tier, "rows": rows} for tier, rows in tiers.items()]
 
 
-def _build_change_row(
-    change: SettingChange, name: str, explanation: Mapping[str, Any] | None
-) -> dict[str, str]:
-    measured = ""
-    if explanation:
-        measured = KEPT_LABEL if change.name in explanation["kept"] else ""
-        measured = DROPPED_LABEL if change.name in explanation["dropped"] else measured
+def _build_change_row(view: StudyView, change: SettingChange, name: str) -> dict[str, str]:
     before, after = change.texts
-    source = change.parameter.source if change.parameter else ""
     return {
-        "name": name, "before": before, "after": after, "measured": measured,
-        "meaning": change.meaning, "source": source,
-    }  # fmt: skip
+        "name": name,
+        "before": before,
+        "after": after,
+        "action": "" if view.target.command is not None else select_action(change),
+        "cost": _format_cost(view, change.name),
+        "meaning": change.meaning,
+        "source": change.parameter.source if change.parameter else "",
+    }
 
 
-def list_apply_commands(view: StudyView) -> list[str]:
-    """Return the commands that apply a proven gain or resume a stopped study, if any."""
-    if (
-        view.verdict == STOPPED_VERDICT
-        and view.conclusion.baseline
-        and not view.study.running_process
-    ):
-        return [f"autotune resume {view.name}"]
-    if view.verdict != "improved":
-        return []
-    model = " --of-a-model" if view.target.simulated else ""
-    export = f"autotune export {view.name} --out {view.name}-best{model}"
-    if model or view.target.command is not None:
-        return [export]
-    source, here = view.study.target_path, Path.cwd()
-    target = source.relative_to(here) if source.is_relative_to(here) else source.name
-    return [export, f"autotune apply {view.name}-best {target}"]
+def _format_cost(view: StudyView, name: str) -> str:
+    explanation = view.state.explanation or {}
+    if name in explanation.get("dropped", ()):
+        return DROPPED_LABEL
+    if name in explanation.get("kept", ()) and name not in view.reversal_costs:
+        return KEPT_LABEL
+    return format_reversal_cost(view.reversal_costs.get(name), view.units, view.best_peak)

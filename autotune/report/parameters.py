@@ -62,29 +62,33 @@ def list_catalogue(service_name: str | None = None) -> dict[str, list[CatalogueE
     for service in ALL_SERVICES:
         kinds.setdefault(service.name, []).append(service)
     if service_name is None:
-        return {each: _merge_kinds(some) for each, some in kinds.items() if some[0].parameters}
-    each = (
+        return {
+            name: _merge_kinds(services)
+            for name, services in kinds.items()
+            if services[0].parameters
+        }
+    name = (
         DEPLOYABLE_SERVICES[service_name].name
         if service_name in DEPLOYABLE_SERVICES
         else service_name
     )
-    if each not in kinds:
+    if name not in kinds:
         raise AutotuneError(
             f"unknown service {service_name!r}", hint=suggest_name(service_name, sorted(kinds))
         )
-    return {each: _merge_kinds(kinds[each])}
+    return {name: _merge_kinds(kinds[name])}
 
 
 def _merge_kinds(kinds: list[Service]) -> list[CatalogueEntry]:
     """Return the parameters that all kinds share, then the ones that differ by kind."""
     shared = [p for p in kinds[0].parameters if all(p in kind.parameters for kind in kinds)]
-    own = [
+    kind_entries = [
         CatalogueEntry(parameter, (kind.deployment or kind.key,))
         for kind in kinds
         for parameter in kind.parameters
         if parameter not in shared
     ]
-    return [*map(CatalogueEntry, shared), *own]
+    return [*map(CatalogueEntry, shared), *kind_entries]
 
 
 def build_catalogue_json(name: str | None = None) -> dict[str, Any]:
@@ -93,8 +97,8 @@ def build_catalogue_json(name: str | None = None) -> dict[str, Any]:
         "schema": 1,
         "services": {
             service: [
-                _build_entry_json(each.parameter) | {"deployments": list(each.deployments)}
-                for each in entries
+                _build_entry_json(entry.parameter) | {"deployments": list(entry.deployments)}
+                for entry in entries
             ]
             for service, entries in list_catalogue(name).items()
         },
@@ -128,8 +132,8 @@ def format_catalogue(name: str | None = None, width: int = 100) -> str:
     lines: list[str] = []
     for service, entries in list_catalogue(name).items():
         lines += [service, "=" * len(service)]
-        for each in entries:
-            lines += _format_entry(each, width)
+        for entry in entries:
+            lines += _format_entry(entry, width)
         lines.append("")
     return "\n".join(lines)
 
@@ -168,7 +172,7 @@ def format_presets(parameter: Parameter) -> str:
 def format_effect(parameter: Parameter) -> str:
     """Return the expected effect, the advised direction, the safe range and the decisive loads."""
     safe = f"; safe from {parameter.safe[0]} to {parameter.safe[1]}" if parameter.safe else ""
-    loads = "".join(f"; decides under {TRAIT_LABELS[each]}" for each in sorted(parameter.decides))
+    loads = "".join(f"; decides under {TRAIT_LABELS[trait]}" for trait in sorted(parameter.decides))
     return f"{EFFECT_TEXTS[parameter.effect]}{DIRECTION_TEXTS[parameter.direction]}{safe}{loads}"
 
 
@@ -268,24 +272,24 @@ def has_effect(
 ) -> bool:
     """True if the parameter has an effect under ``settings``."""
     return (
-        _rule_conditions_hold(name, settings, declared_parameters)
+        _are_rule_conditions_met(name, settings, declared_parameters)
         if declared_parameters
-        else _catalogue_conditions_hold(name, settings)
+        else _are_catalogue_conditions_met(name, settings)
     )
 
 
-def _rule_conditions_hold(
+def _are_rule_conditions_met(
     name: str, settings: Settings, declared_parameters: DeclaredParameters
 ) -> bool:
     conditions = (declared_parameters[name].when or {}) if name in declared_parameters else {}
     return all(
         settings.get(other) in values
-        and _rule_conditions_hold(other, settings, declared_parameters)
+        and _are_rule_conditions_met(other, settings, declared_parameters)
         for other, values in conditions.items()
     )
 
 
-def _catalogue_conditions_hold(name: str, settings: Settings) -> bool:
+def _are_catalogue_conditions_met(name: str, settings: Settings) -> bool:
     """True if the parameter's conditions hold and the tier's deployment uses its service."""
     parameter = find_parameter(name, settings)
     if parameter is None or is_deployment_choice(name):
@@ -296,17 +300,19 @@ def _catalogue_conditions_hold(name: str, settings: Settings) -> bool:
         for other, values in parameter.when
     ):
         return False
-    roles = _roles_by_deployment(full.service).get(str(settings.get(choice_name(full.tier))))
+    roles = _index_roles_by_deployment(full.service).get(str(settings.get(choice_name(full.tier))))
     if roles is None:
         return True
     return bool(roles if parameter.roles is None else roles & parameter.roles)
 
 
 @cache
-def _roles_by_deployment(service: str) -> dict[str, set[Role]]:
+def _index_roles_by_deployment(service: str) -> dict[str, set[Role]]:
     """Return deployment → the roles of the service in it; empty if no deployment uses it."""
     roles = {
-        deployment: {role for part, role in services_of(deployment) if part.name == service}
+        deployment: {
+            role for service_part, role in services_of(deployment) if service_part.name == service
+        }
         for deployment in DEPLOYMENTS
     }
     return roles if any(roles.values()) else {}

@@ -87,7 +87,7 @@ class PlainProgress:
         self._target, self._state, self._stream = target, state, stream
         self._verbose, self._failed = verbose, False
         self._phase = ""
-        self._unsaid: list[Trial] = []
+        self._unreported: list[Trial] = []
         self._causes: set[str] = set()
         self._under_steal = 0
 
@@ -118,26 +118,32 @@ class PlainProgress:
 
     @ignore_errors
     def on_trial_end(self, trial: Trial) -> None:
-        now, phase = (
+        outlook, phase = (
             build_outlook(self._target, self._state()),
             PHASE_LABELS.get(trial.phase, trial.phase),
         )
-        leads = now.leader is not None and now.leader.number == trial.number
+        is_leader = outlook.leader is not None and outlook.leader.trial.number == trial.number
         cause = trial.failure or ("unmeetable" if is_unusable(trial) else "")
         new_cause = bool(cause) and cause not in self._causes
         self._causes.add(cause)
-        news = leads or new_cause or phase != self._phase or trial.phase in ALWAYS_SHOWN_PHASES
-        if not self._verbose and not news and len(self._unsaid) < MAX_TRIALS_WITHOUT_LINE - 1:
-            self._unsaid.append(trial)
+        is_news = (
+            is_leader or new_cause or phase != self._phase or trial.phase in ALWAYS_SHOWN_PHASES
+        )
+        if (
+            not self._verbose
+            and not is_news
+            and len(self._unreported) < MAX_TRIALS_WITHOUT_LINE - 1
+        ):
+            self._unreported.append(trial)
             return
-        line = format_trial_line(trial, now, self._target.budget)
+        line = format_trial_line(trial, outlook, self._target.budget)
         terminal.write_text(self._stream, "   ".join([line, *self._format_unreported()]))
-        self._phase, self._unsaid, self._under_steal = phase, [], 0
+        self._phase, self._unreported, self._under_steal = phase, [], 0
 
     def _format_unreported(self) -> list[str]:
         """Return counts of the trials and of the CPU steal since the last line."""
-        kinds = Counter(_format_outcome(trial) for trial in self._unsaid)
-        counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        counts_by_outcome = Counter(_format_outcome(trial) for trial in self._unreported)
+        counts = ", ".join(f"{count} {kind}" for kind, count in counts_by_outcome.items())
         steal = (
             f"CPU steal in {format_count(self._under_steal, 'reading')}"
             if self._under_steal
@@ -215,7 +221,7 @@ class PageWriter:
     ) -> None:
         self._display, self._directory, self._publish = display, directory, publish
         self._due = time.monotonic() + PAGE_INTERVAL_SECONDS
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def __enter__(self) -> Self:
         self._display.__enter__()
@@ -242,11 +248,11 @@ class PageWriter:
     def on_trial_end(self, trial: Trial) -> None:
         self._display.on_trial_end(trial)
         self._write_metrics()
-        begun = time.monotonic()
-        if begun >= self._due:
+        start = time.monotonic()
+        if start >= self._due:
             self._write_report_page()
-            ended = time.monotonic()
-            self._due = ended + max(PAGE_INTERVAL_SECONDS, (ended - begun) / PAGE_TIME_SHARE)
+            end = time.monotonic()
+            self._due = end + max(PAGE_INTERVAL_SECONDS, (end - start) / PAGE_TIME_SHARE)
 
     def note(self, text: str) -> None:
         self._display.note(text)
@@ -256,10 +262,10 @@ class PageWriter:
         reason = str(error) if isinstance(error, AutotuneError) else repr(error)
         if isinstance(error, OSError) and error.strerror:
             reason = error.strerror.lower()
-        if reason not in self._told:
-            self._told.add(reason)
-            what = "report.html or the metrics" if self._publish else "report.html"
-            self._display.note(f"cannot write {what}: {reason}. The study continues.")
+        if reason not in self._reported:
+            self._reported.add(reason)
+            outputs = "report.html or the metrics" if self._publish else "report.html"
+            self._display.note(f"cannot write {outputs}: {reason}. The study continues.")
 
     @ignore_errors
     def _write_metrics(self) -> None:
@@ -292,12 +298,14 @@ def _format_outcome(trial: Trial) -> str:
 
 def format_trial_line(trial: Trial, outlook: StudyOutlook, budget: Budget) -> str:
     """Return a trial's line: number, phase, capacity, p99, best so far, gain, time left."""
-    ended = f"{format_trial_label(trial):<21} {format_outcome(trial, outlook.units)}"
+    outcome = f"{format_trial_label(trial):<21} {format_outcome(trial, outlook.units)}"
     if trial.phase is Phase.MEASURE:
-        return ended
+        return outcome
     if trial.phase not in COUNTED_PHASES | {Phase.REFERENCE}:
-        return f"{ended}   {outlook}"
-    return f"[{outlook.trial_count:>{len(str(budget.trials))}}/{budget.trials}] {ended}   {outlook}"
+        return f"{outcome}   {outlook}"
+    return (
+        f"[{outlook.trial_count:>{len(str(budget.trials))}}/{budget.trials}] {outcome}   {outlook}"
+    )
 
 
 def format_error_line(error: Exception) -> str:
@@ -307,16 +315,16 @@ def format_error_line(error: Exception) -> str:
 
 def format_deployed_line(deployed: DeployResult) -> str:
     """Return the reloads and restarts of a deployment, and values that differ from requests."""
-    done = [f"{a.name.lower()} {n}" for n, a in deployed.actions.items() if a is not Action.NONE]
-    differing = [str(difference) for difference in deployed.mismatches]
-    return "deployed: " + "; ".join([", ".join(done) or "no reload or restart", *differing])
+    actions = [f"{a.name.lower()} {n}" for n, a in deployed.actions.items() if a is not Action.NONE]
+    differences = [str(difference) for difference in deployed.mismatches]
+    return "deployed: " + "; ".join([", ".join(actions) or "no reload or restart", *differences])
 
 
 def format_warm_up_line(warm_up: WarmUpResult) -> str:
     """Return the result of a warm-up: settled or not, number of windows, hit rate."""
-    hits = "" if warm_up.hit_rate is None else f", hit rate {100 * warm_up.hit_rate:.1f} %"
+    hit_rate = "" if warm_up.hit_rate is None else f", hit rate {100 * warm_up.hit_rate:.1f} %"
     state = "warm" if warm_up.is_settled else "not settled, continuing"
-    return f"{state} after {format_count(len(warm_up.windows), 'window')}{hits}"
+    return f"{state} after {format_count(len(warm_up.windows), 'window')}{hit_rate}"
 
 
 def format_reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
@@ -324,14 +332,15 @@ def format_reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
     rate = f"{fmt.format_rate(reading.rate):>6}/s"
     if (reason := reading.limited or reading.disturbed) is not None:
         return f"{rate}  invalid sample: {reason}"
-    late = fmt.format_latency(reading.percentile(slo.quantile))
+    latency = fmt.format_latency(reading.percentile(slo.quantile))
     percent = 100 * reading.violation_fraction  # two significant digits: 0.33, 4.2, 100
-    bad = f"{percent:.0f}" if percent >= 9.95 else f"{percent:.2g}"
+    bad_percent = f"{percent:.0f}" if percent >= 9.95 else f"{percent:.2g}"
     errors = ", ".join(f"{kind} {count}" for kind, count in reading.errors.items() if count)
-    tail = ("  cut short" if reading.truncated else "") + (f"  ({errors})" if errors else "")
-    tail += f"  {reading.example}" if reading.example else ""
+    suffix = ("  cut short" if reading.truncated else "") + (f"  ({errors})" if errors else "")
+    suffix += f"  {reading.example}" if reading.example else ""
     mark = "·" if purpose == WARM_UP_PURPOSE else select_verdict_mark(reading, slo)
-    return f"{rate} {mark} {fmt.format_percentile(slo)} {late:>7}  {bad} % late or failed{tail}"
+    percentile = fmt.format_percentile(slo)
+    return f"{rate} {mark} {percentile} {latency:>7}  {bad_percent} % late or failed{suffix}"
 
 
 def select_verdict_mark(reading: Reading, slo: Slo) -> str:

@@ -32,22 +32,25 @@ def build_status(view: StudyView) -> dict[str, Any]:
     ``trial`` is the current one. ``seconds.left`` is an estimate.
     """
     state, budget = view.state, view.target.budget
-    baseline, best = (_summarize_side(view.conclusion.sides.get(side), view.units)
-                      for side in ("baseline", "best"))  # fmt: skip
-    over = state.verdict or state.list_finished(Phase.MEASURE)
+    # Before the verdict, status and the live panel show the same leader.
+    best_side = view.conclusion.best if state.verdict else view.outlook.leader
+    baseline, best = (
+        _summarize_side(side, view.units) for side in (view.conclusion.baseline, best_side)
+    )
+    is_over = state.verdict or state.list_finished(Phase.MEASURE)
     holder = view.study.running_process
     running = {t.bed: t for t in state.list_running()}
-    of_beds = {
+    beds = {
         bed: {
-            **each,
+            **summary,
             "trial": _summarize_running_trial(view.study, [running[bed]] if bed in running else []),
         }
-        for bed, each in summarize_beds(view)["each"].items()
+        for bed, summary in summarize_beds(view)["each"].items()
     }
     return {
         "schema": SCHEMA_VERSION,
         "study": view.name,
-        "state": "running" if holder else "finished" if over else "stopped",
+        "state": "running" if holder else "finished" if is_over else "stopped",
         "holder": holder,
         "verdict": state.verdict["verdict"] if state.verdict else None,
         "trial": _summarize_running_trial(view.study, view.state.trials[-1:]),
@@ -61,10 +64,10 @@ def build_status(view: StudyView) -> dict[str, Any]:
         "ratio": _compute_ratio(view, baseline, best),
         "change": _format_change(view),
         "answers": summarize_answers(view.study),
-        **({"beds": of_beds} if of_beds else {}),
+        **({"beds": beds} if beds else {}),
         "seconds": {
             "elapsed": round(state.elapsed_seconds, 1),
-            "left": None if over else round(view.outlook.seconds_left, 1),
+            "left": None if is_over else round(view.outlook.seconds_left, 1),
             "budget": budget.time,
         },
     }
@@ -74,9 +77,9 @@ def summarize_answers(study: Study) -> dict[str, Any]:
     """Return the number of answers checked under load, the number of wrong ones, and an example."""
     counts = study.reading_counts.values()
     return {
-        "looked_at": sum(of.looked_at for of in counts),
-        "wrong": sum(of.wrong for of in counts),
-        "example": next((of.example for of in counts if of.example), None),
+        "looked_at": sum(count.looked_at for count in counts),
+        "wrong": sum(count.wrong for count in counts),
+        "example": next((count.example for count in counts if count.example), None),
     }
 
 
@@ -90,7 +93,7 @@ def _summarize_running_trial(study: Study, trials: Sequence[Trial]) -> dict[str,
     return {
         "trial": last.number,
         "phase": str(last.phase),
-        "of": last.of,
+        "of": last.source_trial,
         "deployed": bool(last.effective) or counts is not None,
         "windows": counts.warmed if counts else 0,
         "readings": counts.readings if counts else 0,
@@ -101,10 +104,10 @@ def _summarize_running_trial(study: Study, trials: Sequence[Trial]) -> dict[str,
 def _summarize_side(side: MeasuredConfiguration | None, units: Units) -> dict[str, Any] | None:
     if side is None:
         return None
-    nothing = isinstance(units, RequestUnits) and side.best_estimate is None
+    is_infeasible = isinstance(units, RequestUnits) and side.best_estimate is None
     numbers = (
         dict.fromkeys(("peak", "low", "high"), 0.0)
-        if nothing
+        if is_infeasible
         else build_capacity(side.best_estimate, units)
     )
     limit = side.best_estimate.limit if side.best_estimate else None
@@ -116,25 +119,22 @@ def _compute_ratio(
 ) -> float | None:
     """Return the best over the baseline: the verdict's gain if there is one."""
     if gain := view.conclusion.gain:
-        return float(view.units.build_gain(gain, _baseline_peak(view))["ratio"])
+        return float(view.units.build_gain(gain, _find_baseline_peak(view))["ratio"])
     if not best or not baseline or not baseline["peak"]:
         return None
     return float(round(best["peak"] / baseline["peak"], 4))
 
 
-def _baseline_peak(view: StudyView) -> float:
+def _find_baseline_peak(view: StudyView) -> float:
     side = view.conclusion.baseline
     return side.best_estimate.peak if side and side.best_estimate else 0.0
 
 
 def _format_change(view: StudyView) -> str | None:
     """Return the change from the baseline to the best, as text."""
-    if view.conclusion.gain and _baseline_peak(view):
-        return view.units.format_change(view.conclusion.gain.ratio, _baseline_peak(view))
-    sides = (view.conclusion.baseline, view.conclusion.best)
-    estimates = [side.best_estimate if side else None for side in sides]
-    before, after = (estimate.peak if estimate else 0.0 for estimate in estimates)
-    return view.units.format_change(after / before, before) if before and after else None
+    if view.conclusion.gain and _find_baseline_peak(view):
+        return view.units.format_change(view.conclusion.gain.ratio, _find_baseline_peak(view))
+    return view.outlook.lead_text or None
 
 
 def format_status(view: StudyView) -> str:
@@ -150,14 +150,14 @@ def watch_status(
     ``find_directory`` returns the study's directory, up to date. A terminal is redrawn in place. Raises
     AutotuneError for a damaged study.
     """
-    before = ""
+    previous = ""
     while True:
         view = build_study_view(open_study(find_directory()))
-        now = format_status(view)
-        if now != before:
-            out.write(CLEAR_SCREEN if out.isatty() else "\n" if before else "")
-            terminal.write_text(out, now, end="")
-            before = now
+        text = format_status(view)
+        if text != previous:
+            out.write(CLEAR_SCREEN if out.isatty() else "\n" if previous else "")
+            terminal.write_text(out, text, end="")
+            previous = text
         if build_status(view)["state"] != "running":
             return
         sleep(POLL_SECONDS)
@@ -180,22 +180,26 @@ def _format_lines(view: StudyView, status_document: Mapping[str, Any]) -> Iterat
     )
     if status_document["verdict"]:
         yield f"  verdict   {format_headline(view)}"
-    for bed, each in status_document.get("beds", {}).items():
+    for bed, bed_status in status_document.get("beds", {}).items():
         running = status_document["state"] == "running"
         doing = (
-            _format_running_trial(each["trial"], units, running=running)
-            if each["trial"]
+            _format_running_trial(bed_status["trial"], units, running=running)
+            if bed_status["trial"]
             else "idle"
         )
-        doing = (each["set_aside"] and f"removed from the study: {each['set_aside']}") or doing
-        pace = f", {each['per_hour']:g} per hour" if each["per_hour"] else ""
-        yield f"  bed {bed:6}{format_count(each['trials'], 'trial')}{pace}; now {doing}"
+        doing = (
+            bed_status["set_aside"] and f"removed from the study: {bed_status['set_aside']}"
+        ) or doing
+        pace = f", {bed_status['per_hour']:g} per hour" if bed_status["per_hour"] else ""
+        yield f"  bed {bed:6}{format_count(bed_status['trials'], 'measurement')}{pace}; now {doing}"
     if status_document["trial"] and "beds" not in status_document:
         is_running = status_document["state"] == "running"
         trial_line = _format_running_trial(status_document["trial"], units, running=is_running)
         yield f"  now       {trial_line}"
     kinds = ", ".join(format_outcome_counts(view.trial_counts))
-    yield f"  trials    {trials['done']} of {trials['budget']}: {kinds}"
+    measurements = format_count(len(view.state.list_finished()), "measurement")
+    yield f"  tried     {trials['done']} of {format_count(trials['budget'], 'configuration')}: {kinds}"
+    yield f"  measured  {measurements}"
     if any(proof.values()):
         finals = f"{format_count(proof['finalists'], 'finalist')} measured again"
         confirmed = format_count(proof["confirmations"], "confirmation reading")
@@ -215,12 +219,12 @@ def _format_lines(view: StudyView, status_document: Mapping[str, Any]) -> Iterat
             else ""
         )
         yield f"  best      {_format_peak(status_document['best'], units)}{claim}"
-    spent, left = (
+    elapsed, left = (
         fmt.format_duration(status_document["seconds"]["elapsed"]),
         status_document["seconds"]["left"],
     )
-    yield f"  time      {spent} spent" + (
-        "" if left is None else f", about {fmt.format_duration(left)} left"
+    yield f"  time      {elapsed} spent" + (
+        f", about {view.outlook.time_left_text}" if left else ""
     )
     if status_document["state"] != "running":
         command = "report" if status_document["state"] == "finished" else "resume"

@@ -47,11 +47,11 @@ class Study:
     @property
     def provenance(self) -> dict[str, Any]:
         """Versions of autotune and its programs, and dates; ``None`` if not recorded."""
-        begun, session = self.list_records("study")[0], self.list_records("session")[-1]
+        first_record, session = self.list_records("study")[0], self.list_records("session")[-1]
         return {
-            "autotune": begun.get("autotune"),
+            "autotune": first_record.get("autotune"),
             "versions": dict(sorted(session.get("versions", {}).items())),
-            "started": begun.get("started"),
+            "started": first_record.get("started"),
             "concluded": self.list_records("verdict")[-1].get("at"),
         }
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from autotune.optimize.confirmation import CLAIM_COVERAGE, MIN_PAIRS
 from autotune.report import format as fmt
 from autotune.report.beds import format_bed_count, format_bed_lines
 from autotune.report.ceilings import format_ceiling_lines
+from autotune.report.gain_shares import format_gain_shares
 from autotune.report.latency import estimate_latency_at
+from autotune.report.next_steps import build_next_steps
 from autotune.report.parameters import SettingChange, list_active_parameters
+from autotune.report.reversal_costs import format_reversal_cost, select_action
 from autotune.report.trial_outcomes import (
     describe_bottleneck,
     describe_errors,
@@ -19,7 +23,7 @@ from autotune.report.trial_outcomes import (
     group_failures,
 )
 from autotune.report.units import RequestUnits, ValueUnits
-from autotune.report.view import STOPPED_VERDICT, StudyView
+from autotune.report.view import STOPPED_VERDICT, MeasuredConfiguration, StudyView
 from autotune.report.warnings import collect_warnings
 from autotune.study.study_state import Phase
 from autotune.target.messages import format_count
@@ -32,6 +36,7 @@ VERDICT_MARKS = {
 }
 UNDECIDED_MARK = ("=", "yellow")
 MAX_NAMED_CHANGES = 4  # changes listed at the end of a run; the report lists all
+MAX_BRIEF_WARNINGS = 3  # warnings listed at the end of a run
 
 
 def format_headline(view: StudyView) -> str:
@@ -45,9 +50,9 @@ def format_headline(view: StudyView) -> str:
         case "improved":
             # A baseline without a capacity gives no ratio.
             requests = isinstance(view.units, RequestUnits)
-            lacking = "does not meet the SLO at any rate" if requests else "gave no value"
+            problem = "does not meet the SLO at any rate" if requests else "gave no value"
             best = view.units.format_amount(view.capacities["best"]["peak"])
-            text = f"{best}{view.units.objective_suffix}; the baseline {lacking}"
+            text = f"{best}{view.units.objective_suffix}; the baseline {problem}"
         case "no-improvement":
             text = _format_no_improvement(view)
         case "unmeetable":
@@ -64,17 +69,17 @@ def format_headline(view: StudyView) -> str:
 def _format_no_improvement(view: StudyView) -> str:
     units = view.units
     if view.gain is not None:
-        worse = units.is_loss(view.gain)
-        if not worse and view.gain["pairs"] < MIN_PAIRS:
+        is_worse = units.is_loss(view.gain)
+        if not is_worse and view.gain["pairs"] < MIN_PAIRS:
             return (
                 f"too little time to prove a gain (needs {MIN_PAIRS} pairs): {_format_gain(view)}"
             )
         if units.is_gain(view.gain):
-            sure = f"{100 * CLAIM_COVERAGE:g} %"
-            return f"likely an improvement, but not proven at {sure}: {_format_gain(view)}"
+            confidence = f"{100 * CLAIM_COVERAGE:g} %"
+            return f"likely an improvement, but not proven at {confidence}: {_format_gain(view)}"
         kind = (
             "improvement: the best candidate is worse, "
-            if worse
+            if is_worse
             else "distinguishable improvement: "
         )
         return f"no {kind}{_format_gain(view)}"
@@ -83,8 +88,8 @@ def _format_no_improvement(view: StudyView) -> str:
     elif view.conclusion.best:
         reason = "no other configuration was confirmed"
     else:
-        met = "met the SLO" if isinstance(units, RequestUnits) else "gave a value"
-        reason = f"no other configuration {met}"
+        outcome = "met the SLO" if isinstance(units, RequestUnits) else "gave a value"
+        reason = f"no other configuration {outcome}"
     if limited := _format_load_limit(view):
         return f"no gain could be measured{units.objective_suffix}: {limited}"
     return f"no improvement{units.objective_suffix}: {reason}"
@@ -92,15 +97,15 @@ def _format_no_improvement(view: StudyView) -> str:
 
 def _format_load_limit(view: StudyView) -> str:
     """Return the highest capacity under a load limit, as text; empty if no trial hit a limit."""
-    limited = [
+    limited_peaks = [
         t.peak for t in view.state.trials if t.peak and t.peak.is_load_limited and t.peak.met_slo
     ]
-    if not limited:
+    if not limited_peaks:
         return ""
-    highest = max(limited, key=lambda peak: peak.peak)
+    highest = max(limited_peaks, key=lambda peak: peak.peak)
     bound = view.units.format_lower_bound(highest.peak)
     return (
-        f"the capacity is {bound} in {format_count(len(limited), 'trial')} (limited by "
+        f"the capacity is {bound} in {format_count(len(limited_peaks), 'measurement')} (limited by "
         f"{highest.limit})"
     )
 
@@ -155,21 +160,30 @@ def format_brief_lines(view: StudyView) -> Iterator[StyledLine]:
     findings = [describe_bottleneck({**f, "evidence": ""}) for f in view.bottlenecks.values()]
     if findings:
         findings = [f"limits   {', then '.join(dict.fromkeys(findings))}"]
-    named = [
+    changes_text = [
         f"{change.name} {' → '.join(change.texts)}"
         for change in _list_proven_changes(view)[:MAX_NAMED_CHANGES]
     ]
-    if more := len(_list_proven_changes(view)) - len(named):
-        named.append(f"{more} more")
-    changes = [f"change   {', '.join(named)}"] if named else []
-    codes = [warning.code for warning in collect_warnings(view)]
-    warned = [f"warnings {len(codes)}: {', '.join(codes)}"] if codes else []
+    if more := len(_list_proven_changes(view)) - len(changes_text):
+        changes_text.append(f"{more} more")
+    changes = [f"change   {', '.join(changes_text)}"] if changes_text else []
     report = f"report   autotune report {view.name} (add --open for the browser)"
-    for line in (*_format_capacities(view), *findings, *changes, *warned, report):
+    lines = (*_format_capacities(view), *findings, *changes, *_format_brief_warnings(view), report)
+    for line in lines:
         yield f"  {line}", ""
-    following = next(_list_next_commands(view))
-    if not following.startswith("autotune report"):
-        yield f"  next     {following}", "bold"
+    next_command = next(_list_next_commands(view))
+    if not next_command.startswith("autotune report"):
+        yield f"  next     {next_command}", "bold"
+
+
+def _format_brief_warnings(view: StudyView) -> Iterator[str]:
+    """Yield the first warnings as sentences, and the number of the others."""
+    texts = [warning.text for warning in collect_warnings(view)]
+    for text in texts[:MAX_BRIEF_WARNINGS]:
+        yield f"warning  {text}"
+    hidden = len(texts) - MAX_BRIEF_WARNINGS
+    if hidden > 0:
+        yield f"         {format_count(hidden, 'more warning')} in the report"
 
 
 def _list_proven_changes(view: StudyView) -> tuple[SettingChange, ...]:
@@ -187,13 +201,15 @@ def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[
             f"{format_trial_label(trial):12}{format_outcome(trial, view.units)}"
             for trial in measured
         ),
-        "Ceilings": (line for record in state.ceilings for line in format_ceiling_lines(record)),
-        select_change_title(view): _format_changes(view, width),
-        "Test beds": format_bed_lines(view),
         "Bottleneck": (
             f"{name:9}{describe_bottleneck(finding)}" for name, finding in view.bottlenecks.items()
         ),
-        "Trials": _format_trials(view),
+        select_change_title(view): _format_changes(view, width),
+        "Apply": _format_apply_steps(view),
+        "Undo": build_next_steps(view).undo,
+        "Ceilings": (line for record in state.ceilings for line in format_ceiling_lines(record)),
+        "Test beds": format_bed_lines(view),
+        "Configurations": _format_trials(view),
         "Time": _format_time(view),
         "Warnings": (
             line
@@ -219,27 +235,63 @@ def select_change_title(view: StudyView) -> str:
             return f"Best so far: {count} changed (trial {number})"
 
 
+def _list_shown_sides(view: StudyView) -> dict[str, MeasuredConfiguration]:
+    """Return baseline, preset and best as shown; a preset that won is shown once, as the best."""
+    sides, preset = dict(view.conclusion.sides), view.conclusion.preset
+    if preset is None or not view.conclusion.shows_preset:
+        return sides
+    best = sides.pop("best", None)
+    return {**sides, "preset": preset, **({"best": best} if best else {})}
+
+
+def format_gain_split(view: StudyView) -> str:
+    """Return what the preset and the search contributed to a proven gain; empty if unknown."""
+    conclusion = view.conclusion
+    if conclusion.preset_won and not conclusion.shows_preset and view.verdict == "improved":
+        return "from the preset alone; the search found nothing better"
+    peaks = []
+    for side in (conclusion.baseline, conclusion.preset):
+        peak = side.best_estimate if side else None
+        peaks.append(peak.peak if peak and peak.is_feasible else 0.0)
+    return format_gain_shares(view.gain_shares, view.units, *peaks)
+
+
+def _format_apply_steps(view: StudyView) -> Iterator[str]:
+    steps = build_next_steps(view)
+    yield from steps.apply
+    if steps.note:
+        yield steps.note
+
+
 def _format_capacities(view: StudyView) -> Iterator[str]:
+    yield from _format_sides(view)
+    if split := format_gain_split(view):
+        yield f"{'gain':9}{split}"
+
+
+def _format_sides(view: StudyView) -> Iterator[str]:
     units = view.units
-    for name, side in view.conclusion.sides.items():
+    for name, side in _list_shown_sides(view).items():
         capacity = view.capacities[name]
-        where = f"trial {side.trial.number}"
+        trial_text = f"trial {side.trial.number}"
         if side.best_estimate is not None and side.best_estimate.is_load_limited:
             bound = units.format_lower_bound(side.best_estimate.peak)
-            yield f"{name:9}{bound} (limited by {side.best_estimate.limit})  {where}"
+            yield f"{name:9}{bound} (limited by {side.best_estimate.limit})  {trial_text}"
         elif units.has_value(capacity["peak"]):
             interval = units.format_interval(capacity["low"], capacity["high"])
-            again = f", re-measured {side.repeat_count}×" if side.repeated_peak else ""
-            yield f"{name:9}{units.format_amount(capacity['peak'])} {interval}  {where}{again}"
+            repeats = f", re-measured {side.repeat_count}×" if side.repeated_peak else ""
+            yield f"{name:9}{units.format_amount(capacity['peak'])} {interval}  {trial_text}{repeats}"
         elif side.selection_peak is not None and side.selection_peak.is_feasible:
             yield (
                 f"{name:9}{units.format_amount(units.from_peak(side.selection_peak.peak))} (search "
-                f"only)  {where}"
+                f"only)  {trial_text}"
             )
         else:
             counts = view.study.reading_counts.get(side.trial.number)
             reason = side.trial.failure or describe_errors(counts)
-            yield f"{name:9}{units.no_result_text}  {where}" + (f": {reason}" if reason else "")
+            yield f"{name:9}{units.no_result_text}  {trial_text}" + (
+                f": {reason}" if reason else ""
+            )
 
 
 def _format_running(view: StudyView) -> Iterator[str]:
@@ -247,11 +299,12 @@ def _format_running(view: StudyView) -> Iterator[str]:
         return
     if view.outlook.lead_text and view.conclusion.best:
         yield f"{view.outlook.lead_text} over the baseline so far (not yet proven)"
-    for last in view.state.list_running() or view.state.trials[-1:]:
-        if last.is_finished:
+    for trial in view.state.list_running() or view.state.trials[-1:]:
+        if trial.is_finished:
             continue
-        yield f"trial {last.number} ({last.phase}) is in progress, or was when the study stopped"
-    yield f"about {fmt.format_duration(view.outlook.seconds_left)} left"
+        yield f"trial {trial.number} ({trial.phase}) is in progress, or was when the study stopped"
+    if left := view.outlook.time_left_text:
+        yield f"about {left}"
 
 
 def _format_changes(view: StudyView, width: int | None) -> Iterator[str]:
@@ -261,14 +314,33 @@ def _format_changes(view: StudyView, width: int | None) -> Iterator[str]:
             count, trial = format_count(len(view.changes), "setting"), view.conclusion.best.trial
             yield (f"best candidate: trial {trial.number} ({count} changed). No measurable gain.")
         return
-    rows = []
-    for change in view.changes:
-        before = "–" if change.before is None else fmt.format_setting(change.before)
-        rows.append((change.name, f"{before} → {change.texts[1]}", change.meaning))
-    columns = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
-    for name, values, meaning in rows:
-        text = meaning if width is None else _shorten(meaning, width - sum(columns) - 6)
-        yield f"{name:{columns[0]}}  {values:{columns[1]}}  {text}"
+    rows = [_build_change_row(view, change) for change in sort_changes(view)]
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
+    for row, change in zip(rows, sort_changes(view), strict=True):
+        columns = [f"{text:{size}}" for text, size in zip(row, widths, strict=True) if size]
+        line = "  ".join(columns)
+        meaning = change.meaning
+        text = meaning if width is None else _shorten(meaning, width - len(line) - 4)
+        yield f"{line}  {text}"
+
+
+def sort_changes(view: StudyView) -> list[SettingChange]:
+    """Return the changes by the cost of reverting them, largest first; unknown costs last."""
+    ranks = {name: rank for rank, name in enumerate(view.reversal_costs)}
+    return sorted(view.changes, key=lambda change: ranks.get(change.name, len(ranks)))
+
+
+def _build_change_row(view: StudyView, change: SettingChange) -> tuple[str, str, str, str]:
+    """Return name, values, action and cost of reverting."""
+    before = "–" if change.before is None else fmt.format_setting(change.before)
+    action = select_action(change)
+    cost = view.reversal_costs.get(change.name)
+    return (
+        change.name,
+        f"{before} → {change.texts[1]}",
+        "" if view.target.command is not None else action,
+        format_reversal_cost(cost, view.units, view.best_peak) if view.reversal_costs else "",
+    )
 
 
 def _shorten(text: str, max_width: int) -> str:
@@ -278,18 +350,20 @@ def _shorten(text: str, max_width: int) -> str:
 
 
 def _format_trials(view: StudyView) -> Iterator[str]:
-    done = sum(view.trial_counts.values())
-    if not done:
+    count = sum(view.trial_counts.values())
+    if not count:
         return
     kinds = ", ".join(
         kind for kind in format_outcome_counts(view.trial_counts) if not kind.startswith("0 ")
     )
-    yield f"{done} of {view.target.budget.trials}" + (f": {kinds}" if kinds else "")
+    measurements = format_count(len(view.state.list_finished()), "measurement")
+    outcomes = f": {kinds}" if kinds else ""
+    yield f"{count} of {view.target.budget.trials} in {measurements}{outcomes}"
     for failure in group_failures(view.state, view.study.reading_counts):
-        which = "trial" if len(failure.trials) == 1 else "trials"
+        noun = "trial" if len(failure.trials) == 1 else "trials"
         example = f": {failure.example}" if failure.example else ""
         numbers = fmt.format_first_numbers(failure.trials)
-        yield f"{len(failure.trials)} × {failure.cause}{example} ({which} {numbers})"
+        yield f"{len(failure.trials)} × {failure.cause}{example} ({noun} {numbers})"
 
 
 def _format_time(view: StudyView) -> Iterator[str]:
@@ -323,22 +397,20 @@ def _format_unchecked(view: StudyView) -> Iterator[str]:
             yield f"load other than {load} on {target.load.page_text}; other machines"
         else:
             yield "real hosts"
-    if len(view.changes) > 1 and view.verdict != "no-improvement" and not view.state.explained:
+    if len(view.changes) > 1 and view.verdict != "no-improvement" and not view.state.explanation:
         yield "the effects of single changes: they were measured together"
 
 
 def _list_next_commands(view: StudyView) -> Iterator[str]:
     """Yield the next commands, the most useful first."""
-    name = view.name
+    name, steps = shlex.quote(view.name), build_next_steps(view)
     if view.verdict == STOPPED_VERDICT and view.conclusion.baseline:
-        yield f"autotune resume {name}"
+        yield from steps.resume
         yield f"autotune status {name}"
-    if view.verdict == "improved":
-        model = " --of-a-model" if view.target.simulated else ""
-        minimal = " --minimal" if (view.state.explained or {}).get("trial") is not None else ""
-        yield f"autotune export {name}{minimal} --out {name}-best{model}"
-        if view.gain and len(view.changes) > 1 and not view.state.explained:
-            yield f"autotune explain {name} --measure"
+    yield from steps.apply[:1]
+    if view.gain and view.verdict == "improved" and len(view.changes) > 1:
+        measure = "" if view.state.explanation else " --measure"
+        yield f"autotune explain {name}{measure}"
     if view.conclusion.best:
         yield f"autotune diff {name}"
     if view.verdict != "improved":

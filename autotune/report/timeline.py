@@ -41,20 +41,20 @@ def select_time_axis(view: StudyView) -> TimeAxis:
 
 
 def build_load_time_axis(readings: RecordStream) -> TimeAxis:
-    """Return a clock of the load seconds sent so far: a model has no other time.
+    """Return a clock of the load seconds sent so far, because a model has no other time.
 
-    ``build_reading_columns`` are the readings of a study, in the order taken.
+    ``readings`` are the readings of a study, in order.
     """
     in_order = list(readings)
     # The wall clock can be set back during a study.
     moments = [*accumulate((datetime.fromisoformat(r["at"]) for r in in_order), max)]
-    loads = [*accumulate(float(reading["seconds"]) for reading in in_order)]
+    load_seconds = [*accumulate(float(reading["seconds"]) for reading in in_order)]
 
     def seconds(at: str) -> float:
         count = bisect_right(moments, datetime.fromisoformat(at))
-        return round(loads[count - 1], 1) if count else 0.0
+        return round(load_seconds[count - 1], 1) if count else 0.0
 
-    return TimeAxis("minutes of load, by the model's clock", seconds)
+    return TimeAxis("minutes of load (virtual time)", seconds)
 
 
 def build_study_time_axis(events: RecordStream, readings: RecordStream) -> TimeAxis:
@@ -77,46 +77,51 @@ def build_study_time_axis(events: RecordStream, readings: RecordStream) -> TimeA
 
     def seconds(at: str) -> float:
         moment = datetime.fromisoformat(at)
-        began = moments[0][0] if moments else moment
-        lost = sum(
-            (min(moment, ended) - begun).total_seconds()
-            for begun, ended in pauses
-            if begun < moment
+        start = moments[0][0] if moments else moment
+        pause_seconds = sum(
+            (min(moment, pause_end) - pause_start).total_seconds()
+            for pause_start, pause_end in pauses
+            if pause_start < moment
         )
-        return max(0.0, round((moment - began).total_seconds() - lost, 1))
+        return max(0.0, round((moment - start).total_seconds() - pause_seconds, 1))
 
     return TimeAxis("minutes of study", seconds)
 
 
 def list_peaks(view: StudyView, time: TimeAxis) -> list[dict[str, Any]]:
     """Return each measured trial: finish time, capacity with interval, phase, outcome."""
-    ended = _index_end_times(view, "measured", "failed")
+    end_times = _index_end_times(view, "measured", "failed")
     return [
         {
             "trial": trial.number,
-            "of": trial.of,
+            "of": trial.source_trial,
             "phase": str(trial.phase),
-            "at": time.seconds_until(ended[trial.number]),
+            "at": time.seconds_until(end_times[trial.number]),
             **build_trial_capacity(trial, view.units),
             "says": f"{format_trial_label(trial)}: {format_outcome(trial, view.units)}",
         }
         for trial in view.state.list_finished()
-        if ended.get(trial.number)
+        if end_times.get(trial.number)
     ]
 
 
 def list_best_steps(view: StudyView, time: TimeAxis) -> list[dict[str, Any]]:
     """Return a step for each rise of the highest first measurement so far (not re-measured)."""
-    ended, units = _index_end_times(view, "measured"), view.units
+    end_times, units = _index_end_times(view, "measured"), view.units
     steps: list[dict[str, Any]] = []
     highest = 0.0
     for trial in view.state.list_finished(*COUNTED_PHASES, Phase.MEASURE):
         peak = trial.peak
-        if peak is None or not peak.is_feasible or peak.peak <= highest or not ended[trial.number]:
+        if (
+            peak is None
+            or not peak.is_feasible
+            or peak.peak <= highest
+            or not end_times[trial.number]
+        ):
             continue
         highest = peak.peak
         at, amount = (
-            time.seconds_until(ended[trial.number]),
+            time.seconds_until(end_times[trial.number]),
             units.round_value(units.from_peak(highest)),
         )
         steps.append({"at": at, "peak": amount, "trial": trial.number})
@@ -161,7 +166,7 @@ def classify_reading(reading: Mapping[str, Any], trial: Trial | None, slo: Slo) 
     if slo.is_met(reading_from_record(reading)):
         return "met"
     peak = trial.peak if trial else None
-    below = (
+    is_far_below = (
         peak is not None and peak.is_feasible and reading["rate"] < peak.low * (1 - DISTURBED_SHARE)
     )
-    return "disturbed" if below else "broken"
+    return "disturbed" if is_far_below else "broken"

@@ -67,7 +67,7 @@ class FailureGroup:
 def format_trial_label(trial: Trial) -> str:
     """Return ``#7 search``; for a repeat ``#21 confirm #7``, with several test beds
     ``#21 confirm #7 on a``."""
-    again = "" if trial.of is None else f" #{trial.of}"
+    again = "" if trial.source_trial is None else f" #{trial.source_trial}"
     return f"#{trial.number} {trial.phase}{again}" + (f" on {trial.bed}" if trial.bed else "")
 
 

@@ -2,7 +2,7 @@
 
 A study compares peaks, and higher is better. The peaks of a stack are requests/s. The peaks of a
 benchmark command are scores of its values (`measure.objective_scale`), even if the values are
-minimized. ``of`` turns a peak into the user's number; the other functions here take such numbers.
+minimized. ``from_peak`` turns a peak into the user's number; the other functions take such numbers.
 """
 
 from __future__ import annotations
@@ -77,8 +77,12 @@ class RequestUnits:
         return bool(gain["low"] > 1)
 
     def format_gain(self, gain: Mapping[str, Any]) -> str:
-        """Return the gain as text."""
-        return f"{fmt.format_change_interval(gain['ratio'], gain['low'], gain['high'])} requests/s"
+        """Return the gain as text, with its unit."""
+        return f"{self.format_gain_interval(gain)} {self.unit}"
+
+    def format_gain_interval(self, gain: Mapping[str, Any]) -> str:
+        """Return the gain as text: ``+41 % [36, 47]``."""
+        return fmt.format_change_interval(gain["ratio"], gain["low"], gain["high"])
 
 
 @dataclass(frozen=True)
@@ -155,11 +159,15 @@ class ValueUnits:
         return bool(difference["low"] > 0 if self.maximize else difference["high"] < 0)
 
     def format_gain(self, gain: Mapping[str, Any]) -> str:
+        unit = self.unit if gain["ratio"] is None else self.name
+        return f"{self.format_gain_interval(gain)} {unit}"
+
+    def format_gain_interval(self, gain: Mapping[str, Any]) -> str:
         if gain["ratio"] is not None:
-            return f"{fmt.format_change_interval(gain['ratio'], gain['low'], gain['high'])} {self.name}"
+            return fmt.format_change_interval(gain["ratio"], gain["low"], gain["high"])
         difference = gain["difference"]
         ends = f"{difference['low']:+.4g}, {difference['high']:+.4g}"
-        return f"{difference['value']:+.4g} [{ends}] {self.unit}"
+        return f"{difference['value']:+.4g} [{ends}]"
 
     def _scale_value(self, baseline: float, ratio: float) -> float:
         return self.from_peak(exp(log(baseline) + log(ratio)))
@@ -174,5 +182,5 @@ def select_units(target: Target, state: State) -> Units:
     if goal is None:
         return RequestUnits(fmt.format_objective(target.slo.objective))
     first = next(iter(state.values.values()), None)
-    by = ObjectiveScale(goal.maximize, first[0]) if first else None
-    return ValueUnits(goal.name, goal.unit, goal.maximize, by)
+    scale = ObjectiveScale(goal.maximize, first[0]) if first else None
+    return ValueUnits(goal.name, goal.unit, goal.maximize, scale)

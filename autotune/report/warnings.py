@@ -17,11 +17,11 @@ from autotune.report.view import STOPPED_VERDICT, StudyView
 from autotune.study.study_state import Trial
 from autotune.target.messages import format_count
 
-MAX_LOG_SCATTER = 0.05  # sd of log peaks of one configuration, as a quiet machine has it
-MAX_DRIFT_SHARE = 0.10  # the baseline then and now, as a fraction
-MAX_IDLE_SHARE = 0.20  # of a run's time, spent neither loading nor warming up
+MAX_LOG_SCATTER = 0.05  # sd of log peaks of one configuration on an idle host
+MAX_DRIFT_SHARE = 0.10  # change of the baseline during the study
+MAX_IDLE_SHARE = 0.20  # share of the time without load or warm-up
 MAX_FAILED_SHARE = 1 / 3  # of the trials
-MIN_TRIED_SHARE = 1 / 2  # of the trials that the budget allows
+MIN_TRIED_SHARE = 1 / 2  # share of the budget
 MAX_DISTURBED_SHARE = 1 / 10  # of the readings
 
 
@@ -153,7 +153,7 @@ def _build_warning(
 
 
 def collect_warnings(view: StudyView) -> tuple[StudyWarning, ...]:
-    """All warnings of a study; the most serious come first."""
+    """Return all warnings of a study, the most serious first."""
     checks = (
         _warn_of_model,
         _warn_of_certificates,
@@ -186,13 +186,15 @@ def _warn_of_certificates(view: StudyView) -> Iterator[StudyWarning]:
 
 
 def _warn_of_answers(view: StudyView) -> Iterator[StudyWarning]:
-    """Wrong responses under load, and trials in which few responses were checked."""
-    counts = {number: of for number, of in view.study.reading_counts.items() if of.looked_at}
-    looked_at = sum(of.looked_at for of in counts.values())
-    wrong = sum(of.wrong for of in counts.values())
-    examples = [of.example for of in counts.values() if of.example]
+    """Warn of wrong responses under load, and of trials in which few responses were checked."""
+    counts = {
+        number: count for number, count in view.study.reading_counts.items() if count.looked_at
+    }
+    looked_at = sum(count.looked_at for count in counts.values())
+    wrong = sum(count.wrong for count in counts.values())
+    examples = [count.example for count in counts.values() if count.example]
     if examples:
-        trials = [number for number, of in counts.items() if of.example]
+        trials = [number for number, count in counts.items() if count.example]
         share = 100 * wrong / looked_at
         yield _build_warning(
             "wrong-answers",
@@ -202,22 +204,27 @@ def _warn_of_answers(view: StudyView) -> Iterator[StudyWarning]:
             f"{format_count(len(trials), 'trial')} ({fmt.format_first_numbers(trials)}). Example: "
             f"{examples[0]}",
         )
-    few = [number for number, of in counts.items() if of.readings and of.looked_at < ENOUGH_ANSWERS]
-    exact = view.state.answers == ()
-    if few and not exact:
-        fewest = min(counts[number].looked_at for number in few)
-        unseen = 100 * (1 - 0.05 ** (1 / fewest))
+    affected = [
+        number
+        for number, count in counts.items()
+        if count.readings and count.looked_at < ENOUGH_ANSWERS
+    ]
+    is_exact = view.state.answers == ()
+    if affected and not is_exact:
+        fewest = min(counts[number].looked_at for number in affected)
+        unnoticed_percent = 100 * (1 - 0.05 ** (1 / fewest))
         yield _build_warning(
             "few-answers",
             fewest,
             ENOUGH_ANSWERS,
-            f"only {fewest} responses were checked in some of {format_count(len(few), 'trial')} "
-            f"({fmt.format_first_numbers(few)}): up to {unseen:.2g} % wrong responses may be unnoticed",
+            f"only {fewest} responses were checked in some of {format_count(len(affected), 'trial')} "
+            f"({fmt.format_first_numbers(affected)}): up to {unnoticed_percent:.2g} % wrong responses "
+            "may be unnoticed",
         )
 
 
 def _warn_of_proof(view: StudyView) -> Iterator[StudyWarning]:
-    """How often the gain was measured after the selection of the best configuration."""
+    """Warn if the gain was measured too seldom after the best configuration was selected."""
     best, gain, units = view.conclusion.best, view.conclusion.gain, view.units
     if best is not None and best.repeated_peak is None and best.selection_peak is not None:
         yield _build_warning(
@@ -248,13 +255,13 @@ def _warn_of_proof(view: StudyView) -> Iterator[StudyWarning]:
 
 
 def _list_verdict_trials(view: StudyView) -> list[Trial]:
-    """The trials that the verdict uses."""
+    """Return the trials that the verdict uses."""
     sides = view.conclusion.sides.values()
     return [trial for side in sides for trial in (side.repeats or (side.trial,))]
 
 
 def _warn_of_noise(view: StudyView) -> Iterator[StudyWarning]:
-    """Measurements behind the verdict that did not converge, or that differ."""
+    """Warn of measurements behind the verdict that did not converge, or that differ."""
     trials = _list_verdict_trials(view)
     numbers = [trial.number for trial in trials if trial.peak and trial.peak.verdict == "unsettled"]
     if numbers:
@@ -298,7 +305,7 @@ def _warn_of_drift(view: StudyView) -> Iterator[StudyWarning]:
 
 
 def _warn_of_settings(view: StudyView) -> Iterator[StudyWarning]:
-    """Settings of the best configuration that differ from the requested ones."""
+    """Warn of settings of the best configuration that differ from the requested ones."""
     best = view.conclusion.best
     if best is None:
         return
@@ -308,43 +315,44 @@ def _warn_of_settings(view: StudyView) -> Iterator[StudyWarning]:
             f"effective value ≠ requested for {format_count(len(differences), 'setting')} of the best: "
             + "; ".join(differences),
         )  # fmt: skip
-    # Only the target's constraints count: a service's own order of its values (spare servers within
-    # children) cannot be relaxed.
+    # Only the target's constraints count, because a service's own limits cannot be relaxed.
     constraints = view.target.constraints
-    bound = [text for text in best.trial.bindings if any(rule in text for rule in constraints)]
-    if bound:
+    limited = [text for text in best.trial.bindings if any(rule in text for rule in constraints)]
+    if limited:
         yield _build_warning(
-            "bound-by-rule", len(bound), 0,
-            f"a constraint limited {format_count(len(bound), 'value')} of the best configuration: "
-            + "; ".join(bound),
+            "bound-by-rule", len(limited), 0,
+            f"a constraint limited {format_count(len(limited), 'value')} of the best configuration: "
+            + "; ".join(limited),
         )  # fmt: skip
 
 
 def _warn_of_readings(view: StudyView) -> Iterator[StudyWarning]:
-    """Load on cold caches, readings with CPU steal, and load that was not sent."""
+    """Warn of load on cold caches, CPU steal, and load that was not sent."""
     counts = view.study.reading_counts
-    cold = [number for number, of in counts.items() if of.warmed >= MAX_WINDOWS]
-    if cold:
-        affected = sorted({trial.number for trial in _list_verdict_trials(view)}.intersection(cold))
+    cold_trials = [number for number, count in counts.items() if count.warmed >= MAX_WINDOWS]
+    if cold_trials:
+        affected = sorted(
+            {trial.number for trial in _list_verdict_trials(view)}.intersection(cold_trials)
+        )
         yield _build_warning(
             "warm-up-cut-short",
-            len(cold),
+            len(cold_trials),
             0,
-            f"latencies of {format_count(len(cold), 'trial')} were not stable after {MAX_WINDOWS} "
+            f"latencies of {format_count(len(cold_trials), 'trial')} were not stable after {MAX_WINDOWS} "
             "windows "
             "of warm-up"
             + (
                 f"; the verdict uses trial {fmt.format_first_numbers(affected)}" if affected else ""
             ),
         )
-    discarded = sum(of.disturbed for of in counts.values())
-    disturbed = discarded + sum(of.stolen for of in counts.values())
-    total = sum(of.readings + of.warmed for of in counts.values()) + discarded
+    discarded = sum(count.disturbed for count in counts.values())
+    disturbed = discarded + sum(count.stolen for count in counts.values())
+    total = sum(count.readings + count.warmed for count in counts.values()) + discarded
     if disturbed > MAX_DISTURBED_SHARE * total:
-        done = "discarded and repeated" if discarded else "corrected"
+        treatment = "discarded and repeated" if discarded else "corrected"
         yield _build_warning(
             "cpu-steal", disturbed, round(MAX_DISTURBED_SHARE * total, 1),
-            f"CPU steal: {disturbed} of {format_count(total, 'reading')} {done}",
+            f"CPU steal: {disturbed} of {format_count(total, 'reading')} {treatment}",
         )  # fmt: skip
     peaks = {trial.number: trial.peak for trial in view.state.trials}
     limited = [number for number, peak in peaks.items() if peak and peak.is_load_limited]
@@ -354,32 +362,33 @@ def _warn_of_readings(view: StudyView) -> Iterator[StudyWarning]:
             len(limited),
             0,
             f"the load did not reach the capacity in {format_count(len(limited), 'trial')} "
-            f"({fmt.format_first_numbers(limited)}); `load.max_rate`: "
-            f"{fmt.format_rate(view.target.load.max_rate)} requests/s",
+            f"({fmt.format_first_numbers(limited)}), limited to "
+            f"{fmt.format_rate(view.target.load.max_rate)} requests/s by `load.max_rate`",
         )
 
 
 def _warn_of_trials(view: StudyView) -> Iterator[StudyWarning]:
-    finished, allowed = view.state.list_counted(), view.target.budget.trials
-    tried, failed = len(finished), sum(map(is_unusable, finished))
+    finished, budget = view.state.list_counted(), view.target.budget.trials
+    finished_count, failed = len(finished), sum(map(is_unusable, finished))
     # If all trials failed, the verdict is enough.
-    if MAX_FAILED_SHARE * tried < failed < tried:
+    if MAX_FAILED_SHARE * finished_count < failed < finished_count:
         yield _build_warning(
             "many-failed",
             failed,
-            round(MAX_FAILED_SHARE * tried, 1),
-            f"{failed} of {format_count(tried, 'trial')} failed, so the search learned little",
+            round(MAX_FAILED_SHARE * finished_count, 1),
+            f"{failed} of {format_count(finished_count, 'trial')} failed, so the search learned little",
         )
-    if view.verdict != STOPPED_VERDICT and tried < MIN_TRIED_SHARE * allowed:
+    if view.verdict != STOPPED_VERDICT and finished_count < MIN_TRIED_SHARE * budget:
         yield _build_warning(
-            "few-trials", tried, MIN_TRIED_SHARE * allowed,
-            f"the time was enough for {tried} of {format_count(allowed, 'trial')}; more gain is possible",
+            "few-trials", finished_count, MIN_TRIED_SHARE * budget,
+            f"the time was enough for {finished_count} of {format_count(budget, 'configuration')}; more "
+            "gain is possible",
         )  # fmt: skip
 
 
 def _warn_of_time(view: StudyView) -> Iterator[StudyWarning]:
-    if view.target.command_goal is not None:
-        return  # what a command does with its time is its own affair
+    if view.target.command_goal is not None or view.target.simulated is not None:
+        return  # neither a command nor a model spends its time on load
     total = view.state.elapsed_seconds
     idle = total - view.state.average_seconds.get("load", 0.0)
     if total and idle / total > MAX_IDLE_SHARE:

@@ -1,4 +1,4 @@
-"""`autotune apply`: read an exported configuration, and leave it deployed on a target's hosts."""
+"""`autotune apply`: read an exported configuration and deploy it permanently on a target's hosts."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ MAX_RSS_BYTES = 2**60
 
 
 def read_applicable_settings(environment: Environment, export: Path) -> Settings:
-    """The settings of an export, which must all take effect in the target without a change.
+    """Return the settings of an export that all take effect unchanged in the target.
 
-    Raises AutotuneError for an export that cannot be read, does not fit the target, has settings
-    without an effect there, or would be changed by its rules: what was proven is applied or measured.
+    Raises AutotuneError if the export cannot be read, does not fit the target, has no effect there, or
+    would be changed by the target's rules. Only proven settings are applied or measured.
     """
     return read_compatible_settings(environment.space, export)
 
 
 def read_compatible_settings(space: SearchSpace, export: Path) -> Settings:
-    """As `read_applicable_settings`, for a space."""
+    """Return the same as `read_applicable_settings`, for a space."""
     settings = read_exported_settings(space, export)
     candidate = space.with_measured_memory(read_exported_rss(export)).build_candidate(settings)
-    changed = {name: value for name, value in settings.items()
+    repaired = {name: value for name, value in settings.items()
                if not space.has_same_effect(name, value, candidate.settings)}  # fmt: skip
-    if changed:
+    if repaired:
         values = ", ".join(
             f"{name} = {value} would be {candidate.settings.get(name)}"
-            for name, value in changed.items()
+            for name, value in repaired.items()
         )
         rules = "; ".join(str(binding) for binding in candidate.repairs)
         raise AutotuneError(
             f"{export} does not fit these hosts: {values}" + (f" ({rules})" if rules else ""),
-            hint="it fits other hosts: only a study of this target finds what fits these",
+            hint="start a study of this target to find settings that fit these hosts",
         )
     if inactive := _find_inactive_settings(space, export, candidate.settings, settings):
         raise AutotuneError(
-            f"{export} has settings without an effect in this target: {', '.join(inactive)}",
-            hint="name the target of its study, or one with the same services",
+            f"settings of {export} without an effect in this target: {', '.join(inactive)}",
+            hint="use the target of its study, or a target with the same services",
         )
     return settings
 
@@ -55,8 +55,11 @@ def read_compatible_settings(space: SearchSpace, export: Path) -> Settings:
 def _find_inactive_settings(
     space: SearchSpace, export: Path, complete_settings: Settings, exported: Settings
 ) -> list[str]:
-    """The settings that were changed and have no effect here. A manifest lists what had one in its
-    study; without that list, all that differ from the baseline count."""
+    """Return the changed settings without an effect here.
+
+    The manifest lists the settings with an effect in the study. Without that list, all settings that
+    differ from the baseline count.
+    """
     changes = _read_effective_changes(export)
     active = space.active_parameters(complete_settings)
     differing = {name for name, value in exported.items() if space.baseline[name] != value}
@@ -69,9 +72,9 @@ def _find_inactive_settings(
 def apply_settings(
     environment: Environment, settings: Settings, directory: Path, progress: ProgressReporter
 ) -> DeployResult:
-    """Deploy in one transaction and leave it there; `autotune restore` takes it back.
+    """Deploy the settings in one transaction and keep them; `autotune restore` reverts them.
 
-    Raises DeployFailed, with every host as it was, when it does not validate, start or answer.
+    Raises DeployFailed, with every host unchanged, if the servers do not validate, start or answer.
     """
     with open_session(environment, directory, progress) as context:
         fleet = context.session.fleet
@@ -82,58 +85,56 @@ def apply_settings(
 
 
 def format_apply_result(deployed: DeployResult, directory: Path) -> str:
-    """What was done, and how to take it back."""
+    """Return the actions as text, with the command that reverts them."""
     actions = [
-        f"{action.name.lower()} {part}" for part, action in deployed.actions.items() if action
+        f"{action.name.lower()} {service}" for service, action in deployed.actions.items() if action
     ]
-    differing = [f"! {difference}" for difference in deployed.mismatches]
+    differences = [f"! {difference}" for difference in deployed.mismatches]
     return "\n".join([
-        f"applied: {', '.join(actions) or 'nothing to do, it was in place'}",
-        *differing,
-        f"take it back with: autotune restore {directory.name}",
+        f"applied: {', '.join(actions) or 'no action needed, the settings were already effective'}",
+        *differences,
+        f"undo with: autotune restore {directory.name}",
     ])  # fmt: skip
 
 
 def read_exported_settings(space: SearchSpace, export: Path) -> Settings:
-    """The parameters of an export: a directory with its manifest, or the manifest itself.
+    """Return the parameters of an export: a directory with a manifest, or the manifest itself.
 
-    Raises AutotuneError where it is not an export, or not one of this target.
+    Raises AutotuneError if it is not an export, or not one for this target.
     """
     settings = _read_manifest_entry(export, "parameters")
     dimensions = {dimension.name: dimension for dimension in space.dimensions}
     for name, value in sorted(settings.items()):
         if name not in dimensions:
             raise AutotuneError(
-                f"{export} speaks of {name}, which the target does not have",
-                hint="it is measured and applied where its study ran, or on a target like that",
+                f"{export} sets {name}, which is not a parameter of this target",
+                hint="use the target of its study, or a target with the same services",
             )
         try:
             settings[name] = dimensions[name].convert(value)
         except ValueError:
             raise AutotuneError(
                 f"{export}: {name} cannot be {format_value(value)}",
-                hint="`autotune params` lists what it can be; an export is better left as it is",
+                hint="`autotune params` lists the valid values; restore the original export",
             ) from None
     return settings
 
 
 def read_exported_rss(export: Path) -> dict[str, int]:
-    """The memory of processes as measured in the study of an export, in bytes by `tier.service`.
+    """Return the process sizes measured in the study of an export, in bytes by `tier.service`.
 
-    With these sizes the export keeps the memory rules that it kept in its study: larger sizes are
-    assumed where none are known. Raises AutotuneError.
+    With these sizes the export keeps the same memory rules as in its study. Without them, larger sizes
+    are assumed. Raises AutotuneError.
     """
     sizes = _read_manifest_entry(export, "rss", {})
     for name, size in sizes.items():
         if not isinstance(size, int) or not 0 <= size < MAX_RSS_BYTES:
-            raise _invalid_manifest_error(
-                export, f"{name} cannot occupy {format_value(size)} bytes"
-            )
+            raise _build_manifest_error(export, f"{name} cannot occupy {format_value(size)} bytes")
     return sizes
 
 
 def _read_effective_changes(export: Path) -> list[Any] | None:
-    """The settings that had an effect in the study of an export; ``None`` without a list of them."""
+    """Return the settings with an effect in the study of an export; ``None`` without a list."""
     changes = _read_manifest(export).get("changes")
     return changes if isinstance(changes, list) else None
 
@@ -143,11 +144,11 @@ def _read_manifest_entry(
 ) -> dict[str, Any]:
     entries = _read_manifest(export).get(key, default)
     if not isinstance(entries, dict):
-        raise _invalid_manifest_error(_manifest_path(export), f"it has no {key}")
+        raise _build_manifest_error(_locate_manifest(export), f"{key} is missing")
     return entries
 
 
-def _manifest_path(export: Path) -> Path:
+def _locate_manifest(export: Path) -> Path:
     return export / "manifest.json" if export.is_dir() else export
 
 
@@ -158,19 +159,19 @@ def _read_manifest_bytes(export: Path) -> bytes:
 
 
 def _read_manifest(export: Path) -> dict[str, Any]:
-    manifest = _manifest_path(export)
+    manifest = _locate_manifest(export)
     try:
         document = parse_json(_read_manifest_bytes(export))
     except OSError as error:
-        raise _invalid_manifest_error(manifest, (error.strerror or str(error)).lower()) from error
+        raise _build_manifest_error(manifest, (error.strerror or str(error)).lower()) from error
     except ValueError as error:
-        raise _invalid_manifest_error(manifest, "it is no JSON") from error
+        raise _build_manifest_error(manifest, "invalid JSON") from error
     if not isinstance(document, dict):
-        raise _invalid_manifest_error(manifest, "it has no parameters")
+        raise _build_manifest_error(manifest, "parameters is missing")
     return document
 
 
-def _invalid_manifest_error(manifest: Path, reason: str) -> AutotuneError:
+def _build_manifest_error(manifest: Path, reason: str) -> AutotuneError:
     return AutotuneError(
         f"{manifest} is not the manifest of an export: {reason}",
         hint="`autotune export STUDY --out DIR` writes one",

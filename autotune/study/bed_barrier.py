@@ -1,7 +1,7 @@
-"""How the test beds of a study go on together, each in a thread of its own.
+"""Synchronise the test beds of a study, which run in separate threads.
 
-On real hosts no bed waits for its turn. Where time is virtual only the bed whose clock is furthest
-behind goes on, and nothing is recorded before its time: a study of models is the same every time.
+Beds on real hosts do not wait for turns. With virtual time, only the bed whose clock is furthest behind
+continues, and nothing is recorded before its time. Studies of models are therefore reproducible.
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ from autotune.environments.clock import StudyClock
 
 
 class BedBarrier:
-    """The clock of every bed that takes part, and what the others wait for."""
+    """The clocks of all active beds, and the conditions for which they wait."""
 
     def __init__(self, beds: Sequence[str], poll_seconds: float | None = None) -> None:
-        # Where other processes have beds too, a bed that waits looks for news every so many seconds.
-        self._news = poll_seconds
-        # No bed may go on before all of them are ready.
+        # If other processes have beds too, a waiting bed polls for their records.
+        self._poll_seconds = poll_seconds
+        # No bed starts before all beds are ready.
         self._times = dict.fromkeys(beds, -inf)
-        self._ended = 0
+        self._finished_count = 0
         self._stopped = False
         self._changed = threading.Condition()
 
     def wait_for_turn(self, bed: str, clock: StudyClock) -> None:
-        """Return when this bed may decide something or put it on record. Raises KeyboardInterrupt where
-        the study is to stop."""
+        """Return when this bed may decide or record something.
+
+        Raises KeyboardInterrupt if the study must stop.
+        """
         with self._changed:
             if clock.skip is not None:
                 self._set_time(bed, clock.now())
@@ -36,31 +38,35 @@ class BedBarrier:
                 raise KeyboardInterrupt
 
     def wait_for_others(self, bed: str, clock: StudyClock) -> None:
-        """Return when a trial of another bed is over, or that bed takes no further part; where other
-        processes have beds too, also after some seconds, to look at what they did."""
+        """Return after a trial of another bed finishes or that bed is removed.
+
+        If other processes have beds too, also return after the poll interval.
+        """
         with self._changed:
-            before = self._ended
+            before = self._finished_count
             self._set_time(bed, inf)
-            self._wait_until(lambda: self._ended != before or self._is_alone(), self._news)
+            self._wait_until(
+                lambda: self._finished_count != before or self._is_alone(), self._poll_seconds
+            )
             now = self._times[bed]
             if clock.skip is not None and now < inf:
                 clock.skip(max(0.0, now - clock.now()))
         self.wait_for_turn(bed, clock)
 
     def finish_trial(self, bed: str, clock: StudyClock) -> None:
-        """A trial of this bed is over: beds that waited go on at the time of this bed's clock."""
+        """Finish a trial of this bed: waiting beds continue at the time of this bed's clock."""
         with self._changed:
             self._wake_waiting(clock.now())
             self._set_time(bed, clock.now())
 
     def remove_bed(self, bed: str) -> None:
-        """This bed takes no further part."""
+        """Remove this bed, and wake the beds that wait for it."""
         with self._changed:
             self._wake_waiting(self._times.pop(bed, -inf))
             self._changed.notify_all()
 
     def stop_all(self) -> None:
-        """Every bed is to end with what it is doing, and to restore its hosts."""
+        """Make every bed stop its trial and restore its hosts."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -70,11 +76,11 @@ class BedBarrier:
         self._changed.notify_all()
 
     def _wake_waiting(self, now: float) -> None:
-        self._ended += 1
+        self._finished_count += 1
         self._times |= {bed: now for bed, time in self._times.items() if time == inf}
 
     def _is_alone(self) -> bool:
-        return len(self._times) == 1 and self._news is None
+        return len(self._times) == 1 and self._poll_seconds is None
 
-    def _wait_until(self, ready: Callable[[], bool], seconds: float | None = None) -> None:
-        self._changed.wait_for(lambda: self._stopped or ready(), seconds)
+    def _wait_until(self, is_ready: Callable[[], bool], seconds: float | None = None) -> None:
+        self._changed.wait_for(lambda: self._stopped or is_ready(), seconds)

@@ -1,8 +1,8 @@
-"""A study on several test beds at once: a thread for each, one search, one journal.
+"""Run one study on several test beds: a thread for each bed, one search and one journal.
 
-Each bed locks, backs up and restores its own hosts. What comes next is decided for one bed at a time,
-from all that is on record; a bed never waits for a slower one while there is something to measure. A
-bed that fails is set aside, and what it was measuring is measured on another one.
+Each bed locks, backs up and restores its own hosts. Beds decide one at a time, from all recorded
+outcomes. No bed waits for a slower one while there is something to measure. A bed that fails is removed
+from the study, and another bed repeats its trial.
 """
 
 from __future__ import annotations
@@ -41,13 +41,17 @@ from autotune.study.trial_context import ProgressReporter, TrialContext, read_hi
 from autotune.target.beds import bed_directory
 from autotune.target.model import Budget
 
-COMPARISON_PHASES = (Phase.BASELINE, Phase.REFERENCE, Phase.FINALIST)  # trials that tell beds apart
-# In a shared study with at least so many active test beds, each asks the model for its next
-# configuration while it still measures. The model then lacks only one of the many outcomes under way.
+COMPARISON_PHASES = (
+    Phase.BASELINE,
+    Phase.REFERENCE,
+    Phase.FINALIST,
+)  # show differences between beds
+# From this number of active beds in a shared study, a bed requests its next configuration while it
+# measures. The model then lacks only one of many running outcomes.
 PREFETCH_MIN_BEDS = 16
-SHARED_POLL_SECONDS = 0.5  # seconds between looks at what other processes have recorded
+SHARED_POLL_SECONDS = 0.5  # seconds between checks for records of other processes
 NextStep = tuple[ScheduleStep, Trial | None]
-STOP_POLL_SECONDS = 0.2  # seconds between looks at whether the study is to stop
+STOP_POLL_SECONDS = 0.2  # seconds between checks for a stop request
 
 
 def run_bed_workers(
@@ -58,10 +62,10 @@ def run_bed_workers(
     progress: ProgressReporter,
     barrier: BedBarrier | None = None,
 ) -> None:
-    """Run the study to its end, from wherever it stands, on every bed that can be used.
+    """Run or continue the study on every usable bed until it is complete.
 
-    ``barrier``: an order that beds of other processes share too, in place of one for this process. Raises
-    AutotuneError where no bed is left, with the error of each.
+    ``barrier`` replaces the barrier of this process if beds of other processes take part. Raises
+    AutotuneError if no bed is usable, with the error of each.
     """
     poll_seconds = SHARED_POLL_SECONDS if store.is_shared else None
     barrier = barrier or BedBarrier(tuple(environment.environments), poll_seconds)
@@ -70,8 +74,11 @@ def run_bed_workers(
 
 @dataclass
 class BedWorkers:
-    """The beds of one session, and what they share. One bed at a time asks the order of the study, of
-    this process and of others that share the study; each process has a search of its own."""
+    """The beds of one session and their shared state.
+
+    Only one bed at a time decides the next step, across all processes of a shared study. Each process
+    has its own search.
+    """
 
     environments_by_bed: Mapping[str, Environment]
     store: StudyStore
@@ -82,43 +89,43 @@ class BedWorkers:
     errors_by_bed: dict[str, BaseException] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._caught_up = False
-        self._searching = threading.Lock()
-        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="asked ahead")
-        self._asked: dict[str, Future[Proposal]] = {}
+        self._is_caught_up = False
+        self._search_lock = threading.Lock()
+        self._prefetcher = ThreadPoolExecutor(1, thread_name_prefix="asked ahead")
+        self._proposals: dict[str, Future[Proposal]] = {}
         lock = threading.RLock()
         self._reporters = {
             bed: BedProgress(self.progress, bed, lock) for bed in self.environments_by_bed
         }
 
     def run(self) -> None:
-        """Run every bed to its end. KeyboardInterrupt is raised again once all hosts are restored."""
+        """Run every bed until it stops. Raises KeyboardInterrupt again after all hosts are restored."""
         threads = [threading.Thread(target=self._run_bed, args=(bed,), name=f"bed {bed}")
                    for bed in self.environments_by_bed]  # fmt: skip
-        interrupted, waiting = False, list(threads)
-        while waiting or any(thread.is_alive() for thread in threads):
+        interrupted, unstarted = False, list(threads)
+        while unstarted or any(thread.is_alive() for thread in threads):
             try:
-                while waiting:
-                    waiting.pop().start()
+                while unstarted:
+                    unstarted.pop().start()
                 next((t for t in threads if t.is_alive()), threads[0]).join(STOP_POLL_SECONDS)
             except KeyboardInterrupt:
                 interrupted = True
-                waiting.clear()
+                unstarted.clear()
                 self.barrier.stop_all()
-        self._ahead.shutdown(cancel_futures=True)
+        self._prefetcher.shutdown(cancel_futures=True)
         if interrupted:
             raise KeyboardInterrupt
         self._raise_errors()
 
     def _run_bed(self, bed: str) -> None:
-        """The body of a bed's thread: its errors are kept for the main thread."""
+        """Run a bed in its thread, and keep its errors for the main thread."""
         try:
             self._run_session(bed)
         except AutotuneError as error:
             self.errors_by_bed[bed] = error
             self.store.exclude_bed(bed, error.message)
-            self._reporters[bed].note(f"set aside: {error.message}")
-        except BaseException as error:  # noqa: BLE001  a bug in one must not leave the others running
+            self._reporters[bed].note(f"removed from the study: {error.message}")
+        except BaseException as error:  # noqa: BLE001  a bug in one bed must stop the other beds
             self.errors_by_bed[bed] = error
             self.barrier.stop_all()
         finally:
@@ -136,19 +143,19 @@ class BedWorkers:
         ) as session:
             clock = session.clock
 
-            def turn() -> None:
+            def wait_for_turn() -> None:
                 self.barrier.wait_for_turn(bed, clock)
 
             self._run_trials(
-                TrialContext(self._get_space, session, self.store, progress, bed, turn), bed
+                TrialContext(self._space, session, self.store, progress, bed, wait_for_turn), bed
             )
 
     @property
-    def _get_space(self) -> SearchSpace:
+    def _space(self) -> SearchSpace:
         return next(iter(self.environments_by_bed.values())).space
 
     def _run_trials(self, context: TrialContext, bed: str) -> None:
-        """Trials, one after the other, until nothing is left to measure."""
+        """Measure trials one after the other until none is left."""
         while True:
             context.wait_for_turn()
             step, trial = self._decide_next_step(context)
@@ -157,45 +164,51 @@ class BedWorkers:
             if trial is None or not isinstance(step, MeasureStep):
                 self.barrier.wait_for_others(bed, context.clock)
                 continue
-            many = self.store.is_shared and len(self.store.state.active_beds) >= PREFETCH_MIN_BEDS
-            if many and trial.phase in COUNTED_PHASES:
-                self._asked[bed] = self._ahead.submit(self._propose_suggestion)
-            expected = prepare_measurement(step, context, self.budget)
-            done = trial if trial.is_finished else trials.measure_trial(trial, context, *expected)
-            self._report_outcome(context, done)
+            should_prefetch = (
+                self.store.is_shared and len(self.store.state.active_beds) >= PREFETCH_MIN_BEDS
+            )
+            if should_prefetch and trial.phase in COUNTED_PHASES:
+                self._proposals[bed] = self._prefetcher.submit(self._propose_suggestion)
+            inputs = prepare_measurement(step, context, self.budget)
+            finished_trial = (
+                trial if trial.is_finished else trials.measure_trial(trial, context, *inputs)
+            )
+            self._report_outcome(context, finished_trial)
             self.barrier.finish_trial(bed, context.clock)
 
     def _decide_next_step(self, context: TrialContext) -> NextStep:
-        """The next step, on record. In a shared study no worker waits for the model of another one."""
-        asked = self._asked.pop(context.bed or "", None)
+        """Return the recorded next step. In a shared study the model runs outside of the lock."""
+        prefetched = self._proposals.pop(context.bed or "", None)
         with context.clock.time_activity("search"):
-            proposal = asked.result() if asked else None
-        decided = self.store.run_decision(partial(self._begin_next_step, context, proposal))
-        while isinstance(decided[0], SuggestStep):
+            proposal = prefetched.result() if prefetched else None
+        next_step = self.store.run_decision(partial(self._begin_next_step, context, proposal))
+        while isinstance(next_step[0], SuggestStep):
             with context.clock.time_activity("search"):
                 proposal = self._propose_suggestion()
-            decided = self.store.run_decision(partial(self._begin_next_step, context, proposal))
-        return decided
+            next_step = self.store.run_decision(partial(self._begin_next_step, context, proposal))
+        return next_step
 
     def _propose_suggestion(self) -> Proposal:
-        with self._searching:
-            return propose_configuration(self.store.state, self.searcher, self._get_space)
+        with self._search_lock:
+            return propose_configuration(self.store.state, self.searcher, self._space)
 
     def _begin_next_step(self, context: TrialContext, proposal: Proposal | None) -> NextStep:
-        """The next step, and the trial that was begun for it, if any."""
+        """Return the next step, with the trial that was started for it, if any."""
         if self.store.state.verdict is not None:
             return ConcludeStep(), None
-        if not (self._caught_up or self.store.is_shared):
+        if not (self._is_caught_up or self.store.is_shared):
             catch_up_search(self.searcher, self.store.state)
-            self._caught_up = True
+            self._is_caught_up = True
         step = resolve_next_step(context, self.searcher, self.budget, proposal)
         if isinstance(step, ConcludeStep):
-            record_verdict(context)
+            record_verdict(context, self.searcher)
         return step, trials.begin_trial(step, context) if isinstance(step, MeasureStep) else None
 
     def _report_outcome(self, context: TrialContext, trial: Trial) -> None:
-        """Tell the search the outcome. In a shared study it reads all outcomes, its own worker's too,
-        from the record when it is next asked."""
+        """Report the outcome to the search.
+
+        The search of a shared study reads all outcomes from the records instead, at its next request.
+        """
         if not self.store.is_shared:
             self.store.run_decision(partial(self._report_local_outcome, context, trial))
             return
@@ -208,8 +221,10 @@ class BedWorkers:
         learn_from_trial(context, self.searcher, trial)
 
     def _record_bed_offsets(self, trial: Trial) -> None:
-        """Put on record how the beds differ, when a trial has shown more of it. Not after the finals:
-        the offsets must not change while measurements are compared."""
+        """Record the differences between beds after a trial that shows more about them.
+
+        Not after the finals: offsets must not change while measurements are compared.
+        """
         if trial.phase in COMPARISON_PHASES and trial.peak is not None:
             state = self.store.state
             self.store.record_offsets(estimate_offsets(list_bed_readings(state), state.beds))
@@ -223,14 +238,14 @@ class BedWorkers:
         if self.store.state.verdict is None:
             lines = "\n".join(f"  bed {bed}: {error}" for bed, error in self.errors_by_bed.items())
             raise AutotuneError(
-                f"no test bed can be used:\n{lines}",
-                hint="mend one, then `autotune resume` goes on with the study",
+                f"no test bed is usable:\n{lines}",
+                hint="fix one of the test beds, then continue with `autotune resume`",
             )
 
 
 @dataclass(frozen=True)
 class BedProgress:
-    """The progress of one bed, in a reporter that the threads of all beds use one at a time."""
+    """The progress of one bed; a lock lets only one bed at a time use the shared reporter."""
 
     progress: ProgressReporter
     bed: str

@@ -1,4 +1,4 @@
-"""`autotune measure --closed` and `--tier cache`: ceilings, of the stack and of its caches alone."""
+"""`autotune measure --closed` and `--tier cache`: maximum throughput of the stack, or of its caches."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ from autotune.transports.base import Transport
 
 LOAD_SECONDS = 5.0
 WARM_UP_SECONDS = 1.0
-CLIENTS_PER_CACHE = 8  # of memcaslap for each cache host
+CLIENTS_PER_CACHE = 8  # memcaslap clients for each cache host
 TIMEOUT_MARGIN_SECONDS = (
-    15.0  # seconds a transport waits beyond what a program takes by its own account
+    15.0  # seconds that a transport waits beyond the planned run time of a program
 )
 NOT_FOUND_STATUSES = (126, 127)
 MUTILATE_PROGRAM = "mutilate"
 ALLOW_UNPACED_SETTING = "`load: {unpaced: true}`"
-MAX_CLIENTS = 500  # a closed loop of more has a thousand descriptors and one core to do it with
+MAX_CLIENTS = 500  # more clients need over 1,000 descriptors, and one core serves them all
 
 
 @dataclass(frozen=True)
 class StackCeilings:
-    """Closed loops against the entry, by number of clients."""
+    """Closed-loop results at the entry tier, by number of clients."""
 
     generator: str
     ceilings: tuple[ClosedLoopCeiling, ...]
 
     def to_record(self) -> dict[str, Any]:
-        """As it is kept: ``ceilings`` by number of clients, latencies in seconds."""
+        """Return the record: ``ceilings`` by number of clients, latencies in seconds."""
         ceilings = [
             {
                 "concurrency": c.concurrency,
@@ -81,12 +81,14 @@ class CacheCeilings:
     servers: tuple[str, ...]
     ceilings: tuple[CacheCeiling | CachePeak, ...]
     stack_key_rate: float
-    """Keys/s that the whole stack asks of them at its peak."""
+    """Keys/s that the whole stack requests from the caches at its peak."""
 
     def to_record(self) -> dict[str, Any]:
-        """As it is kept: ``ceilings`` by object size, and ``how`` each was measured: ``rate`` in
-        operations/s, ``gigabits`` in Gb/s, ``hits`` as a fraction of the gets, ``together`` keys
-        asked for at once; ``stack_key_rate`` in keys/s."""
+        """Return the record: ``ceilings`` by object size.
+
+        ``how`` is the generator, ``rate`` is in operations/s, ``gigabits`` in Gb/s, ``hits`` a fraction
+        of the gets, ``together`` the keys per get. ``chain`` is ``stack_key_rate`` in keys/s.
+        """
         ceilings = [
             {
                 "objects": c.shape,
@@ -99,21 +101,20 @@ class CacheCeilings:
             }
             for c in self.ceilings
         ]
-        chain = round(self.stack_key_rate, 1)
+        stack_key_rate = round(self.stack_key_rate, 1)
         return {
             "of": CACHE_CEILING,
             "servers": list(self.servers),
             "ceilings": ceilings,
-            "chain": chain,
+            "chain": stack_key_rate,
         }
 
 
 @dataclass(frozen=True)
 class CeilingRequest:
-    """What to measure: the caches of ``tier``, or the stack with each number of ``client_counts`` in
-    turn.
+    """The ceilings to measure: the caches of ``tier``, or the stack at each of ``client_counts``.
 
-    ``allow_unpaced``: programs that keep no rate may be used.
+    ``allow_unpaced``: generators without rate control may be used.
     """
 
     settings: Settings
@@ -125,13 +126,16 @@ class CeilingRequest:
 def build_ceiling_request(
     environment: Environment, request: MeasurementRequest, cache_tier: str | None, concurrency: str
 ) -> CeilingRequest:
-    """``concurrency`` is ``"1,5"``. Raises AutotuneError for what has no ceiling to measure."""
+    """Return the request; ``concurrency`` is ``"1,5"``. Raises AutotuneError for an invalid one."""
     target = environment.file.target
     if request.against is not None or request.repeat > 1:
-        raise AutotuneError("a ceiling is measured once: no --against, no --repeat")
+        raise AutotuneError(
+            "--closed and --tier measure once: --against and --repeat do not apply",
+            hint="omit --against and --repeat",
+        )
     if target.command is not None or target.simulated is not None:
         raise AutotuneError(
-            "only a stack of servers has a ceiling to measure", hint="leave --closed and --tier out"
+            "only a stack of servers has a ceiling to measure", hint="omit --closed and --tier"
         )
     if cache_tier is None:
         return CeilingRequest(
@@ -142,7 +146,7 @@ def build_ceiling_request(
     ]
     if cache_tier not in caches:
         raise AutotuneError(
-            f"tier {cache_tier!r} has no {PROTOCOL} to measure",
+            f"tier {cache_tier!r} does not speak {PROTOCOL}",
             hint=suggest_name(cache_tier, caches),
         )
     return CeilingRequest(request.settings, cache_tier, (), target.load.unpaced)
@@ -155,7 +159,7 @@ def _parse_client_counts(concurrency: str) -> tuple[int, ...]:
         clients = ()
     if not clients or not all(1 <= number <= MAX_CLIENTS for number in clients):
         raise AutotuneError(
-            f"--concurrency {concurrency!r} is no list of numbers from 1 to {MAX_CLIENTS}",
+            f"invalid --concurrency {concurrency!r}: expected numbers from 1 to {MAX_CLIENTS}",
             hint="such as --concurrency 1,5",
         )
     return clients
@@ -164,67 +168,73 @@ def _parse_client_counts(concurrency: str) -> tuple[int, ...]:
 def measure_ceilings(
     environment: Environment, request: CeilingRequest, directory: Path, progress: ProgressReporter
 ) -> StackCeilings | CacheCeilings:
-    """Measure the ceilings, and put them on record like any study. Raises AutotuneError."""
+    """Measure the ceilings, and record them like a study. Raises AutotuneError."""
     with open_session(environment, directory, progress) as context:
         session = context.session
-        assert isinstance(session, LoadSession), "asked for stacks of servers only"
-        assert isinstance(session.meter, LoadMeter), "asked for stacks of servers only"
+        assert isinstance(session, LoadSession), "only a stack of servers has a load session"
+        assert isinstance(session.meter, LoadMeter), "only a stack of servers has a load meter"
         begin_study(environment, context, directory, MEASURE_PURPOSE)
-        measured = (
+        ceilings = (
             _measure_stack(context, session.meter, request)
             if request.tier is None
             else _measure_caches(environment.file.target, context, session.meter, request)
         )
-        context.store.record_ceilings(measured.to_record())
-        return measured
+        context.store.record_ceilings(ceilings.to_record())
+        return ceilings
 
 
 def _measure_stack(
     context: TrialContext, meter: LoadMeter, request: CeilingRequest
 ) -> StackCeilings:
-    """Load the target's own entry with each number of clients in turn."""
+    """Load the entry tier with each number of clients, one after the other."""
     meter.begin_measurement(is_deployed=False)
     context.session.fleet.deploy(context.space.build_candidate(request.settings).settings)
     meter.begin_measurement(is_deployed=True)
     host = meter.load_hosts[0]
-    load = _find_closed_generator(host, allow_unpaced=request.allow_unpaced)
+    generator = _find_closed_generator(host, allow_unpaced=request.allow_unpaced)
     validator = meter.answer_check.validator if meter.answer_check else AnswerValidator(())
 
     def run(concurrency: int, seconds: float) -> ClosedLoopCeiling:
         clients = ClosedLoopClients(concurrency, seconds, meter.timeout, meter.max_rate)
-        return closed_loop.run_closed_loop(load, meter.request, clients, host, validator)
+        return closed_loop.run_closed_loop(generator, meter.request, clients, host, validator)
 
     run(request.client_counts[0], WARM_UP_SECONDS)
     ceilings = []
     for clients in request.client_counts:
         ceilings.append(run(clients, LOAD_SECONDS))
         wrong = f" ({ceilings[-1].example})" if ceilings[-1].example else ""
-        context.progress.note(f"{load.name}, {clients} at a time: {ceilings[-1].rate:.0f}/s{wrong}")
-    return StackCeilings(load.name, tuple(ceilings))
+        context.progress.note(
+            f"{generator.name}, {clients} concurrent: {ceilings[-1].rate:.0f}/s{wrong}"
+        )
+    return StackCeilings(generator.name, tuple(ceilings))
 
 
 def _find_closed_generator(host: Transport, *, allow_unpaced: bool) -> ClosedLoopGenerator:
-    """The first closed-loop generator that the host has and the target allows. Raises LoadError."""
-    allowed = {
-        name: load
-        for name, load in CLOSED_LOOP_GENERATORS.items()
-        if load.is_paced or allow_unpaced
+    """Return the first closed-loop generator on the host that the target allows. Raises LoadError."""
+    generators = {
+        name: generator
+        for name, generator in CLOSED_LOOP_GENERATORS.items()
+        if generator.is_paced or allow_unpaced
     }
-    for name, load in allowed.items():
+    for name, generator in generators.items():
         if _has_program(host, name):
-            return load
-    packages = " or ".join(package for load in allowed.values() for package in load.packages)
-    others = [
-        name for name in CLOSED_LOOP_GENERATORS if name not in allowed and _has_program(host, name)
+            return generator
+    packages = " or ".join(
+        package for generator in generators.values() for package in generator.packages
+    )
+    unpaced_names = [
+        name
+        for name in CLOSED_LOOP_GENERATORS
+        if name not in generators and _has_program(host, name)
     ]
-    more = (
-        f", or allow {' and '.join(others)}, which keeps no rate: {ALLOW_UNPACED_SETTING}"
-        if others
+    alternative = (
+        f", or allow {' and '.join(unpaced_names)} without rate control: {ALLOW_UNPACED_SETTING}"
+        if unpaced_names
         else ""
     )
     raise LoadError(
-        f"{host.name} has no closed-loop generator: {', '.join(allowed)}",
-        hint=f"install {packages} there{more}",
+        f"{host.name} has no closed-loop generator: {', '.join(generators)}",
+        hint=f"install {packages} on {host.name}{alternative}",
     )
 
 
@@ -235,38 +245,40 @@ def _has_program(host: Transport, program: str) -> bool:
 def _measure_caches(
     target: Target, context: TrialContext, meter: LoadMeter, request: CeilingRequest
 ) -> CacheCeilings:
-    """The peak of the whole stack, then a tier's memcached hosts by themselves."""
-    # Load hosts by the address that others reach them at; without any, this machine.
+    """Measure the peak of the whole stack, then the memcached hosts of a tier alone."""
+    # Load hosts by the address at which other hosts reach them; the default is this machine.
     addresses = [target.hosts[name].address for name in target.load.hosts] or ["127.0.0.1"]
     hosts = dict(zip(addresses, meter.load_hosts, strict=True))
     _check_paced_generator(hosts, allow_unpaced=request.allow_unpaced)
-    done = trials.run_trial(MeasureStep(Phase.MEASURE, request.settings), context, None, None)
+    trial = trials.run_trial(MeasureStep(Phase.MEASURE, request.settings), context, None, None)
     context.record_time_spent()
-    if done.peak is None:
-        raise AutotuneError(f"the configuration cannot be used: {done.failure}")
+    if trial.peak is None:
+        raise AutotuneError(f"the configuration cannot be used: {trial.failure}")
     keys = target.data.keys_per_request
     instances = meter.stack.instances_with_role(Role.CACHE)
     servers = tuple(
-        part.placement.listen for part in instances if part.placement.tier == request.tier
+        instance.placement.listen
+        for instance in instances
+        if instance.placement.tier == request.tier
     )
     ceilings: list[CacheCeiling | CachePeak] = []
-    alone = CacheLoadTest(
+    load_test = CacheLoadTest(
         servers, hosts, meter.slo, keys, meter.max_rate * keys, request.allow_unpaced
     )
-    for ceiling in alone.measure_ceilings():
+    for ceiling in load_test.measure_ceilings():
         outcome = ceiling.failure or f"{ceiling.rate:.0f} ops/s"
         context.progress.note(f"{ceiling.generator}, {ceiling.shape}: {outcome}")
         ceilings.append(ceiling)
-    return CacheCeilings(tuple(map(str, servers)), tuple(ceilings), done.peak.peak * keys)
+    return CacheCeilings(tuple(map(str, servers)), tuple(ceilings), trial.peak.peak * keys)
 
 
 def _check_paced_generator(hosts: Mapping[str, Transport], *, allow_unpaced: bool) -> None:
-    """Raises LoadError if only a program that keeps no rate could load the caches."""
+    """Raise LoadError if the caches could be loaded only by a generator without rate control."""
     if not allow_unpaced and not all(
         _has_program(host, MUTILATE_PROGRAM) for host in hosts.values()
     ):
         raise LoadError(
-            f"the load hosts lack {MUTILATE_PROGRAM}, and memcaslap keeps no rate",
+            f"the load hosts lack {MUTILATE_PROGRAM}, and memcaslap has no rate control",
             hint=f"build {MUTILATE_PROGRAM} there (scripts/build-mutilate), or allow memcaslap: "
             f"{ALLOW_UNPACED_SETTING}",
         )
@@ -274,11 +286,11 @@ def _check_paced_generator(hosts: Mapping[str, Transport], *, allow_unpaced: boo
 
 @dataclass(frozen=True)
 class CacheLoadTest:
-    """The ``servers`` of a tier, loaded from ``load_hosts`` by address, ``keys_per_request`` at once
-    as in the stack.
+    """The ``servers`` of a tier, loaded from ``load_hosts`` (by address).
 
-    ``max_rate`` is the most operations/s that they are offered: what the stack asks of them at its own
-    limit. ``allow_unpaced``: memcaslap, which keeps no rate, may load them all the same.
+    ``keys_per_request`` keys are read at once, as in the stack. ``max_rate`` is the maximum of offered
+    operations/s: the need of the stack at its own limit. ``allow_unpaced``: memcaslap may be
+    used although it has no rate control.
     """
 
     servers: tuple[Endpoint, ...]
@@ -289,27 +301,29 @@ class CacheLoadTest:
     allow_unpaced: bool
 
     def measure_ceilings(self) -> Iterator[CacheCeiling | CachePeak]:
-        """The peak of each shape by mutilate, where the load hosts have it and it starts, else the
-        ceilings by memcaslap. Also what only memcaslap does: small objects, as many at once as the
-        application asks for."""
+        """Yield the peak of each shape from mutilate, or else the ceilings from memcaslap.
+
+        mutilate must be on every load host and start. memcaslap also measures small objects with as
+        many keys per get as the application reads, because mutilate cannot.
+        """
         master, *_ = self.load_hosts.values()
         peaks: list[CachePeak] = []
         if all(_has_program(host, MUTILATE_PROGRAM) for host in self.load_hosts.values()):
-            for peak_of_shape in self._measure_with_mutilate():
-                peaks.append(peak_of_shape)
-                yield peak_of_shape
+            for peak in self._measure_with_mutilate():
+                peaks.append(peak)
+                yield peak
             if not _has_program(master, "memcaslap"):
                 return
-        if not any(peak_of_shape.failure is None for peak_of_shape in peaks):
-            for small in SHAPES:
-                yield self._measure_with_memcaslap(small, master)
-        at_once = f"{SHAPES[0].name}, {self.keys_per_request} at once"
+        if not any(peak.failure is None for peak in peaks):
+            for shape in SHAPES:
+                yield self._measure_with_memcaslap(shape, master)
+        shape_name = f"{SHAPES[0].name}, {self.keys_per_request} at once"
         yield self._measure_with_memcaslap(
-            replace(SHAPES[0], name=at_once, keys_per_get=self.keys_per_request), master
+            replace(SHAPES[0], name=shape_name, keys_per_get=self.keys_per_request), master
         )
 
     def _measure_with_mutilate(self) -> Iterator[CachePeak]:
-        """The peak of each shape. Where the caches cannot be filled, stops there and gives the reason."""
+        """Yield the peak of each shape; after a failure to fill the caches, only a failed result."""
         for shape in mutilate.SHAPES:
             objective = derive_cache_slo(self.slo)
             try:
@@ -321,18 +335,18 @@ class CacheLoadTest:
                 return
 
     def _measure_with_memcaslap(self, shape: MemcaslapShape, host: Transport) -> CacheCeiling:
-        """A ceiling, or why none was measured."""
+        """Return a ceiling, or a result with the reason why none was measured."""
         maximum = UNKNOWN_RATE if self.allow_unpaced else self.max_rate
         if reason := find_excess(UNKNOWN_RATE, maximum):
-            failed = f"not measured: {reason}; {ALLOW_UNPACED_SETTING} allows it"
-            return CacheCeiling(shape.name, keys_per_get=shape.keys_per_get, failure=failed)
+            failure = f"not measured: {reason} (to allow it, set {ALLOW_UNPACED_SETTING})"
+            return CacheCeiling(shape.name, keys_per_get=shape.keys_per_get, failure=failure)
         argv = memcaslap.build_command(self.servers, shape, CLIENTS_PER_CACHE, LOAD_SECONDS)
-        bound = LOAD_SECONDS + TIMEOUT_MARGIN_SECONDS
+        timeout = LOAD_SECONDS + TIMEOUT_MARGIN_SECONDS
         command = LoadCommand(
-            host, argv, UNKNOWN_RATE, 0.0, LOAD_SECONDS, bound, shape.build_config()
+            host, argv, UNKNOWN_RATE, 0.0, LOAD_SECONDS, timeout, shape.build_config()
         )
-        (done,) = run_together([command], maximum)
-        if done.returncode in NOT_FOUND_STATUSES:
+        (result,) = run_together([command], maximum)
+        if result.returncode in NOT_FOUND_STATUSES:
             hint = f"sudo apt-get install {' '.join(memcaslap.PACKAGES)}"
-            raise LoadError(f"{host.name} has no memcaslap", hint=hint)
-        return memcaslap.parse_output(done.stdout or done.error_text, shape)
+            raise LoadError(f"memcaslap is not installed on {host.name}", hint=hint)
+        return memcaslap.parse_output(result.stdout or result.error_text, shape)

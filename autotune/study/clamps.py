@@ -1,6 +1,6 @@
-"""Values that took no effect in deployments, and the trials that are one configuration because of it.
+"""Values that took no effect in deployments, and trials that are therefore one configuration.
 
-Both follow from the records of trials, so that sessions, test beds and workers of a study agree.
+Both follow from the records of trials, so sessions, test beds and workers of a study agree.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from autotune.space.parameter_caps import UNLIMITED, Clamp, infer_clamp
 
 
 class MeasuredTrial(Protocol):
-    """A trial: see `study.records.Trial`."""
+    """A trial: see `study.study_state.Trial`."""
 
     @property
     def number(self) -> int: ...
     @property
-    def of(self) -> int | None: ...
+    def source_trial(self) -> int | None: ...
     @property
     def settings(self) -> Settings: ...
     @property
@@ -30,14 +30,14 @@ class MeasuredTrial(Protocol):
     @property
     def capped_parameters(self) -> tuple[str, ...]: ...
     @property
-    def meets(self) -> bool: ...
+    def is_feasible(self) -> bool: ...
 
 
 def find_clamps(trials: Iterable[MeasuredTrial]) -> dict[str, Clamp]:
-    """The limits that deployments showed, by parameter.
+    """Return the limits that deployments showed, by parameter.
 
-    A limit that changes from trial to trial depends on other settings. It does not limit the parameter.
-    The same holds for a limit if a value beyond it took effect in any trial.
+    A limit that varies between trials depends on other settings, so it does not limit the parameter. A
+    limit is also dropped if a value beyond it took effect in any trial.
     """
     trials = tuple(trials)
     limits: dict[str, set[Clamp]] = {}
@@ -57,7 +57,7 @@ def _is_refuted(name: str, limit: Clamp, trials: Iterable[MeasuredTrial]) -> boo
 
 
 def _common_clamp(clamps: Collection[Clamp]) -> Clamp | None:
-    """The one limit at each end; ``None`` if there are several."""
+    """Return the limit at each end; ``None`` if there are several."""
     lows = {clamp.minimum for clamp in clamps} - {UNLIMITED.minimum}
     highs = {clamp.maximum for clamp in clamps} - {UNLIMITED.maximum}
     if len(lows) > 1 or len(highs) > 1:
@@ -66,16 +66,16 @@ def _common_clamp(clamps: Collection[Clamp]) -> Clamp | None:
 
 
 def group_equal_configurations(trials: Iterable[MeasuredTrial]) -> dict[int, int]:
-    """By the numbers of trials, the trial that stands for their configuration, where it is another one:
-    the first that met the objective, or else the first.
+    """Return, by trial number, the other trial that represents the same configuration.
 
-    Trials are one configuration if the same values took effect and some values were clamped.
+    It is the first that met the objective, or else the first. Trials are one configuration if the same
+    values took effect and some values were clamped.
     """
-    tried = [trial for trial in trials if trial.of is None]
-    if not any(trial.clamped_parameters or trial.capped_parameters for trial in tried):
+    configurations = [trial for trial in trials if trial.source_trial is None]
+    if not any(trial.clamped_parameters or trial.capped_parameters for trial in configurations):
         return {}
     groups: dict[frozenset[tuple[str, Value]], list[MeasuredTrial]] = {}
-    for trial in tried:
+    for trial in configurations:
         groups.setdefault(frozenset(trial.effective_settings.items()), []).append(trial)
     clamped = (
         g
@@ -85,7 +85,7 @@ def group_equal_configurations(trials: Iterable[MeasuredTrial]) -> dict[int, int
     return {
         trial.number: first.number
         for group in clamped
-        for first in [next((t for t in group if t.meets), group[0])]
+        for first in [next((t for t in group if t.is_feasible), group[0])]
         for trial in group
         if trial is not first
     }

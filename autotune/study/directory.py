@@ -1,4 +1,4 @@
-"""Where studies are, which one is meant, and whether a process tunes it."""
+"""Find studies on disk, and lock them."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from autotune.target.messages import find_nearest_name
 
 STUDIES_DIRECTORY = Path("studies")
 EVENTS_FILE = "events.jsonl"
-WORKERS_FILE = "workers.json"  # of a copy from a storage: who was at work on it
-# `is_held` takes a free lock, shared, for an instant: a tuner tries again instead of being refused.
+WORKERS_FILE = "workers.json"  # in a copy from a storage: the workers that were running
+# `is_locked` briefly takes a shared lock, so a tuner retries before it is refused.
 LOCK_ATTEMPTS, LOCK_RETRY_SECONDS = 200, 0.005
 
 
 def find_study(
     name: str,
     root: Path = STUDIES_DIRECTORY,
-    fallback_hint: str = "`--studies DIRECTORY` names another place",
+    fallback_hint: str = "`--studies DIRECTORY` selects another directory",
 ) -> Path:
-    """The directory of the study called ``name`` (under ``root``) or at that path.
+    """Return the directory of the study called ``name`` (under ``root``) or at that path.
 
-    Raises AutotuneError with the nearest name, with those of the studies under ``root``, or with the
-    hint ``fallback_hint``.
+    Raises AutotuneError. Its hint is the nearest name, the studies under ``root``, or
+    ``fallback_hint``.
     """
     for directory in (root / name, Path(name)):
         if foreign_files.has_file(directory, EVENTS_FILE):
             return directory.resolve()
-    others = list_study_names(root)
-    hint = f"studies there: {', '.join(others)}" if others else fallback_hint
-    if near := find_nearest_name(Path(name).name, others):
-        hint = f"did you mean {near!r}?"
-    raise AutotuneError(f"there is no study {Path(name).name!r}", hint=hint)
+    study_names = list_study_names(root)
+    hint = f"studies there: {', '.join(study_names)}" if study_names else fallback_hint
+    if nearest := find_nearest_name(Path(name).name, study_names):
+        hint = f"did you mean {nearest!r}?"
+    raise AutotuneError(f"study {Path(name).name!r} not found", hint=hint)
 
 
 def find_free_directory(root: Path, name: str) -> Path:
-    """``root/name``, or ``name-2``, ``name-3`` … where studies of that name exist already."""
+    """Return ``root/name``, or the first free one of ``name-2``, ``name-3`` …"""
     return next(
         directory
         for directory in iterate_candidate_directories(root, name)
@@ -55,27 +55,27 @@ def find_free_directory(root: Path, name: str) -> Path:
 
 
 def iterate_candidate_directories(root: Path, name: str) -> Iterator[Path]:
-    """``root/name``, ``name-2``, ``name-3`` …"""
+    """Yield ``root/name``, then ``name-2``, ``name-3`` …"""
     yield root / name
     for number in itertools.count(2):
         yield root / f"{name}-{number}"
 
 
 def list_study_names(root: Path = STUDIES_DIRECTORY) -> tuple[str, ...]:
-    """Names of the studies under ``root``."""
-    every = foreign_files.list_names(root)
-    return tuple(name for name in every if foreign_files.has_file(root / name, EVENTS_FILE))
+    """Return the names of the studies under ``root``."""
+    names = foreign_files.list_names(root)
+    return tuple(name for name in names if foreign_files.has_file(root / name, EVENTS_FILE))
 
 
 class StudyLock:
-    """Held from ``acquire`` to ``release``; the file says who holds it, where and since when."""
+    """A lock from ``acquire`` to ``release``. Its file contains the holder, its host and start time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: int | None = None
 
     def acquire(self) -> None:
-        """Raises LockedError, naming the holder, when another process has it."""
+        """Take the lock. Raises LockedError, with the holder, if another process has it."""
         durable_files.make_directory(self.path.parent, 0o700)
         foreign_files.check_writable_path(self.path.parent, self.path.name)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -112,7 +112,7 @@ class StudyLock:
 
 
 def describe_lock_holder(path: Path) -> str | None:
-    """Who wrote the lock, in words; ``None`` when nobody holds it."""
+    """Return the holder of the lock as text; ``None`` if no process holds it."""
     try:
         content = foreign_files.read_bytes(
             path.parent, path.name, foreign_files.MAX_SMALL_FILE_BYTES
@@ -124,9 +124,9 @@ def describe_lock_holder(path: Path) -> str | None:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether some process has the lock right now, or may have it, as the file cannot be opened.
+    """True if a process holds the lock, or may hold it because the file cannot be opened.
 
-    Raises ForeignFileError if it is anything but a file.
+    Raises ForeignFileError if it is not a regular file.
     """
     try:
         with foreign_files.open_file(

@@ -1,38 +1,41 @@
-"""Why a winner wins: importance, interactions, edges of ranges, and the changes that carry its gain."""
+"""Analyze a winner with the search model, and measure which of its changes the gain needs."""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from math import log
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from optuna.storages import InMemoryStorage
 
 from autotune.environments.base import Environment
 from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
-from autotune.optimize import importance
 from autotune.optimize.ablation import Ablation, PredictedEffect, RevertedChanges
 from autotune.optimize.gp.surrogate import SurrogateModel
+from autotune.optimize.reversal_cost import ReversalCost
 from autotune.optimize.searcher import Searcher
 from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study import start
 from autotune.study import trial as trials
 from autotune.study.ranking import (
-    MIN_CONFIGURATIONS,
     estimate_study_drift,
     find_baseline,
     find_best_trial,
-    list_measured_trials,
 )
 from autotune.study.recorded_environment import RecordedEnvironment, read_environment
 from autotune.study.schedule import MeasureStep
-from autotune.study.study_loop import REPEAT_LOG_SD, catch_up_search
-from autotune.study.study_state import Phase, State, Trial, format_reduction
+from autotune.study.study_loop import (
+    REPEAT_LOG_SD,
+    catch_up_search,
+    list_searched_changes,
+    predict_reversal_costs,
+)
+from autotune.study.study_state import Phase, State, Trial
 from autotune.study.study_store import load_state
 from autotune.study.trial_context import (
     ProgressReporter,
@@ -40,65 +43,40 @@ from autotune.study.trial_context import (
     collect_versions,
     open_session,
 )
-from autotune.target.messages import format_count
 
-NAME_WIDTH = 48  # characters of a parameter's name, in the table
-PED_ANOVA_LEGEND = (
-    "PED-ANOVA: share in what tells the best trials from the rest (Watanabe et al., 2023)"
-)
 MAX_MEASUREMENTS = 60  # measurements that a reduction takes by default
 
 
 def check_not_shared(directory: Path) -> None:
-    """Raises AutotuneError for a study in a storage: this machine alone cannot measure for it."""
-    if load_state(directory).shared:
+    """Raise AutotuneError for a study in a storage, which one machine alone cannot measure."""
+    if load_state(directory).is_shared:
         raise AutotuneError(
-            f"study {directory.name} is in a storage, and --measure is for a study of one machine",
-            hint="without --measure it says what the model believes; to measure, on a worker, which has "
-            f"a copy: `autotune run TARGET --from {shlex.quote(directory.name)}`, then explain that",
+            f"study {directory.name} is in a storage; --measure supports studies of one machine only",
+            hint="omit --measure, or start a study from its best settings on one machine: `autotune run "
+            f"TARGET --from {shlex.quote(directory.name)}`",
         )
 
 
-def explain_winner(directory: Path) -> dict[str, Any]:
-    """What the study's own trials say, as one JSON object. Asks no host, and measures nothing.
+@dataclass(frozen=True)
+class ModelAnalysis:
+    """The model's view of a study: ``view`` as recorded, and the cost of reverting each change."""
 
-    Raises AutotuneError for a study that has no winner.
+    view: Mapping[str, Any]
+    costs: Mapping[str, ReversalCost]
+
+
+def analyze_study(directory: Path, state: State, winner_number: int) -> ModelAnalysis:
+    """Return the recorded analysis, or fit the model again for a study without a verdict.
+
+    No host is contacted. Raises AutotuneError for a study that cannot be read.
     """
-    state = load_state(directory)
-    stock, winner = _baseline_and_winner(state)
-    tried, environment = list_measured_trials(state), read_environment(directory)
+    if state.model is not None and (state.verdict is not None or state.reversal_costs):
+        return ModelAnalysis(state.model, state.reversal_costs)
+    environment, drift = read_environment(directory), estimate_study_drift(state)
     searcher = _describe_search(environment, directory, state)
-    surrogate, anova = (
-        searcher.fit_surrogate(estimate_study_drift(state)),
-        searcher.compute_importance(),
-    )
-    point = surrogate.grid.reset_inactive(surrogate.grid.encode_all([winner.effective_settings]))[0]
-    effects = importance.compute_effects(surrogate)
-    return {
-        "schema": 1,
-        "study": directory.name,
-        "trial": winner.number,
-        "configurations": len(tried),
-        "importance": [
-            {
-                "parameter": name,
-                "effect": effect,
-                "ped_anova": anova.get(name),
-                "changed_in": sum(
-                    t.effective_settings.get(name) != stock.effective_settings.get(name)
-                    for t in tried
-                ),
-            }
-            for name, effect in effects.items()
-        ],
-        "interactions": [asdict(pair) for pair in importance.find_interacting_pairs(surrogate)],
-        "edges": [asdict(edge) for edge in importance.find_range_edges(surrogate, point)],
-        "changes": [
-            {"parameter": name, "loss": change.loss, "sd": change.sd}
-            for name, change in _predict_effects(surrogate, environment.space, state).items()
-        ],
-        "minimal": dict(state.explained) if state.explained else None,
-    }
+    surrogate = searcher.fit_surrogate(drift)
+    costs = predict_reversal_costs(surrogate, environment.space, state, winner_number)
+    return ModelAnalysis(searcher.build_view(drift), costs)
 
 
 def reduce_changes(
@@ -107,13 +85,13 @@ def reduce_changes(
     progress: ProgressReporter,
     max_measurements: int = MAX_MEASUREMENTS,
 ) -> None:
-    """Measure which of the winner's changes carry its gain, and put it on record.
+    """Measure which of the winner's changes its gain needs, and record the result.
 
     Takes at most ``max_measurements`` measurements. Raises AutotuneError for a study without a proven
     gain.
     """
     state = load_state(directory)
-    stock, winner = _baseline_and_winner(state)
+    stock, winner = find_baseline_and_winner(state)
     gain = _proven_log_gain(state)
     surrogate = _describe_search(environment, directory, state).fit_surrogate(
         estimate_study_drift(state)
@@ -135,8 +113,10 @@ def reduce_changes(
 def _describe_search(
     environment: Environment | RecordedEnvironment, directory: Path, state: State
 ) -> Searcher:
-    """The study's search, with all outcomes recorded again: other people may have written the sampler's
-    own storage, it may be lost, and that of a shared study is in a database."""
+    """Return the study's search, with all outcomes recorded again from the journal.
+
+    The sampler's own storage may be lost or written by others, or it is in a database.
+    """
     searcher = start.create_searcher(environment, directory.name, InMemoryStorage())
     searcher.narrow(environment.space.with_clamps(state.clamps))
     catch_up_search(searcher, state)
@@ -144,7 +124,7 @@ def _describe_search(
 
 
 class _AblationTrials:
-    """Measurements of the winner with some changes reverted, and the trials they were made in."""
+    """Measurements of the winner with some changes reverted, and the numbers of their trials."""
 
     def __init__(self, context: TrialContext, stock: Settings, winner: Trial) -> None:
         self._context, self._stock, self._winner = context, stock, winner
@@ -171,11 +151,13 @@ class _AblationTrials:
         return log(peak.peak) if peak is not None and peak.is_feasible else None
 
 
-def _baseline_and_winner(state: State) -> tuple[Trial, Trial]:
+def find_baseline_and_winner(state: State) -> tuple[Trial, Trial]:
     stock = find_baseline(state)
     number = state.verdict["best"] if state.verdict else find_best_trial(state)
     if stock is None or number is None:
-        raise AutotuneError("the study has no winner to explain", hint="`autotune status` says why")
+        raise AutotuneError(
+            "the study has no winner to explain", hint="`autotune status` shows its state"
+        )
     return stock, state.find_trial(number)
 
 
@@ -183,8 +165,8 @@ def _proven_log_gain(state: State) -> float:
     verdict = state.verdict
     if verdict is None or verdict["verdict"] != "improved" or verdict["gain"] is None:
         raise AutotuneError(
-            "only a proven gain over a baseline that works can be taken apart",
-            hint="without --measure, `autotune explain` shows what the model believes",
+            "--measure needs a proven gain over a working baseline",
+            hint="omit --measure to see the model's estimates",
         )
     return log(verdict["gain"]["ratio"])
 
@@ -192,13 +174,10 @@ def _proven_log_gain(state: State) -> float:
 def _predict_effects(
     surrogate: SurrogateModel, space: SearchSpace, state: State
 ) -> dict[str, PredictedEffect]:
-    """What the model thinks each of the winner's changes is worth, most first."""
-    stock, winner = _baseline_and_winner(state)
-    searched = {d.name for d in space.tunable_dimensions} & space.active_parameters(
-        winner.effective_settings
-    )
-    values, before = winner.effective_settings, stock.effective_settings
-    changed = [n for n in values if n in searched and values[n] != before[n]]
+    """Return the predicted loss from reverting each of the winner's changes, largest first."""
+    baseline, winner = find_baseline_and_winner(state)
+    values, before = winner.effective_settings, baseline.effective_settings
+    changed = list_searched_changes(space, before, values)
     configurations = [{**values, name: before[name]} for name in changed]
     grid = surrogate.grid
     points = grid.reset_inactive(grid.encode_all([values, *configurations]))
@@ -208,52 +187,3 @@ def _predict_effects(
         for name, m, s in zip(changed, mean[1:], sd[1:], strict=True)
     }
     return dict(sorted(losses.items(), key=lambda item: -item[1].loss))
-
-
-def format_explanation(explanation: dict[str, Any]) -> str:
-    """The explanation for a person."""
-    study, trial, effects = (explanation[key] for key in ("study", "trial", "importance"))
-    tried, first = explanation["configurations"], f"Study {study}, trial {trial}."
-    if tried < MIN_CONFIGURATIONS:
-        few = (
-            f"{format_count(tried, 'configuration')} measured: too few for a model to tell what "
-            "matters."
-        )
-        return "\n".join([first, "", few, "", *_format_measured_changes(explanation)])
-    listed = [e for e in effects if e["effect"] >= 0.005] or effects[:3]
-    lines = [first, "", f"What matters, by the model of {tried} measured configurations:"]
-    for effect in listed:
-        share = effect["ped_anova"]
-        extra = f"   PED-ANOVA {share:.0%}" if share is not None else ""
-        lines.append(
-            f"  {effect['parameter']:{NAME_WIDTH}} ±{100 * effect['effect']:.1f} %   "
-            f"changed in {effect['changed_in']}{extra}"
-        )
-    if any(effect["ped_anova"] is not None for effect in listed):
-        lines.append(f"  {PED_ANOVA_LEGEND}")
-    if explanation["interactions"]:
-        lines += ["", "What depends on each other:"]
-        lines += [f"  {p['first']} × {p['second']}: ±{100 * p['effect']:.1f} %"
-                  for p in explanation["interactions"]]  # fmt: skip
-    for edge in explanation["edges"]:
-        where = f"{edge['parameter']} = {edge['value']} is at the {edge['end']} end of its range"
-        low, high = edge["try_range"]
-        lines += ["", f"{where}: try {{range: [{low}, {high}]}}"]
-    if explanation["minimal"] is None:
-        lines += ["", "What reverting each change of the winner would cost, by the model:"]
-        lines += [f"  {change['parameter']:{NAME_WIDTH}} {100 * (np.exp(-change['loss']) - 1):+.1f} % "
-                  f"± {100 * change['sd']:.1f} %" for change in explanation["changes"]]  # fmt: skip
-    return "\n".join([*lines, "", *_format_measured_changes(explanation)])
-
-
-def _format_measured_changes(explanation: dict[str, Any]) -> list[str]:
-    reduced = explanation["minimal"]
-    if reduced is None:
-        return ["`--measure` finds the smallest set of changes that keeps 95 % of the gain."]
-    kept = reduced["kept"]
-    lines = [f"{format_reduction(reduced)}:", *(f"  {name}" for name in kept)]
-    if reduced["trial"] is not None:
-        lines.append(
-            f"`autotune export {explanation['study']} --minimal --out DIR` writes only those."
-        )
-    return lines

@@ -1,4 +1,4 @@
-"""Beginning a study in a storage, and joining one with test beds of this machine."""
+"""Start a study in a storage, or join one with test beds of this machine."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ from autotune.target.write_target import list_differences
 def create_shared_study(
     environment: MultiBedEnvironment, database: StudyDatabase, root: Path
 ) -> SharedStudy:
-    """A new study in a storage, under a name that is free there and in ``root``."""
-    text, first = format_target(environment), describe_environment(environment)
+    """Create a study in a storage, under a name that is free there and in ``root``."""
+    text, environment_fields = format_target(environment), describe_environment(environment)
     for directory in iterate_candidate_directories(root, environment.file.target.name):
         name = directory.name
         records = [
-            # Its beds are on record when they join.
-            {**build_first_record(name, **{**first, "beds": {}}), "shared": True,
+            # Its beds are recorded when they join.
+            {**build_first_record(name, **{**environment_fields, "beds": {}}), "shared": True,
              "space": collect_parameter_limits(environment.space)},
             {"event": "session", "at": current_timestamp(), "versions": collect_versions()},
         ]  # fmt: skip
         if not directory.exists() and database.create_study(name, text, records):
             return database.find_study(name)
-    raise AssertionError("counting never ends")
+    raise AssertionError("the candidate names are unlimited")
 
 
 def join_study(
@@ -67,27 +67,29 @@ def join_study(
     heartbeat: HeartbeatPolicy | None = None,
     barrier: BedBarrier | None = None,
 ) -> None:
-    """Measure for a study with the beds of ``environment`` until it ends; this machine keeps its files
-    of the study in ``directory``.
+    """Measure for a study with the beds of ``environment`` until it is complete.
 
-    Raises AutotuneError where the beds cannot be used, LockedError where others measure on them.
+    ``directory`` contains this machine's files of the study. Raises AutotuneError if the beds are
+    unusable, LockedError if other workers use them.
     """
     beds = {
-        bed: {"versions": collect_versions(), "adopted": each.file.adopted}
-        for bed, each in environment.environments.items()
+        bed: {"versions": collect_versions(), "adopted": bed_environment.file.adopted}
+        for bed, bed_environment in environment.environments.items()
     }
     write_study_target(study, directory)
-    store_in = partial(SharedStore, database=storage, study=study, pulse=heartbeat)
-    with open_locked_store(environment, directory, progress, store_in) as store:
+    create_store = partial(SharedStore, database=storage, study=study, pulse=heartbeat)
+    with open_locked_store(environment, directory, progress, create_store) as store:
         assert isinstance(store, SharedStore)
         store.join_beds(beds)
-        search = start.create_searcher(environment, study.name, InMemoryStorage())
-        search.reseed()
-        progress.note(f"sampler {search.chosen.name}: {search.chosen.reason}")
-        in_tables = partial(start.create_searcher, environment, study.name, condensed=True)
-        with storage.convert_errors(), copy_in_background(storage, study, in_tables):
+        searcher = start.create_searcher(environment, study.name, InMemoryStorage())
+        searcher.reseed()
+        progress.note(f"sampler {searcher.chosen.name}: {searcher.chosen.reason}")
+        create_copy_searcher = partial(
+            start.create_searcher, environment, study.name, condensed=True
+        )
+        with storage.convert_errors(), copy_in_background(storage, study, create_copy_searcher):
             run_bed_workers(
-                environment, store, search, environment.file.target.budget, progress, barrier
+                environment, store, searcher, environment.file.target.budget, progress, barrier
             )
         store.refresh()
         storage.copy_files(study, journal.read_records(directory / EVENTS_FILE), directory)
@@ -96,9 +98,9 @@ def join_study(
 def prepare_joining_beds(
     study: SharedStudy, database: StudyDatabase, file: TargetFile, beds: str
 ) -> MultiBedEnvironment:
-    """The test beds of a target that are to join a study, prepared on today's hosts.
+    """Return the test beds of a target that will join a study, prepared on the current hosts.
 
-    Raises AutotuneError where the beds, their target or this version of autotune do not fit the study.
+    Raises AutotuneError if the beds, their target or this version of autotune do not fit the study.
     """
     records = database.read_records(study)
     if replay_records(records).verdict is not None:
@@ -108,30 +110,32 @@ def prepare_joining_beds(
         )
     if study.first_record["autotune"] != __version__:
         raise AutotuneError(
-            f"study {study.name} is of autotune {study.first_record['autotune']}, and this is "
+            f"study {study.name} needs autotune {study.first_record['autotune']}; this is "
             f"{__version__}",
-            hint="all workers of a study have one version: install that one here",
+            hint="all workers of a study need the same version: install that version here",
         )
     file, names = _adapt_target(file, study), select_beds(file.target, beds)
     adopted = {r["bed"]: r["adopted"] for r in records if r["event"] == "joined"}
     environment = prepare_beds(file, names, {name: adopted.get(name) for name in names})
-    here = collect_parameter_limits(environment.space)
+    limits = collect_parameter_limits(environment.space)
     lines = [
         f"  {line}"
-        for line in list_limit_differences("the study", study.first_record["space"], names[0], here)
+        for line in list_limit_differences(
+            "the study", study.first_record["space"], names[0], limits
+        )
     ]
     if lines:
         raise AutotuneError(
-            "\n".join([f"study {study.name} is of another stack:", *lines]),
-            hint="make the hosts alike: `autotune check TARGET --beds all` shows how they differ",
+            "\n".join([f"the stack differs from the stack of study {study.name}:", *lines]),
+            hint="make the hosts alike: `autotune check TARGET --beds all` shows the differences",
         )
     return environment
 
 
 def write_study_target(study: SharedStudy, directory: Path) -> TargetFile:
-    """The target that a study was begun with, put into ``directory``.
+    """Write the target of a study to ``directory``, and return it.
 
-    Raises AutotuneError where ``directory`` has another study of this name, whose target is kept.
+    Raises AutotuneError if ``directory`` contains another study of this name. Its target is not changed.
     """
     check_same_study(directory, study)
     durable_files.make_directory(directory, 0o700)
@@ -145,18 +149,21 @@ def write_study_target(study: SharedStudy, directory: Path) -> TargetFile:
 
 
 def _adapt_target(file: TargetFile, study: SharedStudy) -> TargetFile:
-    """The target with the study's budget and search. Raises TargetError where it contradicts the target
-    that the study was begun with; only the beds may differ."""
+    """Return the target with the study's budget and search.
+
+    Raises TargetError if anything but the beds differs from the target of the study.
+    """
     with TemporaryDirectory() as directory:
         target = write_study_target(study, Path(directory)).target
     changes = list_differences(target, file.target)
-    if other := [
+    if breaking := [
         f"  {c}" for c in changes if c.invalidates_readings and not c.path.startswith("beds.")
     ]:
-        listed = "\n".join(other)
+        listed = "\n".join(breaking)
         raise TargetError(
-            f"{file.path} says something else than the target of study {study.name}:\n{listed}",
-            hint=f"the study's own is that of `autotune resume {study.name} --storage URL --beds …`",
+            f"{file.path} differs from the target of study {study.name}:\n{listed}",
+            hint=f"undo the change, or use the study's own target: `autotune resume {study.name} "
+            "--storage URL --beds …`",
         )
-    shared = {"budget": target.budget, "search": target.search}
-    return replace(file, target=file.target.model_copy(update=shared))
+    study_values = {"budget": target.budget, "search": target.search}
+    return replace(file, target=file.target.model_copy(update=study_values))

@@ -1,4 +1,4 @@
-"""An append-only file of JSON lines that survives being killed at any instant."""
+"""An append-only file of JSON lines that stays valid if the writer is killed at any time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from autotune.errors import AutotuneError
 from autotune.strict_parsing import parse_json
 
 Record = Mapping[str, Any]
-DAMAGED_HINT = "put the file back from a copy, or move the study's directory away"
-MAX_LINE_BYTES = 1 << 24  # bytes of a record: the largest ones of long studies have a tenth of that
+DAMAGED_HINT = "restore the file from a copy, or move the study's directory away"
+MAX_LINE_BYTES = 1 << 24  # the largest records of long studies take a tenth of this
 
 
 class Journal:
-    """One writer. A record is on disk when ``append`` returns; a torn last line is not a record."""
+    """The only writer of a journal. A record is on disk when ``append`` returns.
+
+    An incomplete last line is not a record.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -34,35 +37,35 @@ class Journal:
         self.append_lines([encode_record(record) for record in records])
 
     def append_lines(self, lines: Iterable[bytes]) -> None:
-        """Append records that ``encode_record`` has encoded."""
-        content = b"".join(each + b"\n" for each in lines)
+        """Append records in the encoding of ``encode_record``."""
+        content = b"".join(line + b"\n" for line in lines)
         if not content:
             return
-        whole, written = os.fstat(self._file).st_size, 0
+        size, written = os.fstat(self._file).st_size, 0
         try:
             with durable_files.with_path(self.path):
                 while written < len(content):
                     written += os.write(self._file, content[written:])
                 os.fsync(self._file)
         except OSError:
-            # A full disk leaves half a line: the next record must begin a new one.
-            os.ftruncate(self._file, whole)
+            # A full disk leaves half a line, and the next record must start a new one.
+            os.ftruncate(self._file, size)
             raise
 
     def close(self) -> None:
         os.close(self._file)
 
     def _cut_torn_line(self) -> None:
-        # A write that was cut short was never reported as done: nobody has heard of it.
+        # An incomplete write was never acknowledged, so no reader depends on it.
         try:
             content = foreign_files.read_bytes(
                 self.path.parent, self.path.name, foreign_files.MAX_JOURNAL_BYTES
             )
         except FileNotFoundError:
             return
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            os.truncate(self.path, whole)
+        size = content.rfind(b"\n") + 1
+        if size < len(content):
+            os.truncate(self.path, size)
 
 
 def encode_record(record: Record) -> bytes:
@@ -70,9 +73,9 @@ def encode_record(record: Record) -> bytes:
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """All whole records of a journal, also while another process writes it.
+    """Yield all complete records of a journal, even while another process writes it.
 
-    Raises AutotuneError where anything but a journal's writer has changed it, and if it is no file.
+    Raises AutotuneError if anything but a journal's writer changed it, or if it is not a regular file.
     """
     try:
         with open_journal(path) as journal:
@@ -83,31 +86,31 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def open_journal(path: Path) -> AbstractContextManager[BinaryIO]:
-    """A journal of a study, which other people may have written. Raises as `foreign_files.read_bytes`."""
+    """Open a journal that other people may have written. Raises the errors of `read_bytes`."""
     return foreign_files.open_file(path.parent, path.name, foreign_files.MAX_JOURNAL_BYTES)
 
 
 def read_lines(path: Path, journal: BinaryIO) -> Iterator[bytes]:
-    """The whole lines from here on. Raises AutotuneError for one longer than any record."""
+    """Yield the complete lines from here on. Raises AutotuneError for a line longer than any record."""
     while content := journal.readline(MAX_LINE_BYTES):
         if content.endswith(b"\n"):
             yield content
         elif len(content) == MAX_LINE_BYTES:
             raise AutotuneError(
-                f"{path} has a line of more than {MAX_LINE_BYTES:,} bytes: the study is damaged",
+                f"a line of {path} exceeds {MAX_LINE_BYTES:,} bytes: the study is damaged",
                 hint=DAMAGED_HINT,
             )
 
 
 def parse_record(location: str, content: bytes) -> dict[str, Any]:
-    """The record on a line of a journal. Raises AutotuneError, naming ``location``, if it has none."""
+    """Return the record on a line of a journal. Raises AutotuneError, naming ``location``, if invalid."""
     try:
         record = parse_json(content)
     except ValueError:
         record = None
     if not isinstance(record, dict):
         raise AutotuneError(
-            f"{location}: this line is no record: the study is damaged",
+            f"invalid record at {location}; the study is damaged",
             hint=DAMAGED_HINT,
         )
     return record

@@ -1,4 +1,4 @@
-"""`autotune measure`: the peak of one configuration, or of one against another."""
+"""`autotune measure`: the peak of one configuration, or its gain over another one."""
 
 from __future__ import annotations
 
@@ -32,15 +32,14 @@ from autotune.study.trial_context import ProgressReporter, TrialContext, begin_s
 from autotune.target.quantities import parse_rate
 
 CONFIGURATION_LABEL = "the configuration"
-ROUNDING_TOLERANCE = 1e-9  # relative, of a mean of logarithms
+ROUNDING_TOLERANCE = 1e-9  # relative error of a mean of logarithms
 
 
 @dataclass(frozen=True)
 class ComparisonConfiguration:
-    """``settings`` over the baseline, with what to call them.
+    """``settings`` over the baseline, with a ``name`` for them.
 
-    ``rss`` are the sizes of processes, in bytes by `tier.service`, as measured in the study that the
-    settings come from.
+    ``rss`` are process sizes measured in the study of the settings, in bytes by `tier.service`.
     """
 
     name: str
@@ -49,7 +48,7 @@ class ComparisonConfiguration:
 
     @property
     def phrase(self) -> str:
-        """What it is called in a sentence."""
+        """The configuration as named in a sentence."""
         if self.name == BASELINE_NAME:
             return "the baseline"
         return f"the {self.name} settings" if self.name in PRESET_NAMES else self.name
@@ -58,11 +57,11 @@ class ComparisonConfiguration:
 def build_comparison_configuration(
     space: SearchSpace, against: str, settings: Settings
 ) -> ComparisonConfiguration:
-    """What ``settings`` are to be measured against.
+    """Return the configuration that ``settings`` are compared with.
 
     ``against`` is `baseline`, a preset (`recommended`, `published`) of the software that ``settings``
-    choose, or the path of an export; a name wins over a path that is spelt alike. Raises
-    AutotuneError where it is none of them.
+    choose, or the path of an export. Names take precedence over paths. Raises AutotuneError for
+    anything else.
     """
     if against == BASELINE_NAME:
         return ComparisonConfiguration(against, {})
@@ -83,10 +82,9 @@ def build_comparison_configuration(
 
 @dataclass(frozen=True)
 class MeasurementRequest:
-    """What to measure: ``settings`` over the baseline, alone or ``against`` others, ``repeat`` times.
+    """``settings`` to measure over the baseline, alone or ``against`` others, ``repeat`` times.
 
-    ``rss`` are the sizes of processes, in bytes by `tier.service`, as measured in the study that the
-    settings come from.
+    ``rss`` are process sizes measured in the study of the settings, in bytes by `tier.service`.
     """
 
     settings: Settings
@@ -98,50 +96,56 @@ class MeasurementRequest:
 def build_measurement_request(
     environment: Environment, config: Path | None, against: str | None, repeat: int
 ) -> MeasurementRequest:
-    """Raises AutotuneError for an export that cannot be read or does not fit the target, and where
-    the stack as it is would be measured against itself."""
+    """Return the request. Raises AutotuneError for an export that cannot be read or does not fit the
+    target, or if both sides are the same configuration."""
     settings = read_compatible_settings(environment.space, config) if config else {}
     rss = read_exported_rss(config) if config else {}
     if against is None:
         return MeasurementRequest(settings, None, repeat, rss)
-    other = build_comparison_configuration(environment.space, against, settings)
+    comparison = build_comparison_configuration(environment.space, against, settings)
     space = environment.space
-    here, there = (space.complete_unrepaired(s).settings for s in (settings, other.settings))
-    if config is None and select_active_settings(here, space) == select_active_settings(
-        there, space
+    configured, compared = (
+        space.complete_unrepaired(s).settings for s in (settings, comparison.settings)
+    )
+    if config is None and select_active_settings(configured, space) == select_active_settings(
+        compared, space
     ):
         raise AutotuneError(
-            f"the baseline is measured, and {against} has the same settings: there is no gain",
-            hint="--config EXPORT is what to measure in place of the baseline",
+            f"the baseline and {against} have the same settings, so there is nothing to compare",
+            hint="name an export with --config to compare it instead of the baseline",
         )
-    return MeasurementRequest(settings, other, repeat, {**other.rss, **rss})
+    return MeasurementRequest(settings, comparison, repeat, {**comparison.rss, **rss})
 
 
 def parse_required_capacity(
     environment: Environment, text: str | None, *, of_ceiling: bool
 ) -> float | None:
-    """The capacity asked for, in requests/s. Raises AutotuneError where it is no rate, and for anything
-    but the capacity of a stack; UsageError for more than is ever offered."""
+    """Return the required capacity in requests/s.
+
+    Raises AutotuneError for an invalid rate and for anything but the capacity of a stack, UsageError
+    for a rate above the maximum that is offered.
+    """
     if text is None:
         return None
     if of_ceiling or environment.file.target.command_goal is not None:
-        raise AutotuneError(
-            "--at-least is about the capacity of a stack", hint="leave --at-least out"
-        )
+        raise AutotuneError("--at-least needs the capacity of a stack", hint="omit --at-least")
     try:
-        desired = parse_rate(text)
+        rate = parse_rate(text)
     except ValueError as error:
         raise AutotuneError(f"--at-least: {error}", hint="such as --at-least 1200/s") from None
-    if reason := find_excess(desired, environment.file.target.load.max_rate):
-        hint = "raise `load: {max_rate: …}` in the target, or ask for less"
-        raise UsageError(f"--at-least can never be reached: {reason}", hint=hint)
-    return desired
+    if reason := find_excess(rate, environment.file.target.load.max_rate):
+        hint = "raise `load: {max_rate: …}` in the target, or require a lower rate"
+        raise UsageError(f"--at-least cannot be reached: {reason}", hint=hint)
+    return rate
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Measurements of the configuration. Where it alternated with an ``comparison_trials`` one, also
-    those, the ``gain`` over it, and which it is (``against``). Every trial here has a peak."""
+    """Measurements of a configuration. Every trial here has a peak.
+
+    In a comparison, ``comparison_trials`` measured the ``against`` configuration, and ``gain`` is the
+    gain over it.
+    """
 
     study: str
     trials: tuple[Trial, ...]
@@ -151,23 +155,22 @@ class Measurement:
 
     @property
     def spread(self) -> float | None:
-        """Relative standard deviation between repeats."""
+        """The relative standard deviation of the repeats."""
         logs = self._log_peaks
         return stdev(logs) if len(logs) > 1 else None
 
     @property
     def limit(self) -> str | None:
-        """What kept the load from being raised to the capacity: ``peak`` is then a lower bound."""
+        """The limit that kept the load below the capacity; ``peak`` is then a lower bound."""
         return next((t.peak.limit for t in self.trials if t.peak and t.peak.is_load_limited), None)
 
     @property
     def peak(self) -> float:
-        """The geometric mean of all repeats that met the objective; a lower bound if there is a
-        ``limit``."""
+        """The geometric mean of all repeats that met the objective, a lower bound with a ``limit``."""
         return exp(fmean(self._log_peaks)) if self._log_peaks else 0.0
 
     def reaches_rate(self, rate: float) -> bool:
-        """Whether the capacity is ``rate`` (requests/s) or higher; a lower bound counts as it is."""
+        """True if the capacity is at least ``rate`` (requests/s). A lower bound counts unchanged."""
         return self.peak >= rate * (1 - ROUNDING_TOLERANCE)
 
     @property
@@ -182,16 +185,16 @@ def measure_configuration(
     directory: Path,
     progress: ProgressReporter,
 ) -> Measurement:
-    """Measure and keep every reading in a directory like a study's."""
+    """Measure a configuration, and record every reading in a directory like a study's."""
     with open_session(environment, directory, progress) as context:
         begin_study(environment, context, directory, MEASURE_PURPOSE)
-        knowing = replace(context, space=context.space.with_measured_memory(request.rss))
+        informed_context = replace(context, space=context.space.with_measured_memory(request.rss))
         if request.against is not None:
-            return _measure_alternately(knowing, request, request.against, directory)
+            return _measure_alternately(informed_context, request, request.against, directory)
         repeats: list[Trial] = []
         for _ in range(request.repeat):
             repeats.append(
-                _measure_once(knowing, request.settings, repeats, CONFIGURATION_LABEL)[0]
+                _measure_once(informed_context, request.settings, repeats, CONFIGURATION_LABEL)[0]
             )
         return Measurement(directory.name, tuple(repeats))
 
@@ -202,24 +205,24 @@ def _measure_alternately(
     against: ComparisonConfiguration,
     directory: Path,
 ) -> Measurement:
-    """The other and the configuration in turn: A B B A A B …, in at least as many pairs as a proof."""
+    """Measure both sides alternately (A B B A A B …), in at least the minimum number of pairs."""
     sides: dict[bool, list[Trial]] = {False: [], True: []}
     measured: list[SideMeasurement] = []
     for index in range(2 * max(confirmation.MIN_PAIRS, request.repeat)):
-        configured = confirmation.is_winner_turn(index)
-        settings = request.settings if configured else against.settings
-        called = CONFIGURATION_LABEL if configured else against.phrase
-        trial, peak = _measure_once(context, settings, sides[configured], called)
+        is_configuration = confirmation.is_winner_turn(index)
+        settings = request.settings if is_configuration else against.settings
+        label = CONFIGURATION_LABEL if is_configuration else against.phrase
+        trial, peak = _measure_once(context, settings, sides[is_configuration], label)
         if peak.is_load_limited:
             raise AutotuneError(
-                f"{called}: the capacity is at least {peak.peak:.0f} requests/s (limited by "
+                f"{label}: the capacity is at least {peak.peak:.0f} requests/s (limited by "
                 f"{peak.limit}), so no gain can be measured",
                 hint="raise load.max_rate, or add hosts to load.hosts",
             )
         if not peak.is_feasible:
-            raise AutotuneError(f"{called}: the objective is not met at any rate tried")
-        sides[configured].append(trial)
-        measured.append(SideMeasurement(configured, peak.estimate))
+            raise AutotuneError(f"{label}: the objective is not met at any rate tried")
+        sides[is_configuration].append(trial)
+        measured.append(SideMeasurement(is_configuration, peak.estimate))
     return Measurement(
         directory.name, tuple(sides[True]), tuple(sides[False]), compute_gain(measured), against
     )
@@ -230,13 +233,13 @@ def _measure_once(
 ) -> tuple[Trial, Peak]:
     peaks = [trial.peak.peak for trial in earlier if trial.peak and trial.peak.is_feasible]
     prior = Estimate.from_value(peaks[-1], REPEAT_LOG_SD) if peaks else None
-    done = trials.run_trial(MeasureStep(Phase.MEASURE, settings), context, prior, None)
+    trial = trials.run_trial(MeasureStep(Phase.MEASURE, settings), context, prior, None)
     context.record_time_spent()
-    if done.peak is None:
-        raise AutotuneError(f"{label} cannot be used: {done.failure}")
-    if not_as_named := [line for line in done.differences if line.partition(":")[0] in settings]:
+    if trial.peak is None:
+        raise AutotuneError(f"{label} cannot be used: {trial.failure}")
+    if differences := [line for line in trial.differences if line.partition(":")[0] in settings]:
         raise AutotuneError(
-            f"{label} did not take effect as it is: {'; '.join(not_as_named)}",
-            hint="its figures would be those of another configuration: `autotune run` finds what fits",
+            f"{label} did not take effect unchanged: {'; '.join(differences)}",
+            hint="start a study with `autotune run` to find settings that take effect here",
         )
-    return done, done.peak
+    return trial, trial.peak

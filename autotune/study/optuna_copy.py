@@ -1,7 +1,7 @@
-"""A shared study's outcomes in Optuna's tables too, for optuna-dashboard and whatever else reads them.
+"""Copy the outcomes of a shared study to Optuna's tables, for optuna-dashboard and other readers.
 
-One worker at a time writes them, in a thread beside its measurements. No search and no record waits for
-these writes, and no decision is based on these tables.
+One worker at a time writes them in a background thread. Searches and records do not wait for these
+writes, and no decision depends on these tables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from autotune.study.study_database import SharedStudy, StudyDatabase
 from autotune.study.study_loop import sync_outcomes
 from autotune.study.study_state import State, replay_records
 
-POLL_SECONDS = 2.0  # seconds between looks at what is new
+POLL_SECONDS = 2.0  # seconds between checks for new records
 
 
 @contextmanager
@@ -32,23 +32,25 @@ def copy_in_background(
     create_searcher: Callable[[RDBStorage], Searcher],
     poll_seconds: float = POLL_SECONDS,
 ) -> Iterator[None]:
-    """Copy outcomes while the block runs, and the last ones when it ends, unless another worker does.
-    ``create_searcher`` makes a search in Optuna's tables."""
-    ended = threading.Event()
+    """Copy outcomes during the block, and the last ones at its end, unless another worker does.
 
-    def run() -> None:
-        last = False
-        while not last:
-            last = ended.wait(poll_seconds)
+    ``create_searcher`` returns a search in Optuna's tables.
+    """
+    stop_event = threading.Event()
+
+    def copy() -> None:
+        is_last = False
+        while not is_last:
+            is_last = stop_event.wait(poll_seconds)
             with suppress(SQLAlchemyError, StorageInternalError, AutotuneError):
-                _copy_outcomes(database, study, create_searcher, ended, poll_seconds)
+                _copy_outcomes(database, study, create_searcher, stop_event, poll_seconds)
 
-    thread = threading.Thread(target=run, name="optuna copy", daemon=True)
+    thread = threading.Thread(target=copy, name="optuna copy", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        ended.set()
+        stop_event.set()
         thread.join()
 
 
@@ -59,18 +61,20 @@ def _copy_outcomes(
     stop_event: threading.Event,
     poll_seconds: float,
 ) -> None:
-    """Write what is new until ``stop_event``, as the one worker that does."""
+    """Write new outcomes until ``stop_event``, if no other worker does."""
     with database.claim_optuna_writer(study) as tables:
         if tables is None:
             return
         searcher, state, number = create_searcher(tables), State(), 0
         searcher.discard_pending()
         while True:
-            last = stop_event.is_set()
-            new = partial(study_database.read_records_after, study=study.study_id, number=number)
-            records = database.run_transaction(new)
+            is_last = stop_event.is_set()
+            read_new = partial(
+                study_database.read_records_after, study=study.study_id, number=number
+            )
+            records = database.run_transaction(read_new)
             state, number = replay_records(records, state), number + len(records)
             sync_outcomes(searcher, state)
-            if last:
+            if is_last:
                 return
             stop_event.wait(poll_seconds)

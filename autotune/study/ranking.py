@@ -1,8 +1,7 @@
-"""The ranking of a study's trials: candidates, leader, reference, the readings of the proof, and what
-they let the study claim.
+"""Rank a study's trials: candidates, leader, reference, measurements of the proof, and the verdict.
 
-All of it follows from the state. Once the search has ended, candidates are ranked by what the model
-estimates (``State.posterior``): one reading alone overstates the best by about a tenth.
+Everything here follows from the state. After the search, the model's estimates (``State.posterior``)
+rank the candidates, because a single reading overstates the best by about a tenth.
 """
 
 from __future__ import annotations
@@ -33,32 +32,34 @@ from autotune.optimize.ranking import (
 )
 from autotune.study.study_state import COUNTED_PHASES, OPENING_PHASES, Phase, State, Trial
 
-MIN_CONFIGURATIONS = 10  # configurations that a model needs to tell apart what mattered
-# A finalist must stand within so many sds of the leader.
-PLAUSIBLE_SDS = 2.0
+MIN_CONFIGURATIONS = 10  # configurations that a model needs to estimate importance
+PLAUSIBLE_SDS = 2.0  # maximum distance of a finalist from the leader, in sds
 # The search explores while the best peak rises by this factor within this many configurations.
 EXPLORATION_FACTOR, EXPLORATION_TRIALS = 1.5, 4
 MAX_INCUMBENT_SD = 0.08  # sd of its log peak from which an incumbent is measured again
 FINAL_PHASES = (Phase.FINALIST, Phase.RUNNER_UP)  # measurements after the search, before the claim
-MIN_REPEATS = 3  # before their spread says anything
-# Phases whose measurements did not select the configuration that they measure; those before the proof.
+PRESET_PHASES = (Phase.RECOMMENDED, Phase.ADVISED, Phase.PUBLISHED)  # presets that autotune ships
+MIN_REPEATS = 3  # repeats before their spread is used
+# Phases before the proof whose measurements did not select their own configuration.
 PRE_PROOF_PHASES = (Phase.BASELINE, Phase.REFERENCE, *FINAL_PHASES)
 REPEATED_PHASES = (*PRE_PROOF_PHASES, Phase.CONFIRM)
 
 
 def select_feasible_trials(trials: Sequence[Trial]) -> list[Trial]:
-    """Those that met the objective."""
-    return [trial for trial in trials if trial.meets]
+    """Return the trials that met the objective."""
+    return [trial for trial in trials if trial.is_feasible]
 
 
 def list_measured_trials(state: State) -> list[Trial]:
-    """The trials that the budget counts and that have a capacity."""
+    """Return the trials in the budget that have a capacity."""
     return select_feasible_trials(state.list_finished(*COUNTED_PHASES))
 
 
 def estimate_peaks(state: State, trials: Sequence[Trial]) -> list[tuple[int, Estimate]]:
-    """Trials that met the objective, by the configuration they stand for, in their order; as an
-    average test bed would have measured them."""
+    """Return the peaks of trials that met the objective, each with its configuration's number.
+
+    The peaks are corrected to the level of an average test bed.
+    """
     return [
         (state.configuration_number(trial), state.normalized_peak(trial))
         for trial in select_feasible_trials(trials)
@@ -66,8 +67,11 @@ def estimate_peaks(state: State, trials: Sequence[Trial]) -> list[tuple[int, Est
 
 
 def _list_first_estimates(state: State, trials: Sequence[Trial]) -> dict[int, Estimate]:
-    """By configuration, its estimate in ``trials``. If one was suggested several times, its measurements
-    are pooled; one that was pruned has only a ceiling, which a later measurement replaces."""
+    """Return the estimate of each configuration in ``trials``.
+
+    Several measurements of a configuration are pooled. A pruned one is only an upper bound, which a
+    later measurement replaces.
+    """
     measured: dict[int, list[Trial]] = {}
     for trial in select_feasible_trials(trials):
         measured.setdefault(state.configuration_number(trial), []).append(trial)
@@ -75,13 +79,15 @@ def _list_first_estimates(state: State, trials: Sequence[Trial]) -> dict[int, Es
 
 
 def _pool_estimates(state: State, tried: Sequence[Trial]) -> Estimate:
-    full = [trial for trial in tried if trial.peak and not trial.peak.is_pruned] or tried[-1:]
-    levels = [state.normalized_peak(trial) for trial in full]
+    full_trials = [trial for trial in tried if trial.peak and not trial.peak.is_pruned] or tried[
+        -1:
+    ]
+    levels = [state.normalized_peak(trial) for trial in full_trials]
     return Estimate.pool(levels) if len(levels) > 1 else levels[0]
 
 
 def estimate_candidates(state: State) -> dict[int, Estimate]:
-    """All configurations but the baseline, as estimated before they are measured again."""
+    """Return the estimates of all configurations but the baseline, before they are repeated."""
     baselines = {state.configuration_number(t) for t in state.list_finished(Phase.BASELINE)}
     searched = [
         t
@@ -91,13 +97,16 @@ def estimate_candidates(state: State) -> dict[int, Estimate]:
     measured = _list_first_estimates(state, searched)
     if state.posterior is None:
         return measured
-    believed = state.posterior.peaks
-    return {trial: believed[trial] for trial in measured if trial in believed}
+    estimates = state.posterior.peaks
+    return {trial: estimates[trial] for trial in measured if trial in estimates}
 
 
 def find_incumbent(state: State) -> Estimate | None:
-    """The peak to beat: that of the best configuration so far, its measurements as a reference included,
-    so that a lucky first one does not prune what is as good. Pruned trials have a ceiling, no peak."""
+    """Return the peak to beat, from the best configuration so far.
+
+    Its measurements as a reference count too, so a lucky first one does not prune an equal candidate.
+    Pruned trials are excluded, because their peak is only an upper bound.
+    """
     return max(_estimate_full(state).values(), key=lambda peak: peak.log_mean, default=None)
 
 
@@ -115,7 +124,7 @@ def find_rough_incumbent(state: State) -> Trial | None:
     peaks, number = _estimate_full(state), find_incumbent_number(state)
     if number is None or peaks[number].sd <= MAX_INCUMBENT_SD:
         return None
-    again = (t for t in state.list_started(*COUNTED_PHASES) if t.of == number)
+    again = (t for t in state.list_started(*COUNTED_PHASES) if t.source_trial == number)
     trial = state.find_trial(number)
     is_rough = trial.peak is not None and trial.peak.is_rough
     return trial if is_rough and next(again, None) is None else None
@@ -148,20 +157,22 @@ def is_exploring(state: State) -> bool:
 
 
 def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:
-    """A preset that was pruned against a peak which did not last: by what is known of the incumbent now,
-    it has at least this ``min_probability`` to beat it. Each is measured once more, whatever comes
-    of it."""
-    again = {
+    """Return a preset that was pruned against a peak that later measurements lowered.
+
+    Its probability to beat the current incumbent is at least ``min_probability``. Each such preset is
+    repeated once, whatever the result.
+    """
+    repeated = {
         state.configuration_number(t)
         for t in state.list_started(*OPENING_PHASES)
-        if t.of is not None
+        if t.source_trial is not None
     }
     pruned = [
         (trial, replace(state.normalized_peak(trial), sd=trial.peak.upper_sd))
         for trial in select_feasible_trials(state.list_finished(*OPENING_PHASES))
-        if trial.peak and trial.peak.is_pruned and state.configuration_number(trial) not in again
+        if trial.peak and trial.peak.is_pruned and state.configuration_number(trial) not in repeated
     ]
-    # Most studies have none in doubt, and those of many beds ask often.
+    # The incumbent is costly to compute and rarely needed here.
     to_beat = find_incumbent(state) if pruned else None
     doubtful = (
         trial
@@ -172,10 +183,10 @@ def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:
 
 
 def select_finalists(state: State, max_count: int, min_count: int) -> tuple[int, ...]:
-    """The trials to measure again, best first: those that may well be the best one.
+    """Return the finalists: trials that are possibly the best one, best first.
 
-    The best of what was known before the search is one of them, if it may well be the best: it was
-    not picked from many for a lucky measurement, and nobody wants to end below what guides advise.
+    They include the best preset if it may be the best one. Presets were not picked from many for a
+    lucky measurement, and the result must not be worse than published advice.
     """
     estimated = estimate_candidates(state)
     ranked = sorted(estimated, key=lambda trial: estimated[trial].log_mean, reverse=True)
@@ -190,23 +201,27 @@ def select_finalists(state: State, max_count: int, min_count: int) -> tuple[int,
 
 
 def find_best_trial(state: State) -> int | None:
-    """The trial that would win now: not yet a claim. Once the search has ended, that is the best preset
-    unless another trial is likely to be better. Where changes that do nothing were reverted, it is
-    the trial that measured the remaining ones."""
-    stock, numbers = find_baseline(state), {trial.number for trial in state.trials}
-    others = numbers - {stock.number} if stock else numbers
-    proving = (t.of for t in state.list_finished(Phase.CONFIRM) if t.of in others)
-    if (begun := next(proving, None)) is not None:
-        return begun
-    number, simple = find_leader(state), state.simplified
-    if number is None or simple is None or simple.get("of") != number:
+    """Return the trial that would win now, without a claim.
+
+    After the search, that is the best preset unless another trial is likely to be better. If changes
+    without an effect were reverted, it is the trial that measured the remaining changes.
+    """
+    baseline, numbers = find_baseline(state), {trial.number for trial in state.trials}
+    candidates = numbers - {baseline.number} if baseline else numbers
+    confirmed = (
+        t.source_trial for t in state.list_finished(Phase.CONFIRM) if t.source_trial in candidates
+    )
+    if (confirmed_number := next(confirmed, None)) is not None:
+        return confirmed_number
+    number, simplified = find_leader(state), state.simplification
+    if number is None or simplified is None or simplified.get("of") != number:
         return number
-    accepted = simple.get("accepted")
+    accepted = simplified.get("accepted")
     return number if accepted is None else int(accepted)
 
 
 def find_leader(state: State) -> int | None:
-    """The trial that would win now, with all of its changes."""
+    """Return the trial that would win now, with all of its changes."""
     return find_winner(
         estimate_candidates(state),
         _list_noisy_repeats(state, *FINAL_PHASES),
@@ -215,25 +230,25 @@ def find_leader(state: State) -> int | None:
 
 
 def select_finalist_pair(state: State) -> tuple[int, int] | None:
-    """`optimize.ranking.rivals` of the finalists; also ``None`` where nothing was measured again."""
-    again = _list_noisy_repeats(state, Phase.FINALIST)
+    """Return the two finalists to compare (`optimize.ranking.find_rivals`); ``None`` without repeats."""
+    repeats = _list_noisy_repeats(state, Phase.FINALIST)
     return (
         ranking.find_rivals(
-            pool_peaks(estimate_candidates(state), again), _list_preset_trials(state)
+            pool_peaks(estimate_candidates(state), repeats), _list_preset_trials(state)
         )
-        if again
+        if repeats
         else None
     )
 
 
 def is_undecided(state: State, first: int, second: int) -> bool:
-    """Whether it may still turn out which of two finalists is better."""
+    """True if the data do not show yet which of two finalists is better."""
     estimates = pool_peaks(estimate_candidates(state), _list_noisy_repeats(state, *FINAL_PHASES))
     return ranking.is_undecided(estimates[first], estimates[second])
 
 
 def is_clearly_worse(state: State, number: int, trial: Trial) -> bool:
-    """Whether a configuration, as measured once more, clearly carries less than trial ``number``."""
+    """True if a configuration, in one more measurement, sustains clearly less than trial ``number``."""
     estimate = pool_peaks(estimate_candidates(state), _list_noisy_repeats(state, *FINAL_PHASES))[
         number
     ]
@@ -243,8 +258,43 @@ def is_clearly_worse(state: State, number: int, trial: Trial) -> bool:
     )
 
 
+def find_best_preset(state: State) -> Trial | None:
+    """Return the shipped preset with the highest estimate, measured to the end; ``None`` if none is."""
+    baseline = find_baseline(state)
+    presets = {
+        state.configuration_number(trial): trial
+        for trial in select_feasible_trials(state.list_finished(*PRESET_PHASES))
+        if trial.peak and not trial.peak.is_pruned
+    }
+    if baseline is not None:
+        presets.pop(state.configuration_number(baseline), None)
+    estimates = {
+        number: Estimate.pool([state.normalized_peak(trial), *list_final_peaks(state, number)])
+        for number, trial in presets.items()
+    }
+    best = max(estimates, key=lambda number: estimates[number].log_mean, default=None)
+    return None if best is None else presets[best]
+
+
+def list_final_trials(state: State, number: int) -> tuple[Trial, ...]:
+    """Return the measurements of configuration ``number`` between the search and the proof."""
+    finals = state.list_finished(*FINAL_PHASES)
+    return tuple(trial for trial in finals if state.configuration_number(trial) == number)
+
+
+def list_final_peaks(state: State, number: int) -> list[Estimate]:
+    """Return the peaks that ``list_final_trials`` measured."""
+    trials = select_feasible_trials(list_final_trials(state, number))
+    return [state.normalized_peak(trial) for trial in trials]
+
+
+def add_measurement_noise(state: State, estimate: Estimate, count: int) -> Estimate:
+    """Return an estimate from ``count`` measurements with the noise between measurements added."""
+    return estimate.add_noise(_selection_noise(state) / max(1, count) ** 0.5)
+
+
 def _list_preset_trials(state: State) -> frozenset[int]:
-    """Trials of configurations that guides or the user advise, once the search has ended."""
+    """Return the trials of configurations advised by guides or the user, after the search."""
     if state.posterior is None:
         return frozenset()
     advised = state.list_finished(*(OPENING_PHASES - {Phase.BASELINE}))
@@ -252,7 +302,7 @@ def _list_preset_trials(state: State) -> frozenset[int]:
 
 
 def _list_noisy_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
-    """Measurements in the finals, as precise as one measurement of any configuration is."""
+    """Return the measurements of the finals, with the noise of a single measurement."""
     repeats = _group_repeats(state, *phases)
     return {
         number: [_add_study_noise(state, peak) for peak in peaks]
@@ -261,7 +311,7 @@ def _list_noisy_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate
 
 
 def _group_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
-    """The measurements in ``phases``, by configuration."""
+    """Return the measurements in ``phases``, by configuration."""
     repeats: dict[int, list[Estimate]] = {}
     for number, peak in estimate_peaks(state, state.list_finished(*phases)):
         repeats.setdefault(number, []).append(peak)
@@ -269,39 +319,42 @@ def _group_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
 
 
 def _add_study_noise(state: State, estimate: Estimate) -> Estimate:
-    """A measurement with the noise of the study, to choose by: the model's noise is added to its own
-    sd, and the result is no less than what repeats show. The proof does not count: what it shows must
-    not change which configuration is proven."""
-    noisy = estimate.add_noise(_selection_noise(state))
-    of_repeats = 0.0 if state.values else _estimate_repeat_noise(state, *PRE_PROOF_PHASES)
-    return replace(noisy, sd=max(noisy.sd, of_repeats))
+    """Return a measurement with the noise of the study, to select by.
+
+    The model's noise is added to its own sd. The result is at least the spread of repeats. Repeats of
+    the proof are excluded, because they must not change which configuration is proven.
+    """
+    estimate_with_noise = estimate.add_noise(_selection_noise(state))
+    repeat_noise = 0.0 if state.values else _estimate_repeat_noise(state, *PRE_PROOF_PHASES)
+    return replace(estimate_with_noise, sd=max(estimate_with_noise.sd, repeat_noise))
 
 
 def _model_noise(state: State) -> float:
-    """The sd of one more measurement's logarithm as the model has it."""
+    """Return the sd of the logarithm of one more measurement, as the model estimates it."""
     return state.posterior.noise if state.posterior else 0.0
 
 
 def _selection_noise(state: State) -> float:
-    """The same for a choice between configurations. A benchmark command's values have all of their noise
-    in their sd."""
+    """Return the noise for a choice between configurations.
+
+    The sd of a benchmark command's values already includes all of their noise.
+    """
     if state.posterior is None or state.values:
         return _model_noise(state)
     return state.posterior.reading_noise
 
 
 def _estimate_repeat_noise(state: State, *phases: Phase) -> float:
-    """The sd of one more measurement's logarithm as repeats in ``phases`` show it, their own imprecision
-    included; 0 where there are too few.
+    """Return the sd of the logarithm of one more measurement, from repeats in ``phases``.
 
-    Each repeat is compared with the one before it on the same test bed, so that neither drift nor
-    differences between beds are taken for noise. A measurement that selected its configuration does
-    not count.
+    It includes the imprecision of the repeats; 0 means too few repeats. Each repeat is compared with
+    the previous one on the same test bed, so drift and differences between beds do not count as noise.
+    A measurement that selected its configuration is excluded.
     """
     repeats: dict[tuple[str | None, int], list[float]] = {}
     for trial in select_feasible_trials(state.list_finished(*phases)):
-        of = (trial.bed, state.configuration_number(trial))
-        repeats.setdefault(of, []).append(state.normalized_peak(trial).log_mean)
+        key = (trial.bed, state.configuration_number(trial))
+        repeats.setdefault(key, []).append(state.normalized_peak(trial).log_mean)
     steps = [b - a for logs in repeats.values() for a, b in pairwise(logs)]
     return repeat_sd(steps) if len(steps) >= MIN_REPEATS else 0.0
 
@@ -318,14 +371,13 @@ def find_baseline(state: State) -> Trial | None:
 
 
 def find_reference(state: State) -> Trial | None:
-    """The configuration measured again and again to see the stack drift: the best of those known
-    before the search.
+    """Return the configuration that is measured regularly to detect drift.
 
-    No other fixed configuration is nearer to those that the search compares, and it is quicker to
-    measure than a poor one.
+    It is the best one known before the search. No other fixed configuration is closer to the compared
+    ones, and a poor one takes longer to measure.
     """
     if references := state.list_finished(Phase.REFERENCE):
-        # A series of one configuration.
+        # One series must measure one configuration.
         return state.find_trial(state.configuration_number(references[0]))
     presets = [
         t
@@ -337,8 +389,10 @@ def find_reference(state: State) -> Trial | None:
 
 
 def estimate_study_drift(state: State) -> StudyDrift:
-    """How the stack has changed since the study began, as its reference shows. On several test beds the
-    shifts are what each bed adds to a peak, its own changes included."""
+    """Return the drift of the stack since the study started, from its reference.
+
+    On several test beds, the shifts also include the differences between beds.
+    """
     drifts = estimate_bed_drifts(state)
     if not state.beds:
         return drifts[None]
@@ -355,35 +409,41 @@ def estimate_study_drift(state: State) -> StudyDrift:
 
 
 def estimate_bed_drifts(state: State) -> dict[str | None, StudyDrift]:
-    """How each test bed has changed; without any, the stack (``None``)."""
-    chosen = find_reference(state)
+    """Return the drift of each test bed, or of the stack (key ``None``) without beds."""
+    reference = find_reference(state)
     measured: dict[str | None, dict[int, Estimate]] = {bed: {} for bed in state.beds or (None,)}
     numbers: dict[str | None, list[int]] = {bed: [] for bed in measured}
     for trial in state.trials:
         if trial.bed in numbers:
             numbers[trial.bed].append(trial.number)
-    # Without the measurement that the reference was chosen by: it is likely to be too high, and later
-    # ones would look like a decline.
+    # The measurement that selected the reference is excluded: it is probably too high, so later ones
+    # would look like a decline.
     for trial in select_feasible_trials(state.list_finished(Phase.REFERENCE)):
-        of_chosen = chosen and state.configuration_number(trial) == chosen.number
-        if of_chosen and trial.bed in measured and trial.peak:
+        is_reference = reference and state.configuration_number(trial) == reference.number
+        if is_reference and trial.bed in measured and trial.peak:
             measured[trial.bed][trial.number] = trial.peak.estimate
     return {bed: estimate_drift(measured[bed], numbers[bed]) for bed in measured}
 
 
 def _compute_shift(state: State, trial: Trial, drift: StudyDrift) -> Estimate:
-    offset, own = state.bed_offset(trial.bed), drift.shifts.get(trial.number, Estimate(0.0, 0.0))
-    return Estimate(own.log_mean + offset.log, hypot(own.sd, offset.excess_sd))
+    offset, drift_shift = (
+        state.bed_offset(trial.bed),
+        drift.shifts.get(trial.number, Estimate(0.0, 0.0)),
+    )
+    return Estimate(drift_shift.log_mean + offset.log, hypot(drift_shift.sd, offset.excess_sd))
 
 
 def list_bed_readings(state: State) -> list[BedReading]:
-    """Readings that show how test beds differ: of configurations that they did not select, and of the
-    baseline of each bed. Peaks are corrected to today's level for the drift of their bed."""
-    drifts, stock = estimate_bed_drifts(state), find_baseline(state)
+    """Return the readings that show differences between test beds.
+
+    They are readings of configurations that they did not select, and of each bed's baseline. Peaks are
+    corrected for the drift of their bed.
+    """
+    drifts, baseline = estimate_bed_drifts(state), find_baseline(state)
     return [
         BedReading(
-            stock.number
-            if stock and trial.phase is Phase.BASELINE
+            baseline.number
+            if baseline and trial.phase is Phase.BASELINE
             else state.configuration_number(trial),
             trial.bed,
             trial.peak.estimate.ratio_to(drifts[trial.bed].shifts.get(trial.number, Estimate(0.0, 0.0))),
@@ -396,44 +456,48 @@ def list_bed_readings(state: State) -> list[BedReading]:
 def list_confirmations(
     state: State, challenger: int, phase: Phase = Phase.CONFIRM, bed: str | None = None
 ) -> list[SideMeasurement]:
-    """The alternating measurements so far, in the order taken; those of one test bed, or whole pairs of
-    all beds. Their sd includes the noise of the study: the model's noise is added to their own sd, and
-    the result is no less than what repeats show.
+    """Return the alternating measurements so far, in order, of one test bed or all whole pairs.
 
-    A benchmark command's values have all of their noise in their sd: it was given, or learned from
-    repeats (`measure.repeats`).
+    Their sd includes the noise of the study: the model's noise is added, and the result is at least the
+    spread of repeats. The sd of a benchmark command's values already includes all of their noise
+    (`measure.repeats`).
     """
     if state.beds and bed is None:
         return [
             m
-            for each in state.beds
-            for m in keep_whole_pairs(list_confirmations(state, challenger, phase, each))
+            for bed_name in state.beds
+            for m in keep_whole_pairs(list_confirmations(state, challenger, phase, bed_name))
         ]
-    believed = of_repeats = 0.0
+    model_noise = repeat_noise = 0.0
     if not state.values:
-        believed, of_repeats = _model_noise(state), _estimate_repeat_noise(state, *REPEATED_PHASES)
-    noisy = [
-        (trial, _remove_bed_offset(state, trial).add_noise(believed))
+        model_noise, repeat_noise = (
+            _model_noise(state),
+            _estimate_repeat_noise(state, *REPEATED_PHASES),
+        )
+    estimates = [
+        (trial, _remove_bed_offset(state, trial).add_noise(model_noise))
         for trial in select_feasible_trials(state.list_finished(phase))
         if trial.bed == bed
     ]
     return [
         SideMeasurement(
             state.configuration_number(trial) == challenger,
-            replace(peak, sd=max(peak.sd, of_repeats)),
+            replace(peak, sd=max(peak.sd, repeat_noise)),
         )
-        for trial, peak in noisy
+        for trial, peak in estimates
     ]
 
 
 def keep_whole_pairs(measured: list[SideMeasurement]) -> list[SideMeasurement]:
-    """Only whole pairs of these measurements."""
+    """Return only the whole pairs of these measurements."""
     return measured[: len(measured) // 2 * 2]
 
 
 def _remove_bed_offset(state: State, trial: Trial) -> Estimate:
-    """A peak without its test bed's offset, to compare with peaks of other beds. The uncertainty of the
-    offset is left out: both sides of a pair are of one bed, so it does not affect their ratio."""
+    """Return a peak without its test bed's offset, to compare it with peaks of other beds.
+
+    The offset's uncertainty is excluded: both sides of a pair share a bed, so their ratio is unaffected.
+    """
     assert trial.peak is not None
     peak = trial.peak.estimate
     return Estimate(peak.log_mean - state.bed_offset(trial.bed).log, peak.sd) if trial.bed else peak
@@ -441,9 +505,13 @@ def _remove_bed_offset(state: State, trial: Trial) -> Estimate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """``gain`` comes from readings taken after the winner was chosen, or is ``None``; ``peaks_from``
-    are the phases whose measurements give the peak shown for ``find_best_trial``. ``beds`` is the gain
-    on each test bed, where there are several, and ``disagree`` whether they differ by more than noise."""
+    """The verdict of a study.
+
+    - ``gain``: from readings taken after the winner was selected, or ``None``
+    - ``peaks_from``: phases whose measurements give the displayed peak of the best configuration
+    - ``beds``: the gain on each test bed, if there are several
+    - ``disagree``: the gains of the beds differ by more than noise
+    """
 
     verdict: str
     best: int | None
@@ -454,29 +522,29 @@ class Verdict:
 
     @property
     def record(self) -> dict[str, Any]:
-        """As it is put on record; ``beds`` and ``disagree`` only where there are several beds."""
+        """The fields to record; ``beds`` and ``disagree`` only with several beds."""
         fields = asdict(self)
-        of_beds = {key: fields.pop(key) for key in ("beds", "disagree")}
-        return fields | (of_beds if self.beds else {})
+        bed_fields = {key: fields.pop(key) for key in ("beds", "disagree")}
+        return fields | (bed_fields if self.beds else {})
 
 
 def baseline_meets_slo(state: State) -> bool:
-    """Whether the baseline met the objective at any rate: only then is there a gain to compare."""
-    stock = find_baseline(state)
-    return stock is not None and stock.peak is not None and stock.peak.is_feasible
+    """True if the baseline met the objective at any rate; only then is there a gain to compare."""
+    baseline = find_baseline(state)
+    return baseline is not None and baseline.peak is not None and baseline.peak.is_feasible
 
 
 def decide_verdict(state: State) -> Verdict:
-    """The verdict on a study that has nothing left to measure."""
-    challenger, meets = find_best_trial(state), baseline_meets_slo(state)
+    """Return the verdict of a study that has nothing left to measure."""
+    challenger, meets_slo = find_best_trial(state), baseline_meets_slo(state)
     if challenger is None:
-        return Verdict("no-improvement" if meets else "unmeetable", None, None)
-    if not meets:
-        # Nothing to compare with: that it meets the objective at all is the improvement, if a
-        # second, fresh measurement found the same.
-        again = estimate_peaks(state, state.list_finished(Phase.FINALIST))
-        twice = any(trial == challenger for trial, _ in again)
-        return Verdict("improved" if twice else "unmeetable", challenger, None)
+        return Verdict("no-improvement" if meets_slo else "unmeetable", None, None)
+    if not meets_slo:
+        # Without a baseline capacity, meeting the objective is the improvement. A second, independent
+        # measurement must confirm it.
+        repeats = estimate_peaks(state, state.list_finished(Phase.FINALIST))
+        was_repeated = any(trial == challenger for trial, _ in repeats)
+        return Verdict("improved" if was_repeated else "unmeetable", challenger, None)
     if state.beds:
         return _decide_bed_verdict(state, challenger)
     measured = list_confirmations(state, challenger)
@@ -485,7 +553,7 @@ def decide_verdict(state: State) -> Verdict:
 
 
 def collect_bed_proof(state: State, challenger: int) -> BedConfirmation:
-    """The proof so far, of each test bed."""
+    """Return the proof of each test bed so far."""
     return BedConfirmation(
         {
             bed: keep_whole_pairs(list_confirmations(state, challenger, bed=bed))
@@ -495,11 +563,11 @@ def collect_bed_proof(state: State, challenger: int) -> BedConfirmation:
 
 
 def _decide_bed_verdict(state: State, challenger: int) -> Verdict:
-    proven_by = collect_bed_proof(state, challenger)
+    proof = collect_bed_proof(state, challenger)
     return Verdict(
-        "improved" if proven_by.is_proven else "no-improvement",
+        "improved" if proof.is_proven else "no-improvement",
         challenger,
-        proven_by.compute_gain(),
-        beds=proven_by.gain_by_bed,
-        disagree=proven_by.beds_disagree,
+        proof.compute_gain(),
+        beds=proof.gain_by_bed,
+        disagree=proof.beds_disagree,
     )

@@ -1,8 +1,8 @@
-"""What each record of a study contains, by its kind: other people may have written it.
+"""The required content of each kind of record, because other people may have written a study.
 
-A shape is a type, a tuple of types, a list with the shape of its items, or a mapping. A mapping has a
-shape for each key; a key that ends in "?" may be missing or null, and ``ANY_KEY`` stands for every key.
-Keys that no shape names are passed over.
+A shape is a type, a tuple of types, a list with the shape of its items, or a mapping from keys to
+shapes. A key that ends in "?" may be missing or null. ``ANY_KEY`` applies to every key. Other keys
+are ignored.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
-SCHEMA_VERSION = 1  # of the records of a study
-CALL_PURPOSE = "call"  # purpose of a reading that is a call of a benchmark command
+SCHEMA_VERSION = 1  # version of a study's records
+CALL_PURPOSE = "call"  # purpose of a reading from a benchmark command
 ANY_KEY = "*"
 NUMBER_TYPES = (int, float)
 TEXT_MAPPING = {ANY_KEY: str}
@@ -38,7 +38,7 @@ READING_SHAPE = {
     "stolen?": NUMBER_TYPES,
     "hosts?": {ANY_KEY: {ANY_KEY: (int, float, str, dict, list, NONE_TYPE)}},
 }
-# A call of a benchmark command is recorded as a reading; every other reading has these too.
+# Additional keys of readings under load; calls of a benchmark command lack them.
 LOAD_READING_SHAPE = {
     "rate": NUMBER_TYPES,
     "intended": int,
@@ -46,7 +46,7 @@ LOAD_READING_SHAPE = {
     "histogram": COUNT_MAPPING,
 }
 
-# A host under a deployment; an export reads what is in it.
+# A host in a deployment record; exports read these keys.
 HOST_SHAPE = {"units": dict, "sysctls": dict, "files": dict, "original": dict}
 
 RECORD_SHAPES: Mapping[str, Any] = {
@@ -99,59 +99,65 @@ RECORD_SHAPES: Mapping[str, Any] = {
     "standings": {"peaks": {ANY_KEY: [NUMBER_TYPES]}, "noise": NUMBER_TYPES},
     "transferred": {"of": str, "configurations": [VALUE_MAPPING]},
     "model": {"view": dict},
+    "reversal-costs": {
+        **TRIAL_KEY_SHAPE,
+        "costs": [{"parameter": str, "loss": NUMBER_TYPES, "sd": NUMBER_TYPES}],
+    },
     "settled": {"at?": str, "why": str},
     "simplified": {"at?": str},
-    "explained": {"at?": str},
+    "explained": {"at?": str, "losses?": NUMBER_MAPPING, "sds?": NUMBER_MAPPING},
     "ceilings": {"at?": str, "of": str, "ceilings": [dict]},
     "verdict": {"at?": str, "verdict": str, "best?": int, "gain?": dict},
 }  # fmt: skip
 
 
 def check_record(record: Mapping[str, Any]) -> None:
-    """Raise ValueError for a record of an event without what its kind contains."""
+    """Raise ValueError for a record without the required content of its kind."""
     event = record["event"]
     if not isinstance(event, str):
-        raise TypeError("event: text is expected")
+        raise TypeError("event: expected text")
     if problem := find_mismatch(record, RECORD_SHAPES.get(event, {})):
         raise ValueError(problem)
     if event == "study" and (schema := record.get("schema", SCHEMA_VERSION)) != SCHEMA_VERSION:
-        raise ValueError(f"schema {schema}, and this version reads {SCHEMA_VERSION}")
+        raise ValueError(f"unsupported schema {schema}; this version reads {SCHEMA_VERSION}")
 
 
 def check_reading(record: Mapping[str, Any]) -> None:
-    """The same for a record of a reading."""
-    of_load = record.get("purpose") != CALL_PURPOSE
+    """Raise ValueError for a reading without the required content."""
+    has_load = record.get("purpose") != CALL_PURPOSE
     if problem := find_mismatch(
-        record, {**READING_SHAPE, **LOAD_READING_SHAPE} if of_load else READING_SHAPE
+        record, {**READING_SHAPE, **LOAD_READING_SHAPE} if has_load else READING_SHAPE
     ):
         raise ValueError(problem)
 
 
 def find_mismatch(value: Any, shape: Any, location: str = "") -> str:
-    """Where and how a value does not have a shape; empty if it has."""
+    """Return where and how a value differs from a shape; empty if it matches."""
     if isinstance(shape, dict):
         return _find_mapping_mismatch(value, shape, location)
     if isinstance(shape, list):
         if not isinstance(value, list):
-            return f"{location}: a list is expected"
+            return f"{location}: expected a list"
         pairs = ((item, f"{location}[{index}]") for index, item in enumerate(value))
         return next(filter(None, (find_mismatch(item, shape[0], at) for item, at in pairs)), "")
     kinds = shape if isinstance(shape, tuple) else (shape,)
     if isinstance(value, bool) and bool not in kinds:
-        return f"{location}: true and false are not expected"
+        return f"{location}: unexpected true or false"
     if not isinstance(value, kinds) or (isinstance(value, int | float) and not _is_usable(value)):
-        return f"{location}: {' or '.join(_TYPE_NAMES[kind] for kind in kinds)} is expected"
+        return f"{location}: expected {' or '.join(_TYPE_NAMES[kind] for kind in kinds)}"
     return ""
 
 
 def _find_mapping_mismatch(value: Any, shape: Mapping[str, Any], location: str) -> str:
     if not isinstance(value, dict):
-        return f"{location}: a mapping is expected"
+        return f"{location}: expected a mapping"
     for key, inner in shape.items():
         name = key.removesuffix("?")
         if key == ANY_KEY:
-            each = (find_mismatch(item, inner, f"{location}.{k}"[:80]) for k, item in value.items())
-            if problem := next(filter(None, each), ""):
+            mismatches = (
+                find_mismatch(item, inner, f"{location}.{k}"[:80]) for k, item in value.items()
+            )
+            if problem := next(filter(None, mismatches), ""):
                 return problem
         elif name not in value:
             if not key.endswith("?"):
@@ -164,7 +170,7 @@ def _find_mapping_mismatch(value: Any, shape: Mapping[str, Any], location: str) 
 
 
 def _is_usable(number: float) -> bool:
-    """True if it is finite as a float: JSON has whole numbers of any length."""
+    """True if the number is finite as a float; JSON integers have any length."""
     try:
         return isfinite(number)
     except OverflowError:

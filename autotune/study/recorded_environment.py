@@ -1,4 +1,4 @@
-"""What a study's own records say of its target and its space: no host is asked, and nothing is run."""
+"""Rebuild a study's target and space from its records, without contacting any host."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class RecordedEnvironment:
 
 
 def read_environment(directory: Path) -> RecordedEnvironment:
-    """The environment that the trials of a study had.
+    """Return the environment in which the trials of a study ran.
 
     Raises TargetError, and AutotuneError for a study without trials.
     """
-    first, trials = read_first_record(directory), load_state(directory).trials
+    first_record, trials = read_first_record(directory), load_state(directory).trials
     records = tuple(journal.read_records(directory / EVENTS_FILE))
     if not trials:
         raise AutotuneError("the study has no trials yet", hint="`autotune status` shows it")
@@ -44,12 +44,12 @@ def read_environment(directory: Path) -> RecordedEnvironment:
     if bed is not None:
         file = file.for_bed(bed)
     adopted = find_adopted_record(records, bed)
-    left = from_record(adopted or {}).adopted_values.skipped
-    facts = {} if file.target.command else _read_facts(first["facts"], file, settings)
-    whole = space.build_space(file, facts, AdoptedValues(settings, left))
-    # Parameters that today's catalogue has in addition were not tried.
-    dimensions = tuple(d for d in whole.dimensions if d.name in settings)
-    return RecordedEnvironment(file, replace(whole, dimensions=dimensions))
+    skipped = from_record(adopted or {}).adopted_values.skipped
+    facts = {} if file.target.command else _read_facts(first_record["facts"], file, settings)
+    full_space = space.build_space(file, facts, AdoptedValues(settings, skipped))
+    # Parameters that were added to the catalogue later were not tried.
+    dimensions = tuple(d for d in full_space.dimensions if d.name in settings)
+    return RecordedEnvironment(file, replace(full_space, dimensions=dimensions))
 
 
 def find_adopted_record(
@@ -73,7 +73,7 @@ def _find_bed_records(records: Sequence[Mapping[str, Any]]) -> dict[str, Mapping
 def _read_facts(
     recorded: dict[str, Any], file: TargetFile, settings: Settings
 ) -> dict[str, HostFacts]:
-    """The facts of each host; its kernel values are those of the first trial."""
+    """Return the facts of each host, with kernel values from the first trial."""
     values = kernel.list_set_keys(file.target, settings)
     return {
         host: HostFacts(

@@ -1,4 +1,4 @@
-"""Restore what a killed study left behind."""
+"""Restore hosts that a killed study left changed."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from autotune.target.runtimes import import_runtime
 from autotune.transports.base import Transport
 from autotune.transports.target_hosts import create_transports
 
-NOT_OWN_HINT = "move {study} out of the directory of studies; `run --from` uses its best settings"
+NOT_OWN_HINT = "move {study} to another directory; `run --from` can use its best settings"
 RestoreHosts = Callable[
     [Path, Mapping[str, Transport], ServiceManager, Callable[[], str] | None], list[str]
 ]
 
 
 def restore_study(study: Path) -> list[str]:
-    """Restore what a study changed. Returns what was done, a line each.
+    """Restore everything that a study changed. Returns a line for each action.
 
-    Raises LockedError while a living tuner holds it, AutotuneError for a study that this account did
-    not begin here, and naming each host that could not be restored, after all others are.
+    Raises LockedError while a tuner runs the study, AutotuneError if this account did not start it
+    here. If hosts cannot be restored, the others still are, and the AutotuneError names the failures.
     """
     ownership.check_own_study(study, ownership.RESTORE_TARGET_HINT)
     _reject_running_studies([study])
@@ -42,39 +42,40 @@ def restore_study(study: Path) -> list[str]:
 
 
 def restore_target(target: Path, root: Path) -> list[str]:
-    """Restore what the studies of a target file under ``root`` changed, then its hosts from their own
-    copies, for which no study is needed.
+    """Restore changes by all studies of a target file under ``root``, then its hosts from the copies on
+    those hosts, which need no study.
 
-    Copies of studies that this account did not begin here are not used: the error at the end names
-    them. Raises LockedError while a living tuner holds one of the studies, TargetError, and
-    AutotuneError as ``restore_study`` does.
+    Studies that this account did not start here are not used; the final error names them. Raises
+    LockedError while a tuner runs one of the studies, TargetError, and AutotuneError as in
+    ``restore_study``.
     """
     file = read_addresses(target)
     names = (name for name in foreign_files.list_names(root) if name.startswith(file.target.name))
-    every = [root / name for name in names if _read_target_path(root / name) == target.resolve()]
-    studies = [study for study in every if ownership.is_own_study(study)]
-    others = [study for study in every if study not in studies]
-    # The study that changed hosts last is restored first: its backup has what an earlier one had left
-    # on purpose.
+    candidates = [
+        root / name for name in names if _read_target_path(root / name) == target.resolve()
+    ]
+    studies = [study for study in candidates if ownership.is_own_study(study)]
+    foreign_studies = [study for study in candidates if study not in studies]
+    # The last study is restored first: its backup includes deliberate changes by earlier studies.
     studies.sort(key=lambda study: (study / EVENTS_FILE).stat().st_mtime, reverse=True)
     _reject_running_studies(studies)
-    refusals = [partial(_reject_foreign_study, study) for study in others]
+    refusals = [partial(_reject_foreign_study, study) for study in foreign_studies]
     with TemporaryDirectory() as empty:
-        own = _plan_host_restores(file, Path(empty) / file.target.name)
+        host_steps = _plan_host_restores(file, Path(empty) / file.target.name)
         return _run_all_steps(
-            [*(partial(_restore_unlocked, study) for study in studies), *own, *refusals]
+            [*(partial(_restore_unlocked, study) for study in studies), *host_steps, *refusals]
         )
 
 
 def _plan_host_restores(file: TargetFile, study: Path) -> list[Callable[[], list[str]]]:
-    """Restore each host from its own copy; ``study`` is a directory that does not exist."""
+    """Return the steps that restore each host from its own copy; ``study`` does not exist on disk."""
     restore_hosts = managed_hosts.restore_hosts
-    own: list[Callable[[], list[str]]] = []
+    steps: list[Callable[[], list[str]]] = []
     if not needs_bed(file.target):
-        own = [partial(_restore_over_transports, file, study, restore_hosts)]
+        steps = [partial(_restore_over_transports, file, study, restore_hosts)]
     if beds := tuple(file.target.beds):
-        own += _plan_bed_restores(file, study, beds, restore_hosts)
-    return own
+        steps += _plan_bed_restores(file, study, beds, restore_hosts)
+    return steps
 
 
 def _reject_foreign_study(study: Path) -> list[str]:
@@ -85,29 +86,29 @@ def _reject_foreign_study(study: Path) -> list[str]:
 def _plan_bed_restores(
     file: TargetFile, study: Path, beds: Sequence[str], restore_hosts: RestoreHosts
 ) -> list[Callable[[], list[str]]]:
-    """``restore_hosts`` on each test bed, with its name before each line; without beds, on the hosts."""
+    """Return a ``restore_hosts`` step for each test bed, or one step for the hosts without beds."""
     if not beds:
         return [partial(_restore_over_transports, file, study, restore_hosts)]
 
-    def on(bed: str) -> list[str]:
+    def restore_bed(bed: str) -> list[str]:
         lines = _restore_over_transports(
             file.for_bed(bed), bed_directory(study, bed), restore_hosts
         )
         return [f"bed {bed}: {line}" for line in lines]
 
-    return [partial(on, bed) for bed in beds]
+    return [partial(restore_bed, bed) for bed in beds]
 
 
 def _run_all_steps(steps: Sequence[Callable[[], list[str]]]) -> list[str]:
-    """Run every step to its end, then raise what went wrong in any of them."""
+    """Run every step, then raise all errors together. Returns the lines of the steps."""
     lines: list[str] = []
     errors: list[AutotuneError] = []
     for step in steps:
         try:
-            # What lies on a host is reported by its study, with that name in front, and again by its
-            # target: one line is enough.
-            named = {*lines, *(line.partition(": ")[2] for line in lines)}
-            lines += [line for line in step() if line not in named]
+            # A study and its target report the same restored file, the study with its name in front.
+            # One line is enough.
+            reported = {*lines, *(line.partition(": ")[2] for line in lines)}
+            lines += [line for line in step() if line not in reported]
         except AutotuneError as error:
             errors.append(error)
     if errors:
@@ -120,12 +121,12 @@ def _reject_running_studies(studies: Sequence[Path]) -> None:
         if is_locked(lock := study / "lock"):
             raise LockedError(
                 f"{study.name} is being tuned by {describe_lock_holder(lock)}",
-                hint="stop that one: it restores too",
+                hint="stop that process; it restores the hosts itself",
             )
 
 
 def _read_target_path(study: Path) -> Path | None:
-    """The target file that the study was begun with; ``None`` where nothing says so."""
+    """Return the path of a study's target file; ``None`` if it is not recorded."""
     try:
         return Path(read_first_record(study)["source"])
     except (AutotuneError, KeyError, TypeError):
@@ -135,22 +136,22 @@ def _read_target_path(study: Path) -> Path | None:
 def _restore_unlocked(study: Path) -> list[str]:
     beds = foreign_files.list_names(study, BEDS_DIRECTORY)
     directories = (study, *(bed_directory(study, bed) for bed in beds))
-    ending = [partial(_stop_private_servers, study, directory) for directory in directories]
-    return _run_all_steps([partial(_restore_hosts, study), *ending])
+    stop_steps = [partial(_stop_private_servers, study, directory) for directory in directories]
+    return _run_all_steps([partial(_restore_hosts, study), *stop_steps])
 
 
 def _stop_private_servers(study: Path, directory: Path) -> list[str]:
     run = run_directories.find_run_directory(directory)
     if run is None:
         return []
-    ended = stop_orphaned(run)
+    stopped = stop_orphaned(run)
     run_directories.remove_run_directory(directory)
-    lines = [*(f"ended {name}" for name in ended), "run directory removed"]
+    lines = [*(f"stopped {name}" for name in stopped), "run directory removed"]
     return [f"{study.name}: {line}" for line in lines]
 
 
 def _restore_hosts(study: Path) -> list[str]:
-    # With originals there is something to restore, whatever the journal says or has lost.
+    # Restore if there are originals, even if the journal is incomplete.
     beds = (bed_directory(study, bed) for bed in foreign_files.list_names(study, BEDS_DIRECTORY))
     if not any(BackupStore(directory).list_hosts() for directory in (study, *beds)):
         state = load_state(study)
@@ -167,12 +168,12 @@ def _restore_hosts(study: Path) -> list[str]:
 
 
 def _list_study_beds(study: Path) -> tuple[str, ...]:
-    """The test beds that a study is to measure on, or else those that it has originals of."""
-    kept = foreign_files.list_names(study, BEDS_DIRECTORY)
+    """Return the recorded test beds of a study, or else the beds with saved originals."""
+    saved_beds = foreign_files.list_names(study, BEDS_DIRECTORY)
     try:
-        return tuple(read_first_record(study).get("beds") or kept)
+        return tuple(read_first_record(study).get("beds") or saved_beds)
     except AutotuneError:
-        return kept
+        return saved_beds
 
 
 def _restore_over_transports(
@@ -180,8 +181,10 @@ def _restore_over_transports(
     study: Path,
     restore_hosts: RestoreHosts,
 ) -> list[str]:
-    """``restore_hosts``, with the transports of the hosts that a study of this target changes: those of
-    tiers, and those that make load."""
+    """Call ``restore_hosts`` with the transports of all hosts that a study of this target changes.
+
+    These are the hosts of tiers and the load hosts.
+    """
     target = file.target
     if target.simulated is not None:
         return []
@@ -189,12 +192,15 @@ def _restore_over_transports(
                 for tier in target.tiers.values()]  # fmt: skip
     if None in managers or not managers:
         return []
-    loading = (name for name in target.load.hosts if target.hosts[name].transport != "local")
-    changed = {*loading, *(host for tier in target.tiers.values() for host in tier.hosts)}
-    every = create_transports(file)
+    load_hosts = (name for name in target.load.hosts if target.hosts[name].transport != "local")
+    changed_hosts = {*load_hosts, *(host for tier in target.tiers.values() for host in tier.hosts)}
+    transports = create_transports(file)
     try:
-        reached = {name: every[name] for name in every if name in changed}
-        return restore_hosts(study, reached, managers[0], partial(await_entry, file, every))
+        changed_transports = {
+            name: transports[name] for name in transports if name in changed_hosts
+        }
+        await_answer = partial(await_entry, file, transports)
+        return restore_hosts(study, changed_transports, managers[0], await_answer)
     finally:
-        for transport in every.values():
+        for transport in transports.values():
             transport.close()

@@ -1,12 +1,18 @@
-"""What a study does next, worked out from what it has done: resuming needs nothing else.
+"""Select the next step of a study from its state alone, so resuming needs nothing else.
 
-Baseline → recommended, advised and published configurations of every deployment, and the user's own →
-search, with a reference measured again every few trials → the leaders again → the leader and the best
-preset (or the second best) in alternation, while there is time → the winner without what does nothing →
-that and the baseline in alternation → verdict. An interrupted trial is repeated first.
+An interrupted trial is repeated first. The other steps follow this order:
 
-Test beds go through these stages together, each asking for its own next step: a bed never waits for
-another one inside a stage, and goes on to the next when nothing of the last is under way.
+1. baseline
+2. presets of every deployment (recommended, advised, published), then the user's configurations
+3. search, with regular measurements of a reference
+4. finalists
+5. the leader and its rival in alternation, if time allows
+6. the winner without changes that have no effect
+7. this winner and the baseline in alternation
+8. verdict
+
+Test beds pass through these stages together, and each asks for its own next step. No bed waits inside
+a stage. A new stage starts when no trial of the previous one is running.
 """
 
 from __future__ import annotations
@@ -41,46 +47,42 @@ from autotune.study.ranking import (
 from autotune.study.study_state import COUNTED_PHASES, OPENING_PHASES, Phase, State, Trial
 from autotune.target.model import Budget
 
-# Configurations measured again at the end: at least so many, more where there is time and they are
-# hard to tell apart.
+# Finalists: two, or more if time allows and their estimates overlap.
 MIN_FINALISTS = 2
 MAX_FINALISTS = 4
-# Trials of the search between two measurements of the reference. Those that were screened out cost
-# and say little, and drift does them little harm: SCREENED_FOR_ONE of them count as one.
+# Search trials between two measurements of the reference. Pruned trials are short and less sensitive to
+# drift, so PRUNED_TRIALS_DIVISOR of them count as one.
 REFERENCE_INTERVAL_TRIALS = 6
 PRUNED_TRIALS_DIVISOR = 3
-# The last part of the time is kept for proof: enough for the finalists and the least number of pairs at
-# the pace of the study so far, up to this share. The measurements of the pairs share it.
+# Maximum share of the time that is reserved for finals and proof, at the pace of the study so far.
 MAX_RESERVE_SHARE = 0.45
-MIN_MEASUREMENT_SECONDS = 15.0  # of a measurement: in less, nothing is learned
-# What the least number of pairs and one block of changes need is kept in any case, up to this share.
+MIN_MEASUREMENT_SECONDS = 15.0  # a shorter measurement shows nothing
+# The minimum number of pairs and one block of changes are always reserved, up to this share.
 MIN_PROOF_SECONDS = (2 * confirmation.MIN_PAIRS + 1) * MIN_MEASUREMENT_SECONDS
 MAX_PROOF_SHARE = 0.6
-MAX_SHORTENING_FACTOR = (
-    3.0  # a measurement can be cut short to the average time of one divided by this
-)
+MAX_SHORTENING_FACTOR = 3.0  # a measurement may be shortened to the average time divided by this
+MAX_OVERRUN_FACTOR = 1.05  # a pair starts only if it should finish within this multiple of the time
 SHORT_PROOF_SHARE = 0.75  # of the usual proof, if a rough finalist is measured again
 ROUGH_TRIAL_SHARE = 0.5  # seconds of a rough trial, as a share of those of a precise one
-MAX_OVERRUN_FACTOR = (
-    1.05  # of the time: a pair begins only if it can be expected to end within this
-)
 MAX_PAIRS = 6
 MAX_RUNNER_UP_PAIRS = 2
-# Blocks of a winner's changes that are measured reverted: how many the search leaves time for, how many
-# a comparison with the best preset leaves time for, and the most that are measured.
+# Blocks of a winner's changes that are measured reverted: blocks reserved during the search, blocks
+# reserved during the comparison with the best preset, and the maximum.
 RESERVED_BLOCKS, MIN_BLOCKS, MAX_BLOCKS = 4, 2, 8
-# Measurements of the confirmation that may fail (the generator starved, say) and be made again.
+# Failed measurements of the confirmation, such as a starved generator, that are repeated.
 MAX_FAILED_CONFIRMATIONS = 2
 # Measurements of the best trial after a baseline that missed the objective.
 MAX_REPRODUCTIONS = 3
-# Of the trials, for known configurations: with many deployments the search must have its share.
+# Maximum share of the trials for known configurations, so that the search gets its share too.
 MAX_OPENING_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class MeasureStep:
-    """Measure these settings; ``suggested`` are the values that came from the sampler.
-    ``replaced_trial`` is the trial that this one repeats, where another test bed did not end it."""
+    """Measure these settings; ``suggested`` are the values from the sampler.
+
+    ``replaced_trial`` is the unfinished trial of another test bed that this one repeats.
+    """
 
     phase: Phase
     settings: Settings
@@ -92,27 +94,27 @@ class MeasureStep:
 
 @dataclass(frozen=True)
 class WaitStep:
-    """Nothing to measure until a trial of another test bed is over."""
+    """Wait until a trial of another test bed is finished."""
 
 
 @dataclass(frozen=True)
 class SuggestStep:
-    """Ask the sampler for a configuration and measure it."""
+    """Request a configuration from the sampler and measure it."""
 
 
 @dataclass(frozen=True)
 class RankStep:
-    """Ask the model where the measured configurations stand."""
+    """Rank the measured configurations with the model."""
 
 
 @dataclass(frozen=True)
 class ConcludeStep:
-    """Nothing is left to measure."""
+    """Conclude the study: nothing is left to measure."""
 
 
 @dataclass(frozen=True)
 class SimplifyStep:
-    """Ask the model which changes of this trial do nothing."""
+    """Select the changes of this trial that have no effect according to the model."""
 
     trial_number: int
 
@@ -123,8 +125,10 @@ ScheduleStep = MeasureStep | SuggestStep | RankStep | SimplifyStep | WaitStep | 
 def select_next_step(
     state: State, space: SearchSpace, budget: Budget, elapsed: float, bed: str | None = None
 ) -> ScheduleStep:
-    """The next step, of a test bed if there are several; ``elapsed`` are the seconds spent on the
-    study, all sessions together."""
+    """Return the next step, for ``bed`` if there are several.
+
+    ``elapsed`` is the time spent on the study in seconds, over all sessions.
+    """
     return (
         _plan_interrupted(state, bed)
         or _plan_opening(state, space, budget, elapsed, bed)
@@ -146,39 +150,47 @@ def select_next_step(
 
 
 def _plan_interrupted(state: State, bed: str | None) -> ScheduleStep | None:
-    """What this bed was measuring when it was killed, then what beds that are gone did not end."""
-    last = next((trial for trial in reversed(state.trials) if trial.bed == bed), None)
-    if last is not None and not last.is_finished and last.number not in state.repeated_numbers:
+    """Repeat the bed's interrupted trial, or else an unfinished trial of an inactive bed."""
+    last_trial = next((trial for trial in reversed(state.trials) if trial.bed == bed), None)
+    if (
+        last_trial is not None
+        and not last_trial.is_finished
+        and last_trial.number not in state.repeated_numbers
+    ):
         return MeasureStep(
-            last.phase,
-            last.settings,
-            last.of,
-            last.asked,
-            last.suggested,
-            replaced_trial=last.repeats,
+            last_trial.phase,
+            last_trial.settings,
+            last_trial.source_trial,
+            last_trial.suggestion_number,
+            last_trial.suggested,
+            replaced_trial=last_trial.replaced_trial,
         )
     for trial in _find_abandoned_trials(state):
         return MeasureStep(
             trial.phase,
             trial.settings,
-            trial.of,
-            trial.asked,
+            trial.source_trial,
+            trial.suggestion_number,
             trial.suggested,
             replaced_trial=trial.number,
         )
     return None
 
 
-# Trials that belong to the bed they were begun on: its own baseline and reference, one side of a pair.
+# Another bed cannot repeat these: baseline and reference of each bed, and one side of a pair.
 BED_SPECIFIC_PHASES = frozenset({Phase.BASELINE, Phase.REFERENCE, Phase.RUNNER_UP, Phase.CONFIRM})
 
 
 def _find_abandoned_trials(state: State) -> list[Trial]:
-    """Trials that test beds which no longer take part did not end, and no other one has repeated."""
-    gone = [trial for bed, trial in state.last_trial_by_bed.items() if bed not in state.active_beds]
-    left = [t for t in gone if not t.is_finished and t.phase not in BED_SPECIFIC_PHASES]
-    repeated = {trial.repeats for trial in state.trials} if left else ()
-    return [trial for trial in left if trial.number not in repeated]
+    """Return unfinished trials of inactive test beds that no other bed has repeated."""
+    last_trials = [
+        trial for bed, trial in state.last_trial_by_bed.items() if bed not in state.active_beds
+    ]
+    unfinished = [
+        t for t in last_trials if not t.is_finished and t.phase not in BED_SPECIFIC_PHASES
+    ]
+    repeated = {trial.replaced_trial for trial in state.trials} if unfinished else ()
+    return [trial for trial in unfinished if trial.number not in repeated]
 
 
 def _plan_wait(state: State, *phases: Phase) -> ScheduleStep | None:
@@ -188,35 +200,42 @@ def _plan_wait(state: State, *phases: Phase) -> ScheduleStep | None:
 def _plan_opening(
     state: State, space: SearchSpace, budget: Budget, elapsed: float, bed: str | None
 ) -> ScheduleStep | None:
-    """The next configuration that is known beforehand: each deployment has its turn early.
+    """Return the next configuration known before the search; each deployment gets an early turn.
 
-    An advised or a published configuration has one only where its deployment may be the best. After
-    the presets come the user's own configurations and an earlier study's, except for those that have
-    the same effect as an earlier one.
+    Advised and published configurations are tried only if their deployment may be the best. After the
+    presets come the user's configurations, then the winners of an earlier study. A configuration with the
+    same effect as an earlier one is skipped.
     """
     if not _can_search(state, budget, elapsed):
         return None
-    # A baseline that a fault of the benchmark left unmeasured is measured once that is mended.
-    counting = [t for phase in OPENING_PHASES for t in state.trials_by_phase.get(phase, ())
+    # A baseline without a result because of a benchmark fault is measured again.
+    opening_trials = [t for phase in OPENING_PHASES for t in state.trials_by_phase.get(phase, ())
                 if not (t.is_unmeasured and phase is Phase.BASELINE)]  # fmt: skip
-    if not any(t.bed == bed and t.phase is Phase.BASELINE for t in counting):
+    if not any(t.bed == bed and t.phase is Phase.BASELINE for t in opening_trials):
         return MeasureStep(Phase.BASELINE, space.baseline)
-    done = [(t.phase, _select_deployment(t.settings, space)) for t in counting]
+    tried_deployments = [(t.phase, _select_deployment(t.settings, space)) for t in opening_trials]
     maximum = max(3, int(MAX_OPENING_SHARE * budget.trials))
     tried, clamped = list[Settings](), space.with_clamps(state.clamps)
-    effects: list[Settings] = []  # of those tried
+    effects: list[Settings] = []  # effective settings of those tried
     for phase, settings in _iterate_presets(space):
-        acts, effect = (
+        active, effect = (
             select_active_settings(settings, space),
             select_active_settings(clamped.get_effective(settings), space),
         )
-        if acts in tried:
+        if active in tried:
             continue
-        new = (phase, _select_deployment(settings, space)) not in done and effect not in effects
-        tried.append(acts)
+        is_new = (
+            phase,
+            _select_deployment(settings, space),
+        ) not in tried_deployments and effect not in effects
+        tried.append(active)
         effects.append(effect)
-        always = phase in (Phase.BASELINE, Phase.RECOMMENDED)
-        if new and len(tried) <= maximum and (always or _may_be_best(state, space, settings)):
+        is_required = phase in (Phase.BASELINE, Phase.RECOMMENDED)
+        if (
+            is_new
+            and len(tried) <= maximum
+            and (is_required or _may_be_best(state, space, settings))
+        ):
             return MeasureStep(phase, settings)
     untried = _find_untried(state, space, clamped, tried)
     return MeasureStep(Phase.TRY_FIRST, untried) if untried is not None else None
@@ -261,7 +280,7 @@ def _count_shared(settings: Settings, *others: Settings) -> int:
 
 
 def _may_be_best(state: State, space: SearchSpace, settings: Settings) -> bool:
-    """Whether a deployment may be the best one, going by what was measured of it so far."""
+    """True if, from its measurements so far, a deployment may be the best."""
     deployment = _select_deployment(settings, space)
     usable = select_feasible_trials(state.list_finished(*COUNTED_PHASES))
     level = {bed: exp(-state.bed_offset(bed).log) for bed in {t.bed for t in usable}}
@@ -272,7 +291,7 @@ def _may_be_best(state: State, space: SearchSpace, settings: Settings) -> bool:
 
 
 def select_active_settings(settings: Settings, space: SearchSpace) -> Settings:
-    """Those of ``settings`` that have an effect."""
+    """Return the ``settings`` that have an effect."""
     active = space.active_parameters(settings)
     return {name: value for name, value in settings.items() if name in active}
 
@@ -285,16 +304,16 @@ def _iterate_presets(space: SearchSpace) -> Iterator[tuple[Phase, Settings]]:
 
 
 def _select_deployment(settings: Settings, space: SearchSpace) -> Settings:
-    """Which software of each tier these settings choose."""
+    """Return the software chosen for each tier by these settings."""
     return {name: settings[name] for name in space.deployments[0] if name in settings}
 
 
 def _plan_search(
     state: State, space: SearchSpace, budget: Budget, elapsed: float, bed: str | None
 ) -> ScheduleStep | None:
-    later = state.list_finished(Phase.FINALIST, Phase.CONFIRM)
-    over = later or state.settled or state.posterior or not space.tunable_dimensions
-    if over or not _can_search(state, budget, elapsed):
+    final_trials = state.list_finished(Phase.FINALIST, Phase.CONFIRM)
+    is_over = final_trials or state.stop_reason or state.posterior or not space.tunable_dimensions
+    if is_over or not _can_search(state, budget, elapsed):
         return None
     return (
         _plan_reference(state, bed)
@@ -311,8 +330,10 @@ def _plan_refinement(state: State) -> ScheduleStep | None:
 
 
 def _plan_preset_repeat(state: State) -> ScheduleStep | None:
-    """A preset whose pruning a later measurement of the incumbent has put in doubt: what a study ends
-    with is compared with the best preset, so that one must be known."""
+    """Repeat a preset whose pruning is in doubt after a later measurement of the incumbent.
+
+    The study compares its winner with the best preset, so that preset must be known.
+    """
     pruned = find_doubtful_pruning(state, SearchLimits.early_prune_probability)
     return (
         MeasureStep(pruned.phase, pruned.settings, source_trial=pruned.number) if pruned else None
@@ -320,18 +341,20 @@ def _plan_preset_repeat(state: State) -> ScheduleStep | None:
 
 
 def _plan_reference(state: State, bed: str | None) -> ScheduleStep | None:
-    """The reference, when its last measurement on this bed has become old."""
-    chosen = find_reference(state)
-    if chosen is None:
+    """Measure the reference again if its last measurement on this bed is too old."""
+    reference = find_reference(state)
+    if reference is None:
         return None
-    own = [t for t in (chosen, *state.list_finished(Phase.REFERENCE)) if t.bed == bed]
-    last = max((t.number for t in own), default=-1)
-    since = [t for t in state.list_finished(*COUNTED_PHASES) if t.number > last and t.bed == bed]
-    screened = sum(t.peak is None or t.peak.is_pruned for t in since)
-    if len(since) - screened + screened / PRUNED_TRIALS_DIVISOR < REFERENCE_INTERVAL_TRIALS:
+    measured = [t for t in (reference, *state.list_finished(Phase.REFERENCE)) if t.bed == bed]
+    last_number = max((t.number for t in measured), default=-1)
+    later = [
+        t for t in state.list_finished(*COUNTED_PHASES) if t.number > last_number and t.bed == bed
+    ]
+    pruned_count = sum(t.peak is None or t.peak.is_pruned for t in later)
+    if len(later) - pruned_count + pruned_count / PRUNED_TRIALS_DIVISOR < REFERENCE_INTERVAL_TRIALS:
         return None
     return MeasureStep(
-        Phase.REFERENCE, chosen.settings, source_trial=state.configuration_number(chosen)
+        Phase.REFERENCE, reference.settings, source_trial=state.configuration_number(reference)
     )
 
 
@@ -340,37 +363,37 @@ def _plan_ranking(state: State) -> ScheduleStep | None:
 
 
 def _can_search(state: State, budget: Budget, elapsed: float) -> bool:
-    """Whether another trial fits before the time kept for proof."""
+    """True if another trial fits before the time reserved for the proof."""
     counted = len(state.list_counted(include_running=True))
-    # One that does not fit at the pace so far is cut short (``allowance``).
+    # A trial that would not fit at the current pace is shortened (``compute_time_limit``).
     minimum = min(average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
     # With only a baseline there is nothing to prove yet.
-    kept = compute_reserve_seconds(state, budget) if counted > 1 else 2 * MIN_MEASUREMENT_SECONDS
-    fits = elapsed + minimum <= budget.time - kept
+    reserved = (
+        compute_reserve_seconds(state, budget) if counted > 1 else 2 * MIN_MEASUREMENT_SECONDS
+    )
+    fits = elapsed + minimum <= budget.time - reserved
     return counted == 0 or (counted < budget.trials and fits)
 
 
 def compute_reserve_seconds(state: State, budget: Budget) -> float:
-    """Seconds kept for re-measuring the leaders, and for simplifying and proving the winner."""
+    """Return the seconds reserved to repeat the leaders, and to simplify and prove the winner."""
     if misses_slo(state):
-        return min(
-            MAX_REPRODUCTIONS * average_trial_seconds(state) + MIN_MEASUREMENT_SECONDS,
-            max_reserve_seconds(budget),
-        )
-    before = _measurements_per_bed(state, MIN_FINALISTS) + RESERVED_BLOCKS
-    needed = before * average_trial_seconds(state) + min_proof_seconds(state)
+        reproduction_seconds = MAX_REPRODUCTIONS * average_trial_seconds(state)
+        return min(reproduction_seconds + MIN_MEASUREMENT_SECONDS, max_reserve_seconds(budget))
+    trial_count = _measurements_per_bed(state, MIN_FINALISTS) + RESERVED_BLOCKS
+    needed = trial_count * average_trial_seconds(state) + min_proof_seconds(state)
     return min(needed, max_reserve_seconds(budget))
 
 
 def max_reserve_seconds(budget: Budget) -> float:
-    """Seconds that are kept from the search, at most."""
+    """Return the maximum seconds that are reserved from the search."""
     return max(
         MAX_RESERVE_SHARE * budget.time, min(MIN_PROOF_SECONDS, MAX_PROOF_SHARE * budget.time)
     )
 
 
 def min_proof_seconds(state: State) -> float:
-    """Seconds that the least number of pairs take."""
+    """Return the seconds that the minimum number of pairs takes."""
     return 2 * _measurements_per_bed(state, confirmation.MIN_PAIRS) * average_trial_seconds(state)
 
 
@@ -386,49 +409,53 @@ def average_trial_seconds(state: State) -> float:
 
 
 def _measurements_per_bed(state: State, count: int) -> int:
-    """How many measurements the busiest bed makes where the active beds share ``count`` of them."""
+    """Return the measurements of the busiest bed if the active beds share ``count`` of them."""
     return -(-count // max(1, len(state.active_beds)))
 
 
 def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed: float) -> float:
-    """Seconds that a measurement may take. The search leaves the proof its time, which is divided among
-    the least number of measurements that the proof needs."""
-    left = budget.time - elapsed
+    """Return the maximum seconds of a measurement.
+
+    The search leaves the reserved time to the proof. The minimum number of measurements shares it.
+    """
+    remaining = budget.time - elapsed
     if phase is Phase.CONFIRM:
         pairs = 2 * confirmation.MIN_PAIRS - len(state.list_finished(Phase.CONFIRM))
-        return max(MIN_MEASUREMENT_SECONDS, left / max(1, _measurements_per_bed(state, pairs)))
+        return max(MIN_MEASUREMENT_SECONDS, remaining / max(1, _measurements_per_bed(state, pairs)))
     if phase in COUNTED_PHASES or phase is Phase.REFERENCE:
-        # The first must leave time for at least one more, which may be better.
-        first = max(max_reserve_seconds(budget), MIN_PROOF_SECONDS + 2 * MIN_MEASUREMENT_SECONDS)
-        kept = (
+        # The first measurement must leave time for at least one more.
+        first_reserve = max(
+            max_reserve_seconds(budget), MIN_PROOF_SECONDS + 2 * MIN_MEASUREMENT_SECONDS
+        )
+        reserved = (
             compute_reserve_seconds(state, budget)
             if state.list_finished(*COUNTED_PHASES)
-            else first
+            else first_reserve
         )
-        return max(MIN_MEASUREMENT_SECONDS, left - kept)
-    # Where time is short, a block of changes gets no more than each measurement of the proof.
+        return max(MIN_MEASUREMENT_SECONDS, remaining - reserved)
+    # If time is short, a block of changes gets no more than each measurement of the proof.
     return max(
         MIN_MEASUREMENT_SECONDS,
-        left - min_proof_seconds(state),
-        left * MIN_MEASUREMENT_SECONDS / MIN_PROOF_SECONDS,
+        remaining - min_proof_seconds(state),
+        remaining * MIN_MEASUREMENT_SECONDS / MIN_PROOF_SECONDS,
     )
 
 
 def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep | None:
     if elapsed >= budget.time or state.list_started(Phase.CONFIRM):
         return None
-    done = state.list_started(Phase.FINALIST)
-    measured = {trial.of for trial in done}
-    each = max(average_trial_seconds(state), 1e-9)
+    finalists = state.list_started(Phase.FINALIST)
+    measured = {trial.source_trial for trial in finalists}
+    trial_seconds = max(average_trial_seconds(state), 1e-9)
     proof = min_proof_seconds(state)
     # Rough finalists are measured again first, even if the proof gets shorter measurements for it.
     proof *= SHORT_PROOF_SHARE if _has_rough_finalist(state) else 1.0
-    fitting = int((budget.time - elapsed - proof) / each)
-    # The leaders have precedence over blocks of changes.
-    fitting = max(fitting - RESERVED_BLOCKS, min(fitting, MIN_FINALISTS - len(done)), 0)
-    left = fitting * max(1, len(state.active_beds)) + len(done)
-    maximum = min(left, MAX_FINALISTS)
-    # Measuring one finalist alone again would decide nothing.
+    fitting = int((budget.time - elapsed - proof) / trial_seconds)
+    # The leaders take precedence over blocks of changes.
+    fitting = max(fitting - RESERVED_BLOCKS, min(fitting, MIN_FINALISTS - len(finalists)), 0)
+    available = fitting * max(1, len(state.active_beds)) + len(finalists)
+    maximum = min(available, MAX_FINALISTS)
+    # One repeated finalist alone would decide nothing.
     for number in (
         select_finalists(state, maximum, MIN_FINALISTS) if maximum >= MIN_FINALISTS else ()
     ):
@@ -447,8 +474,8 @@ def _has_rough_finalist(state: State) -> bool:
 
 
 def _plan_simplification(state: State, budget: Budget, elapsed: float) -> ScheduleStep | None:
-    """The winner without changes that have no effect by the model, block by block, before its proof."""
-    number, last = find_leader(state), state.simplified
+    """Measure the winner, block by block, without changes that probably have no effect."""
+    number, simplified = find_leader(state), state.simplification
     measured = len(state.list_started(Phase.SIMPLIFIED))
     if (
         number is None
@@ -459,17 +486,17 @@ def _plan_simplification(state: State, budget: Budget, elapsed: float) -> Schedu
         return None
     if not baseline_meets_slo(state):
         return None
-    if last is None or measured > last.get("measured", 0):
+    if simplified is None or measured > simplified.get("measured", 0):
         return SimplifyStep(number)
     needed = average_trial_seconds(state) + min_proof_seconds(state)
-    # The first block, of what guides say hardly matters, even if the proof must be cut short for it.
+    # The first block holds settings of low documented impact. It may shorten the proof.
     needed = (
         needed if measured else min(needed, max(MIN_PROOF_SECONDS, needed / MAX_SHORTENING_FACTOR))
     )
     latest = budget.time * (1.0 if measured else MAX_OVERRUN_FACTOR)
-    if not last["reverted"] or measured >= MAX_BLOCKS or elapsed + needed > latest:
+    if not simplified["reverted"] or measured >= MAX_BLOCKS or elapsed + needed > latest:
         return None
-    return MeasureStep(Phase.SIMPLIFIED, last["settings"], source_trial=number)
+    return MeasureStep(Phase.SIMPLIFIED, simplified["settings"], source_trial=number)
 
 
 def misses_slo(state: State) -> bool:
@@ -504,62 +531,80 @@ def _plan_reproduction(state: State, budget: Budget, elapsed: float) -> Schedule
 def _plan_confirmation(
     state: State, budget: Budget, elapsed: float, bed: str | None
 ) -> ScheduleStep | None:
-    """The winner and the baseline in turn, one pair at least."""
-    stock, challenger = find_baseline(state), find_best_trial(state)
-    if stock is None or challenger is None or stock.peak is None or not stock.peak.is_feasible:
+    """Measure the winner and the baseline alternately, at least one pair."""
+    baseline, challenger = find_baseline(state), find_best_trial(state)
+    if (
+        baseline is None
+        or challenger is None
+        or baseline.peak is None
+        or not baseline.peak.is_feasible
+    ):
         return None
     measured = list_confirmations(state, challenger)
-    proven = len(measured) >= 2 * confirmation.MIN_PAIRS
-    each = average_trial_seconds(state)
-    pair = 2 * (each if proven else min(each, MIN_MEASUREMENT_SECONDS))
-    latest = budget.time if proven else min(budget.time + pair, MAX_OVERRUN_FACTOR * budget.time)
-    over = elapsed + pair >= latest and len(measured) >= 2
-    over = over or _count_started_pairs(state, Phase.CONFIRM, measured) >= MAX_PAIRS
-    decided = (
+    has_min_pairs = len(measured) >= 2 * confirmation.MIN_PAIRS
+    trial_seconds = average_trial_seconds(state)
+    pair_seconds = 2 * (
+        trial_seconds if has_min_pairs else min(trial_seconds, MIN_MEASUREMENT_SECONDS)
+    )
+    latest = (
+        budget.time
+        if has_min_pairs
+        else min(budget.time + pair_seconds, MAX_OVERRUN_FACTOR * budget.time)
+    )
+    is_over = elapsed + pair_seconds >= latest and len(measured) >= 2
+    is_over = is_over or _count_started_pairs(state, Phase.CONFIRM, measured) >= MAX_PAIRS
+    is_decided = (
         collect_bed_proof(state, challenger).is_decided
         if bed
         else confirmation.is_decided(measured)
     )
     return _plan_alternation(
-        state, Phase.CONFIRM, challenger, stock.number, bed, is_over=over or decided
+        state, Phase.CONFIRM, challenger, baseline.number, bed, is_over=is_over or is_decided
     )
 
 
 def _plan_runner_up(
     state: State, budget: Budget, elapsed: float, bed: str | None
 ) -> ScheduleStep | None:
-    """Before anything is claimed: the leader and its rival, the best preset or the second best, in turn,
-    if there is time."""
-    compared = select_finalist_pair(state)
-    if compared is None or state.list_started(Phase.CONFIRM):
+    """Measure the leader and its rival alternately before any claim, if time allows.
+
+    The rival is the best preset, or else the second best configuration.
+    """
+    pair = select_finalist_pair(state)
+    if pair is None or state.list_started(Phase.CONFIRM):
         return None
-    kept = min_proof_seconds(state) + MIN_BLOCKS * average_trial_seconds(state)
-    over = elapsed + 2 * average_trial_seconds(state) + kept > budget.time
-    measured = list_confirmations(state, compared[0], Phase.RUNNER_UP)
-    begun = len(state.list_finished(Phase.RUNNER_UP)) / 2
-    begun = _count_started_pairs(state, Phase.RUNNER_UP, measured) if bed else begun
-    over = over or begun >= MAX_RUNNER_UP_PAIRS or not is_undecided(state, *compared)
-    return _plan_alternation(state, Phase.RUNNER_UP, *compared, bed, is_over=over)
+    reserved = min_proof_seconds(state) + MIN_BLOCKS * average_trial_seconds(state)
+    is_over = elapsed + 2 * average_trial_seconds(state) + reserved > budget.time
+    measured = list_confirmations(state, pair[0], Phase.RUNNER_UP)
+    started_pairs = len(state.list_finished(Phase.RUNNER_UP)) / 2
+    started_pairs = _count_started_pairs(state, Phase.RUNNER_UP, measured) if bed else started_pairs
+    is_over = is_over or started_pairs >= MAX_RUNNER_UP_PAIRS or not is_undecided(state, *pair)
+    return _plan_alternation(state, Phase.RUNNER_UP, *pair, bed, is_over=is_over)
 
 
 def _count_started_pairs(state: State, phase: Phase, measured: Sequence[SideMeasurement]) -> float:
-    """The number of pairs ``measured``, including those that test beds are measuring now."""
+    """Return the number of pairs, including running ones."""
     if not state.beds:
         return len(measured) / 2
-    each = [sum(t.bed == bed for t in state.list_started(phase)) for bed in state.active_beds]
-    return sum(-(-count // 2) for count in each)
+    counts_by_bed = [
+        sum(t.bed == bed for t in state.list_started(phase)) for bed in state.active_beds
+    ]
+    return sum(-(-count // 2) for count in counts_by_bed)
 
 
 def _plan_alternation(
     state: State, phase: Phase, first: int, second: int, bed: str | None, *, is_over: bool
 ) -> ScheduleStep | None:
-    """The next of two trials' configurations, in alternation until it is ``is_over``.
+    """Measure the next of two trials' configurations, in alternation until ``is_over``.
 
-    An odd one out is always paired: half a pair says nothing. Each test bed has pairs of its own.
+    A single measurement always gets its counterpart, because half a pair shows nothing. Each test bed
+    has its own pairs.
     """
-    done = [trial for trial in state.list_finished(phase) if trial.bed == bed]
+    finished_trials = [trial for trial in state.list_finished(phase) if trial.bed == bed]
     measured = list_confirmations(state, first, phase, bed)
-    if len(done) - len(measured) > MAX_FAILED_CONFIRMATIONS or (len(measured) % 2 == 0 and is_over):
+    if len(finished_trials) - len(measured) > MAX_FAILED_CONFIRMATIONS or (
+        len(measured) % 2 == 0 and is_over
+    ):
         return None
     number = first if confirmation.is_winner_turn(len(measured)) else second
     return MeasureStep(phase, state.find_trial(number).settings, source_trial=number)

@@ -1,7 +1,7 @@
-"""A study in a storage, as one of its workers sees it: a store that other workers record in too.
+"""The store of a study in a storage, for one of the workers that share it.
 
-What a worker records goes to the storage first. This machine's directory of the study has a journal
-that repeats the storage's records in their order, and the readings that were taken here.
+A worker's records go to the storage first. The study's directory on this machine has a journal with all
+records of the storage in order, and the readings of this worker.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from autotune.study.study_state import Record, Trial, add_seconds, replay_record
 from autotune.study.study_store import StudyStore, current_timestamp
 
 T = TypeVar("T")
-# Events held back until the next record of their test bed: no decision needs them earlier.
+# Events that wait for the next record of their test bed, because no decision needs them earlier.
 DEFERRED_EVENTS = frozenset({"spent", "warm-up", "bottleneck", "capacities", "memory", "answered"})
-WORKER_FILE = "worker"  # file in the directory: the worker that last held leases from here
+WORKER_FILE = "worker"  # contains the id of the worker that last held leases from this directory
 
 
 @dataclass(frozen=True)
 class HeartbeatPolicy:
-    """A heartbeat every so many ``interval_seconds``; a worker that misses ``max_missed`` is set aside.
+    """The heartbeat interval, and the number of missed heartbeats after which a bed is removed.
 
-    Missed heartbeats are counted in heartbeats of the worker that watches. What stops both workers,
-    such as a database that is away or CPU steal, sets nobody aside, and no two clocks are compared.
+    A watching worker counts missed heartbeats per own heartbeat. An event that stops both workers,
+    such as CPU steal or an unavailable database, therefore removes no bed, and no clocks are compared.
     """
 
     interval_seconds: float = 5.0
@@ -52,45 +52,48 @@ class HeartbeatPolicy:
 
 
 class HeartbeatMonitor:
-    """How many heartbeats in a row each worker has missed, counted once per look at its lease."""
+    """The number of consecutive heartbeats that each worker has missed, counted per check."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[Lease, int]] = {}
-        self._looks: Counter[str] = Counter()
+        self._check_counts: Counter[str] = Counter()
 
     def count_missed(self, bed: str, lease: Lease) -> int:
-        before, count = self._last.get(bed, (None, 0))
-        same = before is not None and (before.worker, before.heartbeats) == (
+        earlier, count = self._last.get(bed, (None, 0))
+        is_same = earlier is not None and (earlier.worker, earlier.heartbeats) == (
             lease.worker,
             lease.heartbeats,
         )
-        self._last[bed] = lease, count + 1 if same else 0
-        self._looks[bed] += 1
+        self._last[bed] = lease, count + 1 if is_same else 0
+        self._check_counts[bed] += 1
         return self._last[bed][1]
 
     def is_alive(self, bed: str) -> bool:
-        """Whether the bed's worker sent a heartbeat between the last two looks."""
-        return self._looks.get(bed, 0) > 1 and self._last[bed][1] == 0
+        """True if the bed's worker sent a heartbeat between the last two checks."""
+        return self._check_counts.get(bed, 0) > 1 and self._last[bed][1] == 0
 
     def reset(self) -> None:
-        """The storage was away: heartbeats that could not be written were not missed."""
+        """Forget all counts: heartbeats that an unavailable storage rejected do not count as missed."""
         self._last.clear()
 
 
 def check_same_study(directory: Path, study: SharedStudy) -> None:
-    """Raises AutotuneError where a directory has another study of this name."""
+    """Raise AutotuneError if a directory contains another study of this name."""
     if (
         next(journal.read_records(directory / EVENTS_FILE), study.first_record)
         != study.first_record
     ):
         raise AutotuneError(
-            f"{directory} has another study of that name",
-            hint="name another place with --studies",
+            f"{directory} contains another study of that name",
+            hint="choose another directory with --studies",
         )
 
 
 class SharedStore(StudyStore):
-    """Every method that records something of a test bed that was set aside raises LeaseLostError."""
+    """A store shared by several workers.
+
+    Methods that record something for a removed test bed raise LeaseLostError.
+    """
 
     is_shared = True
 
@@ -108,32 +111,36 @@ class SharedStore(StudyStore):
         self._lease = Lease(uuid.uuid4().hex, location)
         self._number = sum(1 for _ in journal.read_records(directory / EVENTS_FILE))
         self._waiting: dict[str | None, list[Record]] = {}
-        self._why: dict[str, str] = {}
-        self._noise: list[Record] = []  # large, and new with each trial: the last is enough
+        self._exclusion_reasons: dict[str, str] = {}
+        self._noise_records: list[
+            Record
+        ] = []  # large records, replaced by each trial: only the last counts
         self._files: dict[str, bytes] = {}
         self._decision: Connection | None = None
-        self._not_here: list[bytes] = []  # in the storage, and not in the journal yet
-        self._watch, self._ended = HeartbeatMonitor(), threading.Event()
+        self._unwritten_lines: list[
+            bytes
+        ] = []  # lines that are in the storage but not in the journal yet
+        self._monitor, self._stop_event = HeartbeatMonitor(), threading.Event()
         self._heart = threading.Thread(target=self._run_heartbeats, name="heartbeat", daemon=True)
         self.refresh()
 
     def close(self) -> None:
-        self._ended.set()
+        self._stop_event.set()
         if self._heart.ident is not None:
             self._heart.join()
         super().close()
 
     def refresh(self) -> None:
-        """Take over what others have recorded."""
+        """Read the records of other workers."""
         with self._lock:
             self._apply_lines(self.database.run_transaction(self._read_new_lines))
             self._flush_journal()
 
     def join_beds(self, beds: Mapping[str, Record]) -> None:
-        """Take part with these test beds, each with the fields of its record.
+        """Join the study with these test beds, each with the fields of its record.
 
-        The bed of a worker that was killed in this directory is free at once, the bed of any other
-        worker when that one has missed its heartbeats. Raises LockedError while that one lives.
+        The bed of a worker that was killed in this directory is free immediately. Any other bed is free
+        when its worker has missed its heartbeats. Raises LockedError while that worker is running.
         """
         path = self.directory / WORKER_FILE
         earlier = None
@@ -152,16 +159,16 @@ class SharedStore(StudyStore):
         self._heart.start()
 
     def _join_bed(self, bed: str, record: Record, earlier_worker: str | None) -> None:
-        key, watch = uuid.uuid4().hex, HeartbeatMonitor()
+        key, monitor = uuid.uuid4().hex, HeartbeatMonitor()
 
         def take(connection: Connection) -> Lease | None:
             study_database.lock_record_count(connection, self.study.study_id)
             holder = study_database.read_leases(connection, self.study.study_id).get(bed)
-            own = holder is None or holder.worker in (earlier_worker, self._lease.worker)
+            is_free = holder is None or holder.worker in (earlier_worker, self._lease.worker)
             if (
                 holder is not None
-                and not own
-                and watch.count_missed(bed, holder) < self.pulse.max_missed
+                and not is_free
+                and monitor.count_missed(bed, holder) < self.pulse.max_missed
             ):
                 return holder
             study_database.take_lease(connection, self.study.study_id, bed, self._lease)
@@ -169,23 +176,25 @@ class SharedStore(StudyStore):
             return None
 
         while (holder := self.database.run_transaction(take)) is not None:
-            if watch.is_alive(bed):
+            if monitor.is_alive(bed):
                 raise LockedError(
-                    f"bed {bed} is measured on by {holder.location}",
-                    hint="wait for it, or end it: `autotune status --storage URL` shows all of them",
+                    f"bed {bed} is used by {holder.location}",
+                    hint="wait for it or stop it; `autotune status --storage URL` shows all workers",
                 )
             time.sleep(self.pulse.interval_seconds)
 
     def exclude_bed(self, bed: str, reason: str) -> None:
-        """Goes on record only in ``release_bed``: the bed's lease may be lost, or the storage away."""
-        self._why[bed] = mask_secrets(reason)
+        """Remember the reason until ``release_bed``: the lease may be lost or the storage unavailable."""
+        self._exclusion_reasons[bed] = mask_secrets(reason)
 
     def release_bed(self, bed: str) -> None:
-        """End this bed's lease, so that others go on with what it was measuring. If the storage is
-        away, they learn it from the missed heartbeats."""
-        reason = self._why.pop(bed, "its worker has ended")
+        """Release this bed's lease, so that other workers repeat its trial.
 
-        def end(connection: Connection) -> None:
+        If the storage is unavailable, they detect the missed heartbeats instead.
+        """
+        reason = self._exclusion_reasons.pop(bed, "its worker has stopped")
+
+        def release(connection: Connection) -> None:
             if study_database.release_lease(connection, self.study.study_id, bed, self._lease):
                 record = {
                     "event": "bed",
@@ -193,31 +202,31 @@ class SharedStore(StudyStore):
                     "bed": bed,
                     "set_aside": reason,
                 }
-                records = [*self._noise, *([] if self.state.verdict else [record])]
+                records = [*self._noise_records, *([] if self.state.verdict else [record])]
                 study_database.append_records(connection, self.study.study_id, uuid.uuid4().hex,
                                [*self._waiting.pop(bed, ()), *records])  # fmt: skip
 
         with contextlib.suppress(SQLAlchemyError), self._lock:
             with self.database.engine.begin() as connection:
-                end(connection)
+                release(connection)
                 records = self._read_new_lines(connection)
             self._apply_lines(records)
             self._flush_journal()
 
     def send_heartbeat(self) -> None:
-        """Send a heartbeat, and end the leases of workers that have missed theirs."""
+        """Send a heartbeat, and remove the leases of workers that have missed theirs."""
         with self.database.engine.connect() as connection:
-            # No lock outlives its statement.
+            # With autocommit, no lock outlives its statement.
             connection.execution_options(isolation_level="AUTOCOMMIT")
             study_database.send_heartbeat(connection, self.study.study_id, self._lease.worker)
             leases = study_database.read_leases(connection, self.study.study_id)
         for bed, lease in leases.items():
-            other = lease.worker != self._lease.worker
-            if other and self._watch.count_missed(bed, lease) >= self.pulse.max_missed:
+            is_other = lease.worker != self._lease.worker
+            if is_other and self._monitor.count_missed(bed, lease) >= self.pulse.max_missed:
                 self._expire_lease(bed, lease)
 
     def _expire_lease(self, bed: str, lease: Lease) -> None:
-        reason = f"{lease.location} was not heard of any more"
+        reason = f"missed heartbeats of {lease.location}"
         record = {"event": "bed", "at": current_timestamp(), "bed": bed, "set_aside": reason}
         with self.database.engine.begin() as connection:
             if study_database.release_lease(connection, self.study.study_id, bed, lease):
@@ -226,20 +235,19 @@ class SharedStore(StudyStore):
                 )
 
     def _run_heartbeats(self) -> None:
-        while not self._ended.wait(self.pulse.interval_seconds):
+        while not self._stop_event.wait(self.pulse.interval_seconds):
             try:
                 self.send_heartbeat()
             except SQLAlchemyError:
-                self._watch.reset()
+                self._monitor.reset()
 
     def run_decision(self, action: Callable[[], T]) -> T:
-        """Run ``action``. Either all that it records is in the storage, or nothing: then it runs
-        again."""
+        """Run ``action``. Its records are stored all together or not at all; then it runs again."""
 
         def attempt() -> T:
             with self._lock:
-                self.refresh()  # reads most of what is new while others may still decide
-                before = self.state, self._number, {b: [*r] for b, r in self._waiting.items()}
+                self.refresh()  # reads most new records before the lock is taken
+                saved = self.state, self._number, {b: [*r] for b, r in self._waiting.items()}
                 try:
                     with self.database.engine.begin() as connection:
                         self._apply_lines(
@@ -250,8 +258,8 @@ class SharedStore(StudyStore):
                         self._decision = connection
                         result = action()
                 except BaseException:
-                    self.state, self._number, self._waiting = before
-                    self._not_here.clear()
+                    self.state, self._number, self._waiting = saved
+                    self._unwritten_lines.clear()
                     raise
                 finally:
                     self._decision = None
@@ -271,7 +279,7 @@ class SharedStore(StudyStore):
         with self._lock:
             bed = fields.get("bed") or self._find_bed(fields.get("trial"))
             if event == "noise":
-                self._noise = [record]
+                self._noise_records = [record]
                 return
             waiting = self._waiting.setdefault(bed, [])
             waiting.append(record)
@@ -282,7 +290,7 @@ class SharedStore(StudyStore):
 
     def _send_records(self, bed: str | None, records: Sequence[Record]) -> None:
         files, self._files = self._files, {}
-        add = partial(
+        append = partial(
             study_database.append_records,
             study=self.study.study_id,
             key=uuid.uuid4().hex,
@@ -291,8 +299,8 @@ class SharedStore(StudyStore):
             lease=(self._lease.worker, bed),
         )
         decision = self._decision
-        number = add(decision) if decision is not None else self.database.run_autocommit(add)
-        if number == self._number + 1:  # nobody has added any since: nothing is to be read
+        number = append(decision) if decision is not None else self.database.run_autocommit(append)
+        if number == self._number + 1:  # no other worker has added records since
             self._apply_lines([journal.encode_record(record) for record in records])
         elif decision is not None:
             self._apply_lines(self._read_new_lines(decision))
@@ -310,16 +318,16 @@ class SharedStore(StudyStore):
     def _apply_lines(self, lines: Sequence[bytes]) -> None:
         self.state = replay_records(map(json.loads, lines), self.state)
         self._number += len(lines)
-        self._not_here += lines
+        self._unwritten_lines += lines
 
     def _flush_journal(self) -> None:
-        """Append to the journal what the storage has for certain."""
-        self._events.append_lines(self._not_here)
-        self._not_here.clear()
+        """Append the committed lines to the journal."""
+        self._events.append_lines(self._unwritten_lines)
+        self._unwritten_lines.clear()
 
 
 def _merge_spent_records(records: list[Record]) -> list[Record]:
-    """The records, with those of the time that was spent merged into one."""
+    """Return the records, with the records of time spent merged into one."""
     spent = [record for record in records if record["event"] == "spent"]
     seconds: Mapping[str, float] = {}
     for record in spent:

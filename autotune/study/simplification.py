@@ -1,4 +1,4 @@
-"""Which of the winner's changes are reverted before it is proven, from what is on record."""
+"""Select changes of the winner to revert before its proof, from the records."""
 
 from __future__ import annotations
 
@@ -15,34 +15,35 @@ from autotune.study.study_state import Phase, State
 def select_next_block(
     state: State, surrogate: SurrogateModel, space: SearchSpace, trial_number: int
 ) -> Mapping[str, Any]:
-    """The record of what to measure next for trial ``trial_number``: its ``settings`` with all of
-    ``reverted`` as in the baseline. If that list is empty, there is nothing to measure.
+    """Return the record of the next measurement for trial ``trial_number``.
 
-    ``without`` is what has been reverted for good, and ``accepted`` the trial that measured this;
-    ``refused`` sets of changes lose too much. ``measured`` counts the measurements it rests on.
+    ``settings`` are its settings with all of ``reverted`` as in the baseline. An empty ``reverted``
+    means that nothing is left to measure. ``without`` contains the changes reverted for good, and
+    ``accepted`` is the trial that measured this. ``refused`` contains sets of changes whose loss is too
+    large. ``measured`` counts the measurements so far.
     """
-    leading, last = state.find_trial(trial_number), state.simplified or {}
-    winner = space.replace_impossible(leading.effective_settings, leading.settings)
-    done = state.list_finished(Phase.SIMPLIFIED)
-    accepted, without = last.get("accepted"), tuple(last.get("without", ()))
-    refused = list(last.get("refused", ()))
-    if (block := last.get("reverted")) and done:
-        # The model takes an unexpected loss for a disturbance, but a clear loss must count.
-        holds = select_feasible_trials(done[-1:]) and not is_clearly_worse(
-            state, trial_number, done[-1]
+    leader, earlier = state.find_trial(trial_number), state.simplification or {}
+    winner = space.replace_impossible(leader.effective_settings, leader.settings)
+    blocks = state.list_finished(Phase.SIMPLIFIED)
+    accepted, without = earlier.get("accepted"), tuple(earlier.get("without", ()))
+    refused = list(earlier.get("refused", ()))
+    if (block := earlier.get("reverted")) and blocks:
+        # The model treats an unexpected loss as a disturbance, but a clear loss must count.
+        keeps_peak = select_feasible_trials(blocks[-1:]) and not is_clearly_worse(
+            state, trial_number, blocks[-1]
         )
-        if holds and is_expendable(surrogate, space, winner, block, without):
-            accepted, without = done[-1].number, tuple(block)
+        if keeps_peak and is_expendable(surrogate, space, winner, block, without):
+            accepted, without = blocks[-1].number, tuple(block)
         else:
             refused.append(list(block))
-    following = simplify_winner(surrogate, space, winner, without, refused)
-    more = set(following.reverted) > set(without)
+    simplified = simplify_winner(surrogate, space, winner, without, refused)
+    reverts_more = set(simplified.reverted) > set(without)
     return {
         "of": trial_number,
-        "settings": dict(following.settings)
-        if more
+        "settings": dict(simplified.settings)
+        if reverts_more
         else dict(revert_changes(space, winner, without)),
-        "reverted": list(following.reverted) if more else [],
+        "reverted": list(simplified.reverted) if reverts_more else [],
         "accepted": accepted,
         "without": list(without),
         "refused": refused,

@@ -1,4 +1,4 @@
-"""Starting a study and continuing one."""
+"""Start a study, or continue one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from autotune.target.read_target import TargetFile, read_recorded_target, read_t
 from autotune.target.write_target import list_differences
 
 OPTUNA_FILE = "study.db"
-EXPLAIN_HINT = "`autotune report {study}` shows what the study found; explain it where it was begun"
+EXPLAIN_HINT = "`autotune report {study}` shows the result; run explain where the study was started"
 
 
 def start_study(
@@ -52,10 +52,10 @@ def start_study(
     keep: bool = False,
     earlier: Path | None = None,
 ) -> None:
-    """Run a new study of a target to its end, in a directory that is not there yet.
+    """Run a new study of a target to its end, in a directory that does not exist yet.
 
-    ``keep``: the winner, if it is proven, is left on the hosts. ``earlier``: the directory of a
-    study whose leaders are tried first, as far as they apply here.
+    ``keep``: a proven winner stays on the hosts. ``earlier``: the directory of a study whose best
+    configurations are tried first if they apply here.
     """
     if isinstance(environment, MultiBedEnvironment):
         with open_locked_store(environment, directory, progress) as store:
@@ -76,15 +76,15 @@ def start_study(
 def _record_earlier_leaders(
     environment: Environment, store: StudyStore, progress: ProgressReporter, earlier_study: Path
 ) -> None:
-    """Put the leaders of an earlier study on record, to be tried first."""
+    """Record the best configurations of an earlier study, to be tried first."""
     with ownership.guard_foreign_records(earlier_study):
         state = load_state(earlier_study)
-        stock = ranking.find_baseline(state)
+        baseline = ranking.find_baseline(state)
         estimates = ranking.estimate_candidates(state)
-        ranked = sorted(estimates, key=lambda trial: -estimates[trial].log_mean)
+        ranked = sorted(estimates, key=lambda number: -estimates[number].log_mean)
         configurations = transfer_settings(
-            [state.find_trial(trial).effective_settings for trial in ranked],
-            stock.effective_settings if stock else {},
+            [state.find_trial(number).effective_settings for number in ranked],
+            baseline.effective_settings if baseline else {},
             environment.space,
         )
     store.record_transferred(earlier_study.name, configurations)
@@ -93,18 +93,20 @@ def _record_earlier_leaders(
 
 
 def prepare_unfinished(directory: Path, beds: str | None = None) -> Environment:
-    """The environment of a study that can be continued, on today's hosts; ``beds`` are the test beds
-    that `--beds` names, ``None`` all that the study has. Raises as `prepare_existing` does, and
-    AutotuneError for a study that is finished, is only read, or is no study."""
+    """Return the environment of a study that can be continued, on the current hosts.
+
+    ``beds`` is the value of `--beds`; ``None`` means all beds of the study. Raises the errors of
+    `prepare_existing`, and AutotuneError if the study is finished, read-only or has no search.
+    """
     state, name = load_state(directory), shlex.quote(directory.name)
     if state.purpose:
-        again = {
+        commands = {
             APPLY_PURPOSE: f"autotune restore {name}",
             MEASURE_PURPOSE: "autotune measure TARGET",
         }
         raise AutotuneError(
-            f"{directory.name} is no study: a configuration was {state.purpose}",
-            hint=again.get(state.purpose),
+            f"{directory.name} cannot be resumed: it only {state.purpose} a configuration",
+            hint=commands.get(state.purpose),
         )
     if state.verdict is not None:
         raise AutotuneError(
@@ -116,20 +118,20 @@ def prepare_unfinished(directory: Path, beds: str | None = None) -> Environment:
 
 
 def prepare_existing(directory: Path, beds: str | None = None) -> Environment:
-    """The environment of a study that has been run, on today's hosts.
+    """Return the environment of an existing study, on the current hosts.
 
-    Raises TargetError when the target has changed so that earlier readings no longer apply to it,
-    AutotuneError where a parameter is tuned today that the study has no values of.
+    Raises TargetError if a change of the target invalidates earlier readings, AutotuneError if the
+    study lacks values of a parameter that is tuned now.
     """
     ownership.check_own_study(directory, EXPLAIN_HINT)
     environment = _prepare_environment(directory, beds)
     trials = load_state(directory).trials
     recorded = trials[0].settings if trials else environment.space.baseline
-    if new := [d.name for d in environment.space.tunable_dimensions if d.name not in recorded]:
-        more = f" and {len(new) - 1} more" if len(new) > 1 else ""
+    if missing := [d.name for d in environment.space.tunable_dimensions if d.name not in recorded]:
+        others_text = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise AutotuneError(
-            f"study {directory.name} has no values of {new[0]}{more}: it was begun with another "
-            "version of autotune, or on other hosts",
+            f"study {directory.name} lacks values of {missing[0]}{others_text}: another version of "
+            "autotune or other hosts started it",
             hint="start a new study with its best configurations: autotune run TARGET --from "
             f"{shlex.quote(directory.name)}",
         )
@@ -137,44 +139,47 @@ def prepare_existing(directory: Path, beds: str | None = None) -> Environment:
 
 
 def _prepare_environment(directory: Path, beds: str | None) -> Environment:
-    """The environment that a study was begun on. On test beds, those of the study that ``beds`` names,
-    or all. For a study in a storage, one of the beds that joined, which are alike."""
-    file, first = _read_current_target(directory), read_first_record(directory)
-    if first.get("shared"):
+    """Return the environment of a study as it was started.
+
+    ``beds`` selects test beds by name; the default is all. For a study in a storage, one joined bed is
+    enough, because the beds are alike.
+    """
+    file, first_record = _read_current_target(directory), read_first_record(directory)
+    if first_record.get("shared"):
         return _prepare_joined_bed(file, directory)
-    recorded = first.get("beds")
+    recorded = first_record.get("beds")
     if recorded is None and beds is None:
         return prepare(file)
     if recorded is None:
         raise AutotuneError(
-            f"study {directory.name} is not on test beds",
-            hint="leave `--beds` out: a study stays where it was begun",
+            f"study {directory.name} does not use test beds",
+            hint="omit `--beds`",
         )
     names = select_beds(file.target, beds) if beds else tuple(recorded)
-    if new := [name for name in names if name not in recorded]:
+    if unknown := [name for name in names if name not in recorded]:
         raise AutotuneError(
-            f"study {directory.name} was not begun on bed {new[0]}",
+            f"bed {unknown[0]} is not a bed of study {directory.name}",
             hint=f"its beds: {', '.join(recorded)}",
         )
     return prepare_beds(file, names, {name: recorded[name]["adopted"] for name in names})
 
 
 def _prepare_joined_bed(file: TargetFile, directory: Path) -> Environment:
-    """The first bed that joined a study in a storage and is in its target: workers may bring others."""
+    """Return the first joined bed that the study's target lists; workers may add other beds."""
     adopted = {r["bed"]: r.get("adopted") or {} for r in journal.read_records(directory / EVENTS_FILE)
                if r["event"] == "joined"}  # fmt: skip
     bed = next((bed for bed in adopted if bed in file.target.beds), None)
     if bed is None:
         raise AutotuneError(
-            f"no test bed that joined study {directory.name} is in its target",
-            hint=f"{shlex.quote(directory.name)} has joined: {', '.join(adopted) or 'none yet'}; add one "
-            f"to `beds:` of {file.path}",
+            f"the target of study {directory.name} lists no test bed that joined the study",
+            hint=f"add one of the joined beds ({', '.join(adopted) or 'none yet'}) to `beds:` of "
+            f"{file.path}",
         )
     return prepare_beds(file, (bed,), {bed: adopted[bed]})
 
 
 def resume_study(environment: Environment, directory: Path, progress: ProgressReporter) -> None:
-    """Continue a study where it stopped; nothing that was measured is measured again."""
+    """Continue a study; finished measurements are not repeated."""
     if isinstance(environment, MultiBedEnvironment):
         with open_locked_store(environment, directory, progress) as store:
             store.record_session_start(collect_versions(), tuple(environment.environments))
@@ -187,9 +192,9 @@ def resume_study(environment: Environment, directory: Path, progress: ProgressRe
 
 @contextmanager
 def open_search(environment: Environment, directory: Path) -> Iterator[Searcher]:
-    """The search of the study in ``directory``, with all that it has recorded, until the block ends.
+    """Open the search of the study in ``directory``, with all recorded outcomes, for a block.
 
-    Raises AutotuneError for a storage that cannot be used, OSError if the disk is full.
+    Raises AutotuneError for an unusable storage, OSError if the disk is full.
     """
     path = foreign_files.check_writable_path(
         directory, OPTUNA_FILE, foreign_files.MAX_DATABASE_BYTES
@@ -207,7 +212,7 @@ def create_searcher(
     *,
     condensed: bool = False,
 ) -> Searcher:
-    """The search of the study of this name in ``storage``."""
+    """Return the search of the study of this name in ``storage``."""
     target = environment.file.target
     return Searcher(
         storage,
@@ -224,32 +229,32 @@ def create_searcher(
 def _run_on_beds(
     environment: MultiBedEnvironment, store: StudyStore, progress: ProgressReporter
 ) -> None:
-    with open_search(environment, store.directory) as asking:
-        progress.note(f"sampler {asking.chosen.name}: {asking.chosen.reason}")
-        tune_on_beds(environment, store, asking, environment.file.target.budget, progress)
+    with open_search(environment, store.directory) as searcher:
+        progress.note(f"sampler {searcher.chosen.name}: {searcher.chosen.reason}")
+        tune_on_beds(environment, store, searcher, environment.file.target.budget, progress)
 
 
 def _run_search(environment: Environment, context: TrialContext, directory: Path) -> Verdict:
-    with _open_timed_search(environment, context, directory) as asking:
-        context.progress.note(f"sampler {asking.chosen.name}: {asking.chosen.reason}")
-        return study_loop.run_study_loop(context, asking, environment.file.target.budget)
+    with _open_timed_search(environment, context, directory) as searcher:
+        context.progress.note(f"sampler {searcher.chosen.name}: {searcher.chosen.reason}")
+        return study_loop.run_study_loop(context, searcher, environment.file.target.budget)
 
 
 @contextmanager
 def _open_timed_search(
     environment: Environment, context: TrialContext, directory: Path
 ) -> Iterator[Searcher]:
-    """The study's search; the time to open it counts as time spent searching."""
+    """Open the study's search, and count the time to open it as search time."""
     with ExitStack() as stack:
         with context.clock.time_activity("search"):
-            asking = stack.enter_context(open_search(environment, directory))
-        yield asking
+            searcher = stack.enter_context(open_search(environment, directory))
+        yield searcher
 
 
 def _deploy_winner(context: TrialContext, verdict: Verdict) -> None:
-    """Deploy the winner once more, to stay; without one everything is restored."""
+    """Deploy a proven winner to stay. Without one, everything is restored."""
     if verdict.verdict != "improved" or verdict.best is None:
-        context.progress.note("nothing is kept: no configuration is proven to be better")
+        context.progress.note("no configuration is kept: none is proven better than the baseline")
         return
     fleet, settings = context.session.fleet, context.store.state.find_trial(verdict.best).settings
     context.space.validate_settings(settings)
@@ -259,27 +264,33 @@ def _deploy_winner(context: TrialContext, verdict: Verdict) -> None:
 
 
 def _read_current_target(directory: Path) -> TargetFile:
-    """The target as the user has it now, or as the study ran it if that file is gone. Raises TargetError
-    where it means something else by now."""
+    """Return the user's current target, or the recorded one if that file is gone.
+
+    Raises TargetError if a change of the target invalidates earlier readings.
+    """
     record = read_first_record(directory)
     source, adopted = Path(record["source"]), record.get("adopted", {})
-    kept = read_recorded_target(directory)
+    recorded = read_recorded_target(directory)
     if not source.exists():
-        return replace(kept, adopted=adopted)
-    today = read_target(source, [(option, value) for option, value in record.get("overrides", ())])
-    changes = list_differences(kept.target, today.target)
+        return replace(recorded, adopted=adopted)
+    current = read_target(
+        source, [(option, value) for option, value in record.get("overrides", ())]
+    )
+    changes = list_differences(recorded.target, current.target)
     breaking = [str(change) for change in changes if change.invalidates_readings]
     if not breaking:
-        asked = record.get("asked", {})
-        now = compute_request_digests(today) if asked else {}
+        recorded_digests = record.get("asked", {})
+        current_digests = compute_request_digests(current) if recorded_digests else {}
         breaking = [
-            f"{name}: other requests than then" for name in asked if now[name] != asked[name]
+            f"{name}: the requests have changed"
+            for name in recorded_digests
+            if current_digests[name] != recorded_digests[name]
         ]
     if breaking:
         listed = "\n".join(f"  {change}" for change in breaking)
         raise TargetError(
-            f"{source} has changed since study {directory.name} began, and its readings no longer "
-            f"speak of it:\n{listed}",
-            hint="change it back to resume, or start a new study with `autotune run`",
+            f"{source} has changed since study {directory.name} started, so its readings no longer "
+            f"apply:\n{listed}",
+            hint="undo the change to resume, or start a new study with `autotune run`",
         )
-    return replace(today, adopted=adopted)
+    return replace(current, adopted=adopted)

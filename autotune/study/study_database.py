@@ -1,8 +1,8 @@
-"""A database in which several machines share a study: its records, its files, and who works on it.
+"""A PostgreSQL database in which several machines share a study: records, files and worker leases.
 
-The tables lie beside Optuna's. The records of a study are numbered without gaps, in the order in which
-their transactions ended: every reader has the same state after the same record. A worker holds a lease
-for each of its test beds, and what it writes counts only while it does.
+Its tables are in the same database as Optuna's. The records of a study are numbered without gaps, in
+commit order, so every reader has the same state after the same record. A worker holds a lease for
+each of its test beds. The database accepts its records only while it holds the lease.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Record = Mapping[str, Any]
 T = TypeVar("T")
 
 URL_SCHEME, URL_DRIVER = "postgresql", "postgresql+psycopg"
-# Each migrates the tables from one version to the next. Append; never change one.
+# Each entry migrates the tables to the next version. Append entries; never change one.
 MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE autotune_studies (
@@ -62,8 +62,8 @@ MIGRATIONS: tuple[str, ...] = (
         study INTEGER NOT NULL REFERENCES autotune_studies, digest TEXT NOT NULL,
         content BYTEA NOT NULL, PRIMARY KEY (study, digest))
     """,
-    # All that is done while the head is locked, as one call: the lock is never held across the network.
-    # Each statement inside sees what was committed before it began. NULL: the lease is lost.
+    # One call does all the work under the lock, so the lock is never held across the network.
+    # Each statement inside sees everything committed before the statement. NULL: the lease is lost.
     """
     CREATE FUNCTION autotune_append(
         of_study INTEGER, with_key TEXT, by_worker TEXT, on_bed TEXT, contents BYTEA[])
@@ -81,8 +81,8 @@ MIGRATIONS: tuple[str, ...] = (
         RETURN last + 1;
     END $$
     """,
-    # Whoever decides waits for the lock and reads what is new in one call: the second statement of a
-    # function sees what was committed while the first one waited.
+    # One call waits for the lock and reads the new records: the second statement of a function sees
+    # what was committed while the first one waited.
     """
     CREATE FUNCTION autotune_decide(locks INTEGER, of_study INTEGER, from_number INTEGER)
     RETURNS SETOF BYTEA LANGUAGE plpgsql AS $$
@@ -101,26 +101,25 @@ COPY_LOCK_KEY = (
 LOCK_KEY = (
     0x6174  # first key of all other advisory locks; the second is a study, or 0 for the tables
 )
-# A connection that the network has dropped is given up within a minute.
+# TCP keepalives close a dropped connection within a minute.
 CONNECT_OPTIONS = {"connect_timeout": 10, "keepalives_idle": 15, "keepalives_interval": 5,
            "keepalives_count": 4, "tcp_user_timeout": 60_000}  # fmt: skip
-# From a database that is restarted.
+# Errors that a restarting database can cause.
 RETRIED_ERRORS = (OperationalError, InterfaceError, StorageInternalError)
-# Seconds in which it must be back, and between attempts.
 RETRY_TIMEOUT_SECONDS, RETRY_PAUSE_SECONDS = (
     600.0,
     0.5,
-)
+)  # total seconds to retry, and seconds between attempts
 ALIVE_SECONDS = 60.0  # seconds since its last heartbeat that a worker is shown as running
 
 
 class LeaseLostError(AutotuneError):
-    """A test bed was set aside meanwhile: what this worker did there does not count any more."""
+    """The test bed was removed from the study, so records from this worker are rejected."""
 
 
 @dataclass(frozen=True)
 class SharedStudy:
-    """A study in the database, by its number there; ``first_record`` is its first record."""
+    """A study in the database: its id, name and target text, and its ``first_record``."""
 
     study_id: int
     name: str
@@ -129,17 +128,17 @@ class SharedStudy:
 
 
 class StudyDatabase:
-    """A database by its URL, which holds no password: libpq takes it from the environment or .pgpass.
+    """A database by its URL. The URL has no password: libpq reads it from the environment or .pgpass.
 
     A worker keeps two connections open, one of them for its heartbeats. The worker that writes Optuna's
-    tables (``optuna_copy``) keeps two more.
-    Raises AutotuneError where it cannot be reached, is of a later version or cannot be used.
+    tables (``optuna_copy``) keeps two more. Raises AutotuneError if the database cannot be reached or
+    used, or if its tables have a later version.
     """
 
     def __init__(self, url: str, *, retry_seconds: float = RETRY_TIMEOUT_SECONDS) -> None:
         self.url = _parse_url(url)
-        self._within, self._is_awaited = retry_seconds, False
-        self._opened: list[RDBStorage] = []
+        self._retry_seconds, self._is_waiting = retry_seconds, False
+        self._storages: list[RDBStorage] = []
         self._connections = ConnectionTracker()  # of Optuna's storages
         self.engine: Engine = create_engine(
             self.url, pool_size=2, pool_pre_ping=True,
@@ -154,25 +153,28 @@ class StudyDatabase:
 
     def _prepare_tables(self) -> None:
         with self.engine.begin() as connection:
-            current = _read_schema_version(connection) == SCHEMA_VERSION
-            if not current:
+            is_current = _read_schema_version(connection) == SCHEMA_VERSION
+            if not is_current:
                 _acquire_lock(connection, 0)
                 _migrate_tables(connection)
                 self._create_optuna_tables()
-        if current:  # nothing to create, so no lock: hundreds of workers open it at once
-            self.engine.dispose()  # Optuna checks its tables on two, all that a worker may have
+        if (
+            is_current
+        ):  # nothing to create, so no lock: hundreds of workers may connect concurrently
+            # Optuna's check needs two connections, the limit of a worker.
+            self.engine.dispose()
             self._create_optuna_tables()
 
     def close(self) -> None:
-        """Cut its connections."""
+        """Close all connections."""
         self.engine.dispose()
-        for opened in self._opened:
-            opened.remove_session()
+        for storage in self._storages:
+            storage.remove_session()
         self._connections.close_all()
 
     @contextmanager
     def convert_errors(self) -> Iterator[None]:
-        """Raises what goes wrong with the database meanwhile as an AutotuneError."""
+        """Raise database errors inside the block as AutotuneError."""
         try:
             yield
         except (SQLAlchemyError, StorageInternalError) as error:
@@ -180,46 +182,50 @@ class StudyDatabase:
                 mask_secrets(str(find_database_error(error))).partition("(Background on")[0].split()
             )
             raise AutotuneError(
-                f"storage {self.display_url} cannot be used: {reason}",
-                hint="`psql` with the same URL shows whether it can be reached; a password belongs in "
-                "~/.pgpass or PGPASSWORD",
+                f"cannot use storage {self.display_url}: {reason}",
+                hint="test the connection with `psql` and the same URL; put a password in ~/.pgpass or "
+                "PGPASSWORD",
             ) from error
 
     def retry(self, action: Callable[[], T], *, was_reached: bool = True) -> T:
-        """What ``action`` returns, repeated while the database is away. If it was never
-        ``was_reached``, its
-        URL may be wrong: the server must first say that it restarts. Raises AutotuneError."""
-        end = time.monotonic() + self._within
-        with ExitStack() as away:
+        """Return the result of ``action``, repeated while the database is unavailable.
+
+        ``was_reached`` means that an earlier call succeeded. Otherwise the URL may be wrong, so only a
+        server that reports a restart is retried. Raises AutotuneError.
+        """
+        deadline = time.monotonic() + self._retry_seconds
+        with ExitStack() as wait_notice:
             while True:
                 try:
                     return action()
                 except RETRIED_ERRORS as error:
                     was_reached = was_reached or _is_restarting(error)
-                    if not (was_reached and _is_unavailable(error)) or time.monotonic() > end:
+                    if not (was_reached and _is_unavailable(error)) or time.monotonic() > deadline:
                         with self.convert_errors():
                             raise
-                    if not self._is_awaited:
-                        away.enter_context(self._await_result())
+                    if not self._is_waiting:
+                        wait_notice.enter_context(self._show_wait_notice())
                 time.sleep(RETRY_PAUSE_SECONDS)
 
     @contextmanager
-    def _await_result(self) -> Iterator[None]:
-        """One line at a time says that the database is away, however many threads wait for it."""
-        self._is_awaited = True
+    def _show_wait_notice(self) -> Iterator[None]:
+        """Show one waiting line for the database, regardless of how many threads wait."""
+        self._is_waiting = True
         try:
-            with wait_notices.wait("the storage", "an answer of the database", self._within):
+            with wait_notices.wait(
+                "the storage", "an answer from the database", self._retry_seconds
+            ):
                 yield
         finally:
-            self._is_awaited = False
+            self._is_waiting = False
 
     @property
     def display_url(self) -> str:
-        """The URL, as a user types it."""
+        """The URL in the form that a user types."""
         return self.url.set(drivername=URL_SCHEME).render_as_string()
 
     def run_transaction(self, action: Callable[[Connection], T]) -> T:
-        """What ``action`` returns, run in a transaction; repeated while the database is away."""
+        """Return the result of ``action`` in a transaction; retried while the database is unavailable."""
 
         def attempt() -> T:
             with self.engine.begin() as connection:
@@ -229,7 +235,10 @@ class StudyDatabase:
             return self.retry(attempt)
 
     def run_autocommit(self, action: Callable[[Connection], T]) -> T:
-        """The same, but each statement commits by itself: none holds a lock when the next is sent."""
+        """Return the result of ``action`` with each statement committed by itself, retried likewise.
+
+        No statement's lock is held when the next statement is sent.
+        """
 
         def attempt() -> T:
             with self.engine.connect() as connection:
@@ -246,61 +255,67 @@ class StudyDatabase:
 
     @contextmanager
     def claim_optuna_writer(self, study: SharedStudy) -> Iterator[RDBStorage | None]:
-        """Optuna's storage for the one worker that writes a study to it; ``None`` for all others. Its
-        only session holds the lock for it: once that session is cut, every write fails."""
+        """Yield Optuna's storage to the one worker that writes a study to it, ``None`` to all others.
+
+        The only session of that storage holds the lock. After a lost connection, every write fails.
+        """
         lock = text("SELECT pg_try_advisory_lock(:first, :second)")
         with self.engine.connect() as connection:
-            connection.detach()  # out of the pool: the lock ends with this connection
+            connection.detach()  # out of the pool, so the lock lasts exactly as long as this connection
             with connection.begin():
-                # What a database forgets when it loses power is written again, from the records.
+                # Records that a power failure loses here are written again from the journal.
                 connection.execute(text("SET synchronous_commit = off"))
                 key = {"first": COPY_LOCK_KEY, "second": study.study_id}
-                own = connection.execute(lock, key).scalar_one()
+                is_writer = connection.execute(lock, key).scalar_one()
             session: Any = connection.connection.dbapi_connection
             sessions = [session]
 
             def connect() -> Any:
                 if not sessions:
-                    raise StorageInternalError("the session that held the lock was cut")
+                    raise StorageInternalError("the session that held the lock was closed")
                 return sessions.pop()
 
             try:
-                yield self._open_optuna_storage(creator=connect, max_overflow=0) if own else None
+                yield (
+                    self._open_optuna_storage(creator=connect, max_overflow=0)
+                    if is_writer
+                    else None
+                )
             finally:
-                connection.invalidate()  # it may be cut: there is nothing to roll back
+                connection.invalidate()  # the connection may be lost, so a rollback could fail
                 session.close()
 
     def list_study_names(self) -> tuple[str, ...]:
-        """The names of the studies in it."""
+        """Return the names of the studies in the database, sorted."""
         rows = self.run_transaction(
             lambda c: c.execute(text("SELECT name FROM autotune_studies ORDER BY name")).all()
         )
         return tuple(row.name for row in rows)
 
     def find_study(self, name: str) -> SharedStudy:
-        """The study of this name. Raises AutotuneError, with the nearest one."""
+        """Return the study of this name. Raises AutotuneError, with the nearest name as a hint."""
         row = self.run_transaction(lambda c: c.execute(text(
             "SELECT id, target, record FROM autotune_studies JOIN autotune_records ON study = id"
             " WHERE name = :name AND number = 1"
         ), {"name": name}).first())  # fmt: skip
         if row is not None:
             return SharedStudy(row.id, name, row.target, decompress_record(row.record))
-        near = find_nearest_name(name, self.list_study_names())
+        nearest = find_nearest_name(name, self.list_study_names())
         raise AutotuneError(
-            f"there is no study {name!r} in {self.display_url}",
-            hint=f"did you mean {near!r}?"
-            if near
-            else "`autotune run TARGET --storage URL` begins one",
+            f"study {name!r} not found in {self.display_url}",
+            hint=f"did you mean {nearest!r}?"
+            if nearest
+            else "`autotune run TARGET --storage URL` starts one",
         )
 
     def create_study(self, name: str, target: str, records: Sequence[Record]) -> bool:
-        """Create a study with its first records; ``False`` if it or Optuna has a study of that name."""
+        """Create a study with its first records; ``False`` if the name exists here or in Optuna."""
 
         def insert(connection: Connection) -> bool:
             _acquire_lock(connection, 0)
-            used = "SELECT 1 FROM autotune_studies WHERE name = :name"
-            others = optuna.study.get_all_study_names(self.optuna_storage)
-            if name in others or connection.execute(text(used), {"name": name}).first():
+            query = "SELECT 1 FROM autotune_studies WHERE name = :name"
+            optuna_names = optuna.study.get_all_study_names(self.optuna_storage)
+            if name in optuna_names or connection.execute(text(query), {"name": name}).first():
                 return False
             row = connection.execute(text(
                 "INSERT INTO autotune_studies (name, target) VALUES (:name, :target) RETURNING id"
@@ -314,17 +329,19 @@ class StudyDatabase:
         return self.run_transaction(insert)
 
     def read_records(self, study: SharedStudy) -> list[dict[str, Any]]:
-        """All records of a study, in their order."""
+        """Return all records of a study, in order."""
         return self.run_transaction(
             lambda connection: read_records_after(connection, study.study_id, 0)
         )
 
     def copy_study(self, study: SharedStudy, directory: Path) -> Path:
-        """Put a study into ``directory/NAME``, for whoever reads studies on disk; its readings are
-        in the journals of the workers that took them."""
+        """Copy a study to ``directory/NAME`` for commands that read studies from disk.
+
+        Readings are not in the database: only the journals of the workers contain them.
+        """
         location = _resolve_below(directory, study.name)
         durable_files.make_directory(location, 0o700)
-        lines, running = self.run_transaction(
+        lines, leases = self.run_transaction(
             lambda connection: (
                 read_lines_after(connection, study.study_id, 0),
                 read_leases(connection, study.study_id),
@@ -332,21 +349,22 @@ class StudyDatabase:
         )
         target = study.target_text.encode()
         durable_files.write_file(location / TARGET_FILE_NAME, target, 0o600, sync=False)
-        # The user named the storage, and trusts its targets.
-        ownership.seal_study(location, target, study.first_record)
+        ownership.seal_study(
+            location, target, study.first_record
+        )  # the user named the storage, and trusts its targets
         events = b"".join(line + b"\n" for line in lines)
         durable_files.write_file(location / EVENTS_FILE, events, 0o600, sync=False)
-        living = [
-            f"{lease.location} on bed {bed}" for bed, lease in running.items() if lease.is_alive
+        active_workers = [
+            f"{lease.location} on bed {bed}" for bed, lease in leases.items() if lease.is_alive
         ]
         durable_files.write_file(
-            location / WORKERS_FILE, json.dumps(living).encode(), 0o600, sync=False
+            location / WORKERS_FILE, json.dumps(active_workers).encode(), 0o600, sync=False
         )
         self.copy_files(study, map(json.loads, lines), location)
         return location
 
     def copy_files(self, study: SharedStudy, records: Iterable[Record], directory: Path) -> None:
-        """The rendered files of all trials, as far as they are not in ``directory`` already."""
+        """Copy the rendered files of all trials that ``directory`` lacks."""
         missing: dict[str, list[Path]] = {}
         for record in records:
             if record["event"] == "deployed":
@@ -364,34 +382,39 @@ class StudyDatabase:
                 durable_files.write_file(path, zlib.decompress(row.content), 0o600, sync=False)
 
     def _create_optuna_tables(self) -> None:
-        """Make Optuna's tables if need be. Raises AutotuneError for those of another version."""
+        """Create Optuna's tables if missing. Raises AutotuneError if another version created them."""
         try:
             self._open_optuna_storage(tables_exist=False).engine.dispose()
         except RuntimeError as error:
             raise AutotuneError(
-                f"storage {self.display_url} is of another version of Optuna: {error}",
+                f"another version of Optuna created the tables of storage {self.display_url}: {error}",
                 hint=f"optuna storage upgrade --storage {self.display_url}",
             ) from error
 
-    def _open_optuna_storage(self, *, tables_exist: bool = True, **more: Any) -> RDBStorage:
-        """``tables_exist``: the tables are there, and of this version."""
+    def _open_optuna_storage(
+        self, *, tables_exist: bool = True, **engine_options: Any
+    ) -> RDBStorage:
+        """Open a storage; with ``tables_exist``, the tables exist and have the expected version."""
         options = {"pool_pre_ping": True, "pool_size": 1, "connect_args": CONNECT_OPTIONS,
-                   "pool_events": self._connections.pool_events, **more}  # fmt: skip
-        opened = RDBStorage(
+                   "pool_events": self._connections.pool_events, **engine_options}  # fmt: skip
+        storage = RDBStorage(
             str(self.url),
             engine_kwargs=options,
             skip_table_creation=tables_exist,
             skip_compatibility_check=tables_exist,
         )
-        self._opened.append(opened)
-        return opened
+        self._storages.append(storage)
+        return storage
 
 
 @dataclass(frozen=True)
 class Lease:
-    """Who measures on a test bed: ``worker`` is the worker's id, ``location`` says in words where it
-    runs. ``heartbeats`` counts up while it lives (``None`` stands for any count), and ``is_alive`` is
-    whether it did lately, by the database's clock."""
+    """The right of a worker to measure on a test bed.
+
+    ``worker`` is the worker's id, ``location`` its process and host as text. ``heartbeats`` counts the
+    heartbeats so far; ``None`` matches any count. ``is_alive``: a heartbeat arrived recently, by the
+    database's clock.
+    """
 
     worker: str
     location: str
@@ -400,7 +423,7 @@ class Lease:
 
 
 def read_leases(connection: Connection, study: int) -> dict[str, Lease]:
-    """The leases of a study, by test bed."""
+    """Return the leases of a study, by test bed."""
     rows = connection.execute(text(
         "SELECT bed, worker, place, beat, at > now() - make_interval(secs => :living) AS living"
         " FROM autotune_workers WHERE study = :study"
@@ -409,7 +432,7 @@ def read_leases(connection: Connection, study: int) -> dict[str, Lease]:
 
 
 def take_lease(connection: Connection, study: int, bed: str, lease: Lease) -> None:
-    """Take the lease of a test bed, whoever held it before."""
+    """Take the lease of a test bed, regardless of its current holder."""
     connection.execute(text(
         "INSERT INTO autotune_workers (study, bed, worker, place) VALUES (:study, :bed, :worker, :place)"
         " ON CONFLICT (study, bed) DO UPDATE SET worker = :worker, place = :place, beat = 0, at = now()"
@@ -417,7 +440,7 @@ def take_lease(connection: Connection, study: int, bed: str, lease: Lease) -> No
 
 
 def release_lease(connection: Connection, study: int, bed: str, lease: Lease) -> bool:
-    """End this lease of a test bed unless it has changed; whether it was ended."""
+    """Delete this lease of a test bed unless it has changed; ``True`` if deleted."""
     lock_record_count(connection, study)
     return bool(
         connection.execute(
@@ -431,7 +454,7 @@ def release_lease(connection: Connection, study: int, bed: str, lease: Lease) ->
 
 
 def send_heartbeat(connection: Connection, study: int, worker: str) -> None:
-    """A heartbeat, for all test beds of a worker."""
+    """Record a heartbeat for all test beds of a worker."""
     connection.execute(text(
         "UPDATE autotune_workers SET beat = beat + 1, at = now()"
         " WHERE study = :study AND worker = :worker"
@@ -439,14 +462,13 @@ def send_heartbeat(connection: Connection, study: int, worker: str) -> None:
 
 
 def lock_record_count(connection: Connection, study: int) -> int:
-    """How many records there are; until this transaction ends, nobody else adds one."""
+    """Return the number of records, and block other writers until this transaction ends."""
     query = text("SELECT head FROM autotune_heads WHERE study = :study FOR UPDATE")
     return int(connection.execute(query, {"study": study}).scalar_one())
 
 
 def lock_decision_lines(connection: Connection, study: int, number: int) -> list[bytes]:
-    """The same as ``read_lines_after``; until this transaction ends, nobody else decides what comes
-    next."""
+    """Return the lines after ``number``, and block other decisions until this transaction ends."""
     rows = connection.execute(
         text("SELECT autotune_decide(:locks, :study, :number)"),
         {"locks": LOCK_KEY, "study": study, "number": number},
@@ -462,11 +484,11 @@ def append_records(
     files: Mapping[str, bytes] | None = None,
     lease: tuple[str, str | None] | None = None,
 ) -> int:
-    """Add records, and files by their digests. A second call with the same ``key`` adds nothing: for
-    callers that do not know whether the first was committed. Returns the number of the first record
-    added, 0 for none.
+    """Add records, and files by their digests. Returns the number of the first record, 0 for none.
 
-    Raises LeaseLostError where this worker no longer holds this bed or, for ``None``, no bed at all.
+    A second call with the same ``key`` adds nothing, so callers can retry after an unknown outcome.
+    ``lease`` is the worker's id and its bed. Raises LeaseLostError if the worker no longer holds this
+    bed or, for a bed of ``None``, no longer holds any bed.
     """
     if not records:
         return 0
@@ -480,33 +502,36 @@ def append_records(
         "contents": [compress_record(record) for record in records]}).scalar_one()  # fmt: skip
     if number is None:
         raise LeaseLostError(
-            f"{f'bed {bed}' if bed else 'this worker'} was not heard of for too long and set aside",
+            f"{f'bed {bed}' if bed else 'this worker'} missed its heartbeats and was removed from the "
+            "study",
             hint="`autotune worker TARGET --bed … --storage URL` joins the study again",
         )
     return number
 
 
 def _insert_files(connection: Connection, study: int, files: Mapping[str, bytes]) -> None:
-    """Add the files that are not there yet: most trials change one or two. They are sorted, so that no
-    two workers wait for each other."""
-    there = set(connection.execute(text(
+    """Add files that the database lacks; most trials change only one or two.
+
+    Digests are sorted so that two workers cannot deadlock.
+    """
+    stored = set(connection.execute(text(
         "SELECT digest FROM autotune_files WHERE study = :study AND digest = ANY(:digests)"
     ), {"study": study, "digests": list(files)}).scalars())  # fmt: skip
-    new = [{"study": study, "digest": digest, "content": zlib.compress(files[digest], 9)}
-           for digest in sorted(files.keys() - there)]  # fmt: skip
-    if new:
+    missing = [{"study": study, "digest": digest, "content": zlib.compress(files[digest], 9)}
+           for digest in sorted(files.keys() - stored)]  # fmt: skip
+    if missing:
         connection.execute(text(
             "INSERT INTO autotune_files VALUES (:study, :digest, :content) ON CONFLICT DO NOTHING"
-        ), new)  # fmt: skip
+        ), missing)  # fmt: skip
 
 
 def read_records_after(connection: Connection, study: int, number: int) -> list[dict[str, Any]]:
-    """The records after this number, in their order."""
+    """Return the records after this number, in order."""
     return [json.loads(line) for line in read_lines_after(connection, study, number)]
 
 
 def read_lines_after(connection: Connection, study: int, number: int) -> list[bytes]:
-    """The same, as lines of a journal."""
+    """Return the records after this number as journal lines."""
     rows = connection.execute(text(
         "SELECT record FROM autotune_records WHERE study = :study AND number > :number ORDER BY number"
     ), {"study": study, "number": number})  # fmt: skip
@@ -514,17 +539,17 @@ def read_lines_after(connection: Connection, study: int, number: int) -> list[by
 
 
 def _decompress_lines(contents: Iterable[bytes]) -> list[bytes]:
-    # Anyone who may write there may write line breaks. In valid JSON they are only between values.
+    # Other writers may insert line breaks. In valid JSON they occur only between values.
     return [zlib.decompress(content).replace(b"\n", b" ") for content in contents]
 
 
 def _resolve_below(directory: Path, name: str) -> Path:
-    """The path of a name from another worker. Raises AutotuneError if it is not in ``directory``."""
+    """Return ``directory / name``. Raises AutotuneError for a path outside of ``directory``."""
     path = directory / name
     if "\0" in name or ".." in path.parts or not path.is_relative_to(directory):
         raise AutotuneError(
-            f"the storage names {name!r}, which would be outside of {directory}",
-            hint="somebody who may write to it did that: use no other worker of it before you know who",
+            f"invalid file name {name!r} in the storage: it is outside of {directory}",
+            hint="the database may be compromised; stop all workers and find out who wrote this record",
         )
     return path
 
@@ -534,7 +559,7 @@ def index_by_digest(contents: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def _parse_url(url: str) -> URL:
-    """The URL, which must not show a secret to all who can list processes. Raises AutotuneError."""
+    """Return the parsed URL. Raises AutotuneError for a password, which process lists would show."""
     if find_spec("psycopg") is None:
         raise AutotuneError(
             "--storage needs psycopg, which is not installed",
@@ -543,22 +568,22 @@ def _parse_url(url: str) -> URL:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
-        parsed = None  # what it says may hold a password: no message repeats it
+        parsed = None  # the text may contain a password, so no message repeats it
     if parsed is None or parsed.get_backend_name() != URL_SCHEME:
         raise AutotuneError(
-            "--storage is the URL of a PostgreSQL database",
+            "--storage must be the URL of a PostgreSQL database",
             hint=f"such as {URL_SCHEME}://tuner@db1.example.org/tuning",
         )
     if parsed.password or any("password" in name for name in parsed.query):
         raise AutotuneError(
-            "a password in --storage can be read by all who can list processes",
-            hint="put it into ~/.pgpass (HOST:PORT:DATABASE:USER:PASSWORD, mode 0600) or PGPASSWORD",
+            "the password in --storage is visible to everyone who can list processes",
+            hint="put the password in ~/.pgpass (mode 0600) or in PGPASSWORD",
         )
     return parsed.set(drivername=URL_DRIVER)
 
 
 def _is_unavailable(error: BaseException) -> bool:
-    """Whether the database itself failed, not the query; Optuna wraps such errors in its own."""
+    """True if the connection or the server failed, not the query. Optuna wraps such errors."""
     return isinstance(_unwrap_error(error), OperationalError | InterfaceError)
 
 
@@ -567,7 +592,7 @@ def _unwrap_error(error: BaseException) -> BaseException | None:
 
 
 def _is_restarting(error: BaseException) -> bool:
-    """Whether the server itself says that it is shutting down or starting (SQLSTATE class 57P)."""
+    """True if the server reports that it is stopping or starting (SQLSTATE class 57P)."""
     answer = getattr(_unwrap_error(error), "orig", None)
     # A refused connection has no SQLSTATE, only the server's message.
     state = getattr(answer, "sqlstate", None)
@@ -581,23 +606,22 @@ def _acquire_lock(connection: Connection, key: int) -> None:
 
 
 def _read_schema_version(connection: Connection) -> int:
-    """The version of the tables; 0 where there are none."""
+    """Return the version of the tables; 0 if there are none."""
     if connection.execute(text("SELECT to_regclass('autotune_schema')")).scalar() is None:
         return 0
     return connection.execute(text("SELECT max(version) FROM autotune_schema")).scalar() or 0
 
 
 def _migrate_tables(connection: Connection) -> None:
-    """Bring the tables to today's version. Raises AutotuneError for those of a later one."""
+    """Migrate the tables to the current version. Raises AutotuneError for a later version."""
     connection.execute(
         text("CREATE TABLE IF NOT EXISTS autotune_schema (version INTEGER NOT NULL)")
     )
     version = _read_schema_version(connection)
     if version > SCHEMA_VERSION:
         raise AutotuneError(
-            f"the storage has tables of version {version}, and this autotune knows up to "
-            f"{SCHEMA_VERSION}",
-            hint="use the version of autotune that the other workers have",
+            f"unsupported storage version {version}: this autotune supports up to {SCHEMA_VERSION}",
+            hint="install the version of autotune that the other workers use",
         )
     for number, statements in enumerate(MIGRATIONS[version:], version + 1):
         for statement in STATEMENT_PATTERN.findall(statements):

@@ -1,4 +1,4 @@
-"""The study as a loop: what is next, do it, tell the sampler, until nothing is left to measure."""
+"""The main loop of a study: select a step, run it, report it to the sampler, until complete."""
 
 from __future__ import annotations
 
@@ -10,15 +10,26 @@ from typing import Any
 from autotune.diagnose.diagnosis import list_recommended_changes
 from autotune.environments.load_session import UNMEASURED_PEAK_SD
 from autotune.estimate import Estimate
-from autotune.optimize.gp.surrogate import BED_KEY, CAPACITIES_KEY, CHANGES_KEY, MIN_RELEVANT_GAIN
+from autotune.optimize.gp.surrogate import (
+    BED_KEY,
+    CAPACITIES_KEY,
+    CHANGES_KEY,
+    MIN_RELEVANT_GAIN,
+    SurrogateModel,
+)
+from autotune.optimize.reversal import estimate_reversal_costs
+from autotune.optimize.reversal_cost import ReversalCost
 from autotune.optimize.searcher import Outcome, Searcher, Suggestion
+from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study import trial as trials
 from autotune.study.ranking import (
     FINAL_PHASES,
+    MIN_CONFIGURATIONS,
     Verdict,
     decide_verdict,
     estimate_study_drift,
+    find_baseline,
     find_incumbent,
     find_incumbent_number,
     list_measured_trials,
@@ -40,46 +51,45 @@ from autotune.study.trial_context import TrialContext
 from autotune.target.messages import format_count
 from autotune.target.model import Budget
 
-# How far a configuration's peak may be from its own earlier measurement: sd of its logarithm.
+# Expected deviation of a peak from an earlier measurement of the configuration: sd of its logarithm.
 REPEAT_LOG_SD = 0.10
-# The search ends when the chance of finding anything better by MATTERS is below this.
+# The search stops below this probability of a gain of at least MIN_RELEVANT_GAIN.
 STOP_PROBABILITY = 0.05
-# What the model learns from. The reference is in, measured again and again: the model could explain
-# away a single measurement. Finals and simplified trials are in: after the finals the model is asked
-# which changes do nothing.
+# The model's data. The reference is included because the model could explain away a single
+# measurement. Finals and simplified trials are included to estimate changes without an effect.
 MODELLED_PHASES = (*COUNTED_PHASES, Phase.REFERENCE, *FINAL_PHASES, Phase.SIMPLIFIED)
 
 
 def run_study_loop(context: TrialContext, searcher: Searcher, budget: Budget) -> Verdict:
-    """Run the study to its end, from wherever it stands."""
+    """Run or continue the study until it is complete."""
     with context.clock.time_activity("search"):
         catch_up_search(searcher, context.store.state)
     while isinstance(step := resolve_next_step(context, searcher, budget), MeasureStep):
-        request = prepare_measurement(step, context, budget)
-        done = trials.run_trial(step, context, *request)
-        learn_from_trial(context, searcher, done)
-    return record_verdict(context)
+        inputs = prepare_measurement(step, context, budget)
+        finished_trial = trials.run_trial(step, context, *inputs)
+        learn_from_trial(context, searcher, finished_trial)
+    return record_verdict(context, searcher)
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A suggestion made while others could decide, from the study's first ``trial_count`` trials."""
+    """A suggestion computed without a lock, from the study's first ``trial_count`` trials."""
 
     suggestion: Suggestion
     trial_count: int
 
     def is_still_new(self, state: State) -> bool:
-        """Whether nobody has begun to measure the same meanwhile."""
+        """True if no later trial has the same suggestion."""
         return all(t.suggested != self.suggestion.values for t in state.trials[self.trial_count :])
 
 
 def resolve_next_step(
     context: TrialContext, searcher: Searcher, budget: Budget, proposal: Proposal | None = None
 ) -> MeasureStep | SuggestStep | ConcludeStep | WaitStep:
-    """The next step. What the model answers on the way is put on record.
+    """Return the next step, and record the model's answers on the way.
 
-    In a shared study the model is asked for a configuration beforehand: without a ``proposal`` that is
-    still new, the next step is to ask.
+    In a shared study the model is queried outside of the lock. Without a ``proposal`` that is still
+    new, the result is a ``SuggestStep``.
     """
     while True:
         state = context.store.state
@@ -88,14 +98,14 @@ def resolve_next_step(
             return step
         if (
             isinstance(step, SuggestStep)
-            and state.shared
+            and state.is_shared
             and not (proposal and proposal.is_still_new(state))
         ):
             return step
         with context.clock.time_activity("search"):
-            if not (state.shared and isinstance(step, SuggestStep)):
+            if not (state.is_shared and isinstance(step, SuggestStep)):
                 searcher.narrow(context.space.with_clamps(state.clamps))
-            if state.shared and not isinstance(step, SuggestStep):
+            if state.is_shared and not isinstance(step, SuggestStep):
                 sync_search(searcher, state)
             if isinstance(step, RankStep):
                 _record_ranking(context, searcher)
@@ -106,58 +116,94 @@ def resolve_next_step(
 
 
 def propose_configuration(state: State, searcher: Searcher, space: SearchSpace) -> Proposal:
-    """What the model suggests, given all that workers have on record; this takes a while."""
+    """Return the model's suggestion from all recorded outcomes; this takes time."""
     searcher.narrow(space.with_clamps(state.clamps))
     sync_search(searcher, state)
     suggestion = searcher.suggest(estimate_study_drift(state))
-    searcher.discard(suggestion.number)  # believed once it is on record, like those of others
+    searcher.discard(suggestion.number)  # it counts when it is recorded, as for other workers
     return Proposal(suggestion, len(state.trials))
 
 
 def prepare_measurement(
     step: MeasureStep, context: TrialContext, budget: Budget
 ) -> tuple[Estimate | None, Estimate | None, float]:
-    """What a measurement is given: the peak to expect, the one to beat, and the seconds it may take."""
+    """Return the expected peak, the peak to beat, and the maximum seconds of a measurement."""
     state = context.store.state
     offset = state.bed_offset(context.bed)
     # The incumbent cannot be pruned by its own peak, which may have been lucky.
     refines = step.source_trial is not None and step.source_trial == find_incumbent_number(state)
     to_beat = None if refines else find_incumbent(state)
-    expected, best = (
+    expected, incumbent = (
         offset.add_to(estimate) if estimate and context.bed else estimate
         for estimate in (estimate_expected_peak(state, step), to_beat)
     )
-    return expected, best, compute_time_limit(state, step.phase, budget, context.elapsed_seconds)
+    return (
+        expected,
+        incumbent,
+        compute_time_limit(state, step.phase, budget, context.elapsed_seconds),
+    )
 
 
 def learn_from_trial(context: TrialContext, searcher: Searcher, trial: Trial) -> None:
-    """Tell the sampler what came of a trial."""
+    """Report the outcome of a trial to the sampler."""
     if trial.phase in MODELLED_PHASES:
         with context.clock.time_activity("search"):
             _record_trial_outcome(searcher, trial, context.store.state)
     context.record_time_spent()
 
 
-def record_verdict(context: TrialContext) -> Verdict:
-    """The verdict, on record."""
+def record_verdict(context: TrialContext, searcher: Searcher) -> Verdict:
+    """Decide and record the verdict, with the cost of reverting each change of the winner."""
     verdict = decide_verdict(context.store.state)
+    with context.clock.time_activity("search"):
+        _record_reversal_costs(context, searcher, verdict)
     context.record_time_spent()
     context.store.record_verdict(verdict.record)
     return verdict
 
 
+def _record_reversal_costs(context: TrialContext, searcher: Searcher, verdict: Verdict) -> None:
+    state = context.store.state
+    if verdict.best is None or len(list_measured_trials(state)) < MIN_CONFIGURATIONS:
+        return
+    if state.is_shared:
+        sync_search(searcher, state)
+    surrogate = searcher.fit_surrogate(estimate_study_drift(state))
+    costs = predict_reversal_costs(surrogate, context.space, state, verdict.best)
+    if costs:
+        context.store.record_reversal_costs(state.find_trial(verdict.best), costs)
+
+
+def predict_reversal_costs(
+    surrogate: SurrogateModel, space: SearchSpace, state: State, winner_number: int
+) -> dict[str, ReversalCost]:
+    """Return the modelled cost of reverting each searched change of a winner, largest first."""
+    baseline, winner = find_baseline(state), state.find_trial(winner_number).effective_settings
+    if baseline is None:
+        return {}
+    before = baseline.effective_settings
+    changed = list_searched_changes(space, before, winner)
+    return estimate_reversal_costs(surrogate, winner, before, changed)
+
+
+def list_searched_changes(space: SearchSpace, before: Settings, winner: Settings) -> list[str]:
+    """Return the searched parameters that differ and have an effect in ``winner``."""
+    searched = {d.name for d in space.tunable_dimensions} & space.active_parameters(winner)
+    return [name for name in winner if name in searched and winner[name] != before.get(name)]
+
+
 def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
-    """What to expect of a configuration's peak: its own earlier one, or else the incumbent's."""
+    """Return the expected peak: from an earlier measurement, or else from the incumbent."""
     earlier = [
         t
         for t in select_feasible_trials(state.list_finished())
         if state.configuration_number(t) == step.source_trial
     ]
-    full = [
+    full_peaks = [
         state.normalized_peak(trial) for trial in earlier if trial.peak and not trial.peak.is_pruned
     ]
-    if full:
-        return Estimate(full[0].log_mean, max(REPEAT_LOG_SD, full[0].sd))
+    if full_peaks:
+        return Estimate(full_peaks[0].log_mean, max(REPEAT_LOG_SD, full_peaks[0].sd))
     to_beat = find_incumbent(state)
     peaks = (
         [to_beat]
@@ -170,22 +216,22 @@ def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
 def _ask_sampler(
     context: TrialContext, searcher: Searcher, proposal: Proposal | None
 ) -> MeasureStep | None:
-    """What to measure next; ``None`` when the model sees nothing left to win."""
+    """Return the next measurement; ``None`` if the model expects no further improvement."""
     state = context.store.state
     suggestion = proposal.suggestion if proposal else searcher.suggest(estimate_study_drift(state))
     probability = suggestion.improvement_probability
     if probability is not None and probability < STOP_PROBABILITY:
         searcher.discard(suggestion.number)
-        tried = format_count(len(state.list_finished(*COUNTED_PHASES)), "configuration")
+        count_text = format_count(len(state.list_finished(*COUNTED_PHASES)), "configuration")
         reason = (
-            f"after {tried} the chance that any other is {MIN_RELEVANT_GAIN:.0%} better is "
+            f"after {count_text}, the probability of another {MIN_RELEVANT_GAIN:.0%} gain is "
             f"{probability:.0%}"
         )
         context.store.record_stop_reason(reason)
-        context.progress.note(f"search ends: {reason}")
+        context.progress.note(f"search finished: {reason}")
         return None
     settings = {**context.space.baseline, **suggestion.values}
-    # Optuna's number, which differs between workers.
+    # Optuna's numbers differ between workers.
     number = None if proposal else suggestion.number
     return MeasureStep(
         Phase.SEARCH, settings, suggestion_number=number, suggested=suggestion.values
@@ -195,7 +241,7 @@ def _ask_sampler(
 def _record_ranking(context: TrialContext, searcher: Searcher) -> None:
     drift = estimate_study_drift(context.store.state)
     if drift.is_significant:
-        context.progress.note(f"drift: {drift}; peaks are compared as of now")
+        context.progress.note(f"drift: {drift}. Peaks are corrected to the current level.")
     context.store.record_posterior(searcher.compute_posterior(drift))
     context.store.record_model(searcher.build_view(drift))
 
@@ -211,15 +257,14 @@ def _record_simplification(context: TrialContext, searcher: Searcher, trial_numb
     changed = sum(winner[name] != value for name, value in space.baseline.items())
     if record["reverted"]:
         context.progress.note(
-            f"{len(record['reverted'])} of {format_count(changed, 'change')} of trial "
-            f"{trial_number} may do nothing, "
-            "by the model: to be measured without them, where time is left"
+            f"The model expects no effect from {len(record['reverted'])} of "
+            f"{format_count(changed, 'change')} in trial {trial_number}. If time allows, autotune "
+            "measures it without them."
         )
     elif record["accepted"] is not None:
         context.progress.note(
-            f"{len(record['without'])} of {format_count(changed, 'change')} of trial "
-            f"{trial_number} do nothing, as "
-            "measured: it is proven without them"
+            f"Measurements show no effect from {len(record['without'])} of "
+            f"{format_count(changed, 'change')} in trial {trial_number}. The proof omits them."
         )
 
 
@@ -234,11 +279,14 @@ def record_outcome(
     moves: Sequence[str] = (),
     capacities: Mapping[str, Any] | None = None,
 ) -> None:
-    """Tell the sampler the outcome of a trial, the moves ``moves`` because of its bottleneck, and the
-    ``capacities`` that it showed of the stack's parts."""
+    """Report the outcome of a trial to the sampler.
+
+    ``moves`` are the changes that its bottleneck suggests, ``capacities`` the measured capacities of
+    service instances.
+    """
     if trial.is_unmeasured:
-        # Nothing is known about the configuration: the sampler is to learn nothing from it.
-        searcher.discard(trial.asked)
+        # The configuration is still unknown, so the sampler must not learn from it.
+        searcher.discard(trial.suggestion_number)
         return
     peak = trial.peak
     feasible = peak is not None and peak.is_feasible
@@ -252,25 +300,25 @@ def record_outcome(
     else:
         notes["why"] = trial.failure or ""
     outcome = Outcome(peak.peak if peak is not None and feasible else None, notes)
-    searcher.record_outcome(trial.asked, trial.learned_settings, outcome)
+    searcher.record_outcome(trial.suggestion_number, trial.learned_settings, outcome)
 
 
 def catch_up_search(searcher: Searcher, state: State) -> None:
-    """After a kill: record what was measured and not recorded, discard suggestions never measured."""
+    """After a kill, report unreported outcomes to the search and discard unmeasured suggestions."""
     for trial in state.list_finished(*MODELLED_PHASES):
         _record_trial_outcome(searcher, trial, state)
     searcher.discard_pending()
 
 
 def sync_search(searcher: Searcher, state: State) -> None:
-    """Tell a search that learns only from the record the outcomes, and what workers measure now."""
+    """Report all recorded outcomes and running trials to a search of a shared study."""
     sync_outcomes(searcher, state)
     searcher.add_pending({t.number: t.suggested for t in state.list_running(Phase.SEARCH)})
 
 
 def sync_outcomes(searcher: Searcher, state: State) -> None:
-    """Tell a search the outcomes that it has not recorded yet."""
+    """Report the outcomes that a search does not have yet."""
     recorded = searcher.recorded_trials()
     for trial in state.list_finished(*MODELLED_PHASES):
         if trial.number not in recorded:
-            _record_trial_outcome(searcher, replace(trial, asked=None), state)
+            _record_trial_outcome(searcher, replace(trial, suggestion_number=None), state)

@@ -1,4 +1,4 @@
-"""What a study remembers, as values: the journal's records read back into one state."""
+"""The state of a study as values, replayed from the records of its journal."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
 from autotune.optimize.bed_offset import NO_OFFSET, BedOffset
 from autotune.optimize.ranking import PosteriorPeaks
+from autotune.optimize.reversal_cost import ReversalCost
 from autotune.services.base import Settings, Value
 from autotune.space.parameter_caps import Clamp
 from autotune.study import clamps
@@ -44,7 +45,7 @@ class Phase(enum.StrEnum):
     MEASURE = "measure"
 
 
-# Phases whose configurations the budget of trials counts.
+# The budget of trials counts configurations from these phases.
 COUNTED_PHASES = frozenset(
     {
         Phase.BASELINE,
@@ -56,62 +57,63 @@ COUNTED_PHASES = frozenset(
     }
 )
 
-# Those whose configurations are known before the search.
+# Phases of configurations that are known before the search.
 OPENING_PHASES = COUNTED_PHASES - {Phase.SEARCH}
 
-STACK_CEILING, CACHE_CEILING = "stack", "caches"  # what ceilings on record are ``of``
-LEFT_OUT_REASON = "left out of this session"  # why a test bed takes no part
-ENVELOPE_KEYS = frozenset({"event", "at"})  # keys of a record that are not its content
-APPLY_PURPOSE, MEASURE_PURPOSE = "applied", "measured"  # purposes of studies that search nothing
+STACK_CEILING, CACHE_CEILING = "stack", "caches"  # values of ``of`` in records of ceilings
+LEFT_OUT_REASON = "left out of this session"  # reason for an inactive test bed
+ENVELOPE_KEYS = frozenset({"event", "at"})  # keys that every record has
+APPLY_PURPOSE, MEASURE_PURPOSE = "applied", "measured"  # purposes of studies without a search
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One configuration being measured once.
+    """One measurement of a configuration.
 
-    ``of`` is the trial whose settings are measured again (finalists, confirmation); ``asked`` and
-    ``suggested`` are the sampler's own number and values, for what it suggested. ``peak`` and
-    ``failure`` are both ``None`` while the trial is under way, or when the tuner was killed during it.
-    ``fault``: the failure is that of a benchmark command, and says nothing about the configuration.
-    ``files`` are SHA-256 digests of its rendered files, by their paths; earlier versions recorded none.
-    ``bed`` is the test bed it was measured on, in a study on several; it ``repeats`` a trial that
-    another bed did not end. ``capped_parameters`` are parameters whose suggested value would have had
-    no effect of its own: ``settings`` has another one in its place.
+    - ``source_trial``: the trial whose settings are measured again (finalists, confirmation).
+    - ``suggestion_number``, ``suggested``: the sampler's own number and values for the configuration.
+    - ``peak``, ``failure``: both ``None`` while the trial runs, or if autotune was killed during it.
+    - ``is_fault``: the benchmark command failed, so the configuration itself is unknown.
+    - ``files``: SHA-256 digests of the rendered files, by path.
+    - ``bed``: the test bed that measured it, in a study on several.
+    - ``replaced_trial``: the trial that another bed did not finish and this one repeats.
+    - ``capped_parameters``: parameters whose suggested value was beyond a cap; ``settings`` contains
+      the value used instead.
     """
 
     number: int
     phase: Phase
     settings: Settings
-    of: int | None = None
-    asked: int | None = None
+    source_trial: int | None = None
+    suggestion_number: int | None = None
     suggested: Settings = field(default_factory=dict)
     bindings: tuple[str, ...] = ()
     effective: Mapping[str, Value] = field(default_factory=dict)
     differences: tuple[str, ...] = ()
     peak: Peak | None = None
     failure: str | None = None
-    fault: bool = False
+    is_fault: bool = False
     files: Mapping[str, str] = field(default_factory=dict)
     bed: str | None = None
-    repeats: int | None = None
+    replaced_trial: int | None = None
     capped_parameters: tuple[str, ...] = ()
 
     @property
     def clamped_parameters(self) -> tuple[str, ...]:
-        """The parameters of which another value than the requested one took effect."""
+        """The parameters whose effective value differs from the requested one."""
         names = (line.partition(":")[0] for line in self.differences)
         return tuple(n for n in names if n in self.effective and n in self.settings)
 
     @cached_property
     def effective_settings(self) -> Settings:
-        """The settings with the values that took effect, in the parameters' own types."""
+        """The settings with their effective values, in the parameters' own types."""
         values = {name: _convert_effective_value(self.settings[name], self.effective[name])
                   for name in self.clamped_parameters}  # fmt: skip
         return {**self.settings, **values}
 
     @property
     def learned_settings(self) -> Settings:
-        """The values that the search learns from: those that it suggested, as they took effect."""
+        """The suggested values as they took effect, from which the search learns."""
         suggested = self.suggested or self.settings
         return {
             **suggested,
@@ -123,18 +125,18 @@ class Trial:
         return self.peak is not None or self.failure is not None
 
     @property
-    def meets(self) -> bool:
-        """True if it has a capacity: some load met the objective."""
+    def is_feasible(self) -> bool:
+        """True if at least one load met the objective."""
         return self.peak is not None and self.peak.is_feasible
 
     @property
     def is_unmeasured(self) -> bool:
-        """Whether nothing is known of the configuration: no working benchmark, or too little load."""
-        return self.fault or (self.peak is not None and self.peak.is_load_limited)
+        """True if the configuration is unknown: the benchmark failed, or the load was too low."""
+        return self.is_fault or (self.peak is not None and self.peak.is_load_limited)
 
 
 def _convert_effective_value(requested: Value, effective: Value) -> Value:
-    """An effective value as a value of the parameter: software may print a whole number as a fraction."""
+    """Return an effective value in the parameter's type: software may print 5 as 5.0."""
     if type(requested) is int and isinstance(effective, float) and effective.is_integer():
         return int(effective)
     return effective
@@ -142,23 +144,25 @@ def _convert_effective_value(requested: Value, effective: Value) -> Value:
 
 @dataclass(frozen=True)
 class State:
-    """Everything the order of a study depends on.
+    """All records of a study that its decisions depend on.
 
-    ``transferred`` are changes that won an earlier study and are tried first here.
-    ``settled`` says why the search ended before its budget did, ``posterior`` what the model believed
-    once it had ended, ``simplified`` which of the winner's changes have no effect by the model, and
-    ``explained`` which carry its gain. ``rss`` is the
-    largest process of each `tier.service` that any trial had, in bytes. ``capacities`` are those of the
-    stack's parts, by trial. ``values`` are what a
-    benchmark command answered, by trial, in their order. ``ceilings`` are those measured, of the
-    stack or of its caches alone (``study.ceilings``). ``purpose`` is ``APPLY_PURPOSE`` or
-    ``MEASURE_PURPOSE`` where nothing is searched.
-
-    ``answers`` are the reference answers of the last session, by page.
-
-    ``beds`` are the test beds of a study on several, ``offsets`` how they differ, ``bed_seconds`` what
-    each has spent, and ``set_aside`` says why one no longer takes part in this session. ``shared``: the
-    study is in a storage; ``missed`` are the seconds of the study that were over when each bed joined.
+    - ``transferred``: changes that won an earlier study; they are tried first.
+    - ``stop_reason``: why the search stopped before its budget was used.
+    - ``posterior``: the model's estimates after the search.
+    - ``simplification``: the winner's changes without an effect according to the model.
+    - ``reversal_costs``: the modelled cost of reverting each of the winner's changes, largest first.
+    - ``explanation``: the winner's changes that its gain needs.
+    - ``rss``: the largest process of each `tier.service` in any trial, in bytes.
+    - ``capacities``: the capacities of the service instances, by trial.
+    - ``values``: the values from a benchmark command, by trial, in order.
+    - ``ceilings``: measured ceilings of the stack or of its caches (``study.ceilings``).
+    - ``purpose``: ``APPLY_PURPOSE`` or ``MEASURE_PURPOSE`` for a study without a search.
+    - ``answers``: the reference answers of the last session, by page.
+    - ``beds``: the test beds of a study on several; ``offsets`` are their differences.
+    - ``bed_seconds``: the seconds that each bed has spent.
+    - ``exclusion_reasons``: why a bed is inactive in this session.
+    - ``is_shared``: the study is in a storage.
+    - ``missed_seconds``: the elapsed seconds of the study when each bed joined.
     """
 
     trials: tuple[Trial, ...] = ()
@@ -170,11 +174,12 @@ class State:
     capacities: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     posterior: PosteriorPeaks | None = None
     transferred: tuple[Settings, ...] = ()
-    settled: str | None = None
+    stop_reason: str | None = None
     warmups: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    explained: Mapping[str, Any] | None = None
-    simplified: Mapping[str, Any] | None = None
+    explanation: Mapping[str, Any] | None = None
+    simplification: Mapping[str, Any] | None = None
     model: Mapping[str, Any] | None = None
+    reversal_costs: Mapping[str, ReversalCost] = field(default_factory=dict)
     rss: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     ceilings: tuple[Mapping[str, Any], ...] = ()
@@ -183,62 +188,64 @@ class State:
     beds: tuple[str, ...] = ()
     offsets: Mapping[str, BedOffset] = field(default_factory=dict)
     bed_seconds: Mapping[str, float] = field(default_factory=dict)
-    set_aside: Mapping[str, str] = field(default_factory=dict)
-    shared: bool = False
-    missed: Mapping[str, float] = field(default_factory=dict)
+    exclusion_reasons: Mapping[str, str] = field(default_factory=dict)
+    is_shared: bool = False
+    missed_seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def elapsed_seconds(self) -> float:
-        """Seconds spent over all sessions; test beds spend theirs at the same time."""
+        """Seconds spent over all sessions. Test beds work concurrently, so the longest counts."""
         return max(
             map(self.bed_elapsed_seconds, self.bed_seconds), default=sum(self.seconds.values())
         )
 
     def bed_elapsed_seconds(self, bed: str) -> float:
-        """Seconds of the study that are over for a test bed, those before it joined included."""
-        return self.bed_seconds.get(bed, 0.0) + self.missed.get(bed, 0.0)
+        """Return the elapsed seconds of the study for a test bed, including those before it joined."""
+        return self.bed_seconds.get(bed, 0.0) + self.missed_seconds.get(bed, 0.0)
 
     @cached_property
     def repeated_numbers(self) -> frozenset[int]:
-        """Trials that another test bed measured instead, or is measuring. In a study of one process
-        only finished repeats count: what stopped a bed that is back has stopped the other bed too."""
-        return frozenset(t.repeats for t in self.trials
-                         if t.repeats is not None and (t.is_finished or self.shared))  # fmt: skip
+        """Trials that another test bed has repeated or is repeating.
+
+        In a study of one process only finished repeats count, because its beds stop together.
+        """
+        repeats = [trial for trial in self.trials if trial.is_finished or self.is_shared]
+        return frozenset(t.replaced_trial for t in repeats if t.replaced_trial is not None)
 
     @property
     def average_seconds(self) -> Mapping[str, float]:
-        """What the time went into, on average over the test beds; it adds up to ``elapsed_seconds``."""
+        """Seconds by activity, averaged over the test beds; the sum is ``elapsed_seconds``."""
         total = sum(self.seconds.values())
         share = self.elapsed_seconds / total if self.bed_seconds and total else 1.0
         return {kind: share * seconds for kind, seconds in self.seconds.items()}
 
     @cached_property
     def active_beds(self) -> tuple[str, ...]:
-        """The test beds that take part."""
-        return tuple(bed for bed in self.beds if bed not in self.set_aside)
+        """The test beds that take part in this session."""
+        return tuple(bed for bed in self.beds if bed not in self.exclusion_reasons)
 
     @cached_property
     def last_trial_by_bed(self) -> Mapping[str, Trial]:
-        """The last trial of each test bed that has begun one."""
+        """The last trial that each test bed started."""
         return {trial.bed: trial for trial in self.trials if trial.bed is not None}
 
     def list_running(self, *phases: Phase) -> tuple[Trial, ...]:
-        """The trials that test beds are measuring right now."""
+        """Return the trials that test beds are measuring now."""
         active, repeated = frozenset(self.active_beds), self.repeated_numbers
         return tuple(t for bed, t in self.last_trial_by_bed.items()
                      if bed in active and not t.is_finished and t.number not in repeated
                      and (not phases or t.phase in phases))  # fmt: skip
 
     def list_started(self, *phases: Phase) -> tuple[Trial, ...]:
-        """The trials that are over or under way."""
+        """Return the finished and the running trials."""
         return (*self.list_finished(*phases), *self.list_running(*phases))
 
     def bed_offset(self, bed: str | None) -> BedOffset:
-        """How a test bed differs from an average one, as far as that is known."""
+        """Return the estimated difference between a test bed and an average one."""
         return self.offsets.get(bed or "", NO_OFFSET)
 
     def normalized_peak(self, trial: Trial) -> Estimate:
-        """What a trial that met the objective measured, as an average test bed would have."""
+        """Return the peak of a trial that met the objective, as an average test bed would measure it."""
         assert trial.peak is not None
         if trial.bed is None:
             return trial.peak.estimate
@@ -246,14 +253,14 @@ class State:
 
     def list_finished(self, *phases: Phase) -> tuple[Trial, ...]:
         if phases not in self._finished_cache:
-            some = chain.from_iterable(self.trials_by_phase.get(phase, ()) for phase in phases)
-            among = sorted(some, key=attrgetter("number")) if phases else self.trials
-            self._finished_cache[phases] = tuple(trial for trial in among if trial.is_finished)
+            grouped = chain.from_iterable(self.trials_by_phase.get(phase, ()) for phase in phases)
+            trials = sorted(grouped, key=attrgetter("number")) if phases else self.trials
+            self._finished_cache[phases] = tuple(trial for trial in trials if trial.is_finished)
         return self._finished_cache[phases]
 
     @cached_property
     def trials_by_phase(self) -> Mapping[Phase, Sequence[Trial]]:
-        """All trials by phase: a decision looks at many phases, one of which has nearly all trials."""
+        """All trials by phase. Decisions read many phases; one of them contains most trials."""
         groups: dict[Phase, list[Trial]] = {}
         for trial in self.trials:
             groups.setdefault(trial.phase, []).append(trial)
@@ -261,12 +268,12 @@ class State:
 
     @cached_property
     def _finished_cache(self) -> dict[tuple[Phase, ...], tuple[Trial, ...]]:
-        """A cache: each decision asks many times, and a study of many beds makes thousands of them."""
+        """A cache, because a study on many beds makes thousands of decisions from these lists."""
         return {}
 
     @cached_property
     def clamps(self) -> Mapping[str, Clamp]:
-        """By parameter, the values that take effect as far as deployments showed."""
+        """The limits of effective values that deployments showed, by parameter."""
         return clamps.find_clamps(self.trials)
 
     @cached_property
@@ -274,34 +281,38 @@ class State:
         return clamps.group_equal_configurations(self.trials)
 
     def configuration_number(self, trial: Trial) -> int:
-        """The first trial that measured the same configuration: the same values in effect."""
-        number = trial.number if trial.of is None else trial.of
+        """Return the first trial with the same effective values."""
+        number = trial.number if trial.source_trial is None else trial.source_trial
         return self._first_equal_trial.get(number, number)
 
     @cached_property
     def measured_count(self) -> int:
-        """How many trials have a peak."""
+        """The number of trials with a peak."""
         return sum(trial.peak is not None for trial in self.trials)
 
     def list_counted(self, *, include_running: bool = False) -> tuple[Trial, ...]:
-        """The finished trials that the budget counts, or all that were begun. The baseline counts once,
-        on however many test beds it is measured."""
+        """Return the finished trials that the budget counts, or also the running ones.
+
+        The baseline counts once, even if several test beds measure it.
+        """
         trials = (
             self.list_started(*COUNTED_PHASES)
             if include_running
             else self.list_finished(*COUNTED_PHASES)
         )
         baselines = [t.number for t in trials if t.phase is Phase.BASELINE and t.bed]
-        others = frozenset(baselines[1:])
-        return tuple(trial for trial in trials if trial.number not in others)
+        repeated_baselines = frozenset(baselines[1:])
+        return tuple(trial for trial in trials if trial.number not in repeated_baselines)
 
     def find_trial(self, number: int) -> Trial:
         return self.trials[_find_index(self.trials, number)]
 
 
 def _find_index(trials: Sequence[Trial], number: int) -> int:
-    """The index of the trial with this number: the same number, in a study that nobody has shortened.
-    Raises KeyError if there is none."""
+    """Return the index of the trial with this number. Raises KeyError if there is none.
+
+    Index and number are equal unless someone has shortened the study.
+    """
     if 0 <= number < len(trials) and trials[number].number == number:
         return number
     for location, trial in enumerate(trials):
@@ -311,17 +322,17 @@ def _find_index(trials: Sequence[Trial], number: int) -> int:
 
 
 def format_reduction(explanation: Record) -> str:
-    """In words, the share of the gain that the changes kept by an ablation carry."""
+    """Return the share of the gain that remains with the changes kept by an ablation, as text."""
     share, low, high = (f"{explanation[key]:.0%}" for key in ("share", "low", "high"))
     kept, changes = len(explanation["kept"]), format_count(explanation["changes"], "change")
     measured = format_count(explanation["measurements"], "measurement")
-    return f"{kept} of {changes} carry {share} of the gain [{low}, {high}], {measured}"
+    return f"{kept} of {changes} keep {share} of the gain [{low}, {high}], {measured}"
 
 
 def replay_records(records: Iterable[Record], state: State | None = None) -> State:
-    """The state after these records, in the order they were written; from ``state`` on, if given.
+    """Return the state after these records, in written order, starting from ``state`` if given.
 
-    Raises AutotuneError for a record without the content that its kind must have.
+    Raises AutotuneError for a record without the required content.
     """
     state = state or State()
     for record in records:
@@ -330,15 +341,15 @@ def replay_records(records: Iterable[Record], state: State | None = None) -> Sta
             state = apply_record(state, record)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise AutotuneError(
-                f"a record of kind {record.get('event')!r} makes no sense ({error}): the study is "
-                "damaged, or of another version of autotune",
-                hint="put its events.jsonl back from a copy, or move its directory away",
+                f"invalid record of kind {record.get('event')!r} ({error}): the study is damaged, or "
+                "another version of autotune wrote it",
+                hint="restore its events.jsonl from a copy, or move its directory away",
             ) from error
     return state
 
 
 def apply_record(state: State, record: Record) -> State:
-    """The state one record later. Unknown records are skipped: older readers can read newer studies."""
+    """Return the state after one more record. Unknown records are skipped."""
     event = record["event"]
     if event in _TRIAL_EVENTS:
         changes, trials = _TRIAL_EVENTS[event](record), list(state.trials)
@@ -351,17 +362,25 @@ def apply_record(state: State, record: Record) -> State:
     )
 
 
+# Keys of a trial's record whose field has another name, or is optional.
+_TRIAL_FIELDS = {
+    "of": "source_trial",
+    "asked": "suggestion_number",
+    "repeats": "replaced_trial",
+    "bed": "bed",
+}
+
+
 def _parse_trial(record: Record) -> Trial:
-    same = {key: record[key] for key in ("of", "asked")}
-    same |= {key: record[key] for key in ("bed", "repeats") if key in record}
-    same["capped_parameters"] = tuple(record.get("capped") or ())
-    same |= {key: _intern_names(record[key]) for key in ("settings", "suggested")}
+    fields = {field: record[key] for key, field in _TRIAL_FIELDS.items() if key in record}
+    fields["capped_parameters"] = tuple(record.get("capped") or ())
+    fields |= {key: _intern_names(record[key]) for key in ("settings", "suggested")}
     bindings = tuple(record["bindings"])
-    return Trial(record["trial"], Phase(record["phase"]), bindings=bindings, **same)
+    return Trial(record["trial"], Phase(record["phase"]), bindings=bindings, **fields)
 
 
 def _intern_names(values: Record) -> Settings:
-    """Interned names, shared by all trials: else they are most of what thousands keep in memory."""
+    """Return the values with interned names: separate names would dominate memory in long studies."""
     return {intern(name): value for name, value in values.items()}
 
 
@@ -373,25 +392,27 @@ def _parse_posterior(record: Record) -> PosteriorPeaks:
 
 
 def add_seconds(seconds: Mapping[str, float], more: Mapping[str, float]) -> Mapping[str, float]:
-    """Seconds by what they went into, added up."""
+    """Return the sums of seconds by activity."""
     return {**seconds, **{kind: seconds.get(kind, 0.0) + value for kind, value in more.items()}}
 
 
 def _apply_session(state: State, record: Record) -> dict[str, Any]:
-    """Every bed is tried again, but those that the session was told to leave out."""
+    """Return the changes of a new session: it retries every bed except those left out."""
     beds = tuple(dict.fromkeys((*state.beds, *record.get("beds", ()))))
     left_out = {bed: LEFT_OUT_REASON for bed in beds if bed not in record.get("beds", ())}
-    return {"beds": beds, "set_aside": left_out}
+    return {"beds": beds, "exclusion_reasons": left_out}
 
 
 def _apply_joined(state: State, record: Record) -> dict[str, Any]:
-    """A test bed takes part from now on, or again."""
+    """Return the changes after a test bed joins, or joins again."""
     bed = record["bed"]
     missed = max(0.0, state.elapsed_seconds - state.bed_seconds.get(bed, 0.0))
     return {
         "beds": tuple(dict.fromkeys((*state.beds, bed))),
-        "set_aside": {name: reason for name, reason in state.set_aside.items() if name != bed},
-        "missed": {**state.missed, bed: missed},
+        "exclusion_reasons": {
+            name: reason for name, reason in state.exclusion_reasons.items() if name != bed
+        },
+        "missed_seconds": {**state.missed_seconds, bed: missed},
     }
 
 
@@ -403,17 +424,17 @@ def _apply_spent(state: State, record: Record) -> dict[str, Any]:
     return changes
 
 
-def _merge_max_rss(rss: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
-    return {**rss, **{name: max(size, rss.get(name, 0)) for name, size in other.items()}}
+def _merge_max_rss(rss: Mapping[str, int], new_sizes: Mapping[str, int]) -> Mapping[str, int]:
+    return {**rss, **{name: max(size, rss.get(name, 0)) for name, size in new_sizes.items()}}
 
 
 def _parse_peak(record: Mapping[str, Any]) -> Peak:
-    """The peak of a trial; only a limited one has a ``limit`` on record."""
+    """Return the peak of a trial; ``limit`` is recorded only for a limited load."""
     fields = (key for key in Peak.__dataclass_fields__ if key != "limit")
     return Peak(**{key: record[key] for key in fields}, limit=record.get("limit"))
 
 
-# What each event changes: in the trial that it names, or in the study.
+# The fields that each event changes: in its trial, or in the study.
 _TRIAL_EVENTS: Mapping[str, Callable[[Record], dict[str, Any]]] = {
     "deployed": lambda r: {
         "effective": _intern_names(r["effective"]),
@@ -421,12 +442,12 @@ _TRIAL_EVENTS: Mapping[str, Callable[[Record], dict[str, Any]]] = {
         "files": dict(r.get("files") or {}),
     },
     "measured": lambda r: {"peak": _parse_peak(r)},
-    "failed": lambda r: {"failure": r["why"], "fault": r.get("fault", False)},
+    "failed": lambda r: {"failure": r["why"], "is_fault": r.get("fault", False)},
 }
 _STUDY_EVENTS: Mapping[str, Callable[[State, Record], dict[str, Any]]] = {
     "study": lambda _, r: {
         "started": r["started"],
-        "shared": r.get("shared", False),
+        "is_shared": r.get("shared", False),
         "purpose": str(r.get("purpose", "")),
     },
     "joined": _apply_joined,
@@ -434,7 +455,9 @@ _STUDY_EVENTS: Mapping[str, Callable[[State, Record], dict[str, Any]]] = {
     "answered": lambda state, r: {"values": {**state.values, r["trial"]: tuple(r["values"])}},
     "spent": _apply_spent,
     "session": _apply_session,
-    "bed": lambda state, r: {"set_aside": {**state.set_aside, r["bed"]: r["set_aside"]}},
+    "bed": lambda state, r: {
+        "exclusion_reasons": {**state.exclusion_reasons, r["bed"]: r["set_aside"]}
+    },
     "beds": lambda _, r: {"offsets": {b: BedOffset(**o) for b, o in r["offsets"].items()}},
     "noise": lambda _, r: {"noise": r},
     "bottleneck": lambda state, r: {"bottlenecks": {**state.bottlenecks, r["trial"]: r}},
@@ -442,14 +465,17 @@ _STUDY_EVENTS: Mapping[str, Callable[[State, Record], dict[str, Any]]] = {
     "memory": lambda state, r: {"rss": _merge_max_rss(state.rss, r["rss"])},
     "standings": lambda _, r: {"posterior": _parse_posterior(r)},
     "model": lambda _, r: {"model": r["view"]},
-    "settled": lambda _, r: {"settled": r["why"]},
+    "reversal-costs": lambda _, r: {
+        "reversal_costs": {c["parameter"]: ReversalCost(c["loss"], c["sd"]) for c in r["costs"]}
+    },
+    "settled": lambda _, r: {"stop_reason": r["why"]},
     "answers": lambda _, r: {"answers": tuple(dict(page) for page in r["pages"])},
     "transferred": lambda _, r: {"transferred": tuple(r["configurations"])},
     "warm-up": lambda state, r: {"warmups": {**state.warmups, r["trial"]: r}},
     "ceilings": lambda state, r: {
         "ceilings": (*state.ceilings, {k: v for k, v in r.items() if k not in ENVELOPE_KEYS})
     },
-    "explained": lambda _, r: {"explained": r},
-    "simplified": lambda _, r: {"simplified": r},
+    "explained": lambda _, r: {"explanation": r},
+    "simplified": lambda _, r: {"simplification": r},
     "verdict": lambda _, r: {"verdict": r},
 }

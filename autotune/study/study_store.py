@@ -1,7 +1,11 @@
-"""A study's directory: the only place where anything about it is written.
+"""A study's directory. Only this module writes to it.
 
-``target.yaml`` as run · ``events.jsonl`` what was done, in order · ``readings.jsonl`` every reading
-· ``configs/<trial>/`` the files as rendered · ``study.db`` the sampler's own storage · ``lock``.
+- ``target.yaml``: the target of the run
+- ``events.jsonl``: all events, in order
+- ``readings.jsonl``: all readings
+- ``configs/<trial>/``: the rendered files
+- ``study.db``: the sampler's own storage
+- ``lock``: the lock of the writing process
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from autotune.measure.warm_up import WarmUpResult
 from autotune.monitor.activity import HostUsage
 from autotune.optimize.bed_offset import BedOffset
 from autotune.optimize.ranking import PosteriorPeaks
+from autotune.optimize.reversal_cost import ReversalCost
 from autotune.space.space import Candidate
 from autotune.study import journal, ownership
 from autotune.study.directory import EVENTS_FILE, find_study
@@ -47,21 +52,21 @@ def current_timestamp() -> str:
 
 
 class StudyStore:
-    """Opened by the one process that holds the study's lock; readers use ``load_state``."""
+    """The writer of a study, for the process that holds its lock; readers use ``load_state``."""
 
-    is_shared = False  # whether other machines write to it too
+    is_shared = False  # True if other machines write to it too
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.state = replay_records(journal.read_records(directory / EVENTS_FILE))
-        if self.state.shared and not self.is_shared:
+        if self.state.is_shared and not self.is_shared:
             raise AutotuneError(
-                f"study {directory.name} is in a storage, and here is a copy of it",
+                f"study {directory.name} is a copy; the original is in a storage",
                 hint=f"autotune resume {shlex.quote(directory.name)} --storage URL --beds …",
             )
         self._events = journal.Journal(directory / EVENTS_FILE)
         self._readings = journal.Journal(directory / READINGS_FILE)
-        self._lock = threading.RLock()  # several test beds record at once
+        self._lock = threading.RLock()  # several test beds may record concurrently
         self._deciding = threading.Lock()
 
     def close(self) -> None:
@@ -69,15 +74,15 @@ class StudyStore:
         self._readings.close()
 
     def run_decision(self, action: Callable[[], T]) -> T:
-        """Run ``action``, which decides what is next and records it, while no other test bed decides."""
+        """Run ``action``, which decides and records the next step, while no other test bed decides."""
         with self._deciding:
             return action()
 
     def release_bed(self, bed: str) -> None:
-        """This process no longer measures on this test bed."""
+        """Record that this process no longer measures on this test bed."""
 
     def record_study_start(self, name: str, target_text: str, **described: Any) -> None:
-        """The first record of a new study, and the target as it is run: see ``build_first_record``."""
+        """Write the target and the first record of a new study: see ``build_first_record``."""
         target = target_text.encode()
         durable_files.write_file(
             foreign_files.check_writable_path(self.directory, TARGET_FILE_NAME), target, 0o600
@@ -87,7 +92,7 @@ class StudyStore:
         self._record_event(record.pop("event"), **record)
 
     def record_session_start(self, versions: Mapping[str, str], beds: Sequence[str] = ()) -> None:
-        """``beds`` are the test beds that a session on several begins with."""
+        """Record the start of a session; ``beds`` are the names of its test beds, if any."""
         self._record_event(
             "session",
             at=current_timestamp(),
@@ -96,11 +101,11 @@ class StudyStore:
         )
 
     def exclude_bed(self, bed: str, reason: str) -> None:
-        """This test bed takes no further part in the session."""
+        """Record that this test bed is removed from the session."""
         self._record_event("bed", at=current_timestamp(), bed=bed, set_aside=mask_secrets(reason))
 
     def record_offsets(self, offsets: Mapping[str, BedOffset]) -> None:
-        """How the test beds differ, as far as the study shows."""
+        """Record the estimated differences between the test beds."""
         rounded = {
             bed: {key: round(value, 5) for key, value in dataclasses.asdict(offset).items()}
             for bed, offset in offsets.items()
@@ -113,18 +118,20 @@ class StudyStore:
         candidate: Candidate,
         *,
         source_trial: int | None = None,
-        asked: int | None = None,
+        suggestion_number: int | None = None,
         suggested: Mapping[str, Any] | None = None,
         bed: str | None = None,
-        repeats: int | None = None,
+        replaced_trial: int | None = None,
     ) -> Trial:
-        """A new trial, on record before anything is changed for it."""
-        location: dict[str, Any] = {
+        """Record and return a new trial, before anything is changed for it."""
+        optional_fields: dict[str, Any] = {
             "bed": bed,
-            "repeats": repeats,
+            "repeats": replaced_trial,
             "capped": list(candidate.capped_parameters),
         }
-        location = {key: value for key, value in location.items() if value not in (None, [])}
+        optional_fields = {
+            key: value for key, value in optional_fields.items() if value not in (None, [])
+        }
         with self._lock:
             trials = self.state.trials
             number = trials[-1].number + 1 if trials else 0
@@ -133,17 +140,17 @@ class StudyStore:
                 trial=number,
                 phase=phase,
                 of=source_trial,
-                asked=asked,
+                asked=suggestion_number,
                 at=current_timestamp(),
                 settings=dict(candidate.settings),
                 suggested=dict(suggested or {}),
                 bindings=[str(binding) for binding in candidate.repairs],
-                **location,
+                **optional_fields,
             )
             return self.state.trials[-1]
 
     def record_deployment(self, trial: Trial, deployed: DeployResult) -> None:
-        """What is in effect, and the files that made it so."""
+        """Record the effective values, and write the rendered files."""
         configs = PurePath("configs", str(trial.number))
         digests = {path: sha256(content).hexdigest() for path, content in deployed.files.items()}
         for path, content in deployed.files.items():
@@ -163,18 +170,18 @@ class StudyStore:
     def record_reading(
         self, trial: Trial, reading: Reading, purpose: str, hosts: Mapping[str, HostUsage]
     ) -> None:
-        """One reading and its host usage; on disk before anybody acts on it."""
+        """Record a reading with its host usage; it is on disk when this method returns."""
         usage = {name: dataclasses.asdict(used) for name, used in hosts.items()}
         self._record_reading(trial, purpose, **reading_to_record(reading), hosts=usage)
 
     def record_reference_answers(self, references: Sequence[Mapping[str, Any]]) -> None:
-        """What right answers are like, as taken before the first trial of a session."""
+        """Record the reference answers, taken before the first trial of a session."""
         self._record_event(
             "answers", at=current_timestamp(), pages=[dict(reference) for reference in references]
         )
 
     def record_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
-        """How the warm-up went; a peak measured on a stack that was not settled says less."""
+        """Record a warm-up; a peak of a stack that is not warm is less reliable."""
         self._record_event(
             "warm-up",
             trial=trial.number,
@@ -185,7 +192,7 @@ class StudyStore:
         )
 
     def record_peak(self, trial: Trial, peak: Peak, *, readings: int, load_seconds: float) -> None:
-        """A trial whose peak came of ``readings`` that took ``load_seconds``."""
+        """Record the peak of a trial from ``readings`` that took ``load_seconds``."""
         fields = dataclasses.asdict(peak)
         if peak.limit is None:
             fields.pop("limit")
@@ -193,17 +200,17 @@ class StudyStore:
                     load_seconds=load_seconds, **fields)  # fmt: skip
 
     def record_call(self, trial: Trial, answer: BenchmarkAnswer, seconds: float) -> None:
-        """One call of a benchmark command; on disk before anybody acts on what it answered."""
+        """Record a call of a benchmark command; it is on disk when this method returns."""
         self._record_reading(
             trial, CALL_PURPOSE, seconds=round(seconds, 3), **dataclasses.asdict(answer)
         )
 
     def record_command_values(self, trial: Trial, values: Sequence[float]) -> None:
-        """What a benchmark command said of this trial's configuration, call by call."""
+        """Record the values that a benchmark command gave for this trial, in call order."""
         self._record_event("answered", trial=trial.number, values=list(values))
 
     def record_failure(self, trial: Trial, reason: str, *, is_fault: bool = False) -> None:
-        """The configuration cannot be used or, with ``is_fault``, that is unknown; the study goes on."""
+        """Record that the configuration is unusable or, with ``is_fault``, that it is still unknown."""
         self._record_event(
             "failed",
             trial=trial.number,
@@ -213,72 +220,81 @@ class StudyStore:
         )
 
     def record_sweep_plan(self, plan: Mapping[str, Any]) -> None:
-        """What a sweep is going to measure."""
+        """Record the plan of a sweep."""
         self._record_event("sweep", plan=dict(plan))
 
     def record_sweep_measurement(self, trial: Trial, point: int, turn: int) -> None:
-        """This trial was the ``turn``-th measurement of a point of the sweep, and is over."""
+        """Record that this trial was the ``turn``-th measurement of a point of the sweep."""
         self._record_event(
             "swept", trial=trial.number, at=current_timestamp(), point=point, turn=turn
         )
 
     def record_noise(self, noise: Noise) -> None:
-        """The study's estimate of how much readings scatter, for the trials to come."""
+        """Record the estimated scatter of readings for later trials."""
         self._record_event("noise", **dataclasses.asdict(noise))
 
     def record_bottleneck(self, trial: Trial, bottleneck: Bottleneck) -> None:
-        """What limited the peak of this trial."""
+        """Record the resource that limited the peak of this trial."""
         self._record_event("bottleneck", trial=trial.number, **dataclasses.asdict(bottleneck))
 
     def record_capacities(self, trial: Trial, capacities: Mapping[str, InstanceCapacity]) -> None:
-        """What each part of the stack carries as far as this trial showed: the logarithm of
-        requests/s, its sd, and the tiers whose parameters it depends on."""
+        """Record the capacity of each service instance that this trial showed.
+
+        Each is the logarithm of requests/s, its sd, and the tiers whose parameters it depends on.
+        """
         if capacities:
             parts = {name: list(capacity) for name, capacity in capacities.items()}
             self._record_event("capacities", trial=trial.number, parts=parts)
 
     def record_memory(self, trial: Trial, rss: Mapping[str, int]) -> None:
-        """The largest process of each `tier.service` that this trial showed, in bytes."""
+        """Record the largest process of each `tier.service` in this trial, in bytes."""
         if rss:
             self._record_event("memory", trial=trial.number, rss=dict(rss))
 
     def record_time_spent(self, seconds: Mapping[str, float], bed: str | None = None) -> None:
-        """Wall-clock seconds since the last such record, by what they went into; of ``bed``, if the
-        study is on several."""
+        """Record the wall-clock seconds since the last such record by activity, for ``bed`` if given."""
         rounded = {kind: round(value, 3) for kind, value in seconds.items()}
         self._record_event("spent", seconds=rounded, **({"bed": bed} if bed else {}))
 
     def record_posterior(self, posterior: PosteriorPeaks) -> None:
-        """What the model believes of the measured configurations."""
+        """Record the model's estimates for the measured configurations."""
         peaks = {str(number): [e.value, e.sd] for number, e in posterior.peaks.items()}
         self._record_event("standings", peaks=peaks, noise=posterior.noise)
 
     def record_transferred(
         self, study_name: str, configurations: Sequence[Mapping[str, Any]]
     ) -> None:
-        """What is taken over from an earlier study, as changes to the baseline."""
+        """Record the configurations of an earlier study, as changes to the baseline."""
         self._record_event(
             "transferred", of=study_name, configurations=[dict(c) for c in configurations]
         )
 
     def record_model(self, view: Mapping[str, Any]) -> None:
-        """What the model believes of the parameters when the search is over."""
+        """Record the model's view of the parameters after the search."""
         self._record_event("model", view=view)
 
+    def record_reversal_costs(self, trial: Trial, costs: Mapping[str, ReversalCost]) -> None:
+        """Record the modelled cost of reverting each change of the winner ``trial``."""
+        rounded = [
+            {"parameter": name, "loss": round(cost.loss, 5), "sd": round(cost.sd, 5)}
+            for name, cost in costs.items()
+        ]
+        self._record_event("reversal-costs", trial=trial.number, costs=rounded)
+
     def record_stop_reason(self, reason: str) -> None:
-        """Nothing is left to win by searching on."""
+        """Record why the search stopped: the model expects no further improvement."""
         self._record_event("settled", at=current_timestamp(), why=reason)
 
     def record_simplification(self, record: Mapping[str, Any]) -> None:
-        """Which of the winner's changes to revert next, and which were (`study.simplifying`)."""
+        """Record the winner's changes to revert next, and those reverted (`study.simplification`)."""
         self._record_event("simplified", at=current_timestamp(), **record)
 
     def record_explanation(self, explanation: Mapping[str, Any]) -> None:
-        """Which of the winner's changes carry its gain, as measured."""
+        """Record the winner's changes that its gain needs, as measured."""
         self._record_event("explained", at=current_timestamp(), **explanation)
 
     def record_ceilings(self, ceilings: Mapping[str, Any]) -> None:
-        """What the stack, or its caches alone, did at most."""
+        """Record the measured maximum of the stack, or of its caches alone."""
         self._record_event("ceilings", at=current_timestamp(), **ceilings)
 
     def record_verdict(self, verdict: Mapping[str, Any]) -> None:
@@ -308,12 +324,13 @@ def build_first_record(
     beds: Mapping[str, Any] | None = None,
     purpose: str = "",
 ) -> dict[str, Any]:
-    """The first record of a study.
+    """Return the first record of a study.
 
-    ``source`` is the path of its target, ``overrides`` what options set in place of it, ``adopted``
-    what was read from the hosts' own files, ``asked`` digests of the files that say which requests are
-    sent; ``beds`` has what was read on each test bed, where there are several; ``purpose`` is set for a
-    study that searches nothing.
+    - ``source``: the path of its target; ``overrides``: options that replace its values
+    - ``adopted``: values read from the hosts' own files
+    - ``asked``: digests of the files that define the requests
+    - ``beds``: the facts read on each test bed, if there are several
+    - ``purpose``: set for a study without a search
     """
     return {
         "event": "study",
@@ -332,24 +349,24 @@ def build_first_record(
 
 
 def load_state(directory: Path) -> State:
-    """The state of a study that somebody may be writing right now. Raises AutotuneError."""
+    """Return the state of a study, which a process may be writing. Raises AutotuneError."""
     return replay_records(
         journal.read_records(find_study(str(directory), directory.parent) / EVENTS_FILE)
     )
 
 
 def read_first_record(directory: Path) -> dict[str, Any]:
-    """The first record of a study. Raises AutotuneError where there is none."""
+    """Return the first record of a study. Raises AutotuneError if there is none."""
     for record in journal.read_records(find_study(str(directory), directory.parent) / EVENTS_FILE):
         return record
     raise AutotuneError(
-        f"study {directory.name} was stopped before anything was done",
-        hint="it holds nothing: its directory can be removed",
+        f"study {directory.name} was stopped before its first record",
+        hint="the study is empty; remove its directory",
     )
 
 
 def load_readings(directory: Path) -> list[dict[str, Any]]:
-    """Every reading of a study, in the order taken. Raises AutotuneError."""
+    """Return every reading of a study, in order. Raises AutotuneError."""
     path = directory / READINGS_FILE
     return [_validate_reading(path, record) for record in journal.read_records(path)]
 
@@ -359,22 +376,22 @@ def _validate_reading(path: Path, record: dict[str, Any]) -> dict[str, Any]:
         check_reading(record)
     except ValueError as error:
         raise AutotuneError(
-            f"{path} has a reading that makes no sense ({error}): the study is damaged, or of another "
-            "version of autotune",
+            f"invalid reading in {path} ({error}): the study is damaged, or another version of autotune "
+            "wrote it",
             hint=journal.DAMAGED_HINT,
         ) from error
     return record
 
 
 def reading_to_record(reading: Reading) -> dict[str, Any]:
-    """As JSON. The histogram's edges are milliseconds: shorter lines, and keys that read well."""
+    """Return the JSON record of a reading. Histogram edges are in milliseconds, to be short."""
     fields = dataclasses.asdict(reading)
     fields["histogram"] = {f"{edge * 1000:g}": n for edge, n in sorted(reading.histogram.items())}
     return fields
 
 
 def reading_from_record(record: Mapping[str, Any]) -> Reading:
-    """The reading that was recorded, by this version or an earlier one."""
+    """Return the reading of a record."""
     histogram = record.get("histogram") or {}
     return Reading(
         rate=record["rate"],
@@ -394,8 +411,10 @@ def reading_from_record(record: Mapping[str, Any]) -> Reading:
 
 
 class JournalTail:
-    """Called, it gives the state as of the last whole record on disk; what was read before is not
-    read again. Raises AutotuneError where the journal is damaged."""
+    """A callable that returns the state after the last complete record on disk.
+
+    Each call reads only the new records. Raises AutotuneError if the journal is damaged.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / EVENTS_FILE

@@ -1,4 +1,4 @@
-"""One trial: constraints → on record → evaluated → the outcome on record."""
+"""Run one trial: repair its settings, record it, evaluate it, record the outcome."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from autotune.study.schedule import MeasureStep
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
 from autotune.study.trial_context import TrialContext
 
-# Phases in which a configuration that will hardly beat the incumbent is not measured to the end.
+# Phases in which a configuration that is unlikely to beat the incumbent is measured only in part.
 PRUNABLE_PHASES = COUNTED_PHASES - {Phase.BASELINE}
 REFERENCE_PHASES = frozenset({Phase.BASELINE, Phase.MEASURE})
-MAX_FAULTS = 3  # in a row; then the benchmark itself needs a look
+MAX_FAULTS = 3  # consecutive faults after which the study stops
 
 
 def run_trial(
@@ -38,11 +38,11 @@ def run_trial(
     incumbent: Estimate | None,
     max_seconds: float = inf,
 ) -> Trial:
-    """Settings → constraints → evaluation (deploy, warm-up, capacity) → outcome.
+    """Repair the settings, evaluate them (deploy, warm-up, capacity), and record the outcome.
 
-    The trial is on record before anything changes, each reading before anything is concluded from
-    it. A configuration that cannot be deployed or used is a recorded, infeasible trial. The trial may
-    take ``max_seconds``.
+    The trial is recorded before anything changes, and each reading before any conclusion from it. A
+    configuration that cannot be deployed or used is recorded as infeasible. ``max_seconds`` limits the
+    trial.
     """
     trial = begin_trial(step, context)
     return (
@@ -53,24 +53,32 @@ def run_trial(
 
 
 def begin_trial(step: MeasureStep, context: TrialContext) -> Trial:
-    """Put the trial on record; it is over at once where no values keep the rules."""
+    """Record the trial; it fails immediately if no values satisfy the rules."""
     store = context.store
     space = context.clamped_space
-    # They may come from a record, which is not sealed.
+    # Settings from a record are not sealed, so they are validated again.
     space.validate_settings(step.settings)
-    same: dict[str, Any] = {"asked": step.suggestion_number, "suggested": step.suggested,
-                            "bed": context.bed, "repeats": step.replaced_trial}  # fmt: skip
+    optional_fields: dict[str, Any] = {
+        "suggestion_number": step.suggestion_number,
+        "suggested": step.suggested,
+        "bed": context.bed,
+        "replaced_trial": step.replaced_trial,
+    }
     try:
-        # What was measured before is measured unchanged, even if more is known of its needs now.
+        # A repeat uses the same settings, even if its memory needs are known better now.
         repeated = step.source_trial is not None or step.phase is Phase.BASELINE
         candidate = (space.complete_unrepaired if repeated else space.build_candidate)(
             step.settings
         )
     except InfeasibleRule as error:
         candidate = context.space.build_candidate({})
-        trial = store.begin_trial(step.phase, candidate, **same)
-        return _finish_trial(context, trial, FailedEvaluation(f"no values keep the rule {error}"))
-    trial = store.begin_trial(step.phase, candidate, source_trial=step.source_trial, **same)
+        trial = store.begin_trial(step.phase, candidate, **optional_fields)
+        return _finish_trial(
+            context, trial, FailedEvaluation(f"no values satisfy the rule {error}")
+        )
+    trial = store.begin_trial(
+        step.phase, candidate, source_trial=step.source_trial, **optional_fields
+    )
     context.progress.on_trial_start(trial)
     return trial
 
@@ -82,7 +90,7 @@ def measure_trial(
     incumbent: Estimate | None,
     max_seconds: float,
 ) -> Trial:
-    """Evaluate a trial that is on record, and put its outcome there."""
+    """Evaluate a recorded trial, and record its outcome."""
     request = EvaluationRequest(
         trial.number,
         expected_peak,
@@ -100,7 +108,7 @@ def measure_trial(
 
 @dataclass(frozen=True)
 class TrialRecorder:
-    """Puts what an evaluation learns on record as part of ``trial``."""
+    """Records the events of an evaluation as part of ``trial``."""
 
     context: TrialContext
     trial: Trial
@@ -137,16 +145,16 @@ class TrialRecorder:
 
 
 def _finish_trial(context: TrialContext, trial: Trial, evaluation: Evaluation) -> Trial:
-    """Put the outcome on record."""
+    """Record the outcome."""
     store = context.store
     if isinstance(evaluation, FailedEvaluation):
         store.record_failure(trial, evaluation.reason, is_fault=evaluation.is_fault)
     else:
         _record_measurement(context, trial, evaluation)
-    done = store.state.find_trial(trial.number)
-    context.progress.on_trial_end(done)
+    finished_trial = store.state.find_trial(trial.number)
+    context.progress.on_trial_end(finished_trial)
     _check_repeated_faults(store.state)
-    return done
+    return finished_trial
 
 
 def _record_measurement(context: TrialContext, trial: Trial, measured: Measurement) -> None:
@@ -165,23 +173,25 @@ def _record_measurement(context: TrialContext, trial: Trial, measured: Measureme
 
 
 def _check_repeated_faults(state: State) -> None:
-    """Raises AutotuneError where the benchmark, or the load, is what needs mending."""
-    last = state.list_finished()[-MAX_FAULTS:]
-    done = last[-1]
-    if not done.is_unmeasured or (done.phase is Phase.MEASURE and not done.fault):
+    """Raise AutotuneError if the benchmark or the load must be fixed."""
+    last_trials = state.list_finished()[-MAX_FAULTS:]
+    last_trial = last_trials[-1]
+    if not last_trial.is_unmeasured or (
+        last_trial.phase is Phase.MEASURE and not last_trial.is_fault
+    ):
         return
-    if done.phase is Phase.BASELINE:
-        what = "the baseline"
-    elif len(last) == MAX_FAULTS and all(trial.is_unmeasured for trial in last):
-        what = f"{MAX_FAULTS} trials in a row"
+    if last_trial.phase is Phase.BASELINE:
+        subject = "the baseline"
+    elif len(last_trials) == MAX_FAULTS and all(trial.is_unmeasured for trial in last_trials):
+        subject = f"{MAX_FAULTS} trials in a row"
     else:
         return
-    reason, first = done.failure, "mend that"
-    if done.peak is not None:
-        at_least = f"its capacity is at least {done.peak.peak:.0f} requests/s"
-        reason = f"{at_least} (limited by {done.peak.limit})"
-        first = "raise load.max_rate, or add hosts to load.hosts"
+    reason, fix = last_trial.failure, "fix that cause"
+    if last_trial.peak is not None:
+        bound = f"at least {last_trial.peak.peak:.0f} requests/s"
+        reason = f"its capacity is {bound} (limited by {last_trial.peak.limit})"
+        fix = "raise load.max_rate, or add hosts to load.hosts"
     raise AutotuneError(
-        f"{what} could not be measured: {reason}",
-        hint=f"{first}; then `autotune resume` goes on with the study",
+        f"{subject} could not be measured: {reason}",
+        hint=f"{fix}; then continue with `autotune resume`",
     )

@@ -1,4 +1,4 @@
-"""What trials work with: the study's store and lock, and the session of its environment."""
+"""The resources of a trial: the study's store and lock, and the session of its environment."""
 
 from __future__ import annotations
 
@@ -36,11 +36,10 @@ from autotune.target.write_target import dump_yaml
 
 @dataclass(frozen=True)
 class TrialContext:
-    """All that a trial works with; all side effects go through ``session`` and ``store``.
+    """The resources of a trial; all side effects use ``session`` and ``store``.
 
-    On several test beds each bed has a context of its own, with its name in ``bed``. ``wait_for_turn``
-    returns
-    when the bed may put something on record. It raises KeyboardInterrupt where the study is to stop.
+    Each of several test beds has its own context, with its name in ``bed``. ``wait_for_turn`` returns
+    when the bed may record something. It raises KeyboardInterrupt if the study must stop.
     """
 
     space: SearchSpace
@@ -52,8 +51,7 @@ class TrialContext:
 
     @property
     def clamped_space(self) -> SearchSpace:
-        """The space with what the study has learned: the memory of processes, and which values take no
-        effect."""
+        """The space, limited by the memory use and the value limits that the study showed so far."""
         state = self.store.state
         return self.space.with_measured_memory(state.rss).with_clamps(state.clamps)
 
@@ -63,14 +61,14 @@ class TrialContext:
 
     @property
     def elapsed_seconds(self) -> float:
-        """Seconds that the study has taken so far, as far as this session knows."""
+        """The elapsed seconds of the study, as known to this session."""
         state = self.store.state
         return (
             state.bed_elapsed_seconds(self.bed) if self.bed else state.elapsed_seconds
         ) + self.clock.elapsed_seconds
 
     def record_time_spent(self) -> None:
-        """Put on record the time since the last call."""
+        """Record the time since the last call."""
         self.store.record_time_spent(self.clock.collect_seconds(), self.bed)
 
 
@@ -78,9 +76,9 @@ class TrialContext:
 def open_session(
     environment: Environment, directory: Path, progress: ProgressReporter
 ) -> Iterator[TrialContext]:
-    """The study's lock held, its store open and its environment ready; all released at the end.
+    """Hold the study's lock, and open its store and environment for a block.
 
-    Raises LockedError when another tuner has the study.
+    Raises LockedError if another tuner holds the lock.
     """
     with (
         open_locked_store(environment, directory, progress) as store,
@@ -96,36 +94,43 @@ def open_locked_store(
     progress: ProgressReporter,
     create_store: Callable[[Path], StudyStore] = StudyStore,
 ) -> Iterator[StudyStore]:
-    """The study's lock held and its store open. Raises LockedError when another tuner has it.
+    """Hold the study's lock and open its store for a block. Raises LockedError if it is held already.
 
-    A session that made the directory removes it if it fails with nothing to resume or restore.
+    If a session fails with nothing to resume or restore, it removes the directory that it created.
     """
-    new = not directory.exists()
-    if not new:
+    is_new = not directory.exists()
+    if not is_new:
         ownership.check_existing_study(directory)
     for line in environment.excluded:
         progress.note(line)
     for server in stop_orphaned_servers(directory.parent):
-        progress.note(f"ended a server that a killed tuner had left: {server}")
+        progress.note(f"stopped a server that a killed tuner left running: {server}")
     with StudyLock(directory / "lock"), closing(create_store(directory)) as store:
         try:
             yield store
         except Exception:
-            unused = store.state.started is None or store.state.purpose == APPLY_PURPOSE
-            if new and unused and not store.is_shared and not BackupStore(directory).list_hosts():
+            is_unused = store.state.started is None or store.state.purpose == APPLY_PURPOSE
+            if (
+                is_new
+                and is_unused
+                and not store.is_shared
+                and not BackupStore(directory).list_hosts()
+            ):
                 shutil.rmtree(directory)
             raise
 
 
 def check_can_keep(environment: Environment) -> None:
-    """Raises AutotuneError where no configuration can stay after the study."""
+    """Raise AutotuneError if no configuration can stay on the hosts after the study."""
     if environment.build_preview().is_installed:
         return
     target = environment.file.target
-    ending = "a model has no hosts" if target.simulated else "private servers end with their study"
+    reason = (
+        "a model has no hosts" if target.simulated else "private servers stop when the study stops"
+    )
     raise AutotuneError(
-        f"{ending}: there is nothing that could stay",
-        hint=f"that is for targets with `runtime: {runtimes.format_runtime_names(installed=True)}`; "
+        f"nothing can be kept: {reason}",
+        hint=f"--keep needs `runtime: {runtimes.format_runtime_names(installed=True)}`; "
         "`autotune export` writes the files",
     )
 
@@ -133,14 +138,14 @@ def check_can_keep(environment: Environment) -> None:
 def begin_study(
     environment: Environment, context: TrialContext, directory: Path, purpose: str = ""
 ) -> None:
-    """Put on record what is run, from where and on what; ``purpose`` where nothing is searched."""
+    """Record the target, its source and its hosts; ``purpose`` is empty for a search."""
     record_study_start(environment, context.store, directory, purpose)
 
 
 def record_study_start(
     environment: Environment, store: StudyStore, directory: Path, purpose: str = ""
 ) -> None:
-    """The same as ``begin_study``, before any session is open."""
+    """Record the same as ``begin_study``, before any session is open."""
     store.record_study_start(
         directory.name,
         format_target(environment),
@@ -151,13 +156,13 @@ def record_study_start(
 
 
 def format_target(environment: Environment) -> str:
-    """The target as it is run."""
+    """Return the text of the target as run, with overrides."""
     file = environment.file
     return dump_yaml(file.target) if file.overrides else file.path.read_text(encoding="utf-8")
 
 
 def describe_environment(environment: Environment) -> dict[str, Any]:
-    """What a study's first record says about its environment."""
+    """Return the environment's part of a study's first record."""
     file = environment.file
     return {
         "source": str(file.path.resolve()),
@@ -166,37 +171,39 @@ def describe_environment(environment: Environment) -> dict[str, Any]:
         "asked": compute_request_digests(file),
         "facts": {name: dict(facts.to_names()) for name, facts in environment.facts.items()},
         "beds": {
-            name: {"adopted": each.file.adopted}
-            for name, each in find_test_beds(environment).items()
+            name: {"adopted": bed_environment.file.adopted}
+            for name, bed_environment in find_test_beds(environment).items()
         },
     }
 
 
 def find_test_beds(environment: Environment) -> Mapping[str, Environment]:
-    """The test beds of an environment that has several."""
+    """Return the environments of the test beds by name; empty without test beds."""
     return environment.environments if isinstance(environment, MultiBedEnvironment) else {}
 
 
 def stop_orphaned_servers(root: Path) -> tuple[str, ...]:
-    """End servers of studies whose tuner was killed, and remove their run directories.
+    """Stop servers of studies whose tuner was killed, and remove their run directories.
 
-    Studies that a living tuner holds are not changed. Returns what was ended, as ``study: server``.
+    Studies with a running tuner are not changed. Returns the stopped servers as ``study: server``.
     """
-    ended: list[str] = []
+    stopped: list[str] = []
     for run in run_directories.list_run_directories(root):
         study = find_study_directory(run.study)
         if not is_locked(study / "lock"):
-            ended += [f"{study.name}: {name}" for name in stop_orphaned(run)]
+            stopped += [f"{study.name}: {name}" for name in stop_orphaned(run)]
             run_directories.remove_run_directory(run.study)
-    return tuple(ended)
+    return tuple(stopped)
 
 
 def read_history(store: StudyStore, bed: str | None = None) -> MeasurementHistory:
-    """What a session goes on from; that of a test bed has only its own time and readings."""
+    """Return the measurement history for a session; a test bed gets only its own time and readings."""
     state = store.state
     noise = state.noise
-    there = {trial.number for trial in state.trials if bed in (None, trial.bed)}
-    readings = [r for r in load_readings(store.directory) if bed is None or r["trial"] in there]
+    trial_numbers = {trial.number for trial in state.trials if bed in (None, trial.bed)}
+    readings = [
+        r for r in load_readings(store.directory) if bed is None or r["trial"] in trial_numbers
+    ]
     return MeasurementHistory(
         elapsed_seconds=state.bed_seconds.get(bed, 0.0) if bed else state.elapsed_seconds,
         reading_count=len(readings),
@@ -212,7 +219,7 @@ def read_history(store: StudyStore, bed: str | None = None) -> MeasurementHistor
 
 
 def collect_versions() -> dict[str, str]:
-    """What the study's numbers depend on beside the settings."""
+    """Return the versions that the results depend on, in addition to the settings."""
     return {
         "autotune": __version__,
         "python": platform.python_version(),

@@ -212,7 +212,7 @@ def test_what_cannot_be_used_teaches_the_search(tmp_path: Path) -> None:
     failed = [trial for trial in done.state.trials if trial.failure]
     assert failed
     assert all(trial.failure == "infeasible: too large" for trial in failed)
-    assert not any(trial.fault for trial in failed)
+    assert not any(trial.is_fault for trial in failed)
     assert done.report["trials"]["failed"] == len(failed)
     assert done.verdict.verdict == "improved"
 
@@ -226,7 +226,7 @@ def flaky(times: Iterator[bool]) -> Function:
 def test_a_fault_is_asked_about_once_more(tmp_path: Path) -> None:
     # The first call fails, the next ones do not; later one fails twice and its trial is lost.
     done = study(tmp_path, flaky(iter([True] + [False] * 5 + [True, True])))
-    faults = [trial for trial in done.state.trials if trial.fault]
+    faults = [trial for trial in done.state.trials if trial.is_fault]
     assert len(faults) == 1
     assert faults[0].failure == "the command failed: exit code 3\nboom"
     assert len(done.state.list_finished(*COUNTED_PHASES)) == 10

@@ -124,7 +124,7 @@ def test_a_load_that_cannot_be_made_ends_the_study_with_its_reason(tmp_path: Pat
             trial.run_trial(MeasureStep(Phase.BASELINE, made.space.baseline), made, None, None)
         assert "autotune resume" in (stop.value.hint or "")
         (done,) = store.state.trials
-        assert (done.peak, done.fault) == (None, True)
+        assert (done.peak, done.is_fault) == (None, True)
         assert done.failure == "the load could not be generated: 0 ports free: widen the range"
 
 

@@ -81,7 +81,7 @@ def test_the_claim_comes_with_its_readings(study: Opened, tmp_path: Path) -> Non
     opened = study("improved")
     write_export(opened, tmp_path / "out")
     readings = json.loads((tmp_path / "out" / "manifest.json").read_text())["readings"]
-    confirming = {t.number: t.of for t in opened.state.trials if t.phase == "confirm"}
+    confirming = {t.number: t.source_trial for t in opened.state.trials if t.phase == "confirm"}
     assert {r["trial"] for r in readings} == set(confirming)
     for reading in readings:
         of = confirming[reading["trial"]]

@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from autotune.report.timeline import build_study_time_axis
 from autotune.report.view import build_study_view
 from autotune.study.directory import StudyLock
 from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
+from autotune.study.study_state import Phase
 from tests.report.recorded_lab import lab_study
 
 STUDIES = Path(__file__).with_name("studies")
@@ -143,7 +145,7 @@ def test_a_model_has_no_time_but_that_of_its_load(copied: Callable[[str], Path])
     target.write_text(f"{target.read_text()}simulated: {{seed: 1}}\n")
     study = open_study(directory)
     found = data(study)
-    assert found["time"] == "minutes of load, by the model's clock"
+    assert found["time"] == "minutes of load (virtual time)"
     assert data(opened("improved"))["time"] == "minutes of study"
     lengths = [reading["seconds"] for reading in study.readings]
     assert found["readings"]["at"] == pytest.approx(
@@ -199,7 +201,7 @@ def test_cards_and_provenance_come_before_anything_else() -> None:
     front = re.sub(r"<[^>]+>", " ", document[start:end])
     for shown in (
         "1,215 requests/s", "[1,189, 1,241]", "2,174 requests/s", "+78 %", "[72, 84]", "p99 ≤ 50 ms",
-        "autotune 0.1.0", "httperf on", "7 of 7 trials", "2026-03-02 09:00",
+        "autotune 0.1.0", "httperf on", "7 of 7 configurations in 15 measurements", "2026-03-02 09:00",
     ):  # fmt: skip
         assert shown in front, shown
 
@@ -215,7 +217,7 @@ def test_what_an_ablation_measured_stands_beside_each_change(
     with (directory / "events.jsonl").open("a", encoding="utf-8") as journal:
         journal.write(json.dumps(record) + "\n")
     document = page(open_study(directory))
-    assert "1 of 18 changes carry 97% of the gain [91%, 103%], 14 measurements" in document
+    assert "1 of 18 changes keep 97% of the gain [91%, 103%], 14 measurements" in document
     row = document[document.index("php_<wbr>fpm.<wbr>max_<wbr>children") :]
     assert "<td>needed for the gain</td>" in row[: row.index("</tr>")]
     assert "the effects of single changes" not in document
@@ -226,7 +228,7 @@ def test_importance_is_not_told_from_a_few_trials() -> None:
     count = len(list_measured_trials(study.state))
     assert 1 < count < MIN_CONFIGURATIONS
     assert "importance" not in data(study)
-    assert f"Too few configurations to estimate importance: {count} measured" in page(study)
+    assert f"Too few configurations to estimate effects: {count} measured" in page(study)
 
 
 def test_settings_that_always_changed_together_are_one_row(tmp_path: Path) -> None:
@@ -242,3 +244,27 @@ def test_settings_that_always_changed_together_are_one_row(tmp_path: Path) -> No
     assert len(patterns) == 1
     summed = 100 * sum(effects[name] for name in together["names"])
     assert together["effect"] == pytest.approx(summed, abs=0.01)
+
+
+def test_a_simplified_winner_shows_its_settings_and_a_repeat_does_not(
+    copied: Callable[[str], Path],
+) -> None:
+    study = open_study(copied("improved"))
+    winner = study.state.find_trial(1)
+    reverted = {**winner.settings, "lb.nginx.backlog": 511}
+    number = len(study.state.trials)
+    simplified = replace(
+        winner,
+        number=number,
+        phase=Phase.SIMPLIFIED,
+        settings=reverted,
+        source_trial=1,
+        effective={},
+    )
+    state = replace(study.state, trials=(*study.state.trials, simplified))
+    rows = data(replace(study, state=state))["trials"]
+    assert "lb.nginx.backlog" not in [name for name, *_ in rows[number]["changes"]]
+    assert len(rows[number]["changes"]) == len(rows[1]["changes"]) - 1
+    repeats = [row for row in rows if row["phase"] == "confirm"]
+    assert repeats
+    assert not any("changes" in row for row in repeats)

@@ -47,7 +47,7 @@ class Growing:
         self._whole, self.begun = study.state, 0
 
     def __call__(self) -> State:
-        return replace(self._whole, trials=self._whole.trials[: self.begun])
+        return replace(self._whole, trials=self._whole.trials[: self.begun], verdict=None)
 
 
 def tell(
@@ -188,8 +188,8 @@ def test_the_panel_shows_what_is_going_on(study: Opened, monkeypatch: pytest.Mon
     state = Growing(opened)
     tell(LiveProgress(opened.target, state, stream), opened, state)
     said = stream.getvalue()
-    assert "infeasible · p99 ≤ 50 ms · trial 0 of 9" in said
-    assert "infeasible · p99 ≤ 50 ms · trial 9 of 9" in said
+    assert "infeasible · p99 ≤ 50 ms · configuration 0 of 9" in said
+    assert "infeasible · p99 ≤ 50 ms · configuration 9 of 9" in said
     assert "deployed: reload web.here.nginx" in said
     assert "1,200/s ✓ p99" in said
     assert "choosing the next configuration" in said
@@ -212,7 +212,7 @@ ODD = State(
         Trial(0, Phase.BASELINE, {}, failure=""),
         Trial(1, Phase.SEARCH, {}, peak=Peak(0.0, 0.0, 0.0, 0.0, "limited", limit="load.max_rate")),
         Trial(2, Phase.MEASURE, {}, peak=Peak(12.0, 11.0, 13.0, 0.0, "measured")),
-        Trial(3, Phase.CONFIRM, {}, of=99, peak=Peak(1e9, 0.0, 1e12, 3.0, "novel")),
+        Trial(3, Phase.CONFIRM, {}, source_trial=99, peak=Peak(1e9, 0.0, 1e12, 3.0, "novel")),
     )
 )
 

@@ -53,8 +53,8 @@ def test_status(name: str, study: Opened) -> None:
 def test_summary_keeps_the_contract(name: str, study: Opened) -> None:
     found = summarised(study(name))
     assert list(found) == [
-        "schema", "study", "verdict", "slo", "baseline", "best", "gain", "trials", "seconds",
-        "bottleneck", "warnings",
+        "schema", "study", "verdict", "slo", "baseline", "best", "preset", "gain", "gain_shares",
+        "changes", "next", "trials", "seconds", "bottleneck", "warnings",
     ]  # fmt: skip
     assert found["schema"] == 1
     assert set(found["slo"]) == {"percentile", "limit", "errors"}
@@ -63,7 +63,7 @@ def test_summary_keeps_the_contract(name: str, study: Opened) -> None:
     total = seconds.pop("total")
     assert set(seconds) == {"load", "deploy", "search", "other"}
     assert sum(seconds.values()) == pytest.approx(total, abs=0.3)
-    for side in (found["baseline"], found["best"]):
+    for side in (found["baseline"], found["best"], found["preset"]):
         assert side is None or set(side) == {"trial", "peak", "low", "high", "parameters"}
     if found["gain"]:
         assert set(found["gain"]) == {"ratio", "low", "high", "pairs"}
@@ -92,7 +92,11 @@ def test_the_best_peak_is_not_the_one_it_was_selected_by(study: Opened) -> None:
     selected_by = opened.state.find_trial(found["best"]["trial"]).peak
     assert selected_by is not None
     assert found["best"]["peak"] != pytest.approx(selected_by.peak, rel=1e-4)
-    again = [t.peak.peak for t in opened.state.trials if t.of == found["best"]["trial"] and t.peak]
+    again = [
+        t.peak.peak
+        for t in opened.state.trials
+        if t.source_trial == found["best"]["trial"] and t.peak
+    ]
     assert min(again) <= found["best"]["peak"] <= max(again)
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest(copied: Copied, tmp_path: 
     copied("aa")
     with pytest.raises(AutotuneError) as caught:
         find_study("imporved", tmp_path / "studies")
-    assert caught.value.message == "there is no study 'imporved'"
+    assert caught.value.message == "study 'imporved' not found"
     assert caught.value.hint == "did you mean 'improved'?"
     with pytest.raises(AutotuneError) as caught:
         find_study("zzz", tmp_path / "studies")
@@ -69,7 +70,7 @@ def test_what_searched_nothing_is_not_to_be_resumed(
     (directory / "events.jsonl").write_text("".join([written, *others]))
     said = format_status(build_study_view(open_study(directory)))
     assert said == f"killed: a configuration was {purpose}\n  next      {following} killed\n"
-    with pytest.raises(AutotuneError, match="killed is no study"):
+    with pytest.raises(AutotuneError, match="killed cannot be resumed"):
         prepare_unfinished(directory)
 
 
@@ -133,3 +134,22 @@ def test_a_finished_study_has_one_gain(copied: Copied) -> None:
     view = build_study_view(open_study(copied("improved")))
     assert view.conclusion.gain is not None
     assert build_status(view)["ratio"] == build_summary(view)["gain"]["ratio"]
+
+
+@pytest.mark.parametrize("name", ["aa", "improved", "infeasible", "noisy"])
+def test_status_and_panel_show_one_best_at_each_moment(
+    name: str, copied: Copied, tmp_path: Path
+) -> None:
+    """The live panel prints the outlook, `status` its own record: they must not disagree."""
+    opened = open_study(copied(name))
+    for count in range(1, len(opened.state.trials) + 1):
+        state = replace(opened.state, trials=opened.state.trials[:count], verdict=None)
+        view = build_study_view(replace(opened, state=state))
+        best = build_status(view)["best"]
+        leader = view.outlook.leader
+        assert (best or {}).get("trial") == (leader.trial.number if leader else None)
+        if leader and leader.best_estimate and leader.best_estimate.is_feasible:
+            assert best["peak"] == pytest.approx(leader.best_estimate.peak, abs=0.01)
+            shown = view.units.format_short(best["peak"])
+            assert f"best {shown} (#{best['trial']}" in str(view.outlook)
+            assert f"{view.units.format_amount(best['peak'])} " in format_status(view)

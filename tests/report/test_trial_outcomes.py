@@ -56,5 +56,8 @@ def test_nothing_is_nothing() -> None:
 
 def test_a_trial_says_which_one_it_measures_again() -> None:
     assert format_trial_label(Trial(7, Phase.SEARCH, {})) == "#7 search"
-    assert format_trial_label(Trial(21, Phase.CONFIRM, {}, of=7, bed="a")) == "#21 confirm #7 on a"
-    assert format_trial_label(Trial(9, Phase.ADVISED, {}, of=2)) == "#9 advised #2"
+    assert (
+        format_trial_label(Trial(21, Phase.CONFIRM, {}, source_trial=7, bed="a"))
+        == "#21 confirm #7 on a"
+    )
+    assert format_trial_label(Trial(9, Phase.ADVISED, {}, source_trial=2)) == "#9 advised #2"

@@ -118,11 +118,11 @@ def test_only_what_was_measured_after_selection_is_fresh() -> None:
         trials=(
             Trial(0, Phase.BASELINE, {}, peak=peak(500)),
             Trial(1, Phase.SEARCH, {}, peak=peak(2000)),
-            Trial(2, Phase.FINALIST, {}, of=1, peak=peak(1000)),
-            Trial(3, Phase.CONFIRM, {}, of=1, peak=peak(1000)),
-            Trial(4, Phase.CONFIRM, {}, of=1, failure="did not start"),
-            Trial(5, Phase.CONFIRM, {}, of=0, peak=peak(600)),
-            Trial(6, Phase.CONFIRM, {}, of=1),
+            Trial(2, Phase.FINALIST, {}, source_trial=1, peak=peak(1000)),
+            Trial(3, Phase.CONFIRM, {}, source_trial=1, peak=peak(1000)),
+            Trial(4, Phase.CONFIRM, {}, source_trial=1, failure="did not start"),
+            Trial(5, Phase.CONFIRM, {}, source_trial=0, peak=peak(600)),
+            Trial(6, Phase.CONFIRM, {}, source_trial=1),
         )
     )
     assert [trial.number for trial in list_repeats(state, 1)] == [2, 3, 4]

@@ -30,7 +30,7 @@ def trials(
     listed.append(Trial(1, Phase.SEARCH, {}, **{"peak": peak(1600), **best}))
     for of, values in ((0, stock), (1, again)):
         for value in values:
-            listed.append(Trial(len(listed), Phase.CONFIRM, {}, of=of, peak=peak(value)))
+            listed.append(Trial(len(listed), Phase.CONFIRM, {}, source_trial=of, peak=peak(value)))
     return tuple(listed)
 
 
@@ -136,7 +136,7 @@ def test_scatter_of_either_side() -> None:
 
 
 def test_unsettled_measurements_behind_the_verdict() -> None:
-    extra = Trial(60, Phase.CONFIRM, {}, of=1, peak=peak(1500, "unsettled"))
+    extra = Trial(60, Phase.CONFIRM, {}, source_trial=1, peak=peak(1500, "unsettled"))
     state = State(trials=(*trials(), extra, *some(20)), verdict=verdict())
     assert found(state)["unsettled"].value == 1
     of_others = Trial(60, Phase.SEARCH, {}, peak=peak(1500, "unsettled"))

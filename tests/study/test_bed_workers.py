@@ -101,7 +101,7 @@ def test_the_gain_is_confirmed_within_two_beds_at_least(three: Path) -> None:
     assert state.verdict["gain"]["pairs"] == sum(g["pairs"] for g in state.verdict["beds"].values())
     # Pairs are A B B A on each bed by itself.
     for bed in LEVELS:
-        sides = [t.of == 0 for t in state.list_finished(Phase.CONFIRM) if t.bed == bed]
+        sides = [t.source_trial == 0 for t in state.list_finished(Phase.CONFIRM) if t.bed == bed]
         assert sides == [True, False, False, True, True, False][: len(sides)]
 
 
@@ -197,11 +197,11 @@ def test_a_bed_that_fails_is_set_aside_and_its_trial_repeated_once(tmp_path: Pat
     broken = failing(environment, "b", 2, AutotuneError("web1 cannot be reached"))
     start.start_study(broken, tmp_path / "study", Silent())
     state = load_state(tmp_path / "study")
-    assert state.set_aside == {"b": "web1 cannot be reached"}
+    assert state.exclusion_reasons == {"b": "web1 cannot be reached"}
     (lost,) = (trial for trial in state.trials if not trial.is_finished)
     assert lost.bed == "b"
-    repeated = [trial for trial in state.trials if trial.repeats is not None]
-    assert [(t.repeats, t.settings) for t in repeated] == [(lost.number, lost.settings)]
+    repeated = [trial for trial in state.trials if trial.replaced_trial is not None]
+    assert [(t.replaced_trial, t.settings) for t in repeated] == [(lost.number, lost.settings)]
     assert repeated[0].is_finished
     assert repeated[0].bed in ("a", "c")
     assert len(state.list_counted()) == 8
@@ -242,7 +242,7 @@ def test_an_interruption_stops_every_bed(tmp_path: Path) -> None:
         start.start_study(stopped, tmp_path / "study", Silent())
     state = load_state(tmp_path / "study")
     assert state.verdict is None
-    assert not state.set_aside
+    assert not state.exclusion_reasons
     start.resume_study(start.prepare_unfinished(tmp_path / "study"), tmp_path / "study", Silent())
     assert load_state(tmp_path / "study").verdict is not None
 
@@ -292,11 +292,11 @@ def test_the_trial_of_a_bed_that_is_gone_is_given_to_another_one_once(
     stock = environment.space.baseline
     trials = [begun(n, Phase.BASELINE, bed, stock) for n, bed in enumerate("abc")]
     trials.append(begun(3, Phase.RECOMMENDED, "c", {**stock, "x": 1}, over=False))
-    state = State(beds=tuple(LEVELS), trials=tuple(trials), set_aside={"c": "down"})
+    state = State(beds=tuple(LEVELS), trials=tuple(trials), exclusion_reasons={"c": "down"})
     step = select_next_step(state, environment.space, BUDGET, 1.0, "a")
     assert isinstance(step, MeasureStep)
     assert (step.phase, step.replaced_trial) == (Phase.RECOMMENDED, 3)
-    again = begun(4, step.phase, "a", step.settings, over=False, repeats=step.replaced_trial)
+    again = begun(4, step.phase, "a", step.settings, over=False, replaced_trial=step.replaced_trial)
     state = replace(state, trials=(*state.trials, again))
     other = select_next_step(state, environment.space, BUDGET, 1.0, "b")
     assert isinstance(other, MeasureStep)
@@ -306,8 +306,8 @@ def test_the_trial_of_a_bed_that_is_gone_is_given_to_another_one_once(
 def test_one_side_of_a_pair_stays_on_its_bed(environment: multi_bed.MultiBedEnvironment) -> None:
     stock = environment.space.baseline
     trials = [begun(n, Phase.BASELINE, bed, stock) for n, bed in enumerate("abc")]
-    trials.append(begun(3, Phase.CONFIRM, "c", stock, over=False, of=0))
-    state = State(beds=tuple(LEVELS), trials=tuple(trials), set_aside={"c": "down"})
+    trials.append(begun(3, Phase.CONFIRM, "c", stock, over=False, source_trial=0))
+    state = State(beds=tuple(LEVELS), trials=tuple(trials), exclusion_reasons={"c": "down"})
     step = select_next_step(state, environment.space, Budget(trials=3, time="30s"), 1e6, "a")
     assert isinstance(step, ConcludeStep)
 

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from math import exp
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
-from autotune.study.explain_study import format_explanation
 from tests.printed import printed
 
 TARGET = Path(__file__).parents[2] / "targets" / "paper.yaml"
@@ -24,7 +24,7 @@ def studies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = root / "short.yaml"
     text = TARGET.read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if not line.startswith("budget:")]
-    target.write_text("\n".join([*lines, "budget: {trials: 7, time: 10h}", ""]), encoding="utf-8")
+    target.write_text("\n".join([*lines, "budget: {trials: 12, time: 10h}", ""]), encoding="utf-8")
     run = ["run", str(target), "--yes", "--studies", str(root)]
     assert CliRunner().invoke(app, run).exit_code == 0
     assert CliRunner().invoke(app, [*run, "--from", "paper"]).exit_code == 0
@@ -49,29 +49,24 @@ def test_the_model_says_what_matters_without_a_measurement(studies: Path) -> Non
     assert found["changes"]
     assert len(events(studies / "paper", "trial")) == before
     shown = CliRunner().invoke(app, ["explain", "paper", "--studies", str(studies)]).stdout
-    assert f"\n{found['configurations']} configurations measured: too few" in shown
+    for change in found["changes"]:
+        (line,) = [
+            line for line in shown.splitlines() if line.startswith(f"  {change['parameter']} ")
+        ][:1]
+        assert ("not distinguishable" in line) is not change["distinguishable"]
 
 
-def effect(name: str, share: float, changed_in: int) -> dict[str, object]:
-    return {"parameter": name, "effect": share, "ped_anova": None, "changed_in": changed_in}
-
-
-@pytest.mark.parametrize("configurations", [1, 3, 9, 10, 40])
-def test_each_effect_has_its_trials_and_none_is_told_from_few(configurations: int) -> None:
-    change = {"parameter": "lb.nginx.use", "loss": 0.1, "sd": 0.1}
-    explanation = {
-        "study": "s", "trial": 2, "configurations": configurations, "edges": [], "minimal": None,
-        "interactions": [{"first": "a", "second": "b", "effect": 0.1}], "changes": [change],
-        "importance": [effect("lb.nginx.use", 0.2, 5), effect("web.nginx.use", 0.001, 7)],
-    }  # fmt: skip
-    lines = format_explanation(explanation).splitlines()
-    told = [" ".join(line.split()) for line in lines if line.startswith("  ")]
-    assert told == (
-        ["lb.nginx.use ±20.0 % changed in 5", "a × b: ±10.0 %", "lb.nginx.use -9.5 % ± 10.0 %"]
-        if configurations >= 10
-        else []
-    )
-    assert any(str(configurations) in line for line in lines)
+def test_explain_report_and_json_give_one_cost_for_each_change(studies: Path) -> None:
+    found = explained(studies, "--json")
+    report = CliRunner().invoke(app, ["report", "paper", "--json", "--studies", str(studies)])
+    changes = {
+        c["parameter"]: c["cost"] for c in json.loads(report.stdout.splitlines()[-1])["changes"]
+    }
+    assert found["changes"]
+    for change in found["changes"]:
+        cost = changes[change["parameter"]]
+        assert cost["ratio"] == pytest.approx(exp(-change["loss"]), abs=1e-4)
+        assert cost["distinguishable"] == change["distinguishable"]
 
 
 def test_measured_the_smallest_set_can_be_exported(studies: Path, tmp_path: Path) -> None:
@@ -117,4 +112,4 @@ def test_a_study_of_somebody_else_is_explained_and_not_changed(
         app, ["explain", "received", "--measure", "--yes", "--studies", str(tmp_path)]
     )
     assert refused.exit_code != 0
-    assert "it is only read" in str(refused.exception)
+    assert "is read-only" in str(refused.exception)

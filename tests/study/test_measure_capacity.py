@@ -63,7 +63,7 @@ def test_another_export_brings_its_settings_and_what_it_knew(tmp_path: Path) -> 
     [
         (None, "cannot measure against"),
         ("{}", "is not the manifest of an export"),
-        ('{"parameters": {"web.php_fpm.children": 9}}', "which the target does not have"),
+        ('{"parameters": {"web.php_fpm.children": 9}}', "which is not a parameter of this target"),
     ],
 )
 def test_what_is_neither_is_refused(text: str | None, said: str, tmp_path: Path) -> None:

@@ -62,7 +62,11 @@ def test_more_of_them_where_they_are_hard_to_tell_apart() -> None:
 def measured_again(state: State, phase: Phase, *peaks: tuple[int, float]) -> State:
     more = tuple(
         Trial(
-            len(state.trials) + n, phase, {}, of=of, peak=Peak(peak, peak, peak, 0.03, "measured")
+            len(state.trials) + n,
+            phase,
+            {},
+            source_trial=of,
+            peak=Peak(peak, peak, peak, 0.03, "measured"),
         )
         for n, (of, peak) in enumerate(peaks)
     )
@@ -96,7 +100,7 @@ def test_leader_and_preset_are_compared_before_anything_is_claimed() -> None:
     # Their pairs count when the winner is chosen, and it is the winner that is compared next.
     decided = measured_again(state, Phase.RUNNER_UP, (1, 100.0), (2, 125.0), (2, 125.0), (1, 100.0))
     assert find_best_trial(decided) == 2
-    decided = replace(decided, simplified={"settings": {}, "reverted": []})
+    decided = replace(decided, simplification={"settings": {}, "reverted": []})
     step = select_next_step(decided, space, budget, 60.0)
     assert isinstance(step, MeasureStep)
     assert (step.phase, step.source_trial) == (Phase.CONFIRM, 0)
@@ -197,7 +201,7 @@ def test_a_winner_is_proven_without_what_does_nothing() -> None:
     space, budget = SearchSpace((), (), {}), Budget.model_construct(trials=4, time=3600.0)
     assert select_next_step(state, space, budget, 60.0) == SimplifyStep(2)
     block = {"of": 2, "settings": {"a.b.c": 1}, "reverted": ["a.b.d"], "accepted": None}
-    state = replace(state, simplified=block)
+    state = replace(state, simplification=block)
     step = select_next_step(state, space, budget, 60.0)
     assert isinstance(step, MeasureStep)
     assert (step.phase, step.source_trial, step.settings) == (Phase.SIMPLIFIED, 2, {"a.b.c": 1})
@@ -207,19 +211,19 @@ def test_a_winner_is_proven_without_what_does_nothing() -> None:
     assert select_next_step(simple, space, budget, 60.0) == SimplifyStep(2)
     number = len(simple.trials) - 1
     done = {**block, "reverted": [], "without": ["a.b.d"], "accepted": number, "measured": 1}
-    simple = replace(simple, simplified=done)
+    simple = replace(simple, simplification=done)
     assert find_best_trial(simple) == number
     step = select_next_step(simple, space, budget, 60.0)
     assert isinstance(step, MeasureStep)
     assert (step.phase, step.source_trial) == (Phase.CONFIRM, 0)
     # Another block is measured as long as there is time to prove what is left.
-    following = replace(simple, simplified={**done, "reverted": ["a.b.d", "a.b.e"]})
+    following = replace(simple, simplification={**done, "reverted": ["a.b.d", "a.b.e"]})
     assert select_next_step(following, space, budget, 60.0).phase is Phase.SIMPLIFIED  # type: ignore[union-attr]
     assert select_next_step(following, space, budget, 3590.0).phase is Phase.CONFIRM  # type: ignore[union-attr]
     # What turns out to have carried some of the gain stays.
     refused = {**done, "accepted": None, "without": [], "refused": [["a.b.d"]]}
-    assert find_best_trial(replace(simple, simplified=refused)) == 2
-    nothing = replace(state, simplified={"settings": {}, "reverted": []})
+    assert find_best_trial(replace(simple, simplification=refused)) == 2
+    nothing = replace(state, simplification={"settings": {}, "reverted": []})
     step = select_next_step(nothing, space, budget, 60.0)
     assert isinstance(step, MeasureStep)
     assert step.phase is Phase.CONFIRM

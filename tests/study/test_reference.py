@@ -33,7 +33,9 @@ def trial(
     number: int, phase: Phase, peak: float | None, verdict: str = "measured", of: int | None = None
 ) -> Trial:
     found = None if peak is None else Peak(peak, 0.9 * peak, 1.1 * peak, 0.05, verdict)
-    return Trial(number, phase, {}, of=of, peak=found, failure=None if found else "out of luck")
+    return Trial(
+        number, phase, {}, source_trial=of, peak=found, failure=None if found else "out of luck"
+    )
 
 
 def opened(space: SearchSpace) -> State:

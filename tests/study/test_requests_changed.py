@@ -37,4 +37,4 @@ def test_readings_do_not_speak_of_other_requests(tmp_path: Path, key: str) -> No
         change()
         with pytest.raises(TargetError, match=r"(?s)has changed.*asked\.yaml") as error:
             start._read_current_target(study)
-        assert "change it back" in str(error.value.hint)
+        assert "undo the change" in str(error.value.hint)

@@ -236,14 +236,15 @@ def test_a_damaged_journal_does_not_keep_originals_from_being_restored(
     assert killed.restored == set(HOSTS)
 
 
+FOREIGN_TEXT = "is read-only: another account or machine started it"
 # How somebody else's study gets there → what its refusal says.
 FOREIGN: Mapping[str, tuple[Callable[[Killed], object], str]] = {
-    "without a seal": (lambda k: (k.study / "seal").unlink(), "was not begun by this account"),
+    "without a seal": (lambda k: (k.study / "seal").unlink(), FOREIGN_TEXT),
     "sealed elsewhere": (
-        lambda k: (k.study / "seal").write_text("0" * 64), "was not begun by this account"),
+        lambda k: (k.study / "seal").write_text("0" * 64), FOREIGN_TEXT),
     "with another target": (
         lambda k: (k.study / "target.yaml").write_text(f"{TARGET}# and more\n"),
-        "or its target was changed since"),
+        "or its target was changed"),
     "writable for others": (lambda k: k.study.chmod(0o777), "can be changed by other accounts"),
 }  # fmt: skip
 
@@ -298,7 +299,7 @@ def test_hosts_have_their_own_copies_if_the_study_is_somebody_elses(killed: Kill
     (killed.study / "seal").unlink()
     code, output = killed.autotune_restore(str(killed.target))
     assert code != 0  # the study is named
-    assert "was not begun by this account" in output
+    assert "is read-only: another account or machine started it" in output
     assert killed.restored == set(HOSTS)
 
 

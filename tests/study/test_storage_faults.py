@@ -98,14 +98,14 @@ def test_no_trial_is_lost_or_counted_twice(
 def check(opened: StudyDatabase, study: SharedStudy, place: Path) -> None:
     records = opened.read_records(study)
     state = replay_records(records)
-    assert state.verdict is not None, f"{study.name}: {state.set_aside}"
+    assert state.verdict is not None, f"{study.name}: {state.exclusion_reasons}"
     measured = Counter(r["trial"] for r in records if r["event"] in ("measured", "failed"))
     assert set(measured.values()) == {1}
     assert set(measured) == {t.number for t in state.list_finished()}
-    repeats = Counter(t.repeats for t in state.trials if t.repeats is not None)
+    repeats = Counter(t.replaced_trial for t in state.trials if t.replaced_trial is not None)
     assert set(repeats.values()) <= {1}
     assert all(not state.find_trial(number).is_finished for number in repeats)
-    assert len(state.list_counted()) == 10 or state.settled
+    assert len(state.list_counted()) == 10 or state.stop_reason
     search = optuna.load_study(study_name=study.name, storage=opened.optuna_storage)
     told = Counter(t.user_attrs["trial"] for t in search.get_trials(states=(TrialState.COMPLETE,)))
     assert set(told.values()) == {1}

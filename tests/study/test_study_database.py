@@ -134,10 +134,10 @@ def test_a_study_outlives_a_killed_worker_and_a_restarted_database(
     state = replay_records(records)
     (lost,) = (t for t in state.trials if not t.is_finished)
     assert lost.bed == "b"
-    assert "was not heard of" in state.set_aside["b"]
-    again = [t for t in state.trials if t.repeats is not None]
+    assert "was not heard of" in state.exclusion_reasons["b"]
+    again = [t for t in state.trials if t.replaced_trial is not None]
     if lost.phase not in BED_SPECIFIC_PHASES:  # it depends on the machine how far the other one was
-        assert [(t.repeats, t.bed, t.settings, t.is_finished) for t in again] == [
+        assert [(t.replaced_trial, t.bed, t.settings, t.is_finished) for t in again] == [
             (lost.number, "a", lost.settings, True)
         ]
     assert len(state.list_counted()) == 5
@@ -272,7 +272,7 @@ def test_a_bed_has_one_worker_and_is_free_where_that_was_killed(
     with closing(store(tmp_path / "1", shared, quick)) as again:
         again.join_beds({"a": {}})
         again.release_bed("a")
-        assert again.state.set_aside == {"a": "its worker has ended"}
+        assert again.state.exclusion_reasons == {"a": "its worker has ended"}
 
 
 @pytest.mark.stack
@@ -509,7 +509,7 @@ def test_the_driver_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_database_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(AutotuneError, match="cannot be used") as raised:
+    with pytest.raises(AutotuneError, match="cannot use storage") as raised:
         StudyDatabase(f"postgresql://u@/d?host={tmp_path}")
     assert "psql" in (raised.value.hint or "")
 

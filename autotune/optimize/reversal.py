@@ -1,0 +1,35 @@
+"""Estimate the cost of reverting each change of a winner with the search model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from autotune.optimize.ablation import MODEL_SD_FACTOR
+from autotune.optimize.gp.surrogate import SurrogateModel
+from autotune.optimize.reversal_cost import ReversalCost
+from autotune.optimize.simplify import draw_log_peaks
+from autotune.services.base import Settings
+
+
+def estimate_reversal_costs(
+    surrogate: SurrogateModel, winner: Settings, baseline: Settings, changed: Collection[str]
+) -> dict[str, ReversalCost]:
+    """Return the model's cost of reverting each of the ``changed`` parameters, largest first.
+
+    The sd belongs to the difference between both configurations. Few trials of a search are near the
+    winner, so the model's sd is widened as in an ablation.
+    """
+    names = sorted(changed)
+    if not names:
+        return {}
+    reverted = [{**winner, name: baseline[name]} for name in names]
+    log_peaks = draw_log_peaks(surrogate, [winner, *reverted])
+    losses = log_peaks[:, :1] - log_peaks[:, 1:]
+    means, sds = losses.mean(axis=0), MODEL_SD_FACTOR * np.std(losses, axis=0)
+    costs = {
+        name: ReversalCost(float(mean), float(sd))
+        for name, mean, sd in zip(names, means, sds, strict=True)
+    }
+    return dict(sorted(costs.items(), key=lambda item: -item[1].loss))

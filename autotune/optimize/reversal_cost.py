@@ -1,0 +1,29 @@
+"""The cost of reverting one change of a winner, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotune.estimate import SDS_WITHIN_90, Estimate
+
+
+@dataclass(frozen=True)
+class ReversalCost:
+    """The log loss of capacity if one change of the winner is reverted, and its sd.
+
+    ``is_measured``: the loss comes from measurements (`explain --measure`), not from the model.
+    """
+
+    loss: float
+    sd: float
+    is_measured: bool = False
+
+    @property
+    def ratio(self) -> Estimate:
+        """The capacity without the change over the winner's capacity."""
+        return Estimate(-self.loss, self.sd)
+
+    @property
+    def is_distinguishable(self) -> bool:
+        """True if the 90 % interval of the loss excludes zero."""
+        return abs(self.loss) > SDS_WITHIN_90 * self.sd

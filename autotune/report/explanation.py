@@ -1,0 +1,140 @@
+"""The explanation of a winner: `autotune explain` as JSON and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.optimize.reversal_cost import ReversalCost
+from autotune.report.importance import ImportanceRow, build_importance_rows, format_edge
+from autotune.report.reversal_costs import format_reversal_cost, select_reversal_costs
+from autotune.report.view import StudyView
+from autotune.study.explain_study import analyze_study, find_baseline_and_winner
+from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
+from autotune.study.study_state import format_reduction
+from autotune.target.messages import format_count
+
+NAME_WIDTH = 48  # columns for the name of a parameter
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The winner's costs of reverting, and the model's effects over the searched ranges.
+
+    ``model`` is the recorded view: ``pairs`` of interacting parameters, and ``edges`` of ranges.
+    """
+
+    trial: int
+    configurations: int
+    costs: Mapping[str, ReversalCost]
+    effects: tuple[ImportanceRow, ...]
+    model: Mapping[str, Any]
+
+
+def build_explanation(view: StudyView) -> Explanation:
+    """Return the explanation, with the same figures as the report. No host is contacted.
+
+    Raises AutotuneError for a study without a winner.
+    """
+    state = view.state
+    baseline, winner = find_baseline_and_winner(state)
+    analysis = analyze_study(view.study.directory, state, winner.number)
+    trials = list_measured_trials(state)
+    modelled = analysis.costs if len(trials) >= MIN_CONFIGURATIONS else {}
+    return Explanation(
+        winner.number,
+        len(trials),
+        select_reversal_costs(state, modelled),
+        build_importance_rows(analysis.view["importance"], trials, baseline),
+        analysis.view,
+    )
+
+
+def build_explanation_json(view: StudyView, explanation: Explanation) -> dict[str, Any]:
+    """Return the explanation as one JSON object."""
+    return {
+        "schema": 1,
+        "study": view.name,
+        "trial": explanation.trial,
+        "configurations": explanation.configurations,
+        "changes": [
+            {
+                "parameter": name,
+                "loss": cost.loss,
+                "sd": cost.sd,
+                "distinguishable": cost.is_distinguishable,
+                "measured": cost.is_measured,
+            }
+            for name, cost in explanation.costs.items()
+        ],
+        "importance": [
+            {
+                "parameters": list(row.names),
+                "effect": row.effect,
+                "half_width": row.half_width,
+                "changed_in": row.changed_in,
+            }
+            for row in explanation.effects
+        ],
+        "interactions": list(explanation.model["pairs"]),
+        "edges": list(explanation.model["edges"]),
+        "minimal": dict(view.state.explanation) if view.state.explanation else None,
+    }
+
+
+def format_explanation(view: StudyView, explanation: Explanation) -> str:
+    """Return the explanation as text."""
+    lines = [f"Study {view.name}, trial {explanation.trial}."]
+    if explanation.configurations < MIN_CONFIGURATIONS:
+        count = format_count(explanation.configurations, "configuration")
+        lines += ["", f"{count} measured: too few to estimate the effect of single settings."]
+    else:
+        lines += [*_format_costs(view, explanation), *_format_effects(explanation)]
+    return "\n".join([*lines, "", *_format_minimal_changes(view)])
+
+
+def _format_costs(view: StudyView, explanation: Explanation) -> Iterator[str]:
+    if not explanation.costs:
+        return
+    yield ""
+    yield f"Change of the {view.units.quantity_name} if one setting is reverted (90 % interval):"
+    for name, cost in explanation.costs.items():
+        yield f"  {name:{NAME_WIDTH}} {format_reversal_cost(cost, view.units, view.best_peak)}"
+
+
+def _format_effects(explanation: Explanation) -> Iterator[str]:
+    """Yield the model's effects over the searched ranges, interactions and range limits."""
+    yield ""
+    yield f"Effect over the searched range (model of {explanation.configurations} configurations):"
+    for row in explanation.effects:
+        name = " + ".join(row.names)
+        yield f"  {name:{NAME_WIDTH}} {format_effect(row)}   changed in {row.changed_in}"
+    if explanation.model["pairs"]:
+        yield ""
+        yield "Interactions:"
+    for pair in explanation.model["pairs"]:
+        yield f"  {pair['first']} × {pair['second']}: ±{100 * pair['effect']:.1f} %"
+    for edge in explanation.model["edges"]:
+        yield ""
+        yield format_edge(edge)
+
+
+def format_effect(row: ImportanceRow) -> str:
+    """Return an effect with its interval: ``±8.3 % [5.1, 11.5]``; without an sd only the effect."""
+    effect = f"±{100 * row.effect:.1f} %"
+    if row.half_width is None:
+        return effect
+    low = max(0.0, row.effect - row.half_width)
+    return f"{effect} [{100 * low:.1f}, {100 * (row.effect + row.half_width):.1f}]"
+
+
+def _format_minimal_changes(view: StudyView) -> Iterator[str]:
+    minimal = view.state.explanation
+    if minimal is None:
+        yield "`--measure` finds the smallest set of changes that keeps 95 % of the gain."
+        return
+    yield f"{format_reduction(minimal)}:"
+    yield from (f"  {name}" for name in minimal["kept"])
+    if minimal["trial"] is not None:
+        yield f"`autotune export {view.name} --minimal --out DIR` writes only those."

@@ -1,0 +1,94 @@
+"""The gain of a winner, split between the best preset and the search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotune.environments.peak import Peak
+from autotune.estimate import Estimate
+from autotune.optimize.confirmation import Gain
+from autotune.report.units import Units
+from autotune.study.ranking import add_measurement_noise
+from autotune.study.study_state import State
+
+
+@dataclass(frozen=True)
+class PeakMeasurement:
+    """A configuration's peak, and the number of measurements behind it."""
+
+    peak: Peak
+    count: int
+
+
+@dataclass(frozen=True)
+class GainShares:
+    """``preset`` is the best preset over the baseline, ``search`` the winner over that preset.
+
+    A share is ``None`` if one of its peaks was not measured. If the preset itself won, ``search`` is
+    ``None`` and ``preset_won`` is true.
+    """
+
+    preset: Estimate | None = None
+    search: Estimate | None = None
+    preset_won: bool = False
+
+
+NO_SHARES = GainShares()
+
+
+def compute_gain_shares(
+    state: State,
+    baseline: PeakMeasurement | None,
+    preset: PeakMeasurement | None,
+    best: PeakMeasurement | None,
+    *,
+    preset_won: bool,
+) -> GainShares:
+    """Return both shares, with the noise between measurements in their intervals."""
+    return GainShares(
+        _compare(state, preset, baseline),
+        None if preset_won else _compare(state, best, preset),
+        preset_won,
+    )
+
+
+def _compare(
+    state: State, after: PeakMeasurement | None, before: PeakMeasurement | None
+) -> Estimate | None:
+    if after is None or before is None:
+        return None
+    levels = [
+        add_measurement_noise(state, side.peak.estimate, side.count) for side in (after, before)
+    ]
+    return levels[0].ratio_to(levels[1])
+
+
+def is_distinguishable(ratio: Estimate) -> bool:
+    """True if the 90 % interval of a ratio excludes 1."""
+    low, high = ratio.interval()
+    return low > 1 or high < 1
+
+
+def format_ratio(ratio: Estimate, units: Units, before_peak: float) -> str:
+    """Return a ratio to ``before_peak`` with its interval: ``+41 % [36, 47]``."""
+    gain = Gain(ratio.value, *ratio.interval(), pairs=0)
+    return units.format_gain_interval(units.build_gain(gain, before_peak))
+
+
+def format_gain_shares(
+    shares: GainShares, units: Units, baseline_peak: float, preset_peak: float
+) -> str:
+    """Return both shares as text: ``preset +74 % [70, 78], search +3 % [1, 5]``."""
+    texts = []
+    if shares.preset is not None and baseline_peak:
+        texts.append(f"preset {_format_share(shares.preset, units, baseline_peak)}")
+    if shares.search is not None and preset_peak:
+        texts.append(f"search {_format_share(shares.search, units, preset_peak)}")
+    if shares.preset_won:
+        texts.append("the search found nothing better")
+    return ", ".join(texts)
+
+
+def _format_share(ratio: Estimate, units: Units, before_peak: float) -> str:
+    text = format_ratio(ratio, units, before_peak)
+    return text if is_distinguishable(ratio) else f"{text} (not distinguishable)"

@@ -1,0 +1,53 @@
+"""The cost of reverting each change of a winner, and the action that applies each change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autotune.optimize.reversal_cost import ReversalCost
+from autotune.report.gain_shares import format_ratio
+from autotune.report.parameters import SettingChange
+from autotune.report.units import Units
+from autotune.services.base import Action
+from autotune.study.study_state import State
+
+ACTION_LABELS = {Action.NONE: "none", Action.RELOAD: "reload", Action.RESTART: "restart"}
+INDISTINGUISHABLE_TEXT = "not distinguishable"
+
+
+def select_reversal_costs(
+    state: State, modelled: Mapping[str, ReversalCost] | None = None
+) -> dict[str, ReversalCost]:
+    """Return the cost of reverting each change, largest first; measured costs replace modelled ones.
+
+    ``modelled`` replaces the recorded costs of a study without a verdict.
+    """
+    explanation = state.explanation or {}
+    losses, sds = explanation.get("losses") or {}, explanation.get("sds") or {}
+    measured = {
+        name: ReversalCost(loss, sds[name], is_measured=True)
+        for name, loss in losses.items()
+        if name in sds
+    }
+    costs = {**(state.reversal_costs if modelled is None else modelled), **measured}
+    return dict(sorted(costs.items(), key=lambda item: -item[1].loss))
+
+
+def select_action(change: SettingChange) -> str:
+    """Return ``none``, ``reload`` or ``restart``: the action that the change needs."""
+    return (
+        ACTION_LABELS[change.parameter.action] if change.parameter else ACTION_LABELS[Action.NONE]
+    )
+
+
+def format_reversal_cost(cost: ReversalCost | None, units: Units, best_peak: float) -> str:
+    """Return the change of capacity without a change: ``-26 % [-45, -3]``; a dash if unknown.
+
+    An interval that includes zero gives ``not distinguishable``.
+    """
+    if cost is None or not best_peak:
+        return "–"
+    if not cost.is_distinguishable:
+        return INDISTINGUISHABLE_TEXT
+    text = format_ratio(cost.ratio, units, best_peak)
+    return f"{text}, measured" if cost.is_measured else text
