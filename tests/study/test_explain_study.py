@@ -117,4 +117,4 @@ def test_a_study_of_somebody_else_is_explained_and_not_changed(
         app, ["explain", "received", "--measure", "--yes", "--studies", str(tmp_path)]
     )
     assert refused.exit_code != 0
-    assert "it is only read" in str(refused.exception)
+    assert "only reads it" in str(refused.exception)
