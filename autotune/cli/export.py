@@ -96,25 +96,25 @@ def apply(
     settings = apply_export.read_applicable_settings(environment, export_)
     check_can_keep(environment)
     baseline = environment.space.baseline
-    changed = sum(settings[name] != baseline[name] for name in settings)
-    changes_of = environment.build_preview().compute_changes
-    assert changes_of is not None  # configurations that can stay are on hosts
-    changes = changes_of(environment.space.complete_unrepaired(settings).settings)
-    planned = changes_to_json(changes)
-    about = (
+    changed_count = sum(settings[name] != baseline[name] for name in settings)
+    compute_changes = environment.build_preview().compute_changes
+    assert compute_changes is not None  # `check_can_keep` requires hosts
+    changes = compute_changes(environment.space.complete_unrepaired(settings).settings)
+    changes_json = changes_to_json(changes)
+    summary = (
         f"{format_count(len(settings), 'setting')} for {', '.join(changes)}. "
-        f"{changed} of them differ from the baseline."
+        f"{changed_count} of them differ from the baseline."
     )
-    diffs = [change["diff"].rstrip("\n") for change in planned.values() if change["diff"]]
-    confirm("\n".join([*diffs, about, *format_changes(planned)]), yes=yes)
+    diffs = [change["diff"].rstrip("\n") for change in changes_json.values() if change["diff"]]
+    confirm("\n".join([*diffs, summary, *format_changes(changes_json)]), yes=yes)
     directory = find_free_directory(studies, f"{environment.file.target.name}-applied")
     with open_progress(environment, directory, ProgressOptions(), with_page=False) as progress:
         deployed = apply_export.apply_settings(environment, settings, directory, progress)
     if json_:
-        actions = {part: action.name.lower() for part, action in deployed.actions.items()}
-        differing = [str(difference) for difference in deployed.mismatches]
+        actions = {name: action.name.lower() for name, action in deployed.actions.items()}
+        mismatches = [str(mismatch) for mismatch in deployed.mismatches]
         print_json(
-            {"schema": 1, "study": directory.name, "actions": actions, "differences": differing}
+            {"schema": 1, "study": directory.name, "actions": actions, "differences": mismatches}
         )
     else:
         echo(apply_export.format_apply_result(deployed, directory))

@@ -1,4 +1,4 @@
-"""`autotune lab`: the hosts of a target as systemd-nspawn machines on this one."""
+"""`autotune lab`: the hosts of a target as systemd-nspawn machines on this host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments and options of several commands."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ DEFAULT_STUDIES_DIRECTORY = Path("studies")
 
 @dataclass(frozen=True)
 class ProgressOptions:
-    """Where a command shows its progress, and how much."""
+    """Where and how a command shows its progress."""
 
     verbose: bool = False
     quiet: bool = False
@@ -100,7 +100,7 @@ class ProgressOptions:
 
 
 def start_metrics_server(port: str | None) -> MetricsServer | None:
-    """A metrics server that already listens, or None. Raises AutotuneError."""
+    """Return a listening metrics server, or None. Raises AutotuneError."""
     if port is None:
         return None
     from autotune.report.metrics_server import MetricsServer

@@ -13,8 +13,9 @@ from autotune.cli import completion
 from autotune.cli.options import BedsOption, JsonOption, TargetArgument
 from autotune.cli.output import print_json
 from autotune.cli.session import prepare_target
-from autotune.errors import AutotuneError
+from autotune.errors import UsageError
 from autotune.target.messages import format_count
+from autotune.target.shipped_files import list_examples
 from autotune.terminal import echo
 
 
@@ -23,7 +24,7 @@ def init(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Example to copy. [default: local]",
+            help=f"Example to copy: {', '.join(list_examples())}. [default: local]",
             autocompletion=completion.complete_examples,
         ),
     ] = None,
@@ -52,16 +53,16 @@ def init(
 ) -> None:
     """Write a target file, from an example or from running hosts."""
     if from_ is not None and example is not None:
-        raise AutotuneError("--example and --from exclude each other", hint="give one of them")
+        raise UsageError("--example and --from exclude each other", hint="remove one of them")
     if from_ is not None:
         _adopt_hosts(from_, out, ssh_config, path)
         return
     from autotune.target.shipped_files import write_example
 
     example = example or "local"
-    written = write_example(example, out or Path("targets") / f"{example}.yaml")
-    echo(f"wrote {written}")
-    echo(f"next: `autotune check {written}`", err=True)
+    path_of_copy = write_example(example, out or Path("targets") / f"{example}.yaml")
+    echo(f"wrote {path_of_copy}")
+    echo(f"next: `autotune check {path_of_copy}`", err=True)
 
 
 def _adopt_hosts(hosts: str, out: Path | None, ssh_config: Path | None, path: str | None) -> None:
@@ -114,16 +115,16 @@ def plan(
     ] = False,
 ) -> None:
     """Show what a run would change and send, without changing anything."""
-    from autotune.study.run_plan import build_plan as plans
-    from autotune.study.run_plan import format_plan
+    from autotune.study.run_plan import build_plan, format_plan
 
-    planned = plans(prepare_target(target))
+    run_plan = build_plan(prepare_target(target))
     if json_:
-        print_json(planned)
+        print_json(run_plan)
     else:
-        echo(format_plan(planned))
-    changed = any(host["sysctls"] or host["units"] for host in planned.get("hosts", {}).values())
-    if exit_code and (planned["diff"] or changed):
+        echo(format_plan(run_plan))
+    hosts = run_plan.get("hosts", {}).values()
+    has_changes = any(host["sysctls"] or host["units"] for host in hosts)
+    if exit_code and (run_plan["diff"] or has_changes):
         raise typer.Exit(errors.CHANGES_PRESENT_EXIT_CODE)
 
 

@@ -83,17 +83,17 @@ def join_and_report(
     json_: bool,
     exit_code: bool,
 ) -> None:
-    """Take part in a study until it ends, and print its results."""
+    """Join a study until it ends, and print its results."""
     from autotune.study.join_study import join_study
 
     directory = studies / study.name
-    again = f"{shlex.quote(study.name)} --storage {shlex.quote(database.display_url)} --beds …"
+    arguments = f"{shlex.quote(study.name)} --storage {shlex.quote(database.display_url)} --beds …"
     run_session(
         partial(join_study, study=study, storage=database),
         environment,
         directory,
         json_=json_,
         detail=detail,
-        resume_arguments=again,
+        resume_arguments=arguments,
     )
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)

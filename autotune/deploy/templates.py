@@ -47,7 +47,10 @@ class _Loader(FileSystemLoader):
 
 
 def _is_unchanged(path: Path, content: bytes) -> bool:
-    return path.is_file() and foreign_files.read_named_file(path, foreign_files.MAX_TEMPLATE_BYTES) == content
+    return (
+        path.is_file()
+        and foreign_files.read_named_file(path, foreign_files.MAX_TEMPLATE_BYTES) == content
+    )
 
 
 @cache

@@ -21,7 +21,8 @@ MASK_TEXT = "masked"
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 NOT_MODIFIED_STATUS = "304"  # for cached pages; a load generator gets the whole page
 _LINE_PATTERN = re.compile(
-    r'(?:\S+ )?\S+ \S+ (?:[^\[]{0,200} )?\[[^\]]{5,60}\] "(?P<request>(?:[^"\\]|\\.)*)" (?P<status>\d{3}) '
+    r"(?:\S+ )?\S+ \S+ (?:[^\[]{0,200} )?\[[^\]]{5,60}\] "
+    r'"(?P<request>(?:[^"\\]|\\.)*)" (?P<status>\d{3}) '
 )
 _REQUEST_PATTERN = re.compile(r"(?P<method>[A-Z]+) (?P<path>/[!-~]*) HTTP/[0-9.]+")
 _MAX_BRACKET_PAIRS = 10

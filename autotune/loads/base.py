@@ -191,23 +191,23 @@ def drop_fastest(histogram: Mapping[float, int], removed_count: int) -> dict[flo
 
 def sum_results(results: Iterable[LoadResult]) -> LoadResult:
     """Return the sum of processes that ran in parallel. The duration is that of the longest."""
-    parts = list(results)
+    processes = list(results)
     errors: Counter[str] = Counter()
     histogram: Counter[float] = Counter()
     sizes: Counter[float] = Counter()
     reasons: set[str] = set()
-    for part in parts:
-        errors.update(part.errors)
-        sizes.update(part.sizes)
-        histogram.update(part.histogram)
-        reasons.update(part.limited.split("; ") if part.limited else ())
+    for result in processes:
+        errors.update(result.errors)
+        sizes.update(result.sizes)
+        histogram.update(result.histogram)
+        reasons.update(result.limited.split("; ") if result.limited else ())
     return LoadResult(
-        intended=sum(part.intended for part in parts),
-        sent=sum(part.sent for part in parts),
+        intended=sum(result.intended for result in processes),
+        sent=sum(result.sent for result in processes),
         errors=sort_counts(errors),
         histogram=sort_counts(histogram),
-        duration=max((part.duration for part in parts), default=0.0),
-        truncated=any(part.truncated for part in parts),
+        duration=max((result.duration for result in processes), default=0.0),
+        truncated=any(result.truncated for result in processes),
         limited="; ".join(sorted(reasons)) or None,
         sizes=sizes,
     )
@@ -288,7 +288,7 @@ class LoadGenerator(ABC):
 
         Raises UnusableWorkload for requests that it cannot send.
         """
-        raise UnusableWorkload(f"{self.name} knows by itself what to ask for")
+        raise UnusableWorkload(f"{self.name} cannot read a `requests:` file")
 
     def inspection_command(self) -> tuple[Argv, bytes] | None:
         """Return a command to run before any load, and its standard input.

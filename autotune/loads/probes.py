@@ -102,7 +102,7 @@ def build_command(
 ) -> ProbeCommand:
     """Return a command that sends ``requests`` at ``per_second`` and prints the answers.
 
-    A request is given up after ``timeout`` seconds. ``mean_bytes`` is the typical time of an
+    A request is given up after ``timeout`` seconds. ``expected_seconds`` is the typical time of an
     answer.
     """
     workers = min(MAX_WORKERS, len(requests), max(1, ceil(per_second * expected_seconds)))

@@ -44,13 +44,14 @@ class Mean:
 class Result:
     """A point at one rate, or its capacity ``peak`` if ``rate`` is ``None``.
 
-    - ``mean_response_seconds``: mean time of correct answers in seconds. ``throughput``: correct
-      answers per second.
+    - ``response``: mean time of correct answers in seconds. ``throughput``: correct answers per
+      second.
     - ``p50``, ``p99``: percentiles in seconds over all repeats together.
-    - ``violations``: share of the requests that were late or failed. ``met``: whether they met the SLO.
-    - ``load_results``: load average of each tier's hosts. ``cpu``: busy share of their CPUs.
-    - ``failure``: why a point has no values, or why its values do not represent its rate. An overloaded
-      reading is cut short before its queues reach their full length.
+    - ``violations``: share of the requests that were late or failed. ``met``: whether they met the
+      SLO.
+    - ``load``: load average of each tier's hosts. ``cpu``: busy share of their CPUs.
+    - ``failure``: why a point has no values, or why its values do not represent its rate. An
+      overloaded reading is cut short before its queues reach their full length.
     - ``limit``: what kept the load below the capacity; ``peak`` is then a lower bound.
     """
 

@@ -47,16 +47,16 @@ def run_sweep(
     done = read_finished_measurements(directory)
     points = plan.points
     # Repeats with the same hosts share one session.
-    for hosts, together in groupby(order_measurements(plan), key=lambda block: block[0]):
-        left = [measurement for _, block in together for measurement in block
-                if measurement not in done]  # fmt: skip
-        if not left:
+    for hosts, blocks in groupby(order_measurements(plan), key=lambda block: block[0]):
+        remaining = [measurement for _, block in blocks for measurement in block
+                     if measurement not in done]  # fmt: skip
+        if not remaining:
             continue
         with open_session(prepare(limit_hosts(file, hosts)), directory, progress) as context:
             if context.store.state.started is None:
                 begin_study(prepare(file), context, directory)
                 context.store.record_sweep_plan(plan.to_record())
-            for measurement in left:
+            for measurement in remaining:
                 _measure_point(context, plan, points[measurement.point], measurement)
 
 

@@ -1,6 +1,6 @@
 """Rules across several keys of a target.
 
-A target is either a stack or a command, never parts of both.
+A target is a stack or a command, never a mixture.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class TargetMistake:
 
 
 def find_mistakes(target: Target) -> Iterator[TargetMistake]:
-    """The broken rules, in no particular order; those about the kind of target come first."""
-    of_kind = list(
+    """Yield the violated rules. Those about the kind of target come first; the rest is unordered."""
+    mistakes = list(
         _check_stack_keys(target) if target.command is None else _check_command_keys(target)
     )
-    if of_kind or target.command:
-        yield from of_kind
+    if mistakes or target.command:
+        yield from mistakes
         return
     yield from _check_hosts(target)
     yield from _check_beds(target)
@@ -67,7 +67,7 @@ def _check_load(target: Target) -> Iterator[TargetMistake]:
             yield TargetMistake(("load", key), f"`{key}` needs `generator: {generator}`",
                           f"load: {{generator: {generator}, {key}: …}}")  # fmt: skip
     if load.requests_per_run is not None and load.script is None:
-        yield TargetMistake(("load", "requests_per_run"), "`requests_per_run` is for `script` alone",
+        yield TargetMistake(("load", "requests_per_run"), "`requests_per_run` needs `script`",
                       "load: {generator: k6, script: …, requests_per_run: …}")  # fmt: skip
     lists = [key for key in REQUEST_LIST_KEYS if getattr(load, key) is not None]
     if len(lists) > 1:
@@ -79,7 +79,7 @@ def _check_load(target: Target) -> Iterator[TargetMistake]:
 
 
 def _check_request(load: Load) -> Iterator[TargetMistake]:
-    """Mistakes in the request, its expected answer and its secrets."""
+    """Yield mistakes in the request, its expected answer and its secrets."""
     if load.url is not None:
         for key in ("path", "host"):
             if key in load.model_fields_set:
@@ -145,7 +145,7 @@ def _check_hosts(target: Target) -> Iterator[TargetMistake]:
 
 
 def _check_beds(target: Target) -> Iterator[TargetMistake]:
-    """Beds share no host, unless all of them are models."""
+    """Yield beds that share a host, unless all of them are models."""
     addresses: dict[str, str] = {}
     for name, bed in target.beds.items():
         for host in bed.hosts:
@@ -157,9 +157,9 @@ def _check_beds(target: Target) -> Iterator[TargetMistake]:
             yield TargetMistake(("beds", name, "simulated"), message)
         for host in target.hosts if target.simulated is None else ():
             address = build_bed_target(target, name).hosts[host].address
-            other = addresses.setdefault(address, name)
-            if other != name:
-                message = f"bed {name!r}: host {host!r} uses the address {address} of bed {other!r}"
+            owner = addresses.setdefault(address, name)
+            if owner != name:
+                message = f"bed {name!r}: host {host!r} uses the address {address} of bed {owner!r}"
                 hint = (
                     "give the host another address: `hosts: {NAME: {address: …}}`, or use `{bed}`"
                 )
@@ -214,7 +214,7 @@ def _check_local_caches(target: Target) -> Iterator[TargetMistake]:
 
 
 def _list_cycles(target: Target) -> Iterator[TargetMistake]:
-    # A tier that needs itself is a finding of its own.
+    # Another check reports a tier that needs itself.
     needs = {
         name: [
             needed for needed in tier.required_tiers if needed in target.tiers and needed != name
@@ -229,13 +229,15 @@ def _list_cycles(target: Target) -> Iterator[TargetMistake]:
 
 
 def _find_cycle(graph: Mapping[str, Iterable[str]]) -> list[str]:
-    """A cycle of names, from the first in ``graph`` back to it; empty without a cycle."""
+    """Return a cycle of names, starting and ending with the first in ``graph``; empty without a
+    cycle.
+    """
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        names: list[str] = error.args[1][:0:-1]  # each is followed by what it needs
-        location = names.index(next(name for name in graph if name in names))
-        return [*names[location:], *names[: location + 1]]
+        names: list[str] = error.args[1][:0:-1]  # each is followed by a name that it needs
+        start = names.index(next(name for name in graph if name in names))
+        return [*names[start:], *names[: start + 1]]
     return []
 
 
@@ -245,31 +247,30 @@ def _check_ports(target: Target) -> Iterator[TargetMistake]:
         for host in tier.hosts:
             if tier.port is None or host not in target.hosts:
                 continue
-            other = users.setdefault((target.hosts[host].address, tier.port), name)
-            if other != name:
-                message = f"port {tier.port} on host {host!r} is already used by tier {other!r}"
+            owner = users.setdefault((target.hosts[host].address, tier.port), name)
+            if owner != name:
+                message = f"port {tier.port} on host {host!r} is already used by tier {owner!r}"
                 hint = "remove `port:` to use a free port"
                 yield TargetMistake(("tiers", name, "port"), message, hint)
 
 
 def _check_objective(target: Target) -> Iterator[TargetMistake]:
     slo, timeout = target.slo.objective, target.load.timeout
-    # Requests given up early hide how late they were, and relieve an overloaded server.
+    # Early timeouts hide the real latency, and relieve an overloaded server.
     if timeout < 2 * slo.limit:
         minimum = format_duration(2 * slo.limit)
-        near = (
-            f"{format_duration(timeout)} is too close to the latency limit "
+        message = (
+            f"timeout: {format_duration(timeout)} is too close to the latency limit "
             f"{format_duration(slo.limit)}"
         )
-        written = "timeout" in target.load.model_fields_set
-        location = ("load", "timeout") if written else ("slo",)
-        yield TargetMistake(
-            location, f"timeout: {near}", f"raise it: `load: {{timeout: {minimum}}}`"
-        )
-    # Errors are late requests too (Slo.allowed), so a larger allowance could never be used.
+        location = ("load", "timeout") if "timeout" in target.load.model_fields_set else ("slo",)
+        yield TargetMistake(location, message, f"raise it: `load: {{timeout: {minimum}}}`")
+    # Errors also count as late (Slo.allowed_violations), so a larger allowance is useless.
     if slo.errors > slo.allowed_violations + 1e-12:
-        more = f"{format_fraction(slo.errors)} exceeds the {slo.allowed_violations * 100:g}%"
-        message = f"errors: {more} of requests that may be late or fail"
+        message = (
+            f"errors: {format_fraction(slo.errors)} exceeds the "
+            f"{slo.allowed_violations * 100:g}% of requests that may be late or fail"
+        )
         yield TargetMistake(("slo", "errors"), message)
 
 

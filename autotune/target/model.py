@@ -83,7 +83,7 @@ _ADDRESS_SCHEMA: JsonDict = {
 }
 
 
-# At least one; the schema too refuses an entry whose key is not a valid name.
+# At least one entry. The schema also refuses an entry with an invalid name.
 _NAMED_MAPPING_FIELD = Field(min_length=1, json_schema_extra={"additionalProperties": False})
 
 
@@ -107,7 +107,7 @@ class Host(TargetModel):
 
     @model_validator(mode="after")
     def _require_address(self) -> Host:
-        # Without this a host that lacks its address would silently be this machine.
+        # Otherwise a host without its address would silently be this machine.
         if self.transport != "local" and "address" not in self.model_fields_set:
             raise ValueError("'address' is missing; only a host with `transport: local` needs none")
         name, _, port = self.address.rpartition(":")
@@ -167,7 +167,7 @@ class Tier(TargetModel):
 
     @property
     def required_tiers(self) -> tuple[str, ...]:
-        """The tiers that it depends on."""
+        """Return the tiers that it depends on."""
         return (*self.uses, *((self.forwards_to,) if self.forwards_to else ()))
 
     @property
@@ -182,7 +182,7 @@ class Tier(TargetModel):
 
 
 def _parse_http_version(value: object) -> object:
-    """The HTTP version as text; YAML may read it as a number."""
+    """Return the HTTP version as text. YAML may read it as a number."""
     return str(value) if value in (1.1, 2) and not isinstance(value, bool) else value
 
 
@@ -274,7 +274,7 @@ class Load(TargetModel):
 
     @property
     def page_text(self) -> str:
-        """The URL, or the name and path, that is requested."""
+        """Return the requested URL, or name and path."""
         return self.url or f"{self.host or ''}{self.path}"
 
 
@@ -400,11 +400,11 @@ class SloSpec(TargetModel):
         del schema["required"]
         return {
             **schema,
-            # These two are named so that an editor can complete them; any other percentile is as good.
+            # An editor completes these two. Any other percentile is valid too.
             "properties": {"p99": limit, "p95": limit, **properties},
             "patternProperties": {f"^{_PERCENTILE_PATTERN}$": limit},
             "maxProperties": 2,
-            "not": {"propertyNames": {"const": "errors"}},  # a percentile is needed
+            "not": {"propertyNames": {"const": "errors"}},  # requires a percentile
         }
 
     @classmethod
@@ -416,8 +416,8 @@ class SloSpec(TargetModel):
         return Slo(quantile=self.quantile, limit=self.limit, errors=self.errors)
 
 
-# Keys that a stack needs. They have values even if a command takes their place, so that code for
-# stacks need not check for them; `coherence` sees to it that they are given.
+# Keys that a stack needs. They have defaults for a command, so that code for stacks need not check for
+# None. `consistency_checks` requires them for a stack.
 REQUIRED_STACK_KEYS = ("slo", "hosts", "tiers")
 _STACK_OR_COMMAND_SCHEMA: JsonDict = {
     "anyOf": [{"required": list(REQUIRED_STACK_KEYS)}, {"required": ["command"]}],
@@ -500,7 +500,7 @@ class Target(TargetModel):
 
     @property
     def command_goal(self) -> CommandGoal | None:
-        """The objective of the command; ``None`` for a stack."""
+        """Return the objective of the command; ``None`` for a stack."""
         if self.command is None:
             return None
         word = self.minimize or self.maximize

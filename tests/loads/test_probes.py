@@ -65,7 +65,7 @@ def test_the_rate_is_never_above_the_one_ordered(rate: float) -> None:
 
 
 def test_a_host_without_curl_is_told() -> None:
-    with pytest.raises(LoadError, match="cannot be read"):
+    with pytest.raises(LoadError, match="curl did not run on the load host: sh: not found"):
         probes.parse_answers(
             CommandResult((), 127, "", "sh: not found"), [Request(Endpoint("h", 80), "/")]
         )

@@ -68,10 +68,10 @@ def test_connections_go_to_the_entry(
 
 @pytest.mark.parametrize("site", ["192.0.2.7", "198.18.0.3", "198.18.0.9"])
 def test_an_address_of_somebody_else_is_refused(tmp_path: Path, site: str) -> None:
-    with pytest.raises(TargetError, match=f"{site} is not where requests enter") as refused:
+    with pytest.raises(TargetError, match=f"{site} is not an address of the entry tier") as refused:
         check_names(target(tmp_path, f'url: "http://{site}/"'))
     assert refused.value.hint == (
-        f"that is 198.18.0.1 and 198.18.0.2; an address that they share is `load: {{vip: {site}}}`"
+        f"use 198.18.0.1 or 198.18.0.2, or declare a shared address: `load: {{vip: {site}}}`"
     )
 
 
@@ -92,7 +92,7 @@ def test_a_request_with_everything(tmp_path: Path) -> None:
         tls=TlsOptions(CERTIFICATE),
         http2=True,
     )  # fmt: skip
-    with pytest.raises(TargetError, match="there is no variable TOKEN") as refused:
+    with pytest.raises(TargetError, match="the environment variable TOKEN is not set") as refused:
         asked(tmp_path, load)
     assert refused.value.hint == "export TOKEN=…"
 
@@ -100,8 +100,8 @@ def test_a_request_with_everything(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("load", "message"),
     [
-        ('url: "https://shop.example", ca: nowhere.pem', "nowhere.pem cannot be read"),
-        ('url: "https://shop.example", ca: not-ca.pem', "not-ca.pem is no certificate"),
+        ('url: "https://shop.example", ca: nowhere.pem', "cannot read nowhere.pem"),
+        ('url: "https://shop.example", ca: not-ca.pem', "not-ca.pem is not a certificate"),
     ],
 )
 def test_an_authority_that_is_none(tmp_path: Path, load: str, message: str) -> None:
@@ -110,6 +110,6 @@ def test_an_authority_that_is_none(tmp_path: Path, load: str, message: str) -> N
 
 
 def test_httperf_speaks_no_http_2(tmp_path: Path) -> None:
-    with pytest.raises(TargetError, match=r"httperf speaks HTTP/1\.1 alone") as refused:
+    with pytest.raises(TargetError, match=r"httperf supports only HTTP/1\.1") as refused:
         check_names(target(tmp_path, 'url: "https://shop.example", http: 2'))
     assert "oha" in str(refused.value.hint)
