@@ -14,6 +14,7 @@ from autotune.secret_detection import find_secrets
 from autotune.target.beds import BED_PLACEHOLDER, build_bed_target
 from autotune.target.messages import format_value, is_same_value, suggest_name
 from autotune.target.model import REQUIRED_STACK_KEYS, Load, ParameterRule, Target
+from autotune.target.parameter_rule import WILDCARD
 from autotune.target.quantities import format_duration, format_fraction
 from autotune.target.yaml_document import Location
 
@@ -284,6 +285,9 @@ def _check_stack_keys(target: Target) -> Iterator[TargetMistake]:
                 message = f"`{key}:` applies only to parameters of a `command:`"
                 hint = "remove it: `autotune params` lists the parameters of a stack"
                 yield TargetMistake(("parameters", name, key), message, hint)
+        if WILDCARD in name and not rule.drop:
+            message = f"{name!r} can only be excluded"
+            yield TargetMistake(("parameters", name), message, f'write `"{name}": false`')
     for key in REQUIRED_STACK_KEYS:
         if key not in target.model_fields_set:
             yield TargetMistake(

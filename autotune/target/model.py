@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 from ipaddress import ip_address
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     BeforeValidator,
@@ -63,6 +63,7 @@ from autotune.target.field_types import (
     unknown_key_error,
     wrap_in_list,
 )
+from autotune.target.messages import format_value
 from autotune.target.parameter_rule import ParameterRule
 from autotune.target.quantities import parse_duration
 from autotune.target.runtimes import RuntimeName
@@ -184,6 +185,15 @@ class Tier(TargetModel):
 def _parse_http_version(value: object) -> object:
     """Return the HTTP version as text. YAML may read it as a number."""
     return str(value) if value in (1.1, 2) and not isinstance(value, bool) else value
+
+
+def _parse_tuning(value: object) -> object:
+    """Return the patterns of a list as a tuple; other values are validated unchanged."""
+    if isinstance(value, str) and value not in ("core", "all"):
+        raise ValueError(f"must be `core`, `all` or a list, not {format_value(value)}")
+    if not isinstance(value, str) and not (isinstance(value, list | tuple) and value):
+        raise ValueError(f"must be `core`, `all` or a list, not {format_value(value)}")
+    return tuple(value) if isinstance(value, list) else value
 
 
 class Project(TargetModel):
@@ -433,7 +443,22 @@ class CommandGoal:
     unit: str
 
 
+Tuning = Annotated[
+    Literal["core", "all"] | tuple[Text, ...],
+    BeforeValidator(
+        _parse_tuning, json_schema_input_type=Literal["core", "all"] | NonEmptyTextList
+    ),
+]
+
 CommandValueName = Annotated[Text | Literal[True] | None, Field(union_mode="left_to_right")]
+
+
+def _allow_false(schema: JsonDict) -> None:
+    """Let the values of a mapping also be `false`."""
+    patterns = cast("dict[str, JsonDict]", schema["patternProperties"])
+    schema["patternProperties"] = {
+        pattern: {"anyOf": [value, {"const": False}]} for pattern, value in patterns.items()
+    }
 
 
 class Target(TargetModel):
@@ -460,8 +485,9 @@ class Target(TargetModel):
     """Services that you declare, by the names that `service:` uses."""
     replace: StrictBoolean = False
     """Replace whole configuration files in all tiers instead of editing them."""
-    parameters: dict[Text, ParameterRule] = Field(default={})
-    """Rules for parameters, by `tier.service.parameter`; with `command`, its parameters."""
+    parameters: dict[Text, ParameterRule] = Field(default={}, json_schema_extra=_allow_false)
+    """Rules for parameters, by `tier.service.parameter`; with `command`, its parameters. `"lb.*": false`
+    excludes all parameters whose names match."""
     constraints: tuple[Text, ...] = ()
     """Rules that every trial keeps, such as
     `web.php_fpm.max_children * 30 MB <= 70% of web.memory`."""
@@ -470,8 +496,9 @@ class Target(TargetModel):
     load: Load = Load()
     data: Data = Data()
     budget: Budget = Budget()
-    tune: Literal["core", "all"] = "core"
-    """`core`: search parameters with a large effect first. `all`: search all at once."""
+    tune: Tuning = "core"
+    """`core`: search parameters with a large effect first. `all`: search all at once. A list such as
+    `[web.php_fpm]`: search only these tiers, services or parameters, as for `core`."""
     search: Search = Search()
     simulated: Simulated | None = None
     """Use a model instead of the hosts."""

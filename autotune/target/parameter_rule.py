@@ -17,6 +17,8 @@ from autotune.target.field_types import (
 from autotune.target.messages import format_value, is_same_value
 from autotune.target.quantities import parse_magnitude
 
+WILDCARD = "*"  # any text in the name of a rule; see `parameter_selection`
+
 
 def _require_true(value: object) -> object:
     if value is not True:
@@ -62,6 +64,12 @@ class ParameterRule(TargetModel):
     """With `command:`: its unit, for reports."""
     meaning: Text | None = None
     """With `command:`: its meaning, for reports."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parse_false(cls, value: object) -> object:
+        """`false` excludes a parameter, as `{drop: true}` does."""
+        return {"drop": True} if value is False else value
 
     @model_validator(mode="after")
     def _check_exclusive_keys(self) -> ParameterRule:
