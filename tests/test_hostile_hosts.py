@@ -132,7 +132,7 @@ def test_hosts_get_their_own_secrets_and_records_get_placeholders() -> None:
 @pytest.mark.parametrize("now", [b"hz 10\n", b"requirepass a1b2\nmasterauth a1b2\n", None])
 def test_a_placeholder_is_never_deployed(now: bytes | None) -> None:
     own = HostState({"/etc/redis/redis.conf": FileState(now)})
-    with pytest.raises(AutotuneError, match="the secrets in .* differ"):
+    with pytest.raises(AutotuneError, match=r"the secrets in .* differ"):
         desired(TEMPLATE).with_secrets({"db1": own})
 
 

@@ -403,5 +403,5 @@ def test_what_follows_a_placeholder_is_not_part_of_it(digit: str) -> None:
 def test_a_placeholder_of_no_host_is_refused() -> None:
     twice = masking.mask_secret_bytes(masking.mask_secret_bytes(OF_A_HOST) + b"masterauth later7\n")
     assert b"later7" not in twice
-    with pytest.raises(AutotuneError, match="the secrets in .* differ"):
+    with pytest.raises(AutotuneError, match=r"the secrets in .* differ"):
         masking.restore_secrets(twice, OF_A_HOST, "it")

@@ -21,7 +21,8 @@ Completion = str | tuple[str, str]
 EXPORT_FORMATS = ("files", "ansible", "shell", "patch", "yaml", "json")
 SCHEMA_NAMES = (
     "study", "status", "check", "plan", "parameters", "explanation", "measurement", "ceilings",
-    "sweep", "applied", "lab", "workload", "error",
+    "sweep", "applied", "initialized", "diff", "exported", "restored", "lab", "workload", "error",
+    "target",
 )  # fmt: skip
 
 

@@ -516,6 +516,37 @@ class ApplyResult(VersionedObject):
     differences: Sequence[str]
 
 
+class Initialized(VersionedObject):
+    """The written target. The other keys describe adopted hosts; examples have none."""
+
+    target: str
+    templates: NotRequired[str]
+    tiers: NotRequired[Sequence[str]]
+    not_tuned: NotRequired[Sequence[str]]
+    parameters: NotRequired[int]
+
+
+class ConfigurationDiff(VersionedObject):
+    """A unified diff from ``a`` to ``b``, or changed settings; empty if both are equal."""
+
+    study: str
+    a: str
+    b: str
+    diff: str
+
+
+class Exported(VersionedObject):
+    study: str
+    format: str
+    files: Sequence[str]
+
+
+class Restored(VersionedObject):
+    """One text for each action; none if there was nothing to restore."""
+
+    restored: Sequence[str]
+
+
 class LabHost(TypedDict):
     name: str
     address: str
@@ -570,6 +601,10 @@ OUTPUT_OBJECTS: Mapping[str, tuple[Any, str]] = {
     "ceilings": (MeasuredStackCeilings | MeasuredCacheCeilings, "measure --closed and --tier"),
     "sweep": (SweepResult, "sweep, and report and resume of one"),
     "applied": (ApplyResult, "apply"),
+    "initialized": (Initialized, "init"),
+    "diff": (ConfigurationDiff, "diff"),
+    "exported": (Exported, "export"),
+    "restored": (Restored, "restore"),
     "lab": (Lab, "lab up, down and status"),
     "workload": (Workload, "workload from-log"),
     "error": (ErrorOutput, "any command that fails"),

@@ -51,6 +51,13 @@ def prepare_target(
     return prepare_beds(file, select_beds(file.target, beds))
 
 
+def build_set_overrides(assignments: Iterable[str] | None) -> list[Override]:
+    """Return the overrides of `--set`."""
+    from autotune.target.overrides import SET_OPTION
+
+    return [(SET_OPTION, assignment) for assignment in assignments or ()]
+
+
 @contextmanager
 def open_studies_directory(
     storage_url: str | None, studies: Path, names: Iterable[str] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -12,6 +12,7 @@ import typer
 
 from autotune.cli import completion
 from autotune.cli.options import (
+    DEFAULT_PROGRESS,
     DEFAULT_STUDIES_DIRECTORY,
     JsonOption,
     ProgressOptions,
@@ -19,8 +20,9 @@ from autotune.cli.options import (
     StudiesOption,
     StudyArgument,
     TrialArgument,
-    VerboseOption,
     YesOption,
+    add_progress_options,
+    parse_rates,
 )
 from autotune.cli.output import print_csv, print_json, print_study, print_sweep
 from autotune.cli.session import confirm, follow_study, open_progress, open_studies_directory
@@ -133,7 +135,7 @@ def report(
     if open_ and storage and not html:
         raise UsageError("--open with --storage needs --html", hint="add `--html FILE`")
     with open_studies_directory(storage, studies, [study]) as root:
-        directory, rates = find_study(study, root), _parse_rates(at or ())
+        directory, rates = find_study(study, root), parse_rates("--at", at or ())
         with guard_foreign_records(directory):
             if is_sweep(directory):
                 print_sweep(directory, html, json_=json_)
@@ -167,19 +169,6 @@ def _output_report(
         print_study(directory, json_=json_, exit_code=False, at=at)
 
 
-def _parse_rates(texts: Iterable[str]) -> list[float]:
-    """Return the rates of `--at`, in requests/s. Raises UsageError."""
-    from autotune.target.quantities import parse_rate
-
-    try:
-        rates = [parse_rate(text) for text in texts]
-    except ValueError as error:
-        raise UsageError(f"--at: {error}", hint="give a rate, such as `--at 800/s`") from None
-    if 0 in rates:
-        raise UsageError("--at must be above 0", hint="give a rate, such as `--at 800/s`")
-    return rates
-
-
 def diff(
     study: StudyArgument,
     a: TrialArgument = "baseline",
@@ -192,6 +181,7 @@ def diff(
     parameters: Annotated[
         bool, typer.Option("--parameters", help="Compare settings instead of files.")
     ] = False,
+    json_: JsonOption = False,
     storage: StorageUrlOption = None,
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
@@ -204,11 +194,14 @@ def diff(
     with open_studies_directory(storage, studies, [study]) as root:
         directory = find_study(study, root)
         with guard_foreign_records(directory):
-            print_patch(
-                style_diff_lines(format_diff(open_study(directory), a, b, parameters=parameters))
-            )
+            text = format_diff(open_study(directory), a, b, parameters=parameters)
+    if json_:
+        print_json({"schema": 1, "study": directory.name, "a": a, "b": b, "diff": text})
+    else:
+        print_patch(style_diff_lines(text))
 
 
+@add_progress_options()
 def explain(
     study: StudyArgument,
     measure: Annotated[
@@ -219,7 +212,7 @@ def explain(
     ] = 60,
     yes: YesOption = False,
     json_: JsonOption = False,
-    verbose: VerboseOption = False,
+    progress: ProgressOptions = DEFAULT_PROGRESS,
     storage: StorageUrlOption = None,
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
@@ -232,9 +225,9 @@ def explain(
         if measure:
             explain_study.check_not_shared(directory)
             environment = start.prepare_existing(directory)
-            confirm(environment.describe_load(study=False), yes=yes)
-            with open_progress(environment, directory, ProgressOptions(verbose)) as progress:
-                explain_study.reduce_changes(environment, directory, progress, maximum)
+            confirm(environment.describe_load(study=False), yes=yes, quiet=progress.quiet)
+            with open_progress(environment, directory, progress) as reporter:
+                explain_study.reduce_changes(environment, directory, reporter, maximum)
         with ownership.guard_foreign_records(directory):
             explanation = explain_study.explain_winner(directory)
     if json_:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from autotune import foreign_files
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 from autotune.export.ansible import ansible, backup_of
 from autotune.export.escaping import fill_template
 from autotune.export.host_files import MODEL, SAFETY, Hosts, hosts_of
@@ -55,8 +55,8 @@ def write_export(
     when ``output_directory`` has anything in it, and when the format does not exist.
     """
     if format_name not in ALL_FORMATS:
-        raise AutotuneError(
-            f"there is no format {format_name!r}", hint=suggest_name(format_name, ALL_FORMATS)
+        raise UsageError(
+            f"unknown format {format_name!r}", hint=suggest_name(format_name, ALL_FORMATS)
         )
     if output_directory.exists() and not (
         output_directory.is_dir() and not any(output_directory.iterdir())

@@ -11,7 +11,7 @@ from autotune.environments.base import Environment
 from autotune.environments.cache_peak import CachePeak, derive_cache_slo, measure_cache_peak
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.load_session import LoadSession
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 from autotune.loads import closed_loop, memcaslap, mutilate
 from autotune.loads.answer_validation import AnswerValidator
 from autotune.loads.base import LoadError
@@ -125,12 +125,14 @@ class CeilingRequest:
 def build_ceiling_request(
     environment: Environment, request: MeasurementRequest, cache_tier: str | None, concurrency: str
 ) -> CeilingRequest:
-    """``concurrency`` is ``"1,5"``. Raises AutotuneError for what has no ceiling to measure."""
+    """``concurrency`` is ``"1,5"``. Raises UsageError for what has no ceiling to measure."""
     target = environment.file.target
     if request.against is not None or request.repeat > 1:
-        raise AutotuneError("a ceiling is measured once: no --against, no --repeat")
+        raise UsageError(
+            "--closed and --tier exclude --against and --repeat", hint="remove the option"
+        )
     if target.command is not None or target.simulated is not None:
-        raise AutotuneError(
+        raise UsageError(
             "only a stack of servers has a ceiling to measure", hint="leave --closed and --tier out"
         )
     if cache_tier is None:
@@ -141,7 +143,7 @@ def build_ceiling_request(
         name for name, tier in target.tiers.items() if any_speaks_protocol(tier.service, PROTOCOL)
     ]
     if cache_tier not in caches:
-        raise AutotuneError(
+        raise UsageError(
             f"tier {cache_tier!r} has no {PROTOCOL} to measure",
             hint=suggest_name(cache_tier, caches),
         )
@@ -154,9 +156,9 @@ def _parse_client_counts(concurrency: str) -> tuple[int, ...]:
     except ValueError:
         clients = ()
     if not clients or not all(1 <= number <= MAX_CLIENTS for number in clients):
-        raise AutotuneError(
-            f"--concurrency {concurrency!r} is no list of numbers from 1 to {MAX_CLIENTS}",
-            hint="such as --concurrency 1,5",
+        raise UsageError(
+            f"--concurrency: {concurrency!r} is not a list of numbers from 1 to {MAX_CLIENTS}",
+            hint="write --concurrency 1,5",
         )
     return clients
 

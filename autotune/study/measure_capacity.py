@@ -120,18 +120,16 @@ def build_measurement_request(
 def parse_required_capacity(
     environment: Environment, text: str | None, *, of_ceiling: bool
 ) -> float | None:
-    """The capacity asked for, in requests/s. Raises AutotuneError where it is no rate, and for anything
-    but the capacity of a stack; UsageError for more than is ever offered."""
+    """The capacity asked for, in requests/s. Raises UsageError if it is not a rate, if it exceeds
+    ``load.max_rate``, and for targets without a capacity."""
     if text is None:
         return None
     if of_ceiling or environment.file.target.command_goal is not None:
-        raise AutotuneError(
-            "--at-least is about the capacity of a stack", hint="leave --at-least out"
-        )
+        raise UsageError("--at-least is about the capacity of a stack", hint="leave --at-least out")
     try:
         desired = parse_rate(text)
     except ValueError as error:
-        raise AutotuneError(f"--at-least: {error}", hint="such as --at-least 1200/s") from None
+        raise UsageError(f"--at-least: {error}", hint="such as --at-least 1200/s") from None
     if reason := find_excess(desired, environment.file.target.load.max_rate):
         hint = "raise `load: {max_rate: …}` in the target, or ask for less"
         raise UsageError(f"--at-least can never be reached: {reason}", hint=hint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotune.errors import AutotuneError
+from autotune.errors import UsageError
 from autotune.target.messages import suggest_name
 from autotune.target.model import Host, Simulated, Target
 
@@ -15,9 +15,9 @@ SEED_STEP = 1000  # between the models of two beds without their own seeds
 
 
 def select_beds(target: Target, names: str) -> tuple[str, ...]:
-    """Return the beds that `--beds` lists: all, or some, separated by commas. Raises AutotuneError."""
+    """Return the beds that `--beds` lists: all, or some, separated by commas. Raises UsageError."""
     if not target.beds:
-        raise AutotuneError(
+        raise UsageError(
             f"target {target.name} has no beds",
             hint="declare copies of the stack: `beds: {a: {hosts: {web1: {address: …}}}, b: …}`",
         )
@@ -26,7 +26,7 @@ def select_beds(target: Target, names: str) -> tuple[str, ...]:
     beds = tuple(dict.fromkeys(name.strip() for name in names.split(",")))
     for name in beds:
         if name not in target.beds:
-            raise AutotuneError(f"unknown bed {name!r}", hint=suggest_name(name, target.beds))
+            raise UsageError(f"unknown bed {name!r}", hint=suggest_name(name, target.beds))
     return beds
 
 

@@ -158,9 +158,11 @@ def _validate_positive(value: float) -> float:
 PositiveValidator = AfterValidator(_validate_positive)
 
 
-def _quantity_schema(kind: str) -> WithJsonSchema:
+def _quantity_schema(kind: str, *, is_unit_optional: bool = False) -> WithJsonSchema:
     names = "|".join(sorted(UNITS_BY_KIND[kind], key=len, reverse=True))
-    return WithJsonSchema({"type": "string", "pattern": rf"^\s*{AMOUNT_REGEX}\s*({names})\s*$"})
+    unit = f"({names})?" if is_unit_optional else f"({names})"
+    types = ["string", "number"] if is_unit_optional else "string"
+    return WithJsonSchema({"type": types, "pattern": rf"^\s*{AMOUNT_REGEX}\s*{unit}\s*$"})
 
 
 def _quantity_serializer(write_quantity: QuantityWriter) -> PlainSerializer:
@@ -180,7 +182,7 @@ RatePerSecond = Annotated[
     float,
     BeforeValidator(parse_rate),
     _quantity_serializer(format_rate),
-    _quantity_schema("a rate"),
+    _quantity_schema("a rate", is_unit_optional=True),
 ]
 Fraction = Annotated[
     float,

@@ -50,8 +50,10 @@ def parse_size(text: object) -> int:
 
 
 def parse_rate(text: object) -> float:
-    """Requests/s: ``2000/s``, ``600/min``. Raises ValueError without a unit."""
-    return _parse_quantity(text, "a rate")
+    """Return requests/s from ``2000/s``, ``600/min`` or a bare number. Raises ValueError."""
+    is_number = isinstance(text, str | int | float) and not isinstance(text, bool)
+    match = _QUANTITY_PATTERN.fullmatch(str(text)) if is_number else None
+    return _parse_quantity(f"{match[1]}/s" if match and not match[2] else text, "a rate")
 
 
 def parse_fraction(text: object) -> float:

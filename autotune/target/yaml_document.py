@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune import foreign_files
-from autotune.errors import TargetError
+from autotune.errors import USAGE_EXIT_CODE, TargetError
 from autotune.foreign_files import ForeignFileError
 from autotune.target.messages import find_nearest_name, format_value, suggest_name
 
@@ -127,7 +127,9 @@ class YamlDocument:
         steps = tuple(location)
         for length in range(len(steps), 0, -1):
             if origin := self.origins.get(steps[:length]):
-                return TargetError(f"{origin}: {message}", hint=hint)
+                error = TargetError(f"{origin}: {message}", hint=hint)
+                error.exit_code = USAGE_EXIT_CODE
+                return error
         return _error_at_position(self.path, self.text, self.find_position(location), message, hint)
 
     def unknown_name_error(

@@ -50,7 +50,10 @@ def test_reclassifying_moves_right_answers_to_errors_and_never_hides_a_late_one(
 ) -> None:
     reclassified = result.reclassify("wrong body", wrong)
     moved = min(wrong, result.right_answers)
-    assert reclassified.right_answers + reclassified.error_count == result.right_answers + result.error_count
+    assert (
+        reclassified.right_answers + reclassified.error_count
+        == result.right_answers + result.error_count
+    )
     assert reclassified.error_count == result.error_count + moved
     for limit in EDGES:
         late = result.count_later_than(limit)

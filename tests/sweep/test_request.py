@@ -99,7 +99,7 @@ def test_mistakes_are_named(
 def test_a_setting_that_makes_an_axis_matter_is_told(tmp_path: Path) -> None:
     with pytest.raises(AutotuneError) as caught:
         planned(tmp_path, "lb.apache.ServerLimit=100,200")
-    assert caught.value.hint == "add --with lb.service=apache"
+    assert caught.value.hint == "add --set lb.service=apache"
     plan = planned(tmp_path, "lb.apache.ServerLimit=100,200", with_=["lb.service=apache"])
     assert plan.settings == {"lb.service": "apache"}
 
@@ -119,7 +119,7 @@ def test_rate_and_peak_exclude_each_other_and_one_is_needed(tmp_path: Path) -> N
         ("ovr: {lb.nginx.use: [epoll]}", "unknown key 'ovr'"),
         ("over: 5", "expected a mapping"),
         ("over: {lb.nginx.use: '1:2'}", "not a range"),
-        ("over: {lb.nginx.use: [epoll]}\nrates: 100", "rates: 100 has no unit"),
+        ("over: {lb.nginx.use: [epoll]}\nrates: 100rps", "rates: unknown unit 'rps'"),
         ("over: {lb.nginx.use: [epoll]}\nhosts: {web: two}", "numbers of hosts"),
         ("over: {lb.nginx.use: [epoll]}\nrepeat: 0", "repeat"),
         ("over: {lb.nginx.use: [epoll]}\nseconds: 5", "seconds"),
