@@ -122,8 +122,8 @@ class TargetErrorCollector:
     def raise_all(self) -> None:
         """Raise the first error in the file, with all others attached. Does nothing without errors."""
         if self._errors:
-            first, *others = sorted(self._errors, key=lambda error: error.place)
-            first.others = tuple(others)
+            first, *further_errors = sorted(self._errors, key=lambda error: error.place)
+            first.others = tuple(further_errors)
             raise first
 
 
@@ -142,12 +142,12 @@ def join_errors(
     AutotuneError.
     """
     lines = list(first_lines)
-    first, *others = errors
-    if not lines and not others:
+    first, *further_errors = errors
+    if not lines and not further_errors:
         return first
-    same = all(type(error) is type(first) for error in others)
-    kind = type(first) if same else AutotuneError
-    messages = "\n".join([*lines, first.message, *(error.message for error in others)])
+    is_one_class = all(type(error) is type(first) for error in further_errors)
+    kind = type(first) if is_one_class else AutotuneError
+    messages = "\n".join([*lines, first.message, *(error.message for error in further_errors)])
     return kind("\n".join(dict.fromkeys(messages.splitlines())), hint=first.hint)
 
 

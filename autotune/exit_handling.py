@@ -100,8 +100,8 @@ def _report_error(error: AutotuneError, *, as_json: bool) -> int:
             echo(f"  hint: {mistake.hint}", err=True)
     if as_json:
         rows = [{"message": mistake.message, "hint": mistake.hint} for mistake in mistakes]
-        more = {"mistakes": rows} if isinstance(error, errors.TargetError) else {}
-        _print_error_json(error.message, error.hint, error.exit_code, **more)
+        extra_keys = {"mistakes": rows} if isinstance(error, errors.TargetError) else {}
+        _print_error_json(error.message, error.hint, error.exit_code, **extra_keys)
     return error.exit_code
 
 
@@ -114,8 +114,8 @@ def _report_message(message: str, hint: str | None, code: int, *, as_json: bool)
     return code
 
 
-def _print_error_json(message: str, hint: str | None, code: int, **more: Any) -> None:
-    error = {"message": message, "hint": hint, "code": code, **more}
+def _print_error_json(message: str, hint: str | None, code: int, **extra_keys: Any) -> None:
+    error = {"message": message, "hint": hint, "code": code, **extra_keys}
     echo(json.dumps({"schema": 1, "error": error}))
 
 

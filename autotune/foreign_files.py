@@ -165,11 +165,11 @@ def _list_below(root: Path, base: PurePath, below: PurePath, files: list[str]) -
 @contextmanager
 def _open_parent(root: Path, name: str | PurePath) -> Iterator[tuple[int, str]]:
     """Open the directory of ``name``, and return it with the last component of the path."""
-    parts = _split_path(root, name)
-    if not parts:
+    names = _split_path(root, name)
+    if not names:
         raise ForeignFileError(root, "is a directory", "name a file in it")
-    with _open_directory(root, PurePath(*parts[:-1])) as directory:
-        yield directory, parts[-1]
+    with _open_directory(root, PurePath(*names[:-1])) as directory:
+        yield directory, names[-1]
 
 
 @contextmanager
@@ -177,12 +177,12 @@ def _open_directory(root: Path, name: str | PurePath) -> Iterator[int]:
     """Open a directory below ``root`` without following a link."""
     handle = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for depth, part in enumerate(parts := _split_path(root, name), start=1):
-            inner = os.open(part, _INSPECT_FLAGS, dir_fd=handle)
+        for depth, name_at_depth in enumerate(names := _split_path(root, name), start=1):
+            inner = os.open(name_at_depth, _INSPECT_FLAGS, dir_fd=handle)
             os.close(handle)
             handle = inner
             if not stat.S_ISDIR((status := os.fstat(handle)).st_mode):
-                location = Path(root, *parts[:depth])
+                location = Path(root, *names[:depth])
                 raise ForeignFileError(location, f"is {_name_of_kind(status)}, not a directory")
         yield handle
     finally:
@@ -266,8 +266,8 @@ def make_directories(root: Path, name: str | PurePath) -> Path:
     Raises ForeignFileError if one of them is a link or a file.
     """
     location = root
-    for part in _split_path(root, name):
-        location = location / part
+    for component in _split_path(root, name):
+        location = location / component
         with contextlib.suppress(FileExistsError):
             durable_files.make_directory(location, 0o700)
         if not stat.S_ISDIR((status := location.lstat()).st_mode):

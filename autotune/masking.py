@@ -268,7 +268,7 @@ def _split_run_by_line(text: str, start: int, end: int, *, is_gap: bool) -> Iter
     while location < end:
         stop = text.find("\n", location, end)
         stop = end if stop < 0 else stop
-        begin, stop_of_piece = location, stop
+        piece_start, stop_of_piece = location, stop
         if is_gap:
             is_whole_line = location == 0 or text[location - 1] == "\n"
             if (
@@ -276,32 +276,32 @@ def _split_run_by_line(text: str, start: int, end: int, *, is_gap: bool) -> Iter
                 and _SECTION_HEADER_PATTERN.fullmatch(text, location, stop)
                 and not find_secrets(text[location:stop])
             ):
-                begin = stop
+                piece_start = stop
             else:
-                begin = _MARKS_PATTERN.match(text, location, stop).end()  # type: ignore[union-attr]  # matches ""
+                piece_start = _MARKS_PATTERN.match(text, location, stop).end()  # type: ignore[union-attr]  # matches ""
                 brackets = (
                     _BRACKETS_PATTERN.fullmatch(text, location, stop) if is_whole_line else None
                 )
                 stop_of_piece = brackets.start("last") if brackets else stop
-        elif begin == start and begin and text[begin] in "=,":
-            begin += 1  # after a visible name
-        begin, end_of_piece = _strip_span(text, begin, stop_of_piece, is_gap=is_gap)
-        if begin < end_of_piece and not _is_fully_masked(text[begin:end_of_piece]):
-            yield begin, end_of_piece
+        elif piece_start == start and piece_start and text[piece_start] in "=,":
+            piece_start += 1  # after a visible name
+        piece_start, end_of_piece = _strip_span(text, piece_start, stop_of_piece, is_gap=is_gap)
+        if piece_start < end_of_piece and not _is_fully_masked(text[piece_start:end_of_piece]):
+            yield piece_start, end_of_piece
         location = stop + 1
 
 
-def _strip_span(text: str, begin: int, stop: int, *, is_gap: bool) -> Span:
+def _strip_span(text: str, piece_start: int, stop: int, *, is_gap: bool) -> Span:
     """Return a span without blanks, and without half of a pair of quotes at its ends."""
-    piece = text[begin:stop].rstrip(" \t\r\\" if is_gap else " \t\r")
-    stop, piece = begin + len(piece), piece.lstrip()
-    begin = stop - len(piece)
+    piece = text[piece_start:stop].rstrip(" \t\r\\" if is_gap else " \t\r")
+    stop, piece = piece_start + len(piece), piece.lstrip()
+    piece_start = stop - len(piece)
     for quote in () if is_gap else "\"'":
         if piece.count(quote) % 2 and piece.startswith(quote):
-            begin, piece = begin + 1, piece[1:]
+            piece_start, piece = piece_start + 1, piece[1:]
         elif piece.count(quote) % 2 and piece.endswith(quote):
             stop, piece = stop - 1, piece[:-1]
-    return begin, stop
+    return piece_start, stop
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ class ParameterName:
     @classmethod
     def parse(cls, name: str) -> ParameterName:
         """Return the components of ``name``. Missing ones are empty, as for a ``command:`` target."""
-        tier, _, rest = name.partition(".")
-        service, _, parameter = rest.partition(".")
+        tier, _, remainder = name.partition(".")
+        service, _, parameter = remainder.partition(".")
         return cls(tier, service, parameter)
 
     @property

@@ -87,15 +87,23 @@ def _list_differences(
     old: Sequence[str], new: Sequence[str]
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yield the ranges of lines that differ: start and end in the old file, then in the new one."""
-    same = 0
-    while same < min(len(old), len(new)) and old[same] == new[same]:
-        same += 1
+    prefix_length = 0
+    while prefix_length < min(len(old), len(new)) and old[prefix_length] == new[prefix_length]:
+        prefix_length += 1
     tail = 0
-    while tail < min(len(old), len(new)) - same and old[-1 - tail] == new[-1 - tail]:
+    while tail < min(len(old), len(new)) - prefix_length and old[-1 - tail] == new[-1 - tail]:
         tail += 1
     matcher = difflib.SequenceMatcher(
-        None, old[same : len(old) - tail], new[same : len(new) - tail], autojunk=False
+        None,
+        old[prefix_length : len(old) - tail],
+        new[prefix_length : len(new) - tail],
+        autojunk=False,
     )
     for tag, first, last, start, end in matcher.get_opcodes():
         if tag != "equal":
-            yield first + same, last + same, start + same, end + same
+            yield (
+                first + prefix_length,
+                last + prefix_length,
+                start + prefix_length,
+                end + prefix_length,
+            )

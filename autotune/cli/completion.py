@@ -70,10 +70,10 @@ def complete_trials(ctx: typer.Context, incomplete: str) -> Iterable[Completion]
 @_ignore_errors
 def complete_targets(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Yield YAML files and directories."""
-    typed = Path(incomplete)
-    directory = typed if incomplete.endswith("/") else typed.parent
+    prefix = Path(incomplete)
+    directory = prefix if incomplete.endswith("/") else prefix.parent
     for path in sorted(directory.iterdir()):
-        is_hidden = path.name.startswith(".") and not typed.name.startswith(".")
+        is_hidden = path.name.startswith(".") and not prefix.name.startswith(".")
         if path.is_dir() and not is_hidden:
             yield f"{path}/"
         elif path.suffix in (".yaml", ".yml"):

@@ -130,9 +130,9 @@ def add_progress_options(
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def run(**values: Any) -> None:
-            chosen = {name: values.pop(name) for name in options}
-            server = start_metrics_server(chosen.pop("metrics_port", None))
-            command(**values, progress=ProgressOptions(**chosen, metrics_server=server))
+            arguments = {name: values.pop(name) for name in options}
+            server = start_metrics_server(arguments.pop("metrics_port", None))
+            command(**values, progress=ProgressOptions(**arguments, metrics_server=server))
 
         run.__signature__ = _replace_progress(command, options)  # type: ignore[attr-defined]
         return run

@@ -186,17 +186,17 @@ def describe_difference(
     """Return ``1.2 KB instead of 14–15 KB, title 'Fatal error'``, with limited length and without
     secrets.
     """
-    parts = [prefix] if prefix else []
+    phrases = [prefix] if prefix else []
     if _is_outside(answer.size, reference_answer.size_range, _NEAR_SIZE_FACTOR):
-        parts.append(
+        phrases.append(
             f"{format_size(answer.size)} instead of {_format_size_range(reference_answer.size_range)}"
         )
     title = find_title(answer)
     if title and title != reference_answer.title:
-        parts.append(f"title {_sanitize_text(title)!r}")
+        phrases.append(f"title {_sanitize_text(title)!r}")
     elif words := _sanitize_text(_TAG_PATTERN.sub(" ", answer.text[:4000])):
-        parts.append(f"text {words!r}")
-    return ", ".join(parts) or "other text"
+        phrases.append(f"text {words!r}")
+    return ", ".join(phrases) or "other text"
 
 
 def find_media_type(answer: ProbeAnswer) -> str:
@@ -256,9 +256,14 @@ def _is_outside(size: float, sizes: tuple[int, int], factor: float) -> bool:
 
 def _find_common_markers(samples: Iterable[ProbeAnswer]) -> tuple[str, ...]:
     """Return text that all samples contain, spread over the page."""
-    first, *others = samples
-    parts = dict.fromkeys(part.strip() for part in _MARKER_PATTERN.findall(first.text))
-    common = [part for part in parts
-              if len(part) >= MIN_MARKERS and all(part in other.text for other in others)]  # fmt: skip
+    first, *further_samples = samples
+    candidates = dict.fromkeys(
+        candidate.strip() for candidate in _MARKER_PATTERN.findall(first.text)
+    )
+    common = [
+        candidate
+        for candidate in candidates
+        if len(candidate) >= MIN_MARKERS and all(candidate in s.text for s in further_samples)
+    ]
     step = max(1, -(-len(common) // MAX_MARKERS))
     return tuple(common[::step])

@@ -40,8 +40,10 @@ def run_closed_loop(
     spec = LoadSpec(
         min(clients.max_rate, MAX_PROBE_RATE / MAX_PROBE_SHARE), clients.seconds, clients.timeout
     )
-    chosen = validator.choose_pages(validator.count_probes(spec))
-    probe_commands = [build_inspection_command(validator, chosen, request, spec)] if chosen else []
+    page_indices = validator.choose_pages(validator.count_probes(spec))
+    probe_commands = (
+        [build_inspection_command(validator, page_indices, request, spec)] if page_indices else []
+    )
     inspections = [
         LoadCommand(
             host,
@@ -72,7 +74,10 @@ def run_closed_loop(
     if ceiling.failure or not inspected:
         return ceiling
     return _exclude_wrong_answers(
-        ceiling, validator, chosen, probes.parse_answers(inspected[0], probe_commands[0].requests)
+        ceiling,
+        validator,
+        page_indices,
+        probes.parse_answers(inspected[0], probe_commands[0].requests),
     )
 
 
@@ -85,11 +90,11 @@ def _requests_answers(page: LoadPage, request: Request) -> bool:
 def _exclude_wrong_answers(
     ceiling: ClosedLoopCeiling,
     validator: AnswerValidator,
-    chosen: list[int],
+    page_indices: list[int],
     answers: list[probes.ProbeAnswer | None],
 ) -> ClosedLoopCeiling:
     """Return the ceiling without the share of answers that was wrong in the sample."""
-    inspection = validator.inspect(chosen, answers)
+    inspection = validator.inspect(page_indices, answers)
     wrong = ceil(inspection.wrong_share * (ceiling.requests - ceiling.error_count) - 1e-9)
     if not wrong:
         return ceiling

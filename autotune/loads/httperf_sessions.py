@@ -166,12 +166,14 @@ def _build_result(
         # Upper edge of a request's latency, to the microsecond.
         per_call = round(max(0.001, edge - kind.think_seconds) / kind.request_count, 6)
         histogram[per_call] += sessions * kind.request_count
-    whole = LoadResult(process.request_count, output.requests, {}, dict(histogram), output.duration)
+    result = LoadResult(
+        process.request_count, output.requests, {}, dict(histogram), output.duration
+    )
     wrong = {k: n for k, n in output.statuses.items() if k not in classes and n}
     for status, count in wrong.items():
-        whole = whole.reclassify(status, count)
-    errors = Counter(whole.errors)
-    missing = process.request_count - whole.right_answers - whole.error_count
+        result = result.reclassify(status, count)
+    errors = Counter(result.errors)
+    missing = process.request_count - result.right_answers - result.error_count
     for name, count in output.errors.items():
         errors[name] += min(missing, count)
         missing -= min(missing, count)
@@ -179,4 +181,4 @@ def _build_result(
     errors["not sent"] += unsent
     errors[ABANDONED_ERROR] += missing - unsent
     right = sum(n for kind, n in output.statuses.items() if kind in classes)
-    return replace(whole, errors=sort_counts(errors), sizes=find_mean_sizes(output, right))
+    return replace(result, errors=sort_counts(errors), sizes=find_mean_sizes(output, right))

@@ -147,12 +147,12 @@ class K6Generator(LoadGenerator):
         """Return the command of a scenario, which is stopped after ``bound`` seconds, and its
         standard input.
         """
-        whole = {
+        document = {
             **describe_requests(request, self.visits), **order,
             "timeout": f"{spec.timeout:g}s", "edges": list_bin_edges(spec), "kinds": ERROR_KINDS,
         }  # fmt: skip
         argv, scenario = self.build_run_command(
-            f"const order = {json.dumps(whole)};\n{read_source('k6.js')}"
+            f"const order = {json.dumps(document)};\n{read_source('k6.js')}"
         )
         argv = ("timeout", "--signal=INT", "--kill-after=1", str(bound), *argv)
         # Go takes proxies from the environment, and uses HTTP/2 over TLS by default.
@@ -184,10 +184,10 @@ def describe_requests(request: Request, visits: tuple[WeightedVisit, ...]) -> di
     page = SessionStep(path=request.path, method=request.method, body=request.body)
     weighted_steps = [(visit.weight, visit.session_steps) for visit in visits] or [(1.0, (page,))]
     by_name = request.host is not None and is_ip_address(request.endpoint.host)
-    site = replace(request, path="", host=request.host if by_name else None).url
+    site_url = replace(request, path="", host=request.host if by_name else None).url
     host_header = {"Host": request.authority} if request.authority and not by_name else {}
     return {
-        "site": site,
+        "site": site_url,
         "hosts": {request.host: request.endpoint.host} if by_name else {},
         "headers": {**host_header, **dict(request.headers)},
         "names": list_authorities(request),

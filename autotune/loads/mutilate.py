@@ -234,12 +234,12 @@ def _build_result(
         intended += parse_uint(skipped[1])
     histogram: Counter[float] = Counter(build_histogram(gets, spec.latency_limit))
     if operations > len(gets):
-        others = operations - len(gets)
+        untimed = operations - len(gets)
         share = max(sets_late, sum(n for e, n in histogram.items() if e > spec.latency_limit)
                     / max(1, len(gets)))  # fmt: skip
-        late = min(others, ceil(share * others))
+        late = min(untimed, ceil(share * untimed))
         histogram[LATE_BIN_LIMITS * spec.latency_limit] += late
-        histogram[spec.latency_limit] += others - late
+        histogram[spec.latency_limit] += untimed - late
     return LoadResult(
         intended=intended,
         sent=operations,

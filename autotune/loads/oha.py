@@ -131,7 +131,7 @@ class OhaGenerator(LoadGenerator):
     ) -> tuple[LoadProcess, ...]:
         """Return a process for each load host, or more if connections would not suffice.
 
-        oha takes whole requests/s: the nearest allowed rate.
+        oha takes whole_rate requests/s: the nearest allowed rate.
         """
         held_seconds = min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout)
         connections = self.limits.open_connections
@@ -141,9 +141,9 @@ class OhaGenerator(LoadGenerator):
             ceil(spec.rate * held_seconds / connections),
         )
         nearest = round(spec.rate)
-        whole = nearest if nearest <= spec.max_rate else int(spec.max_rate)
-        count = min(count, whole)
-        rates = (whole // count + (index < whole % count) for index in range(count))
+        whole_rate = nearest if nearest <= spec.max_rate else int(spec.max_rate)
+        count = min(count, whole_rate)
+        rates = (whole_rate // count + (index < whole_rate % count) for index in range(count))
         return tuple(self._build_process(request, spec, rate, held_seconds) for rate in rates)
 
     def _build_process(

@@ -157,7 +157,9 @@ def _format_transfer(index: int, request: Request, timeout: float) -> Iterator[s
     )
 
 
-def parse_answers(done: CommandResult, requests: Sequence[Request]) -> list[ProbeAnswer | None]:
+def parse_answers(
+    completed: CommandResult, requests: Sequence[Request]
+) -> list[ProbeAnswer | None]:
     """Return the answers in the output; ``None`` for a request without a complete answer in time.
 
     Raises LoadError if curl could not run.
@@ -165,15 +167,15 @@ def parse_answers(done: CommandResult, requests: Sequence[Request]) -> list[Prob
     # For HEAD, curl writes the headers where the body would be.
     return [
         answer and (replace(answer, text="") if request.method == "HEAD" else answer)
-        for request, answer in zip(requests, _parse_sections(done, len(requests)), strict=True)
+        for request, answer in zip(requests, _parse_sections(completed, len(requests)), strict=True)
     ]
 
 
-def _parse_sections(done: CommandResult, count: int) -> list[ProbeAnswer | None]:
-    sections = _SECTION_PATTERN.split(done.stdout)
-    if done.returncode in MISSING_STATUSES or len(sections) != 4:
+def _parse_sections(completed: CommandResult, count: int) -> list[ProbeAnswer | None]:
+    sections = _SECTION_PATTERN.split(completed.stdout)
+    if completed.returncode in MISSING_STATUSES or len(sections) != 4:
         raise LoadError(
-            f"curl did not run on the load host: {done.error_text[:200] or 'no output'}",
+            f"curl did not run on the load host: {completed.error_text[:200] or 'no output'}",
             hint=f"run `sudo apt-get install {CURL_PACKAGE}` there",
         )
     directory, _, marks = sections[0].partition("\n")

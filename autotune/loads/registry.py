@@ -48,7 +48,7 @@ def find_generator(file: TargetFile) -> LoadGenerator:
     if script := file.target.load.script:
         with _locate_errors(file, "script", script):
             return k6_script.read_script(
-                _path_beside_target(file, script), file.target.load.requests_per_run
+                _resolve_path(file, script), file.target.load.requests_per_run
             )
     if file.target.load.requests:
         return _with_request_file(file, load, file.target.load.requests)
@@ -90,14 +90,14 @@ def compute_request_digests(file: TargetFile) -> dict[str, str]:
     """
     load = file.target.load
     names = (name for name in (load.requests, load.uris, load.sessions, load.script) if name)
-    paths = {name: _path_beside_target(file, name) for name in names}
+    paths = {name: _resolve_path(file, name) for name in names}
     return {name: sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
             for name, path in paths.items()}  # fmt: skip
 
 
 def _with_request_file(file: TargetFile, load: LoadGenerator, path: str) -> LoadGenerator:
     """Return the generator with the requests in a file."""
-    visits = requests_file.read_visits(_path_beside_target(file, path))
+    visits = requests_file.read_visits(_resolve_path(file, path))
     if isinstance(load, HttperfGenerator) and any(len(visit.session_steps) > 1 for visit in visits):
         _check_sessions(file, "requests")
         load = SessionGenerator(())
@@ -112,12 +112,12 @@ def _read_request_file(
     with _locate_errors(file, key, path):
         return reader(
             foreign_files.read_named_file(
-                _path_beside_target(file, path), foreign_files.MAX_RECORD_BYTES
+                _resolve_path(file, path), foreign_files.MAX_RECORD_BYTES
             ).decode()
         )
 
 
-def _path_beside_target(file: TargetFile, path: str) -> Path:
+def _resolve_path(file: TargetFile, path: str) -> Path:
     """Return the path of a file that the target names, relative to the target."""
     return file.path.resolve().parent / path
 
@@ -136,7 +136,7 @@ def _locate_errors(file: TargetFile, key: str, path: str) -> Iterator[None]:
 
 def _build_custom_generator(file: TargetFile, command: tuple[str, ...]) -> LoadGenerator:
     """Return the user's generator. On this machine its path is relative to the target."""
-    program = _path_beside_target(file, command[0])
+    program = _resolve_path(file, command[0])
     is_local_path = not file.target.load.hosts and "/" in command[0]
     if is_local_path and not program.exists():
         raise file.document.build_error(

@@ -42,7 +42,7 @@ def build_request(
         installed = file.target.tiers[entry_tiers(file.target)[0]].installed
         port = url.port or (DEFAULT_PORTS[url.scheme] if installed else stack.entry.port)
         entries = tuple(Endpoint(entry.host, port) for entry in entries)
-    first, *others = entries
+    first, *further_entries = entries
     headers = _build_headers(file, os.environ if variables is None else variables)
     if load.body is not None and not any(name.lower() == "content-type" for name, _ in headers):
         headers = (*headers, FORM_HEADER)
@@ -53,7 +53,7 @@ def build_request(
         first,
         urlunsplit(("", "", url.path or "/", url.query, "")) if load.url else load.path,
         expected_body,
-        other_endpoints=tuple(others),
+        other_endpoints=tuple(further_entries),
         host=host_name,
         method=load.method,
         headers=headers,
@@ -67,9 +67,9 @@ def build_request(
     )
 
 
-def find_traits(load: Load, *, kept: bool) -> frozenset[Trait]:
+def find_traits(load: Load, *, keeps_connections: bool) -> frozenset[Trait]:
     """Return the traits of the load that affect parameters. ``kept``: its connections stay open."""
-    traits = {Trait.TLS: load.uses_tls, Trait.CHURN: not kept}
+    traits = {Trait.TLS: load.uses_tls, Trait.CHURN: not keeps_connections}
     return frozenset(trait for trait, is_present in traits.items() if is_present)
 
 
@@ -81,17 +81,17 @@ def list_load_addresses(target: Target) -> tuple[str, ...]:
 
 def find_foreign_address(file: TargetFile) -> Iterator[TargetError]:
     """Yield an error if the URL's address does not belong to the entry tier."""
-    site, allowed = (
+    host_name, allowed = (
         urlsplit(file.target.load.url or "").hostname or "",
         list_load_addresses(file.target),
     )
-    others = {host.address for host in file.target.hosts.values()}
-    if site in allowed or not (site in others or is_ip_address(site)):
+    host_addresses = {host.address for host in file.target.hosts.values()}
+    if host_name in allowed or not (host_name in host_addresses or is_ip_address(host_name)):
         return
     yield file.document.build_error(
         ["load", "url"],
-        f"{site} is not an address of the entry tier, so autotune sends it no load",
-        hint=f"use {' or '.join(allowed)}, or declare a shared address: `load: {{vip: {site}}}`",
+        f"{host_name} is not an address of the entry tier, so autotune sends it no load",
+        hint=f"use {' or '.join(allowed)}, or declare a shared address: `load: {{vip: {host_name}}}`",
     )
 
 

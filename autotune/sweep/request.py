@@ -72,30 +72,30 @@ def _parse_request(document: YamlDocument) -> SweepRequest:
     over = entries("over")
     return SweepRequest(
         title=str(document.root.get("title", document.path.stem)),
-        over={name: _parse_values(document, name, written) for name, written in over.items()},
+        over={name: _parse_values(document, name, text) for name, text in over.items()},
         hosts={
             tier: _parse_counts(document, tier, counts) for tier, counts in entries("hosts").items()
         },
         settings=entries("with"),
-        rates=value("rates", lambda written: tuple(map(parse_rate, _as_list(written))), []),
+        rates=value("rates", lambda text: tuple(map(parse_rate, _as_list(text))), []),
         repeat=value("repeat", _parse_repeat, 3),
         seconds=value("seconds", parse_duration, "5s"),
     )
 
 
-def _as_list(written: Any) -> list[Any]:
-    return written if isinstance(written, list) else [written]
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
-def _parse_values(document: YamlDocument, name: str, written: object) -> tuple[object, ...]:
+def _parse_values(document: YamlDocument, name: str, values: object) -> tuple[object, ...]:
     try:
-        return tuple(written) if isinstance(written, list) else tuple(expand_values(str(written)))
+        return tuple(values) if isinstance(values, list) else tuple(expand_values(str(values)))
     except AutotuneError as error:
         raise document.build_error(["over", name], error.message, hint=error.hint) from None
 
 
-def _parse_counts(document: YamlDocument, tier: str, written: object) -> tuple[int, ...]:
-    counts = _as_list(written)
+def _parse_counts(document: YamlDocument, tier: str, values: object) -> tuple[int, ...]:
+    counts = _as_list(values)
     if any(isinstance(count, bool) or not isinstance(count, int) for count in counts):
         raise document.build_error(
             ["hosts", tier], f"{tier}: expected numbers of hosts, such as [1, 2, 3]"
@@ -103,10 +103,10 @@ def _parse_counts(document: YamlDocument, tier: str, written: object) -> tuple[i
     return tuple(counts)
 
 
-def _parse_repeat(written: object) -> int:
-    if isinstance(written, bool) or not isinstance(written, int) or not 1 <= written <= 100:
+def _parse_repeat(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 100:
         raise ValueError("expected a whole number from 1 to 100")
-    return written
+    return value
 
 
 def build_request(
@@ -123,8 +123,8 @@ def build_request(
 
     Raises TargetError for the file and UsageError for invalid options.
     """
-    file, written = read_sweep_file(path)
-    base = written or SweepRequest()
+    file, file_request = read_sweep_file(path)
+    base = file_request or SweepRequest()
     ranges = _split_assignments(
         "--over", over, "missing values", "NAME=LOW:HIGH:STEP or NAME=A,B,C"
     )
@@ -143,7 +143,7 @@ def build_request(
         if rates:
             raise UsageError("--rate and --peak cannot be combined")
         request = replace(request, rates=())
-    elif not request.rates and written is None:
+    elif not request.rates and file_request is None:
         raise UsageError(
             "missing --rate or --peak",
             hint="use --rate R for a fixed rate, --peak for the capacity",
@@ -188,13 +188,13 @@ def _build_title(request: SweepRequest) -> str:
 
 def expand_values(text: str) -> list[str]:
     """Return the values of ``low:high:step`` or of a list with commas."""
-    low, *rest = text.split(":")
-    if not rest:
+    low, *further = text.split(":")
+    if not further:
         return [part.strip() for part in text.split(",") if part.strip()]
     try:
         start, (end, step) = (
             parse_decimal(low.strip()),
-            (parse_decimal(word.strip()) for word in rest),
+            (parse_decimal(word.strip()) for word in further),
         )
     except ValueError:
         raise UsageError(f"{text!r} is not a range", hint="write LOW:HIGH:STEP") from None
@@ -269,20 +269,20 @@ def build_axis(name: str, values: Sequence[object], space: SearchSpace) -> Sweep
     return SweepAxis(name, tuple(AxisValue(value, {name: value}) for value in typed))
 
 
-def parse_value(dimension: Dimension, written: object) -> Value:
+def parse_value(dimension: Dimension, text: object) -> Value:
     """Return ``written`` (text or a YAML scalar) as a parameter's value. Raises UsageError."""
     if dimension.choices:
         choices = dimension.parameter.choices or dimension.choices
         for choice in choices:
-            switch = isinstance(choice, bool) and SWITCH_WORDS.get(str(written).lower()) is choice
-            if switch or str(choice) == str(written):
+            switch = isinstance(choice, bool) and SWITCH_WORDS.get(str(text).lower()) is choice
+            if switch or str(choice) == str(text):
                 return choice
         allowed = f"expected one of: {', '.join(map(str, choices))}"
-        raise UsageError(f"{dimension.name} cannot be {written}", hint=allowed)
+        raise UsageError(f"{dimension.name} cannot be {text}", hint=allowed)
     try:
-        number = parse_decimal(str(convert_to_unit(written, dimension.parameter.unit)).strip())
+        number = parse_decimal(str(convert_to_unit(text, dimension.parameter.unit)).strip())
     except ValueError:
-        raise UsageError(f"{dimension.name}: {written!r} is not a number") from None
+        raise UsageError(f"{dimension.name}: {text!r} is not a number") from None
     try:
         return dimension.convert(number)
     except ValueError as error:
@@ -296,8 +296,8 @@ def _select_deployments(values: Sequence[object], space: SearchSpace) -> tuple[A
             "the target offers no choice of services",
             hint="list several services in the target: `service: [nginx, apache]`",
         )
-    every = list(values) == ["all"]
-    labels = list(by_label) if every else [str(v).replace("/", ", ") for v in values]
+    is_all = list(values) == ["all"]
+    labels = list(by_label) if is_all else [str(v).replace("/", ", ") for v in values]
     if unknown := [label for label in labels if label not in by_label]:
         expected = ", ".join(label.replace(", ", "/") for label in by_label)
         raise UsageError(f"unknown deployment {unknown[0]!r}", hint=f"expected one of: {expected}")

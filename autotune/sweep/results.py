@@ -105,8 +105,8 @@ def load_results(directory: Path) -> SweepResults:
     else:
         peaks = {r["trial"]: r for r in records if r["event"] == "measured"}
         results = [_summarize_capacity(p, measured[p.number], peaks, failures) for p in plan.points]
-    left = len(plan.points) * plan.repeat - sum(map(len, measured.values()))
-    return SweepResults(directory.name, plan, target, tuple(results), left)
+    remaining = len(plan.points) * plan.repeat - sum(map(len, measured.values()))
+    return SweepResults(directory.name, plan, target, tuple(results), remaining)
 
 
 def compute_mean(values: Sequence[float]) -> Mean | None:

@@ -155,14 +155,14 @@ def _load_at_rates(
     session.meter.end_warm_up(SETTLED_WINDOWS)
     session.meter.wait_until_drained()
     seed = f"{plan.seed} {measurement.point} {measurement.repeat}"
-    outcome: dict[float, str] = {}
+    outcome_by_rate: dict[float, str] = {}
     for rate in random.Random(seed).sample(plan.rates, len(plan.rates)):  # noqa: S311  # an order
         reading = session.take_reading(rate, plan.seconds, recorder, SWEEP_PURPOSE).reading
         if session.slo.is_met(reading):
-            outcome[rate] = f"SLO met at {rate:g}/s"
+            outcome_by_rate[rate] = f"SLO met at {rate:g}/s"
         else:
-            outcome[rate] = (
+            outcome_by_rate[rate] = (
                 f"{format_share(reading.violation_fraction, 1)} late or failed at {rate:g}/s"
             )
             session.meter.wait_until_drained()
-    return ", ".join(outcome[rate] for rate in plan.rates)
+    return ", ".join(outcome_by_rate[rate] for rate in plan.rates)

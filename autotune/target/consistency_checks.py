@@ -178,17 +178,17 @@ def _check_beds(target: Target) -> Iterator[TargetMistake]:
 def _check_tier_links(target: Target) -> Iterator[TargetMistake]:
     for name, tier in target.tiers.items():
         location = ("tiers", name)
-        others = {other: target.tiers[other] for other in target.tiers if other != name}
+        other_tiers = {other: target.tiers[other] for other in target.tiers if other != name}
         if name in (tier.forwards_to, *tier.uses):
             key = "forwards_to" if tier.forwards_to == name else "uses"
             yield TargetMistake((*location, key), f"tier {name!r} cannot depend on itself")
             continue
-        if tier.forwards_to is not None and tier.forwards_to not in others:
+        if tier.forwards_to is not None and tier.forwards_to not in other_tiers:
             message = f"unknown tier {tier.forwards_to!r}"
             yield TargetMistake(
-                (*location, "forwards_to"), message, suggest_name(tier.forwards_to, others)
+                (*location, "forwards_to"), message, suggest_name(tier.forwards_to, other_tiers)
             )
-        yield from _check_names_exist((*location, "uses"), "tier", tier.uses, others)
+        yield from _check_names_exist((*location, "uses"), "tier", tier.uses, other_tiers)
 
 
 def _check_names_exist(
@@ -327,14 +327,16 @@ def _check_declared_parameter(
     elif rule.range is None and rule.choices is None and rule.fixed is None:
         message = f"{name} needs `range`, `choices` or `fixed`"
         yield TargetMistake(location, message)
-    others = {other: target.parameters[other] for other in target.parameters if other != name}
+    other_parameters = {
+        other: target.parameters[other] for other in target.parameters if other != name
+    }
     for other, values in (rule.when or {}).items():
-        if other not in others:
-            hint = suggest_name(other, others)
+        if other not in other_parameters:
+            hint = suggest_name(other, other_parameters)
             yield TargetMistake((*location, "when", other), f"unknown parameter {other!r}", hint)
             continue
         for value in values:
-            choices = others[other].choices
+            choices = other_parameters[other].choices
             if choices is not None and not any(is_same_value(value, choice) for choice in choices):
                 message = f"{other} cannot be {format_value(value)}"
                 yield TargetMistake((*location, "when", other), message)

@@ -209,7 +209,7 @@ class ServiceSpec(TargetModel):
     def _check_references(self) -> ServiceSpec:
         names = {name for answers in self.read for name in answers.values}
         names |= {word.rstrip("+-") for words in self.helps.values() for word in words}
-        names |= {other for p in self.parameters.values() for other in p.when}
+        names |= {condition_name for p in self.parameters.values() for condition_name in p.when}
         if unknown := sorted(names - {*self.parameters}):
             raise error_at_key("parameters", f"unknown parameter {unknown[0]!r}")
         for name, parameter in self.parameters.items():

@@ -92,12 +92,14 @@ class Expect(TargetModel):
 
     def __str__(self) -> str:
         """Return the properties in words: ``status 200, body with 'Shop', at least 10KB``."""
-        parts = [f"status {_join_statuses(self.status or ('2xx',))}"]
-        parts += [f"header {name} with {format_value(text)}" for name, text in self.header.items()]
-        parts += [f"body with {format_value(text)}" for text in self.body]
-        parts += [f"body without {format_value(text)}" for text in self.not_body]
-        parts += [f"at least {format_size(self.min_bytes)}"] if self.min_bytes is not None else []
-        return ", ".join(parts)
+        phrases = [f"status {_join_statuses(self.status or ('2xx',))}"]
+        phrases += [
+            f"header {name} with {format_value(text)}" for name, text in self.header.items()
+        ]
+        phrases += [f"body with {format_value(text)}" for text in self.body]
+        phrases += [f"body without {format_value(text)}" for text in self.not_body]
+        phrases += [f"at least {format_size(self.min_bytes)}"] if self.min_bytes is not None else []
+        return ", ".join(phrases)
 
 
 def _join_statuses(statuses: Iterable[object]) -> str:

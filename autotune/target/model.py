@@ -373,10 +373,10 @@ class SloSpec(TargetModel):
                 raise unknown_key_error(key)
         if not percentiles:
             raise ValueError("name one percentile and its limit, such as `p99: 50ms`")
-        first, *more = percentiles
-        if more:
+        first, *further = percentiles
+        if further:
             raise error_at_key(
-                more[0], f"only one percentile is allowed, and {first} is already given"
+                further[0], f"only one percentile is allowed, and {first} is already given"
             )
         percent = Decimal(first[1:])
         quantile = float(percent / 100)
@@ -388,15 +388,15 @@ class SloSpec(TargetModel):
             raise error_at_key(first, f"{first}: {error}") from None
         if limit <= 0:
             raise error_at_key(first, f"{first}: the limit must be above 0")
-        # Failed requests are late ones too, so no more may fail than may be late.
+        # Failed requests also count as late, so at most that fraction may fail.
         errors = value.get("errors", f"{min(Decimal('0.1'), 100 - percent)}%")
         return {"quantile": quantile, "limit": value[first], "errors": errors}
 
     @model_serializer(mode="wrap")
     def _serialize_percentile(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written = handler(self)
+        keys = handler(self)
         percent = Decimal(repr(self.quantile)) * 100
-        return {f"p{percent.normalize():f}": written["limit"], "errors": written["errors"]}
+        return {f"p{percent.normalize():f}": keys["limit"], "errors": keys["errors"]}
 
     @classmethod
     def __get_pydantic_json_schema__(

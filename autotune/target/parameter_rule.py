@@ -82,7 +82,9 @@ class ParameterRule(TargetModel):
         exclusions = {"default": ("fixed", "drop", "derive"),
                       "log": ("choices", "fixed", "drop", "derive")}  # fmt: skip
         for key, excluded in (
-            (key, other) for key, others in exclusions.items() for other in others
+            (key, excluded_key)
+            for key, excluded_keys in exclusions.items()
+            for excluded_key in excluded_keys
         ):
             if key in present and excluded in present:
                 raise error_at_key(key, f"`{key}` and `{excluded}` exclude each other")

@@ -171,8 +171,14 @@ def _add_user_services(target: Target) -> Target:
     """
     names = {name for tier in target.tiers.values() for name in tier.service} - {*target.services}
     paths = {name: path for name, path in find_user_files().items() if name in names}
-    own = {name: validate_document(load_yaml(path), ServiceSpec) for name, path in paths.items()}
-    return target.model_copy(update={"services": {**target.services, **own}}) if own else target
+    user_services = {
+        name: validate_document(load_yaml(path), ServiceSpec) for name, path in paths.items()
+    }
+    return (
+        target.model_copy(update={"services": {**target.services, **user_services}})
+        if user_services
+        else target
+    )
 
 
 def read_user_services() -> dict[str, ServiceSpec]:
@@ -200,7 +206,7 @@ def read_addresses(path: Path, *, foreign: bool = False) -> TargetFile:
 
 
 def _build_address_target(root: Mapping[str, Any]) -> Target:
-    def known(model: type[TargetModel], keys: Mapping[str, Any]) -> Any:
+    def parse_known_keys(model: type[TargetModel], keys: Mapping[str, Any]) -> Any:
         return model.model_validate({k: keys[k] for k in keys if k in model.model_fields})
 
     def tier(keys: Mapping[str, Any]) -> Tier:
@@ -209,10 +215,10 @@ def _build_address_target(root: Mapping[str, Any]) -> Target:
         return Tier.model_construct(hosts=_as_tuple(keys["hosts"]), runtime=runtime)
 
     tiers = {} if "simulated" in root else root.get("tiers", {})
-    hosts = {name: known(Host, keys) for name, keys in root.get("hosts", {}).items()}
+    hosts = {name: parse_known_keys(Host, keys) for name, keys in root.get("hosts", {}).items()}
     beds = {
         name: Bed.model_construct(
-            hosts={h: known(Host, k) for h, k in bed.get("hosts", {}).items()}
+            hosts={h: parse_known_keys(Host, k) for h, k in bed.get("hosts", {}).items()}
         )
         for name, bed in root.get("beds", {}).items()
     }
@@ -220,7 +226,7 @@ def _build_address_target(root: Mapping[str, Any]) -> Target:
     return Target.model_construct(
         name=str(root["name"]),
         hosts=hosts,
-        ssh=known(Ssh, root.get("ssh", {})),
+        ssh=parse_known_keys(Ssh, root.get("ssh", {})),
         tiers={name: tier(keys) for name, keys in tiers.items()},
         load=Load.model_construct(hosts=tuple(loading)),
         beds=beds,
@@ -286,8 +292,8 @@ def _unknown_key_error(
 
 def _key_hint(document: YamlDocument, location: Location, name: str, keys: list[str]) -> str | None:
     """Return the hint for an unknown key without a similar valid key."""
-    for written, hint in NAME_HINTS:
-        if re.search(written, name):
+    for pattern, hint in NAME_HINTS:
+        if re.search(pattern, name):
             return hint
     if find_nearest_name(name, keys):
         return None
@@ -373,8 +379,8 @@ def _number_hint(value: object) -> str | None:
 
 
 def _pattern_hint(pattern: str | None, value: str) -> str | None:
-    for refused_by, written, hint in PATTERN_HINTS:
-        if refused_by == pattern and re.search(written, value):
+    for refused_by, value_pattern, hint in PATTERN_HINTS:
+        if refused_by == pattern and re.search(value_pattern, value):
             return hint
     return None
 

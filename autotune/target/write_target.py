@@ -102,7 +102,7 @@ def list_differences(old: Target, new: Target) -> tuple[TargetDifference, ...]:
     """
     return tuple(
         TargetDifference(
-            ".".join(path), before, after, invalidates_readings=not _is_allowed(path, old, new)
+            ".".join(path), before, after, invalidates_readings=not _keeps_readings_valid(path, old, new)
         )
         for path, before, after in _walk_differences((), target_to_tree(old), target_to_tree(new))
     )
@@ -118,7 +118,7 @@ def _walk_differences(
         yield path, old, new
 
 
-def _is_allowed(path: tuple[str, ...], old: Target, new: Target) -> bool:
+def _keeps_readings_valid(path: tuple[str, ...], old: Target, new: Target) -> bool:
     if path == ("load", "max_rate"):
         # A higher limit only allows a higher capacity; existing readings are still valid.
         return new.load.max_rate > old.load.max_rate

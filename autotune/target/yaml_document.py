@@ -53,7 +53,7 @@ YAML_ERROR_TEXTS: tuple[tuple[str, str, str | None], ...] = (
     (
         r"expected the node content",
         "a value is missing before this",
-        "give it, or quote text that begins with ':' or ','",
+        "give it, or quote text that starts with ':' or ','",
     ),
     (
         r"expected '<document start>'",
@@ -322,7 +322,7 @@ class _TreeBuilder:
         return self.build_value(node, location)
 
     def _merge_entries(self, node: MappingNode) -> dict[str, tuple[Node, Node]]:
-        own: dict[str, tuple[Node, Node]] = {}
+        entries: dict[str, tuple[Node, Node]] = {}
         merged: dict[str, tuple[Node, Node]] = {}
         for key_node, item in node.value:
             if key_node.tag == f"{CORE_TAG_PREFIX}merge":
@@ -332,14 +332,14 @@ class _TreeBuilder:
             if isinstance(key_node.value, list):
                 message = "a key must be a word, not a list or a mapping"
                 raise self._build_error(
-                    key_node, message, "quote text that begins with a brace or bracket"
+                    key_node, message, "quote text that starts with a brace or bracket"
                 )
             key = str(key_node.value)
-            if key in own:
-                line, _ = _mark_position(own[key][0].start_mark)
+            if key in entries:
+                line, _ = _mark_position(entries[key][0].start_mark)
                 raise self._build_error(key_node, f"duplicate key {key!r}, first on line {line}")
-            own[key] = (key_node, item)
-        return {**merged, **own}
+            entries[key] = (key_node, item)
+        return {**merged, **entries}
 
     def _list_merge_sources(self, node: Node) -> Iterator[MappingNode]:
         from ruamel.yaml.nodes import MappingNode, SequenceNode
