@@ -71,8 +71,8 @@ class Estimate:
         """Return the mean of several measurements of one quantity: of their logs, weighted by
         precision.
 
-        If the measurements scatter more than their sds allow, the sd is widened by the scale factor
-        of the Particle Data Group (Review of Particle Physics, Introduction, section 5.2.2).
+        If the measurements scatter more than their sds allow, a scale factor widens the sd
+        (Particle Data Group, Review of Particle Physics, Introduction, section 5.2.2).
         """
         weights = [max(estimate.sd, MIN_LOG_SD) ** -2 for estimate in estimates]
         total = sum(weights)

@@ -140,7 +140,7 @@ def find_secret_words(content: bytes, outliner: Outliner | None = None) -> froze
 
 
 def remove_words(message: str, words: Iterable[str]) -> str:
-    """Return a message without these words (such as those of `find_secret_words`) and without other
+    """Return a message without these words, such as the words of `find_secret_words`, and without
     secrets.
     """
     longest_first = sorted({word for word in words if word in message}, key=len, reverse=True)

@@ -28,8 +28,8 @@ def iterate_plugins(kind: str) -> Iterator[tuple[str, Any]]:
 
 
 def merge_plugins(kind: str, shipped: Mapping[str, T]) -> dict[str, T]:
-    """Return the shipped entries and those of plug-ins. Raises AutotuneError for a name that is
-    taken.
+    """Return the shipped entries and the entries of plug-ins. Raises AutotuneError for a taken
+    name.
     """
     merged = dict(shipped)
     for plugin, entries in iterate_plugins(kind):

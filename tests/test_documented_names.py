@@ -27,8 +27,8 @@ FOLDERS = ("", "autotune", "autotune/services", "autotune/transports", "autotune
            "autotune/services/haproxy")  # fmt: skip
 # Tables and sentences with members of a class: page, where they are, the class.
 MEMBERS = [
-    ("adding-a-service", (r"^\| (`(?:name|deployment|packages|parameters|needs|config_paths|build_validation"
-     r"|build_start_command|unit_name|list_readbacks|forgets_on_restart)`.*?) \|"), Service),
+    ("adding-a-service", r"^\| (`(?:name|deployment|packages|parameters|needs|config_paths)`.*?) \|", Service),
+    ("adding-a-service", r"^\| (`(?:build_|unit_name|list_readbacks|forgets_on_restart).*?) \|", Service),
     ("adding-a-service", r"^\| (`(?:meaning|stock|low|recommended|when|derive)`.*?) \|", Parameter),
     ("adding-a-runtime", r"^\| (`(?!systemd|containers|embedded)[a-z_]+`[^|]*?) \| [^|]*\|$", Runtime),
     ("adding-a-runtime", r"^\d\. \*\*(`(?:layout|create_hosts)[^`]*`)", Runtime),

@@ -48,7 +48,7 @@ MISTAKES = (
     Mistake(
         "a service there is not",
         "check t.yaml",
-        ("there is no service 'ngnix'", "nginx"),
+        ("unknown service 'ngnix'", "nginx"),
         TARGET,
         ("service: nginx, forwards", "service: ngnix, forwards"),
     ),
@@ -98,7 +98,7 @@ MISTAKES = (
     Mistake("an example there is not", "init --example locl", ("did you mean 'local'",)),
     Mistake("an example over a file", "init --out t.yaml", ("already exists", "--out")),
     Mistake("a study there is not", "report imprved", ("did you mean 'improved'",)),
-    Mistake("a study that never was", "status nothing", ("there is no study",)),
+    Mistake("a study that never was", "status nothing", ("unknown study",)),
     Mistake(
         "resuming what is finished",
         "resume improved --yes",

@@ -71,7 +71,7 @@ class Gain(Interval):
 
 
 class Finding(TypedDict):
-    """What limits a configuration: ``confidence`` is from 0 to 1."""
+    """The limiting resource of a configuration. ``confidence`` is from 0 to 1."""
 
     trial: NotRequired[int]
     tier: str
@@ -398,7 +398,7 @@ MeasuredLoadStep = TypedDict(
 
 
 class MeasuredSide(Side):
-    """``sd`` is that of the capacity's logarithm. ``bindings`` are changes made to keep a rule."""
+    """``sd`` is the sd of the capacity's logarithm. ``bindings`` are changes made to keep a rule."""
 
     sd: float
     verdict: str

@@ -288,8 +288,8 @@ def count_wrong_sizes(
 def build_pages(
     steps: Iterable[tuple[SessionStep, float]], expect: Expect | None
 ) -> tuple[LoadPage, ...]:
-    """Return the most frequent requests of a load, each once. ``expect`` is the default of their
-    own.
+    """Return the most frequent requests of a load, each once. ``expect`` applies to pages without
+    their own.
     """
     shares: dict[tuple[str, str, str | None], float] = {}
     first: dict[tuple[str, str, str | None], SessionStep] = {}

@@ -187,8 +187,8 @@ _SOCKET_ERROR_PATTERN = re.compile(
 )
 
 
-# One thread gets every request of all clients here, even after an error. So the requests of a process
-# are at least ``gap`` seconds apart.
+# One thread gets every request of all clients here, even after an error. So there are at least ``gap``
+# seconds between two requests of a process.
 _PACE_SCRIPT = """
 local ffi = require("ffi")
 ffi.cdef[[

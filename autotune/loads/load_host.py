@@ -153,7 +153,7 @@ class PortWait:
     def _note(self, host: str) -> None:
         if not self.was_noted:
             self.note(
-                f"waiting up to a minute for client ports of {host} (TIME-WAIT); to avoid this, set"
-                " net.ipv4.tcp_tw_reuse=1, widen net.ipv4.ip_local_port_range or add load hosts"
+                f"waiting up to a minute for client ports of {host} (TIME-WAIT);"
+                " net.ipv4.tcp_tw_reuse=1 or more load hosts avoid this"
             )
         self.was_noted = True

@@ -216,11 +216,11 @@ def _build_result(
     spec: LoadSpec,
     text: str,
 ) -> LoadResult:
-    """Return the result: timed gets count as they are.
+    """Return the result. Timed gets count as they are.
 
-    Of the other operations (sets, and those of agents) the larger of two shares is late: that of
-    the timed gets, or the maximum that the percentiles of sets allow. Random arrivals make a few
-    requests more or fewer than the rate; those were intended.
+    Other operations (sets, and operations of agents) are not timed. Their late share is the larger
+    of two: the late share of timed gets, or the maximum that the percentiles of sets allow. Random
+    arrivals make a few requests more or fewer than the rate; those were intended.
     """
     stray = 3 * sqrt(intended)
     if operations >= MIN_ACHIEVED_SHARE * intended - stray:

@@ -5,9 +5,9 @@ counted: httperf prints one histogram for its whole run, so its first second can
 afterwards. If most of the ramp-in failed, the counted phase is never offered, and the ramp-in is
 the result, as a truncated reading. It gives up requests after ``RAMP_TIMEOUT_LIMITS`` latency
 limits, so a clear overload ends within about a second. The counted phase starts after the ramp-in's
-last answer, milliseconds after its last request if the stack keeps up (a long queue would make
-answers late). From then on the generator limits the queue that can build up (``httperf``), and
-``spec.seconds`` the time.
+last answer. That is milliseconds after its last request if the stack keeps up. During the counted
+phase, the generator limits the queue that can build up (``httperf``), and ``spec.seconds`` limits
+the time.
 
 The result of a ramp-in shorter than ``MIN_CHECKED_RAMP`` is ignored, because the stack has just
 sustained about this rate. Separate processes for the counted phase then start together with the

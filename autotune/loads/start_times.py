@@ -1,10 +1,11 @@
 """A common start time of several load hosts, so that their processes send together.
 
 Their clocks may differ. Each is compared with this machine's clock just before, by Cristian's
-method (Distributed Computing 3, 1989): a host's clock is read between two readings of our own and
-is assumed to be at their middle. The error is at most half of the time between them. So clocks may
-be an hour wrong, drift, or be set during a study. autotune reads a host's clock several times, in
-case it is busy, and uses the quickest answer. It uses a monotonic clock of this machine.
+method (Distributed Computing 3, 1989). A host's clock is read between two readings of this
+machine's clock, and is assumed to be at their middle. The error is at most half of the time between
+them. So clocks may be an hour wrong, drift, or be set during a study. autotune reads a host's clock
+several times, in case it is busy, and uses the quickest answer. It uses a monotonic clock of this
+machine.
 """
 
 from __future__ import annotations

@@ -278,7 +278,7 @@ def choose_sampler(name: str, task: SamplerTask) -> ChosenSampler:
         return _choose_automatically(task)
     if name not in SAMPLERS:
         hint = suggest_name(name, ["auto", *SAMPLERS])
-        raise AutotuneError(f"there is no sampler {name!r}", hint=hint)
+        raise AutotuneError(f"unknown sampler {name!r}", hint=hint)
     sampler, reason = SAMPLERS[name](task), "the target asks for it"
     if isinstance(sampler, GpSampler) or len(task.space.core_dimensions) == len(
         task.space.tunable_dimensions

@@ -230,7 +230,7 @@ def _build_syntax_error(text: str, tokens: list[str]) -> ValueError:
         function = word[:-1].strip() if word.endswith("(") else ""
         if function and function not in FUNCTIONS:
             names = ", ".join(sorted({*FACT_FUNCTIONS, *FUNCTIONS}))
-            return ValueError(f"there is no function {function!r}; there are {names}")
+            return ValueError(f"unknown function {function!r}: use {names}")
         value_expected = word.endswith(("(", "of")) or not (starts_value or word == ")")
     problem = "expected ')', not 'the end', in" if opened else "no arithmetic:"
     return ValueError(f"{problem} {text!r}")

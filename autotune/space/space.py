@@ -504,7 +504,7 @@ def find_unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
             if deployment not in DEPLOYMENTS:
                 yield file.document.build_error(
                     ["tiers", name, "service", index],
-                    f"there is no service {deployment!r}",
+                    f"unknown service {deployment!r}",
                     hint=suggest_name(deployment, DEPLOYMENTS),
                 )
             elif any(part.keeps_data for part, _ in services_of(deployment)):

@@ -42,7 +42,7 @@ def find_study(
     hint = f"studies there: {', '.join(others)}" if others else fallback_hint
     if near := find_nearest_name(Path(name).name, others):
         hint = f"did you mean {near!r}?"
-    raise AutotuneError(f"there is no study {Path(name).name!r}", hint=hint)
+    raise AutotuneError(f"unknown study {Path(name).name!r}", hint=hint)
 
 
 def find_free_directory(root: Path, name: str) -> Path:

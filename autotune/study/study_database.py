@@ -287,7 +287,7 @@ class StudyDatabase:
             return SharedStudy(row.id, name, row.target, decompress_record(row.record))
         near = find_nearest_name(name, self.list_study_names())
         raise AutotuneError(
-            f"there is no study {name!r} in {self.display_url}",
+            f"unknown study {name!r} in {self.display_url}",
             hint=f"did you mean {near!r}?"
             if near
             else "`autotune run TARGET --storage URL` begins one",

@@ -102,7 +102,10 @@ def list_differences(old: Target, new: Target) -> tuple[TargetDifference, ...]:
     """
     return tuple(
         TargetDifference(
-            ".".join(path), before, after, invalidates_readings=not _keeps_readings_valid(path, old, new)
+            ".".join(path),
+            before,
+            after,
+            invalidates_readings=not _keeps_readings_valid(path, old, new),
         )
         for path, before, after in _walk_differences((), target_to_tree(old), target_to_tree(new))
     )

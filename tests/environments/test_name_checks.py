@@ -43,14 +43,14 @@ def test_an_unknown_service_is_an_error_before_any_connection(
     service: str, more: str, tmp_path: Path
 ) -> None:
     error = refused(tmp_path, REMOTE.replace("SERVICE", service).replace("MORE", more))
-    assert error.message == f"{tmp_path}/t.yaml:5:21: there is no service {service!r}"
+    assert error.message == f"{tmp_path}/t.yaml:5:21: unknown service {service!r}"
     assert "nginx" in str(error.hint)
     assert error.excerpt.splitlines()[1].index("^") == 20
 
 
 def test_a_model_with_an_unknown_service_is_refused_alike(tmp_path: Path) -> None:
     error = refused(tmp_path, PAPER.replace("service: memcached", "service: squid"))
-    assert "there is no service 'squid'" in error.message
+    assert "unknown service 'squid'" in error.message
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_all_mistakes_are_told_in_the_order_of_the_file(
     assert code == errors.INVALID_TARGET_EXIT_CODE
     captured = capsys.readouterr()
     error = printed("error", captured.out)["error"]
-    services = ["there is no service 'mached'", "there is no service 'rediss'"]
+    services = ["unknown service 'mached'", "unknown service 'rediss'"]
     messages = [mistake["message"] for mistake in error["mistakes"]]
     assert [m.split(": ", 1)[1] for m in messages] == [*services, "unknown generator 'oha2'"]
     assert error["message"] == messages[0]
