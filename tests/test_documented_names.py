@@ -27,7 +27,7 @@ FOLDERS = ("", "autotune", "autotune/services", "autotune/transports", "autotune
            "autotune/services/haproxy")  # fmt: skip
 # Tables and sentences with members of a class: page, where they are, the class.
 MEMBERS = [
-    ("adding-a-service", r"^\| (`(?:name|deployment|packages|parameters|needs|config_paths)`.*?) \|", Service),
+    ("adding-a-service", r"^\| (`(?:name|deployment|packages|needs|config_paths)`.*?) \|", Service),
     ("adding-a-service", r"^\| (`(?:build_|unit_name|list_readbacks|forgets_on_restart).*?) \|", Service),
     ("adding-a-service", r"^\| (`(?:meaning|stock|low|recommended|when|derive)`.*?) \|", Parameter),
     ("adding-a-runtime", r"^\| (`(?!systemd|containers|embedded)[a-z_]+`[^|]*?) \| [^|]*\|$", Runtime),

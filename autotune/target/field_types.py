@@ -160,9 +160,9 @@ PositiveValidator = AfterValidator(_validate_positive)
 
 def _quantity_schema(kind: str, *, is_unit_optional: bool = False) -> WithJsonSchema:
     names = "|".join(sorted(UNITS_BY_KIND[kind], key=len, reverse=True))
-    unit = f"({names})?" if is_unit_optional else f"({names})"
-    types = ["string", "number"] if is_unit_optional else "string"
-    return WithJsonSchema({"type": types, "pattern": rf"^\s*{AMOUNT_REGEX}\s*{unit}\s*$"})
+    text = {"type": "string", "pattern": rf"^\s*{AMOUNT_REGEX}\s*({names})\s*$"}
+    number = {"type": "number", "exclusiveMinimum": 0}
+    return WithJsonSchema({"anyOf": [text, number]} if is_unit_optional else text)
 
 
 def _quantity_serializer(write_quantity: QuantityWriter) -> PlainSerializer:

@@ -446,7 +446,8 @@ class CommandGoal:
 Tuning = Annotated[
     Literal["core", "all"] | tuple[Text, ...],
     BeforeValidator(
-        _parse_tuning, json_schema_input_type=Literal["core", "all"] | NonEmptyTextList
+        _parse_tuning,
+        json_schema_input_type=Literal["core", "all"] | Annotated[list[Text], Field(min_length=1)],
     ),
 ]
 
