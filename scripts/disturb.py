@@ -3,7 +3,7 @@
     scripts/disturb.py SEED COMMAND...
 
 Three disturbances alternate: the kernel's freezer stops all processes of the command unnoticed, one of its
-processes stops, or every CPU is busy with another process. Needs root. Exits with the status of the command.
+processes stops, or other processes keep every CPU busy. Needs root. Exits with the status of the command.
 """
 
 import contextlib

@@ -38,12 +38,12 @@ MEMBERS = [
 ]  # fmt: skip
 
 
-def quoted(text: str) -> list[str]:
+def find_code_words(text: str) -> list[str]:
     return re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
 
 
 @cache
-def defined() -> tuple[set[str], dict[str, set[str]]]:
+def list_definitions() -> tuple[set[str], dict[str, set[str]]]:
     """Every name that the package defines or a call passes, and the members of its classes."""
     names, members = set[str](), defaultdict[str, set[str]](set)
     for path in (ROOT / "autotune").rglob("*.py"):
@@ -67,8 +67,8 @@ def names_of(node: ast.AST) -> Iterator[str]:
             yield from (target.id for target in targets if isinstance(target, ast.Name))
 
 
-def exists(name: str) -> bool:
-    names, members = defined()
+def is_defined(name: str) -> bool:
+    names, members = list_definitions()
     first, *others = name.split(".")
     if first in members and others:
         return others[0] in members[first]
@@ -87,15 +87,15 @@ def is_path(text: str) -> bool:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_names_in_backticks_exist(page: Path) -> None:
     known = FOREIGN | markers()
-    names = [match[1] for text in quoted(page.read_text()) if not is_path(text)
+    names = [match[1] for text in find_code_words(page.read_text()) if not is_path(text)
              for match in [NAME.fullmatch(text)] if match]  # fmt: skip
     assert len(names) > 10
-    assert [name for name in names if not exists(name) and name not in known] == []
+    assert [name for name in names if not is_defined(name) and name not in known] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_paths_in_backticks_exist(page: Path) -> None:
-    paths = [text for text in quoted(page.read_text()) if is_path(text)]
+    paths = [text for text in find_code_words(page.read_text()) if is_path(text)]
     assert len(paths) > 3
     made = ("build/", "/etc/")  # by a command, on a host
     assert [path for path in paths if not path.startswith(made)
@@ -106,7 +106,9 @@ def test_paths_in_backticks_exist(page: Path) -> None:
 def test_members_belong_to_their_class(page: str, pattern: str, owner: type) -> None:
     text = (ROOT / "docs" / f"{page}.md").read_text()
     names = [
-        name.partition("(")[0] for row in re.findall(pattern, text, re.M) for name in quoted(row)
+        name.partition("(")[0]
+        for row in re.findall(pattern, text, re.M)
+        for name in find_code_words(row)
     ]
     assert names
     known = {

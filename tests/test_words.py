@@ -103,7 +103,7 @@ def python_texts(source: str) -> Iterator[tuple[int, str]]:
                 yield token.start[0] + offset, line
 
 
-def allowed(place: str, word: str) -> bool:
+def is_allowed(place: str, word: str) -> bool:
     return any(place.startswith(start) and word == name for start, name, _ in ALLOWED)
 
 
@@ -117,7 +117,7 @@ def test_private_words_are_not_used(words: str) -> None:
             f"{place}:{line}: {match.group()!r}"
             for line, text in texts(path)
             for match in [pattern.search(text)]
-            if match and not allowed(place, match.group().lower())
+            if match and not is_allowed(place, match.group().lower())
         ]
     print(f"{words}: {len(uses)} uses in {len(CODE)} modules, {len(DOCUMENTS)} documents")
     assert uses == [], f"the field says: {PRIVATE[words]}"
@@ -170,7 +170,7 @@ NAMES = """
 def found(): pass
 def _rolled_back(part, other): left = each = 1
 @property
-def allowed(self): pass
+def is_allowed(self): pass
 def embed(size): count = 1
 """
 

@@ -19,14 +19,14 @@ REQUEST = Request(Endpoint("127.0.0.1", 8080), "/kv.php")
 ORDER = LoadSpec(100.0, 10.0, ramp_seconds=0.0)
 
 
-def parsed(printed: str) -> LoadResult:
+def parse(printed: str) -> LoadResult:
     load = CustomGenerator(("./mine",))
     (process,) = load.build_processes(REQUEST, ORDER)
     return load.parse_checked(process, printed, REQUEST, ORDER)
 
 
 def test_a_histogram_is_taken_as_it_is() -> None:
-    found = parsed(
+    found = parse(
         'ready\n{"requests": 1000, "errors": {"status": 3, "timeout": 0}, '
         '"latencies": {"0.005": 990, "0.2": 7}}\n'
     )
@@ -38,7 +38,7 @@ def test_a_histogram_is_taken_as_it_is() -> None:
 
 
 def test_who_keeps_none_says_how_many_were_late() -> None:
-    found = parsed('{"requests": 1000, "errors": {"refused": 100}, "late": 40}')
+    found = parse('{"requests": 1000, "errors": {"refused": 100}, "late": 40}')
     assert found.count_later_than(ORDER.latency_limit) == 40
     assert found.right_answers == 900
 
@@ -62,7 +62,7 @@ def test_who_keeps_none_says_how_many_were_late() -> None:
     ],
 )
 def test_what_says_nothing_about_the_server(printed: str, why: str) -> None:
-    assert why in (parsed(printed).limited or "")
+    assert why in (parse(printed).limited or "")
 
 
 MINE = """

@@ -187,12 +187,12 @@ def visit(most: int | None = None) -> K6ScriptGenerator:
     )
 
 
-def printed(most: object = 5, **counts: int) -> str:
+def format_output(most: object = 5, **counts: int) -> str:
     return "\n" + json.dumps({"counts": counts, "lag": 0, "most": most})
 
 
 def test_the_longest_run_says_how_many_requests_each_makes() -> None:
-    assert visit().with_counted_requests(printed(5, sent=30)).requests_per_iteration == 5
+    assert visit().with_counted_requests(format_output(5, sent=30)).requests_per_iteration == 5
 
 
 @pytest.mark.parametrize(
@@ -200,14 +200,17 @@ def test_the_longest_run_says_how_many_requests_each_makes() -> None:
     [
         ("ReferenceError: gone is not defined\n", "cannot run visit.js: ReferenceError: gone"),
         ("", "cannot run visit.js: nothing"),
-        (printed("5"), "cannot run"),
-        (printed(-1.5), "cannot run"),
-        (printed(0), "no run of visit.js made a request within 60 s"),
-        (printed(1001), "makes more than 1000 requests"),
-        (printed(5, sent=30, spent=149, http_reqs=150), "k6 sent requests that are not counted"),
-        (printed(5, sent=30, spent=30, http_reqs=30, late=1), "after the end of a run"),
+        (format_output("5"), "cannot run"),
+        (format_output(-1.5), "cannot run"),
+        (format_output(0), "no run of visit.js made a request within 60 s"),
+        (format_output(1001), "makes more than 1000 requests"),
         (
-            printed(1001, **{f"failed_{ERROR_KINDS.index(TOO_MANY_REQUESTS)}": 1}),
+            format_output(5, sent=30, spent=149, http_reqs=150),
+            "k6 sent requests that are not counted",
+        ),
+        (format_output(5, sent=30, spent=30, http_reqs=30, late=1), "after the end of a run"),
+        (
+            format_output(1001, **{f"failed_{ERROR_KINDS.index(TOO_MANY_REQUESTS)}": 1}),
             "makes more than 1000 requests",
         ),
     ],
@@ -227,7 +230,7 @@ def test_a_reading_with_a_longer_run_is_refused() -> None:
     ) as refused:
         visit(3).parse_checked(
             process,
-            printed(4, sent=20, **{f"failed_{ERROR_KINDS.index(TOO_MANY_REQUESTS)}": 1}),
+            format_output(4, sent=20, **{f"failed_{ERROR_KINDS.index(TOO_MANY_REQUESTS)}": 1}),
             request,
             spec,
         )
@@ -240,7 +243,7 @@ def test_a_reading_with_requests_that_were_not_counted_is_refused(
 ) -> None:
     spec, request = LoadSpec(10, 2.0), Request(Endpoint("198.18.0.1", 80), "/")
     (process,) = visit(3).build_processes(request, spec)
-    text = printed(3, sent=20, bin_0=20, spent=60, http_reqs=asked)
+    text = format_output(3, sent=20, bin_0=20, spent=60, http_reqs=asked)
     if not refused:
         assert visit(3).parse_checked(process, text, request, spec).limited is None
         return
@@ -251,7 +254,7 @@ def test_a_reading_with_requests_that_were_not_counted_is_refused(
 def test_a_reading_with_requests_after_the_end_of_a_run_says_nothing() -> None:
     spec, request = LoadSpec(10, 2.0), Request(Endpoint("198.18.0.1", 80), "/")
     (process,) = visit(3).build_processes(request, spec)
-    text = printed(3, sent=20, bin_0=20, spent=60, http_reqs=60, late=4)
+    text = format_output(3, sent=20, bin_0=20, spent=60, http_reqs=60, late=4)
     result = visit(3).parse_checked(process, text, request, spec)
     assert "after the end of a run" in (result.limited or "")
     assert result.error_count == result.intended

@@ -34,7 +34,7 @@ def target(directory: Path, load: str) -> TargetFile:
     return read_target(path)
 
 
-def asked(directory: Path, load: str, **variables: str) -> Request:
+def build(directory: Path, load: str, **variables: str) -> Request:
     return build_request(target(directory, load), Stack((), FIRST, (SECOND,)), None, variables)
 
 
@@ -61,7 +61,7 @@ def ports(port: int) -> tuple[Endpoint, Endpoint]:
 def test_connections_go_to_the_entry(
     tmp_path: Path, load: str, url: str, endpoints: tuple[Endpoint, ...]
 ) -> None:
-    asking = asked(tmp_path, load)
+    asking = build(tmp_path, load)
     assert (asking.url, (asking.endpoint, *asking.other_endpoints)) == (url, endpoints)
     check_names(target(tmp_path, load))
 
@@ -80,7 +80,7 @@ def test_a_request_with_everything(tmp_path: Path) -> None:
         'url: "https://shop.example/cart", method: POST, body: "id=1", ca: ca.pem, http: 2, '
         'generator: oha, headers: {Accept: "*/*", Authorization: "Bearer ${TOKEN}"}'
     )
-    asking = asked(tmp_path, load, TOKEN="hush")
+    asking = build(tmp_path, load, TOKEN="hush")
     assert asking == Request(
         *(Endpoint("198.18.0.1", 443), "/cart"),
         other_endpoints=(Endpoint("198.18.0.2", 443),),
@@ -93,7 +93,7 @@ def test_a_request_with_everything(tmp_path: Path) -> None:
         http2=True,
     )  # fmt: skip
     with pytest.raises(TargetError, match="the environment variable TOKEN is not set") as refused:
-        asked(tmp_path, load)
+        build(tmp_path, load)
     assert refused.value.hint == "export TOKEN=…"
 
 
@@ -106,7 +106,7 @@ def test_a_request_with_everything(tmp_path: Path) -> None:
 )
 def test_an_authority_that_is_none(tmp_path: Path, load: str, message: str) -> None:
     with pytest.raises(TargetError, match=message):
-        asked(tmp_path, load)
+        build(tmp_path, load)
 
 
 def test_httperf_speaks_no_http_2(tmp_path: Path) -> None:
