@@ -2,8 +2,9 @@
 
     scripts/disturb.py SEED COMMAND...
 
-Three disturbances alternate: the kernel's freezer stops all processes of the command unnoticed, one of its
-processes stops, or other processes keep every CPU busy. Needs root. Exits with the status of the command.
+Three disturbances alternate: the kernel's freezer stops all processes of the command unnoticed, one of
+its processes stops, or other processes keep every CPU busy. Needs root. Exits with the status of the
+command.
 """
 
 import contextlib
