@@ -1,3 +1,3 @@
-"""Finds, proves and hands over the settings with which a web stack carries the most load."""
+"""Find and prove the settings with which a web stack sustains the highest load within its SLO."""
 
 __version__ = "0.1.0"

@@ -1,6 +1,6 @@
-"""The key of this account, by which it recognises what it wrote itself: studies and backups of hosts.
+"""The key of this account, which identifies its own studies and backups of hosts.
 
-The key is outside of every study, so that whoever wrote a study cannot have it.
+The key is outside of every study, so a foreign study cannot contain it.
 """
 
 from __future__ import annotations
@@ -18,48 +18,50 @@ from autotune.errors import AutotuneError
 
 KEY_FILE, KEY_BYTES = "key", 32
 STATE_HOME_VARIABLE = "XDG_STATE_HOME"
-STATE_HOME_HINT = f"set {STATE_HOME_VARIABLE} to a directory of this account that is kept"
+STATE_HOME_HINT = f"set {STATE_HOME_VARIABLE} to a permanent directory of this account"
 
 
-def create_seal(purpose: str, *parts: bytes) -> str:
-    """A digest of ``parts`` that only this account can make (HMAC-SHA-256); ``purpose`` tells kinds
-    apart.
+def create_seal(purpose: str, *contents: bytes) -> str:
+    """Return a digest of ``contents`` that only this account can compute (HMAC-SHA-256).
 
-    Raises AutotuneError if the key cannot be read or kept.
+    ``purpose`` separates kinds of digests. Raises AutotuneError if the key cannot be read or
+    stored.
     """
-    return _compute_seal(_load_or_create_key(), purpose, parts)
+    return _compute_seal(_load_or_create_key(), purpose, contents)
 
 
-def is_valid_seal(seal: str, purpose: str, *parts: bytes) -> bool:
-    """True if this account made the seal. No key is made."""
+def is_valid_seal(seal: str, purpose: str, *contents: bytes) -> bool:
+    """True if this account created the seal. Never creates a key."""
     try:
         key = _read_key(state_directory())
     except (AutotuneError, OSError):
         return False
-    return hmac.compare_digest(seal.encode(), _compute_seal(key, purpose, parts).encode())
+    return hmac.compare_digest(seal.encode(), _compute_seal(key, purpose, contents).encode())
 
 
 def state_directory() -> Path:
-    """The directory for what this account keeps outside of studies; it may not be there yet.
+    """Return the directory for data that this account keeps outside of studies. It may not exist
+    yet.
 
-    Raises AutotuneError if the account has no place for it.
+    Raises AutotuneError if the account has no home directory.
     """
-    if (named := os.environ.get(STATE_HOME_VARIABLE, "")).startswith("/"):
-        return Path(named) / "autotune"
+    if (state_home := os.environ.get(STATE_HOME_VARIABLE, "")).startswith("/"):
+        return Path(state_home) / "autotune"
     return _home_directory() / ".local" / "state" / "autotune"
 
 
 def make_state_directory() -> Path:
-    """The same, made if need be. Raises AutotuneError if another account can change it."""
+    """Return the state directory, and create it if it is missing.
+
+    Raises AutotuneError if another account can change it.
+    """
     directory = state_directory()
     try:
         durable_files.make_directory(directory, 0o700)
         foreign_files.check_ownership(directory)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise AutotuneError(
-            f"{directory} cannot be made: {reason}", hint=STATE_HOME_HINT
-        ) from error
+        raise AutotuneError(f"cannot create {directory}: {reason}", hint=STATE_HOME_HINT) from error
     return directory
 
 
@@ -70,7 +72,7 @@ def _load_or_create_key() -> bytes:
     staged = directory / f".{KEY_FILE}.{secrets.token_hex(8)}"
     durable_files.write_file(staged, secrets.token_bytes(KEY_BYTES), 0o600)
     try:
-        with contextlib.suppress(FileExistsError):  # another process was faster: its key counts
+        with contextlib.suppress(FileExistsError):  # another process was faster: use its key
             os.link(staged, directory / KEY_FILE)
     finally:
         staged.unlink()
@@ -86,20 +88,20 @@ def _read_key(directory: Path) -> bytes:
     if not private or len(content) != KEY_BYTES:
         raise AutotuneError(
             f"{directory / KEY_FILE} is not a key that only this account can read",
-            hint="move it away: autotune makes another, and reads earlier studies as someone else's",
+            hint="move it away: autotune creates a new key, and treats earlier studies as foreign",
         )
     return content
 
 
-def _compute_seal(key: bytes, purpose: str, parts: tuple[bytes, ...]) -> str:
+def _compute_seal(key: bytes, purpose: str, contents: tuple[bytes, ...]) -> str:
     digest = hmac.new(key, digestmod="sha256")
-    for part in (purpose.encode(), *parts):
-        digest.update(len(part).to_bytes(8, "big") + part)
+    for content in (purpose.encode(), *contents):
+        digest.update(len(content).to_bytes(8, "big") + content)
     return digest.hexdigest()
 
 
 def _home_directory() -> Path:
-    """The home of the account that runs this: with `sudo`, HOME may be another account's."""
+    """Return a home directory that this account owns. With `sudo`, HOME may be another account's."""
     candidates = [os.environ.get("HOME", "")]
     with contextlib.suppress(KeyError):
         candidates.append(pwd.getpwuid(os.geteuid()).pw_dir)

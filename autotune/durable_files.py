@@ -1,4 +1,4 @@
-"""Files that are complete or not there at all, whenever the process or the machine stops."""
+"""File writes that are complete or absent, even if the process or the machine stops."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 def write_file(
     path: Path, content: bytes, mode: int = 0o644, *, keep_owner: bool = False, sync: bool = True
 ) -> None:
-    """Write a new file beside ``path``, and put it in its place.
+    """Write a new file next to ``path``, then rename it to ``path``.
 
-    ``keep_owner``: it gets the owner of the file that it replaces. With ``sync`` it survives a loss of
-    power once this returns; without, it may not, but readers never see half of it. Raises OSError.
+    With ``keep_owner`` it gets the owner of the file that it replaces. With ``sync`` it survives a
+    power failure after the return. Readers never see a partial file. Raises OSError.
     """
     if not path.name:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -35,7 +35,9 @@ def write_file(
 
 @contextmanager
 def with_path(path: Path) -> Iterator[None]:
-    """An OSError within names ``path``: one from an open file names no path by itself."""
+    """Set ``path`` as the file name of every OSError raised within. Errors of open files contain
+    none.
+    """
     try:
         yield
     except OSError as error:
@@ -44,12 +46,12 @@ def with_path(path: Path) -> Iterator[None]:
 
 
 def find_orphaned_files(path: Path) -> list[Path]:
-    """What writers of ``path`` left beside it when they were killed."""
+    """Return the staged files that killed writers of ``path`` left."""
     return list(path.parent.glob(f".{path.name}.*.new"))
 
 
 def sync_directory(directory: Path) -> None:
-    """Write the names in ``directory`` to disk; the content of a file is synced separately."""
+    """Write the names in ``directory`` to disk. The content of its files is synced separately."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -58,7 +60,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def make_directory(directory: Path, mode: int = 0o777) -> None:
-    """Make it and all missing parents, and sync the name of each to disk. Raises OSError."""
+    """Create a directory and its missing parents, and sync each name to disk. Raises OSError."""
     missing = [path for path in (directory, *directory.parents) if not path.is_dir()]
     directory.mkdir(mode, parents=True, exist_ok=True)
     for path in reversed(missing):
@@ -69,19 +71,19 @@ def _write_new_file(path: Path, content: bytes, mode: int, *, sync: bool) -> Non
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     handle = os.open(path, flags, mode)
     with os.fdopen(handle, "wb") as file:
-        os.fchmod(handle, mode)  # whatever the umask says, before the content is there
+        os.fchmod(handle, mode)  # the umask may have changed it; set it before the content
         file.write(content)
         file.flush()
         if sync:
             os.fsync(handle)
 
 
-def _copy_owner(path: Path, other: Path) -> None:
-    """Give ``path`` the owner and group of ``other``, if ``other`` exists and they differ."""
+def _copy_owner(path: Path, source: Path) -> None:
+    """Give ``path`` the owner and group of ``source``, if ``source`` exists."""
     try:
-        there = other.stat()
+        source_status = source.stat()
     except FileNotFoundError:
         return
-    mine = path.stat()
-    if (there.st_uid, there.st_gid) != (mine.st_uid, mine.st_gid):
-        os.chown(path, there.st_uid, there.st_gid)
+    status = path.stat()
+    if (source_status.st_uid, source_status.st_gid) != (status.st_uid, status.st_gid):
+        os.chown(path, source_status.st_uid, source_status.st_gid)

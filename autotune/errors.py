@@ -1,4 +1,4 @@
-"""Errors a user can do something about, and the exit code each one ends the program with."""
+"""Errors that a user can resolve, and the exit status of each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ExitCode:
-    """A status that the program exits with; ``details`` are for the reference page."""
+    """A status that the program exits with. ``details`` are for the reference page."""
 
     code: int
     when: str
@@ -26,11 +26,11 @@ BUG_EXIT_CODE = 70
 INTERRUPTED_EXIT_CODE = 130
 
 EXIT_CODES = (
-    ExitCode(0, "success", "The command did what it was asked to do."),
+    ExitCode(0, "success", "The command finished."),
     ExitCode(
         OPERATIONAL_EXIT_CODE,
         "error",
-        "The message names what failed, and a hint what to do. Hosts are restored first.",
+        "The message describes the failure, and the hint the fix. Hosts are restored first.",
     ),
     ExitCode(
         USAGE_EXIT_CODE,
@@ -63,10 +63,10 @@ EXIT_CODES = (
 
 
 class AutotuneError(Exception):
-    """Something went wrong that is not a bug of autotune.
+    """An error that is not a bug of autotune.
 
-    ``message`` names the failure, ``hint`` the fix. Both are printed without a traceback, and the
-    program exits with ``exit_code``.
+    ``message`` describes the failure, ``hint`` the fix. Both are printed without a traceback, and
+    the program exits with ``exit_code``.
     """
 
     exit_code = OPERATIONAL_EXIT_CODE
@@ -78,16 +78,16 @@ class AutotuneError(Exception):
 
 
 class UsageError(AutotuneError):
-    """An option has a value that this target does not allow."""
+    """An option has an invalid value."""
 
     exit_code = USAGE_EXIT_CODE
 
 
 class TargetError(AutotuneError):
-    """The target file cannot be used; the message starts with ``file:line:column:``.
+    """A mistake in a target file. The message starts with ``file:line:column:``.
 
-    ``position`` is the line and column, ``excerpt`` the line with a caret below the column, empty where
-    it might show a secret. ``others`` are further mistakes of the same file.
+    ``place`` is the line and column. ``excerpt`` is the line with a caret below the column; it is
+    empty if it might show a secret. ``others`` are further mistakes in the same file.
     """
 
     exit_code = INVALID_TARGET_EXIT_CODE
@@ -120,10 +120,10 @@ class TargetErrorCollector:
             self._errors += [error, *error.others]
 
     def raise_all(self) -> None:
-        """Raise the first in the file, with all others; nothing where there are none."""
+        """Raise the first error in the file, with all others attached. Does nothing without errors."""
         if self._errors:
-            first, *others = sorted(self._errors, key=lambda error: error.place)
-            first.others = tuple(others)
+            first, *further_errors = sorted(self._errors, key=lambda error: error.place)
+            first.others = tuple(further_errors)
             raise first
 
 
@@ -136,20 +136,20 @@ class LockedError(AutotuneError):
 def join_errors(
     errors: Iterable[AutotuneError], *, first_lines: Iterable[str] = ()
 ) -> AutotuneError:
-    """Several errors as one, each line once. First come the lines ``first_lines``, which say what was
-    done.
+    """Return several errors as one, each line once, after the lines ``first_lines``.
 
-    If all errors have one class, the joined error has it, too. Otherwise it is an AutotuneError.
+    The joined error has the class of the errors if they share one; otherwise it is an
+    AutotuneError.
     """
     lines = list(first_lines)
-    first, *others = errors
-    if not lines and not others:
+    first, *further_errors = errors
+    if not lines and not further_errors:
         return first
-    same = all(type(error) is type(first) for error in others)
-    kind = type(first) if same else AutotuneError
-    messages = "\n".join([*lines, first.message, *(error.message for error in others)])
+    is_one_class = all(type(error) is type(first) for error in further_errors)
+    kind = type(first) if is_one_class else AutotuneError
+    messages = "\n".join([*lines, first.message, *(error.message for error in further_errors)])
     return kind("\n".join(dict.fromkeys(messages.splitlines())), hint=first.hint)
 
 
 class RenderError(AutotuneError):
-    """A template is missing, broken, or asks for a value that does not exist."""
+    """A template is missing or broken, or uses a value that does not exist."""

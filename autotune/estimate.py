@@ -1,4 +1,4 @@
-"""A positive quantity and how sure it is: a capacity, or the ratio of two."""
+"""A positive quantity with its uncertainty: a capacity, or the ratio of two."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from math import exp, hypot, log, sqrt
 from statistics import NormalDist
 from typing import Final, NamedTuple
 
-MIN_LOG_SD: Final = 0.005  # no search knows the capacity better than this
-# The sd of a log peak from one measurement to the next, beyond the sd that each states.
+MIN_LOG_SD: Final = 0.005  # no search is more precise
+# The sd of a log peak between measurements, in addition to the sd of each.
 MEASUREMENT_LOG_SD: Final = 0.05
 
 
 def normal_half_width(level: float) -> float:
-    """How many standard deviations either side of the mean hold ``level`` of a normal distribution,
-    as tables give it: 1.645 for 90 %."""
+    """Return the half width, in standard deviations, of the interval that contains ``level`` of a
+    normal distribution: 1.645 for 90 %, as in tables.
+    """
     return round(NormalDist().inv_cdf(0.5 + level / 2), 3)
 
 
@@ -23,8 +24,10 @@ SDS_WITHIN_90: Final = normal_half_width(0.90)
 
 
 class InstanceCapacity(NamedTuple):
-    """What a part of a stack carries: the logarithm of requests/s, its sd, and the tiers whose
-    parameters it depends on."""
+    """The capacity of one service instance: the logarithm of requests/s and its sd.
+
+    ``tiers`` are the tiers whose parameters it depends on.
+    """
 
     log: float
     sd: float
@@ -33,14 +36,17 @@ class InstanceCapacity(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """Normal distribution of the quantity's logarithm."""
+    """A normal distribution of the quantity's logarithm."""
 
     log_mean: float
     sd: float
 
     @classmethod
     def from_value(cls, value: float, sd: float = 0.0) -> Estimate:
-        """``sd`` is that of the logarithm; raises ``ValueError`` unless ``value`` is positive."""
+        """Return the estimate of a known value. ``sd`` is that of the logarithm.
+
+        Raises ValueError unless ``value`` is positive.
+        """
         return cls(log(value), sd)
 
     @property
@@ -48,24 +54,25 @@ class Estimate:
         return exp(self.log_mean)
 
     def interval(self, level: float = 0.90) -> tuple[float, float]:
-        """The ends of the interval that holds the quantity with probability ``level``."""
+        """Return the ends of the interval that contains the quantity with probability ``level``."""
         half = normal_half_width(level) * self.sd
         return exp(self.log_mean - half), exp(self.log_mean + half)
 
     def ratio_to(self, other: Estimate) -> Estimate:
-        """This quantity over another one that was measured independently."""
+        """Return this quantity divided by an independently measured one."""
         return Estimate(self.log_mean - other.log_mean, hypot(self.sd, other.sd))
 
     def add_noise(self, sd: float) -> Estimate:
-        """With independent noise added: ``sd`` is that of its logarithm."""
+        """Return the estimate with independent noise, whose logarithm has this ``sd``."""
         return Estimate(self.log_mean, hypot(self.sd, sd))
 
     @classmethod
     def pool(cls, estimates: Sequence[Estimate]) -> Estimate:
-        """Several measurements of one quantity: the mean of the logs, weighted by precision.
+        """Return the mean of several measurements of one quantity: of their logs, weighted by
+        precision.
 
-        Where they scatter more than their sds tell, the sd is widened by the scale factor of the
-        Particle Data Group (Review of Particle Physics, Introduction, section 5.2.2).
+        If the measurements scatter more than their sds allow, a scale factor widens the sd
+        (Particle Data Group, Review of Particle Physics, Introduction, section 5.2.2).
         """
         weights = [max(estimate.sd, MIN_LOG_SD) ** -2 for estimate in estimates]
         total = sum(weights)

@@ -1,4 +1,4 @@
-"""The end of the program: message, hint and exit status for every outcome."""
+"""Message, hint and exit status for every outcome of a command."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SYSTEM_ERROR_HINTS: dict[int, str | None] = {
 
 
 class Interrupted(KeyboardInterrupt):
-    """SIGTERM or SIGHUP: stops a command as Ctrl-C does, with all hosts restored."""
+    """SIGTERM or SIGHUP. It stops a command as Ctrl-C does, and hosts are restored."""
 
 
 def run_command(action: Callable[[], Any], *, as_json: bool, command: str = "") -> int:
@@ -52,7 +52,7 @@ def run_command(action: Callable[[], Any], *, as_json: bool, command: str = "") 
 
 def _run_and_report(action: Callable[[], Any], *, as_json: bool, command: str) -> int:  # noqa: PLR0911  # a line per ending
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it
+        if signal.getsignal(number) is not signal.SIG_IGN:  # `nohup` ignores SIGHUP
             signal.signal(number, _raise_interrupted)
     try:
         result = action()
@@ -75,9 +75,9 @@ def _run_and_report(action: Callable[[], Any], *, as_json: bool, command: str) -
 
 
 def _handle_broken_pipe(error: BaseException) -> int:
-    """The reader of the output has closed the pipe: nothing more can be printed.
+    """Return status 0 after the reader of the output closed the pipe.
 
-    Typer turns a broken pipe into `exit(1)`. Raises any other reason to exit.
+    Typer turns a broken pipe into `exit(1)`. Raises ``error`` for any other reason to exit.
     """
     if not any(isinstance(e, BrokenPipeError) for e in (error, error.__context__)):
         raise error
@@ -90,7 +90,7 @@ def _raise_interrupted(*_: object) -> None:
 
 
 def _report_error(error: AutotuneError, *, as_json: bool) -> int:
-    """Print all mistakes of a target with their lines; as JSON, one object with the first on top."""
+    """Print all mistakes of a target with their lines. As JSON: one object, with the first on top."""
     mistakes = [error, *error.others] if isinstance(error, errors.TargetError) else [error]
     for mistake in mistakes:
         echo(f"autotune: {mistake.message}", err=True)
@@ -99,9 +99,9 @@ def _report_error(error: AutotuneError, *, as_json: bool) -> int:
         if mistake.hint:
             echo(f"  hint: {mistake.hint}", err=True)
     if as_json:
-        every = [{"message": mistake.message, "hint": mistake.hint} for mistake in mistakes]
-        more = {"mistakes": every} if isinstance(error, errors.TargetError) else {}
-        _print_error_json(error.message, error.hint, error.exit_code, **more)
+        rows = [{"message": mistake.message, "hint": mistake.hint} for mistake in mistakes]
+        extra_keys = {"mistakes": rows} if isinstance(error, errors.TargetError) else {}
+        _print_error_json(error.message, error.hint, error.exit_code, **extra_keys)
     return error.exit_code
 
 
@@ -114,28 +114,27 @@ def _report_message(message: str, hint: str | None, code: int, *, as_json: bool)
     return code
 
 
-def _print_error_json(message: str, hint: str | None, code: int, **more: Any) -> None:
-    error = {"message": message, "hint": hint, "code": code, **more}
+def _print_error_json(message: str, hint: str | None, code: int, **extra_keys: Any) -> None:
+    error = {"message": message, "hint": hint, "code": code, **extra_keys}
     echo(json.dumps({"schema": 1, "error": error}))
 
 
 def _report_usage_error(error: TyperException, *, as_json: bool) -> int:
     """Print a usage error in the words of Typer, with a hint."""
-    error.show()  # type: ignore[attr-defined]  # every one that reaches here has it
+    error.show()  # type: ignore[attr-defined]  # all usage errors of Typer have it
     command = re.search("No such command '(.*?)'", str(error))
-    meant = find_command_hint(command[1]) if command else None
+    hint = find_command_hint(command[1]) if command else None
     if "No such option" in str(error) and (option := getattr(error, "option_name", "")):
-        meant = find_option_hint(option, _find_typed_command(getattr(error, "ctx", None)))
-    if meant:
-        echo(f"  hint: {meant}", err=True)
-    hint = meant or "`--help` shows the usage"
+        hint = find_option_hint(option, _find_typed_command(getattr(error, "ctx", None)))
+    if hint:
+        echo(f"  hint: {hint}", err=True)
     if as_json:
-        _print_error_json(str(error), hint, errors.USAGE_EXIT_CODE)
+        _print_error_json(str(error), hint or "`--help` shows the usage", errors.USAGE_EXIT_CODE)
     return errors.USAGE_EXIT_CODE
 
 
 def _find_typed_command(context: Any) -> str:
-    """The command that was typed, without the program; "" for none."""
+    """Return the typed command without the program; "" for none."""
     names = []
     while context is not None and context.parent is not None:
         names.append(context.info_name)
@@ -152,8 +151,8 @@ def _report_system_error(error: OSError, command: str, *, as_json: bool) -> int:
         return _report_bug(as_json=as_json)
     message = (error.strerror or str(error)).lower()
     path = error.filename2 or error.filename
-    what = message if path is None else f"{os.fsdecode(path)}: {message}"
-    return _report_message(what, hints[error.errno], errors.OPERATIONAL_EXIT_CODE, as_json=as_json)
+    text = message if path is None else f"{os.fsdecode(path)}: {message}"
+    return _report_message(text, hints[error.errno], errors.OPERATIONAL_EXIT_CODE, as_json=as_json)
 
 
 def _report_bug(*, as_json: bool) -> int:
@@ -161,8 +160,8 @@ def _report_bug(*, as_json: bool) -> int:
         "w", prefix="autotune-bug-", suffix=".log", delete=False
     ) as log:
         traceback.print_exc(file=log)
-    last = traceback.format_exc().strip().splitlines()[-1]
+    summary = traceback.format_exc().strip().splitlines()[-1]
     hint = f"report it, and attach {log.name}"
     return _report_message(
-        f"this is a bug in autotune: {last}", hint, errors.BUG_EXIT_CODE, as_json=as_json
+        f"this is a bug in autotune: {summary}", hint, errors.BUG_EXIT_CODE, as_json=as_json
     )

@@ -1,9 +1,10 @@
-"""Files of a directory that other people may have written: a study, an export, a target's neighbours.
+"""Files of directories that other people may have written: studies, exports, files next to a
+target.
 
-``top`` is the directory that the user named; ``name`` is a path below it, which may come from other
-people. Below ``top`` no link is followed. Only regular files up to a size are read, so that no read
-blocks, opens a device or fills the memory. Writers also need a directory that no other account can
-change (``check_ownership``).
+``root`` is the directory that the user named; ``name`` is a path below it, which may be hostile. No
+link below ``root`` is followed. Only regular files up to a size are read, so no read blocks, opens
+a device or fills the memory. Writers also require a directory that no other account can change
+(``check_ownership``).
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from autotune.errors import AutotuneError
 MAX_SMALL_FILE_BYTES = 1 << 20  # a lock, a list of workers, a seal
 MAX_TARGET_BYTES = 200_000
 MAX_RECORD_BYTES = 1 << 26  # a manifest, a backup, a rendered file, a page
-TEMPLATE = 1 << 24
+MAX_TEMPLATE_BYTES = 1 << 24
 MAX_JOURNAL_BYTES = 1 << 30
-MAX_DATABASE_BYTES = 1 << 32  # the sampler's own storage, which SQLite reads a page at a time
-MAX_FILES = 20_000  # that are listed below one directory
-MAX_DEPTH = 40  # directories between ``top`` and a file
+MAX_DATABASE_BYTES = 1 << 32  # the sampler's storage; SQLite reads a page at a time
+MAX_FILES = 20_000  # listed below one directory
+MAX_DEPTH = 40  # directories between ``root`` and a file
 
 _INSPECT_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _KIND_NAMES = {
@@ -41,11 +42,13 @@ _KIND_NAMES = {
     stat.S_IFDIR: "a directory",
     stat.S_IFREG: "a file",
 }
-_FOREIGN_FILE_HINT = "autotune writes no such thing: ask for a new copy, or remove it"
+_FOREIGN_FILE_HINT = "autotune does not write such files: get a new copy, or remove it"
 
 
 class ForeignFileError(AutotuneError):
-    """A file that is not opened, with the ``reason``: it is a link, a pipe, a device or too large."""
+    """A file that autotune refuses to open. ``reason``: it is a link, a pipe, a device or too
+    large.
+    """
 
     def __init__(self, path: Path, reason: str, hint: str = _FOREIGN_FILE_HINT) -> None:
         super().__init__(f"{path} {reason}", hint=hint)
@@ -53,9 +56,9 @@ class ForeignFileError(AutotuneError):
 
 
 def read_bytes(root: Path, name: str | PurePath, max_bytes: int) -> bytes:
-    """The content of a regular file of at most ``max_bytes`` bytes.
+    """Return the content of a regular file of at most ``max_bytes`` bytes.
 
-    Raises FileNotFoundError if there is none, ForeignFileError, OSError.
+    Raises FileNotFoundError, ForeignFileError, OSError.
     """
     with open_file(root, name, max_bytes) as file:
         content = file.read(max_bytes + 1)
@@ -65,7 +68,10 @@ def read_bytes(root: Path, name: str | PurePath, max_bytes: int) -> bytes:
 
 
 def read_named_file(path: Path, max_bytes: int) -> bytes:
-    """The same for a file that the user named: links are followed, as the path is the user's."""
+    """Return the content of a file that the user named. Its path may contain links.
+
+    Raises FileNotFoundError, ForeignFileError, OSError.
+    """
     handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         with _reopen(handle, path, max_bytes) as file:
@@ -79,7 +85,9 @@ def read_named_file(path: Path, max_bytes: int) -> bytes:
 
 @contextmanager
 def open_file(root: Path, name: str | PurePath, max_bytes: int) -> Iterator[BinaryIO]:
-    """A regular file, open for reading. Raises as ``read_bytes``; the caller bounds what it reads."""
+    """Open a regular file for reading. The caller limits how much it reads. Raises as
+    ``read_bytes``.
+    """
     with _open_parent(root, name) as (directory, last):
         handle = os.open(last, _INSPECT_FLAGS, dir_fd=directory)
     try:
@@ -90,7 +98,7 @@ def open_file(root: Path, name: str | PurePath, max_bytes: int) -> Iterator[Bina
 
 
 def exists(root: Path, name: str | PurePath) -> bool:
-    """True if there is anything of that name, even a link that leads nowhere. Raises ForeignFileError."""
+    """True if the name exists, even as a broken link. Raises ForeignFileError."""
     try:
         with _open_parent(root, name) as (directory, last):
             os.stat(last, dir_fd=directory, follow_symlinks=False)
@@ -100,7 +108,7 @@ def exists(root: Path, name: str | PurePath) -> bool:
 
 
 def has_file(root: Path, name: str | PurePath) -> bool:
-    """True if there is a regular file of that name. Raises no error of either."""
+    """True if the name is a regular file. Never raises."""
     try:
         return describe_kind(root, name) == "a file"
     except (OSError, ForeignFileError):
@@ -108,7 +116,9 @@ def has_file(root: Path, name: str | PurePath) -> bool:
 
 
 def describe_kind(root: Path, name: str | PurePath) -> str | None:
-    """What is there, such as "a file", "a directory" or "a link"; ``None`` if nothing is."""
+    """Return the kind of a name, such as "a file", "a directory" or "a link"; ``None`` if it is
+    missing.
+    """
     try:
         with _open_parent(root, name) as (directory, last):
             return _name_of_kind(os.stat(last, dir_fd=directory, follow_symlinks=False))
@@ -117,19 +127,19 @@ def describe_kind(root: Path, name: str | PurePath) -> str | None:
 
 
 def list_names(root: Path, name: str | PurePath = ".") -> tuple[str, ...]:
-    """The names in a directory, sorted; none if there is no directory. Raises ForeignFileError."""
+    """Return the sorted names in a directory; none if it does not exist. Raises ForeignFileError."""
     try:
         with _open_directory(root, name) as directory:
-            listed = [path.name for path in Path(f"/proc/self/fd/{directory}").iterdir()]
+            names = [path.name for path in Path(f"/proc/self/fd/{directory}").iterdir()]
     except FileNotFoundError:
         return ()
-    if len(listed) > MAX_FILES:
+    if len(names) > MAX_FILES:
         raise ForeignFileError(root / name, f"contains more than {MAX_FILES} names")
-    return tuple(sorted(listed))
+    return tuple(sorted(names))
 
 
 def list_files_below(root: Path, name: str | PurePath = ".") -> tuple[str, ...]:
-    """The paths of all regular files below a directory, relative to it, sorted.
+    """Return the sorted paths of all regular files below a directory, relative to it.
 
     Raises ForeignFileError for anything but files and directories.
     """
@@ -139,40 +149,40 @@ def list_files_below(root: Path, name: str | PurePath = ".") -> tuple[str, ...]:
 
 
 def _list_below(root: Path, base: PurePath, below: PurePath, files: list[str]) -> None:
-    for each in list_names(root, base / below):
-        path = below / each
-        what = describe_kind(root, base / path)
-        if what == "a directory":
+    for entry in list_names(root, base / below):
+        path = below / entry
+        kind = describe_kind(root, base / path)
+        if kind == "a directory":
             _list_below(root, base, path, files)
-        elif what == "a file":
+        elif kind == "a file":
             files.append(path.as_posix())
-        elif what is not None:
-            raise ForeignFileError(root / base / path, f"is {what}")
+        elif kind is not None:
+            raise ForeignFileError(root / base / path, f"is {kind}")
         if len(files) > MAX_FILES:
             raise ForeignFileError(root / base, f"contains more than {MAX_FILES} files")
 
 
 @contextmanager
 def _open_parent(root: Path, name: str | PurePath) -> Iterator[tuple[int, str]]:
-    """The directory of ``name``, open, and its last part."""
-    parts = _split_path(root, name)
-    if not parts:
+    """Open the directory of ``name``, and return it with the last component of the path."""
+    names = _split_path(root, name)
+    if not names:
         raise ForeignFileError(root, "is a directory", "name a file in it")
-    with _open_directory(root, PurePath(*parts[:-1])) as directory:
-        yield directory, parts[-1]
+    with _open_directory(root, PurePath(*names[:-1])) as directory:
+        yield directory, names[-1]
 
 
 @contextmanager
 def _open_directory(root: Path, name: str | PurePath) -> Iterator[int]:
-    """A directory below ``root``, reached without following a link."""
+    """Open a directory below ``root`` without following a link."""
     handle = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for depth, part in enumerate(parts := _split_path(root, name), start=1):
-            inner = os.open(part, _INSPECT_FLAGS, dir_fd=handle)
+        for depth, name_at_depth in enumerate(names := _split_path(root, name), start=1):
+            inner = os.open(name_at_depth, _INSPECT_FLAGS, dir_fd=handle)
             os.close(handle)
             handle = inner
             if not stat.S_ISDIR((status := os.fstat(handle)).st_mode):
-                location = Path(root, *parts[:depth])
+                location = Path(root, *names[:depth])
                 raise ForeignFileError(location, f"is {_name_of_kind(status)}, not a directory")
         yield handle
     finally:
@@ -182,12 +192,12 @@ def _open_directory(root: Path, name: str | PurePath) -> Iterator[int]:
 def _split_path(root: Path, name: str | PurePath) -> tuple[str, ...]:
     path = PurePath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in str(name) or len(path.parts) > MAX_DEPTH:
-        raise ForeignFileError(root, f"has no path {str(name)[:200]!r} below it")
+        raise ForeignFileError(root, f"cannot contain the path {str(name)[:200]!r}")
     return path.parts
 
 
 def _reopen(handle: int, path: Path, max_bytes: int) -> BinaryIO:
-    """The regular file behind an ``O_PATH`` handle: nothing else is ever opened."""
+    """Open the regular file behind an ``O_PATH`` handle. Nothing else is ever opened."""
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
         if stat.S_ISDIR(status.st_mode):
@@ -213,26 +223,27 @@ def _name_of_kind(status: os.stat_result) -> str:
 def check_ownership(directory: Path) -> None:
     """Raise ForeignFileError if another account owns a directory or may write to it.
 
-    What was checked in a directory that passes stays as it is until this account changes it.
+    After this check, only this account can change the directory.
     """
     status = directory.stat()
     if status.st_uid != os.geteuid():
         raise ForeignFileError(
             directory,
-            f"belongs to {_account_name(status.st_uid)}: it is only read",
-            f"run autotune as {_account_name(status.st_uid)}, or begin a study in a directory of "
-            "your own",
+            f"belongs to {_account_name(status.st_uid)}, so autotune only reads it",
+            f"run autotune as {_account_name(status.st_uid)}, or start a study in your own directory",
         )
     if stat.S_IMODE(status.st_mode) & 0o022:
-        hint = f"`chmod go-w {directory}`, if you know who wrote to it"
-        raise ForeignFileError(directory, "can be changed by other accounts: it is only read", hint)
+        hint = f"`chmod go-w {directory}`, if you trust its content"
+        raise ForeignFileError(
+            directory, "can be changed by other accounts, so autotune only reads it", hint
+        )
 
 
 def check_writable_path(root: Path, name: str | PurePath, maximum: int | None = None) -> Path:
-    """The path of a file to write below a directory that ``check_ownership`` passed.
+    """Return the path of a file to write below a directory that ``check_ownership`` accepted.
 
-    Raises ForeignFileError if a part of the path is a link or anything else that autotune did not put
-    there, if the file has other names, which would change too, or if it is larger than ``most`` bytes.
+    Raises ForeignFileError if a component of the path is a link, or if the file is not a regular
+    one, has hard links, or exceeds ``maximum`` bytes.
     """
     try:
         with _open_parent(root, name) as (directory, last):
@@ -242,20 +253,21 @@ def check_writable_path(root: Path, name: str | PurePath, maximum: int | None = 
     if not stat.S_ISREG(status.st_mode):
         raise ForeignFileError(root / name, f"is {_name_of_kind(status)}, not a file")
     if status.st_nlink > 1:
-        raise ForeignFileError(root / name, "has other names (hard links), which would change too")
+        raise ForeignFileError(root / name, "has hard links, which would change too")
     if maximum is not None and status.st_size > maximum:
         raise _too_large_error(root / name, maximum)
     return root / name
 
 
 def make_directories(root: Path, name: str | PurePath) -> Path:
-    """A directory below ``root`` for this account alone, made and synced with those on the way to it.
+    """Create a directory below ``root`` for this account alone, with its parents, and sync the
+    names.
 
     Raises ForeignFileError if one of them is a link or a file.
     """
     location = root
-    for part in _split_path(root, name):
-        location = location / part
+    for component in _split_path(root, name):
+        location = location / component
         with contextlib.suppress(FileExistsError):
             durable_files.make_directory(location, 0o700)
         if not stat.S_ISDIR((status := location.lstat()).st_mode):

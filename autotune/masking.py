@@ -1,10 +1,9 @@
-"""Masking: what may be shown of a file, with placeholders for everything else.
+"""Masking: the parts of a file that may be shown, with placeholders for everything else.
 
-Of a file that a service reads, only the words that the service understands are shown (`TextOutline`).
-Of any
-other text, everything but what looks like a secret. A placeholder tells which piece of the file it stands
-for; a deployment fills in the piece that the file on the host has. A piece never spans lines, so that a
-masked file has the lines of the real one.
+If a service reads the file, only the words that the service understands are shown (`TextOutline`).
+In other text, everything is shown except what looks like a secret. A placeholder identifies a piece
+of the file; a deployment fills in that piece from the host's file. A piece never spans lines, so a
+masked file has the same lines as the original.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from autotune.errors import AutotuneError
 from autotune.secret_detection import PLACEHOLDER_PATTERN, find_secrets
 
 Span = tuple[int, int]
-GAP_STATE, HIDDEN_STATE, SHOWN_STATE = 0, 1, 2  # what a character of an outline is in
-# A piece that no host's file can fill in: its number is of none.
+GAP_STATE, HIDDEN_STATE, SHOWN_STATE = 0, 1, 2  # states of a character in an outline
+# No host's file can fill this in, because no piece has the number 0.
 _UNRESOLVED_PLACEHOLDER = "autotune-masked-0-of-0"
-# A word of a masked piece, and one that a message may repeat: it is no key.
+# A word of a masked piece, and a plain word that a message may repeat.
 _SECRET_WORD_PATTERN = re.compile(r"[^\s\"'/:;,=@?&|{}()\[\]<>$#\\]{5,}")
 _PLAIN_WORD_PATTERN = re.compile(r"(?:[A-Za-z]?[a-z]+[._-]?){1,8}|[A-Z_]+|[\d.]+[a-zA-Z]?")
 _MIN_SECRET_LENGTH, _MAX_DIRECTORY_LENGTH, _WITHHELD_TEXT = 5, 10, "(masked)"
-_MAX_PASSES = 6  # until masked text has nothing more to mask; then whole lines are masked
-# What a line of comments, blanks and marks has in front of its first word.
+_MAX_PASSES = 6  # until masked text contains no secrets; then whole lines are masked
+# The marks and blanks before the first word of a line.
 _MARKS_PATTERN = re.compile(r"""[\s;{}()\[\]<>#/*=,"'!&|\\:%-]*""")
 _SECTION_HEADER_PATTERN = re.compile(
     r"[ \t]*(?:\[[A-Za-z][\w.:@ -]{0,60}\]|</[A-Za-z]\w{0,40}>)[ \t\r]*"
@@ -42,15 +41,20 @@ _STATE_RUN_PATTERN = re.compile(rb"\x00+|\x01+|\x02+")
 
 @dataclass(frozen=True)
 class TextOutline:
-    """``visible`` are the words of a text that may be shown, ``hidden`` those that may not. ``owners``:
-    each directive from its name to its last word, with its name. Comments are in neither."""
+    """The words of a text: ``visible`` ones may be shown, ``hidden`` ones may not.
+
+    ``owners`` are the directives, each from its name to its last word, with the name. Comments are
+    in none of the three.
+    """
 
     visible: tuple[Span, ...] = ()
     hidden: tuple[Span, ...] = ()
     owners: tuple[tuple[int, int, str], ...] = ()
 
     def find_owner(self, position: int) -> str:
-        """The name of the directive around a place; empty outside of any, as in a comment."""
+        """Return the name of the directive around a position; empty outside of any, as in a
+        comment.
+        """
         at = bisect_right(self.owners, position, key=lambda owner: owner[0]) - 1
         return self.owners[at][2] if at >= 0 and position < self.owners[at][1] else ""
 
@@ -59,13 +63,15 @@ Outliner = Callable[[str], TextOutline]
 
 
 def mask_nothing(_: str) -> TextOutline:
-    """The outline of a file with an unknown syntax: nothing of it is shown."""
+    """Return the outline of a file with an unknown syntax: none of its words may be shown."""
     return TextOutline()
 
 
 @lru_cache(maxsize=1024)  # most files are the same in every trial
 def find_masked_spans(text: str, outliner: Outliner | None = None) -> tuple[Span, ...]:
-    """The places that are masked, in their order; none overlap, and masked text has no more of them."""
+    """Return the spans to mask, in order, without overlaps. Masking the masked text again finds
+    none.
+    """
     masks = merge_spans(_find_hidden_spans(text, outliner))
     for _ in range(_MAX_PASSES):
         masked, origins = _insert_placeholders(text, masks)
@@ -80,13 +86,15 @@ def find_masked_spans(text: str, outliner: Outliner | None = None) -> tuple[Span
 def list_placeholders(
     text: str, outliner: Outliner | None = None
 ) -> tuple[tuple[int, int, str], ...]:
-    """Each masked place, and what stands for it."""
+    """Return each masked span with its placeholder."""
     locations = find_masked_spans(text, outliner)
-    own = PLACEHOLDER_PATTERN.search(text) is None
+    is_original = PLACEHOLDER_PATTERN.search(text) is None
     return tuple(
         (
             *location,
-            f"autotune-masked-{number}-of-{len(locations)}" if own else _UNRESOLVED_PLACEHOLDER,
+            f"autotune-masked-{number}-of-{len(locations)}"
+            if is_original
+            else _UNRESOLVED_PLACEHOLDER,
         )
         for number, location in enumerate(locations, 1)
     )
@@ -94,28 +102,33 @@ def list_placeholders(
 
 @lru_cache(maxsize=1024)
 def mask_secrets(text: str, outliner: Outliner | None = None) -> str:
-    """The text with a placeholder for each piece; what is masked already stays as it is."""
-    parts, last = [], 0
+    """Return the text with a placeholder for each piece. Masked pieces are not changed."""
+    pieces, last = [], 0
     for start, end, placeholder in list_placeholders(text, outliner):
-        parts += [text[last:start], placeholder]
+        pieces += [text[last:start], placeholder]
         last = end
-    return "".join([*parts, text[last:]])
+    return "".join([*pieces, text[last:]])
 
 
 def mask_secret_bytes(content: bytes, outliner: Outliner | None = None) -> bytes:
-    """The same for bytes; those that are no text pass through."""
+    """Return the masked bytes. Bytes that are not text are not changed."""
     return encode(mask_secrets(decode(content), outliner))
 
 
-def mask_changed_lines(content: bytes, other: bytes, outliner: Outliner | None = None) -> bytes:
-    """The content masked, but for the lines that ``other``, which is shown with it, has as well."""
-    text, theirs = decode(content), {*decode(other).split("\n")}
+def mask_changed_lines(content: bytes, baseline: bytes, outliner: Outliner | None = None) -> bytes:
+    """Return the content masked, except for lines that ``baseline``, which is shown with it, also
+    contains.
+    """
+    text, shown_lines = decode(content), {*decode(baseline).split("\n")}
     lines = zip(text.split("\n"), mask_secrets(text, outliner).split("\n"), strict=True)
-    return encode("\n".join(line if line in theirs else other for line, other in lines))
+    return encode("\n".join(line if line in shown_lines else masked for line, masked in lines))
 
 
 def find_secret_words(content: bytes, outliner: Outliner | None = None) -> frozenset[str]:
-    """Words of masked pieces that a message must not repeat: all but plain words, paths and numbers."""
+    """Return the words of masked pieces that a message must not repeat.
+
+    Plain words, paths and numbers are not among them.
+    """
     text = decode(content)
     pieces_of_text = (text[start:end] for start, end in find_masked_spans(text, outliner))
     secrets = {text[start:end] for start, end in find_secrets(text)}
@@ -127,8 +140,9 @@ def find_secret_words(content: bytes, outliner: Outliner | None = None) -> froze
 
 
 def remove_words(message: str, words: Iterable[str]) -> str:
-    """A message without these words, such as those of `find_secret_words`, and without secrets by
-    their looks."""
+    """Return a message without these words, such as the words of `find_secret_words`, and without
+    secrets.
+    """
     longest_first = sorted({word for word in words if word in message}, key=len, reverse=True)
     for word in longest_first:
         message = message.replace(word, _WITHHELD_TEXT)
@@ -136,7 +150,7 @@ def remove_words(message: str, words: Iterable[str]) -> str:
 
 
 def has_placeholder(content: bytes) -> bool:
-    """Whether the content has a placeholder."""
+    """True if the content contains a placeholder."""
     return b"autotune-masked-" in content and bool(
         PLACEHOLDER_PATTERN.search(content.decode("latin-1"))
     )
@@ -145,42 +159,43 @@ def has_placeholder(content: bytes) -> bool:
 def restore_secrets(
     content: bytes, original: bytes | None, file_name: str, outliner: Outliner | None = None
 ) -> bytes:
-    """The content with the pieces filled in from ``original``, the file on the host.
+    """Return the content with its pieces filled in from ``original``, the file on the host.
 
-    Raises AutotuneError where ``original`` has other pieces than those that were masked.
+    Raises AutotuneError if ``original`` does not contain the pieces that were masked.
     """
     if not has_placeholder(content):
         return content
-    text, own = decode(content), decode(original or b"")
-    values = {placeholder: own[start:end]
-              for start, end, placeholder in list_placeholders(own, outliner)}  # fmt: skip
-    # What follows a placeholder may be a digit, so its last number has to be known.
-    ours = re.compile(f"autotune-masked-[0-9]+-of-{len(values)}")
-    whole = ours.sub(lambda match: values.get(match[0], match[0]), text)
-    labels = _label_placeholders(mask_secrets(own, outliner), ours, outliner)
-    if PLACEHOLDER_PATTERN.search(whole) or not _label_placeholders(text, ours, outliner) <= labels:
+    text, original_text = decode(content), decode(original or b"")
+    values = {placeholder: original_text[start:end]
+              for start, end, placeholder in list_placeholders(original_text, outliner)}  # fmt: skip
+    # A digit may follow a placeholder, so the pattern contains its last number.
+    pattern = re.compile(f"autotune-masked-[0-9]+-of-{len(values)}")
+    restored = pattern.sub(lambda match: values.get(match[0], match[0]), text)
+    labels = _label_placeholders(mask_secrets(original_text, outliner), pattern, outliner)
+    is_same = _label_placeholders(text, pattern, outliner) <= labels
+    if PLACEHOLDER_PATTERN.search(restored) or not is_same:
         raise AutotuneError(
-            f"{file_name} has other secrets than the file that its template was made from",
+            f"the secrets in {file_name} differ from those in the file of its template",
             hint="`autotune init --from` reads the host again",
         )
-    return encode(whole)
+    return encode(restored)
 
 
 def merge_spans(spans_to_merge: Iterable[Span]) -> tuple[Span, ...]:
-    """The places in their order, those that overlap as one."""
-    joined: list[Span] = []
+    """Return the spans in order, with overlapping ones merged."""
+    merged: list[Span] = []
     for start, end in sorted(spans_to_merge):
-        if joined and start < joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
         else:
-            joined.append((start, end))
-    return tuple(joined)
+            merged.append((start, end))
+    return tuple(merged)
 
 
 def _label_placeholders(
     text: str, placeholder_pattern: re.Pattern[str], outliner: Outliner | None
 ) -> set[tuple[str, str]]:
-    """Each placeholder with the directive that it is in, or with the words before it in its line."""
+    """Return each placeholder with its directive, or with the words before it in its line."""
     if outliner is None:
         lines = (
             (match, text.rfind("\n", 0, match.start()) + 1)
@@ -195,14 +210,14 @@ def _label_placeholders(
 
 
 def _is_fully_masked(text: str) -> bool:
-    """Whether nothing but placeholders and marks is in a text."""
+    """True if a text contains only placeholders and marks."""
     return PLACEHOLDER_PATTERN.search(text) is not None and not re.search(
         r"\w", PLACEHOLDER_PATTERN.sub("", text)
     )
 
 
 def _find_hidden_spans(text: str, outliner: Outliner | None) -> Iterator[Span]:
-    """What has to be masked, some of it more than once."""
+    """Yield the spans that must be masked, some more than once."""
     detected = _detect_secrets(text)
     if outliner is None:
         yield from (span for span in detected if not _is_fully_masked(text[slice(*span)]))
@@ -224,76 +239,83 @@ def _find_hidden_spans(text: str, outliner: Outliner | None) -> Iterator[Span]:
 
 
 def _detect_secrets(text: str) -> list[Span]:
-    """What looks like a secret, without looking at lines that are masked already: most are."""
+    """Return spans that look like secrets. Skips lines that are already masked, which are most."""
     if PLACEHOLDER_PATTERN.search(text) is None:
         return [*find_secrets(text)]
-    lines, starts, locations = [], list[int](), list[int]()
-    length = location = 0
+    lines, starts, origins = [], list[int](), list[int]()
+    length = origin = 0
     for line in text.splitlines(keepends=True):
         if not _MASKED_LINE_PATTERN.fullmatch(line):
             lines.append(line)
             starts.append(length)
-            locations.append(location)
+            origins.append(origin)
             length += len(line)
-        location += len(line)
+        origin += len(line)
 
-    def origin(at: int) -> int:
-        number = bisect_right(starts, at) - 1
-        return locations[number] + at - starts[number]
+    def find_origin(position: int) -> int:
+        index = bisect_right(starts, position) - 1
+        return origins[index] + position - starts[index]
 
-    return [(origin(start), origin(end - 1) + 1) for start, end in find_secrets("".join(lines))]
+    return [
+        (find_origin(start), find_origin(end - 1) + 1)
+        for start, end in find_secrets("".join(lines))
+    ]
 
 
 def _split_run_by_line(text: str, start: int, end: int, *, is_gap: bool) -> Iterator[Span]:
-    """What has to be masked of hidden words, or of a gap between words, line by line."""
+    """Yield the spans to mask in hidden words, or in a gap between words, line by line."""
     location = start
     while location < end:
         stop = text.find("\n", location, end)
         stop = end if stop < 0 else stop
-        begin, stop_of_piece = location, stop
+        piece_start, stop_of_piece = location, stop
         if is_gap:
-            whole = location == 0 or text[location - 1] == "\n"
+            is_whole_line = location == 0 or text[location - 1] == "\n"
             if (
-                whole
+                is_whole_line
                 and _SECTION_HEADER_PATTERN.fullmatch(text, location, stop)
                 and not find_secrets(text[location:stop])
             ):
-                begin = stop
+                piece_start = stop
             else:
-                begin = _MARKS_PATTERN.match(text, location, stop).end()  # type: ignore[union-attr]  # matches ""
-                brackets = _BRACKETS_PATTERN.fullmatch(text, location, stop) if whole else None
+                piece_start = _MARKS_PATTERN.match(text, location, stop).end()  # type: ignore[union-attr]  # matches ""
+                brackets = (
+                    _BRACKETS_PATTERN.fullmatch(text, location, stop) if is_whole_line else None
+                )
                 stop_of_piece = brackets.start("last") if brackets else stop
-        elif begin == start and begin and text[begin] in "=,":
-            begin += 1  # behind a name that is shown
-        begin, end_of_piece = _strip_span(text, begin, stop_of_piece, is_gap=is_gap)
-        if begin < end_of_piece and not _is_fully_masked(text[begin:end_of_piece]):
-            yield begin, end_of_piece
+        elif piece_start == start and piece_start and text[piece_start] in "=,":
+            piece_start += 1  # after a visible name
+        piece_start, end_of_piece = _strip_span(text, piece_start, stop_of_piece, is_gap=is_gap)
+        if piece_start < end_of_piece and not _is_fully_masked(text[piece_start:end_of_piece]):
+            yield piece_start, end_of_piece
         location = stop + 1
 
 
-def _strip_span(text: str, begin: int, stop: int, *, is_gap: bool) -> Span:
-    """A piece without blanks and without half of a pair of quotes at its ends."""
-    piece = text[begin:stop].rstrip(" \t\r\\" if is_gap else " \t\r")
-    stop, piece = begin + len(piece), piece.lstrip()
-    begin = stop - len(piece)
+def _strip_span(text: str, piece_start: int, stop: int, *, is_gap: bool) -> Span:
+    """Return a span without blanks, and without half of a pair of quotes at its ends."""
+    piece = text[piece_start:stop].rstrip(" \t\r\\" if is_gap else " \t\r")
+    stop, piece = piece_start + len(piece), piece.lstrip()
+    piece_start = stop - len(piece)
     for quote in () if is_gap else "\"'":
         if piece.count(quote) % 2 and piece.startswith(quote):
-            begin, piece = begin + 1, piece[1:]
+            piece_start, piece = piece_start + 1, piece[1:]
         elif piece.count(quote) % 2 and piece.endswith(quote):
             stop, piece = stop - 1, piece[:-1]
-    return begin, stop
+    return piece_start, stop
 
 
 @dataclass(frozen=True)
 class _OriginalPositions:
-    """Where the characters of masked text come from: literal parts, each by its start there and here."""
+    """The origins of the characters of masked text: literal parts, each by its start here and
+    there.
+    """
 
     starts: Sequence[int]
-    # In the text before: start, end, and whether it is a piece.
     places: Sequence[tuple[int, int, bool]]
+    """In the original text: start, end, and whether it is a piece."""
 
     def original_span(self, start: int, end: int) -> Span:
-        """The part of the text before that a part of the masked text stands for."""
+        """Return the span of the original text that a span of the masked text represents."""
         return self._original_position(start, is_end=False), self._original_position(
             end - 1, is_end=True
         )
@@ -307,19 +329,19 @@ class _OriginalPositions:
 
 
 def _insert_placeholders(text: str, masks: Sequence[Span]) -> tuple[str, _OriginalPositions]:
-    parts: list[str] = []
+    pieces: list[str] = []
     starts, locations = list[int](), list[tuple[int, int, bool]]()
     length, last = 0, 0
     for number, (start, end) in enumerate([*masks, (len(text), len(text))], 1):
         placeholder = f"autotune-masked-{number}-of-{len(masks)}" if number <= len(masks) else ""
-        for part, location in (
+        for piece, location in (
             (text[last:start], (last, start, False)),
             (placeholder, (start, end, True)),
         ):
-            if part:
-                parts.append(part)
+            if piece:
+                pieces.append(piece)
                 starts.append(length)
                 locations.append(location)
-                length += len(part)
+                length += len(piece)
         last = end
-    return "".join(parts), _OriginalPositions(starts, locations)
+    return "".join(pieces), _OriginalPositions(starts, locations)

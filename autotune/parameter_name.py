@@ -1,4 +1,4 @@
-"""How a parameter is called everywhere: ``tier.service.parameter``, as in ``web.nginx.backlog``."""
+"""Full names of parameters: ``tier.service.parameter``, such as ``web.nginx.backlog``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class ParameterName:
-    """A full name in its three parts; the last may have dots, as kernel values do.
+    """A full name by components. The last may contain dots, as names of kernel settings do.
 
     ``tier.service`` alone, without ``parameter``, names a service, or a tier's choice of one.
     """
@@ -22,19 +22,19 @@ class ParameterName:
 
     @classmethod
     def parse(cls, name: str) -> ParameterName:
-        """Parts that ``name`` does not have are empty, as in the names of a ``command:`` target."""
-        tier, _, rest = name.partition(".")
-        service, _, parameter = rest.partition(".")
+        """Return the components of ``name``. Missing ones are empty, as for a ``command:`` target."""
+        tier, _, remainder = name.partition(".")
+        service, _, parameter = remainder.partition(".")
         return cls(tier, service, parameter)
 
     @property
     def service_prefix(self) -> str:
-        """``tier.service``."""
+        """Return ``tier.service``."""
         return f"{self.tier}.{self.service}"
 
     @property
     def name_within_tier(self) -> str:
-        """``service.parameter``, the same on all tiers."""
+        """Return ``service.parameter``, which is the same in all tiers."""
         return str(self).removeprefix(f"{self.tier}.")
 
     def __str__(self) -> str:
@@ -42,6 +42,6 @@ class ParameterName:
 
 
 def select_service_settings(settings: Mapping[str, V], service_prefix: str) -> dict[str, V]:
-    """Those of one service, ``tier.service``, by their bare names."""
+    """Return the settings of one service, ``tier.service``, by their bare names."""
     prefix = f"{service_prefix}."
     return {k[len(prefix) :]: v for k, v in settings.items() if k.startswith(prefix)}

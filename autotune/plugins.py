@@ -1,8 +1,8 @@
-"""Services, load generators and samplers of other packages, by their entry points.
+"""Services, load generators and samplers from other packages, found by their entry points.
 
-A package has an entry point of the group `autotune.services`, `autotune.generators` or
-`autotune.samplers` that names a module. The module says with ``CONTRACT`` which version of the contract
-it keeps, and declares ``SERVICES``, ``GENERATORS`` or ``SAMPLERS`` as autotune's own modules do.
+A package declares an entry point of the group `autotune.services`, `autotune.generators` or
+`autotune.samplers` for a module. The module sets ``CONTRACT``, the version of the contract that it
+implements. It declares ``SERVICES``, ``GENERATORS`` or ``SAMPLERS`` as autotune's own modules do.
 """
 
 from __future__ import annotations
@@ -14,35 +14,37 @@ from typing import Any, TypeVar
 from autotune.errors import AutotuneError
 
 T = TypeVar("T")
-# Raised whenever a plug-in written for the last one would no longer work: see docs/plug-ins.md.
+# Increase it with each change that breaks existing plug-ins: see docs/plug-ins.md.
 CONTRACT = 1
 
 
 def iterate_plugins(kind: str) -> Iterator[tuple[str, Any]]:
-    """Each plug-in of this kind (``services``), by its name, and what it declares.
+    """Yield each plug-in of a kind (``services``): its name and its declarations.
 
-    Raises AutotuneError for one that cannot be read or keeps another contract.
+    Raises AutotuneError for one that cannot be loaded, or with another version of the contract.
     """
     for point in entry_points(group=f"autotune.{kind}"):
         yield point.name, _load_plugin(point, kind)
 
 
 def merge_plugins(kind: str, shipped: Mapping[str, T]) -> dict[str, T]:
-    """What ships and what plug-ins add to it. Raises AutotuneError for a name that is there already."""
-    every = dict(shipped)
-    for plugin, added in iterate_plugins(kind):
-        for name, value in added.items():
-            check_name_free(plugin, kind, name, every)
-            every[name] = value
-    return every
+    """Return the shipped entries and the entries of plug-ins. Raises AutotuneError for a taken
+    name.
+    """
+    merged = dict(shipped)
+    for plugin, entries in iterate_plugins(kind):
+        for name, value in entries.items():
+            check_name_free(plugin, kind, name, merged)
+            merged[name] = value
+    return merged
 
 
 def check_name_free(plugin: str, kind: str, name: str, present: Collection[str]) -> None:
-    """Raises AutotuneError for a name that is there already."""
+    """Raise AutotuneError for a name that is taken."""
     if name in present:
         raise AutotuneError(
-            f"the plug-in {plugin} has {name!r} among its {kind}, and that is there already",
-            hint="uninstall one of them, or give it another name",
+            f"the plug-in {plugin} declares {name!r} in its {kind}, but that name is taken",
+            hint="uninstall one of the two packages, or rename the entry",
         )
 
 
@@ -51,15 +53,15 @@ def _load_plugin(point: EntryPoint, kind: str) -> Any:
     try:
         module = point.load()
         contract, values = module.CONTRACT, getattr(module, kind.upper())
-    except Exception as error:  # whatever a module of somebody else's raises
+    except Exception as error:  # foreign code may raise anything
         raise AutotuneError(
-            f"the plug-in {point.name} of {package} cannot be read: {type(error).__name__}: {error}",
-            hint=f"pip uninstall {package}",
+            f"cannot load the plug-in {point.name} of {package} ({type(error).__name__}): {error}",
+            hint=f"fix the package, or run `pip uninstall {package}`",
         ) from error
     if contract != CONTRACT:
         raise AutotuneError(
-            f"the plug-in {point.name} of {package} keeps version {contract} of the contract, and this"
+            f"the plug-in {point.name} of {package} needs version {contract} of the contract, but this"
             f" autotune has version {CONTRACT}",
-            hint=f"pip install --upgrade {package if contract < CONTRACT else 'autotune'}",
+            hint=f"run `pip install --upgrade {package if contract < CONTRACT else 'autotune'}`",
         )
     return values

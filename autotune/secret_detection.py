@@ -1,6 +1,6 @@
-"""Detection of secrets in any text: by name, by place and by how random they look.
+"""Detection of secrets in any text: by name, by position, and by randomness.
 
-It is the second net of `masking`, and the only one for text that has no syntax of its own.
+It is the second check of `masking`, and the only one for text without a known syntax.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _NAME_REGEX = r"""(?x: passw|passphrase|secret|requirepass|masterauth|credential
         |purge|cookie).?key(?![a-z]) | filekey(?![a-z])
     | tokens?(?![a-z]) | jwt(?![a-z]) | (?<![a-z])(?:pass|pwd?|auth|dsn|authorization|sign)(?![a-z])
     | (?:db|mysql|pg|user|login|smtp|ldap|ftp)(?:pass|pwd?)(?![a-z]) | database_url )"""
-# Names that have one of these words in them but mean something else.
+# Names that contain one of these words and are not secrets.
 _ORDINARY_NAME_PATTERN = re.compile(
     r"(?i)_tokens$|servertokens|(?:file|path|dir|directory|zone|header|timeout|length|size|ttl|type"
     r"|algo|policy|cookie|lifetime|mode|method)s?$|^(?:proxy|\w{1,5}gi|grpc|memc\w+)_pass(?:_|$)"
     r"|^(?:password_encryption$|proxypass|passenv|auth_(?:basic|request|delay)|ssl_|loadcredential)"
 )
 _SECRET_NAME_PATTERN = re.compile(_NAME_REGEX, re.IGNORECASE)
-# Directives that set something: among their first arguments is a name, and its value follows it.
+# Directives that set a value: one of their first arguments is a name, and its value follows.
 _SETTER_PATTERN = re.compile(
     r"(?i)\w{1,5}gi_param|(?:proxy|grpc|more)_set_(?:input_)?headers?|set|env|setenv"
     r"|add_header|more_set_headers|(?:request)?header|http-(?:request|response)|define|user"
@@ -41,9 +41,9 @@ _ASSIGNMENT_PATTERN = re.compile(
     + r"""[\w.-]{0,40})["']?\]?[ \t]*(?:!?==?~?\*?|(?P<pattern>!?~\*?)|(?<=["']),(?=[ \t]*["'])"""
     r"""|(?P<sign>:)(?:[ \t]|(?<=["']:)(?=["'])))[ \t]*(?:""" + _VALUE_REGEX + ")"
 )
-# A pattern that a value is compared with, rather than the value.
+# A pattern to compare a value with.
 _REGEX_VALUE_PATTERN = re.compile(r"[\[\](){}*+?|\\]|\^?(?i:basic|bearer)")
-# What HAProxy compares a header, a parameter or a cookie with, or puts into a variable.
+# HAProxy: values that a header, a parameter or a cookie is compared with, and values of variables.
 _COMPARISON_PATTERN = re.compile(
     r"(?:\{|\bacl[ \t]+\S{1,80})[ \t]+[\w.]{1,40}\((?P<name>[\w.-]{1,80})[^)\n]{0,40}\)"
     r"(?:[ \t]+-(?:m[ \t]+\w+|[^\Wm]))*[ \t]+(?P<value>(?!-)[^\s\"'{}]+)"
@@ -52,8 +52,8 @@ _SET_VARIABLE_PATTERN = re.compile(
     r"set-var\((?P<name>[\w.-]{1,80})\)[ \t]+str\((?P<value>[^)\n]+)\)"
 )
 _CRYPT_HASH_PATTERN = re.compile(r"\$(?:apr1|2[abxy]|[156y])\$[\w./$=,+-]{8,}")
-# Every repetition that could begin anywhere is bounded: a host's file must not take minutes.
-# What is a secret wherever it is; the group is the value.
+# Repetitions that can start anywhere are bounded, because a host's file must not take minutes.
+# These are secrets in any position; the group is the value.
 _SECRET_PATTERNS = tuple(re.compile(pattern) for pattern in (
     r"(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z))",
     r"\w://[^\s/:@\"']*:([^\s/@\"']+)@",
@@ -63,10 +63,10 @@ _SECRET_PATTERNS = tuple(re.compile(pattern) for pattern in (
     r"(?m)^(?![ \t]*[#;])[^\n]*[ \t](?:--?|insecure-)?password[ \t]+([^\s\"']+)",
     r"(?i)[ \t]--?[\w-]{0,40}" + _NAME_REGEX + r"[\w-]{0,40}[ \t]+([^\s\"'-][^\s\"']*)",
     r"(?m)^[ \t]*user[ \t][^\n]*?[ \t][>#](\S+)",
-    # Within a string of SQL or of a file like it, quotes are doubled.
+    # Quotes are doubled within a string of SQL.
     r"(?i)\bpassword[ \t]*=[ \t]*(?:''|\\')([^'\\\s]+)",
     r"(?i)\b(?:identified[ \t]+by(?:[ \t]+password)?|password[ \t]*\()[ \t]*[\"']([^\"'\n]+)",
-    # In commands that a file names, such as those for its archive or health checks.
+    # Commands in a file, such as those for archives or health checks.
     r"\b(?:curl|wget)\b[^\n]{0,200}?[ \t](?:-u|--(?:proxy-)?user)[ =]?[^\s:\"']{1,80}:([^\s\"']+)",
     r"\bsshpass[ \t]+-p[ \t]?([^\s\"']+)",
     r"\b(?:mysql|m[a-z]{5}b)(?:-?(?:admin|dump|check))?\b[^\n]{0,200}?[ \t]-p([^\s\"']+)",
@@ -79,13 +79,12 @@ _SECRET_PATTERNS = tuple(re.compile(pattern) for pattern in (
      r"|eyJ[\w-]{8,}\.[\w.-]+)"),
 ))  # fmt: skip
 _RANDOM_WORD_PATTERN = re.compile(r"(?<![\w/.$@+-])[A-Za-z0-9+/_-]{24,}={0,2}(?![\w.])")
-# Digests of what everybody may read.
-_PUBLIC_DIGEST_PATTERN = re.compile(r"sha(?:256|384|512)-|pin-sha256=")
+_PUBLIC_DIGEST_PATTERN = re.compile(r"sha(?:256|384|512)-|pin-sha256=")  # digests of public content
 _SWITCH_WORD_PATTERN = re.compile(
     r"(?i)on|off|yes|no|true|false|null|none|default|auto|optional|required|set|unset|append|add"
     r"|merge|edit|always|echo|allow|deny|any|all|prod|user|basic|digest|realm"
 )
-# What a configuration language works out: variables of VCL, expressions of Python and HAProxy.
+# Expressions of configuration languages: variables of VCL, expressions of Python and HAProxy.
 _EXPRESSION_PATTERN = re.compile(
     r"(?:(?:be)?re(?:q|sp)|obj|client|server)\.[\w.-]+|(?:regsub(?:all)?|std\.\w+|os\.\w+|getenv)[\[(].*|%\[.*"
 )
@@ -95,7 +94,7 @@ PLACEHOLDER_PATTERN = re.compile(r"autotune-masked-[0-9]+-of-[0-9]+")
 
 
 def find_secrets(text: str) -> tuple[tuple[int, int], ...]:
-    """The start and end of each secret in a text, in their order; none overlap."""
+    """Return the start and end of each secret in a text, in order, without overlaps."""
     secrets: list[tuple[int, int]] = []
     for start, end in sorted({*_find_candidates(text)}, key=lambda span: (span[0], -span[1])):
         if not secrets or start >= secrets[-1][1]:
@@ -106,11 +105,11 @@ def find_secrets(text: str) -> tuple[tuple[int, int], ...]:
 def find_in_lines(
     required_pattern: re.Pattern[str], pattern: re.Pattern[str], text: str
 ) -> Iterator[re.Match[str]]:
-    """As ``pattern.finditer(text)``, for a pattern that contains ``required_pattern`` and matches
-    within a line.
+    """Yield the matches of ``pattern``, like ``finditer``, in lines that contain
+    ``required_pattern``.
 
-    It may begin at any letter, so it is not tried on lines without ``required_pattern``, which are
-    nearly all.
+    ``pattern`` contains ``required_pattern`` and matches within a line. It may start at any letter,
+    so trying it on all lines would take long; nearly all lines lack ``required_pattern``.
     """
     end = -1
     for occurrence in required_pattern.finditer(text):
@@ -137,7 +136,9 @@ def _find_candidates(text: str) -> Iterator[tuple[int, int]]:
         if not ordinary and _is_secret(match[group]):
             yield match.span(group)
     for match in (
-        m for called in (_COMPARISON_PATTERN, _SET_VARIABLE_PATTERN) for m in called.finditer(text)
+        match
+        for pattern in (_COMPARISON_PATTERN, _SET_VARIABLE_PATTERN)
+        for match in pattern.finditer(text)
     ):
         if _is_secret_name(match["name"]) and _is_secret(match["value"]):
             yield match.span("value")
@@ -150,7 +151,9 @@ def _find_candidates(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _find_in_directive(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The value of a directive, or of a variable or header that it sets, if the name is of a secret."""
+    """Yield the value of a directive, or of a variable or header that it sets, if its name is a
+    secret's.
+    """
     body = _INDENT_PATTERN.match(text, start, end)
     assert body is not None
     words = [match for match in _WORD_PATTERN.finditer(text, body.end(), end) if match[0] != "="]
@@ -177,7 +180,7 @@ def _is_secret_name(name: str) -> bool:
 
 
 def _is_secret(value: str) -> bool:
-    """Neither a variable, a path, a switch nor a placeholder."""
+    """True if the value is not a variable, a path, a switch or a placeholder."""
     bare = (
         value
         if _CRYPT_HASH_PATTERN.match(value)
@@ -192,7 +195,7 @@ def _is_secret(value: str) -> bool:
 
 
 def _is_random(word: str) -> bool:
-    """Whether it looks like a random key rather than a name."""
+    """True if a word looks like a random key, not like a name."""
     if word.startswith("autotune-masked-"):
         return False
     if re.fullmatch(r"[0-9a-f]{32,}|[0-9A-F]{32,}", word):
@@ -200,5 +203,5 @@ def _is_random(word: str) -> bool:
     kinds = sum(bool(re.search(kind, word)) for kind in ("[a-z]", "[A-Z]", "[0-9]"))
     counts = Counter(word)
     entropy = -sum(n / len(word) * math.log2(n / len(word)) for n in counts.values())
-    parts = max(len(part) for part in re.split("[-_/]", word))
-    return kinds == 3 and entropy >= 4.0 and parts >= 12 and len(re.findall("[0-9]", word)) >= 2
+    longest = max(len(piece) for piece in re.split("[-_/]", word))
+    return kinds == 3 and entropy >= 4.0 and longest >= 12 and len(re.findall("[0-9]", word)) >= 2

@@ -1,4 +1,4 @@
-"""Standard input, output and error, whatever the caller left of them."""
+"""Standard input, output and error, even if the caller closed them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OutputError(AutotuneError):
 
 @contextlib.contextmanager
 def convert_output_errors() -> Iterator[None]:
-    """Raise OutputFailed for what the system says of standard output, but for a closed pipe."""
+    """Raise OutputError for an error of standard output, except for a closed pipe."""
     try:
         yield
     except BrokenPipeError:
@@ -27,10 +27,10 @@ def convert_output_errors() -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.EBADF:
             raise OutputError(
-                "standard output is closed", hint="`> FILE` or `> /dev/null` opens it"
+                "standard output is closed", hint="redirect it with `> FILE` or `> /dev/null`"
             ) from None
         reason = (error.strerror or str(error)).lower()
-        raise OutputError(f"standard output cannot be written: {reason}") from None
+        raise OutputError(f"cannot write to standard output: {reason}") from None
 
 
 class _CheckedOutput(io.TextIOWrapper):
@@ -44,7 +44,7 @@ class _CheckedOutput(io.TextIOWrapper):
 
 
 class _LenientErrorOutput(io.TextIOWrapper):
-    """Standard error. If it cannot be written, no one can be told, and the command goes on."""
+    """Standard error. Errors while writing to it are ignored, and the command continues."""
 
     def write(self, text: str, /) -> int:
         with _ignore_write_errors():
@@ -67,9 +67,9 @@ def _ignore_write_errors() -> Iterator[None]:
 
 
 def prepare_streams() -> None:
-    """Open what is closed, so that no file of a study gets its number; say what fails, and how.
+    """Open closed streams, so that no file of a study gets their numbers.
 
-    Input that was closed has nothing in it, errors go nowhere, and output fails when it is used.
+    Closed input is empty, closed error output is discarded, and closed output fails on use.
     """
     for number, flags in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
@@ -77,7 +77,7 @@ def prepare_streams() -> None:
         except OSError:
             os.open(os.devnull, flags)
     if sys.stdin is None:
-        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  # until the end
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  # open until exit
     sys.stdout = _wrap_stream(sys.stdout, sys.__stdout__, 1, _CheckedOutput)
     sys.stderr = _wrap_stream(sys.stderr, sys.__stderr__, 2, _LenientErrorOutput)
 
@@ -86,15 +86,15 @@ def _wrap_stream(
     stream: TextIO | None, original: TextIO | None, descriptor: int, kind: type[io.TextIOWrapper]
 ) -> TextIO:
     if stream is not None and (stream is not original or isinstance(stream, kind)):
-        return stream  # a test's
+        return stream  # replaced by a test
     encoding = getattr(stream, "encoding", "utf-8")
     buffer = io.BufferedWriter(io.FileIO(descriptor, "w", closefd=False))
-    # Latin-1 has no `→`.
+    # Latin-1 does not contain `→`.
     return kind(buffer, encoding=encoding, errors="replace", line_buffering=True)
 
 
 def discard_output() -> None:
-    """Drop what could not be printed, which Python would try again at its end."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.close(nowhere)
+    """Discard unprinted output, which Python would otherwise write again at exit."""
+    null_device = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null_device, 1)
+    os.close(null_device)

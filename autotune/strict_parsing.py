@@ -1,4 +1,4 @@
-"""Numbers and JSON that come from outside: what is invalid raises ValueError, never anything else."""
+"""Strict parsers for numbers and JSON from outside. Invalid input raises ValueError, nothing else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from math import isfinite
 from typing import Any
 
-MAX_NUMBER = 2**64  # more than anything that is counted
+MAX_NUMBER = 2**64  # above every real count
 _UINT_PATTERN = re.compile(r"[0-9]{1,19}")
 _DECIMAL_PATTERN = re.compile(
     r"[+-]?(?:[0-9]{1,300}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?"
@@ -16,19 +16,21 @@ _DECIMAL_PATTERN = re.compile(
 
 
 def parse_uint(text: str, unit: int = 1) -> int:
-    """A count in ASCII digits, times ``unit``; it fits a signed 64-bit number. Raises ValueError."""
+    """Return a count in ASCII digits, times ``unit``. It fits a signed 64-bit number. Raises
+    ValueError.
+    """
     if not _UINT_PATTERN.fullmatch(text) or int(text) * unit >= MAX_NUMBER // 2:
         raise ValueError(f"{text[:40]!r} is not a whole number")
     return int(text) * unit
 
 
 def is_uint(text: str) -> bool:
-    """Whether ``parse_uint`` takes it."""
+    """True if ``parse_uint`` accepts the text."""
     return _UINT_PATTERN.fullmatch(text) is not None and int(text) < MAX_NUMBER // 2
 
 
 def is_ip_address(text: str) -> bool:
-    """Whether it is an IP address, of either version."""
+    """True if the text is an IPv4 or IPv6 address."""
     try:
         ip_address(text)
     except ValueError:
@@ -37,9 +39,10 @@ def is_ip_address(text: str) -> bool:
 
 
 def split_lines(text: str) -> list[str]:
-    """The lines of what a program prints: only a line feed ends one, or a carriage return and one.
+    """Return the lines of a program's output. They end with a line feed, or carriage return and
+    line feed.
 
-    `str.splitlines` ends them at separators too that may be in names and values.
+    `str.splitlines` also splits at separators that names and values may contain.
     """
     if not text:
         return []
@@ -47,19 +50,19 @@ def split_lines(text: str) -> list[str]:
 
 
 def parse_file_mode(text: str) -> int:
-    """The permission bits of a file, such as ``0644``. Raises ValueError."""
+    """Return the mode of a file, such as ``0644``. Raises ValueError."""
     if not re.fullmatch(r"0?[0-7]{1,4}", text):
-        raise ValueError(f"{text[:40]!r} are no bits of a file")
+        raise ValueError(f"{text[:40]!r} is not a file mode")
     return int(text, 8)
 
 
 def parse_decimal(text: str) -> float:
-    """A number as programs print it, finite and below ``MAX_NUMBER``. Raises ValueError."""
+    """Return a number as programs print it, finite and below ``MAX_NUMBER``. Raises ValueError."""
     if not _DECIMAL_PATTERN.fullmatch(text):
         raise ValueError(f"{text[:40]!r} is not a number")
     number = float(text)
     if abs(number) > MAX_NUMBER:
-        raise ValueError(f"{text[:40]} is more than anything that is counted")
+        raise ValueError(f"{text[:40]} is too large")
     return number
 
 
@@ -69,7 +72,10 @@ def is_decimal(text: str) -> bool:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """JSON of RFC 8259: numbers are finite, whole ones of 64 bits, text is UTF-8. Raises ValueError."""
+    """Return the value of JSON by RFC 8259, with finite numbers and UTF-8 text. Raises ValueError.
+
+    Whole numbers have at most 64 bits.
+    """
     text = text if isinstance(text, str) else text.decode()
     try:
         value = json.loads(
@@ -79,8 +85,8 @@ def parse_json(text: str | bytes) -> Any:
             parse_int=_parse_json_int,
         )
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    if "\\ud" in text.lower():  # half of a surrogate pair raises: UTF-8 has none
+        raise ValueError("JSON is nested too deeply") from None
+    if "\\ud" in text.lower():  # half of a surrogate pair is not UTF-8: this raises
         json.dumps(value, ensure_ascii=False).encode()
     return value
 
@@ -88,14 +94,14 @@ def parse_json(text: str | bytes) -> Any:
 def _parse_json_float(text: str) -> float:
     number = float(text)
     if not isfinite(number):
-        raise ValueError(f"{text[:40]} is not a number that can be used")
+        raise ValueError(f"{text[:40]} is not a usable number")
     return number
 
 
 def _parse_json_int(text: str) -> int:
-    # The length comes first: the time of reading a number grows with its square.
+    # Check the length first, because the time to parse a number grows with its square.
     if len(text) > 20 or not -(1 << 63) <= int(text) < 1 << 64:
-        raise ValueError(f"{text[:40]} is not a number that can be used")
+        raise ValueError(f"{text[:40]} is not a usable number")
     return int(text)
 
 

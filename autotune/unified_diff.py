@@ -1,4 +1,4 @@
-"""Differences between files or trees: lines to exchange, and diffs as `patch -p1` takes them."""
+"""Differences between files or trees: hunks, and diffs for `patch -p1`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ NO_NEWLINE_MARK = "\\ No newline at end of file\n"
 
 @dataclass(frozen=True)
 class Hunk:
-    """Lines that replace others. ``start_line`` is the number of the first line that is ``removed``,
-    or of the
-    line that the ``added`` ones come in front of. Lines have their ends, and no words that are masked."""
+    """Lines that replace others.
+
+    ``start_line`` is the number of the first ``removed`` line, or of the line after the ``added``
+    ones. Lines include their ends, and contain no masked words.
+    """
 
     start_line: int
     removed: tuple[str, ...]
@@ -25,7 +27,7 @@ class Hunk:
 
 
 def format_file_diff(before: FileContents, after: FileContents, a: str, b: str) -> str:
-    """A unified diff of two trees, file by file in the order of their paths."""
+    """Return a unified diff of two trees, file by file in the order of their paths."""
     diff: list[str] = []
     for path in sorted({*before, *after}):
         old, new = before.get(path), after.get(path)
@@ -39,11 +41,11 @@ def format_file_diff(before: FileContents, after: FileContents, a: str, b: str) 
 
 
 def format_edit_diff(path: str, hunks: Iterable[Hunk]) -> str:
-    """A unified diff of one file, without context lines."""
+    """Return a unified diff of one file, without context lines."""
     diff, shift = [f"--- a/{path}\n+++ b/{path}\n"], 0
     for hunk in hunks:
         old, new = len(hunk.removed), len(hunk.added)
-        # An empty range has the number of the line in front of it.
+        # An empty range has the number of the line before it.
         start, start_new = hunk.start_line - (old == 0), hunk.start_line + shift - (new == 0)
         diff.append(f"@@ -{start},{old} +{start_new},{new} @@\n")
         diff += [_with_newline(f"-{line}") for line in hunk.removed]
@@ -57,16 +59,17 @@ def _with_newline(line: str) -> str:
 
 
 def split_lines(content: bytes) -> list[str]:
-    """The lines of a file with their ends; only a line feed ends a line, as for ``sed``."""
+    """Return the lines of a file with their ends. Only a line feed ends a line, as for ``sed``."""
     return re.findall(r"[^\n]*\n|[^\n]+", config_text.decode(content))
 
 
 def find_hunks(
     before: bytes, after: bytes, shown_before: bytes, shown_after: bytes
 ) -> tuple[Hunk, ...] | None:
-    """What turns one file into another, in the words of their masked versions.
+    """Return the hunks that turn one file into another, with the text of their masked versions.
 
-    ``None`` if these have other lines than the files, or bytes that are not UTF-8 in lines that differ.
+    Returns ``None`` if the masked versions have other lines than the files, or if bytes in changed
+    lines are not UTF-8.
     """
     old, new = split_lines(before), split_lines(after)
     shown_old, shown_new = split_lines(shown_before), split_lines(shown_after)
@@ -83,16 +86,24 @@ def find_hunks(
 def _list_differences(
     old: Sequence[str], new: Sequence[str]
 ) -> Iterator[tuple[int, int, int, int]]:
-    """The ranges of lines that differ: where they begin and end in the old file, and in the new one."""
-    same = 0
-    while same < min(len(old), len(new)) and old[same] == new[same]:
-        same += 1
+    """Yield the ranges of lines that differ: start and end in the old file, then in the new one."""
+    prefix_length = 0
+    while prefix_length < min(len(old), len(new)) and old[prefix_length] == new[prefix_length]:
+        prefix_length += 1
     tail = 0
-    while tail < min(len(old), len(new)) - same and old[-1 - tail] == new[-1 - tail]:
+    while tail < min(len(old), len(new)) - prefix_length and old[-1 - tail] == new[-1 - tail]:
         tail += 1
     matcher = difflib.SequenceMatcher(
-        None, old[same : len(old) - tail], new[same : len(new) - tail], autojunk=False
+        None,
+        old[prefix_length : len(old) - tail],
+        new[prefix_length : len(new) - tail],
+        autojunk=False,
     )
     for tag, first, last, start, end in matcher.get_opcodes():
         if tag != "equal":
-            yield first + same, last + same, start + same, end + same
+            yield (
+                first + prefix_length,
+                last + prefix_length,
+                start + prefix_length,
+                end + prefix_length,
+            )

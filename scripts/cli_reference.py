@@ -1,6 +1,6 @@
-"""The reference of all commands, made from what each says under ``--help``.
+"""Reference of all commands, generated from their ``--help``.
 
-``python -m scripts.cli_reference`` writes it to ``docs/cli.md`` and ``docs/autotune.1`` of a checkout.
+``python -m scripts.cli_reference`` writes ``docs/cli.md`` and ``docs/autotune.1`` of a checkout.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ MANUAL = FILE.with_name("autotune.1")
 HEAD = f"""\
 # Commands
 
-Made from `--help` by `python -m scripts.cli_reference`; a test holds it to that.
+`python -m scripts.cli_reference` generates this page from `--help`.
 
-Results go to standard output, progress to standard error. With `--json`, exactly one JSON object
-with a `schema` is printed, errors included; `autotune schema NAME` has the JSON Schema of each. While
-`schema` is 1, keys are added and none is removed or changed.
+Results go to standard output, progress to standard error. With `--json`, a command prints exactly one
+JSON object with a `schema`, even for errors. `autotune schema NAME` prints the JSON Schema of each. While
+`schema` is 1, keys are only added.
 
 Exit codes: {textwrap.fill(EXIT_CODE_TEXTS, 100)}
 """
 
 
 def text() -> str:
-    """What ``docs/cli.md`` contains."""
+    """Return the content of ``docs/cli.md``."""
     parts = [HEAD]
     for words in commands():
         heading = " ".join(["autotune", *words])
@@ -44,7 +44,7 @@ def text() -> str:
 
 
 def manual() -> str:
-    """What ``docs/autotune.1`` contains: a man page."""
+    """Return the content of ``docs/autotune.1``, a man page."""
     summary = f"autotune \\- {app.info.help}"
     parts = [
         f'.TH AUTOTUNE 1 "" "autotune {__version__}"',
@@ -59,7 +59,7 @@ def manual() -> str:
 
 
 def _roff(text: str, *, escape: bool = True) -> str:
-    """Text as it is: no line of it is a request, no character an escape."""
+    """Return text that roff prints literally: no line is a request, no character an escape."""
     if escape:
         text = text.replace("\\", r"\e").replace("-", r"\-")
     return "\n".join(rf"\&{line}" if line[:1] in (".", "'") else line for line in text.splitlines())
@@ -74,12 +74,12 @@ def _help(words: tuple[str, ...]) -> str:
 
 
 def help_of(words: Iterable[str]) -> str:
-    """What a command says under ``--help``, 100 columns wide."""
+    """Return the help of a command, 100 columns wide."""
     return _help(tuple(words))
 
 
 def commands() -> list[list[str]]:
-    """Every command as its words, those of groups included."""
+    """Return every command as a list of words, including those of groups."""
     found: list[list[str]] = []
     root = get_command(app)
     for name, command in getattr(root, "commands", {}).items():

@@ -1,10 +1,10 @@
-"""Runs a command on a machine whose CPUs others take away for seconds, at moments that a seed chooses.
+"""Run a command while its processes are stopped and CPUs are busy, at moments chosen by a seed.
 
     scripts/disturb.py SEED COMMAND...
 
-Three things happen in turn: everything that the command started stands still (by the kernel's freezer,
-which no process notices), one process of it does, or every CPU has a competitor. Needs root. Exits with
-the status of the command.
+Three disturbances alternate: the kernel's freezer stops all processes of the command unnoticed, one of
+its processes stops, or other processes keep every CPU busy. Needs root. Exits with the status of the
+command.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ BUSY = "import sys, time; end = time.monotonic() + float(sys.argv[1])\nwhile tim
 def frozen(group: Path, seconds: float) -> None:
     file, *states = FILES[group.parent]
     for state, wait in zip(states, (seconds, 0), strict=True):
-        # In version 2 lab hosts have groups of their own.
+        # In cgroup v2, lab hosts have separate groups.
         for path in (group, *V2.glob("autotune-lab-*")):
             with contextlib.suppress(FileNotFoundError):  # a lab that was taken down meanwhile
                 (path / file).write_text(state)
@@ -36,7 +36,7 @@ def stopped(group: Path, seconds: float) -> None:
     with contextlib.suppress(OSError, IndexError), contextlib.ExitStack() as stack:
         pid = int(random.choice((group / "cgroup.procs").read_text().split()))
         stack.callback(os.close, handle := os.pidfd_open(pid))
-        # One that a test has stopped is not to go on.
+        # A process that a test stopped must not continue.
         if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
             signal.pidfd_send_signal(handle, signal.SIGSTOP)
             time.sleep(seconds)

@@ -1,5 +1,7 @@
-"""Part of building a wheel: Plotly's JavaScript goes into it, so that nobody needs the rest of Plotly,
-and where the project is, which whoever releases it says by AUTOTUNE_URL."""
+"""Build hooks: the wheel contains Plotly's JavaScript without the rest of Plotly, and project URLs.
+
+Who releases the wheel sets the URL with AUTOTUNE_URL.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +16,19 @@ PAGES = {"Source": "", "Changelog": "/blob/main/CHANGELOG.md", "Issues": "/issue
 
 
 class PlotlyHook(BuildHookInterface):  # type: ignore[type-arg]  # of its configuration
-    """What `autotune.report.page` looks for among the shipped files."""
+    """Add the file that `autotune.report.page` reads from the shipped files."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """An editable build finds it in the package."""
+        """Add the file. An editable build finds it in the package instead."""
         if version != "editable":
             script = files("plotly") / "package_data" / "plotly.min.js"
             build_data["force_include"][str(script)] = "autotune/_shipped/plotly.min.js"
 
 
 class AddressHook(MetadataHookInterface):
-    """The project's URLs in the metadata. A build by hand has none: it knows of no such place."""
+    """Add the project's URLs to the metadata. A local build has none."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """``metadata`` is of the project table."""
+        """Change ``metadata``, the project table."""
         url = os.environ.get("AUTOTUNE_URL", "").rstrip("/")
         metadata["urls"] = {name: url + page for name, page in PAGES.items()} if url else {}

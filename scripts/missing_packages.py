@@ -1,4 +1,4 @@
-"""Prints the distribution's packages of services whose programs this machine lacks, one a line."""
+"""Print the distribution's packages that services need and this machine lacks, one per line."""
 
 from __future__ import annotations
 

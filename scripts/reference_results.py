@@ -1,8 +1,8 @@
-"""The reference figures as the lab's hosts measured them, beside what was published, as a page.
+"""Reference results of the lab's hosts next to published ones, as a page.
 
-``python -m scripts.reference_results`` writes it to ``docs/reference-results.md`` of a checkout, from the
-sweeps recorded in ``targets/sweeps/recorded`` (what ``autotune sweep FILE --json`` prints) and from
-`figures.yaml` there: what was published of each figure, and what the recorded one says to that.
+``python -m scripts.reference_results`` writes ``docs/reference-results.md`` of a checkout. It reads
+the sweeps in ``targets/sweeps/recorded`` (output of ``autotune sweep FILE --json``) and
+`figures.yaml` there: the published results, and their comparison with the recorded ones.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Sweep = dict[str, Any]
 
 
 def notes() -> dict[str, Any]:
-    """What was published of each figure, and what the recorded one says to that."""
+    """Return the published results, and their comparison with the recorded ones."""
     return dict(YAML(typ="safe").load(RECORDED / "figures.yaml"))
 
 
 def text() -> str:
-    """What ``docs/reference-results.md`` contains."""
+    """Return the content of ``docs/reference-results.md``."""
     written = notes()
     parts = [HEAD, written["about"]]
     for name, note in written["figures"].items():
@@ -67,13 +67,17 @@ def _shown(sweep: Sweep) -> str:
 
 
 def _difference(response: Point) -> float:
-    """By how much the second of two readings differs from the first, as a part of their mean: from
-    the mean's interval, whose half is Student's quantile times half the difference."""
+    """Return the relative difference of two readings from the interval of their mean.
+
+    Half of the interval is Student's quantile times half the difference.
+    """
     return (response["high"] - response["low"]) / response["value"] / stdtrit(1, 0.95)
 
 
 def _table(sweep: Sweep) -> Iterator[str]:
-    """Rows: the first axis, or deployments with numbers of hosts. Columns: what else varies."""
+    """Yield rows: the first axis, or deployments with numbers of hosts. Columns: all other
+    variations.
+    """
     axes = [*sweep["axes"]]
     rows: dict[str, dict[str, str]] = {}
     columns: list[str] = []
@@ -97,7 +101,7 @@ def _place(point: Point, axes: Sequence[str], sweep: Sweep) -> tuple[str, str]:
 
 
 def _cell(point: Point) -> str:
-    """A dash where nothing was answered."""
+    """Return a cell; a dash without answers."""
     response = point["response"]
     if response is None:
         return "–"

@@ -48,14 +48,14 @@ BEDS = "".join(
 
 
 class Silent:
-    """Shows no progress."""
+    """A progress reporter that shows nothing."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
 
 
 def several_beds(directory: Path) -> Path:
-    """A study on three modelled test beds that are not alike."""
+    """Run a study on three different test beds, which are models."""
     target = directory / "modelled.yaml"
     target.write_text(noisy(f"budget: {{trials: 10, time: 30m}}\nbeds:\n{BEDS}"))
     start.start_study(
@@ -65,7 +65,7 @@ def several_beds(directory: Path) -> Path:
 
 
 def command(directory: Path) -> Path:
-    """A benchmark command's, whose value is no rate."""
+    """Run a study of a benchmark command whose value is not a rate."""
     for path in (ROOT / "targets").glob("command.*"):
         shutil.copy(path, directory)
     target = directory / "command.yaml"
@@ -76,7 +76,7 @@ def command(directory: Path) -> Path:
 
 
 def sweep(directory: Path) -> Path:
-    """A shipped sweep of the model."""
+    """Run a shipped sweep of the model."""
     file, request = read_sweep_file(ROOT / "targets" / "sweeps" / "figure-6.yaml")
     assert request is not None
     environment = base.prepare(file)
@@ -86,7 +86,7 @@ def sweep(directory: Path) -> Path:
 
 
 def recorded(name: str) -> Callable[[Path], Path]:
-    """A copy, for a page may be written beside it."""
+    """Copy a recorded study, because its page is written into its directory."""
     return lambda directory: Path(shutil.copytree(RECORDED / name, directory / name))
 
 
@@ -105,7 +105,7 @@ KINDS: Mapping[str, Callable[[Path], Path]] = {
 
 
 def browse(*flags: str) -> str:
-    """What Chromium prints."""
+    """Return the output of Chromium."""
     browser = shutil.which("chromium")
     if browser is None:
         sys.exit("chromium is not installed: scripts/setup --dev")
@@ -115,7 +115,9 @@ def browse(*flags: str) -> str:
 
 
 def sheet(page: Path, heights: Mapping[int, int]) -> Path:
-    """The page in frames of each width, as on as many screens, which say how high they are."""
+    """Write a page with frames of each width, as on different screens. The frames report their
+    heights.
+    """
     frames = "".join(
         f'<iframe width="{width}" height="{height}" src="{page.name}#all"></iframe>'
         for width, height in heights.items()
@@ -130,7 +132,7 @@ iframe{{border:0}}</style>{frames}<script>setInterval(() => {{
 
 
 def pictures(page: Path, name: str) -> list[Path]:
-    """Of one page: a PNG in each theme, and the PDF."""
+    """Write a PNG of one page in each theme, and its PDF."""
     OUT.mkdir(parents=True, exist_ok=True)
     document = browse("--dump-dom", sheet(page, dict.fromkeys(WIDTHS, 600)).as_uri())
     heights = [int(height) for height in re.findall(r'data-height="(\d+)"', document)]
@@ -145,7 +147,7 @@ def pictures(page: Path, name: str) -> list[Path]:
 
 
 def write(directory: Path, page: Path) -> None:
-    """The page of a study, or that of a sweep."""
+    """Write the page of a study or of a sweep."""
     if is_sweep(directory):
         output.write_page(results.load_results(directory), page)
     else:

@@ -26,7 +26,7 @@ COLUMNS, LINES = 84, 40
 
 
 class _Terminal(io.StringIO):
-    """A stream that the panel takes for a terminal."""
+    """A stream that reports to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -45,13 +45,13 @@ def main(study: Path) -> None:
 
 
 def best_of_search(study: Study) -> Trial:
-    """The configuration of the search with the highest capacity."""
+    """Return the configuration of the search with the highest capacity."""
     found = study.state.list_finished(Phase.SEARCH)
     return max(found, key=lambda trial: trial.peak.peak if trial.peak else 0.0)
 
 
 def panel(study: Study, trial: Trial) -> str:
-    """What the terminal shows when ``trial`` is being measured, with escape sequences."""
+    """Return the terminal's content while ``trial`` is measured, with escape sequences."""
     starts = [record["event"] == "trial" and record["trial"] == trial.number
               for record in study.records].index(True)  # fmt: skip
     state, stream = replay_records(study.records[:starts]), _Terminal()
@@ -67,7 +67,7 @@ def panel(study: Study, trial: Trial) -> str:
 
 
 def warm_up_of(study: Study, trial: Trial) -> WarmUpResult:
-    """How the warm-up of a configuration went, as far as it is on record."""
+    """Return the recorded warm-up of a configuration."""
     (record,) = (r for r in study.list_records("warm-up") if r["trial"] == trial.number)
     window = WarmUpWindow(
         rate=0.0, is_overloaded=False, median_latency=None, hit_rate=record["hits"]
@@ -76,7 +76,7 @@ def warm_up_of(study: Study, trial: Trial) -> WarmUpResult:
 
 
 def without_fonts(svg: str) -> str:
-    """The picture without web fonts, so that no one needs a network to see it."""
+    """Return the picture without web fonts, which would need a network."""
     first, last = svg.index("@font-face"), svg.rindex("@font-face")
     return svg[:first] + svg[svg.index("}", last) + 1 :]
 

@@ -18,7 +18,7 @@ SHOWN = ("help", "errors", "messages", "templates")
 
 
 def _entries() -> Iterator[tuple[str, str, str]]:
-    """File, surface and text."""
+    """Yield file, surface and text."""
     for text in surfaces.texts_of_code():
         if text.surface in SHOWN:
             yield text.path, text.surface, text.text
@@ -27,7 +27,7 @@ def _entries() -> Iterator[tuple[str, str, str]]:
 
 
 def text() -> str:
-    """The contents of the list: a section for each file, its texts in the order of their lines."""
+    """Return the list: a section for each file, its texts in the order of their lines."""
     parts = [HEAD]
     for path, entries in groupby(_entries(), key=lambda entry: entry[0]):
         parts.append(f"\n{path}\n")

@@ -21,7 +21,7 @@ LABS = ("lab", "other")  # what tests call the directories of their labs
 DEPTH = 3  # below the run's directory: worker, test, lab
 
 
-def left(base: Path) -> list[str]:
+def find_leftovers(base: Path) -> list[str]:
     """Everything that is still there of the tests that ran in ``base``, in words."""
     return [
         *(f"lab {lab}: {', '.join(said)}" for lab, said in _labs(base).items()),
@@ -33,7 +33,7 @@ def left(base: Path) -> list[str]:
 def staying(base: Path, seconds: float = 60.0) -> list[str]:
     """What is left for so long: a busy machine takes its time to end what was told to end."""
     deadline = time.monotonic() + seconds
-    while (found := left(base)) and time.monotonic() < deadline:
+    while (found := find_leftovers(base)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return found
 

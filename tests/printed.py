@@ -22,14 +22,14 @@ def printed(name: str, text: str) -> Any:
 def _validator(name: str) -> Draft202012Validator:
     published = build_schema(name)
     Draft202012Validator.check_schema(published)
-    return Draft202012Validator(_closed(published))
+    return Draft202012Validator(_forbid_other_keys(published))
 
 
-def _closed(part: Any) -> Any:
+def _forbid_other_keys(part: Any) -> Any:
     """What is not in a schema is allowed to those who read, for it may be added; not to tests."""
     if isinstance(part, list):
-        return [_closed(each) for each in part]
+        return [_forbid_other_keys(each) for each in part]
     if not isinstance(part, dict):
         return part
-    closed = {key: _closed(each) for key, each in part.items()}
+    closed = {key: _forbid_other_keys(each) for key, each in part.items()}
     return {**closed, "additionalProperties": False} if "properties" in part else closed

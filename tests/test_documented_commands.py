@@ -30,7 +30,6 @@ NOT_RUN = {  # by what is in a command
     "sudo -u postgres ": "changes the machine: tests/study/database.py makes a database as a user",
     "make ": "what calls this test, or takes a quarter of an hour",
     "/etc/shop": "a script of the reader's, not a command",
-    "drop.txt": "needs hosts: tests/space/test_space.py tries `drop`",
     "export SESSION": "a variable of the reader's",
     "--install-completion": "changes the shell's own files: tests/cli/test_completion.py",
     "lab up": "boots hosts: tests/lab",

@@ -45,7 +45,7 @@ def test_content_is_on_disk_before_its_name_is_and_that_before_it_returns(
 ) -> None:
     done: list[str] = []
 
-    def noted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def note_call(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*words: Any) -> Any:
             if name == "fsync":
                 is_directory = stat.S_ISDIR(os.fstat(words[0]).st_mode)
@@ -56,8 +56,8 @@ def test_content_is_on_disk_before_its_name_is_and_that_before_it_returns(
 
         return call
 
-    monkeypatch.setattr(os, "fsync", noted("fsync", os.fsync))
-    monkeypatch.setattr(Path, "replace", noted("replace", Path.replace))
+    monkeypatch.setattr(os, "fsync", note_call("fsync", os.fsync))
+    monkeypatch.setattr(Path, "replace", note_call("replace", Path.replace))
     durable_files.write_file(tmp_path / "file", b"new")
     assert done == ["content", "name", "directory"]
     done.clear()

@@ -98,7 +98,7 @@ MISTAKES = (
     Mistake("an example there is not", "init --example locl", ("did you mean 'local'",)),
     Mistake("an example over a file", "init --out t.yaml", ("already exists", "--out")),
     Mistake("a study there is not", "report imprved", ("did you mean 'improved'",)),
-    Mistake("a study that never was", "status nothing", ("not found",)),
+    Mistake("a study that never was", "status nothing", ("unknown study",)),
     Mistake(
         "resuming what is finished",
         "resume improved --yes",

@@ -112,7 +112,7 @@ def test_a_file_name_with_control_characters_is_left_alone(tmp_path: Path) -> No
 # -- what is deployed -------------------------------------------------------------------------------
 
 
-def desired(content: bytes) -> DesiredState:
+def build_desired_state(content: bytes) -> DesiredState:
     files = {"/etc/redis/redis.conf": FileState(content)}
     rendered = {"store.db1.redis": {"/etc/redis/redis.conf": content}}
     return DesiredState({}, (), rendered, {"db1": HostState(files)}, RuntimeLayout())
@@ -123,7 +123,7 @@ TEMPLATE = b"requirepass autotune-masked-1-of-1\nhz 20\n"
 
 def test_hosts_get_their_own_secrets_and_records_get_placeholders() -> None:
     own = HostState({"/etc/redis/redis.conf": FileState(f"requirepass {SECRET}\nhz 10\n".encode())})
-    filled_in = desired(TEMPLATE).with_secrets({"db1": own})
+    filled_in = build_desired_state(TEMPLATE).with_secrets({"db1": own})
     content = filled_in.hosts["db1"].files["/etc/redis/redis.conf"].content
     assert content == f"requirepass {SECRET}\nhz 20\n".encode()
     assert set(filled_in.files.values()) == {TEMPLATE}
@@ -132,8 +132,8 @@ def test_hosts_get_their_own_secrets_and_records_get_placeholders() -> None:
 @pytest.mark.parametrize("now", [b"hz 10\n", b"requirepass a1b2\nmasterauth a1b2\n", None])
 def test_a_placeholder_is_never_deployed(now: bytes | None) -> None:
     own = HostState({"/etc/redis/redis.conf": FileState(now)})
-    with pytest.raises(AutotuneError, match="has other secrets"):
-        desired(TEMPLATE).with_secrets({"db1": own})
+    with pytest.raises(AutotuneError, match=r"the secrets in .* differ"):
+        build_desired_state(TEMPLATE).with_secrets({"db1": own})
 
 
 def test_software_validates_the_secret_and_not_its_placeholder(tmp_path: Path) -> None:
@@ -187,7 +187,9 @@ def role(tmp_path: Path) -> Any:
 
     def of(unit: str, *paths: str) -> Path:
         other: Any = SimpleNamespace(name=unit, target=target, source=study.target_path)
-        for relative, content in ansible.export_ansible(other, TRIAL, of_host(unit, *paths)).items():
+        for relative, content in ansible.export_ansible(
+            other, TRIAL, of_host(unit, *paths)
+        ).items():
             place = tmp_path / "out" / relative
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
@@ -213,7 +215,7 @@ def test_a_file_name_is_no_code_for_ansible(role: Any) -> None:
         assert f"Write {path}" in done.stdout, done.stdout + done.stderr
 
 
-def _rendered(node: Any) -> Iterator[str]:
+def _list_rendered_texts(node: Any) -> Iterator[str]:
     """The texts that Ansible renders: values, never keys, that are not tagged as unsafe."""
     if isinstance(node, TaggedScalar):
         assert node.tag.value == "!unsafe", node
@@ -221,7 +223,7 @@ def _rendered(node: Any) -> Iterator[str]:
         yield node
     elif isinstance(node, dict | list):
         for inner in node.values() if isinstance(node, dict) else node:
-            yield from _rendered(inner)
+            yield from _list_rendered_texts(inner)
 
 
 @pytest.mark.parametrize("word", HOSTILE[:2])
@@ -229,7 +231,7 @@ def test_names_in_the_role_are_tagged(word: str, role: Any) -> None:
     directory = role(word, f"/etc/nginx/{word.replace('/', '')}.conf")
     ours = ("inventory_hostname", "{{ item", "autotune_", "ansible_check_mode")
     for path in directory.rglob("*.yml"):
-        for text in _rendered(YAML().load(path)):
+        for text in _list_rendered_texts(YAML().load(path)):
             if any(sign in text for sign in ("{{", "{%", "{#")):
                 assert any(mark in text for mark in ours), text
                 assert word not in text

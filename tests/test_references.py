@@ -20,7 +20,7 @@ SUFFIXES = {".md", ".py", ".toml", ".yaml", ".j2", ".sh", ""}
 
 
 @functools.cache
-def tracked() -> list[Path]:
+def list_tracked_files() -> list[Path]:
     listed = subprocess.run(
         ["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
@@ -44,7 +44,7 @@ def prose(path: Path) -> tuple[str, ...]:
 def exists(name: str) -> bool:
     path = Path(name)
     if len(path.parts) == 1:
-        return any(path.name == known.name for known in tracked())
+        return any(path.name == known.name for known in list_tracked_files())
     return any((REPOSITORY / folder / path).exists() for folder in FOLDERS)
 
 
@@ -52,7 +52,7 @@ def exists(name: str) -> bool:
 def places() -> list[Path]:
     return [
         path
-        for path in tracked()
+        for path in list_tracked_files()
         if (
             path.suffix in SUFFIXES
             and path.parts[0] in {"autotune", "docs", "bench", "tests", "targets", "templates"}

@@ -76,7 +76,7 @@ each = pytest.mark.parametrize(("taken", "met"), READINGS.values(), ids=READINGS
 each_taken = pytest.mark.parametrize(("taken", "met"), TAKEN.values(), ids=TAKEN)
 
 
-def recorded(taken: Reading) -> dict[str, Any]:
+def read_report(taken: Reading) -> dict[str, Any]:
     hosts = {"web1": {"cpu": 0.5}}
     return {"trial": 0, "purpose": "peak", "at": "", **reading_to_record(taken), "hosts": hosts}
 
@@ -84,7 +84,7 @@ def recorded(taken: Reading) -> dict[str, Any]:
 def study_of(taken: Reading) -> Any:
     """As much of a study as a list of readings needs."""
     target = SimpleNamespace(slo=SimpleNamespace(objective=SLO), tiers={})
-    return SimpleNamespace(readings=[recorded(taken)], target=target)
+    return SimpleNamespace(readings=[read_report(taken)], target=target)
 
 
 @each
@@ -125,12 +125,12 @@ def test_the_diagnosis(taken: Reading, met: bool) -> None:
 
 @each
 def test_the_timeline_of_the_page(taken: Reading, met: bool) -> None:
-    assert (classify_reading(recorded(taken), None, SLO) == "met") is met
+    assert (classify_reading(read_report(taken), None, SLO) == "met") is met
 
 
 @each
 def test_the_hosts_at_peak(taken: Reading, met: bool) -> None:
-    assert average_host_usage([recorded(taken)], SLO) == ({"web1": {"cpu": 0.5}} if met else {})
+    assert average_host_usage([read_report(taken)], SLO) == ({"web1": {"cpu": 0.5}} if met else {})
 
 
 @each
@@ -153,7 +153,7 @@ def test_the_best_point_of_a_sweep(taken: Reading, met: bool) -> None:
     plan = swept()
     (point,) = plan.points
     result = results._summarize_rate(
-        point, 1000.0, [0], {0: [recorded(taken)]}, {}, study_of(taken).target
+        point, 1000.0, [0], {0: [read_report(taken)]}, {}, study_of(taken).target
     )
     found = results.SweepResults("sweep", plan, study_of(taken).target, (result,), 0)
     assert (figures.find_best_result(found) is not None) is met
@@ -187,7 +187,7 @@ def test_a_sweep_drains_what_a_failure_left_behind(
 ) -> None:
     drained: list[str] = []
     with closing(StudyStore(tmp_path)) as store:
-        made = loaded(store, taken, drained, CALM)
+        made = open_loaded_stack(store, taken, drained, CALM)
         begun = store.begin_trial(Phase.MEASURE, made.space.build_candidate({}))
         runner._load_at_rates(made, swept(), begun, PointMeasurement(0, 0))
     assert bool(drained[1:]) is not met
@@ -247,7 +247,9 @@ def swept() -> SweepPlan:
     return SweepPlan("sweep", axes, rates=(1000.0,), repeat=1, seconds=SECONDS)
 
 
-def loaded(store: StudyStore, taken: Reading, drained: list[str], stolen: float) -> TrialContext:
+def open_loaded_stack(
+    store: StudyStore, taken: Reading, drained: list[str], stolen: float
+) -> TrialContext:
     """A stack that answers every load as ``taken`` does, and warms up without fault."""
     made = context(store, flat, FormulaFleet(), seed=1, pace=0.0)
 
@@ -277,6 +279,6 @@ def run_trial(
     """One trial; its readings as recorded. Where the load was never made, it has no value."""
     unmade = pytest.raises(AutotuneError, match="could not be measured") if taken.limited else None
     with closing(StudyStore(directory)) as store, unmade or nullcontext():
-        made = loaded(store, taken, drained, stolen)
+        made = open_loaded_stack(store, taken, drained, stolen)
         trial.run_trial(MeasureStep(Phase.BASELINE, made.space.baseline), made, None, None)
     return load_readings(directory)

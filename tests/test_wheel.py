@@ -108,7 +108,7 @@ def test_everything_that_is_shipped_is_in_it(installed: Path) -> None:
 def test_from_an_empty_directory_to_a_role(environment: Path, tmp_path: Path) -> None:
     """What the README promises of the model, with nothing of this checkout in reach."""
 
-    def told(*words: str) -> subprocess.CompletedProcess[str]:
+    def run_autotune(*words: str) -> subprocess.CompletedProcess[str]:
         alone = {"PATH": f"{environment / 'bin'}:/usr/bin:/bin", "HOME": str(tmp_path),
                  "PYTHONPROFILEIMPORTTIME": "1"}  # fmt: skip  # names on stderr what is imported
         done = subprocess.run(
@@ -118,19 +118,19 @@ def test_from_an_empty_directory_to_a_role(environment: Path, tmp_path: Path) ->
         assert done.returncode == 0, done.stderr
         return done
 
-    where = told("python", "-c", "import autotune; print(autotune.__file__)").stdout
+    where = run_autotune("python", "-c", "import autotune; print(autotune.__file__)").stdout
     assert Path(where.strip()).is_relative_to(environment)
-    told("autotune", "init", "--example", "paper")
+    run_autotune("autotune", "init", "--example", "paper")
     # The whole study is typed by tests/test_documented_commands.py.
-    run = told("autotune", "run", "targets/paper.yaml", "--yes", "--json", "--trials", "3")
+    run = run_autotune("autotune", "run", "targets/paper.yaml", "--yes", "--json", "--trials", "3")
     made = json.loads(run.stdout)
     assert "sklearn.base" not in run.stderr  # it takes a second, and nothing here is made of it
     assert made["verdict"] == "improved"
-    told("autotune", "report", made["study"], "--html", "report.html")
+    run_autotune("autotune", "report", made["study"], "--html", "report.html")
     report = (tmp_path / "report.html").read_text()
     assert re.search(r"<h1>.*✓", report)
     export = ("autotune", "export", made["study"], "--of-a-model", "--out", "winner")
-    told(*export, "--format", "ansible")
+    run_autotune(*export, "--format", "ansible")
     role = tmp_path / "winner" / "ansible"
     assert (role / "site.yml").exists()
     tasks = "".join(path.read_text() for path in role.glob("roles/autotune/tasks/*.yml"))

@@ -51,7 +51,7 @@ def filled(case: dict[str, Any]) -> tuple[str, list[str]]:
     return case["text"].replace("@LINES", "\n".join(lines)), secrets
 
 
-def found(case: dict[str, Any], text: str) -> DiscoveredHost:
+def discover_host(case: dict[str, Any], text: str) -> DiscoveredHost:
     unit = {f"/etc/systemd/system/{case['units'][0]}": case["unit"]} if "unit" in case else {}
     files = {**case.get("others", {}), **unit, case["path"]: text}
     made = host("h1", "10.0.0.9", files, *case["units"])
@@ -60,7 +60,7 @@ def found(case: dict[str, Any], text: str) -> DiscoveredHost:
 
 def tier_of(case: dict[str, Any], text: str) -> AdoptedTier:
     deployment = case.get("deployment", case["service"])
-    (tier,) = (tier for tier in adopted(found(case, text)).values()
+    (tier,) = (tier for tier in adopted(discover_host(case, text)).values()
                if tier.discovered_tier.deployment == deployment)  # fmt: skip
     return tier
 
@@ -119,7 +119,7 @@ def test_an_adopted_file_is_deployed_as_it_was_and_written_without_secrets(
         tier.templates.values()
     )
     assert not any(secret in written for secret in secrets)
-    target = write_target([found(case, text)], tmp_path / "own.yaml", None, "/").target_file
+    target = write_target([discover_host(case, text)], tmp_path / "own.yaml", None, "/").target_file
     everything = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
     assert target.exists()
     assert not any(secret in content for secret in secrets for content in everything)

@@ -11,11 +11,13 @@ import functools
 import io
 import re
 import tokenize
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import retired_words
 from tests.sources import nodes
 
 REPOSITORY = Path(__file__).parents[1]
@@ -101,7 +103,7 @@ def python_texts(source: str) -> Iterator[tuple[int, str]]:
                 yield token.start[0] + offset, line
 
 
-def allowed(place: str, word: str) -> bool:
+def is_allowed(place: str, word: str) -> bool:
     return any(place.startswith(start) and word == name for start, name, _ in ALLOWED)
 
 
@@ -115,7 +117,7 @@ def test_private_words_are_not_used(words: str) -> None:
             f"{place}:{line}: {match.group()!r}"
             for line, text in texts(path)
             for match in [pattern.search(text)]
-            if match and not allowed(place, match.group().lower())
+            if match and not is_allowed(place, match.group().lower())
         ]
     print(f"{words}: {len(uses)} uses in {len(CODE)} modules, {len(DOCUMENTS)} documents")
     assert uses == [], f"the field says: {PRIVATE[words]}"
@@ -139,6 +141,46 @@ def test_locals_are_named_after_what_they_hold() -> None:
                 uses.append(f"{place}:{node.lineno}: {name}")
     print(f"{len(uses)} names without a meaning in {len(CODE)} modules")
     assert uses == []
+
+
+def test_retired_words_and_names_become_fewer() -> None:
+    """`python -m tests.retired_words` lowers the counts after a clean-up."""
+    stored, uses = retired_words.read_baseline(), [*retired_words.find_uses()]
+    counts = Counter(place for place, _ in uses)
+    rose = {place for place, count in counts.items() if count > stored.get(place, 0)}
+    print(f"{sum(counts.values())} uses of retired words and names, {sum(stored.values())} stored")
+    assert [f"{where}: {place[1]}" for place, where in uses if place in rose] == []
+
+
+RETIRED = {
+    "beside": "A file beside it.",
+    "carr(?:y|ies|ied|ying)": "It carries 5/s; capacity_carried was low.",
+    "look(?:s|ed|ing)? at": "It is looked at. looking at it",
+    "(?:some|any|no|every)body": "somebody, nobody",
+}
+
+
+@pytest.mark.parametrize("word", RETIRED)
+def test_inflections_of_a_retired_word_are_found(word: str) -> None:
+    lines = ((1, text) for text in (RETIRED[word], "A plain sentence of the field."))
+    assert {found for _, found in retired_words.find_words(lines)} == {word}
+
+
+NAMES = """
+def found(): pass
+def _rolled_back(part, other): left = each = 1
+@property
+def is_allowed(self): pass
+def embed(size): count = 1
+"""
+
+
+def test_retired_names_and_participles_are_found(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(NAMES)
+    kinds = [kind for _, kind in retired_words.find_names(tmp_path / "m.py")]
+    assert kinds.count("def PARTICIPLE") == 2
+    assert sorted(kind for kind in kinds if kind.startswith("name"))[-1] == "name parts?"
+    assert len(kinds) == 5
 
 
 @pytest.mark.parametrize(("place", "word", "reason"), ALLOWED)

@@ -63,8 +63,8 @@ def _root(
 
 
 def main() -> None:
-    """Entry point: runs a command and exits with its status, never with a traceback."""
-    # A model of few trials gains nothing from more threads, which busy-wait for each other.
+    """Run a command and exit with its status, never with a traceback."""
+    # More threads do not speed up models of few trials; they only busy-wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     prepare_streams()
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")

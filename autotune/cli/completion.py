@@ -1,7 +1,7 @@
-"""What a shell offers for a word that is half typed: studies, trials, parameters and other names.
+"""Shell completion of studies, trials, parameters and other names.
 
-It is asked at every press of a key: nothing heavy is imported, and where there is nothing to offer (no
-study yet, a file that is broken) nothing is printed, so that the shell completes files instead.
+It runs at every key press, so it imports nothing heavy. Without candidates (no study yet, a broken
+file) it prints nothing, and the shell completes files instead.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from typing import Any
 import typer
 
 Completion = str | tuple[str, str]
-"""A value, or one with its description."""
+"""A value, optionally with its description."""
 
-# Copied from modules that take a second to import; tests keep both equal.
+# Copies from modules that take a second to import. A test compares them.
 EXPORT_FORMATS = ("files", "ansible", "shell", "patch", "yaml", "json")
 SCHEMA_NAMES = (
     "study", "status", "check", "plan", "parameters", "explanation", "measurement", "ceilings",
-    "sweep", "applied", "lab", "workload", "error",
+    "sweep", "applied", "initialized", "diff", "exported", "restored", "lab", "workload", "error",
+    "target",
 )  # fmt: skip
 
 
 def _ignore_errors(
     complete_words: Callable[[typer.Context, str], Iterable[Completion]],
 ) -> Callable[[typer.Context, str], list[Completion]]:
-    """Errors are for when the command runs, not while it is typed."""
+    """Return a completion without errors, because the command reports them when it runs."""
 
     @wraps(complete_words)
     def complete(ctx: typer.Context, incomplete: str) -> list[Completion]:
@@ -42,7 +43,7 @@ def _ignore_errors(
 
 @_ignore_errors
 def complete_studies(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Names of the studies there are."""
+    """Return the names of the studies."""
     from autotune.study.directory import list_study_names
 
     return list_study_names(_studies_directory(ctx))
@@ -50,7 +51,7 @@ def complete_studies(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @_ignore_errors
 def complete_trials(ctx: typer.Context, incomplete: str) -> Iterable[Completion]:
-    """Trials of the study on the command line, with phase and peak."""
+    """Yield trials of the study on the command line, with phase and peak."""
     from autotune.study import journal
     from autotune.study.directory import EVENTS_FILE, find_study
     from autotune.study.study_state import replay_records
@@ -68,12 +69,12 @@ def complete_trials(ctx: typer.Context, incomplete: str) -> Iterable[Completion]
 
 @_ignore_errors
 def complete_targets(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """YAML files, and directories to look into."""
-    typed = Path(incomplete)
-    where = typed if incomplete.endswith("/") else typed.parent
-    for path in sorted(where.iterdir()):
-        hidden = path.name.startswith(".") and not typed.name.startswith(".")
-        if path.is_dir() and not hidden:
+    """Yield YAML files and directories."""
+    prefix = Path(incomplete)
+    directory = prefix if incomplete.endswith("/") else prefix.parent
+    for path in sorted(directory.iterdir()):
+        is_hidden = path.name.startswith(".") and not prefix.name.startswith(".")
+        if path.is_dir() and not is_hidden:
             yield f"{path}/"
         elif path.suffix in (".yaml", ".yml"):
             yield str(path)
@@ -81,17 +82,17 @@ def complete_targets(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @_ignore_errors
 def complete_targets_and_studies(ctx: typer.Context, incomplete: str) -> Iterable[Completion]:
-    """What `restore` takes."""
+    """Return targets and studies, the arguments of `restore`."""
     return [*complete_studies(ctx, incomplete), *complete_targets(ctx, incomplete)]
 
 
 @_ignore_errors
 def complete_parameters(ctx: typer.Context, incomplete: str) -> Iterator[Completion]:
-    """Parameters of the target on the command line, with their meanings."""
+    """Yield parameters of the target on the command line, with their meanings."""
     root = _read_target_root(Path(_read_argument(ctx, "target")))
     _declare_services(root)
-    written = root.get("parameters") or {}
-    names = {name: "" for name in written if "command" in root}
+    rules = root.get("parameters") or {}
+    names = {name: "" for name in rules if "command" in root}
     for name, tier in _parse_tiers(root).items():
         names |= tier.list_parameters(name)
     yield from sorted(names.items())
@@ -99,7 +100,7 @@ def complete_parameters(ctx: typer.Context, incomplete: str) -> Iterator[Complet
 
 @_ignore_errors
 def complete_host_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Tiers of the target on the command line, each with `=` for numbers of hosts."""
+    """Return tiers of the target on the command line, each with `=` for numbers of hosts."""
     return [
         f"{name}=" for name in _parse_tiers(_read_target_root(Path(_read_argument(ctx, "target"))))
     ]
@@ -107,7 +108,7 @@ def complete_host_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @_ignore_errors
 def complete_cache_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Tiers of caches that can be measured alone."""
+    """Return tiers of caches that can be measured alone."""
     from autotune.loads.memcaslap import PROTOCOL
     from autotune.services.registry import any_speaks_protocol
 
@@ -117,7 +118,7 @@ def complete_cache_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @_ignore_errors
 def complete_references(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Named settings to compare with."""
+    """Return the named settings to compare with."""
     from autotune.space.dimension import NAMED_SETTINGS
 
     return NAMED_SETTINGS
@@ -125,36 +126,39 @@ def complete_references(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @_ignore_errors
 def complete_services(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Services of the catalogue."""
+    """Return the services of the catalogue."""
     from autotune.services.registry import APPLICATIONS, DEPLOYABLE_SERVICES
 
-    every = (*DEPLOYABLE_SERVICES.values(), *APPLICATIONS.values())
-    return sorted({service.name for service in every if service.parameters})
+    services = (*DEPLOYABLE_SERVICES.values(), *APPLICATIONS.values())
+    return sorted({service.name for service in services if service.parameters})
 
 
 @_ignore_errors
 def complete_formats(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Forms of an export."""
+    """Return the formats of an export."""
     return EXPORT_FORMATS
 
 
 @_ignore_errors
 def complete_schemas(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Objects that are printed as JSON."""
+    """Return the names of the JSON schemas."""
     return SCHEMA_NAMES
 
 
 @_ignore_errors
 def complete_examples(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Shipped targets."""
-    from autotune.target.shipped_files import list_examples as shipped
+    """Return the example targets."""
+    from autotune.target.shipped_files import list_examples
 
-    return shipped()
+    return list_examples()
 
 
 @dataclass(frozen=True)
 class _CompletionTier:
-    """A tier as far as its parameters' names depend on it (`target.model.Tier` takes pydantic)."""
+    """The properties of a tier that determine its parameters' names.
+
+    `target.model.Tier` would import pydantic.
+    """
 
     service: tuple[str, ...]
     installed: bool
@@ -163,7 +167,7 @@ class _CompletionTier:
     local_cache: bool
 
     def list_parameters(self, name: str) -> dict[str, str]:
-        """Full names, with what each is for."""
+        """Return full names with their meanings."""
         from autotune.services.registry import choice_name, list_tier_services
 
         names = {choice_name(name): "service to run"} if len(self.service) > 1 else {}
@@ -191,7 +195,7 @@ def _parse_tiers(root: Mapping[str, Any]) -> dict[str, _CompletionTier]:
 
 
 def _declare_services(root: Mapping[str, Any]) -> None:
-    """The services of the target itself; reading them takes pydantic."""
+    """Add the services that the target declares. This imports pydantic."""
     if specs := root.get("services"):
         from autotune.services.registry import add_declared
         from autotune.target.declared_service import ServiceSpec
@@ -200,7 +204,7 @@ def _declare_services(root: Mapping[str, Any]) -> None:
 
 
 def _read_target_root(path: Path) -> Mapping[str, Any]:
-    """The values in a target file, or in the target of a sweep file."""
+    """Return the values in a target file, or in the target of a sweep file."""
     from autotune.target.yaml_document import load_yaml
 
     root = load_yaml(path).root
@@ -210,8 +214,8 @@ def _read_target_root(path: Path) -> Mapping[str, Any]:
 
 
 def _read_argument(ctx: typer.Context, name: str) -> str:
-    """The argument called ``name``, which comes before all others of its command."""
-    # If an option lacks its value, parsing ends before words are assigned to arguments.
+    """Return the argument ``name``, which comes before all others of its command."""
+    # If an option lacks its value, parsing stops before words are assigned to arguments.
     return str(ctx.params.get(name) or ctx.args[0])
 
 

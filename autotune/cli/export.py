@@ -9,6 +9,7 @@ import typer
 
 from autotune.cli import completion
 from autotune.cli.options import (
+    DEFAULT_PROGRESS,
     DEFAULT_STUDIES_DIRECTORY,
     JsonOption,
     ProgressOptions,
@@ -17,6 +18,7 @@ from autotune.cli.options import (
     StudyArgument,
     TargetArgument,
     YesOption,
+    add_progress_options,
 )
 from autotune.cli.output import print_json
 from autotune.cli.session import confirm, open_progress, open_studies_directory, prepare_target
@@ -26,7 +28,10 @@ from autotune.terminal import echo
 
 def export(
     study: StudyArgument,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="New or empty directory to write to.")],
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--out", metavar="DIR", help="New or empty directory to write to."),
+    ],
     format_: Annotated[
         str,
         typer.Option(
@@ -55,6 +60,7 @@ def export(
         bool,
         typer.Option("--of-a-model", help="Allow the export of a model's result, and mark it."),
     ] = False,
+    json_: JsonOption = False,
     storage: StorageUrlOption = None,
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
@@ -67,16 +73,25 @@ def export(
     with open_studies_directory(storage, studies, [study]) as root:
         directory = find_study(study, root)
         with guard_foreign_records(directory):
-            opened = open_study(directory)
-            chosen = find_minimal_trial(opened) if minimal else trial
-            written = write_export(
-                opened, out, format_, chosen,
-                include_unchanged=everything, allow_simulated=of_a_model,
-            )  # fmt: skip
-            for path in written:
-                echo(str(out / path))
+            exported_study = open_study(directory)
+            trial = find_minimal_trial(exported_study) if minimal else trial
+            paths = write_export(
+                exported_study,
+                out,
+                format_,
+                trial,
+                include_unchanged=everything,
+                allow_simulated=of_a_model,
+            )
+    files = [str(out / path) for path in paths]
+    if json_:
+        print_json({"schema": 1, "study": directory.name, "format": format_, "files": files})
+        return
+    for file in files:
+        echo(file)
 
 
+@add_progress_options()
 def apply(
     export_: Annotated[
         Path, typer.Argument(metavar="EXPORT", help="Directory that `autotune export` wrote.")
@@ -84,6 +99,7 @@ def apply(
     target: TargetArgument,
     yes: YesOption = False,
     json_: JsonOption = False,
+    progress: ProgressOptions = DEFAULT_PROGRESS,
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Apply an exported configuration to a target's hosts, in one transaction."""
@@ -96,32 +112,34 @@ def apply(
     settings = apply_export.read_applicable_settings(environment, export_)
     check_can_keep(environment)
     baseline = environment.space.baseline
-    changed = sum(settings[name] != baseline[name] for name in settings)
-    changes_of = environment.build_preview().compute_changes
-    assert changes_of is not None  # configurations that can stay are on hosts
-    changes = changes_of(environment.space.complete_unrepaired(settings).settings)
-    planned = changes_to_json(changes)
-    about = (
+    changed_count = sum(settings[name] != baseline[name] for name in settings)
+    compute_changes = environment.build_preview().compute_changes
+    assert compute_changes is not None  # `check_can_keep` requires hosts
+    changes = compute_changes(environment.space.complete_unrepaired(settings).settings)
+    changes_json = changes_to_json(changes)
+    summary = (
         f"{format_count(len(settings), 'setting')} for {', '.join(changes)}. "
-        f"{changed} of them differ from the baseline."
+        f"{changed_count} of them differ from the baseline."
     )
-    diffs = [change["diff"].rstrip("\n") for change in planned.values() if change["diff"]]
-    confirm("\n".join([*diffs, about, *format_changes(planned)]), yes=yes)
+    diffs = [change["diff"].rstrip("\n") for change in changes_json.values() if change["diff"]]
+    confirm(
+        "\n".join([*diffs, summary, *format_changes(changes_json)]), yes=yes, quiet=progress.quiet
+    )
     directory = find_free_directory(studies, f"{environment.file.target.name}-applied")
-    with open_progress(environment, directory, ProgressOptions(), with_page=False) as progress:
-        deployed = apply_export.apply_settings(environment, settings, directory, progress)
+    with open_progress(environment, directory, progress, with_page=False) as reporter:
+        deployed = apply_export.apply_settings(environment, settings, directory, reporter)
     if json_:
-        actions = {part: action.name.lower() for part, action in deployed.actions.items()}
-        differing = [str(difference) for difference in deployed.mismatches]
+        actions = {name: action.name.lower() for name, action in deployed.actions.items()}
+        mismatches = [str(mismatch) for mismatch in deployed.mismatches]
         print_json(
-            {"schema": 1, "study": directory.name, "actions": actions, "differences": differing}
+            {"schema": 1, "study": directory.name, "actions": actions, "differences": mismatches}
         )
     else:
         echo(apply_export.format_apply_result(deployed, directory))
 
 
 def restore(
-    what: Annotated[
+    target_or_study: Annotated[
         str,
         typer.Argument(
             metavar="TARGET|STUDY",
@@ -130,17 +148,21 @@ def restore(
             autocompletion=completion.complete_targets_and_studies,
         ),
     ],
+    json_: JsonOption = False,
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Restore hosts after a crash, and stop private servers."""
-    from autotune.study import restore as restores
     from autotune.study.directory import find_study
+    from autotune.study.restore import restore_study, restore_target
 
-    path = Path(what)
+    path = Path(target_or_study)
     if path.is_file():
-        lines = restores.restore_target(path, studies)
+        lines = restore_target(path, studies)
     else:
-        hosts = "`autotune restore TARGET` restores from the copies on the hosts"
-        lines = restores.restore_study(find_study(what, studies, hosts))
-    for line in lines or [f"{what}: nothing to restore"]:
+        hint = "`autotune restore TARGET` restores from the copies on the hosts"
+        lines = restore_study(find_study(target_or_study, studies, hint))
+    if json_:
+        print_json({"schema": 1, "restored": lines})
+        return
+    for line in lines or [f"{target_or_study}: nothing to restore"]:
         echo(line)

@@ -1,4 +1,4 @@
-"""The layout of `--help`: groups of commands, examples, exit codes, one style of names."""
+"""Layout of `--help`: groups of commands, examples, exit codes, and one style of names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMAND_GROUPS: Mapping[str, tuple[str, ...]] = {
     "Inspect": ("status", "report", "diff", "explain", "schema"),
     "Apply": ("export", "apply", "restore"),
 }
-EXIT_CODE_TEXTS = ", ".join(f"{each.code} {each.when}" for each in errors.EXIT_CODES) + "."
+EXIT_CODE_TEXTS = ", ".join(f"{status.code} {status.when}" for status in errors.EXIT_CODES) + "."
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "autotune": (
         "autotune init --example paper && autotune run targets/paper.yaml --yes",
@@ -57,16 +57,16 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 
 
 class CommandWithExamples(TyperCommand):
-    """A command whose help has examples, and shows arguments and values in capitals."""
+    """A command whose help contains examples, with arguments and values in capitals."""
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
-        """The usage line without braces around required arguments."""
+        """Return the usage line without braces around required arguments."""
         return [
             piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)
         ]
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Arguments without their Python types, and ranges in words."""
+        """Write arguments without their Python types, and ranges in words."""
         records: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for parameter in self.get_params(ctx):
             if record := parameter.get_help_record(ctx):
@@ -82,15 +82,15 @@ class CommandWithExamples(TyperCommand):
                     formatter.write_dl(rows)
 
     def format_epilog(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Lines as they are typed: nothing is wrapped."""
+        """Write the examples without wrapping."""
         _write_examples(self.name or "", formatter)
 
 
 class GroupedCommands(TyperGroup):
-    """The commands by what they are for, each with all of its summary."""
+    """The commands in groups, each with its full summary."""
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """A section for each group, in the order of a first study."""
+        """Write a section for each group, in the order of a first study."""
         for title, names in COMMAND_GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl(
@@ -98,14 +98,14 @@ class GroupedCommands(TyperGroup):
                 )
 
     def format_epilog(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Examples, and what a command may end with."""
+        """Write the examples and the exit codes."""
         _write_examples("autotune", formatter)
         with formatter.section("Exit codes"):
             formatter.write_text(EXIT_CODE_TEXTS.replace("`", ""))
 
 
 def _format_ranges(text: str) -> str:
-    """Ranges of numbers in words: `x>=10` is "at least 10"."""
+    """Return ranges of numbers in words: `x>=10` is "at least 10"."""
     return MINIMUM_PATTERN.sub(r"at least \1", RANGE_PATTERN.sub(r"from \1 to \2", text))
 
 

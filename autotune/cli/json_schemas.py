@@ -1,7 +1,7 @@
-"""What commands print under ``--json``, as types: `autotune schema` makes JSON Schemas of them.
+"""Types of the output under ``--json``. `autotune schema` prints their JSON Schemas.
 
-Keys are added and never removed, nor does one change its meaning, while ``build_schema`` is 1. Rates
-are in requests/s (or a command's values), times in seconds, parts fractions of one, intervals of 90 %.
+While ``schema`` is 1, keys are only added, and never change their meaning. Rates are in requests/s
+(or a command's values), times in seconds, shares are fractions of one, intervals are of 90 %.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class BedOffsetInterval(Interval):
 
 
 class BedSummary(TypedDict):
-    """``offset``: beside an average bed; ``set_aside``: why it no longer takes part."""
+    """A test bed. ``offset`` is relative to an average bed; ``set_aside`` is why it was removed."""
 
     trials: int
     seconds: float
@@ -199,7 +199,9 @@ class CacheCeilings(TypedDict):
 
 
 class LatencyAnswer(Interval):
-    """``bound``: `at most` or `more than` where the rate lies beyond what was measured."""
+    """Latency at a rate. ``bound`` is `at most` or `more than` if the rate is outside the measured
+    range.
+    """
 
     latency: float | None
     bound: str | None
@@ -272,7 +274,7 @@ class StatusSide(Side):
 
 
 class CheckedAnswers(TypedDict):
-    """Whole answers under load: how many were checked and wrong, and what one lacked."""
+    """Complete answers under load: how many were checked, how many were wrong, and one example."""
 
     looked_at: int
     wrong: int
@@ -280,7 +282,7 @@ class CheckedAnswers(TypedDict):
 
 
 class StudyStatus(VersionedObject):
-    """How a study stands; ``ratio`` is no claim before there is a ``verdict``."""
+    """The state of a study. ``ratio`` is preliminary until there is a ``verdict``."""
 
     study: str
     state: Literal["running", "stopped", "finished"]
@@ -326,7 +328,9 @@ class Budget(TypedDict):
 
 
 class HostMemory(TypedDict):
-    """In bytes, of the recommended settings; ``of_baseline``: the baseline sets what is ``allowed``."""
+    """Memory of the recommended settings in bytes. ``of_baseline``: the baseline sets what is
+    ``allowed``.
+    """
 
     host: str
     rule: str
@@ -337,8 +341,9 @@ class HostMemory(TypedDict):
 
 
 class Plan(VersionedObject):
-    """What a run would do. ``hosts`` and what follows it: only where there are hosts to look at;
-    ``command`` and ``first``: only of a command."""
+    """The plan of a run. ``hosts`` and the keys after it exist only for targets with hosts;
+    ``command`` and ``first`` only for a command.
+    """
 
     target: str
     tunable: Sequence[str]
@@ -387,7 +392,7 @@ class PredictedLoss(TypedDict):
 
 
 class MinimalChanges(Interval):
-    """Measured: the changes ``kept`` carry ``share`` of the gain."""
+    """A measured reduction: the changes ``kept`` provide ``share`` of the gain."""
 
     event: str
     at: str
@@ -402,7 +407,9 @@ class MinimalChanges(Interval):
 
 
 class Explanation(VersionedObject):
-    """``configurations``: how many were measured; from fewer than ten a model tells little."""
+    """``configurations`` is the number of measured ones. Predictions from fewer than ten are
+    unreliable.
+    """
 
     study: str
     trial: int
@@ -414,7 +421,7 @@ class Explanation(VersionedObject):
     minimal: MinimalChanges | None
 
 
-# Readings of a rate; a percentile is null where it lies beyond all answers.
+# Readings of a rate. A percentile is null if it exceeds all answers.
 MeasuredLoadStep = TypedDict(
     "MeasuredLoadStep",
     {
@@ -441,7 +448,7 @@ MeasuredLoadStep = TypedDict(
 
 
 class MeasuredSide(Side):
-    """``sd``: of the capacity's logarithm; ``bindings``: what was changed to keep a rule."""
+    """``sd`` is the sd of the capacity's logarithm. ``bindings`` are changes made to keep a rule."""
 
     sd: float
     verdict: str
@@ -459,7 +466,7 @@ class RequiredCapacity(TypedDict):
 
 
 class Measurement(VersionedObject):
-    """``peaks`` of repeats; or, ``against`` another side, both sides' and the ``gain``."""
+    """``peaks`` of repeats; or, with ``against``, the peaks of both sides and the ``gain``."""
 
     study: str
     at_least: NotRequired[RequiredCapacity]
@@ -476,15 +483,15 @@ class Measurement(VersionedObject):
 
 
 class MeasuredStackCeilings(VersionedObject, StackCeilings):
-    """A closed loop of clients: no capacity within an SLO."""
+    """A closed loop of clients: not a capacity within an SLO."""
 
 
 class MeasuredCacheCeilings(VersionedObject, CacheCeilings):
-    """Caches alone; ``chain`` is what the whole stack asks of them, in keys/s."""
+    """Caches alone. ``chain`` is the rate at which the whole stack reads them, in keys/s."""
 
 
 class SweepPoint(TypedDict):
-    """A point of a sweep at one ``rate``, or its capacity ``peak`` where that is null."""
+    """A point of a sweep at one ``rate``, or its capacity ``peak`` if the rate is null."""
 
     at: Settings
     hosts: Mapping[str, int]
@@ -523,7 +530,7 @@ SweepResult = TypedDict(
 
 
 class Parameter(TypedDict):
-    """A value may be an expression of the host's facts, such as `4 * cpus`."""
+    """Values may be expressions of host facts, such as `4 * cpus`."""
 
     name: str
     meaning: str
@@ -550,11 +557,44 @@ class ParameterCatalogue(VersionedObject):
 
 
 class ApplyResult(VersionedObject):
-    """``actions``: part → reload, restart or none; ``differences``: not in effect as asked."""
+    """``actions`` map each service to reload, restart or none. ``differences`` are settings not in
+    effect.
+    """
 
     study: str
     actions: Mapping[str, str]
     differences: Sequence[str]
+
+
+class Initialized(VersionedObject):
+    """The written target. The other keys describe adopted hosts; examples have none."""
+
+    target: str
+    templates: NotRequired[str]
+    tiers: NotRequired[Sequence[str]]
+    not_tuned: NotRequired[Sequence[str]]
+    parameters: NotRequired[int]
+
+
+class ConfigurationDiff(VersionedObject):
+    """A unified diff from ``a`` to ``b``, or changed settings; empty if both are equal."""
+
+    study: str
+    a: str
+    b: str
+    diff: str
+
+
+class Exported(VersionedObject):
+    study: str
+    format: str
+    files: Sequence[str]
+
+
+class Restored(VersionedObject):
+    """One text for each action; none if there was nothing to restore."""
+
+    restored: Sequence[str]
 
 
 class LabHost(TypedDict):
@@ -590,7 +630,7 @@ class Mistake(TypedDict):
 
 
 class ErrorDetails(Mistake):
-    """``code`` is the exit code; ``mistakes`` are all those of a target."""
+    """``code`` is the exit status; ``mistakes`` are all mistakes of a target."""
 
     code: int
     mistakes: NotRequired[Sequence[Mistake]]
@@ -611,34 +651,38 @@ OUTPUT_OBJECTS: Mapping[str, tuple[Any, str]] = {
     "ceilings": (MeasuredStackCeilings | MeasuredCacheCeilings, "measure --closed and --tier"),
     "sweep": (SweepResult, "sweep, and report and resume of one"),
     "applied": (ApplyResult, "apply"),
+    "initialized": (Initialized, "init"),
+    "diff": (ConfigurationDiff, "diff"),
+    "exported": (Exported, "export"),
+    "restored": (Restored, "restore"),
     "lab": (Lab, "lab up, down and status"),
     "workload": (Workload, "workload from-log"),
     "error": (ErrorOutput, "any command that fails"),
 }
-"""What is printed, by the name of its schema: its type, and the commands that print it."""
+"""Names of schemas, each with its type and the commands that print it."""
 
 
 def build_schema(name: str) -> dict[str, Any]:
-    """The JSON Schema of one of ``OUTPUT_OBJECTS``."""
+    """Return the JSON Schema of one of ``OUTPUT_OBJECTS``."""
     generated = TypeAdapter(OUTPUT_OBJECTS[name][0]).json_schema()
-    # Docstrings quote names with two backticks; titles made of names say nothing.
+    # Docstrings quote names with two backticks. Titles made of names are redundant.
     document = _remove_titles(json.loads(json.dumps(generated).replace("``", "`")))
-    about = f"Output of autotune with --json: {OUTPUT_OBJECTS[name][1]}."
+    comment = f"Output of autotune with --json: {OUTPUT_OBJECTS[name][1]}."
     return {
         "$schema": JSON_SCHEMA_DIALECT,
         "title": f"autotune {name}",
-        "$comment": about,
+        "$comment": comment,
         **document,
     }
 
 
 def _remove_titles(document: Any) -> Any:
     if isinstance(document, list):
-        return [_remove_titles(part) for part in document]
+        return [_remove_titles(item) for item in document]
     if not isinstance(document, dict):
         return document
     return {
-        key: _remove_titles(part)
-        for key, part in document.items()
-        if not (key == "title" and isinstance(part, str))
+        key: _remove_titles(value)
+        for key, value in document.items()
+        if not (key == "title" and isinstance(value, str))
     }

@@ -1,4 +1,4 @@
-"""`autotune lab`: the hosts of a target as systemd-nspawn machines on this one."""
+"""`autotune lab`: the hosts of a target as systemd-nspawn machines on this host."""
 
 from __future__ import annotations
 
@@ -82,12 +82,14 @@ def up(
 
 @app.command(cls=CommandWithExamples)
 def down(
-    what: LabTargetArgument, directory: LabDirectoryOption = None, json_: JsonOption = False
+    target_or_lab: LabTargetArgument,
+    directory: LabDirectoryOption = None,
+    json_: JsonOption = False,
 ) -> None:
     """Remove a target's hosts, also after an interrupted `up`."""
     from autotune.lab import target_labs
 
-    removed = target_labs.remove_target_lab(what, directory)
+    removed = target_labs.remove_target_lab(target_or_lab, directory)
     if json_:
         _print_lab(removed)
         return
@@ -97,12 +99,14 @@ def down(
 
 @app.command(cls=CommandWithExamples)
 def status(
-    what: LabTargetArgument, directory: LabDirectoryOption = None, json_: JsonOption = False
+    target_or_lab: LabTargetArgument,
+    directory: LabDirectoryOption = None,
+    json_: JsonOption = False,
 ) -> None:
     """Show which hosts run and accept SSH."""
     from autotune.lab import target_labs
 
-    lab = target_labs.read_lab(what, directory)
+    lab = target_labs.read_lab(target_or_lab, directory)
     if json_:
         _print_lab(lab)
         return
@@ -117,7 +121,7 @@ def status(
 
 @app.command(cls=CommandWithExamples, context_settings={"ignore_unknown_options": True})
 def ssh(
-    what: LabTargetArgument,
+    target_or_lab: LabTargetArgument,
     host: Annotated[
         str | None,
         typer.Argument(metavar="HOST", help="Host name. Optional if the lab has one host."),
@@ -130,17 +134,17 @@ def ssh(
     """Open a terminal on a lab host, or run a command there."""
     from autotune.lab import target_labs
 
-    argv = target_labs.build_ssh_command(what, host, directory)
+    argv = target_labs.build_ssh_command(target_or_lab, host, directory)
     os.execvp(argv[0], [*argv, *(command or [])])  # noqa: S606  # becomes ssh, terminal and all
 
 
-def _print_lab(lab: Lab, **more: Any) -> None:
+def _print_lab(lab: Lab, **extra_keys: Any) -> None:
     document = {
         "schema": 1,
         "lab": lab.name,
         "directory": str(lab.directory),
         "ssh_config": str(lab.ssh_config),
         "hosts": [asdict(host) | {"running": host.running} for host in lab.hosts],
-        **more,
+        **extra_keys,
     }
     print_json(document)

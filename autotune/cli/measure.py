@@ -10,17 +10,26 @@ import typer
 from autotune import errors
 from autotune.cli import completion
 from autotune.cli.options import (
+    DEFAULT_PROGRESS,
     DEFAULT_STUDIES_DIRECTORY,
     JsonOption,
     ProgressOptions,
+    SetOption,
     StudiesOption,
     TargetArgument,
-    VerboseOption,
     YesOption,
+    add_progress_options,
+    parse_rates,
 )
 from autotune.cli.output import print_json
-from autotune.cli.session import confirm, open_progress, prepare_target, run_sweep_session
-from autotune.errors import AutotuneError
+from autotune.cli.session import (
+    build_set_overrides,
+    confirm,
+    open_progress,
+    prepare_target,
+    run_sweep_session,
+)
+from autotune.errors import UsageError
 from autotune.terminal import echo
 
 ConfigOption = Annotated[
@@ -50,7 +59,7 @@ ClosedOption = Annotated[
     bool, typer.Option("--closed", help="Use a closed loop of clients, which shows a ceiling.")
 ]
 ConcurrencyOption = Annotated[
-    str, typer.Option(metavar="N,N", help="With --closed: numbers of concurrent clients.")
+    str, typer.Option(metavar="N,…", help="With --closed: numbers of concurrent clients.")
 ]
 SweepTargetArgument = Annotated[
     Path,
@@ -72,23 +81,14 @@ OverOption = Annotated[
 HostCountsOption = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="TIER=N,N",
+        metavar="TIER=N,…",
         help="Vary the number of hosts of a tier.",
         autocompletion=completion.complete_host_tiers,
     ),
 ]
-WithOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--with",
-        metavar="NAME=VALUE",
-        help="Fix a setting at all points; may be repeated.",
-        autocompletion=completion.complete_parameters,
-    ),
-]
 RatesOption = Annotated[
-    list[float] | None,
-    typer.Option(metavar="N", help="Offer N requests/s at all points; may be repeated."),
+    list[str] | None,
+    typer.Option(metavar="RATE", help="Offer this rate at all points; may be repeated."),
 ]
 CapacityOption = Annotated[
     bool, typer.Option("--peak", help="Search for the capacity of each point.")
@@ -115,6 +115,7 @@ MeasureExitCodeOption = Annotated[
 ]
 
 
+@add_progress_options()
 def measure(
     target: TargetArgument,
     config: ConfigOption = None,
@@ -125,9 +126,10 @@ def measure(
     concurrency: ConcurrencyOption = "1,5",
     at_least: AtLeastOption = None,
     exit_code: MeasureExitCodeOption = False,
+    set_: SetOption = None,
     yes: YesOption = False,
     json_: JsonOption = False,
-    verbose: VerboseOption = False,
+    progress: ProgressOptions = DEFAULT_PROGRESS,
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Measure the capacity of a configuration, with its interval."""
@@ -137,12 +139,12 @@ def measure(
     from autotune.study import ceilings, measure_capacity
     from autotune.study.directory import find_free_directory
 
-    environment = prepare_target(target)
+    environment = prepare_target(target, build_set_overrides(set_))
     minimum = measure_capacity.parse_required_capacity(
         environment, at_least, of_ceiling=closed or tier is not None
     )
     if exit_code and minimum is None:
-        raise AutotuneError(
+        raise UsageError(
             "--exit-code needs --at-least",
             hint="add `--at-least RATE`, such as `--at-least 1200/s`",
         )
@@ -152,16 +154,16 @@ def measure(
         if closed or tier
         else None
     )
-    confirm(environment.describe_load(study=False), yes=yes)
+    confirm(environment.describe_load(study=False), yes=yes, quiet=progress.quiet)
     directory = find_free_directory(studies, f"{environment.file.target.name}-measured")
-    with open_progress(environment, directory, ProgressOptions(verbose)) as progress:
+    with open_progress(environment, directory, progress) as reporter:
         if bounds is not None:
-            record = ceilings.measure_ceilings(environment, bounds, directory, progress).to_record()
+            record = ceilings.measure_ceilings(environment, bounds, directory, reporter).to_record()
             text = "\n".join(format_ceiling_lines(record))
             print_json(build_ceilings_json(record)) if json_ else echo(text)
             return
         measurement = measure_capacity.measure_configuration(
-            environment, request, directory, progress
+            environment, request, directory, reporter
         )
     study = open_study(directory)
     text = measurement_report.format_measurement(measurement, study, minimum)
@@ -172,18 +174,19 @@ def measure(
         raise typer.Exit(errors.NOT_IMPROVED_EXIT_CODE)
 
 
+@add_progress_options()
 def sweep(
     target: SweepTargetArgument,
     over: OverOption = None,
     hosts: HostCountsOption = None,
-    with_: WithOption = None,
+    set_: SetOption = None,
     rate: RatesOption = None,
     peak: CapacityOption = False,
     repeat: SweepRepeatOption = None,
     html: SweepHtmlOption = None,
     yes: YesOption = False,
     json_: JsonOption = False,
-    verbose: VerboseOption = False,
+    progress: ProgressOptions = DEFAULT_PROGRESS,
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Measure a grid of settings or host counts, and plot it."""
@@ -191,11 +194,11 @@ def sweep(
     from autotune.study.directory import find_free_directory
     from autotune.sweep import request
 
-    file, requested = request.build_request(target, over, hosts, with_, rate, repeat, peak=peak)
+    rates = parse_rates("--rate", rate or ())
+    file, sweep_request = request.build_request(target, over, hosts, set_, rates, repeat, peak=peak)
     environment = prepare(file)
-    plan = request.build_plan(file, requested, environment.space)
-    confirm(f"{environment.describe_load(study=False)}\n{request.format_sweep_size(plan)}", yes=yes)
+    plan = request.build_plan(file, sweep_request, environment.space)
+    announcement = f"{environment.describe_load(study=False)}\n{request.format_sweep_size(plan)}"
+    confirm(announcement, yes=yes, quiet=progress.quiet)
     directory = find_free_directory(studies, request.choose_directory_name(target, file))
-    run_sweep_session(
-        environment, plan, directory, html, json_=json_, detail=ProgressOptions(verbose)
-    )
+    run_sweep_session(environment, plan, directory, html, json_=json_, detail=progress)

@@ -1,14 +1,18 @@
-"""Arguments and options of several commands."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from autotune.cli import completion
+from autotune.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.report.metrics_server import MetricsServer
@@ -75,7 +79,7 @@ ExitCodeOption = Annotated[
 ]
 BedsOption = Annotated[
     str | None,
-    typer.Option(metavar="all|A,B", help="Test beds of the target to use."),
+    typer.Option("--beds", metavar="BED,…", help="Test beds of the target to use, or `all`."),
 ]
 StorageUrlOption = Annotated[
     str | None,
@@ -85,12 +89,21 @@ StorageUrlOption = Annotated[
         help="PostgreSQL database of a study that several machines share.",
     ),
 ]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Fix a parameter; may be repeated.",
+        autocompletion=completion.complete_parameters,
+    ),
+]
 DEFAULT_STUDIES_DIRECTORY = Path("studies")
 
 
 @dataclass(frozen=True)
 class ProgressOptions:
-    """Where a command shows its progress, and how much."""
+    """Where and how a command shows its progress."""
 
     verbose: bool = False
     quiet: bool = False
@@ -99,10 +112,66 @@ class ProgressOptions:
     metrics_server: MetricsServer | None = None
 
 
-def start_metrics_server(port: str | None) -> MetricsServer | None:
-    """A metrics server that already listens, or None. Raises AutotuneError."""
-    if port is None:
+DEFAULT_PROGRESS = ProgressOptions()
+PROGRESS_PARAMETER = "progress"
+_PROGRESS_OPTIONS = {"verbose": VerboseOption, "quiet": QuietOption, "log_file": LogFileOption}
+_METRICS_OPTIONS = {"metrics_file": MetricsFileOption, "metrics_port": MetricsPortOption}
+
+
+def add_progress_options(
+    *, with_metrics: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that gives a command the shared options about progress.
+
+    They replace the command's parameter ``progress``, which receives them as ``ProgressOptions``.
+    """
+    options = _PROGRESS_OPTIONS | (_METRICS_OPTIONS if with_metrics else {})
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(**values: Any) -> None:
+            arguments = {name: values.pop(name) for name in options}
+            server = start_metrics_server(arguments.pop("metrics_port", None))
+            command(**values, progress=ProgressOptions(**arguments, metrics_server=server))
+
+        run.__signature__ = _replace_progress(command, options)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+def _replace_progress(command: Callable[..., None], options: dict[str, Any]) -> inspect.Signature:
+    """Return the signature with these options in place of ``progress``, as Typer reads it."""
+    signature = inspect.signature(command, eval_str=True)
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        if parameter.name != PROGRESS_PARAMETER:
+            parameters.append(parameter)
+            continue
+        for name, option in options.items():
+            default = False if option in (VerboseOption, QuietOption) else None
+            parameters.append(parameter.replace(name=name, annotation=option, default=default))
+    return signature.replace(parameters=parameters)
+
+
+def parse_rates(option: str, texts: Iterable[str]) -> list[float]:
+    """Return the rates of an option, in requests/s. Raises UsageError."""
+    from autotune.target.quantities import parse_rate
+
+    hint = f"give a rate, such as `{option} 800/s`"
+    try:
+        rates = [parse_rate(text) for text in texts]
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}", hint=hint) from None
+    if 0 in rates:
+        raise UsageError(f"{option} must be above 0", hint=hint)
+    return rates
+
+
+def start_metrics_server(address: str | None) -> MetricsServer | None:
+    """Return a listening metrics server, or None. Raises UsageError."""
+    if address is None:
         return None
     from autotune.report.metrics_server import MetricsServer
 
-    return MetricsServer(port)
+    return MetricsServer(address)

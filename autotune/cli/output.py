@@ -1,4 +1,4 @@
-"""Results on standard output."""
+"""Output of results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from autotune import errors
-from autotune.errors import AutotuneError
+from autotune.errors import UsageError
 from autotune.terminal import echo, print_lines, terminal_width, wrap_lines
 
 
@@ -29,10 +29,10 @@ def print_study(
     at: Sequence[float] = (),
     brief: bool = False,
 ) -> None:
-    """Print the report of a study; with ``exit_code``, exit with status 4 without an improvement.
+    """Print the report of a study. With ``exit_code``, exit with status 4 without an improvement.
 
-    ``at``: rates (requests/s) whose latency is printed, before and after. ``brief``: only the verdict,
-    within 80 columns.
+    ``at``: rates (requests/s) for which to print latency, before and after. ``brief``: print only
+    the verdict, within 80 columns.
     """
     from autotune.report.studies import open_study
     from autotune.report.summary import build_latency_answer, build_summary
@@ -60,19 +60,19 @@ def print_study(
 
 
 def print_csv(directory: Path, name: str) -> None:
-    """Print a table of a study as CSV. Raises AutotuneError."""
+    """Print a table of a study as CSV. Raises UsageError."""
     from autotune.report.csv_and_metrics import TABLE_NAMES, format_csv
     from autotune.report.studies import open_study
     from autotune.report.view import build_study_view
     from autotune.target.messages import suggest_name
 
     if name not in TABLE_NAMES:
-        raise AutotuneError(f"unknown table {name!r}", hint=suggest_name(name, TABLE_NAMES))
+        raise UsageError(f"--csv: unknown table {name!r}", hint=suggest_name(name, TABLE_NAMES))
     echo(format_csv(build_study_view(open_study(directory)), name), end="")
 
 
 def print_sweep(directory: Path, html: Path | None, *, json_: bool) -> None:
-    """Print the results of a sweep so far, and plot them in ``html`` if given."""
+    """Print the current results of a sweep, and plot them in ``html`` if given."""
     from autotune.sweep import output, results
 
     sweep = results.load_results(directory)

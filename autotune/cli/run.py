@@ -10,27 +10,30 @@ import typer
 
 from autotune.cli import completion
 from autotune.cli.options import (
+    DEFAULT_PROGRESS,
     DEFAULT_STUDIES_DIRECTORY,
     BedsOption,
     ExitCodeOption,
     JsonOption,
-    LogFileOption,
-    MetricsFileOption,
-    MetricsPortOption,
     ProgressOptions,
-    QuietOption,
+    SetOption,
     StorageUrlOption,
     StudiesOption,
     StudyArgument,
     TargetArgument,
-    VerboseOption,
     YesOption,
-    start_metrics_server,
+    add_progress_options,
 )
 from autotune.cli.output import print_study
-from autotune.cli.session import confirm, prepare_target, run_session, run_sweep_session
+from autotune.cli.session import (
+    build_set_overrides,
+    confirm,
+    prepare_target,
+    run_session,
+    run_sweep_session,
+)
 from autotune.cli.worker import join_and_report
-from autotune.errors import AutotuneError
+from autotune.errors import UsageError
 
 NameOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Override the target's `name:`.")
@@ -44,26 +47,14 @@ TimeOption = Annotated[
         metavar="DURATION", help="Override the target's `budget: {time: …}`, such as 15m."
     ),
 ]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="Fix a parameter; may be repeated.",
-        autocompletion=completion.complete_parameters,
-    ),
-]
 
 
+@add_progress_options(with_metrics=True)
 def run(
     target: TargetArgument,
     yes: YesOption = False,
     json_: JsonOption = False,
-    verbose: VerboseOption = False,
-    quiet: QuietOption = False,
-    log_file: LogFileOption = None,
-    metrics_file: MetricsFileOption = None,
-    metrics_port: MetricsPortOption = None,
+    progress: ProgressOptions = DEFAULT_PROGRESS,
     exit_code: ExitCodeOption = False,
     keep: Annotated[
         bool,
@@ -94,53 +85,45 @@ def run(
     options = {"--name": name, "--time": time, "--trials": trials}
     overrides = [(option, str(value)) for option, value in options.items() if value is not None]
     if storage is not None and (from_ or not beds):
-        raise AutotuneError(
+        raise UsageError(
             "--storage needs --beds, and excludes --from",
             hint="name at least one bed; `try:` of the target lists configurations to start with",
         )
-    environment = prepare_target(
-        target, [*overrides, *(("--set", text) for text in set_ or ())], beds
-    )
+    environment = prepare_target(target, [*overrides, *build_set_overrides(set_)], beds)
     if keep and beds:
-        raise AutotuneError(
+        raise UsageError(
             "--keep and --beds exclude each other",
             hint="run `autotune export`, then `autotune apply`",
         )
-    detail = ProgressOptions(
-        verbose, quiet, log_file, metrics_file, start_metrics_server(metrics_port)
-    )
     if keep:
         check_can_keep(environment)
     earlier = find_study(from_, studies) if from_ else None
     if storage is not None:
-        from autotune.environments.multi_bed import MultiBedEnvironment as Several
+        from autotune.environments.multi_bed import MultiBedEnvironment
         from autotune.study.join_study import create_shared_study
         from autotune.study.study_database import StudyDatabase
 
-        assert isinstance(environment, Several)
-        confirm(environment.describe_load(), yes=yes, quiet=quiet)
+        assert isinstance(environment, MultiBedEnvironment)
+        confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
         with closing(StudyDatabase(storage)) as database:
             shared = create_shared_study(environment, database, studies)
             join_and_report(
-                environment, shared, database, studies, detail, json_=json_, exit_code=exit_code
+                environment, shared, database, studies, progress, json_=json_, exit_code=exit_code
             )
         return
-    confirm(environment.describe_load(), yes=yes, quiet=quiet)
+    confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
     directory = find_free_directory(studies, environment.file.target.name)
-    act = partial(start.start_study, keep=keep, earlier=earlier)
-    run_session(act, environment, directory, json_=json_, detail=detail)
+    start_study = partial(start.start_study, keep=keep, earlier=earlier)
+    run_session(start_study, environment, directory, json_=json_, detail=progress)
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)
 
 
+@add_progress_options(with_metrics=True)
 def resume(
     study: StudyArgument,
     yes: YesOption = False,
     json_: JsonOption = False,
-    verbose: VerboseOption = False,
-    quiet: QuietOption = False,
-    log_file: LogFileOption = None,
-    metrics_file: MetricsFileOption = None,
-    metrics_port: MetricsPortOption = None,
+    progress: ProgressOptions = DEFAULT_PROGRESS,
     exit_code: ExitCodeOption = False,
     beds: BedsOption = None,
     storage: StorageUrlOption = None,
@@ -151,9 +134,6 @@ def resume(
     from autotune.study.directory import find_study
     from autotune.sweep.plan import is_sweep
 
-    detail = ProgressOptions(
-        verbose, quiet, log_file, metrics_file, start_metrics_server(metrics_port)
-    )
     if storage is not None:
         from autotune.study.join_study import prepare_joining_beds, write_study_target
         from autotune.study.study_database import StudyDatabase
@@ -161,17 +141,23 @@ def resume(
         with closing(StudyDatabase(storage)) as database:
             shared = database.find_study(study)
             file = write_study_target(shared, studies / shared.name)
-            several = prepare_joining_beds(shared, database, file, beds or "all")
-            confirm(several.describe_load(), yes=yes, quiet=quiet)
+            beds_environment = prepare_joining_beds(shared, database, file, beds or "all")
+            confirm(beds_environment.describe_load(), yes=yes, quiet=progress.quiet)
             join_and_report(
-                several, shared, database, studies, detail, json_=json_, exit_code=exit_code
+                beds_environment,
+                shared,
+                database,
+                studies,
+                progress,
+                json_=json_,
+                exit_code=exit_code,
             )
         return
     directory = find_study(study, studies)
     environment = start.prepare_unfinished(directory, beds)
-    confirm(environment.describe_load(), yes=yes, quiet=quiet)
+    confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
     if is_sweep(directory):
-        run_sweep_session(environment, None, directory, None, json_=json_, detail=detail)
+        run_sweep_session(environment, None, directory, None, json_=json_, detail=progress)
         return
-    run_session(start.resume_study, environment, directory, json_=json_, detail=detail)
+    run_session(start.resume_study, environment, directory, json_=json_, detail=progress)
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 def prepare_target(
     target: Path, overrides: Iterable[Override] = (), beds: str | None = None
 ) -> Environment:
-    """The environment of a target file with the overrides of options, or of its ``beds``.
+    """Return the environment of a target file, with overrides from options, or that of its
+    ``beds``.
 
     Raises TargetError, AutotuneError.
     """
@@ -50,11 +51,18 @@ def prepare_target(
     return prepare_beds(file, select_beds(file.target, beds))
 
 
+def build_set_overrides(assignments: Iterable[str] | None) -> list[Override]:
+    """Return the overrides of `--set`."""
+    from autotune.target.overrides import SET_OPTION
+
+    return [(SET_OPTION, assignment) for assignment in assignments or ()]
+
+
 @contextmanager
 def open_studies_directory(
     storage_url: str | None, studies: Path, names: Iterable[str] | None = None
 ) -> Iterator[Path]:
-    """The directory of the studies; with a ``storage_url``, a temporary one with copies.
+    """Return the directory of the studies; with a ``storage_url``, a temporary one with copies.
 
     ``names`` are the studies to copy, by default all. Raises AutotuneError.
     """
@@ -71,7 +79,7 @@ def open_studies_directory(
 
 @contextmanager
 def follow_study(storage_url: str | None, studies: Path, name: str) -> Iterator[Callable[[], Path]]:
-    """A function that returns the directory of a study with its latest records. Raises AutotuneError."""
+    """Return a function for the directory of a study with its latest records. Raises AutotuneError."""
     from autotune.study.directory import find_study
 
     if storage_url is None:
@@ -86,7 +94,7 @@ def follow_study(storage_url: str | None, studies: Path, name: str) -> Iterator[
 
 
 def confirm(announcement: str, *, yes: bool, quiet: bool = False) -> None:
-    """Print what is about to happen, and ask for confirmation. Raises AutotuneError, Exit."""
+    """Print the announcement, and ask for confirmation. Raises AutotuneError, Exit."""
     if not (yes and quiet):
         width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
         for line, _ in wrap_lines(((line, "") for line in announcement.splitlines()), width):
@@ -105,8 +113,9 @@ def confirm(announcement: str, *, yes: bool, quiet: bool = False) -> None:
 def open_progress(
     environment: Environment, directory: Path, options: ProgressOptions, *, with_page: bool = True
 ) -> Iterator[ProgressReporter]:
-    """Progress on standard error, in the log file if there is one and, if ``with_page``, in the HTML
-    page."""
+    """Show progress on standard error, in the log file if given and, with ``with_page``, in the
+    HTML page.
+    """
     from autotune.environments.multi_bed import MultiBedEnvironment
     from autotune.report.progress import PageWriter, PlainProgress, TeeProgress
     from autotune.study.study_store import JournalTail
@@ -136,7 +145,7 @@ def open_progress(
 def _open_metrics_publishers(
     options: ProgressOptions, exit_stack: ExitStack
 ) -> Iterator[Callable[[str], object]]:
-    """Where metrics go; a server ends with ``exit_stack``."""
+    """Yield the functions that publish metrics. A server stops with ``exit_stack``."""
     if (path := options.metrics_file) is not None:
         from autotune.report.page import write_atomically
 
@@ -157,10 +166,10 @@ def create_progress(
     verbose: bool = False,
     plain_lines: bool = False,
 ) -> ProgressDisplay:
-    """A live panel if ``stream`` is a terminal that can be redrawn, otherwise plain lines.
+    """Return a live panel if ``stream`` is a terminal that can be redrawn, otherwise plain lines.
 
-    ``TERM=dumb``, ``verbose`` and ``plain_lines`` select lines. ``NO_COLOR`` selects a panel without
-    colours.
+    ``TERM=dumb``, ``verbose`` and ``plain_lines`` select lines. ``NO_COLOR`` selects a panel
+    without colours.
     """
     if verbose or plain_lines or not stream.isatty() or environment.get("TERM") == "dumb":
         from autotune.report.progress import PlainProgress
@@ -180,9 +189,9 @@ def run_session(
     detail: ProgressOptions,
     resume_arguments: str | None = None,
 ) -> None:
-    """Run a study's session; with ``json_``, one that is stopped prints its results so far too.
+    """Run a study's session. With ``json_``, print the current results if it is interrupted.
 
-    ``resume_arguments``: the arguments of `autotune resume`, if not the study's name.
+    ``resume_arguments`` are the arguments of `autotune resume`, by default the study's name.
     """
     with _print_resume_command(resume_arguments or directory.name):
         try:
@@ -203,7 +212,7 @@ def run_sweep_session(
     json_: bool,
     detail: ProgressOptions,
 ) -> None:
-    """Run a sweep, and plot it at the end; without ``plan``, the rest of its recorded plan."""
+    """Run a sweep, and plot it at the end. Without ``plan``, run the rest of its recorded plan."""
     from autotune.sweep import runner
 
     with (

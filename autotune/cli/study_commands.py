@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -12,6 +12,7 @@ import typer
 
 from autotune.cli import completion
 from autotune.cli.options import (
+    DEFAULT_PROGRESS,
     DEFAULT_STUDIES_DIRECTORY,
     JsonOption,
     ProgressOptions,
@@ -19,18 +20,20 @@ from autotune.cli.options import (
     StudiesOption,
     StudyArgument,
     TrialArgument,
-    VerboseOption,
     YesOption,
+    add_progress_options,
+    parse_rates,
 )
 from autotune.cli.output import print_csv, print_json, print_study, print_sweep
 from autotune.cli.session import confirm, follow_study, open_progress, open_studies_directory
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 from autotune.terminal import echo, print_lines, print_patch, terminal_width, wrap_lines
 
 if TYPE_CHECKING:
     from autotune.report.view import StudyView
 
 T = TypeVar("T")
+TARGET_SCHEMA_NAME = "target"
 
 
 def status(
@@ -58,32 +61,32 @@ def status(
 
     if watch:
         if study is None or json_:
-            raise AutotuneError(
+            raise UsageError(
                 "--watch needs a study, and excludes --json", hint="`autotune status STUDY --watch`"
             )
-        with follow_study(storage, studies, study) as look:
-            statuses.watch_status(look, sys.stdout)
+        with follow_study(storage, studies, study) as find_directory:
+            statuses.watch_status(find_directory, sys.stdout)
         return
     with open_studies_directory(storage, studies, [study] if study else None) as root:
         render = statuses.build_status if json_ else statuses.format_status
         if study:
             directory = find_study(study, root)
             with guard_foreign_records(directory):
-                drawn = [render(build_study_view(open_study(directory)))]
+                rendered = [render(build_study_view(open_study(directory)))]
         else:
-            drawn = list(_render_readable_studies(root, render))
+            rendered = list(_render_readable_studies(root, render))
         if json_:
-            print_json({"schema": 1, "studies": drawn})
+            print_json({"schema": 1, "studies": rendered})
             return
-        if not drawn:
+        if not rendered:
             echo(f"no studies in {studies}: `autotune run TARGET` starts one", err=True)
-        for text in drawn:
+        for text in rendered:
             lines = [*str(text).splitlines(), ""]
             print_lines(wrap_lines(((line, "") for line in lines), terminal_width()))
 
 
 def _render_readable_studies(root: Path, render: Callable[[StudyView], T]) -> Iterator[T]:
-    """All studies except damaged ones, whose names go to standard error."""
+    """Yield all studies except damaged ones, whose names go to standard error."""
     from autotune.report.studies import open_study
     from autotune.report.view import build_study_view
     from autotune.study.directory import list_study_names
@@ -130,9 +133,9 @@ def report(
     from autotune.sweep.plan import is_sweep
 
     if open_ and storage and not html:
-        raise AutotuneError("--open with --storage needs --html", hint="add `--html FILE`")
+        raise UsageError("--open with --storage needs --html", hint="add `--html FILE`")
     with open_studies_directory(storage, studies, [study]) as root:
-        directory, rates = find_study(study, root), _parse_rates(at or ())
+        directory, rates = find_study(study, root), parse_rates("--at", at or ())
         with guard_foreign_records(directory):
             if is_sweep(directory):
                 print_sweep(directory, html, json_=json_)
@@ -166,19 +169,6 @@ def _output_report(
         print_study(directory, json_=json_, exit_code=False, at=at)
 
 
-def _parse_rates(texts: Iterable[str]) -> list[float]:
-    """The rates of `--at`, in requests/s. Raises AutotuneError."""
-    from autotune.target.quantities import parse_rate
-
-    try:
-        rates = [parse_rate(text) for text in texts]
-    except ValueError as error:
-        raise AutotuneError(f"--at: {error}", hint="give a rate, such as `--at 800/s`") from None
-    if 0 in rates:
-        raise AutotuneError("--at must be above 0", hint="give a rate, such as `--at 800/s`")
-    return rates
-
-
 def diff(
     study: StudyArgument,
     a: TrialArgument = "baseline",
@@ -191,6 +181,7 @@ def diff(
     parameters: Annotated[
         bool, typer.Option("--parameters", help="Compare settings instead of files.")
     ] = False,
+    json_: JsonOption = False,
     storage: StorageUrlOption = None,
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
@@ -203,11 +194,14 @@ def diff(
     with open_studies_directory(storage, studies, [study]) as root:
         directory = find_study(study, root)
         with guard_foreign_records(directory):
-            print_patch(
-                style_diff_lines(format_diff(open_study(directory), a, b, parameters=parameters))
-            )
+            text = format_diff(open_study(directory), a, b, parameters=parameters)
+    if json_:
+        print_json({"schema": 1, "study": directory.name, "a": a, "b": b, "diff": text})
+    else:
+        print_patch(style_diff_lines(text))
 
 
+@add_progress_options()
 def explain(
     study: StudyArgument,
     measure: Annotated[
@@ -218,7 +212,7 @@ def explain(
     ] = 60,
     yes: YesOption = False,
     json_: JsonOption = False,
-    verbose: VerboseOption = False,
+    progress: ProgressOptions = DEFAULT_PROGRESS,
     storage: StorageUrlOption = None,
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
@@ -234,9 +228,9 @@ def explain(
         if measure:
             explain_study.check_not_shared(directory)
             environment = start.prepare_existing(directory)
-            confirm(environment.describe_load(study=False), yes=yes)
-            with open_progress(environment, directory, ProgressOptions(verbose)) as progress:
-                explain_study.reduce_changes(environment, directory, progress, maximum)
+            confirm(environment.describe_load(study=False), yes=yes, quiet=progress.quiet)
+            with open_progress(environment, directory, progress) as reporter:
+                explain_study.reduce_changes(environment, directory, reporter, maximum)
         with ownership.guard_foreign_records(directory):
             view = build_study_view(open_study(directory))
             explanation = reports.build_explanation(view)
@@ -256,14 +250,19 @@ def schema(
         ),
     ] = None,
 ) -> None:
-    """Print the JSON Schema of the output with --json."""
-    from autotune.cli.json_schemas import OUTPUT_OBJECTS
-    from autotune.cli.json_schemas import build_schema as schema_of
+    """Print the JSON Schema of the output with --json, or of target files."""
+    from autotune.cli.json_schemas import OUTPUT_OBJECTS, build_schema
+    from autotune.target import schema as target_schema
     from autotune.target.messages import suggest_name
 
+    descriptions = {key: commands for key, (_, commands) in OUTPUT_OBJECTS.items()}
+    names = {**descriptions, TARGET_SCHEMA_NAME: "target files, for editors"}
     if name is None:
-        echo("\n".join(f"{each:13}{commands}" for each, (_, commands) in OUTPUT_OBJECTS.items()))
+        echo("\n".join(f"{key:13}{description}" for key, description in names.items()))
         return
-    if name not in OUTPUT_OBJECTS:
-        raise AutotuneError(f"unknown schema {name!r}", hint=suggest_name(name, OUTPUT_OBJECTS))
-    echo(json.dumps(schema_of(name), indent=2))
+    if name not in names:
+        raise UsageError(f"unknown schema {name!r}", hint=suggest_name(name, names))
+    if name == TARGET_SCHEMA_NAME:
+        echo(target_schema.format_schema(), end="")
+        return
+    echo(json.dumps(build_schema(name), indent=2))

@@ -10,11 +10,12 @@ import typer
 
 from autotune import errors
 from autotune.cli import completion
-from autotune.cli.options import BedsOption, JsonOption, TargetArgument
+from autotune.cli.options import BedsOption, JsonOption, SetOption, TargetArgument
 from autotune.cli.output import print_json
-from autotune.cli.session import prepare_target
-from autotune.errors import AutotuneError
+from autotune.cli.session import build_set_overrides, prepare_target
+from autotune.errors import UsageError
 from autotune.target.messages import format_count
+from autotune.target.shipped_files import list_examples
 from autotune.terminal import echo
 
 
@@ -23,7 +24,7 @@ def init(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Example to copy. [default: local]",
+            help=f"Example to copy: {', '.join(list_examples())}. [default: local]",
             autocompletion=completion.complete_examples,
         ),
     ] = None,
@@ -37,7 +38,9 @@ def init(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="File to write. [default: targets/NAME.yaml]"),
+        typer.Option(
+            "-o", "--out", metavar="FILE", help="File to write. [default: targets/NAME.yaml]"
+        ),
     ] = None,
     ssh_config: Annotated[
         Path | None,
@@ -49,36 +52,49 @@ def init(
             metavar="PATH", help="Path to request, with --from. [default: /index.php or /]"
         ),
     ] = None,
+    json_: JsonOption = False,
 ) -> None:
     """Write a target file, from an example or from running hosts."""
     if from_ is not None and example is not None:
-        raise AutotuneError("--example and --from exclude each other", hint="give one of them")
+        raise UsageError("--example and --from exclude each other", hint="remove one of them")
     if from_ is not None:
-        _adopt_hosts(from_, out, ssh_config, path)
+        _adopt_hosts(from_, out, ssh_config, path, json_=json_)
         return
     from autotune.target.shipped_files import write_example
 
     example = example or "local"
-    written = write_example(example, out or Path("targets") / f"{example}.yaml")
-    echo(f"wrote {written}")
-    echo(f"next: `autotune check {written}`", err=True)
+    path_of_copy = write_example(example, out or Path("targets") / f"{example}.yaml")
+    if json_:
+        print_json({"schema": 1, "target": str(path_of_copy)})
+        return
+    echo(f"wrote {path_of_copy}")
+    echo(f"next: `autotune check {path_of_copy}`", err=True)
 
 
-def _adopt_hosts(hosts: str, out: Path | None, ssh_config: Path | None, path: str | None) -> None:
+def _adopt_hosts(
+    hosts: str, out: Path | None, ssh_config: Path | None, path: str | None, *, json_: bool
+) -> None:
     from autotune.discovery.target_writer import adopt_hosts
 
-    written = adopt_hosts(
+    summary = adopt_hosts(
         [host for host in hosts.split(",") if host.strip()], out, ssh_config, path
     )
-    for line in written.tier_summaries:
+    if json_:
+        print_json({
+            "schema": 1, "target": str(summary.target_file),
+            "templates": str(summary.templates_directory), "tiers": list(summary.tier_summaries),
+            "not_tuned": list(summary.notes), "parameters": summary.parameter_count,
+        })  # fmt: skip
+        return
+    for line in summary.tier_summaries:
         echo(line)
-    for line in written.notes:
+    for line in summary.notes:
         echo(f"  not tuned: {line}")
     echo(
-        f"wrote {written.target_file} and {written.templates_directory}: "
-        f"{format_count(written.parameter_count, 'parameter')}"
+        f"wrote {summary.target_file} and {summary.templates_directory}: "
+        f"{format_count(summary.parameter_count, 'parameter')}"
     )
-    echo(f"next: review it, then run `autotune check {written.target_file}`", err=True)
+    echo(f"next: review it, then run `autotune check {summary.target_file}`", err=True)
 
 
 def check(
@@ -88,10 +104,11 @@ def check(
         typer.Option("--headroom", help="Also measure how much load the load hosts can generate."),
     ] = False,
     beds: BedsOption = None,
+    set_: SetOption = None,
     json_: JsonOption = False,
 ) -> None:
     """Validate a target and its hosts, without changing anything."""
-    environment = prepare_target(target, beds=beds)
+    environment = prepare_target(target, build_set_overrides(set_), beds)
     result = environment.check()
     load = environment.measure_headroom() if headroom else None
     if json_:
@@ -108,22 +125,23 @@ def check(
 
 def plan(
     target: TargetArgument,
+    set_: SetOption = None,
     json_: JsonOption = False,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Exit with status 6 if a run would change anything.")
     ] = False,
 ) -> None:
     """Show what a run would change and send, without changing anything."""
-    from autotune.study.run_plan import build_plan as plans
-    from autotune.study.run_plan import format_plan
+    from autotune.study.run_plan import build_plan, format_plan
 
-    planned = plans(prepare_target(target))
+    run_plan = build_plan(prepare_target(target, build_set_overrides(set_)))
     if json_:
-        print_json(planned)
+        print_json(run_plan)
     else:
-        echo(format_plan(planned))
-    changed = any(host["sysctls"] or host["units"] for host in planned.get("hosts", {}).values())
-    if exit_code and (planned["diff"] or changed):
+        echo(format_plan(run_plan))
+    hosts = run_plan.get("hosts", {}).values()
+    has_changes = any(host["sysctls"] or host["units"] for host in hosts)
+    if exit_code and (run_plan["diff"] or has_changes):
         raise typer.Exit(errors.CHANGES_PRESENT_EXIT_CODE)
 
 

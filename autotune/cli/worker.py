@@ -11,19 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.options import (
+    DEFAULT_PROGRESS,
     DEFAULT_STUDIES_DIRECTORY,
     ExitCodeOption,
     JsonOption,
-    LogFileOption,
-    MetricsFileOption,
-    MetricsPortOption,
     ProgressOptions,
-    QuietOption,
     StudiesOption,
     TargetArgument,
-    VerboseOption,
     YesOption,
-    start_metrics_server,
+    add_progress_options,
 )
 from autotune.cli.output import print_study
 from autotune.cli.session import confirm, run_session
@@ -33,11 +29,12 @@ if TYPE_CHECKING:
     from autotune.study.study_database import SharedStudy, StudyDatabase
 
 
+@add_progress_options(with_metrics=True)
 def worker(
     target: TargetArgument,
     bed: Annotated[
         str,
-        typer.Option("--bed", metavar="all|A,B", help="Test beds of the target to use."),
+        typer.Option("--bed", metavar="BED,…", help="Test beds of the target to use, or `all`."),
     ],
     storage: Annotated[
         str, typer.Option(metavar="URL", help="PostgreSQL database of the shared study.")
@@ -47,11 +44,7 @@ def worker(
     ] = None,
     yes: YesOption = False,
     json_: JsonOption = False,
-    verbose: VerboseOption = False,
-    quiet: QuietOption = False,
-    log_file: LogFileOption = None,
-    metrics_file: MetricsFileOption = None,
-    metrics_port: MetricsPortOption = None,
+    progress: ProgressOptions = DEFAULT_PROGRESS,
     exit_code: ExitCodeOption = False,
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
@@ -61,15 +54,12 @@ def worker(
     from autotune.target.read_target import read_target
 
     file = read_target(target)
-    detail = ProgressOptions(
-        verbose, quiet, log_file, metrics_file, start_metrics_server(metrics_port)
-    )
     with closing(StudyDatabase(storage)) as database:
         study = database.find_study(name or file.target.name)
         environment = prepare_joining_beds(study, database, file, bed)
-        confirm(environment.describe_load(), yes=yes, quiet=quiet)
+        confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
         join_and_report(
-            environment, study, database, studies, detail, json_=json_, exit_code=exit_code
+            environment, study, database, studies, progress, json_=json_, exit_code=exit_code
         )
 
 
@@ -83,17 +73,17 @@ def join_and_report(
     json_: bool,
     exit_code: bool,
 ) -> None:
-    """Take part in a study until it ends, and print its results."""
+    """Join a study until it ends, and print its results."""
     from autotune.study.join_study import join_study
 
     directory = studies / study.name
-    again = f"{shlex.quote(study.name)} --storage {shlex.quote(database.display_url)} --beds …"
+    arguments = f"{shlex.quote(study.name)} --storage {shlex.quote(database.display_url)} --beds …"
     run_session(
         partial(join_study, study=study, storage=database),
         environment,
         directory,
         json_=json_,
         detail=detail,
-        resume_arguments=again,
+        resume_arguments=arguments,
     )
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)

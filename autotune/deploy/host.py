@@ -189,7 +189,7 @@ class ManagedHost:
         if unknown := [
             unit for unit, unit_state in observed.units.items() if not unit_state.exists
         ]:
-            raise AutotuneError(f"{self.name}: there is no unit {unknown[0]}")
+            raise AutotuneError(f"{self.name}: unknown unit {unknown[0]}")
         backup = self.backup.with_observed(observed, contents)
         backup = backup.with_starts(desired.starts)
         backup = backup.with_written(dict.fromkeys(created_files, ANY_DIGEST))

@@ -41,13 +41,16 @@ class _Loader(FileSystemLoader):
         for directory in map(Path, self.searchpath):
             path = directory / location
             if path.is_file():
-                content = foreign_files.read_named_file(path, foreign_files.TEMPLATE)
+                content = foreign_files.read_named_file(path, foreign_files.MAX_TEMPLATE_BYTES)
                 return config_text.decode(content), str(path), partial(_is_unchanged, path, content)
         raise TemplateNotFound(template)
 
 
 def _is_unchanged(path: Path, content: bytes) -> bool:
-    return path.is_file() and foreign_files.read_named_file(path, foreign_files.TEMPLATE) == content
+    return (
+        path.is_file()
+        and foreign_files.read_named_file(path, foreign_files.MAX_TEMPLATE_BYTES) == content
+    )
 
 
 @cache

@@ -13,6 +13,7 @@ from autotune.services.registry import APPLICATIONS, DEPLOYMENTS, choice_name, l
 from autotune.space.space import find_unknown_deployments
 from autotune.target.beds import needs_bed
 from autotune.target.messages import suggest_name
+from autotune.target.parameter_selection import is_wildcard, list_unmatched_patterns
 from autotune.target.read_target import TargetFile
 
 
@@ -105,10 +106,12 @@ def _find_unknown_parameters(file: TargetFile) -> Iterator[TargetError]:
         for parameter in place.service.parameters
         if parameter.roles is None or place.role in parameter.roles
     } | {choice_name(name) for name, tier in tiers.items() if len(tier.service) > 1}
-    written = [("parameters", name) for name in file.target.parameters]
+    written = [("parameters", name) for name in file.target.parameters if not is_wildcard(name)]
     tried_names = [
         ("try", index, name) for index, c in enumerate(file.target.try_first) for name in c
     ]
     for location in (*written, *tried_names):
         if location[-1] not in names:
             yield file.document.unknown_name_error(location, "parameter", names)
+    for place, pattern in list_unmatched_patterns(file.target, names):
+        yield file.document.unknown_name_error(place, "parameter", names, pattern)

@@ -456,7 +456,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
     in_place = _read_adopted_files(file, hosts, runtime) if runtime.installed else HostTemplates()
     load = find_generator(file)
     space = spaces.build_space(file, facts, in_place.adopted_values).for_traits(
-        find_traits(target.load, kept=load.limits.keeps_connections)
+        find_traits(target.load, keeps_connections=load.limits.keeps_connections)
     )
     named = target.load.hosts if runtime.installed else ()
     load_hosts = tuple(hosts[name] for name in named) or (LocalTransport(),)

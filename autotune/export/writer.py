@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from autotune import foreign_files
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 from autotune.export.ansible import export_ansible, format_backup_directory
 from autotune.export.escaping import fill_template
 from autotune.export.host_files import MODEL, SAFETY, Hosts, list_changed_hosts
@@ -53,8 +53,8 @@ def write_export(
     raises it for an unknown format, and for a directory with content.
     """
     if format_name not in ALL_FORMATS:
-        raise AutotuneError(
-            f"{format_name!r} is not a format", hint=suggest_name(format_name, ALL_FORMATS)
+        raise UsageError(
+            f"unknown format {format_name!r}", hint=suggest_name(format_name, ALL_FORMATS)
         )
     if output_directory.exists() and not (
         output_directory.is_dir() and not any(output_directory.iterdir())

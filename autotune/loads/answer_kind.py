@@ -1,8 +1,8 @@
-"""Whether an answer is of the same kind as others, and whether it looks like an error page.
+"""Comparison of answers by kind, and detection of error pages.
 
-Pages vary: times, tokens, advertisements, search results. What does not vary is their kind: the status,
-the type of the content, the end of the page, and text that every sample has. An answer that lacks
-these is another page. Sizes and titles vary more, so they only count if they are far off or agree.
+Pages vary in times, tokens, advertisements and search results. Their kind does not vary: the
+status, the media type, the end of the page, and text that all samples contain. An answer without
+these is another page. Sizes and titles vary more, so they count only if they are far off or agree.
 """
 
 from __future__ import annotations
@@ -15,33 +15,30 @@ from autotune.loads.probes import ProbeAnswer
 from autotune.masking import mask_secrets
 
 MAX_MARKERS = 48
-MIN_MARKERS = 6  # fewer say nothing by themselves
-# A part of the samples' text, without digits, as long as this.
+MIN_MARKERS = 6  # fewer markers do not identify a page
+# A marker is text of this length without digits.
 _MARKER_PATTERN = re.compile(r"[^\d\n]{16,40}")
 _SAME_PAGE_SHARE = 0.5  # of the markers: an answer with fewer is another page
-_SIMILAR_PAGE_SHARE = 0.9  # of them: an answer with fewer may be
+_SIMILAR_PAGE_SHARE = 0.9  # of the markers: an answer with fewer may be another page
 # Sizes: factors beyond the samples' smallest and largest.
 _FAR_SIZE_FACTOR, _OFF_SIZE_FACTOR, _NEAR_SIZE_FACTOR = 4.0, 1.5, 1.1
-_SIZE_SLACK_BYTES = 256  # bytes that never matter
+_SIZE_SLACK_BYTES = 256  # differences up to this size never matter
 SHORT_PAGE_WORDS = 50  # words: a longer page that mentions an error may be about errors
-MAX_TITLE_LENGTH = 60  # characters that are shown
+MAX_TITLE_LENGTH = 60  # shown characters
 
 _TITLE_PATTERN = re.compile(r"<title[^>]{0,200}>\s*([^<]{0,300})", re.I)
 _HEADING_PATTERN = re.compile(r"<h1[^>]{0,200}>\s*([^<]{0,300})", re.I)
 _TAG_PATTERN = re.compile(
     r"<(?:script|style)\b.{0,60000}?</(?:script|style)>|<[^>]{0,1000}>", re.I | re.S
 )
-# Every sentence below has one of these words, which are quickly found; it is looked for around them.
+# Every sentence below contains one of these words. Searching for single words first is faster.
 _ERROR_HINT_PATTERN = re.compile(
     r"(?i)error|exception|wrong|unavailable|sqlstate|difficulties|maintenance|gateway|failed|guru"
     r"|traceback|be right back|back soon"
 )
-# Of the first and of the last words; characters around each.
-MAX_HINTS, HINT_CONTEXT_LENGTH = (
-    50,
-    120,
-)
-# Sentences that applications, frameworks and servers print in place of a page.
+# Hints at the start and at the end that are examined, and the characters around each.
+MAX_HINTS, HINT_CONTEXT_LENGTH = 50, 120
+# Sentences on error pages of applications, frameworks and servers.
 _ERROR_PATTERN = re.compile(
     r"""(?ix) (?:fatal|parse)\ error(?:</b>)?:  | uncaught\ \w{0,40}(?:error|exception)
     | error\ establishing\ a\ database\ connection | has\ been\ a\ critical\ error\ on
@@ -63,10 +60,14 @@ _ERROR_PATTERN = re.compile(
 
 @dataclass(frozen=True)
 class ReferenceAnswer:
-    """What ``sample_count`` right answers to one request have in common. ``size_range`` are the
-    smallest and the
-    largest body in bytes. ``title`` is ``None`` if there is none or it varies, ``ending`` how all end,
-    ``markers`` text that all have. ``is_error_like``: the samples themselves mention errors."""
+    """The common properties of ``sample_count`` correct answers to one request.
+
+    - ``size_range``: the smallest and the largest body in bytes.
+    - ``title``: the common title; ``None`` if there is none or it varies.
+    - ``ending``: the common ending.
+    - ``markers``: text that all samples contain.
+    - ``is_error_like``: true if the samples themselves mention errors.
+    """
 
     sample_count: int
     statuses: frozenset[int]
@@ -79,9 +80,9 @@ class ReferenceAnswer:
 
     @classmethod
     def from_samples(cls, samples: Sequence[ProbeAnswer]) -> ReferenceAnswer:
-        """Raises ValueError without samples."""
+        """Return the common properties of samples. Raises ValueError without samples."""
         if not samples:
-            raise ValueError("there are no answers to compare with")
+            raise ValueError("reference answers are missing")
         titles = {find_title(sample) for sample in samples}
         closings = {find_ending(sample) for sample in samples}
         sizes = [sample.size for sample in samples]
@@ -97,14 +98,14 @@ class ReferenceAnswer:
         )
 
     def marker_share(self, answer: ProbeAnswer) -> float:
-        """The fraction of the markers that an answer has."""
+        """Return the fraction of the markers in an answer."""
         if not self.markers:
             return 1.0
         return sum(marker in answer.text for marker in self.markers) / len(self.markers)
 
 
 def find_difference(reference_answer: ReferenceAnswer, answer: ProbeAnswer) -> str | None:
-    """How the answer differs in kind, in words; ``None`` if it may be a right one."""
+    """Return how the answer differs in kind, in words; ``None`` if it may be correct."""
     return next(_list_differences(reference_answer, answer), None)
 
 
@@ -142,9 +143,10 @@ def _list_differences(reference_answer: ReferenceAnswer, answer: ProbeAnswer) ->
 
 
 def find_error(answer: ProbeAnswer) -> str | None:
-    """The words by which an answer looks like an error page; ``None`` if it looks like a page.
+    """Return the text that identifies an error page; ``None`` if the answer looks like a page.
 
-    A long page may be about errors, unless its title or heading is one, or it breaks off.
+    A long page may be about errors, unless its title or heading is an error, or the page is
+    incomplete.
     """
     words = [*_count_errors(answer.text)]
     if not words:
@@ -163,12 +165,12 @@ def find_error(answer: ProbeAnswer) -> str | None:
 
 
 def find_error_sentence(text: str) -> str | None:
-    """The first sentence in a text that an error page would have; ``None`` without one."""
+    """Return the first sentence in a text that is typical of error pages; ``None`` without one."""
     return next(_count_errors(text), None)
 
 
 def _count_errors(text: str) -> Iterator[str]:
-    """Sentences of error pages, around the first and the last hints."""
+    """Yield sentences of error pages, near the first and the last hints."""
     hints = [*_ERROR_HINT_PATTERN.finditer(text)]
     # A debugger's page explains itself at its end.
     for hint in (*hints[:MAX_HINTS], *hints[MAX_HINTS:][-MAX_HINTS:]):
@@ -181,38 +183,40 @@ def _count_errors(text: str) -> Iterator[str]:
 def describe_difference(
     answer: ProbeAnswer, reference_answer: ReferenceAnswer, prefix: str = ""
 ) -> str:
-    """``1.2 KB instead of 14–15 KB, title 'Fatal error'``: bounded, and nothing secret is in it."""
-    parts = [prefix] if prefix else []
+    """Return ``1.2 KB instead of 14–15 KB, title 'Fatal error'``, with limited length and without
+    secrets.
+    """
+    phrases = [prefix] if prefix else []
     if _is_outside(answer.size, reference_answer.size_range, _NEAR_SIZE_FACTOR):
-        parts.append(
+        phrases.append(
             f"{format_size(answer.size)} instead of {_format_size_range(reference_answer.size_range)}"
         )
     title = find_title(answer)
     if title and title != reference_answer.title:
-        parts.append(f"title {_sanitize_text(title)!r}")
+        phrases.append(f"title {_sanitize_text(title)!r}")
     elif words := _sanitize_text(_TAG_PATTERN.sub(" ", answer.text[:4000])):
-        parts.append(f"text {words!r}")
-    return ", ".join(parts) or "other text"
+        phrases.append(f"text {words!r}")
+    return ", ".join(phrases) or "other text"
 
 
 def find_media_type(answer: ProbeAnswer) -> str:
-    """``text/html``, without parameters."""
+    """Return the media type without parameters: ``text/html``."""
     return answer.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def find_title(answer: ProbeAnswer) -> str | None:
-    """The title of a page, if it has one."""
+    """Return the title of a page; ``None`` without one."""
     match = _TITLE_PATTERN.search(answer.text[:65536])
     return " ".join(match[1].split()) if match else None
 
 
 def displayed_title(reference_answer: ReferenceAnswer) -> str | None:
-    """The common title of a page as it may be recorded."""
+    """Return the common title of a page in a form that may be recorded."""
     return _sanitize_text(reference_answer.title) if reference_answer.title else None
 
 
 def find_ending(answer: ProbeAnswer) -> str:
-    """What a complete page of its kind ends with, if it does."""
+    """Return the ending of a complete page of its kind; empty if the page is incomplete."""
     end = answer.text[-4096:].rstrip().lower()
     if "</html>" in end:
         return "</html>"
@@ -222,7 +226,7 @@ def find_ending(answer: ProbeAnswer) -> str:
 
 
 def format_size(size: float) -> str:
-    """``900 B``, ``1.2 KB``, ``15 KB``."""
+    """Return ``900 B``, ``1.2 KB``, ``15 KB``."""
     if size < 1000:
         return f"{size:.0f} B"
     return f"{size / 1000:.1f} KB" if size < 10_000 else f"{size / 1000:.0f} KB"
@@ -237,7 +241,7 @@ def _format_size_range(sizes: tuple[int, int]) -> str:
 
 
 def _sanitize_text(text: str) -> str:
-    """Text of an answer as it may be shown and recorded."""
+    """Return text of an answer in a form that may be shown and recorded."""
     visible = "".join(c if c.isprintable() else " " for c in mask_secrets(text[:2000]))
     line = " ".join(visible.split())
     return line if len(line) <= MAX_TITLE_LENGTH else f"{line[: MAX_TITLE_LENGTH - 1]}…"
@@ -251,10 +255,15 @@ def _is_outside(size: float, sizes: tuple[int, int], factor: float) -> bool:
 
 
 def _find_common_markers(samples: Iterable[ProbeAnswer]) -> tuple[str, ...]:
-    """Text that every sample has, spread over the page."""
-    first, *others = samples
-    parts = dict.fromkeys(part.strip() for part in _MARKER_PATTERN.findall(first.text))
-    common = [part for part in parts
-              if len(part) >= MIN_MARKERS and all(part in other.text for other in others)]  # fmt: skip
+    """Return text that all samples contain, spread over the page."""
+    first, *further_samples = samples
+    candidates = dict.fromkeys(
+        candidate.strip() for candidate in _MARKER_PATTERN.findall(first.text)
+    )
+    common = [
+        candidate
+        for candidate in candidates
+        if len(candidate) >= MIN_MARKERS and all(candidate in s.text for s in further_samples)
+    ]
     step = max(1, -(-len(common) // MAX_MARKERS))
     return tuple(common[::step])

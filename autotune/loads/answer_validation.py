@@ -1,11 +1,10 @@
-"""Which answers are right, and what a look at some of them says about all.
+"""Validation of answers: a sample of complete answers, and estimates for all of them.
 
-While a generator runs, curl sends requests like those of the load; they are a part of the rate that was
-ordered. An answer is wrong if it lacks what `expect:` says, or differs in kind from reference answers.
-A look at n answers misses a share s of wrong ones with the probability (1 − s)ⁿ: ``ENOUGH_ANSWERS``
-answers miss
-5 % once in 28,000 times. If a reading is too short for so many, the latest readings at lower rates count
-too, since less load means no more wrong answers.
+While a generator runs, curl sends requests like those of the load; they are included in the ordered
+rate. An answer is wrong if it violates `expect:`, or differs in kind from the reference answers. A
+sample of n answers misses a share s of wrong ones with probability (1 − s)ⁿ. ``ENOUGH_ANSWERS``
+answers miss a share of 5 % once in 28,000 times. If a reading is too short for that many, the
+latest samples at lower rates count too, because less load does not cause more wrong answers.
 
 Generators also print sizes, which cover every answer: see ``count_wrong_sizes``.
 """
@@ -24,22 +23,25 @@ from autotune.target.requests_file import SessionStep
 from autotune.transports.request import Request
 
 WRONG_ANSWER, WRONG_BODY = "wrong answer", "wrong body"  # kinds of errors
-ENOUGH_ANSWERS = 200  # answers
-MAX_PROBE_RATE, MAX_PROBE_SHARE = 100.0, 0.2  # the most answers that are requested, and of the load
-MAX_EXACT_RATE, MAX_EXACT_SHARE = 6.0, 0.01  # the same where the one right body is known
+ENOUGH_ANSWERS = 200
+MAX_PROBE_RATE, MAX_PROBE_SHARE = 100.0, 0.2  # samples per second, and their share of the load
+MAX_EXACT_RATE, MAX_EXACT_SHARE = 6.0, 0.01  # the same if the only correct body is known
 MIN_PROBES = 2
-MAX_BODY_BYTES = 1 << 24  # of all bodies in one look
-MAX_PAGES = 50  # different requests whose answers are compared
-# A mean size tells of wrong answers if right ones differ by no more than STABLE, and it is further off
-# than OFF, as factors.
+MAX_BODY_BYTES = 1 << 24  # of all bodies in one sample
+MAX_PAGES = 50  # distinct requests that are sampled
+# A mean size shows wrong answers if correct ones differ by at most the first factor, and the mean
+# deviates by more than the second.
 STABLE_SIZE_FACTOR, WRONG_SIZE_DEVIATION = 1.05, 0.025
-MIN_RIGHT_ANSWERS = 20  # right answers that show how large they are
+MIN_RIGHT_ANSWERS = 20  # correct answers that establish their size
 
 
 @dataclass(frozen=True)
 class LoadPage:
-    """A request of the load. ``share`` is how much of the load asks for it; ``expect`` what was written
-    for it, ``exact_body`` its one right body."""
+    """A request of the load.
+
+    ``share`` is its share of the load. ``expect`` is its own expectation, ``exact_body`` its only
+    correct body.
+    """
 
     step: SessionStep
     share: float = 1.0
@@ -57,7 +59,7 @@ class LoadPage:
         return self.expect.expected_statuses if self.expect else ANY_2XX
 
     def find_error(self, answer: ProbeAnswer) -> str | None:
-        """What is wrong with an answer, in words; ``None`` if it is right."""
+        """Return what is wrong with an answer, in words; ``None`` if it is correct."""
         if self.exact_body is not None:
             return (
                 None if answer.text == self.exact_body.decode(errors="replace") else "another body"
@@ -74,7 +76,7 @@ class LoadPage:
         )
 
     def build_request(self, request: Request) -> Request:
-        """The request for this page."""
+        """Return the request for this page."""
         step = self.step
         return replace(
             request, path=step.path, method=step.method, body=step.body, expected_body=None
@@ -83,10 +85,11 @@ class LoadPage:
 
 @dataclass(frozen=True)
 class AnswerInspection:
-    """Answers with a right status that were looked at, and how many of them were ``wrong_count``.
+    """A sample of answers with a correct status; ``wrong_count`` of them were wrong.
 
-    ``example`` says of one what is wrong with it. ``sizes`` are the smallest and the largest body of a
-    right one, and ``right_size_count`` how many these are; ``wrong_size`` is the mean of the wrong ones.
+    ``example`` describes one wrong answer. ``sizes`` are the smallest and the largest correct body
+    in bytes, ``right_size_count`` is the number of these bodies. ``wrong_size`` is the mean of
+    wrong bodies.
     """
 
     inspected: int = 0
@@ -111,25 +114,25 @@ class AnswerInspection:
 
     @property
     def wrong_share(self) -> float:
-        """The fraction of the answers that were wrong."""
+        """Return the fraction of wrong answers."""
         return self.wrong_count / self.inspected if self.inspected else 0.0
 
 
 @dataclass(frozen=True)
 class AnswerValidator:
-    """The requests of a load whose answers are looked at; none: they are not known."""
+    """The requests of a load whose answers are sampled; none if they are unknown."""
 
     pages: tuple[LoadPage, ...]
 
     @classmethod
     def for_exact_body(cls, request: Request) -> AnswerValidator:
-        """The one page of a request whose right body is known."""
+        """Return the validator of a request with only one correct body."""
         step = SessionStep(path=request.path, method=request.method, body=request.body)
         return cls((LoadPage(step, exact_body=request.expected_body),))
 
     @property
     def is_exact(self) -> bool:
-        """True if the one right body is known."""
+        """True if the only correct body is known."""
         return bool(self.pages) and self.pages[0].exact_body is not None
 
     @property
@@ -144,7 +147,7 @@ class AnswerValidator:
 
     @property
     def mean_read_bytes(self) -> float:
-        """Bytes of an answer that are read, at most, averaged over the load."""
+        """Return how many bytes of an answer are read at most, averaged over the load."""
         maximum = WHOLE_BODY_BYTES if self.reads_whole_bodies else HEAD_BYTES
         sizes = [(min(maximum, page.reference.size_range[1]), page.share)
                  for page in self.pages if page.reference]  # fmt: skip
@@ -152,7 +155,9 @@ class AnswerValidator:
         return max(1.0, sum(size * share for size, share in sizes) / total) if total else 1.0
 
     def count_probes(self, spec: LoadSpec) -> int:
-        """How many answers are looked at in a reading: no more than half of it, or than can be kept."""
+        """Return the number of sampled answers in a reading: at most half of it, and as many as fit
+        in memory.
+        """
         if not self.pages:
             return 0
         exact = self.is_exact
@@ -164,14 +169,15 @@ class AnswerValidator:
         return max(0, min(max(MIN_PROBES, round(desired)), *bounds))
 
     def choose_pages(self, count: int, seed: int = 0) -> list[int]:
-        """Which page each of ``count_probes`` requests asks for: in proportion to the load, evenly
-        mixed."""
+        """Return the page of each of ``count`` sampled requests, in proportion to the load and
+        evenly mixed.
+        """
         total = sum(page.share for page in self.pages)
-        # Low discrepancy: each request goes to where a step of the golden section leads.
-        locations = [((seed + turn) * 0.6180339887498949) % 1.0 * total for turn in range(count)]
-        return [self._page_at(location) for location in locations]
+        # A low-discrepancy sequence: steps of the golden section.
+        positions = [((seed + step) * 0.6180339887498949) % 1.0 * total for step in range(count)]
+        return [self._find_page(position) for position in positions]
 
-    def _page_at(self, cumulative_share: float) -> int:
+    def _find_page(self, cumulative_share: float) -> int:
         for index, page in enumerate(self.pages):
             cumulative_share -= page.share
             if cumulative_share < 0:
@@ -181,7 +187,7 @@ class AnswerValidator:
     def inspect(
         self, pages: Sequence[int], answers: Sequence[ProbeAnswer | None]
     ) -> AnswerInspection:
-        """Validator answers. Those with a wrong status, or none, are the generator's to count."""
+        """Validate answers. The generator counts answers with a wrong status, and missing ones."""
         wrong: list[tuple[str, ProbeAnswer]] = []
         right: list[ProbeAnswer] = []
         for index, answer in zip(pages, answers, strict=True):
@@ -203,15 +209,17 @@ class AnswerValidator:
         )
 
     def right_size_range(self, inspection: AnswerInspection) -> tuple[int, int] | None:
-        """The smallest and the largest right body, if right ones hardly differ in size and enough were
-        seen; else ``None``."""
+        """Return the smallest and the largest correct body.
+
+        Returns ``None`` if correct bodies differ in size, or if too few were sampled.
+        """
         references = [page.reference for page in self.pages]
         ranges = [reference.size_range for reference in references if reference]
         if len(ranges) < len(references) or not ranges or inspection.sizes is None:
             return None
         low, high = (*ranges, inspection.sizes)[0]
-        for other in (*ranges, inspection.sizes):
-            low, high = min(low, other[0]), max(high, other[1])
+        for size_range in (*ranges, inspection.sizes):
+            low, high = min(low, size_range[0]), max(high, size_range[1])
         samples = inspection.right_size_count + sum(r.sample_count for r in references if r)
         return (
             (low, high)
@@ -222,10 +230,10 @@ class AnswerValidator:
     def reclassify(
         self, result: LoadResult, inspection: AnswerInspection, earlier_inspection: AnswerInspection
     ) -> LoadResult:
-        """``result`` with the wrong answers that a look found, and those that sizes show.
+        """Return ``result`` with the wrong answers that the sample or the sizes show.
 
-        ``earlier_inspection``: what was looked at before at lower rates, which counts if the look is
-        too small.
+        ``earlier_inspection`` is the sample at lower rates. It counts if ``inspection`` is too
+        small.
         """
         pooled = (
             inspection
@@ -239,9 +247,7 @@ class AnswerValidator:
             by_size = count_wrong_sizes(result.sizes, sizes, inspection.wrong_size)
             if by_size > max(0, wrong):
                 wrong = by_size
-                example = (
-                    example or f"the size of all answers together shows {by_size} of another size"
-                )
+                example = example or f"the mean size of all answers shows {by_size} of another size"
         counted = result.reclassify(self.method, wrong)
         return replace(
             counted, looked_at=inspection.inspected, wrong=inspection.wrong_count, example=example
@@ -249,19 +255,22 @@ class AnswerValidator:
 
 
 def is_counted_right(status: int, statuses: frozenset[int]) -> bool:
-    """True if a generator that only sees classes of statuses takes this one for right."""
+    """True if a generator that distinguishes only classes of statuses counts this status as
+    correct.
+    """
     return status // 100 in {right // 100 for right in statuses}
 
 
 def count_wrong_sizes(
     sizes: Mapping[float, int], right_sizes: tuple[int, int], wrong_size: float | None
 ) -> int:
-    """At least how many answers have another size than the ``right_sizes`` ones, whose sizes hardly
-    differ.
+    """Return a lower bound of the answers whose size differs from ``right_sizes``, which hardly
+    vary.
 
-    ``sizes`` maps mean sizes to how many answers each is of. A mean that is off by a fraction f shows
-    that f of the answers are empty, or more of them not quite. ``wrong_size`` is the mean size of wrong
-    answers, if any were seen. Sizes drift: less than ``WRONG_SIZE_DEVIATION`` is nothing.
+    ``sizes`` maps mean sizes to numbers of answers. If a mean is off by a fraction f, at least f of
+    the answers have another size; the bound assumes empty ones. ``wrong_size`` is the mean size of
+    sampled wrong answers, if known. Sizes drift: deviations below ``WRONG_SIZE_DEVIATION`` count as
+    none.
     """
     wrong = 0.0
     low, high = right_sizes
@@ -279,7 +288,9 @@ def count_wrong_sizes(
 def build_pages(
     steps: Iterable[tuple[SessionStep, float]], expect: Expect | None
 ) -> tuple[LoadPage, ...]:
-    """The most frequent requests of a load, each once; ``expect`` holds for those without their own."""
+    """Return the most frequent requests of a load, each once. ``expect`` applies to pages without
+    their own.
+    """
     shares: dict[tuple[str, str, str | None], float] = {}
     first: dict[tuple[str, str, str | None], SessionStep] = {}
     for step, share in steps:
@@ -287,29 +298,31 @@ def build_pages(
         shares[key] = shares.get(key, 0.0) + share
         first.setdefault(key, step)
     total = sum(shares.values()) or 1.0
-    kept = sorted(shares, key=lambda key: -shares[key])
-    equal = len(set(shares.values())) <= 1
-    kept = kept[:: max(1, -(-len(kept) // MAX_PAGES))] if equal else kept[:MAX_PAGES]
-    return tuple(LoadPage(first[k], shares[k] / total, first[k].expect or expect) for k in kept)
+    keys = sorted(shares, key=lambda key: -shares[key])
+    is_uniform = len(set(shares.values())) <= 1
+    keys = keys[:: max(1, -(-len(keys) // MAX_PAGES))] if is_uniform else keys[:MAX_PAGES]
+    return tuple(LoadPage(first[k], shares[k] / total, first[k].expect or expect) for k in keys)
 
 
 @dataclass
 class InspectionLog:
-    """What was looked at in the readings of a trial so far, with the rate of each (requests/s)."""
+    """The samples in the readings of a trial, with the rate of each (requests/s)."""
 
     inspections: list[tuple[float, AnswerInspection]] = field(default_factory=list)
 
     def latest_up_to(self, rate: float, enough: int = ENOUGH_ANSWERS) -> AnswerInspection:
-        """The latest looks at this rate or a lower one, as many as are needed for ``enough`` answers."""
+        """Return the latest samples at this rate or below, as many as needed for ``enough``
+        answers.
+        """
         pooled = AnswerInspection()
-        for other, look in reversed(self.inspections):
-            if other <= rate * (1 + 1e-9) and pooled.inspected < enough:
-                pooled += look
+        for inspected_rate, inspection in reversed(self.inspections):
+            if inspected_rate <= rate * (1 + 1e-9) and pooled.inspected < enough:
+                pooled += inspection
         return pooled
 
     def add(self, rate: float, inspection: AnswerInspection) -> None:
         self.inspections.append((rate, inspection))
 
     def keep_last(self, count: int) -> None:
-        """Forget all but the last ones: what the stack answered while it was warming up."""
+        """Discard all but the last samples, because earlier ones are from the warm-up."""
         del self.inspections[: max(0, len(self.inspections) - count)]

@@ -1,6 +1,6 @@
-"""How load is made: what is asked, at what rate, and what came of it.
+"""Load: the requests, their rate, and the results.
 
-A generator is a way to write command lines and to read what they print. Nothing here runs anything.
+A generator writes command lines and parses their output. This module runs nothing.
 """
 
 from __future__ import annotations
@@ -22,20 +22,16 @@ from autotune.transports.temporary_files import temporary_file_script
 
 CountKey = TypeVar("CountKey", str, float)
 
-# What makes a reading of an open loop valid, whatever the generator.
+# An open-loop reading of any generator is valid within these limits.
 MIN_ACHIEVED_SHARE = 0.99  # of the intended requests, or rate
-MAX_STALL_SHARE = (
-    0.1  # of a reading; a generator off the CPU for longer did not make the specified load
-)
-# A factor of the ordered requests, and so many: more is not the load ordered.
+MAX_STALL_SHARE = 0.1  # of a reading; a generator that stalls longer did not send the ordered load
+# More than this factor of the ordered requests plus this number is not the ordered load.
 MAX_MADE_FACTOR, MAX_EXTRA_REQUESTS = 2, 10
-PROVEN_FAILURE_SHARE = (
-    0.05  # fraction of requests that failed beyond what a starved generator can explain
-)
+PROVEN_FAILURE_SHARE = 0.05  # of the requests, in addition to failures of a starved generator
 FELL_BEHIND_MESSAGE = (
     "the load generator fell behind: give the load host more CPU, or add load hosts"
 )
-# Errors of the load host itself, with the message for each: the reading says nothing of the server.
+# Errors of the load host, with their messages. Such a reading does not describe the server.
 NO_PORT_ERROR, NO_FILE_ERROR = "no free port", "file table full"
 EXHAUSTION_MESSAGES = {
     NO_PORT_ERROR: "the load host ran out of client ports: set net.ipv4.tcp_tw_reuse=1 there, widen"
@@ -52,12 +48,12 @@ class LoadError(AutotuneError):
 class LoadSpec:
     """One reading to take: ``rate`` requests/s, sent for ``seconds``.
 
-    ``timeout`` is when a request is given up, ``latency_limit`` when its answer counts as late (seconds).
-    ``ramp_seconds`` seconds of the same load come first and are not counted: a second, because PHP-FPM
-    and Apache look once a second whether they need more processes, and a pool may have shrunk since the
-    last reading. ``seed`` picks the arrivals: the same seed sends at the same moments again;
-    ``None`` takes new ones. ``max_rate`` is the most that may be offered (requests/s), set by
-    `take.take`.
+    ``timeout`` is when a request is given up, ``latency_limit`` when its answer counts as late
+    (seconds). The same load comes first for ``ramp_seconds``, uncounted. One second suffices:
+    PHP-FPM and Apache check once a second whether they need more processes, and a pool may have
+    shrunk since the last reading. ``seed`` selects the arrivals: the same seed sends at the same
+    moments, ``None`` at new ones. ``max_rate`` is the highest allowed rate (requests/s), set by
+    ``take_reading``.
     """
 
     rate: float
@@ -73,25 +69,25 @@ class LoadSpec:
         return max(1, round(self.rate * self.seconds))
 
     def split(self, index: int, count: int) -> LoadSpec:
-        """One of several equal parts, with arrivals of its own."""
+        """Return one of ``count`` equal shares, with its own arrivals."""
         seed = None if self.seed is None else self.seed * count + index
         return replace(self, rate=self.rate / count, max_rate=self.max_rate / count, seed=seed)
 
 
 @dataclass(frozen=True)
 class LoadResult:
-    """What became of ``intended`` requests.
+    """The results of ``intended`` requests, of which ``sent`` were sent.
 
-    ``sent`` of them went out. ``histogram`` maps the upper edge of a latency bin (seconds) to the
-    right answers in it; ``errors`` counts every other intended request, by kind, so that right
-    answers and errors always add up to ``intended``. ``duration`` (seconds) lasts from the first
-    request to the last answer. ``truncated``: the load was cut short, or not all of it was made,
-    after the server had clearly failed. ``limited`` says why the *generator* fell short, in which
-    case the counts say nothing about the server.
-
-    ``sizes`` maps mean sizes of bodies (bytes) to how many answers each is of, if all had a right
-    status. Of ``looked_at`` whole answers to other requests of the same load ``wrong`` were wrong;
-    ``example`` says how.
+    - ``histogram`` maps the upper edge of a latency bin (seconds) to the correct answers in it.
+    - ``errors`` counts all other intended requests by kind: correct answers and errors add up to
+      ``intended``.
+    - ``duration`` (seconds) is the time from the first request to the last answer.
+    - ``truncated``: the load was cut short or incomplete after the server had clearly failed.
+    - ``limited``: why the *generator* fell short. The counts then do not describe the server.
+    - ``sizes`` maps mean sizes of bodies (bytes) to numbers of answers, if all had a correct
+      status.
+    - ``looked_at`` and ``wrong``: sampled answers to other requests of the load, and wrong ones
+      among them. ``example`` describes one.
     """
 
     intended: int
@@ -108,12 +104,12 @@ class LoadResult:
 
     @classmethod
     def not_sent(cls, intended: int, reason: str, kind: str = "not sent") -> LoadResult:
-        """The result of a generator that failed: as far as is known, it sent nothing."""
+        """Return the result of a failed generator, which is assumed to have sent nothing."""
         return cls(intended, errors={kind: intended}, limited=reason[:300])
 
     @property
     def is_consistent(self) -> bool:
-        """Whether every intended request is counted once, and no figure is impossible."""
+        """True if every intended request is counted once, and no figure is impossible."""
         counts = (self.sent, *self.errors.values(), *self.histogram.values())
         return (
             min(counts) >= 0
@@ -130,11 +126,13 @@ class LoadResult:
         return sum(self.errors.values())
 
     def count_later_than(self, seconds: float) -> int:
-        """Right answers in bins that end after ``seconds``."""
+        """Return the number of correct answers in bins that end after ``seconds``."""
         return sum(n for edge, n in self.histogram.items() if edge > seconds + 1e-9)
 
     def as_exhausted_host(self) -> LoadResult | None:
-        """This result as ``limited`` if the load host ran out of ports or open files, else ``None``."""
+        """Return the result as ``limited`` if the load host ran out of ports or open files, else
+        ``None``.
+        """
         short = next(
             (reason for kind, reason in EXHAUSTION_MESSAGES.items() if self.errors.get(kind)), None
         )
@@ -143,14 +141,14 @@ class LoadResult:
     def as_incomplete_load(
         self, limit: float, late: float, unmade_requests: int, reason: str = FELL_BEHIND_MESSAGE
     ) -> LoadResult:
-        """The result of a reading whose load was not made as ordered.
+        """Return the result of a reading with incomplete load.
 
-        It is ``truncated`` if the server failed beyond doubt all the same. Otherwise it is
-        ``limited``, for the reason ``reason``, and says nothing about the server.
+        It is ``truncated`` if the server failed beyond doubt. Otherwise it is ``limited`` by
+        ``reason``, and does not describe the server.
 
-        ``late`` is the longest time from when a request was due to when it went out, ``limit`` the
-        objective's (both in seconds); ``unmade_requests`` is how many of the failures are the
-        generator's own.
+        ``late`` is the longest delay between the due time of a request and its sending, ``limit``
+        that of the objective (both in seconds). ``unmade_requests`` is the number of failures
+        caused by the generator.
         """
         proven = self.count_later_than(limit + 2 * late) + self.error_count - unmade_requests
         if proven > PROVEN_FAILURE_SHARE * self.intended:
@@ -158,10 +156,10 @@ class LoadResult:
         return replace(self, limited=reason)
 
     def reclassify(self, kind: str, wrong_count: int) -> LoadResult:
-        """With ``wrong_count`` of the right answers turned into errors of ``kind``.
+        """Return the result with ``wrong_count`` correct answers turned into errors of ``kind``.
 
-        Which answers they were is not known. They are taken from the fastest, so that errors which
-        come quickly never make the rest look quick.
+        It is unknown which answers were wrong. They are taken from the fastest, so that quick
+        errors never improve the latency of the rest.
         """
         wrong_count = min(wrong_count, self.right_answers)
         if wrong_count <= 0:
@@ -171,45 +169,45 @@ class LoadResult:
 
 
 def sort_counts(counts: Mapping[CountKey, int]) -> dict[CountKey, int]:
-    """Counts by kind or by bin, without those that are zero."""
+    """Return sorted counts by kind or bin, without zeros."""
     return {key: counts[key] for key in sorted(counts) if counts[key]}
 
 
 def last_line(output: str) -> str:
-    """The end of what a program printed, which says best why there is no result in it."""
+    """Return the last line of a program's output, which best explains a missing result."""
     return (split_lines(output.strip()) or ["nothing"])[-1][:200]
 
 
 def drop_fastest(histogram: Mapping[float, int], removed_count: int) -> dict[float, int]:
-    """The histogram without its ``removed_count`` fastest answers."""
-    kept = {}
+    """Return the histogram without its ``removed_count`` fastest answers."""
+    remaining = {}
     for edge in sorted(histogram):
         removed = min(histogram[edge], removed_count)
         removed_count -= removed
         if histogram[edge] > removed:
-            kept[edge] = histogram[edge] - removed
-    return kept
+            remaining[edge] = histogram[edge] - removed
+    return remaining
 
 
 def sum_results(results: Iterable[LoadResult]) -> LoadResult:
-    """Processes that ran side by side, as one result: all is summed, the duration is the longest."""
-    parts = list(results)
+    """Return the sum of processes that ran in parallel. The duration is that of the longest."""
+    processes = list(results)
     errors: Counter[str] = Counter()
     histogram: Counter[float] = Counter()
     sizes: Counter[float] = Counter()
     reasons: set[str] = set()
-    for part in parts:
-        errors.update(part.errors)
-        sizes.update(part.sizes)
-        histogram.update(part.histogram)
-        reasons.update(part.limited.split("; ") if part.limited else ())
+    for result in processes:
+        errors.update(result.errors)
+        sizes.update(result.sizes)
+        histogram.update(result.histogram)
+        reasons.update(result.limited.split("; ") if result.limited else ())
     return LoadResult(
-        intended=sum(part.intended for part in parts),
-        sent=sum(part.sent for part in parts),
+        intended=sum(result.intended for result in processes),
+        sent=sum(result.sent for result in processes),
         errors=sort_counts(errors),
         histogram=sort_counts(histogram),
-        duration=max((part.duration for part in parts), default=0.0),
-        truncated=any(part.truncated for part in parts),
+        duration=max((result.duration for result in processes), default=0.0),
+        truncated=any(result.truncated for result in processes),
         limited="; ".join(sorted(reasons)) or None,
         sizes=sizes,
     )
@@ -217,9 +215,9 @@ def sum_results(results: Iterable[LoadResult]) -> LoadResult:
 
 @dataclass(frozen=True)
 class ProcessLimits:
-    """What one process of a generator is trusted with: open connections, and requests per second.
+    """The limits of one process of a generator: open connections, and requests/s.
 
-    ``keeps_connections``: connections stay open, so requests use up no client ports.
+    ``keeps_connections``: connections stay open, so requests use no additional client ports.
     """
 
     open_connections: int
@@ -229,12 +227,12 @@ class ProcessLimits:
 
 @dataclass(frozen=True)
 class LoadProcess:
-    """One command of a reading: it sends ``request_count`` within ``span_seconds`` seconds and ends by
-    itself.
+    """One command of a reading. It sends ``request_count`` requests within ``span_seconds``, then
+    exits.
 
-    ``stop_seconds`` (seconds) is when it is stopped at the latest, by its own ``timeout`` wrapper.
-    ``open_connections`` is how many it may hold at a time, ``input`` what it reads. ``max_rate`` is
-    the most requests/s that its command line offers. A process that does not state it is not started.
+    Its own ``timeout`` wrapper stops it after ``stop_seconds``. ``open_connections`` is how many it
+    may hold concurrently, ``input`` its standard input. ``max_rate`` is the highest rate
+    (requests/s) of its command line. A process that does not state it is not started.
     """
 
     argv: Argv
@@ -257,17 +255,18 @@ shift
 
 
 def with_input_file(argv: Argv, option: str) -> Argv:
-    """``argv`` with one more option, which names a file with the contents of standard input."""
+    """Return ``argv`` with one more option, which names a file with the contents of standard input."""
     return ("sh", "-c", _INPUT_FILE_SCRIPT, "sh", option, *argv)
 
 
 class LoadGenerator(ABC):
-    """A generator of load at a set rate, and what it needs to run.
+    """A generator of load at a fixed rate, and its requirements.
 
-    ``packages`` are the distribution's packages that contain it (Debian's names); ``package_source`` says
-    where to get it if the distribution lacks it. ``unchecked_tls`` is what it does not verify over TLS;
-    ``supported_methods`` are those it can send, ``None`` for any. ``requests_per_iteration`` is the
-    most requests of a unit of its rate.
+    - ``packages``: packages that contain it (Debian's names). ``package_source``: where to get it
+      otherwise.
+    - ``unchecked_tls``: what it does not verify over TLS.
+    - ``supported_methods``: methods that it can send, ``None`` for any.
+    - ``requests_per_iteration``: the maximum number of requests in a unit of its rate.
     """
 
     name: str
@@ -281,52 +280,63 @@ class LoadGenerator(ABC):
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:
-        """Name → executables that will do, as for services."""
+        """Return alternative executables by name, as for services."""
         return {self.name: (self.name,)}
 
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
-        """This generator with ``visits`` as its load. Raises Unusable for what it cannot request."""
-        raise UnusableWorkload(f"{self.name} knows by itself what to ask for")
+        """Return this generator with ``visits`` as its load.
+
+        Raises UnusableWorkload for requests that it cannot send.
+        """
+        raise UnusableWorkload(f"{self.name} cannot read a `requests:` file")
 
     def inspection_command(self) -> tuple[Argv, bytes] | None:
-        """A command to run before any load, and its standard input: it shows the program what it will
-        run, and fails with the reason if the program cannot run that."""
+        """Return a command to run before any load, and its standard input.
+
+        The command gives the program its input, and fails with the reason if the program cannot run
+        it.
+        """
         return None
 
     def counting_process(self, request: Request, max_rate: float) -> LoadProcess | None:
-        """A process that shows how many requests a unit of the rate makes, below ``max_rate``. ``None``:
-        that is known."""
+        """Return a process that counts the requests in a unit of the rate, below ``max_rate``.
+
+        Returns ``None`` if that number is known.
+        """
         return None
 
     def with_counted_requests(self, printed: str) -> LoadGenerator:
-        """This load with the requests of a unit that the process showed. Raises LoadError."""
+        """Return this generator with the request count of a unit that the process printed. Raises
+        LoadError.
+        """
         return self
 
     def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
-        """The requests that it sends, with their weights; none if they are not known."""
+        """Return the requests that it sends, with their weights; none if they are unknown."""
         return ((SessionStep(path=request.path, method=request.method, body=request.body), 1.0),)
 
     @abstractmethod
     def build_processes(
         self, request: Request, spec: LoadSpec, hosts: int = 1
     ) -> tuple[LoadProcess, ...]:
-        """What to start together for one reading, mostly at least one process per load host.
+        """Return the processes of one reading, usually at least one for each load host.
 
-        Together they offer ``spec.rate`` and never more than ``spec.max_rate``; none if the rate is too
-        low for a single request in the reading.
+        Together they offer ``spec.rate`` and never more than ``spec.max_rate``. Returns none if the
+        rate is too low for a single request in the reading.
         """
 
     @abstractmethod
     def parse_output(
         self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
     ) -> LoadResult:
-        """What one process printed. May raise ValueError."""
+        """Return the result of one process's output. May raise ValueError."""
 
     def parse_checked(
         self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
     ) -> LoadResult:
-        """As ``parse_output``, but output that cannot be read or true is a failed generator's
-        (``limited``)."""
+        """Return the result as ``parse_output`` does. Unreadable or impossible output is
+        ``limited``.
+        """
         try:
             result = self.parse_output(process, output, request, spec)
         except ValueError as error:
@@ -345,13 +355,15 @@ class LoadGenerator(ABC):
         return result
 
 
-BINS_PER_LIMIT = 100.0  # bins that the objective's limit spans at least …
-MAX_BIN_SECONDS = 0.001  # … and no bin is wider (seconds)
+BINS_PER_LIMIT = 100.0  # minimum number of bins within the objective's limit
+MAX_BIN_SECONDS = 0.001
 
 
 def build_histogram(latencies: Iterable[float], limit: float) -> dict[float, int]:
-    """Upper edge → count, all in seconds. A latency within ``limit`` is in a bin that ends no later,
-    so late answers are counted exactly."""
+    """Return upper edges and counts; edges in seconds.
+
+    A latency within ``limit`` is in a bin that ends no later, so late answers are counted exactly.
+    """
     width = min(MAX_BIN_SECONDS, limit / BINS_PER_LIMIT)
     bins: Counter[float] = Counter()
     for latency in latencies:

@@ -1,11 +1,11 @@
-"""Closed loops: so many clients, each asking again as soon as it has its answer.
+"""Closed loops: a fixed number of clients, each of which sends its next request after an answer.
 
-They find a ceiling, never a peak: a client that waits for a slow answer asks nothing meanwhile, so
-a stall is counted once and not for all who would have come during it. Their latencies must not be
-set beside those of an open loop, and their rate must not be taken for what the stack would carry.
+They find a ceiling, never a capacity. A client that waits for a slow answer sends no request during
+a stall, so the stall counts once and not for all users who would arrive. Do not compare their
+latencies with those of an open loop, nor their rate with a sustained rate.
 
-A closed loop has no rate, but it has a limit: wrk runs a script that waits before a request until
-``max_rate`` allows another one. ab has nothing of the kind, so a target has to allow it (``unpaced``).
+A closed loop has no rate but can have a limit: wrk runs a script that waits before a request until
+``max_rate`` allows it. ab has no such limit, so a target must allow it (``unpaced``).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from autotune.services.base import Argv
 from autotune.strict_parsing import parse_decimal, parse_uint
 from autotune.transports.request import Request
 
-CLOSED_LOOP_LABEL = "closed loop: a ceiling, not what would be carried"
-THROTTLED_RATE_SHARE = 0.9  # of ``max_rate``: clients that send so much were held back
+CLOSED_LOOP_LABEL = "closed loop: a ceiling, not a capacity"
+THROTTLED_RATE_SHARE = 0.9  # of ``max_rate``: clients at this rate were throttled
 
 
 @dataclass(frozen=True)
 class ClosedLoopClients:
-    """How many clients, for how many seconds; a request is given up after ``timeout`` seconds.
+    """Number of clients and seconds. A request is given up after ``timeout`` seconds.
 
-    Together they send ``max_rate`` requests/s at most, if their generator is paced.
+    If their generator is paced, the clients send at most ``max_rate`` requests/s together.
     """
 
     concurrency: int
@@ -41,12 +41,12 @@ class ClosedLoopClients:
 
 @dataclass(frozen=True)
 class ClosedLoopCeiling:
-    """What clients got. ``percentiles`` (50, 99 …) are in seconds; ``errors`` count by kind.
+    """The result of closed-loop clients.
 
-    ``failure`` says why there is no result; the other figures mean nothing then. ``is_rate_limited``:
-    the clients
-    were held at ``max_rate``, so the ceiling is at least ``rate``, and the percentiles include waiting.
-    ``example`` says what was wrong with an answer.
+    ``percentiles`` (50, 99 …) are in seconds; ``errors`` count by kind. ``failure`` is the reason
+    for a missing result; all other figures are then meaningless. ``is_rate_limited``: ``max_rate``
+    limited the clients, so the ceiling is at least ``rate``, and percentiles include waiting.
+    ``example`` describes a wrong answer.
     """
 
     concurrency: int
@@ -64,17 +64,17 @@ class ClosedLoopCeiling:
 
     @property
     def answer_rate(self) -> float:
-        """Answers per second, right or wrong."""
+        """Return answers per second, correct or wrong."""
         return self.requests / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def rate(self) -> float:
-        """Right answers per second."""
+        """Return correct answers per second."""
         return (self.requests - self.error_count) / self.seconds if self.seconds > 0 else 0.0
 
 
 class ClosedLoopGenerator(ABC):
-    """A generator of closed-loop load; ``packages`` are the distribution's (Debian's names).
+    """A generator of closed-loop load. ``packages`` contain it (Debian's names).
 
     ``is_paced``: it keeps to the clients' ``max_rate``.
     """
@@ -85,18 +85,20 @@ class ClosedLoopGenerator(ABC):
 
     @abstractmethod
     def build_command(self, request: Request, clients: ClosedLoopClients) -> Argv:
-        """One process, which ends by itself."""
+        """Return the command of one process, which exits by itself."""
 
     def build_input(self, clients: ClosedLoopClients) -> bytes | None:
-        """What the process reads from its standard input."""
+        """Return the standard input of the process."""
         return None
 
     @abstractmethod
     def parse_output(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
-        """What it printed; ``failed`` where there is no result in it. May raise ValueError."""
+        """Return the ceiling in the output, with ``failure`` if it contains none. May raise
+        ValueError.
+        """
 
     def parse_checked(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
-        """As ``parse_output``; ``failed`` too where figures cannot be read."""
+        """Return the ceiling as ``parse_output`` does, with ``failure`` for unreadable figures too."""
         try:
             ceiling = self.parse_output(output, clients)
         except ValueError:
@@ -112,18 +114,18 @@ class ClosedLoopGenerator(ABC):
 
 
 def build_options(request: Request) -> Argv:
-    """Headers, as ab and wrk take them. Raises AutotuneError for what they cannot send."""
+    """Return headers as options of ab and wrk. Raises AutotuneError for requests that they cannot
+    send.
+    """
     if request.method != "GET" or request.http2:
-        raise AutotuneError(
-            "a ceiling is measured with GET over HTTP/1.1", hint="leave --closed out"
-        )
-    named = [("Host", request.authority)] if request.authority else []
+        raise AutotuneError("--closed needs GET requests over HTTP/1.1", hint="remove --closed")
+    host = [("Host", request.authority)] if request.authority else []
     return tuple(
-        word for name, value in (*named, *request.headers) for word in ("-H", f"{name}: {value}")
+        word for name, value in (*host, *request.headers) for word in ("-H", f"{name}: {value}")
     )
 
 
-MAX_REQUESTS = 50_000_000  # requests; the time limit is what ends the run
+MAX_REQUESTS = 50_000_000  # never reached, because the time limit stops the run
 PERCENTILES = (50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 100.0)
 _PERCENTILE_LINE_PATTERN = re.compile(r"^(\d+),([\d.]+)$", re.M)
 _COUNT_PATTERN = re.compile(r"^(Complete requests|Non-2xx responses):\s+(\d+)$", re.M)
@@ -136,9 +138,9 @@ _DURATION_PATTERN = re.compile(r"^Time taken for tests:\s+([\d.]+) seconds$", re
 class AbGenerator(ClosedLoopGenerator):
     """Debian's ab 2.3 (httpd.apache.org/docs/2.4/programs/ab.html): a new connection per request.
 
-    It writes every percentile to 99, in milliseconds, as CSV to a file, here standard output.
-    Its time limit (``-t``) implies a number of requests, so both are given. A refused connection
-    counts as a failed request (twice, in the total).
+    It writes all percentiles up to 99, in milliseconds, as CSV to a file, here standard output. Its
+    time limit (``-t``) implies a number of requests, so both are set. A refused connection counts
+    as a failed request (twice, in the total).
     """
 
     name = "ab"
@@ -161,7 +163,7 @@ class AbGenerator(ClosedLoopGenerator):
         failed = _FAILURE_PATTERN.search(output)
         kinds = {"status": counts.get("Non-2xx responses", 0)}
         if failed:
-            # An exception is the same request's broken connection, counted once more.
+            # An exception is the broken connection of a request that is already counted.
             kinds |= {"refused": parse_uint(failed[1]), "broken off": parse_uint(failed[2])}
         percentiles = {
             parse_decimal(at): parse_decimal(ms) / 1000
@@ -185,8 +187,8 @@ _SOCKET_ERROR_PATTERN = re.compile(
 )
 
 
-# One thread asks for every request here, whichever client is to send it, also after an error. So no two
-# requests of a process are less than ``gap`` seconds apart.
+# One thread gets every request of all clients here, even after an error. So there are at least ``gap``
+# seconds between two requests of a process.
 _PACE_SCRIPT = """
 local ffi = require("ffi")
 ffi.cdef[[
@@ -222,14 +224,14 @@ end
 
 
 class WrkGenerator(ClosedLoopGenerator):
-    """Debian's wrk 4.1 (github.com/wg/wrk), one thread, over connections that stay open."""
+    """Debian's wrk 4.1 (github.com/wg/wrk): one thread, over connections that stay open."""
 
     name = "wrk"
     packages = ("wrk",)
     is_paced = True
 
     def build_input(self, clients: ClosedLoopClients) -> bytes:
-        """The script that keeps to the limit (LuaJIT)."""
+        """Return the script that keeps to the limit (LuaJIT)."""
         return _PACE_SCRIPT.replace("GAP", f"{1 / clients.max_rate:.12f}").encode()
 
     def build_command(self, request: Request, clients: ClosedLoopClients) -> Argv:

@@ -1,4 +1,4 @@
-"""A closed loop against the entry of a stack, with a look at whole answers at the same time."""
+"""A closed loop against the entry of a stack, with a concurrent sample of complete answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from autotune.loads.reading_run import build_inspection_command
 from autotune.transports.base import Transport
 from autotune.transports.request import Request
 
-RATE_MARGIN = 15.0  # seconds a transport waits beyond what a program takes by its own account
+TIMEOUT_MARGIN_SECONDS = 15.0  # that a transport waits in addition to a program's own limit
 
 
 def run_closed_loop(
@@ -30,9 +30,9 @@ def run_closed_loop(
     host: Transport,
     validator: AnswerValidator,
 ) -> ClosedLoopCeiling:
-    """The ceiling of these clients. Answers that ``validator`` calls wrong are errors of it.
+    """Return the ceiling of these clients. Answers that ``validator`` rejects count as errors.
 
-    Clients and looks together keep ``clients.max_rate``, if the generator is paced. Raises
+    If the generator is paced, clients and samples together keep ``clients.max_rate``. Raises
     HostUnreachable.
     """
     pages = tuple(page for page in validator.pages if _requests_answers(page, request))
@@ -40,37 +40,49 @@ def run_closed_loop(
     spec = LoadSpec(
         min(clients.max_rate, MAX_PROBE_RATE / MAX_PROBE_SHARE), clients.seconds, clients.timeout
     )
-    chosen = validator.choose_pages(validator.count_probes(spec))
-    looks = [build_inspection_command(validator, chosen, request, spec)] if chosen else []
-    beside = [
+    page_indices = validator.choose_pages(validator.count_probes(spec))
+    probe_commands = (
+        [build_inspection_command(validator, page_indices, request, spec)] if page_indices else []
+    )
+    inspections = [
         LoadCommand(
-            host, look.argv, look.max_rate, 0.0, look.span_seconds, look.stop_seconds, look.input
+            host,
+            probe.argv,
+            probe.max_rate,
+            0.0,
+            probe.span_seconds,
+            probe.stop_seconds,
+            probe.input,
         )
-        for look in looks
+        for probe in probe_commands
     ]
-    left = replace(clients, max_rate=clients.max_rate - sum(look.max_rate for look in looks))
+    probe_rate = sum(probe.max_rate for probe in probe_commands)
+    clients_without_probes = replace(clients, max_rate=clients.max_rate - probe_rate)
     command = LoadCommand(
         host,
-        load.build_command(request, left),
-        left.max_rate if load.is_paced else UNKNOWN_RATE,
+        load.build_command(request, clients_without_probes),
+        clients_without_probes.max_rate if load.is_paced else UNKNOWN_RATE,
         0.0,
         clients.seconds,
-        clients.seconds + 2 * clients.timeout + RATE_MARGIN,
-        load.build_input(left),
+        clients.seconds + 2 * clients.timeout + TIMEOUT_MARGIN_SECONDS,
+        load.build_input(clients_without_probes),
     )
-    done, *looked = run_together(
-        [command, *beside], clients.max_rate if load.is_paced else UNKNOWN_RATE
+    completed, *inspected = run_together(
+        [command, *inspections], clients.max_rate if load.is_paced else UNKNOWN_RATE
     )
-    ceiling = load.parse_checked(done.stdout or done.error_text, left)
-    if ceiling.failure or not looked:
+    ceiling = load.parse_checked(completed.stdout or completed.error_text, clients_without_probes)
+    if ceiling.failure or not inspected:
         return ceiling
     return _exclude_wrong_answers(
-        ceiling, validator, chosen, probes.parse_answers(looked[0], looks[0].requests)
+        ceiling,
+        validator,
+        page_indices,
+        probes.parse_answers(inspected[0], probe_commands[0].requests),
     )
 
 
 def _requests_answers(page: LoadPage, request: Request) -> bool:
-    """True if the clients ask for this page: they ask for one alone."""
+    """True if the clients request this page, which is the only one they request."""
     step = page.step
     return (step.method, step.path, step.body) == (request.method, request.path, request.body)
 
@@ -78,12 +90,13 @@ def _requests_answers(page: LoadPage, request: Request) -> bool:
 def _exclude_wrong_answers(
     ceiling: ClosedLoopCeiling,
     validator: AnswerValidator,
-    chosen: list[int],
+    page_indices: list[int],
     answers: list[probes.ProbeAnswer | None],
 ) -> ClosedLoopCeiling:
-    """The ceiling without the share of its answers that a look found wrong."""
-    look = validator.inspect(chosen, answers)
-    wrong = ceil(look.wrong_share * (ceiling.requests - ceiling.error_count) - 1e-9)
+    """Return the ceiling without the share of answers that was wrong in the sample."""
+    inspection = validator.inspect(page_indices, answers)
+    wrong = ceil(inspection.wrong_share * (ceiling.requests - ceiling.error_count) - 1e-9)
     if not wrong:
         return ceiling
-    return replace(ceiling, errors={**ceiling.errors, WRONG_ANSWER: wrong}, example=look.example)
+    errors = {**ceiling.errors, WRONG_ANSWER: wrong}
+    return replace(ceiling, errors=errors, example=inspection.example)

@@ -1,18 +1,18 @@
-"""A generator of the user's own: told a rate, it answers with what became of the requests.
+"""The user's own generator: it reads a rate, and prints the results of its requests.
 
-It gets ``{"schema": 1, "url": …, "rate": …, "seconds": …, "timeout": …, "limit": …}`` (requests/s and
-seconds) on standard input, and what else the target says of a request: ``method``, ``headers``,
-``body``, ``insecure``, ``ca`` (PEM), ``http`` ("2"), and ``connect``: the address that the URL's name
-stands for. The last line it prints is one JSON object:
+It reads ``{"schema": 1, "url": …, "rate": …, "seconds": …, "timeout": …, "limit": …}`` (requests/s
+and seconds) from standard input. Other properties of the request are ``method``, ``headers``,
+``body``, ``insecure``, ``ca`` (PEM), ``http`` ("2"), and ``connect``, the address for the name in
+the URL. The last line of its output is one JSON object:
 
-- ``requests``: how many it set out to send, ``rate × seconds`` unless it fell short;
-- ``errors``: those without a right answer, by kind, ``{"status": 3, "timeout": 1}``;
-- ``latencies``: those with one, as a histogram, ``{"0.005": 970, "0.050": 26}``: upper edge of a bin
-  in seconds to the count in it; or, where it keeps none, ``late``: how many came after ``limit``;
-- ``limited``: why it could not make the load, where that is so.
+- ``requests``: how many it intended to send, ``rate × seconds`` unless it fell short;
+- ``errors``: requests without a correct answer, by kind, ``{"status": 3, "timeout": 1}``;
+- ``latencies``: a histogram of correct answers, ``{"0.005": 970, "0.050": 26}``: upper edge of a
+  bin in seconds to its count; or, without a histogram, ``late``: how many came after ``limit``;
+- ``limited``: why it could not send the load, if so.
 
-An answer that cannot be read, or whose counts do not add up, is a generator that failed: it says
-nothing about the server.
+Unreadable output, or counts that do not add up, are a failure of the generator and do not describe
+the server.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from autotune.transports.request import Request, TlsOptions
 
 SCHEMA_VERSION = 1
 MAX_MISSED_SHARE = 0.01  # of the ordered requests; a generator that misses more made another load
-# It says itself when it falls short.
+# The program reports by itself if it falls short.
 UNKNOWN_LIMITS = ProcessLimits(open_connections=1_000_000, max_rate=1e9)
-LATE_BIN_LIMITS = 10.0  # latency limits: the bin of what came late, where no histogram is kept
+LATE_BIN_LIMITS = 10.0  # latency limits: the bin of late answers without a histogram
 
 
 @dataclass(frozen=True)
 class CustomGenerator(LoadGenerator):
-    """``argv`` is run as it is on each load host, with its share of the rate."""
+    """``argv`` runs unchanged on each load host, with its share of the rate."""
 
     argv: Argv
     name = "command"
@@ -85,7 +85,7 @@ class CustomGenerator(LoadGenerator):
         answer = _parse_answer(output)
         if isinstance(answer, str):
             return LoadResult.not_sent(
-                process.request_count, f"the generator's answer cannot be read: {answer}"
+                process.request_count, f"cannot read the generator's output: {answer}"
             )
         intended, errors, latencies = answer["requests"], answer["errors"], answer["latencies"]
         if latencies is None:
@@ -94,9 +94,7 @@ class CustomGenerator(LoadGenerator):
             latencies = {spec.latency_limit: right, LATE_BIN_LIMITS * spec.latency_limit: late}
         limited = answer["limited"]
         if intended < (1.0 - MAX_MISSED_SHARE) * process.request_count and not limited:
-            limited = (
-                f"the generator set out to send {intended} of {process.request_count} requests"
-            )
+            limited = f"the generator intended only {intended} of {process.request_count} requests"
         return LoadResult(
             intended=intended,
             sent=intended,
@@ -108,7 +106,7 @@ class CustomGenerator(LoadGenerator):
 
 
 def request_details(request: Request) -> dict[str, Any]:
-    """What a request has besides its URL; parts that it does not have are left out."""
+    """Return the properties of a request besides its URL, without empty ones."""
     tls = request.tls or TlsOptions()
     fields = {
         "connect": str(request.endpoint) if request.host else "",
@@ -123,7 +121,7 @@ def request_details(request: Request) -> dict[str, Any]:
 
 
 def _parse_answer(output: str) -> dict[str, Any] | str:
-    """The answer with each part in its type, or what is wrong with it."""
+    """Return the typed output, or what is wrong with it."""
     last = (split_lines(output.strip()) or [""])[-1]
     try:
         answer = parse_json(last)
@@ -138,15 +136,15 @@ def _parse_answer(output: str) -> dict[str, Any] | str:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         return f"{error!r} in {last[:120]!r}"
     if latencies is None and "late" not in answer:
-        return "there is neither `latencies` nor `late`"
+        return "`latencies` or `late` is missing"
     counted = sum(errors.values()) + (late if latencies is None else sum(latencies.values()))
     if counted > requests or (latencies is not None and counted != requests):
-        return f"{counted} answers and errors of {requests} requests"
+        return f"answers and errors add up to {counted}, not to {requests} requests"
     return {"requests": requests, "errors": errors, "latencies": latencies, "late": late,
             "limited": limited}  # fmt: skip
 
 
 def _parse_count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return value

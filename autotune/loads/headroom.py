@@ -1,11 +1,11 @@
-"""What the generator itself can do from a load host, found against a server that does nothing.
+"""The highest rate of the generator on a load host, measured against a trivial server.
 
 The server is an nginx worker that answers from its configuration, on the load host's own loopback.
-Generator and server are one event loop each and need about as much CPU per request, so the figure is
-cautious for a real reading in which the generator has its host to itself.
+Generator and server are one event loop each and need about the same CPU time per request. So the
+result is conservative for a real reading, in which the generator has its host to itself.
 
-No request reaches the target. The load hosts together are still asked for ``load.max_rate`` at most: a
-study never needs more of them.
+No request reaches the target. All load hosts together still send at most ``load.max_rate``, because
+a study never needs more.
 """
 
 from __future__ import annotations
@@ -24,20 +24,18 @@ from autotune.transports import wait_notices
 from autotune.transports.base import CommandResult, Transport
 from autotune.transports.request import Request
 
-TRIED_RATES = (500.0, 1000.0, 2000.0, 4000.0, 8000.0, 16_000.0)  # requests/s, tried in turn
+TRIED_RATES = (500.0, 1000.0, 2000.0, 4000.0, 8000.0, 16_000.0)  # requests/s, in this order
 READING_SECONDS = 0.75
-LATENCY_LIMIT_SECONDS = (
-    0.050  # seconds; a server that does nothing answers 99 % of requests within it
-)
+LATENCY_LIMIT_SECONDS = 0.050  # a trivial server answers 99 % of requests within it
 TOLERATED_LATE_SHARE = 0.01
-USABLE_HEADROOM_SHARE = 0.8  # of the headroom that a reading may ask for
-SERVER_MAX_SECONDS = 60  # seconds after which the server ends by itself
+USABLE_HEADROOM_SHARE = 0.8  # of the headroom, for readings
+SERVER_MAX_SECONDS = 60  # after which the server exits by itself
 
 _RESPONSE_BODY = "found 0000 of 0000\n"
 
 
 class TrivialServer:
-    """Answers from its configuration and so costs next to nothing: a load host's own nginx."""
+    """A load host's own nginx, which answers from its configuration at almost no cost."""
 
     program = "nginx"
     packages = ("nginx",)
@@ -59,19 +57,21 @@ http {{
 
 @dataclass(frozen=True)
 class Headroom:
-    """The highest rate (requests/s) the generator made, and why the next one failed, if one did."""
+    """The highest rate (requests/s) of the generator.
+
+    ``stop_reason`` is why the next rate failed; ``None`` if none did.
+    """
 
     rate: float
     stop_reason: str | None = None
 
     def find_shortage(self, rate: float) -> str | None:
-        """Why ``rate`` is more than this load host should be asked for; ``None`` if it is not."""
+        """Return why ``rate`` is too high for this load host; ``None`` if it is not."""
         if rate <= USABLE_HEADROOM_SHARE * self.rate or self.stop_reason is None:
             return None
         return (
-            f"{rate:.0f}/s is more than {USABLE_HEADROOM_SHARE:.0%} of the {self.rate:.0f}/s that "
-            "the load host"
-            f" can make ({self.stop_reason}): add load hosts"
+            f"{rate:.0f}/s exceeds {USABLE_HEADROOM_SHARE:.0%} of the load host's highest rate, "
+            f"{self.rate:.0f}/s ({self.stop_reason}): add load hosts"
         )
 
 
@@ -81,11 +81,11 @@ def measure_headroom(
     programs: Mapping[str, str],
     max_rate: float,
 ) -> Headroom:
-    """The headroom of all load hosts together: each counts as much as the weakest.
+    """Return the headroom of all load hosts together: the weakest host's, times their number.
 
-    ``programs``: the server's program on each, by the name of the host. Each makes an equal share of
-    ``max_rate`` (requests/s) at most. They are measured one after the
-    other, since hosts that share a machine would disturb each other. Raises LoadError.
+    ``programs`` are the paths of the server's program, by host name. Each host makes at most an
+    equal share of ``max_rate`` (requests/s). Hosts are measured one after the other, because hosts
+    on one machine would disturb each other. Raises LoadError.
     """
     headrooms = [
         measure_host_headroom(
@@ -102,7 +102,7 @@ def measure_headroom(
 
 
 def find_free_port(transport: Transport) -> int:
-    """A port of that host where nothing listens, below the client ports that the kernel assigns."""
+    """Return a free port of a host, below the client ports that the kernel assigns."""
     listening = transport.run(("ss", "-ltnH")).stdout
     in_use = {line.split()[3].rpartition(":")[2] for line in split_lines(listening) if line}
     return next(port for port in range(21_000, 32_768) if str(port) not in in_use)
@@ -116,10 +116,10 @@ def measure_host_headroom(
     port: int,
     max_rate: float,
 ) -> Headroom:
-    """Raise the load on a trivial server step by step to ``max_rate``, for about ``READING_SECONDS``
+    """Raise the load on a trivial server step by step to ``max_rate``, about ``READING_SECONDS``
     each.
 
-    ``port`` must be free on the load host. Raises LoadError when the server does not start there.
+    ``port`` must be free on the load host. Raises LoadError if the server does not start.
     """
     with run_trivial_server(transport, server=server, port=port) as endpoint:
         request = Request(endpoint, "/", _RESPONSE_BODY.encode())
@@ -142,7 +142,7 @@ def measure_host_headroom(
 
 
 def list_rates(max_rate: float) -> tuple[float, ...]:
-    """The rates to try in turn: none above ``max_rate``, which is the last if any is as high."""
+    """Return the rates to try: none above ``max_rate``, which is the last unless all are lower."""
     return (
         *(rate for rate in TRIED_RATES if rate < max_rate),
         *([max_rate] if max_rate <= TRIED_RATES[-1] else []),
@@ -150,7 +150,7 @@ def list_rates(max_rate: float) -> tuple[float, ...]:
 
 
 def find_shortfall(result: LoadResult, spec: LoadSpec) -> str | None:
-    """What kept the generator from a clean reading of a server that does nothing."""
+    """Return what prevented a clean reading of a trivial server; ``None`` if it was clean."""
     if result.limited:
         return result.limited
     if result.error_count > TOLERATED_LATE_SHARE * result.intended:
@@ -164,10 +164,12 @@ def find_shortfall(result: LoadResult, spec: LoadSpec) -> str | None:
 
 @contextmanager
 def run_trivial_server(transport: Transport, *, server: str, port: int) -> Iterator[Endpoint]:
-    """nginx answering ``return 200`` on the host's loopback, gone when this is left."""
+    """Run nginx with ``return 200`` on the host's loopback, and stop it at the end."""
     temporary = transport.run(("mktemp", "--directory", "--tmpdir", "autotune-headroom.XXXXXXXX"))
     if not temporary.ok:
-        raise LoadError(f"no temporary directory on the load host: {temporary.error_text}")
+        raise LoadError(
+            f"cannot create a temporary directory on the load host: {temporary.error_text}"
+        )
     directory = temporary.stdout.strip()
     argv = ("timeout", "--kill-after=1", str(SERVER_MAX_SECONDS), server,
             "-p", f"{directory}/", "-c", "server.conf")  # fmt: skip
@@ -180,7 +182,7 @@ def run_trivial_server(transport: Transport, *, server: str, port: int) -> Itera
                 pid = _await_pid(transport, directory, serving)
                 if pid is None:
                     raise LoadError(
-                        f"a trivial server did not start: {serving.result().error_text}"
+                        f"the trivial server did not start: {serving.result().error_text}"
                     )
                 yield Endpoint("127.0.0.1", port)
             finally:
@@ -198,7 +200,7 @@ def _serve_answers(transport: Transport, argv: Argv) -> CommandResult:
 def _await_pid(
     transport: Transport, directory: str, server_run: Future[CommandResult]
 ) -> str | None:
-    """Its process id once it has bound its port (nginx writes the file after that)."""
+    """Return the server's process id after it bound its port: nginx writes the file after that."""
     for _ in range(100):
         if (pid := _read_pid(transport, directory)) is not None:
             return pid

@@ -1,25 +1,24 @@
 """httperf: one request per new connection, Poisson arrivals, an open loop.
 
-How many processes. httperf polls without sleeping, so each process takes all the CPU that a core has
-to spare, which on a shared machine is the servers' core. So there are as few processes as can do the
-job: one opens up to ``PROCESS_LIMITS.rate`` connections/s, and FD_SETSIZE keeps it to about a thousand
-at a
-time. These need to suffice for ``MIN_HELD_LIMITS`` latency limits, not until the timeout. Once a server
-holds that many requests (``prlimit`` sets the number), by Little's law the average one waits several
-latency limits: the objective is missed beyond doubt, and what is not sent because of it
-(``fd-unavailable``) is a violation like the late answer it would have got. This also cuts an overload
-short: the queue that a reading can build up is bounded.
+Number of processes: httperf polls without sleeping, so each process takes all spare CPU time of a
+core, which on a shared machine is the servers' core. So autotune starts as few processes as
+suffice. A process opens up to ``PROCESS_LIMITS.max_rate`` connections/s, and FD_SETSIZE limits it
+to about a thousand open ones. These must suffice for ``MIN_HELD_LIMITS`` latency limits, not until
+the timeout. Once a server holds that many requests (``prlimit`` sets the number), the average
+request waits several latency limits (Little's law): the objective is missed beyond doubt. Each
+request that is not sent because of it (``fd-unavailable``) is a violation, like the late answer it
+would have got. This limit also bounds the queue that a reading can build up.
 
-A request that was due is never forgotten, but a starved httperf sends it later, together with the
-others that were due (``Maximum connect burst length``). If httperf has caught up by the end, the
-reading is valid. If it has not, or if one burst was a large part of the reading, the ordered load was
-not made (``limited``), unless the server failed under the load that was made (``truncated``).
+A due request is never forgotten, but a starved httperf sends it later, together with other due ones
+(``Maximum connect burst length``). If httperf has caught up by the end, the reading is valid.
+Otherwise, or if one burst was a large share of the reading, the ordered load was not sent
+(``limited``), unless the server failed under the load that was sent (``truncated``).
 
-When it sends is known beforehand: ``--period=e<mean>`` draws exponential gaps with ``erand48``, whose
-state httperf 0.9 sets from the client's number alone (``rate_generator_start`` in ``gen/rate.c``). The
-arrivals are the same for every reading of the same client number, and the *achieved* mean rate of n
-arrivals strays from the nominal one by 1/√n (1.8 % for 3000). So the mean gap is scaled such that
-exactly n requests go out in the time they should: a Poisson process given its count.
+Arrivals are predictable: ``--period=e<mean>`` draws exponential gaps with ``erand48``, whose state
+httperf 0.9 sets from the client's number alone (``rate_generator_start`` in ``gen/rate.c``). The
+same client number has the same arrivals in every reading. The *achieved* mean rate of n arrivals
+deviates from the nominal one by 1/√n (1.8 % for 3000). So autotune scales the mean gap such that
+exactly n requests are sent in the ordered time: a Poisson process given its count.
 """
 
 from __future__ import annotations
@@ -58,16 +57,16 @@ from autotune.strict_parsing import parse_decimal, parse_uint
 from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import Request
 
-CLIENT_NUMBERS = 1 << 16  # client numbers with different arrivals: the state takes 16 bits of them
-# Places of consecutive clients in a list are the golden section of it apart, so that those of a reading
-# are spread over it (multiplicative hashing: Knuth, The Art of Computer Programming 3, 6.4).
+CLIENT_NUMBERS = 1 << 16  # with different arrivals: the state uses 16 bits of a number
+# Consecutive clients start at list positions the golden section apart, which spreads a reading over
+# the list (multiplicative hashing: Knuth, The Art of Computer Programming 3, 6.4).
 CLIENT_SPACING = 40503
 
 _MULTIPLIER, _INCREMENT, _MODULUS = 0x5DEECE66D, 0xB, 1 << 48  # POSIX drand48
 
 
 def sum_unit_gaps(client: int, gaps: int) -> float:
-    """The sum of the first ``gaps`` exponential gaps of mean one that this client number draws."""
+    """Return the sum of the first ``gaps`` exponential gaps of mean one of this client number."""
     state = (
         ((0x9ABC ^ (~client & 0xFFFF)) << 32)
         | ((0x5678 ^ ((client << 8) & 0xFFFF)) << 16)
@@ -81,9 +80,10 @@ def sum_unit_gaps(client: int, gaps: int) -> float:
 
 
 def compute_mean_gap(client: int, requests: int, rate: float) -> float:
-    """The ``--period`` in seconds with which ``requests`` go out at exactly ``rate`` per second.
+    """Return the ``--period`` (seconds) with which ``requests`` are sent at exactly ``rate`` per
+    second.
 
-    The first one goes out at once, so there is one gap less than there are requests.
+    The first one is sent at once, so there is one gap less than there are requests.
     """
     if requests < 2:
         return 1.0 / rate
@@ -100,8 +100,8 @@ ERROR_KINDS = {
     "ftab-full": NO_FILE_ERROR,
     "other": "other",
 }
-# httperf counts a connection that got no port from the kernel as "other". On standard error it names
-# the first error that it does not know, by its number (EADDRNOTAVAIL).
+# httperf counts a connection without a client port as "other", and prints the number of the first
+# unexpected error (EADDRNOTAVAIL).
 _NO_PORT_TEXT = "connection failed with unexpected error 99"
 
 _HISTOGRAM_PATTERN = re.compile(
@@ -124,10 +124,12 @@ _ERROR_COUNT_PATTERN = re.compile(r"(?<![a-z-])([a-z][a-z-]{0,40}) (\d+)")
 class HttperfOutput:
     """One process's result, as httperf 0.9.0 prints it with ``-v -v``.
 
-    ``lifetimes`` maps upper edges in seconds to counts of every connection with a complete answer,
-    whatever its status; ``connections`` leaves out those never opened for want of a descriptor.
-    ``mean_body_bytes`` is the mean body size in bytes, ``max_lifetime`` the longest answered request and
-    ``duration`` that of the whole test (seconds), ``max_burst`` the most connections opened in one go.
+    - ``lifetimes`` maps upper edges in seconds to counts of connections with a complete answer,
+      whatever its status. ``connections`` excludes those never opened for lack of a descriptor.
+    - ``mean_body_bytes`` is the mean body size, ``max_lifetime`` the longest answered request
+      (seconds).
+    - ``duration`` is that of the whole test (seconds), ``max_burst`` the most connections opened at
+      once.
     """
 
     connections: int
@@ -143,7 +145,7 @@ class HttperfOutput:
 
     @classmethod
     def parse(cls, output: str) -> HttperfOutput | None:
-        """``None`` when there is no result in it: httperf was killed, or never got to start."""
+        """Return the result; ``None`` if httperf was killed or did not start."""
         total, error_lines = _TOTAL_PATTERN.search(output), _ERROR_LINE_PATTERN.findall(output)
         if total is None or len(error_lines) < 2:  # a whole result ends with two lines of errors
             return None
@@ -179,23 +181,24 @@ class HttperfOutput:
 
 SUPPORTED_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE"})
 CLOSE_HEADER = ("Connection", "close")
-MAX_SESSIONS, MAX_URIS = 1000, 10_000  # in a log of sessions (its own limit), in a list
+MAX_SESSIONS, MAX_URIS = 1000, 10_000  # in a session log (httperf's own limit), in a list
 ListItem = TypeVar("ListItem")
-# FD_SETSIZE is 1024; about 12 000/s at most.
-PROCESS_LIMITS = ProcessLimits(open_connections=1000, max_rate=6000.0)
-MIN_HELD_LIMITS = 5.0  # latency limits that a process's connections must suffice for …
-MAX_HELD_LIMITS = 10.0  # … and the most that it may hold connections for, if it has so many
+PROCESS_LIMITS = ProcessLimits(
+    open_connections=1000, max_rate=6000.0
+)  # FD_SETSIZE is 1024; about 12 000/s at most
+MIN_HELD_LIMITS = 5.0  # latency limits that a process's connections must cover
+MAX_HELD_LIMITS = 10.0  # latency limits for which it may hold connections at most
 MIN_OPEN_CONNECTIONS = 64
 OTHER_DESCRIPTORS = 16
-STOPPED_MESSAGE = "the load generator was stopped before it had sent the load"
+STOPPED_MESSAGE = "the load generator was stopped before it sent the whole load"
 
 
 @dataclass(frozen=True)
 class HttperfGenerator(LoadGenerator):
     """Debian's httperf 0.9.0 (httperf.github.io), each process bounded by ``timeout``.
 
-    With ``uris`` or ``steps``, these are asked for in turn instead of the request's path, each process
-    beginning at another place, a new one in every reading.
+    ``uris`` or ``steps`` are requested in order instead of the request's path. Each process starts
+    at another position, a new one in every reading.
     """
 
     uris: tuple[str, ...] = ()
@@ -204,14 +207,14 @@ class HttperfGenerator(LoadGenerator):
     packages = ("httperf",)
     limits = PROCESS_LIMITS
     unchecked_tls = (
-        "httperf sends no server name in TLS and looks at no certificate: the probe does both"
+        "httperf sends no server name in TLS and checks no certificate; the probe does both"
     )
     supported_methods = SUPPORTED_METHODS
 
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
         for step in (step for visit in visits for step in visit.session_steps):
             if step.method not in SUPPORTED_METHODS:
-                raise UnusableWorkload(f"httperf sends no {step.method}")
+                raise UnusableWorkload(f"httperf cannot send {step.method}")
         plain = all(
             step.method == "GET" and step.expect is None for v in visits for step in v.session_steps
         )
@@ -224,16 +227,16 @@ class HttperfGenerator(LoadGenerator):
         )
 
     def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
-        listed = self.steps or tuple(SessionStep(path=uri) for uri in self.uris)
-        return tuple((step, 1.0) for step in listed) or super().list_steps(request)
+        steps = self.steps or tuple(SessionStep(path=uri) for uri in self.uris)
+        return tuple((step, 1.0) for step in steps) or super().list_steps(request)
 
     def build_processes(
         self, request: Request, spec: LoadSpec, hosts: int = 1
     ) -> tuple[LoadProcess, ...]:
-        lasting = min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout)
+        held_seconds = min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout)
         count = max(
             hosts,
-            ceil(spec.rate * lasting / self.limits.open_connections),
+            ceil(spec.rate * held_seconds / self.limits.open_connections),
             ceil(spec.rate / self.limits.max_rate),
         )
         count = min(count, spec.request_count)
@@ -255,7 +258,7 @@ class HttperfGenerator(LoadGenerator):
         bound = ceil(1.5 * span + 2 * spec.timeout + 2)  # a timeout each to connect and to answer
         argv = build_command(request, spec, client, gap, open_connections, bound)
         if steps := self._list_session_steps(request, client):
-            listed = "\n\n".join(map(format_session_line, steps)) + "\n"
+            session_log = "\n\n".join(map(format_session_line, steps)) + "\n"
             argv = with_input_file(argv, f"--wsesslog={requests},0,")
             return LoadProcess(
                 argv,
@@ -263,18 +266,18 @@ class HttperfGenerator(LoadGenerator):
                 span,
                 bound + 1.0,
                 open_connections,
-                input=listed.encode(),
+                input=session_log.encode(),
                 max_rate=rate,
             )
         argv = (*argv, "--uri", request.path, f"--num-conns={requests}", "--num-calls=1")
         plain = LoadProcess(argv, requests, span, bound + 1.0, open_connections, max_rate=rate)
         if not self.uris:
             return plain
-        listed = "".join(f"{uri}\0" for uri in _rotate_for_client(self.uris, client))
-        return replace(plain, argv=with_input_file(argv, "--wlog=y,"), input=listed.encode())
+        uri_list = "".join(f"{uri}\0" for uri in _rotate_for_client(self.uris, client))
+        return replace(plain, argv=with_input_file(argv, "--wlog=y,"), input=uri_list.encode())
 
     def _list_session_steps(self, request: Request, client: int) -> tuple[SessionStep, ...]:
-        """What only a log of sessions can say: bodies, and methods that differ."""
+        """Return the steps that only a session log can express: bodies, and varying methods."""
         if self.steps or request.body is None:
             return _rotate_for_client(self.steps, client)
         return (SessionStep(path=request.path, method=request.method, body=request.body),)
@@ -294,9 +297,9 @@ class HttperfGenerator(LoadGenerator):
 
 
 def _rotate_for_client(items: tuple[ListItem, ...], client: int) -> tuple[ListItem, ...]:
-    """A list from a place of the client's own on, far from those of the clients beside it."""
-    at = len(items) * (client * CLIENT_SPACING % CLIENT_NUMBERS) // CLIENT_NUMBERS
-    return (*items[at:], *items[:at])
+    """Return a list rotated to the client's own position, far from those of adjacent clients."""
+    start = len(items) * (client * CLIENT_SPACING % CLIENT_NUMBERS) // CLIENT_NUMBERS
+    return (*items[start:], *items[:start])
 
 
 def build_command(
@@ -307,10 +310,9 @@ def build_command(
     open_connections: int,
     stop_seconds: int,
 ) -> Argv:
-    """httperf as ``client``, with exponential gaps of the mean ``gap`` and ``open_connections``
-    connections.
+    """Return the command of ``client``, with exponential gaps of mean ``gap``.
 
-    It ends by itself even if nobody is left to stop it; on SIGINT it prints what it has. Its warnings
+    It exits by itself even if no one stops it. On SIGINT it prints its results so far. Its warnings
     are read with its results.
     """
     return (
@@ -323,10 +325,10 @@ def build_command(
 
 
 def build_options(request: Request) -> Argv:
-    """httperf's options for a request, without its path.
+    """Return httperf's options for a request, without its path.
 
-    Each connection is a visitor's first one, so none resumes a TLS session. Over TLS the server is
-    asked to close the connection: httperf reads 8 KB of a TLS record whenever the connection becomes
+    Each connection is a visitor's first one, so none resumes a TLS session. Over TLS the server
+    must close the connection: httperf reads 8 KB of a TLS record when the connection becomes
     readable, and would wait for the rest until the timeout (`do_recv` in ``core.c``).
     """
     options = ["--ssl", "--ssl-no-reuse"] if request.tls else []
@@ -352,7 +354,7 @@ def build_failure(process: LoadProcess, output: str) -> LoadResult:
 def build_result(
     output: HttperfOutput, intended: int, classes: frozenset[str] = frozenset({"2xx"})
 ) -> LoadResult:
-    """Every intended request either answered right or an error of one kind."""
+    """Return the result: every intended request has a correct answer or is an error of one kind."""
     errors = Counter(output.errors)
     statuses = {kind: n for kind, n in output.statuses.items() if kind not in classes}
     answers, wrong = sum(output.lifetimes.values()), sum(statuses.values())
@@ -377,17 +379,17 @@ def build_result(
 
 
 def find_mean_sizes(output: HttperfOutput, right_answers: int) -> dict[float, int]:
-    """The mean size of all bodies, if every answer had a right status."""
+    """Return the mean size of all bodies, if every answer had a correct status."""
     if output.mean_body_bytes is None or not right_answers or right_answers != output.replies:
         return {}
     return {output.mean_body_bytes: right_answers}
 
 
 def count_wrong_sizes(output: HttperfOutput, expected: int) -> int:
-    """How many bodies were wrong, going by the mean size of all of them; 0 when it is as expected.
+    """Estimate the number of wrong bodies from the mean size of all; 0 if it is as expected.
 
-    An estimate: it takes a wrong body for an empty one (or one of twice the size). The mean covers
-    answers of all kinds and has one decimal, so it says nothing once there are error pages.
+    The estimate assumes that wrong bodies are empty (or of twice the size). The mean covers answers
+    of all kinds and has one decimal, so it is meaningless if there are error pages.
     """
     right = output.statuses.get("2xx", 0)
     if output.mean_body_bytes is None or right == 0 or right != output.replies:
@@ -401,11 +403,11 @@ def count_wrong_sizes(output: HttperfOutput, expected: int) -> int:
 def check_result(
     result: LoadResult, output: HttperfOutput, process: LoadProcess, spec: LoadSpec
 ) -> LoadResult:
-    """The result with the reason why it says nothing about the server, if there is one.
+    """Return the result, marked with the reason if it does not describe the server.
 
-    On a machine that it shares with overloaded servers httperf starves with them. Then the answers
-    decide: those later than the limit by more than twice the longest stall (``lag``) were late
-    because of the server, at *less* load than ordered, so it fails the ordered load as well.
+    On a machine that it shares with overloaded servers, httperf starves too. Then the answers
+    decide: if they exceed the limit by more than twice the longest stall (``lag``), the server
+    caused the delay, at *less* load than ordered. So it fails the ordered load as well.
     """
     if short := result.as_exhausted_host():
         return short
@@ -424,10 +426,11 @@ def check_result(
 def _is_incomplete(
     result: LoadResult, output: HttperfOutput, process: LoadProcess, spec: LoadSpec, lag: float
 ) -> bool:
-    """Whether the ordered load was not made: not all of it, not in time, or in one burst.
+    """True if the ordered load was not sent completely, in time and without one large burst.
 
-    httperf does not print when the last request went out, but that was no earlier than the longest
-    wait before the end. Nor was the load made if a burst of httperf's own used up its connections.
+    httperf does not print when it sent the last request, but that was at the earliest the longest
+    wait before the end. The load is also incomplete if a burst of httperf itself used up its
+    connections.
     """
     if (
         result.errors.get("not sent")

@@ -1,12 +1,12 @@
-"""httperf with sessions: several requests over a connection, with pauses, an open loop of sessions.
+"""httperf with sessions: several requests over a connection, with pauses; an open loop of sessions.
 
-httperf prints how long each session lasted, and only a mean over requests. So sessions of one kind
-(the same number of calls, the same pauses in sum) share a process, and a request's latency is the mean
-over its session: the session's duration, less its pauses, divided by its calls. If a session is late,
-every request in it is late. The rate is still in requests/s: sessions begin at the rate that makes so
-many requests.
+httperf prints the duration of each session, and only a mean over requests. So sessions of one kind
+(the same number of calls, the same sum of pauses) share a process, and a request's latency is the
+mean over its session: the session's duration, less its pauses, divided by its calls. If a session
+is late, every request in it is late. The rate is in requests/s; sessions start at the corresponding
+rate.
 
-Requests that a session no longer sends because it failed are violations, each of them.
+Each request that a failed session no longer sends is a violation.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from autotune.strict_parsing import parse_uint
 from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import Request
 
-ABANDONED_ERROR = "given up"  # what was left of a session that failed
+ABANDONED_ERROR = "given up"  # unsent requests of a failed session
 _SESSION_COUNT_PATTERN = re.compile(r"^Session rate \[sess/s\]:.*\((\d+)/(\d+)\)$", re.M)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SessionProcess(LoadProcess):
-    """A process that starts sessions of one kind; ``requests`` is the sum over all of them."""
+    """A process that starts sessions of one kind. ``request_count`` is the sum over all of them."""
 
     kind: SessionKind
 
@@ -65,7 +65,7 @@ class SessionProcess(LoadProcess):
 
 @dataclass(frozen=True)
 class SessionGenerator(LoadGenerator):
-    """Debian's httperf 0.9.0 with ``--wsesslog``, at least one process for each kind and load host."""
+    """Debian's httperf 0.9.0 with ``--wsesslog``: at least one process for each kind and load host."""
 
     kinds: tuple[SessionKind, ...]
     visits: tuple[WeightedVisit, ...] = ()
@@ -74,7 +74,7 @@ class SessionGenerator(LoadGenerator):
     limits = PROCESS_LIMITS
 
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
-        """Each visit becomes a session, with one request in each burst."""
+        """Return the generator with a session for each visit, and one request in each burst."""
         sessions = (
             "\n".join(map(format_session_line, v.session_steps))
             for v in expand_visits(visits, MAX_SESSIONS)
@@ -82,7 +82,7 @@ class SessionGenerator(LoadGenerator):
         return SessionGenerator(parse_session_kinds("\n\n".join(sessions)), visits)
 
     def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
-        """Those of a file of sessions are known as far as they are plain."""
+        """Return the requests. From a session log, only plain GET requests are known."""
         if self.visits:
             return tuple(
                 (step, visit.weight) for visit in self.visits for step in visit.session_steps
@@ -104,12 +104,12 @@ class SessionGenerator(LoadGenerator):
         processes: list[LoadProcess] = []
         for kind in self.kinds:
             rate = spec.rate * kind.session_count / calls  # sessions/s
-            lasting = kind.think_seconds + kind.request_count * min(
+            held_seconds = kind.think_seconds + kind.request_count * min(
                 MIN_HELD_LIMITS * spec.latency_limit, spec.timeout
             )
-            count = max(hosts, ceil(rate * lasting / self.limits.open_connections))
+            count = max(hosts, ceil(rate * held_seconds / self.limits.open_connections))
             sessions = int(rate * spec.seconds + 1e-9)
-            count = min(count, sessions)  # a kind of which no whole session is due is left out
+            count = min(count, sessions)  # skips a kind without a complete session
             for index in range(count):
                 own_sessions = sessions // count + (index < sessions % count)
                 client = (first + len(processes)) % CLIENT_NUMBERS
@@ -125,7 +125,7 @@ class SessionGenerator(LoadGenerator):
         if parsed is None or good is None or not isinstance(process, SessionProcess):
             return build_failure(process, output)
         result = _build_result(parsed, parse_uint(good[1]), process, request.status_classes)
-        # Arrivals, bursts and stalls are those of sessions.
+        # httperf reports arrivals, bursts and stalls of sessions, not of requests.
         return check_result(
             result, parsed, replace(process, request_count=process.session_count), spec
         )
@@ -157,21 +157,23 @@ def _build_process(
 def _build_result(
     output: HttperfOutput, succeeded_sessions: int, process: SessionProcess, classes: frozenset[str]
 ) -> LoadResult:
-    """The requests of the sessions that succeeded, each with the mean latency of its session."""
+    """Return the requests of successful sessions, each with the mean latency of its session."""
     kind = process.kind
-    # Failed sessions are in the histogram too, if they had an answer at all.
-    lasted = drop_fastest(output.lifetimes, sum(output.lifetimes.values()) - succeeded_sessions)
+    # The histogram also contains failed sessions with at least one answer.
+    lifetimes = drop_fastest(output.lifetimes, sum(output.lifetimes.values()) - succeeded_sessions)
     histogram: Counter[float] = Counter()
-    for edge, sessions in lasted.items():
+    for edge, sessions in lifetimes.items():
         # Upper edge of a request's latency, to the microsecond.
         per_call = round(max(0.001, edge - kind.think_seconds) / kind.request_count, 6)
         histogram[per_call] += sessions * kind.request_count
-    whole = LoadResult(process.request_count, output.requests, {}, dict(histogram), output.duration)
+    result = LoadResult(
+        process.request_count, output.requests, {}, dict(histogram), output.duration
+    )
     wrong = {k: n for k, n in output.statuses.items() if k not in classes and n}
     for status, count in wrong.items():
-        whole = whole.reclassify(status, count)
-    errors = Counter(whole.errors)
-    missing = process.request_count - whole.right_answers - whole.error_count
+        result = result.reclassify(status, count)
+    errors = Counter(result.errors)
+    missing = process.request_count - result.right_answers - result.error_count
     for name, count in output.errors.items():
         errors[name] += min(missing, count)
         missing -= min(missing, count)
@@ -179,4 +181,4 @@ def _build_result(
     errors["not sent"] += unsent
     errors[ABANDONED_ERROR] += missing - unsent
     right = sum(n for kind, n in output.statuses.items() if kind in classes)
-    return replace(whole, errors=sort_counts(errors), sizes=find_mean_sizes(output, right))
+    return replace(result, errors=sort_counts(errors), sizes=find_mean_sizes(output, right))

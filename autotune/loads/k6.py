@@ -1,11 +1,11 @@
 """k6: a scenario of constant arrivals, an open loop over connections that stay open.
 
-The scenario is `k6.js`, run from standard input with the order before it. Requests are due at an even
-rate, whatever became of earlier ones, and a free client (a "VU") makes each. If no client is free, the
-request is dropped, which is a violation: there are as many clients as a server that meets the objective
-could possibly hold (Little's law). The scenario itself counts latencies in bins, and the objective's
-limit is one of the edges, so late answers are counted exactly; k6's own percentiles of two processes
-could not be combined.
+The scenario is `k6.js`, read from standard input after its order. Requests are due at an even rate,
+whatever the results of earlier ones, and a free client (a "VU") sends each. If no client is free,
+the request is dropped, which is a violation: there are as many clients as a server that meets the
+objective could occupy (Little's law). The scenario counts latencies in bins. The objective's limit
+is one of the edges, so late answers are counted exactly. k6's own percentiles of two processes
+cannot be combined.
 """
 
 from __future__ import annotations
@@ -36,16 +36,13 @@ from autotune.strict_parsing import is_ip_address, parse_json, split_lines
 from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import DEFAULT_PORTS, Request
 
-# Each client is a JavaScript engine.
-PROCESS_LIMITS = ProcessLimits(open_connections=500, max_rate=3000.0, keeps_connections=True)
-MIN_HELD_LIMITS = 5.0  # latency limits that all clients together must suffice for
+PROCESS_LIMITS = ProcessLimits(
+    open_connections=500, max_rate=3000.0, keeps_connections=True
+)  # each client is a JavaScript engine
+MIN_HELD_LIMITS = 5.0  # latency limits that all clients together must cover
 MIN_CLIENTS = 16
-START_SECONDS = 30  # s at most, for its own start and a script's `setup`
-# Bins within the limit, and the ratio of those beyond it.
-BINS_WITHIN_LIMIT, BIN_GROWTH_FACTOR = (
-    25,
-    1.25,
-)
+START_SECONDS = 30  # limit for k6's own start and a script's `setup`
+BINS_WITHIN_LIMIT, BIN_GROWTH_FACTOR = 25, 1.25  # the factor applies to bins beyond the limit
 ERROR_KINDS = (
     "1xx", "3xx", "4xx", "5xx", "wrong body", "timeout", "refused", "reset", "certificate",
     NO_PORT_ERROR, NO_FILE_ERROR, "other", "failed check", "script error", "nothing asked", "elsewhere",
@@ -59,7 +56,7 @@ exports.default = () => arrive(() => chosen().steps.forEach(ask));
 
 
 def read_source(name: str) -> str:
-    """The text of a file beside this one."""
+    """Return the text of a file next to this module."""
     return (files("autotune.loads") / name).read_text(encoding="utf-8")
 
 
@@ -67,7 +64,7 @@ def read_source(name: str) -> str:
 class K6Generator(LoadGenerator):
     """k6 0.52 (grafana.com/docs/k6), each process bounded by ``timeout``.
 
-    With ``visits``, each arrival makes one of them, chosen by its weight, in place of the request.
+    With ``visits``, each arrival makes one visit, chosen by weight, instead of the request.
     """
 
     visits: tuple[WeightedVisit, ...] = ()
@@ -87,33 +84,33 @@ class K6Generator(LoadGenerator):
 
     @property
     def requests_per_visit(self) -> float:
-        """Requests of a visit, on average."""
+        """Return the mean number of requests of a visit."""
         weight = sum(visit.weight for visit in self.visits)
         calls = sum(visit.weight * len(visit.session_steps) for visit in self.visits)
         return calls / weight if self.visits else 1.0
 
     @property
     def longest_pause(self) -> float:
-        """Pauses of the longest visit, in seconds."""
+        """Return the total pause of the longest visit, in seconds."""
         return max((sum(step.think for step in v.session_steps) for v in self.visits), default=0.0)
 
     def build_processes(
         self, request: Request, spec: LoadSpec, hosts: int = 1
     ) -> tuple[LoadProcess, ...]:
-        lasting = (
+        held_seconds = (
             min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout)
             + self.longest_pause / self.requests_per_visit
         )
         count = max(
             hosts,
             ceil(spec.rate / self.limits.max_rate),
-            ceil(spec.rate * lasting / self.limits.open_connections),
+            ceil(spec.rate * held_seconds / self.limits.open_connections),
         )
-        # Rounded down: no process may have a request more than its share of the rate.
+        # Round down, because no process may exceed its share of the rate.
         count = min(count, int(spec.rate * spec.seconds / self.requests_per_visit + 1e-9))
         if count < 1:
             return ()
-        return (self._build_process(request, spec, spec.rate / count, lasting),) * count
+        return (self._build_process(request, spec, spec.rate / count, held_seconds),) * count
 
     def _build_process(
         self, request: Request, spec: LoadSpec, rate: float, seconds: float
@@ -141,29 +138,31 @@ class K6Generator(LoadGenerator):
         )
 
     def describe_rate(self, rate: float) -> Mapping[str, Any]:
-        """What else a scenario needs that offers ``rate`` requests/s."""
+        """Return the additional order of a scenario that offers ``rate`` requests/s."""
         return {}
 
     def _command(
         self, request: Request, spec: LoadSpec, order: Mapping[str, Any], bound: int
     ) -> tuple[Argv, bytes]:
-        """The command of a scenario, which is stopped after ``bound`` seconds, and its standard input."""
-        whole = {
+        """Return the command of a scenario, which is stopped after ``bound`` seconds, and its
+        standard input.
+        """
+        document = {
             **describe_requests(request, self.visits), **order,
             "timeout": f"{spec.timeout:g}s", "edges": list_bin_edges(spec), "kinds": ERROR_KINDS,
         }  # fmt: skip
         argv, scenario = self.build_run_command(
-            f"const order = {json.dumps(whole)};\n{read_source('k6.js')}"
+            f"const order = {json.dumps(document)};\n{read_source('k6.js')}"
         )
         argv = ("timeout", "--signal=INT", "--kill-after=1", str(bound), *argv)
-        # Go takes proxies from the environment, and uses HTTP/2 over TLS unless told not to.
+        # Go takes proxies from the environment, and uses HTTP/2 over TLS by default.
         version = () if request.http2 else ("GODEBUG=http2client=0",)
         return request.with_trusted_ca(
             ("env", "NO_PROXY=*", "no_proxy=*", *version, *argv)
         ), scenario
 
     def build_run_command(self, scenario: str) -> tuple[Argv, bytes]:
-        """The command that runs this text, and its standard input."""
+        """Return the command that runs this text, and its standard input."""
         return (*RUN_COMMAND, "--log-output=none", "-"), (scenario + _VISITS_SCRIPT).encode()
 
     def parse_output(
@@ -174,23 +173,23 @@ class K6Generator(LoadGenerator):
             counts = {name: whole_count(n) for name, n in summary["counts"].items()}
             lag = float(summary["lag"])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            reason = f"k6 gave no result ({error!r}): {last_line(output)}"
+            reason = f"k6 printed no result ({error!r}): {last_line(output)}"
             return LoadResult.not_sent(process.request_count, reason)
         result = _build_result(counts, process, spec, self.requests_per_visit)
         return result.as_exhausted_host() or _check_result(result, lag, process, spec)
 
 
 def describe_requests(request: Request, visits: tuple[WeightedVisit, ...]) -> dict[str, Any]:
-    """What the scenario asks for, and of whom."""
+    """Return the requests of the scenario, and where it sends them."""
     page = SessionStep(path=request.path, method=request.method, body=request.body)
-    listed = [(visit.weight, visit.session_steps) for visit in visits] or [(1.0, (page,))]
+    weighted_steps = [(visit.weight, visit.session_steps) for visit in visits] or [(1.0, (page,))]
     by_name = request.host is not None and is_ip_address(request.endpoint.host)
-    site = replace(request, path="", host=request.host if by_name else None).url
-    named = {"Host": request.authority} if request.authority and not by_name else {}
+    site_url = replace(request, path="", host=request.host if by_name else None).url
+    host_header = {"Host": request.authority} if request.authority and not by_name else {}
     return {
-        "site": site,
+        "site": site_url,
         "hosts": {request.host: request.endpoint.host} if by_name else {},
-        "headers": {**named, **dict(request.headers)},
+        "headers": {**host_header, **dict(request.headers)},
         "names": list_authorities(request),
         "insecure": bool(request.tls and request.tls.insecure),
         "statuses": sorted(request.statuses),
@@ -198,13 +197,13 @@ def describe_requests(request: Request, visits: tuple[WeightedVisit, ...]) -> di
         "visits": [
             {"weight": weight, "steps": [
                 {"path": s.path, "method": s.method, "body": s.body, "think": s.think} for s in steps
-            ]} for weight, steps in listed
+            ]} for weight, steps in weighted_steps
         ],
     }  # fmt: skip
 
 
 def list_authorities(request: Request) -> list[str]:
-    """The names by which URLs may call the site, with and without a port."""
+    """Return the names of the site in URLs, with and without a port."""
     names = [name for name in (request.host, request.endpoint.host) if name]
     ports = [f"{name}:{request.endpoint.port}" for name in names]
     usual = request.endpoint.port == DEFAULT_PORTS[request.scheme]
@@ -212,7 +211,9 @@ def list_authorities(request: Request) -> list[str]:
 
 
 def list_bin_edges(spec: LoadSpec) -> list[float]:
-    """Upper edges of bins, in seconds: the limit is one of them, the last is beyond every answer."""
+    """Return upper edges of bins in seconds. The limit is one of them; the last exceeds every
+    answer.
+    """
     within = [
         round(spec.latency_limit * step / BINS_WITHIN_LIMIT, 9)
         for step in range(1, BINS_WITHIN_LIMIT)
@@ -224,16 +225,16 @@ def list_bin_edges(spec: LoadSpec) -> list[float]:
 
 
 def whole_count(number: object) -> int:
-    """A count as k6 prints it. Raises ValueError."""
+    """Return a count printed by k6. Raises ValueError."""
     if isinstance(number, bool) or not isinstance(number, int | float) or number != int(number):
-        raise ValueError(f"{number!r} is no count")
+        raise ValueError(f"{number!r} is not a count")
     return int(number)
 
 
 def _build_result(
     counts: Mapping[str, int], process: LoadProcess, spec: LoadSpec, requests_per_visit: float
 ) -> LoadResult:
-    """Every intended request either answered right or an error of one kind."""
+    """Return the result: every intended request has a correct answer or is an error of one kind."""
     histogram = {edge: counts.get(f"bin_{i}", 0) for i, edge in enumerate(list_bin_edges(spec))}
     errors = Counter({kind: counts.get(f"failed_{i}", 0) for i, kind in enumerate(ERROR_KINDS)})
     sent = counts.get("sent", 0)
@@ -254,9 +255,10 @@ def _build_result(
 def _check_result(
     result: LoadResult, lag: float, process: LoadProcess, spec: LoadSpec
 ) -> LoadResult:
-    """The result with the reason why it says nothing about the server, if there is one.
+    """Return the result, marked with the reason if it does not describe the server.
 
-    ``lag`` (seconds) is right only if nothing was dropped: otherwise later arrivals count as earlier.
+    ``lag`` (seconds) is correct only if nothing was dropped; otherwise later arrivals count as
+    earlier.
     """
     unsent = result.errors.get("not sent", 0)
     late = not unsent and lag > MAX_STALL_SHARE * process.span_seconds + spec.latency_limit

@@ -1,19 +1,19 @@
-"""k6 with a script of the user's own: its default function is run at our rate, its requests are counted
-as ours.
+"""k6 with the user's own script: its default function runs at the ordered rate, and its requests
+count.
 
-An arrival is one run of that function. It counts once: with the time that all its requests took,
-without pauses, or as its first error: an answer outside 2xx, a failed `check` or an exception. So rates
-and capacities are in runs/s.
+An arrival is one run of that function. It counts once: with the time of all its requests, without
+pauses, or as its first error: an answer outside 2xx, a failed `check` or an exception. So rates and
+capacities are in runs/s.
 
-The script and what it imports are sent to the load host for each reading, with one change: `k6` and
-`k6/http` are imported from `k6_script.js`, which sends requests to the target's entry only, follows
-redirects within the site and times every request. What could not be counted is refused: other
-protocols, and options that set rates, clients or addresses; `k6 inspect` finds these options before any
-load.
+The script and its imports are sent to the load host for each reading, with one change: `k6` and
+`k6/http` are imported from `k6_script.js`. That module sends requests to the target's entry only,
+follows redirects within the site and times every request. Uncountable load is refused: other
+protocols, and options that set rates, clients or addresses. `k6 inspect` finds these options before
+any load.
 
-``load.max_rate`` is in requests/s, so the most requests of a run limit the rate of runs. The target says
-how many these are, or a few slow runs show it before the first reading. A run that would make more is
-stopped before it does, and the study ends.
+``load.max_rate`` is in requests/s, so the maximum number of requests in a run limits the rate of
+runs. The target sets that number, or a few slow runs count it before the first reading. A run that
+would exceed it is stopped before it does, and the study ends.
 """
 
 from __future__ import annotations
@@ -52,22 +52,23 @@ UNCOUNTED_MODULES = frozenset(
     {"k6/crypto", "k6/data", "k6/encoding", "k6/execution", "k6/html", "k6/metrics", "k6/timers"}
 )
 SCRIPT_SUFFIXES = (".js", ".mjs", ".ts")
-MAX_SCRIPT_CHARACTERS = 2_000_000  # characters of all files
-# The runs that count requests: how many, the most requests of one, and the longest time for all of
-# them and the time after which no other one begins, in seconds.
-RUNS, MOST, LONGEST, ENOUGH = 30, 1000, 60, 15
+MAX_SCRIPT_CHARACTERS = 2_000_000  # of all files together
+COUNTING_RUNS = 30
+MAX_REQUESTS_PER_RUN = 1000
+MAX_COUNTING_SECONDS = 60
+LAST_START_SECONDS = 15  # after which no further counting run starts
 TOO_MANY_REQUESTS = "too many requests"
 UNCOUNTED_REQUESTS = "k6 sent requests that are not counted"
-LATE_REQUESTS = "it makes requests after the end of a run, which are not counted"
+LATE_REQUESTS = "requests after the end of a run are not counted"
 COUNTED_CALLS_HINT = (
     "use http.request or http.batch, and return a promise if a timer makes requests"
 )
 REQUESTS_PER_RUN_HINT = "`load: {requests_per_run: N}`"
-SHORTER_RUN_HINT = "divide it: a run is one visit"
+SHORTER_RUN_HINT = "divide it, so that a run is one visit"
 _IMPORT_PATTERN = re.compile(
     r"""(\bfrom\s*|\bimport\s*\(?\s*|\brequire\s*\(\s*)(['"])([^'"\n]+)\2"""
 )
-# Methods of an answer that send requests past `k6_script.js`.
+# Methods of an answer that bypass `k6_script.js`.
 _ANSWER_METHOD_PATTERN = re.compile(r"\.\s*(submitForm|clickLink)\b")
 _OPEN_PATTERN = re.compile(r"""\bopen\s*\(\s*['"]([^'"\n]+)['"]""")
 _MAIN_TEMPLATE = """const script = require(%s);
@@ -85,7 +86,7 @@ tar -xf - -C "$temporary" || exit 1
 main=$temporary/$1
 shift
 """
-# k6's messages about errors come before the summary.
+# k6 prints error messages before the summary.
 _RUN_SCRIPT = f"""{_UNPACK_SCRIPT}
 "$@" "$main" 2>&1 >"$temporary/.summary" </dev/null | {{ head -n 3; cat >/dev/null; }}
 echo
@@ -97,8 +98,10 @@ _MODULE_NAME = "autotune-counted.js"
 
 @dataclass(frozen=True)
 class K6ScriptGenerator(K6Generator):
-    """``files`` are the script and what it imports, by their paths, the script first. A run makes
-    ``most`` requests at most; ``None`` if that is not known yet."""
+    """``files`` are the script and its imports by path, the script first.
+
+    A run makes at most ``max_requests_per_run`` requests; ``None`` if that is unknown.
+    """
 
     files: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
     max_requests_per_run: int | None = field(default=None, kw_only=True)
@@ -116,17 +119,26 @@ class K6ScriptGenerator(K6Generator):
         return {"most": self.max_requests_per_run, "gap": gap, "counting": False}
 
     def counting_process(self, request: Request, max_rate: float) -> LoadProcess | None:
-        """A few runs by one client, which keeps ``max_rate`` by itself."""
+        """Return a process of a few runs by one client, which keeps ``max_rate`` by itself."""
         if self.max_requests_per_run is not None:
             return None
         gap = ceil(1000 / max_rate)
         order = {
-            "iterations": RUNS, "span": 1000 * LONGEST, "clients": 1, "grace": 1000, "gap": gap,
-            "most": MOST, "counting": True, "enough": 1000 * ENOUGH,
+            "iterations": COUNTING_RUNS, "span": 1000 * MAX_COUNTING_SECONDS, "clients": 1,
+            "grace": 1000, "gap": gap, "most": MAX_REQUESTS_PER_RUN, "counting": True,
+            "enough": 1000 * LAST_START_SECONDS,
         }  # fmt: skip
-        bound = LONGEST + START_SECONDS
-        argv, scenario = self._command(request, LoadSpec(1.0, LONGEST), order, bound)
-        return LoadProcess(argv, RUNS, LONGEST, bound + 1.0, 1, input=scenario, max_rate=1000 / gap)
+        bound = MAX_COUNTING_SECONDS + START_SECONDS
+        argv, scenario = self._command(request, LoadSpec(1.0, MAX_COUNTING_SECONDS), order, bound)
+        return LoadProcess(
+            argv,
+            COUNTING_RUNS,
+            MAX_COUNTING_SECONDS,
+            bound + 1.0,
+            1,
+            input=scenario,
+            max_rate=1000 / gap,
+        )
 
     def with_counted_requests(self, printed: str) -> K6ScriptGenerator:
         try:
@@ -137,26 +149,28 @@ class K6ScriptGenerator(K6Generator):
             )
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise LoadError(
-                f"{self.script} cannot be run: {read_first_line(printed)}",
-                hint="its requests are counted in a few slow runs before any other load",
+                f"cannot run {self.script}: {read_first_line(printed)}",
+                hint="autotune counts its requests in a few slow runs before any other load",
             ) from error
         if has_uncounted_requests(summary) or has_late_requests(summary):
             reason = UNCOUNTED_REQUESTS if has_uncounted_requests(summary) else LATE_REQUESTS
-            raise LoadError(f"{self.script} cannot be run: {reason}", hint=COUNTED_CALLS_HINT)
-        if stopped or not 0 <= maximum <= MOST:
+            raise LoadError(f"cannot run {self.script}: {reason}", hint=COUNTED_CALLS_HINT)
+        if stopped or not 0 <= maximum <= MAX_REQUESTS_PER_RUN:
             raise LoadError(
-                f"a run of {self.script} makes more than {MOST} requests", hint=SHORTER_RUN_HINT
+                f"a run of {self.script} makes more than {MAX_REQUESTS_PER_RUN} requests",
+                hint=SHORTER_RUN_HINT,
             )
         if not maximum:
             raise LoadError(
-                f"no run of {self.script} made a request within {LONGEST} s: {read_first_line(printed)}",
-                hint=f"raise load.max_rate, or name the most requests of a run: {REQUESTS_PER_RUN_HINT}",
+                f"no run of {self.script} made a request within {MAX_COUNTING_SECONDS} s: "
+                f"{read_first_line(printed)}",
+                hint=f"raise load.max_rate, or set the maximum per run: {REQUESTS_PER_RUN_HINT}",
             )
         return replace(self, max_requests_per_run=maximum)
 
     @property
     def longest_pause(self) -> float:
-        """A run that pauses keeps its client, for an unknown time: the longest allowed is assumed."""
+        """Return the longest allowed pause if the script pauses, because its client is then busy."""
         return (
             MAX_THINK_SECONDS
             if any(re.search(r"\bsleep\b", text) for _, text in self.files)
@@ -164,7 +178,9 @@ class K6ScriptGenerator(K6Generator):
         )
 
     def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
-        """A script knows by itself what to ask for, and what is right: see its `check`."""
+        """Return none: a script chooses its requests, and its `check` decides which answers are
+        correct.
+        """
         return ()
 
     def build_run_command(self, scenario: str) -> tuple[Argv, bytes]:
@@ -179,7 +195,7 @@ class K6ScriptGenerator(K6Generator):
         ), self._build_archive(scenario)
 
     def inspection_command(self) -> tuple[Argv, bytes]:
-        """k6 runs the code outside of functions, and fails if it cannot."""
+        """Return a command that runs the code outside of functions, and fails if k6 cannot."""
         (process,) = self.build_processes(Request(Endpoint("localhost", 80), "/"), LoadSpec(1, 1.0))
         argv = (
             "sh",
@@ -195,11 +211,13 @@ class K6ScriptGenerator(K6Generator):
 
     @property
     def _main_argument(self) -> Argv:
-        """It is put beside the script, because `open` looks for files beside the file that is run."""
+        """Return the path of the main file, next to the script: `open` resolves paths relative to
+        it.
+        """
         return (str(PurePosixPath(self.files[0][0]).with_name("autotune-main.js")),)
 
     def _build_archive(self, scenario: str) -> bytes:
-        """All files as a tar archive."""
+        """Return all files as a tar archive."""
         (main,), (script, _) = self._main_argument, self.files[0]
         texts = {name: replace_imports(name, text) for name, text in self.files}
         texts[main] = _MAIN_TEMPLATE % (
@@ -222,30 +240,28 @@ class K6ScriptGenerator(K6Generator):
         summary = _read_summary(output)
         if has_uncounted_requests(summary):
             raise RateTooHigh(
-                f"{self.script} does not keep load.max_rate: {UNCOUNTED_REQUESTS}; the reading does "
-                "not count",
+                f"{self.script} may exceed load.max_rate, because {UNCOUNTED_REQUESTS}",
                 hint=COUNTED_CALLS_HINT,
             )
         if has_late_requests(summary):
             return LoadResult.not_sent(
-                process.request_count, f"{self.script} cannot be run: {LATE_REQUESTS}"
+                process.request_count, f"cannot run {self.script}: {LATE_REQUESTS}"
             )
         if result.errors.get(TOO_MANY_REQUESTS):
             raise RateTooHigh(
-                f"runs of {self.script} make more than {self.max_requests_per_run} requests, so their "
-                "rate does not keep "
-                "load.max_rate; the reading does not count",
-                hint=f"name the most requests of a run: {REQUESTS_PER_RUN_HINT}",
+                f"{self.script} may exceed load.max_rate, because a run made more than "
+                f"{self.max_requests_per_run} requests",
+                hint=f"set the maximum number of requests per run: {REQUESTS_PER_RUN_HINT}",
             )
         thrown = result.errors.get("script error", 0)
         if result.errors.get("elsewhere") or not result.sent or thrown == result.sent:
-            reason = f"{self.script} cannot be run: {read_first_line(output)}"
+            reason = f"cannot run {self.script}: {read_first_line(output)}"
             return LoadResult.not_sent(process.request_count, reason)
         return result
 
 
 def _read_summary(printed: str) -> Mapping[str, Any]:
-    """What the scenario printed last; empty if it cannot be read."""
+    """Return the summary that the scenario printed last; empty if it is unreadable."""
     try:
         summary = parse_json((split_lines(printed.strip()) or [""])[-1])
         return {**summary, "counts": {n: whole_count(c) for n, c in summary["counts"].items()}}
@@ -254,7 +270,7 @@ def _read_summary(printed: str) -> Mapping[str, Any]:
 
 
 def has_uncounted_requests(summary: Mapping[str, Any]) -> bool:
-    """True if k6 sent more requests than the script made by ``k6_script.js``."""
+    """True if k6 sent more requests than the script made through ``k6_script.js``."""
     counts = summary["counts"]
     return bool(counts.get("http_reqs", 0) > counts.get("spent", 0))
 
@@ -265,13 +281,15 @@ def has_late_requests(summary: Mapping[str, Any]) -> bool:
 
 
 def read_first_line(printed: str) -> str:
-    """The first line of what k6 printed: its own message, if there is one."""
+    """Return the first line of k6's output: its own message, if there is one."""
     return (split_lines(printed.strip()) or ["nothing"])[0][:300]
 
 
 def read_script(path: Path, maximum: int | None = None) -> K6ScriptGenerator:
-    """The script with all that it imports from beside it; a run makes ``most`` requests, if that is
-    known. Raises Unusable."""
+    """Return the script with its local imports. A run makes ``maximum`` requests, if that is known.
+
+    Raises UnusableWorkload.
+    """
     texts: dict[Path, str] = {}
     waiting = [path]
     while waiting:
@@ -282,10 +300,10 @@ def read_script(path: Path, maximum: int | None = None) -> K6ScriptGenerator:
             texts[file] = foreign_files.read_named_file(file, MAX_SCRIPT_CHARACTERS).decode()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "not UTF-8"
-            raise UnusableWorkload(f"{file.name} cannot be read: {reason}") from error
+            raise UnusableWorkload(f"cannot read {file.name}: {reason}") from error
         if sum(map(len, texts.values())) > MAX_SCRIPT_CHARACTERS:
             raise UnusableWorkload(
-                f"with its imports it is larger than {MAX_SCRIPT_CHARACTERS // 1000} kB"
+                f"script and imports are larger than {MAX_SCRIPT_CHARACTERS // 1000} kB"
             )
         waiting += (file.parent / name for name in find_imports(texts[file], file.name))
     root = Path(os.path.commonpath([file.parent for file in texts]))
@@ -294,12 +312,15 @@ def read_script(path: Path, maximum: int | None = None) -> K6ScriptGenerator:
 
 
 def find_imports(text: str, name: str) -> Iterator[str]:
-    """Files that a script imports or opens. Raises Unusable for modules with uncounted requests."""
+    """Yield the files that a script imports or opens.
+
+    Raises UnusableWorkload for modules with uncounted requests.
+    """
     if not name.endswith(SCRIPT_SUFFIXES):
         return
     if match := _ANSWER_METHOD_PATTERN.search(text):
         raise UnusableWorkload(
-            f"{name} uses {match[1]}, whose requests are not counted: use http.request"
+            f"{name} calls {match[1]}, whose requests are not counted: use http.request"
         )
     for match in _IMPORT_PATTERN.finditer(text):
         module = match[3]
@@ -307,17 +328,17 @@ def find_imports(text: str, name: str) -> Iterator[str]:
             yield module
         elif "://" in module:
             raise UnusableWorkload(
-                f"{name} imports {module} anew for each reading: keep a copy beside it"
+                f"{name} imports {module} from the network: import a local copy instead"
             )
         elif module not in (*COUNTED_MODULES, *UNCOUNTED_MODULES):
             raise UnusableWorkload(
-                f"{name} imports {module}, and requests of k6/http alone are counted"
+                f"{name} imports {module}, but only requests of k6/http are counted"
             )
     yield from (match[1] for match in _OPEN_PATTERN.finditer(text))
 
 
 def replace_imports(name: str, text: str) -> str:
-    """The script, importing from autotune's module what it imported from k6."""
+    """Return the script with imports of k6 replaced by autotune's module."""
     if not name.endswith(SCRIPT_SUFFIXES):
         return text
     location = _relative_import(_MODULE_NAME, name)
@@ -327,6 +348,6 @@ def replace_imports(name: str, text: str) -> str:
 
 
 def _relative_import(target: str, name: str) -> str:
-    """How the file ``name`` imports another, as a string of JavaScript."""
+    """Return the import path of ``target`` from the file ``name``, as a string of JavaScript."""
     path = os.path.relpath(target, PurePosixPath(name).parent)
     return json.dumps(path if path.startswith(".") else f"./{path}")

@@ -1,7 +1,8 @@
-"""The one place that starts programs which make load. It keeps them below the target's ``load.max_rate``.
+"""The only place that starts programs which send load. It keeps them below ``load.max_rate``.
 
-Every generator, closed loop and check of whole answers is started by `run_together`, which adds up the
-rates of all commands on all load hosts before it starts any of them. A rate above the limit is an error.
+Every generator, closed loop and sample of complete answers starts in `run_together`. That function
+adds up the rates of all commands on all load hosts before it starts any. A rate above the limit is
+an error.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ class RateTooHigh(AutotuneError):
 
 @dataclass(frozen=True)
 class LoadCommand:
-    """A command on a load host that offers ``max_rate`` requests/s at most, from ``start`` to ``end``.
+    """A command on a load host that offers at most ``max_rate`` requests/s, from ``start`` to
+    ``end``.
 
-    ``timeout`` is how long the transport waits for it. All times are in seconds from now.
+    The transport waits ``timeout`` for it. All times are in seconds from now.
     """
 
     host: Transport
@@ -41,7 +43,7 @@ class LoadCommand:
 
 
 def find_excess(rate: float, max_rate: float) -> str | None:
-    """Why ``rate`` (requests/s) may not be offered; ``None`` if it may."""
+    """Return why ``rate`` (requests/s) may not be offered; ``None`` if it may."""
     if rate <= max_rate * (1 + RATE_TOLERANCE):
         return None
     if rate == UNKNOWN_RATE:
@@ -58,7 +60,7 @@ def check_rate(rate: float, max_rate: float) -> None:
 
 
 def compute_highest_rate(commands: Iterable[LoadCommand]) -> float:
-    """The highest sum of rates at any moment, in requests/s."""
+    """Return the highest sum of rates at any moment, in requests/s."""
     commands = list(commands)
     moments = {command.start for command in commands}
     return max(
@@ -75,10 +77,10 @@ def run_together(commands: Sequence[LoadCommand], max_rate: float) -> list[Comma
     """
     check_rate(compute_highest_rate(commands), max_rate)
     with ThreadPoolExecutor(max(1, len(commands))) as pool:
-        running = [pool.submit(_run_commands, command) for command in commands]
-        return [future.result() for future in running]
+        futures = [pool.submit(_run_command, command) for command in commands]
+        return [future.result() for future in futures]
 
 
-def _run_commands(command: LoadCommand) -> CommandResult:
+def _run_command(command: LoadCommand) -> CommandResult:
     with wait_notices.about("the load", usual=command.end):
         return command.host.run(command.argv, input=command.input, timeout=command.timeout)

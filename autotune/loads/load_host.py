@@ -1,9 +1,9 @@
-"""What a load host's kernel should allow while it makes load, and the client ports it has left.
+"""Kernel settings of a load host, and its free client ports.
 
-Each request is a new connection, which keeps its port for a minute after its use (TIME-WAIT): an
-address with the stock range of 28 232 ports opens 470 new connections/s for good, unless the kernel
-may use such a port again after a second: ``tcp_tw_reuse`` 1, or 2 (the default since Linux 4.19) for
-loopback alone. Backlogs are a server's concern: nobody connects to a load host.
+Each request is a new connection, which keeps its port for a minute after its use (TIME-WAIT). An
+address with the stock range of 28 232 ports can open 470 new connections/s permanently. The kernel
+may reuse such a port after a second with ``tcp_tw_reuse`` 1, or on loopback with 2, the default
+since Linux 4.19. Backlogs do not matter, because no one connects to a load host.
 """
 
 from __future__ import annotations
@@ -23,20 +23,22 @@ PORT_RANGE_KEY = "net.ipv4.ip_local_port_range"
 PORT_REUSE_KEY = "net.ipv4.tcp_tw_reuse"
 OPEN_FILES_KEY = "fs.file-max"
 SYSCTL_KEYS = (PORT_RANGE_KEY, PORT_REUSE_KEY, OPEN_FILES_KEY)
-LOWEST_PORT, HIGHEST_PORT = 1024, 65535  # the ports above the well-known ones
-MIN_OPEN_FILES = 65_536  # descriptors: a process holds a thousand connections at most
+LOWEST_PORT, HIGHEST_PORT = 1024, 65535  # ports above the well-known ones
+MIN_OPEN_FILES = 65_536  # a process holds at most a thousand connections
 
 
 def fit_kernel_values(current: Mapping[str, str | None]) -> dict[str, str]:
-    """Values for ``SYSCTL_KEYS`` where the ``current`` ones are too tight; ``None``: there is no
-    such value."""
+    """Return values for those ``SYSCTL_KEYS`` whose ``current`` values are too small.
+
+    ``None`` as a current value: the kernel lacks the setting.
+    """
     values: dict[str, str] = {}
     span = (current.get(PORT_RANGE_KEY) or "").split()
     if len(span) == 2 and all(map(is_uint, span)):
         low, high = min(int(span[0]), LOWEST_PORT), max(int(span[1]), HIGHEST_PORT)
         values[PORT_RANGE_KEY] = f"{low} {high}"
     if current.get(PORT_REUSE_KEY) is not None:
-        values[PORT_REUSE_KEY] = "1"  # 2, the default since Linux 4.19, is for loopback alone
+        values[PORT_REUSE_KEY] = "1"  # 2, the default since Linux 4.19, covers only loopback
     files = current.get(OPEN_FILES_KEY) or ""
     if is_uint(files) and int(files) < MIN_OPEN_FILES:
         values[OPEN_FILES_KEY] = str(MIN_OPEN_FILES)
@@ -48,15 +50,14 @@ PORT_FILES = (
     "/proc/sys/net/ipv4/tcp_tw_reuse",
     "/proc/net/sockstat",
 )
-SPARE_PORTS = 1000  # ports that everything else on the host may need
-# Seconds to wait for ports, a little more than Linux keeps them (TCP_TIMEWAIT_LEN, 60 s), and between
-# two looks at them.
+SPARE_PORTS = 1000  # for other programs on the host
+# Seconds to wait for ports, slightly longer than TIME-WAIT (TCP_TIMEWAIT_LEN, 60 s), and between checks.
 MAX_WAIT_SECONDS, WAIT_POLL_SECONDS = 65.0, 1.0
 
 
 @dataclass(frozen=True)
 class ClientPorts:
-    """``range_size`` of the client port range, and how many sockets are in TIME-WAIT or in use."""
+    """The size of the client port range, and the numbers of sockets in TIME-WAIT and in use."""
 
     range_size: int
     time_wait: int
@@ -65,7 +66,7 @@ class ClientPorts:
 
     @classmethod
     def parse(cls, text: str) -> ClientPorts | None:
-        """From ``PORT_FILES`` one after the other; ``None`` when they are not as Linux writes them."""
+        """Return the ports from the texts of ``PORT_FILES``; ``None`` if they have another format."""
         span = re.search(r"^([0-9]{1,5})\s+([0-9]{1,5})$", text, re.M)
         reuse = re.search(r"^([0-9])$", text, re.M)
         sockets = re.search(r"^TCP: inuse ([0-9]{1,9}) orphan [0-9]+ tw ([0-9]{1,9})", text, re.M)
@@ -75,12 +76,13 @@ class ClientPorts:
         return cls(size, int(sockets[2]), int(sockets[1]), int(reuse[1]))
 
     def find_shortage(self, rate: float, seconds: float, *, loopback: bool) -> PortShortage | None:
-        """Why ``rate`` new connections/s for ``seconds`` would run out of ports; else ``None``.
+        """Return why ``rate`` new connections/s for ``seconds`` would run out of ports; else
+        ``None``.
 
-        Sockets are counted whatever they connect to, so this errs on the side of caution.
+        All sockets count, whatever their destination, so the check is cautious.
         """
         if self.reuse_mode == 1 or (self.reuse_mode == 2 and loopback):
-            needed, waiting = rate * 2, 0  # free again after a second, or two
+            needed, waiting = rate * 2, 0  # free again after one or two seconds
         else:
             needed, waiting = rate * seconds, self.time_wait
         free = self.range_size - self.in_use - waiting
@@ -95,7 +97,7 @@ class ClientPorts:
 
 @dataclass(frozen=True)
 class PortShortage:
-    """``reason`` a ``host`` cannot make a load, and whether that ``is_temporary`` when TIME-WAIT ends."""
+    """The ``reason`` why a ``host`` lacks ports. ``is_temporary``: it ends with TIME-WAIT."""
 
     reason: str
     is_temporary: bool = False
@@ -108,10 +110,10 @@ class PortShortage:
 def find_port_shortage(
     transports: Sequence[Transport], request: Request, spec: LoadSpec
 ) -> PortShortage | None:
-    """Why the first host that lacks ports cannot start, ``None`` if none does. Raises HostUnreachable.
+    """Return the shortage of the first host that lacks ports, or ``None``. Raises HostUnreachable.
 
-    A host that does not say how many ports it has is taken to have enough; httperf counts the
-    connections that got no port.
+    A host whose ports are unknown is assumed to have enough. httperf counts connections without a
+    port.
     """
     loopback = request.endpoint.host == "localhost" or request.endpoint.host.startswith("127.")
     results = run_on_all(transports, lambda transport: transport.run(("cat", *PORT_FILES)).stdout)
@@ -126,9 +128,9 @@ def find_port_shortage(
 
 @dataclass
 class PortWait:
-    """Waits until ports that earlier connections hold are free again; ``note`` is told of it once.
+    """Waits until ports of earlier connections are free again, and calls ``note`` once.
 
-    If a wait was ``has_failed``, other connections take the ports, and there is no second wait.
+    After ``has_failed``, other connections occupy the ports, and there is no second wait.
     """
 
     note: Callable[[str], None] = lambda _: None
@@ -138,7 +140,7 @@ class PortWait:
     def wait_for_ports(
         self, transports: Sequence[Transport], request: Request, spec: LoadSpec
     ) -> bool:
-        """Whether there are ports for ``spec`` now. Raises HostUnreachable."""
+        """Return whether ports for ``spec`` are free now, after waiting. Raises HostUnreachable."""
         deadline = time.monotonic() + MAX_WAIT_SECONDS
         while short := find_port_shortage(transports, request, spec):
             if self.has_failed or not short.is_temporary:
@@ -151,8 +153,7 @@ class PortWait:
     def _note(self, host: str) -> None:
         if not self.was_noted:
             self.note(
-                f"waiting for client ports: {host} has none left for a minute after a connection"
-                " (TIME-WAIT). net.ipv4.tcp_tw_reuse=1 there, a wider"
-                " net.ipv4.ip_local_port_range or more load hosts save that time"
+                f"waiting up to a minute for client ports of {host} (TIME-WAIT);"
+                " net.ipv4.tcp_tw_reuse=1 or more load hosts avoid this"
             )
         self.was_noted = True

@@ -1,8 +1,8 @@
-"""memcaslap (libmemcached): what a memcached host can do by itself, a closed loop.
+"""memcaslap (libmemcached): the ceiling of a memcached host alone, in a closed loop.
 
-Its own rate option does not throttle and its latencies come in powers of two, so only its counts are
-taken. It fills its own window of objects first; gets that miss mean that the host has less memory than
-the window.
+Its rate option does not throttle and its latencies are powers of two, so autotune reads only its
+counts. It first fills its own window of objects. Gets that miss mean that the host has less memory
+than the window.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from autotune.strict_parsing import parse_decimal, parse_uint
 
 PROTOCOL = "memcached"  # as services declare it
 PACKAGES = ("libmemcached-tools",)  # Debian's names
-KEY_BYTES = 17  # bytes; its first 16 are memcaslap's own
-WINDOW_SIZE = "1k"  # objects of each client, the least it takes
+KEY_BYTES = 17  # memcaslap uses the first 16 itself
+WINDOW_SIZE = "1k"  # objects of each client, the minimum
 GET_SHARE = 0.9
 
 _COUNT_PATTERN = re.compile(r"^(cmd_get|cmd_set|get_misses|written_bytes|read_bytes): (\d+)$", re.M)
@@ -27,15 +27,15 @@ _TOTAL_PATTERN = re.compile(r"^Run time: ([\d.]+)s Ops: (\d+) ", re.M)
 
 @dataclass(frozen=True)
 class MemcaslapShape:
-    """Object sizes: (least bytes, most bytes, share) each."""
+    """Object sizes: (smallest, largest, share) each, in bytes."""
 
     name: str
     sizes: tuple[tuple[int, int, float], ...]
     keys_per_get: int = 1
-    """Keys that one request asks for."""
+    """Keys that one request reads."""
 
     def build_config(self) -> bytes:
-        """What ``--cfg_cmd`` reads: key and value lengths, then sets (0) and gets (1)."""
+        """Return the file for ``--cfg_cmd``: key and value lengths, then sets (0) and gets (1)."""
         values = "".join(f"{low} {high} {share:g}\n" for low, high, share in self.sizes)
         text = (
             f"key\n{KEY_BYTES} {KEY_BYTES} 1\nvalue\n{values}cmd\n0 {1 - GET_SHARE:.2g}\n1 "
@@ -44,8 +44,8 @@ class MemcaslapShape:
         return text.encode()
 
 
-# The sizes of the published single-instance measurements (Radovic): the middle one is a mix of tiny,
-# small and medium objects that averages about 2 KB.
+# Sizes of the published single-instance measurements (Radovic). The middle one is a mix of tiny,
+# small and medium objects with a mean of about 2 KB.
 SHAPES = (
     MemcaslapShape("100 B", ((100, 100, 1.0),)),
     MemcaslapShape("2 KB", ((4, 100, 0.76), (1024, 2048, 0.095), (5120, 20_480, 0.145))),
@@ -55,9 +55,10 @@ SHAPES = (
 
 @dataclass(frozen=True)
 class CacheCeiling:
-    """Operations (keys, however many a request asks for) and traffic (both ways, bytes) of a cache.
+    """Operations (keys, however many a request reads) and traffic (both directions, bytes) of a
+    cache.
 
-    ``failure`` says why there is no result.
+    ``failure`` is the reason for a missing result.
     """
 
     shape: str
@@ -72,17 +73,17 @@ class CacheCeiling:
 
     @property
     def rate(self) -> float:
-        """Operations per second."""
+        """Return operations per second."""
         return self.operations / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def gigabits(self) -> float:
-        """Gb/s on the wire, without the protocols below memcached's own."""
+        """Return Gb/s, without protocols below memcached's own."""
         return 8e-9 * self.traffic / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def hit_share(self) -> float:
-        """Fraction of the gets that found their object."""
+        """Return the fraction of the gets that were hits."""
         return 1.0 - self.misses / self.gets if self.gets else 0.0
 
 
@@ -94,19 +95,21 @@ def build_command(
     *,
     udp: bool = False,
 ) -> Argv:
-    """A thread for each server; it reads the shape's ``config`` from its standard input."""
-    together = ("--division", str(shape.keys_per_get)) if shape.keys_per_get > 1 else ()
+    """Return a command with a thread for each server. It reads the shape's ``config`` from standard
+    input.
+    """
+    division = ("--division", str(shape.keys_per_get)) if shape.keys_per_get > 1 else ()
     return with_input_file((
         "timeout", "--kill-after=1", str(ceil(seconds) + 10),
         "memcaslap", "--servers", ",".join(map(str, servers)), "--threads", str(len(servers)),
         "--concurrency", str(clients * len(servers)), "--time", f"{ceil(seconds)}s",
-        "--win_size", WINDOW_SIZE, *together,
+        "--win_size", WINDOW_SIZE, *division,
         *(("--udp",) if udp else ()), "--cfg_cmd",
     ), "")  # fmt: skip
 
 
 def parse_output(output: str, shape: MemcaslapShape) -> CacheCeiling:
-    """What it printed at its end; ``failed`` where that cannot be read."""
+    """Return the ceiling in the output, with ``failure`` if it is unreadable."""
     try:
         return _parse_counts(output, shape)
     except ValueError:
@@ -118,7 +121,7 @@ def _parse_counts(output: str, shape: MemcaslapShape) -> CacheCeiling:
     counts = {name: parse_uint(count) for name, count in _COUNT_PATTERN.findall(output)}
     total = _TOTAL_PATTERN.search(output)
     if total is None or not {"cmd_get", "read_bytes", "written_bytes"} <= counts.keys():
-        raise ValueError("there is no result")
+        raise ValueError("the output contains no result")
     return CacheCeiling(
         shape.name,
         parse_decimal(total[1]),

@@ -1,22 +1,22 @@
-"""mutilate (github.com/leverich/mutilate): memcached alone, at a set rate, an open loop.
+"""mutilate (github.com/leverich/mutilate): memcached alone, at a fixed rate, in an open loop.
 
-It is not packaged: `scripts/build-mutilate` builds it, and it is used where a load host has it on its
-PATH. It ends at once where `/etc/resolv.conf` names no name server (``evdns``), though it reaches
-caches by address. It is used at set rates only (``-q``): its own search (``--search``) starts from a
-closed loop, reads each point once and never checks whether the rate was made, so it reports rates that
-miss the objective as meeting it. What makes a reading valid:
+It is not packaged: `scripts/build-mutilate` builds it, and autotune uses it if a load host has it
+on its PATH. It exits at once if `/etc/resolv.conf` lists no name server (``evdns``), although it
+connects to caches by address. autotune uses it at fixed rates only (``-q``). Its own search
+(``--search``) starts from a closed loop, reads each point once and never checks the achieved rate,
+so it reports rates that miss the objective. A reading is valid under these conditions:
 
-- **depth** (``-d``): how many requests a connection may have under way. The default is one: then a
-  stall holds back the very load that would have shown it;
-- **arrivals** (``-i``): exponential gaps with their parameter written out, or ``fb_ia``. The default,
-  ``exponential`` without a parameter, ends in a segmentation fault;
-- **one shape** for loading and measuring (``-K``, ``-V``, ``-r``): other keys are never found;
-- **samples** (``--save``): the time of every get, so that late ones are counted, not read off a
-  percentile. For sets it prints percentiles only: all sets above the highest percentile that is within
-  the limit count as late.
+- **depth** (``-d``): the requests in flight on a connection. The default is one: a stall then
+  blocks the load that would show it.
+- **arrivals** (``-i``): exponential gaps with an explicit parameter, or ``fb_ia``. The default,
+  ``exponential`` without a parameter, causes a segmentation fault.
+- **one shape** for loading and measuring (``-K``, ``-V``, ``-r``): other keys would never hit.
+- **samples** (``--save``): the time of every get, so that late ones are counted and not estimated
+  from a percentile. For sets it prints only percentiles: all sets above the highest percentile
+  within the limit count as late.
 
-Agents (``-A`` on further load hosts, ``-a`` on the one that measures) make load that is counted, not
-timed: the requests that are timed stand for all.
+Agents (``-A`` on additional load hosts, ``-a`` on the measuring one) send load that is counted, not
+timed: the timed requests represent all.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from autotune.strict_parsing import parse_decimal, parse_uint, split_lines
 from autotune.transports.temporary_files import temporary_file_script
 
 RECORD_COUNT = 10_000
-CONNECTIONS_PER_SERVER = 8  # to each server
-MAX_PIPELINE_DEPTH = 100  # requests under way on a connection, at most
+CONNECTIONS_PER_SERVER = 8
+MAX_PIPELINE_DEPTH = 100  # requests in flight on a connection
 GET_SHARE = 0.9
 LATE_BIN_LIMITS = 10.0  # latency limits: the bin of sets that may have been late
-NO_RESOLVER_TEXT = "evdns"  # all it says before it ends
-CRASHED_STATUS = 139  # a shell's exit code for a program that died of a segmentation fault
+NO_RESOLVER_TEXT = "evdns"  # its only output before it exits
+CRASHED_STATUS = 139  # a shell's exit status after a segmentation fault
 _SAMPLES_MARK = "<autotune samples>"
 _EXIT_CODE_PATTERN = re.compile(r"^<autotune code (\d+)>$", re.M)
 _TOTAL_PATTERN = re.compile(r"^Total QPS = [\d.]+ \((\d+) / ([\d.]+)s\)$", re.M)
@@ -73,7 +73,7 @@ exit $code
 
 @dataclass(frozen=True)
 class MutilateShape:
-    """Keys and values as mutilate's distributions, in bytes: the same to load and to measure."""
+    """Keys and values as mutilate's distributions, in bytes, for loading and measuring."""
 
     name: str
     keys: str
@@ -87,9 +87,9 @@ class MutilateShape:
         return ("-K", self.keys, "-V", self.values, "-r", str(self.record_count))
 
 
-# Object sizes as in `memcaslap.SHAPES`; a mix of three sizes is none of mutilate's distributions, so
-# the middle one is exponential with the same mean. The last is the published shape of a large site
-# (Atikoglu et al., SIGMETRICS 2012), which reads thirty times for each write.
+# Object sizes as in `memcaslap.SHAPES`. mutilate cannot mix three sizes, so the middle one is
+# exponential with the same mean. The last is the published shape of a large site (Atikoglu et al.,
+# SIGMETRICS 2012), with thirty reads for each write.
 SHAPES = (
     MutilateShape("100 B", "17", "100"),
     MutilateShape("2 KB in the mean", "17", "exponential:0.00048828125"),
@@ -100,9 +100,12 @@ SHAPES = (
 
 @dataclass(frozen=True)
 class SampledReading:
-    """A reading, and what else was printed: ``traffic`` is bytes both ways, ``operations`` all that
-    were made in ``seconds``, those of agents included. ``gets`` are those that were timed; ``misses``
-    is the share of misses in all gets, applied to the timed ones."""
+    """A reading and other printed figures.
+
+    ``traffic`` is bytes in both directions. ``operations`` are all operations in ``seconds``,
+    including those of agents. ``gets`` are the timed gets; ``misses`` is the share of misses in all
+    gets, applied to the timed ones.
+    """
 
     result: LoadResult
     seconds: float = 0.0
@@ -113,7 +116,7 @@ class SampledReading:
 
 
 def build_load_command(servers: Sequence[Endpoint], shape: MutilateShape) -> Argv:
-    """Stores every object of the shape, and ends."""
+    """Return a command that stores every object of the shape."""
     return (
         "timeout",
         "--kill-after=1",
@@ -126,16 +129,17 @@ def build_load_command(servers: Sequence[Endpoint], shape: MutilateShape) -> Arg
 
 
 def build_agent_command(seconds: float) -> Argv:
-    """On a further load host: makes load when the master asks for it, until it is stopped."""
+    """Return the command of an agent on an additional load host, which sends load for the master."""
     return ("timeout", "--kill-after=1", str(ceil(seconds)), "mutilate", "-A")
 
 
 def build_measure_command(
     servers: Sequence[Endpoint], shape: MutilateShape, spec: LoadSpec, agents: Sequence[str] = ()
 ) -> Argv:
-    """A reading at ``spec.rate`` operations/s in all, part of them by the ``agents`` (addresses).
+    """Return a reading at ``spec.rate`` operations/s in total, including the ``agents``
+    (addresses).
 
-    ``spec.ramp`` seconds of the same load come first and are not counted; both are whole seconds.
+    ``spec.ramp_seconds`` of the same load come first, uncounted. Both are whole seconds.
     """
     warm = ("-w", str(ceil(spec.ramp_seconds))) if spec.ramp_seconds > 0 else ()
     bound = ceil(spec.seconds) + ceil(spec.ramp_seconds) + 10 + 2 * len(agents)
@@ -169,8 +173,10 @@ def build_measure_command(
 
 
 def parse_output(output: str, spec: LoadSpec) -> SampledReading:
-    """The output of ``build_measure_command`` with its samples; ``limited`` if it is unreadable or
-    impossible."""
+    """Return the reading in the output of ``build_measure_command``.
+
+    It is ``limited`` if the output is unreadable or impossible.
+    """
     text, _, samples = output.partition(_SAMPLES_MARK)
     intended = round(max(1, round(spec.rate)) * ceil(spec.seconds))
     try:
@@ -210,10 +216,11 @@ def _build_result(
     spec: LoadSpec,
     text: str,
 ) -> LoadResult:
-    """Timed gets count as they are. Of the other operations (sets, and those of agents) the larger of
-    two shares is late: that of the timed gets, or the most that the percentiles of sets allow.
+    """Return the result. Timed gets count as they are.
 
-    Random arrivals make a few requests more or fewer than the rate says; those were intended then.
+    Other operations (sets, and operations of agents) are not timed. Their late share is the larger
+    of two: the late share of timed gets, or the maximum that the percentiles of sets allow. Random
+    arrivals make a few requests more or fewer than the rate; those were intended.
     """
     stray = 3 * sqrt(intended)
     if operations >= MIN_ACHIEVED_SHARE * intended - stray:
@@ -227,12 +234,12 @@ def _build_result(
         intended += parse_uint(skipped[1])
     histogram: Counter[float] = Counter(build_histogram(gets, spec.latency_limit))
     if operations > len(gets):
-        others = operations - len(gets)
+        untimed = operations - len(gets)
         share = max(sets_late, sum(n for e, n in histogram.items() if e > spec.latency_limit)
                     / max(1, len(gets)))  # fmt: skip
-        late = min(others, ceil(share * others))
+        late = min(untimed, ceil(share * untimed))
         histogram[LATE_BIN_LIMITS * spec.latency_limit] += late
-        histogram[spec.latency_limit] += others - late
+        histogram[spec.latency_limit] += untimed - late
     return LoadResult(
         intended=intended,
         sent=operations,
@@ -243,10 +250,10 @@ def _build_result(
 
 
 def _check_result(result: LoadResult, starts: Sequence[float], spec: LoadSpec) -> LoadResult:
-    """Whether the ordered load was made; if not, whether the server caused that.
+    """Return the result, marked as truncated or limited if the ordered load was not sent.
 
-    A connection holds back what is due once ``MAX_PIPELINE_DEPTH`` requests are under way on it: then
-    the answers are late. If they are not late, mutilate itself lacked CPU time.
+    A connection with ``MAX_PIPELINE_DEPTH`` requests in flight blocks further ones; then the
+    answers are late. If they are not late, mutilate lacked CPU time.
     """
     gap = max((b - a for a, b in pairwise(starts)), default=0.0)
     mean = spec.seconds / max(1, len(starts))
@@ -260,8 +267,10 @@ def _check_result(result: LoadResult, starts: Sequence[float], spec: LoadSpec) -
 
 
 def _max_late_share(text: str, kind: str, limit: float) -> float:
-    """The largest share of these operations that can have been later than ``limit``, by the
-    percentiles printed (in microseconds)."""
+    """Return the largest possible share of these operations that were later than ``limit``.
+
+    It is read from the printed percentiles (in microseconds).
+    """
     row = next((values for name, values in _LATENCY_ROW_PATTERN.findall(text) if name == kind), "")
     percentiles = [parse_decimal(value) / 1e6 for value in row.split()[2:]]
     if not any(percentiles):
@@ -274,21 +283,20 @@ def _describe_failure(text: str) -> str:
     code = _EXIT_CODE_PATTERN.search(text)
     if code is not None and code[1] == str(CRASHED_STATUS):
         return (
-            f"mutilate crashed with a segmentation fault ({CRASHED_STATUS}): its default arrivals "
-            "do that; "
-            "-i exponential:1 or -i fb_ia does not"
+            f"mutilate crashed with a segmentation fault ({CRASHED_STATUS}), which its default "
+            "arrivals cause: use `-i exponential:1` or `-i fb_ia`"
         )
-    last_words = last_line(_EXIT_CODE_PATTERN.sub("", text))
-    return find_failure_reason(last_words) or f"mutilate printed no result: {last_words}"
+    output_end = last_line(_EXIT_CODE_PATTERN.sub("", text))
+    return find_failure_reason(output_end) or f"mutilate printed no result: {output_end}"
 
 
 def find_failure_reason(last_line: str) -> str | None:
-    """The reason for a failure whose last words do not give it; else ``None``."""
+    """Return the reason for a failure whose last line does not explain it; else ``None``."""
     if not last_line.endswith(NO_RESOLVER_TEXT):
         return None
     return (
-        "mutilate does not start where /etc/resolv.conf names no name server, though it asks none: "
-        "any will do, such as `nameserver 127.0.0.1`"
+        "mutilate needs a name server in /etc/resolv.conf, although it sends no query: "
+        "add one, such as `nameserver 127.0.0.1`"
     )
 
 

@@ -1,16 +1,16 @@
-"""oha: requests over connections that stay open, at an even rate, an open loop.
+"""oha: requests over connections that stay open, at an even rate, in an open loop.
 
-A request that is due while all connections are taken waits, and ``--latency-correction`` counts its
-latency from when it was due: a stall counts for every request that came due during it. oha prints
-percentiles and eleven bins, neither of which can be summed, so it also stores every answer
-(``--db-url``, SQLite), and the file follows what it printed. From that file late answers, wrong
-statuses and bodies of a wrong size are counted one by one.
+A due request waits while all connections are busy. ``--latency-correction`` counts its latency from
+its due time, so a stall counts for every request that became due during it. oha prints percentiles
+and eleven bins, which cannot be summed. So it also stores every answer (``--db-url``, SQLite), and
+that file follows its output. autotune counts late answers, wrong statuses and bodies of a wrong
+size in it one by one.
 
-How many connections. Once a server has kept ``MIN_HELD_LIMITS`` latency limits' worth of requests waiting
-(Little's law), the objective is missed beyond doubt; more connections would only be a longer queue.
-A request that still waits for a connection when the time is over is never sent. That is a violation,
-caused by the server if oha itself kept its schedule. The file shows this as well: a
-request's place in it says when it was due by the rate, its start when oha noticed.
+Number of connections: once a server keeps ``MIN_HELD_LIMITS`` latency limits' worth of requests
+waiting (Little's law), the objective is missed beyond doubt. More connections would only lengthen
+the queue. A request that still waits for a connection at the end is never sent. That is a
+violation, caused by the server if oha itself kept its schedule. The file shows this as well: a
+request's position in it determines its due time, and its start is when oha noticed.
 """
 
 from __future__ import annotations
@@ -46,18 +46,17 @@ from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import Request
 from autotune.transports.temporary_files import temporary_file_script
 
-# 1024 descriptors are the common limit.
-PROCESS_LIMITS = ProcessLimits(open_connections=900, max_rate=12_000.0, keeps_connections=True)
-MIN_HELD_LIMITS = 5.0  # latency limits that all connections together must suffice for
+PROCESS_LIMITS = ProcessLimits(
+    open_connections=900, max_rate=12_000.0, keeps_connections=True
+)  # 1024 descriptors are the common limit
+MIN_HELD_LIMITS = 5.0  # latency limits that all connections together must cover
 MIN_OPEN_CONNECTIONS = 16
 MAX_PATHS = 10_000
-TIMER_GRACE_SECONDS = (
-    0.02  # s beyond a reading: what is due at its very end is noticed a timer's tick later
-)
+TIMER_GRACE_SECONDS = 0.02  # oha notices requests that are due at the end one timer tick later
 _SQLITE_MARK = "<autotune sqlite>"
 _SQLITE_HEADER = b"SQLite format 3\0"
-# Arguments: the command to run. oha before 1.9 has another name for its JSON option, and takes whole
-# requests/s only.
+# Arguments: the command to run. oha before 1.9 has another JSON option, and takes only whole
+# requests/s.
 _RUN_SCRIPT = f"""
 {temporary_file_script("oha")}
 json=--json
@@ -88,7 +87,9 @@ _ERROR_KINDS = (
 
 @dataclass(frozen=True)
 class OhaAnswer:
-    """A row of oha's file: seconds since its start; ``due_at`` is when oha noticed that it was due."""
+    """A row of oha's file, in seconds since its start. ``due_at`` is when oha noticed the due
+    request.
+    """
 
     due_at: float
     sent_at: float
@@ -115,7 +116,7 @@ class OhaGenerator(LoadGenerator):
             len(visit.session_steps) > 1 or visit.session_steps[0].method != "GET"
             for visit in visits
         ):
-            raise UnusableWorkload("oha asks for single pages with GET alone")
+            raise UnusableWorkload("oha sends only single GET requests")
         return OhaGenerator(
             tuple(visit.session_steps[0].path for visit in expand_visits(visits, MAX_PATHS))
         )
@@ -128,20 +129,22 @@ class OhaGenerator(LoadGenerator):
     def build_processes(
         self, request: Request, spec: LoadSpec, hosts: int = 1
     ) -> tuple[LoadProcess, ...]:
-        """One for each load host, more where connections would not suffice.
+        """Return a process for each load host, or more if connections would not suffice.
 
-        oha takes whole requests/s: the nearest that may be offered.
+        oha takes whole_rate requests/s: the nearest allowed rate.
         """
-        lasting = min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout)
-        open_ = self.limits.open_connections
+        held_seconds = min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout)
+        connections = self.limits.open_connections
         count = max(
-            hosts, ceil(spec.rate / self.limits.max_rate), ceil(spec.rate * lasting / open_)
+            hosts,
+            ceil(spec.rate / self.limits.max_rate),
+            ceil(spec.rate * held_seconds / connections),
         )
         nearest = round(spec.rate)
-        whole = nearest if nearest <= spec.max_rate else int(spec.max_rate)
-        count = min(count, whole)
-        rates = (whole // count + (index < whole % count) for index in range(count))
-        return tuple(self._build_process(request, spec, rate, lasting) for rate in rates)
+        whole_rate = nearest if nearest <= spec.max_rate else int(spec.max_rate)
+        count = min(count, whole_rate)
+        rates = (whole_rate // count + (index < whole_rate % count) for index in range(count))
+        return tuple(self._build_process(request, spec, rate, held_seconds) for rate in rates)
 
     def _build_process(
         self, request: Request, spec: LoadSpec, rate: int, seconds: float
@@ -201,9 +204,9 @@ class OhaGenerator(LoadGenerator):
             errors = count_failures(parse_json(text[text.index("{") :]))
             answers = read_stored_answers(stored)
         except (ValueError, KeyError, TypeError, AttributeError, sqlite3.Error) as error:
-            reason = f"oha gave no result ({error!r}): {last_line(text)}"
+            reason = f"oha printed no result ({error!r}): {last_line(text)}"
             return LoadResult.not_sent(process.request_count, reason)
-        if request.http2:  # these are idle connections; requests never sent are counted below
+        if request.http2:  # idle connections; unsent requests are counted below
             errors.pop("unanswered", None)
         return _check_result(
             _build_result(answers, errors, process, request, spec), answers, process, spec
@@ -211,7 +214,7 @@ class OhaGenerator(LoadGenerator):
 
 
 def build_options(request: Request) -> Argv:
-    """What oha is told of a request beside its URL."""
+    """Return oha's options for a request, besides its URL."""
     options = ["--http2"] if request.http2 else []
     if request.tls and request.tls.insecure:
         options.append("--insecure")
@@ -227,25 +230,27 @@ def build_options(request: Request) -> Argv:
 
 
 def count_failures(report: Mapping[str, Any]) -> dict[str, int]:
-    """Requests without an answer, by kind, as oha's JSON has them."""
+    """Return the requests without an answer by kind, from oha's JSON."""
     kinds: Counter[str] = Counter()
     for message, count in report["errorDistribution"].items():
         kind = next((kind for word, kind in _ERROR_KINDS if word in message.lower()), "other")
         if not isinstance(count, int) or count < 0:
-            raise ValueError(f"{count!r} is no count")
+            raise ValueError(f"{count!r} is not a count")
         kinds[kind] += count
     return dict(kinds)
 
 
 def read_stored_answers(text: str) -> list[OhaAnswer]:
-    """The rows of oha's SQLite file, which ``text`` holds in base64. Raises ValueError, or
-    sqlite3.Error for what is no such file."""
+    """Return the rows of oha's SQLite file, which ``text`` contains in base64.
+
+    Raises ValueError, or sqlite3.Error if it is not such a file.
+    """
     try:
         content = base64.b64decode(text.strip(), validate=True)
     except ValueError as error:
         raise ValueError(f"the file of answers is damaged: {error}") from error
     if not content.startswith(_SQLITE_HEADER):
-        raise ValueError("there is no file of answers")
+        raise ValueError("the file of answers is missing")
     store = sqlite3.connect(":memory:")
     try:
         store.deserialize(content)
@@ -255,7 +260,7 @@ def read_stored_answers(text: str) -> list[OhaAnswer]:
     finally:
         store.close()
     if not all(isinstance(n, int | float) and 0 <= n < MAX_NUMBER for row in rows for n in row):
-        raise ValueError("the file of answers has something else than numbers in it")
+        raise ValueError("the file of answers contains invalid numbers")
     return sorted((OhaAnswer(*row) for row in rows), key=lambda answer: answer.due_at)
 
 
@@ -266,16 +271,16 @@ def _build_result(
     request: Request,
     spec: LoadSpec,
 ) -> LoadResult:
-    """Every intended request either answered right or an error of one kind.
+    """Return the result: every intended request has a correct answer or is an error of one kind.
 
-    The deadline lets through a few more than were intended (``TIMER_GRACE_SECONDS``): the last ones do
-    not count.
+    The deadline admits a few more requests than intended (``TIMER_GRACE_SECONDS``). The last ones
+    do not count.
     """
-    kept = list(answers)[: max(0, process.request_count - sum(failed.values()))]
+    counted_answers = list(answers)[: max(0, process.request_count - sum(failed.values()))]
     errors = Counter(failed)
     right = []
     sizes: Counter[float] = Counter()
-    for answer in kept:
+    for answer in counted_answers:
         sizes[answer.size] += 1
         if answer.status not in request.statuses:
             errors[f"{answer.status // 100}xx"] += 1
@@ -289,26 +294,27 @@ def _build_result(
         errors["not sent"] += unsent
     return LoadResult(
         intended=max(process.request_count, counted),
-        sent=len(kept) + sum(n for kind, n in failed.items() if kind not in EXHAUSTION_MESSAGES),
+        sent=len(counted_answers)
+        + sum(n for kind, n in failed.items() if kind not in EXHAUSTION_MESSAGES),
         errors=sort_counts(errors),
         histogram=build_histogram(right, spec.latency_limit),
-        duration=max((answer.ended_at for answer in kept), default=spec.seconds),
-        sizes=sizes if len(right) == len(kept) else {},
+        duration=max((answer.ended_at for answer in counted_answers), default=spec.seconds),
+        sizes=sizes if len(right) == len(counted_answers) else {},
     )
 
 
 def _check_result(
     result: LoadResult, answers: Sequence[OhaAnswer], process: LoadProcess, spec: LoadSpec
 ) -> LoadResult:
-    """The result with the reason why it says nothing about the server, if there is one."""
+    """Return the result, marked with the reason if it does not describe the server."""
     if short := result.as_exhausted_host():
         return short
-    # The longest time from when a request was due by the rate to when oha noticed. Requests without
-    # an answer are not in the file, so each in it was due no earlier than its place there says.
+    # The longest delay between a due time and when oha noticed. Requests without an answer are not in
+    # the file, so each in it was due no earlier than its position shows.
     gap = process.span_seconds / process.request_count
     late = max((answer.due_at - index * gap for index, answer in enumerate(answers)), default=0.0)
     free = _max_in_flight(answers) < process.open_connections
-    if free:  # with connections free, requests waited for oha itself
+    if free:  # requests waited for oha itself, because connections were free
         late = max([late, *(answer.sent_at - answer.due_at for answer in answers)])
     unnoticed = result.errors.get("not sent", 0) and free
     if late <= MAX_STALL_SHARE * process.span_seconds + spec.latency_limit and not (
@@ -319,7 +325,7 @@ def _check_result(
 
 
 def _max_in_flight(answers: Sequence[OhaAnswer]) -> int:
-    """The most requests that were under way at a time."""
+    """Return the maximum number of requests in flight."""
     moments = sorted([(a.sent_at, 1) for a in answers] + [(a.ended_at, -1) for a in answers])
     maximum = now = 0
     for _, step in moments:

@@ -1,8 +1,8 @@
-"""Whole answers to requests like those of the load: most load generators only count statuses.
+"""Complete answers to requests like those of the load. Most load generators count only statuses.
 
-curl on a load host sends the requests, each over a connection of its own, evenly spread over a reading.
-A few curls share the work, so that a slow answer does not hold up the next request. The requests and
-their headers come from standard input, where other accounts of the host do not see them.
+curl on a load host sends the requests, each over its own connection, evenly spread over a reading.
+A few curls share the work, so that a slow answer does not delay the next request. The requests and
+their headers come from standard input, which hides them from other accounts of the host.
 """
 
 from __future__ import annotations
@@ -23,17 +23,15 @@ from autotune.transports.temporary_files import temporary_file_script
 
 CURL_PACKAGE = "curl"  # Debian's name
 MISSING_STATUSES = (126, 127)  # exit statuses of a shell that cannot start a program
-# Bytes that are read of a body: from its start, and of a longer one from its end.
+# Bytes to read from the start of a body, and from the end of a longer one.
 HEAD_BYTES, TAIL_BYTES = 1 << 16, 1 << 13
-WHOLE_BODY_BYTES = 1 << 20  # bytes from the start, if text is looked for in the body
+WHOLE_BODY_BYTES = 1 << 20  # bytes from the start, if `expect:` checks the body
 MAX_WORKERS = 8
-TIMEOUT_MARGIN_SECONDS = (
-    10.0  # seconds a transport waits beyond the bound that the command keeps by itself
-)
-START_SECONDS = 2.0  # seconds for the start of the programs
+TIMEOUT_MARGIN_SECONDS = 10.0  # that a transport waits in addition to the command's own limit
+START_SECONDS = 2.0  # for the start of the programs
 
-# Arguments: seconds until the curls are stopped, seconds from one curl's start to the next, and bytes of
-# a body's head and tail. The bodies' names are in a directory that an answer cannot guess.
+# Arguments: seconds until the curls are stopped, seconds between their starts, and bytes of a body's
+# head and tail. An answer cannot guess the directory of the bodies.
 _PROBE_SCRIPT = f"""
 {temporary_file_script("answers", "-d")}
 cd "$temporary" || exit 1
@@ -65,8 +63,11 @@ ELISION_MARK = "\n…\n"  # stands for the middle of a long body
 
 @dataclass(frozen=True)
 class ProbeAnswer:
-    """What came back for one request. ``size`` is that of the body in bytes, as it was sent; ``text``
-    is the body, or the start and the end of a long one; ``headers`` have names in lower case."""
+    """The answer to one request.
+
+    ``size`` is that of the body in bytes, as sent. ``text`` is the body, or the start and the end
+    of a long one. ``headers`` have names in lower case.
+    """
 
     status: int
     size: int
@@ -77,10 +78,10 @@ class ProbeAnswer:
 
 @dataclass(frozen=True)
 class ProbeCommand:
-    """A command that sends ``requests`` at ``max_rate`` (requests/s) at most, within about
-    ``span_seconds`` seconds.
+    """A command that sends ``requests`` at most at ``max_rate`` (requests/s), within about
+    ``span_seconds``.
 
-    ``stop_seconds`` (seconds) is how long a transport waits for it.
+    A transport waits ``stop_seconds`` for it.
     """
 
     requests: tuple[Request, ...]
@@ -99,9 +100,10 @@ def build_command(
     expected_seconds: float,
     whole_bodies: bool = False,
 ) -> ProbeCommand:
-    """What sends ``requests`` at ``per_second`` and prints the answers.
+    """Return a command that sends ``requests`` at ``per_second`` and prints the answers.
 
-    A request is given up after ``timeout`` seconds. An answer takes about ``expected_seconds``.
+    A request is given up after ``timeout`` seconds. ``expected_seconds`` is the typical time of an
+    answer.
     """
     workers = min(MAX_WORKERS, len(requests), max(1, ceil(per_second * expected_seconds)))
     pause = ceil(1000 * workers / per_second)  # ms between the requests of a worker, as curl counts
@@ -122,19 +124,22 @@ def build_command(
 
 
 def build_config(requests: Sequence[Request], pause: int, timeout: float, workers: int) -> bytes:
-    """What each curl reads, one after the other: every ``workers``-th request is its own, and ``pause``
-    milliseconds are between their starts at least."""
+    """Return the configurations of all curls in order.
+
+    Every ``workers``-th request belongs to one curl, with at least ``pause`` milliseconds between
+    starts.
+    """
     lines: list[str] = []
     for worker in range(workers):
         lines += ["# worker", f'rate = "{max(1, 3_600_000 // pause)}/h"', "silent"]
-        for location in range(worker, len(requests), workers):
-            lines += [] if location == worker else ["next"]
-            lines += _format_transfer(location, requests[location], timeout)
+        for index in range(worker, len(requests), workers):
+            lines += [] if index == worker else ["next"]
+            lines += _format_transfer(index, requests[index], timeout)
     return "\n".join(lines).encode() + b"\n"
 
 
 def _format_transfer(index: int, request: Request, timeout: float) -> Iterator[str]:
-    """The lines of one request."""
+    """Yield the lines of one request."""
     yield curl.format_option("url", request.url)
     yield "globoff"
     yield curl.format_option("noproxy", "*")
@@ -152,41 +157,43 @@ def _format_transfer(index: int, request: Request, timeout: float) -> Iterator[s
     )
 
 
-def parse_answers(done: CommandResult, requests: Sequence[Request]) -> list[ProbeAnswer | None]:
-    """The answers in what the command printed; ``None`` for a request without a whole answer in time.
+def parse_answers(
+    completed: CommandResult, requests: Sequence[Request]
+) -> list[ProbeAnswer | None]:
+    """Return the answers in the output; ``None`` for a request without a complete answer in time.
 
-    Raises LoadError if curl could not be run.
+    Raises LoadError if curl could not run.
     """
     # For HEAD, curl writes the headers where the body would be.
     return [
         answer and (replace(answer, text="") if request.method == "HEAD" else answer)
-        for request, answer in zip(requests, _parse_sections(done, len(requests)), strict=True)
+        for request, answer in zip(requests, _parse_sections(completed, len(requests)), strict=True)
     ]
 
 
-def _parse_sections(done: CommandResult, count: int) -> list[ProbeAnswer | None]:
-    parts = _SECTION_PATTERN.split(done.stdout)
-    if done.returncode in MISSING_STATUSES or len(parts) != 4:
+def _parse_sections(completed: CommandResult, count: int) -> list[ProbeAnswer | None]:
+    sections = _SECTION_PATTERN.split(completed.stdout)
+    if completed.returncode in MISSING_STATUSES or len(sections) != 4:
         raise LoadError(
-            f"answers cannot be read on the load host: {done.error_text[:200] or 'no output'}",
-            hint=f"install it there: sudo apt-get install {CURL_PACKAGE}",
+            f"curl did not run on the load host: {completed.error_text[:200] or 'no output'}",
+            hint=f"run `sudo apt-get install {CURL_PACKAGE}` there",
         )
-    directory, _, marks = parts[0].partition("\n")
+    directory, _, marks = sections[0].partition("\n")
     pieces = _ANSWER_PATTERN.split(marks)
     matches = [pieces[i : i + 6] for i in range(1, len(pieces) - 5, 6)]
-    if not matches and parts[3].strip():
+    if not matches and sections[3].strip():
         raise LoadError(
-            f"curl 7.84 or newer is needed on the load host: {parts[3].strip()[:200]}",
-            hint=f"install it there: sudo apt-get install {CURL_PACKAGE}",
+            f"the load host needs curl 7.84 or newer: {sections[3].strip()[:200]}",
+            hint=f"run `sudo apt-get install {CURL_PACKAGE}` there",
         )
-    heads, tails = _parse_files(directory, parts[1]), _parse_files(directory, parts[2])
+    heads, tails = _parse_files(directory, sections[1]), _parse_files(directory, sections[2])
     answers: list[ProbeAnswer | None] = [None] * count
-    for location, status, code, size, seconds, headers in matches:
-        name = f"body.{location}"
-        if int(code) != 0 or int(location) >= count:
+    for index, status, code, size, seconds, headers in matches:
+        name = f"body.{index}"
+        if int(code) != 0 or int(index) >= count:
             continue
         text = heads.get(name, "") + (ELISION_MARK + tails[name] if name in tails else "")
-        answers[int(location)] = ProbeAnswer(
+        answers[int(index)] = ProbeAnswer(
             parse_uint(status),
             parse_uint(size),
             text,
@@ -197,7 +204,7 @@ def _parse_sections(done: CommandResult, count: int) -> list[ProbeAnswer | None]
 
 
 def _parse_files(directory: str, output: str) -> dict[str, str]:
-    """Name → content, as ``head -v`` and ``tail -v`` print several files."""
+    """Return contents by name, as ``head -v`` and ``tail -v`` print several files."""
     title = re.compile(rf"(?:^|\n)==> {re.escape(directory)}/(body\.\d{{5}}) <==\n")
     pieces = title.split(output)
     return dict(zip(pieces[1::2], pieces[2::2], strict=True))

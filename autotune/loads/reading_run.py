@@ -1,19 +1,18 @@
-"""Taking one reading: every process started together, every intended request counted once.
+"""One reading: all processes start together, and every intended request is counted once.
 
-A reading has two parts. The ramp-in offers the same load for ``spec.ramp`` seconds and is not
-counted: httperf prints one histogram for all it did, so its first second cannot be taken out
-afterwards. If most of the ramp-in failed, the counted part is never offered, and the ramp-in is the
-result, as a truncated reading. It gives up requests after ``RAMP_TIMEOUT_LIMITS`` latency limits, so a
-clear
-overload ends within about a second. The counted part starts when the ramp-in's last answer is there,
-milliseconds after its last request if the stack keeps up (a queue long enough to matter would make
-answers late). From then on the generator bounds the queue that can build up (``httperf``), and
-``spec.seconds`` the time.
+A reading has two phases. The ramp-in offers the same load for ``spec.ramp_seconds`` and is not
+counted: httperf prints one histogram for its whole run, so its first second cannot be removed
+afterwards. If most of the ramp-in failed, the counted phase is never offered, and the ramp-in is
+the result, as a truncated reading. It gives up requests after ``RAMP_TIMEOUT_LIMITS`` latency
+limits, so a clear overload ends within about a second. The counted phase starts after the ramp-in's
+last answer. That is milliseconds after its last request if the stack keeps up. During the counted
+phase, the generator limits the queue that can build up (``httperf``), and ``spec.seconds`` limits
+the time.
 
-The result of a ramp-in shorter than ``MIN_CHECKED_RAMP`` is ignored: the stack has just carried about
-this rate. The counted part is then started together with the ramp-in, by processes of its own that begin
-when it ends, so that load never stops and nothing is waited for in between. What the ramp-in sent is in
-no count.
+The result of a ramp-in shorter than ``MIN_CHECKED_RAMP`` is ignored, because the stack has just
+sustained about this rate. Separate processes for the counted phase then start together with the
+ramp-in, and send load when it ends. So load never stops, and nothing waits in between. Requests of
+the ramp-in are never counted.
 """
 
 from __future__ import annotations
@@ -40,21 +39,19 @@ from autotune.transports.parallel_hosts import run_on_all
 from autotune.transports.request import Request
 
 MIN_CHECKED_RAMP = 0.5  # seconds
-RUNAWAY_ERROR_SHARE = 0.25  # fraction of a ramp-in's requests in error that ends the reading …
-RUNAWAY_VIOLATION_SHARE = 0.7  # … and of those in error or late
+RUNAWAY_ERROR_SHARE = 0.25  # of a ramp-in's requests: more errors end the reading
+RUNAWAY_VIOLATION_SHARE = 0.7  # of a ramp-in's requests: more errors and late answers end it
 RAMP_TIMEOUT_LIMITS = 10.0  # latency limits after which the ramp-in gives up a request
-TIMEOUT_MARGIN_SECONDS = (
-    10.0  # seconds a transport waits beyond the bound that a process keeps by itself
-)
-LOW_RATE_MESSAGE = "has no whole request in a reading at this rate: raise the rate"
-EMPTY_INSPECTION = AnswerInspection()  # has been looked at
-MAX_SEEDS = 1 << 16  # places in a list of pages where a look begins
-MISSING_STATUSES = (126, 127)  # how ``timeout`` says that it could not start the program
+TIMEOUT_MARGIN_SECONDS = 10.0  # that a transport waits in addition to a process's own limit
+LOW_RATE_MESSAGE = "sends no complete request in a reading at this rate: raise the rate"
+EMPTY_INSPECTION = AnswerInspection()
+MAX_SEEDS = 1 << 16  # start positions of a sample in a list of pages
+MISSING_STATUSES = (126, 127)  # exit statuses of ``timeout`` if it cannot start the program
 
 
 @dataclass(frozen=True)
 class ValidationContext:
-    """How answers are validated, and what was looked at before at lower rates."""
+    """How answers are validated, and the sample at lower rates."""
 
     validator: AnswerValidator
     earlier_inspection: AnswerInspection
@@ -69,17 +66,17 @@ def take_reading(
     validator: AnswerValidator | None = None,
     earlier_inspection: AnswerInspection = EMPTY_INSPECTION,
 ) -> LoadResult:
-    """Offer ``spec`` from all load hosts together and count what came of it.
+    """Offer ``spec`` from all load hosts together and count the results.
 
-    ``validator`` decides which answers are right. Without it, the body that the request expects does,
-    if it expects one. ``earlier_inspection`` is what was looked at before at lower rates.
+    ``validator`` decides which answers are correct. Without it, the request's expected body does,
+    if it has one. ``earlier_inspection`` is the sample at lower rates.
 
-    Raises RateTooHigh for a rate that makes more than ``max_rate`` requests/s, HostUnreachable when a
-    load host is lost, LoadError when it lacks the generator.
+    Raises RateTooHigh for a rate that makes more than ``max_rate`` requests/s, HostUnreachable if a
+    load host is lost, LoadError if it lacks the generator.
     """
     check_rate(spec.rate * load.requests_per_iteration, max_rate)
     spec = replace(spec, max_rate=max_rate)
-    looking = ValidationContext(
+    validation = ValidationContext(
         validator
         or (
             AnswerValidator.for_exact_body(request)
@@ -88,53 +85,60 @@ def take_reading(
         ),
         earlier_inspection,
     )
-    short = (
+    shortage = (
         None
         if load.limits.keeps_connections
         else load_host.find_port_shortage(transports, request, spec)
     )
-    if short:
-        return LoadResult.not_sent(spec.request_count, str(short), NO_PORT_ERROR)
-    gentle = min(spec.timeout, RAMP_TIMEOUT_LIMITS * spec.latency_limit)
-    ramp = replace(spec, seconds=spec.ramp_seconds, timeout=gentle)
+    if shortage:
+        return LoadResult.not_sent(spec.request_count, str(shortage), NO_PORT_ERROR)
+    ramp_timeout = min(spec.timeout, RAMP_TIMEOUT_LIMITS * spec.latency_limit)
+    ramp = replace(spec, seconds=spec.ramp_seconds, timeout=ramp_timeout)
     # At a lower rate no request is due before the counted ones.
-    ramped_up = spec.rate * spec.ramp_seconds >= 1
-    if ramped_up and spec.ramp_seconds < MIN_CHECKED_RAMP:
+    has_ramp = spec.rate * spec.ramp_seconds >= 1
+    if has_ramp and spec.ramp_seconds < MIN_CHECKED_RAMP:
         moments = _agree_start_times(transports)
         with ThreadPoolExecutor(1) as pool:
-            ramping = pool.submit(_run_load, load, request, ramp, transports, moments)
+            ramp_run = pool.submit(_run_load, load, request, ramp, transports, moments)
             result = _run_counted(
-                load, request, spec, transports, moments, looking, delay_seconds=spec.ramp_seconds
+                load,
+                request,
+                spec,
+                transports,
+                moments,
+                validation,
+                delay_seconds=spec.ramp_seconds,
             )
-            ramping.result()  # raises what the ramp-in raised
+            ramp_run.result()  # raises errors of the ramp-in
             return result
-    if ramped_up:
-        ramped, _ = _run_load(load, request, ramp, transports, _agree_start_times(transports))
-        if ramped.limited is None and has_run_away(ramped, spec.latency_limit):
-            return replace(ramped, truncated=True)
-    return _run_counted(load, request, spec, transports, _agree_start_times(transports), looking)
+    if has_ramp:
+        ramp_result, _ = _run_load(load, request, ramp, transports, _agree_start_times(transports))
+        if ramp_result.limited is None and has_run_away(ramp_result, spec.latency_limit):
+            return replace(ramp_result, truncated=True)
+    return _run_counted(load, request, spec, transports, _agree_start_times(transports), validation)
 
 
 def inspect_generator(load: LoadGenerator, transports: Sequence[Transport]) -> None:
-    """Let the generator check what it will run. Raises LoadError with the reason if it refuses."""
+    """Let the generator check its input. Raises LoadError with the reason if it refuses."""
     if inspection := load.inspection_command():
         argv, text = inspection
-        ran = run_on_all(
+        results = run_on_all(
             transports, lambda host: host.run(argv, input=text, timeout=180.0)
         ).unwrap()
-        for name, answer in ran.items():
-            if answer.returncode:
+        for name, result in results.items():
+            if result.returncode:
                 raise LoadError(
-                    f"{load.name} on {name} refuses the load: {answer.error_text[:300]}"
+                    f"{load.name} on {name} refuses the load: {result.error_text[:300]}"
                 )
 
 
 def count_requests(
     load: LoadGenerator, request: Request, host: Transport, max_rate: float
 ) -> LoadGenerator:
-    """The load, with how many requests a unit of its rate makes at most: a slow run shows it, if need be.
+    """Return the load with the maximum number of requests in a unit of its rate, from a slow run if
+    needed.
 
-    Raises LoadError if it cannot be run.
+    Raises LoadError if it cannot run.
     """
     process = load.counting_process(request, max_rate)
     if process is None:
@@ -143,12 +147,14 @@ def count_requests(
     command = LoadCommand(
         host, process.argv, process.max_rate, 0.0, process.span_seconds, timeout, process.input
     )
-    (done,) = run_together([command], max_rate)
-    return load.with_counted_requests(_require_output(done, _describe_installation(load)))
+    (completed,) = run_together([command], max_rate)
+    return load.with_counted_requests(_require_output(completed, _describe_installation(load)))
 
 
 def _agree_start_times(transports: Sequence[Transport]) -> Mapping[str, int]:
-    """When each load host starts; processes on one host do within a millisecond anyway."""
+    """Return the start time of each load host; none for one host, whose processes start together
+    anyway.
+    """
     return start_times.agree_start_times(transports) if len(transports) > 1 else {}
 
 
@@ -162,26 +168,28 @@ def _run_counted(
     *,
     delay_seconds: float = 0.0,
 ) -> LoadResult:
-    """The part that counts, with a look at whole answers, whose requests are a part of the rate."""
+    """Run the counted phase, with a sample of complete answers that is included in the rate."""
     validator = validation.validator
     count = validator.count_probes(spec)
     if not count:
         return _run_load(load, request, spec, transports, moments, delay_seconds=delay_seconds)[0]
     pages = validator.choose_pages(count, secrets.randbelow(MAX_SEEDS))
-    look = build_inspection_command(validator, pages, request, spec)
+    probe = build_inspection_command(validator, pages, request, spec)
     command = LoadCommand(
         transports[0],
-        start_times.delay_command(delay_seconds, look.argv),
-        look.max_rate,
+        start_times.delay_command(delay_seconds, probe.argv),
+        probe.max_rate,
         start=delay_seconds,
-        end=delay_seconds + look.span_seconds,
-        timeout=delay_seconds + look.stop_seconds,
-        input=look.input,
+        end=delay_seconds + probe.span_seconds,
+        timeout=delay_seconds + probe.stop_seconds,
+        input=probe.input,
     )
-    room, each = spec.max_rate - look.max_rate, load.requests_per_iteration
-    # A look that is a trace of the load takes nothing from it, unless the limit is near.
-    rate = min(spec.rate, room / each) if validator.is_exact else spec.rate - look.max_rate / each
-    reduced_spec = replace(spec, rate=rate, max_rate=room)
+    max_rate, unit = spec.max_rate - probe.max_rate, load.requests_per_iteration
+    # A tiny sample does not reduce the load, unless the limit is near.
+    rate = (
+        min(spec.rate, max_rate / unit) if validator.is_exact else spec.rate - probe.max_rate / unit
+    )
+    reduced_spec = replace(spec, rate=rate, max_rate=max_rate)
     result, printed = _run_load(
         load,
         request,
@@ -192,8 +200,8 @@ def _run_counted(
         other_commands=[command],
     )
     if not printed or result.limited:
-        return result  # it says nothing about the server
-    answers = probes.parse_answers(printed[0], look.requests)
+        return result  # a limited result does not describe the server
+    answers = probes.parse_answers(printed[0], probe.requests)
     return validator.reclassify(
         result, validator.inspect(pages, answers), validation.earlier_inspection
     )
@@ -202,7 +210,7 @@ def _run_counted(
 def build_inspection_command(
     validator: AnswerValidator, pages: Sequence[int], request: Request, spec: LoadSpec
 ) -> probes.ProbeCommand:
-    """What requests ``pages``, of each entry in turn, spread over the reading."""
+    """Return a command that requests ``pages`` of each entry in order, spread over the reading."""
     entries = itertools.cycle(request.per_endpoint())
     return probes.build_command(
         [
@@ -217,7 +225,7 @@ def build_inspection_command(
 
 
 def has_run_away(result: LoadResult, limit: float) -> bool:
-    """Whether more load would only confirm that the server fails; ``limit`` in seconds."""
+    """True if more load would only confirm that the server fails. ``limit`` is in seconds."""
     violations = result.error_count + result.count_later_than(limit)
     return (
         result.error_count > RUNAWAY_ERROR_SHARE * result.intended
@@ -235,21 +243,21 @@ def _run_load(
     delay_seconds: float = 0.0,
     other_commands: Sequence[LoadCommand] = (),
 ) -> tuple[LoadResult, list[CommandResult]]:
-    """All processes of ``spec``, dealt out to the hosts in turn and started together, ``delay_seconds``
-    seconds from now or from the ``moments`` that the hosts agreed on.
+    """Run all processes of ``spec``, distributed over the hosts and started together.
 
-    Every entry gets an equal share, by processes of its own; with fewer requests than entries, as many
-    entries get one. Returns the results of the commands ``other_commands`` too, which start with the
-    others.
+    They start after ``delay_seconds``, or after that time from the ``moments`` that the hosts
+    agreed on. Every entry gets an equal share, from its own processes; if there are fewer requests
+    than entries, some entries get none. ``other_commands`` start at the same time, and their
+    results are returned too.
     """
     entries = request.per_endpoint()[: max(1, int(spec.rate * spec.seconds))]
-    shares = [spec.split(location, len(entries)) for location in range(len(entries))]
-    parts = [
+    shares = [spec.split(index, len(entries)) for index in range(len(entries))]
+    processes = [
         (process, entry, share)
         for entry, share in zip(entries, shares, strict=True)
         for process in load.build_processes(entry, share, len(transports))
     ]
-    if not parts:
+    if not processes:
         return LoadResult.not_sent(spec.request_count, f"{load.name} {LOW_RATE_MESSAGE}"), []
     hosts = itertools.cycle(transports)
     commands = [
@@ -266,17 +274,17 @@ def _run_load(
             timeout=delay_seconds + process.stop_seconds + TIMEOUT_MARGIN_SECONDS,
             input=process.input,
         )
-        for (process, _, _), host in zip(parts, hosts, strict=False)
+        for (process, _, _), host in zip(processes, hosts, strict=False)
     ]
-    done = run_together(
+    completed = run_together(
         [*commands, *other_commands], spec.max_rate + compute_highest_rate(other_commands)
     )
     install = _describe_installation(load)
     results = (
-        load.parse_checked(process, _require_output(answer, install), entry, share)
-        for (process, entry, share), answer in zip(parts, done, strict=False)
+        load.parse_checked(process, _require_output(command_result, install), entry, share)
+        for (process, entry, share), command_result in zip(processes, completed, strict=False)
     )
-    return sum_results(results), done[len(parts) :]
+    return sum_results(results), completed[len(processes) :]
 
 
 def _describe_installation(load: LoadGenerator) -> str:
@@ -284,10 +292,10 @@ def _describe_installation(load: LoadGenerator) -> str:
 
 
 def _require_output(completed: CommandResult, install_hint: str) -> str:
-    """Standard output, or the last words of a program that printed nothing there."""
+    """Return standard output, or the error text of a program that printed nothing there."""
     if completed.returncode in MISSING_STATUSES:
         raise LoadError(
-            f"the load host cannot make the load: {completed.error_text}",
+            f"the load host cannot run the generator: {completed.error_text}",
             hint=f"install it there: {install_hint}",
         )
     return completed.stdout if completed.stdout.strip() else completed.error_text

@@ -1,4 +1,4 @@
-"""Every load generator. A new one needs a module, its fixtures and a line here, or is a plug-in."""
+"""All load generators. A new one needs a module, its fixtures and a line here, or is a plug-in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from autotune.target.read_target import TargetFile
 
 ParsedFile = TypeVar("ParsedFile")
 
-# Closed loops: the first one that a load host has, and the target allows, is taken.
+# Closed loops, by preference. The load host must have it, and the target must allow it.
 CLOSED_LOOP_GENERATORS: dict[str, ClosedLoopGenerator] = {
     "wrk": WrkGenerator(),
     "ab": AbGenerator(),
@@ -33,7 +33,7 @@ LOAD_GENERATORS: dict[str, LoadGenerator] = plugins.merge_plugins(
 
 
 def find_generator(file: TargetFile) -> LoadGenerator:
-    """The generator a target names. Raises TargetError for one that does not exist."""
+    """Return the generator of a target. Raises TargetError for an unknown one."""
     if file.target.load.command:
         return _build_custom_generator(file, file.target.load.command)
     load = LOAD_GENERATORS.get(file.target.load.generator)
@@ -43,19 +43,19 @@ def find_generator(file: TargetFile) -> LoadGenerator:
             ["load", "generator"], "generator", LOAD_GENERATORS, name
         )
     if load.supported_methods is not None and file.target.load.method not in load.supported_methods:
-        reason = f"{load.name} sends no {file.target.load.method}"
+        reason = f"{load.name} cannot send {file.target.load.method}"
         raise file.document.build_error(["load", "method"], reason, hint="load: {generator: oha}")
     if script := file.target.load.script:
         with _locate_errors(file, "script", script):
             return k6_script.read_script(
-                _path_beside_target(file, script), file.target.load.requests_per_run
+                _resolve_path(file, script), file.target.load.requests_per_run
             )
     if file.target.load.requests:
         return _with_request_file(file, load, file.target.load.requests)
     if file.target.load.http == "2" and not load.http2:
-        speaking = [name for name, other in LOAD_GENERATORS.items() if other.http2]
-        hint = f"load: {{generator: {' or '.join(speaking)}}}"
-        reason = f"{load.name} speaks HTTP/1.1 alone"
+        names = [name for name, generator in LOAD_GENERATORS.items() if generator.http2]
+        hint = f"load: {{generator: {' or '.join(names)}}}"
+        reason = f"{load.name} supports only HTTP/1.1"
         raise file.document.build_error(["load", "http"], reason, hint=hint)
     if file.target.load.uris:
         return HttperfGenerator(
@@ -72,28 +72,32 @@ def find_generator(file: TargetFile) -> LoadGenerator:
 
 
 def _check_sessions(file: TargetFile, key: str) -> None:
-    """Raises TargetError over TLS: httperf leaves the rest of a long record unread while a connection
-    stays open, and counts a timeout that the server did not cause."""
+    """Raise TargetError over TLS.
+
+    httperf leaves the rest of a long record unread while a connection stays open, and counts a
+    timeout that the server did not cause.
+    """
     if file.target.load.uses_tls:
-        reason = "httperf cannot read long answers over TLS on connections that stay open"
+        reason = "httperf cannot read long answers over TLS in sessions"
         raise file.document.build_error(
             ["load", key], reason, hint="load: {generator: k6, requests: FILE}"
         )
 
 
 def compute_request_digests(file: TargetFile) -> dict[str, str]:
-    """SHA-256 of the files that describe the requests, by their names in the target; empty for a file
-    that is gone."""
+    """Return SHA-256 digests of the files with requests, by name in the target; empty for a missing
+    file.
+    """
     load = file.target.load
-    listed = (name for name in (load.requests, load.uris, load.sessions, load.script) if name)
-    paths = {name: _path_beside_target(file, name) for name in listed}
+    names = (name for name in (load.requests, load.uris, load.sessions, load.script) if name)
+    paths = {name: _resolve_path(file, name) for name in names}
     return {name: sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
             for name, path in paths.items()}  # fmt: skip
 
 
 def _with_request_file(file: TargetFile, load: LoadGenerator, path: str) -> LoadGenerator:
-    """The generator with what a file of requests says."""
-    visits = requests_file.read_visits(_path_beside_target(file, path))
+    """Return the generator with the requests in a file."""
+    visits = requests_file.read_visits(_resolve_path(file, path))
     if isinstance(load, HttperfGenerator) and any(len(visit.session_steps) > 1 for visit in visits):
         _check_sessions(file, "requests")
         load = SessionGenerator(())
@@ -104,38 +108,40 @@ def _with_request_file(file: TargetFile, load: LoadGenerator, path: str) -> Load
 def _read_request_file(
     file: TargetFile, key: str, path: str, reader: Callable[[str], ParsedFile]
 ) -> ParsedFile:
-    """What a file named in the target says."""
+    """Return the parsed content of a file in the target."""
     with _locate_errors(file, key, path):
         return reader(
             foreign_files.read_named_file(
-                _path_beside_target(file, path), foreign_files.MAX_RECORD_BYTES
+                _resolve_path(file, path), foreign_files.MAX_RECORD_BYTES
             ).decode()
         )
 
 
-def _path_beside_target(file: TargetFile, path: str) -> Path:
-    """A file that the target names is looked for beside it."""
+def _resolve_path(file: TargetFile, path: str) -> Path:
+    """Return the path of a file that the target names, relative to the target."""
     return file.path.resolve().parent / path
 
 
 @contextmanager
 def _locate_errors(file: TargetFile, key: str, path: str) -> Iterator[None]:
-    """Report what is wrong with a file at the place in the target that names it."""
+    """Report an error in a file at the place in the target that names it."""
     try:
         yield
     except OSError as error:
-        reason = f"{path} cannot be read: {error.strerror}"
+        reason = f"cannot read {path}: {error.strerror}"
         raise file.document.build_error(["load", key], reason) from error
     except ValueError as error:
         raise file.document.build_error(["load", key], f"{path}: {error}") from error
 
 
 def _build_custom_generator(file: TargetFile, command: tuple[str, ...]) -> LoadGenerator:
-    """A program on this machine is looked for beside the target, on load hosts as it is written."""
-    program = _path_beside_target(file, command[0])
-    here = not file.target.load.hosts and "/" in command[0]
-    if here and not program.exists():
+    """Return the user's generator. On this machine its path is relative to the target."""
+    program = _resolve_path(file, command[0])
+    is_local_path = not file.target.load.hosts and "/" in command[0]
+    if is_local_path and not program.exists():
         raise file.document.build_error(
-            ["load", "command", 0], f"there is no program {command[0]!r}"
+            ["load", "command", 0],
+            f"{command[0]!r} does not exist",
+            hint=f"write the path relative to {file.path.name}",
         )
-    return CustomGenerator((str(program), *command[1:]) if here else command)
+    return CustomGenerator((str(program), *command[1:]) if is_local_path else command)

@@ -1,8 +1,8 @@
-"""The request that a target describes, sent to the stack's own entries.
+"""The request of a target, sent to the stack's own entries.
 
-The name in a URL is used only in the Host header and in TLS. Connections go to the hosts of the entry
-tier by the addresses that the target has of them, or to the address it names as their ``vip``.
-Whatever else the name resolves to, load never goes there.
+The name in a URL is used only in the Host header and in TLS. Connections go to the addresses of the
+entry tier's hosts in the target, or to their ``vip``. Load never goes to other addresses of the
+name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from autotune.target.model import Load, Target
 from autotune.target.read_target import TargetFile
 from autotune.transports.request import DEFAULT_PORTS, Request, TlsOptions
 
-MAX_CA_BYTES = 100_000  # bytes; it goes to load hosts as an argument
+MAX_CA_BYTES = 100_000  # it is sent to load hosts as an argument
 FORM_HEADER = ("Content-Type", "application/x-www-form-urlencoded")
 _VARIABLE_PATTERN = re.compile(r"\$\{(\w+)\}")
 
@@ -33,7 +33,7 @@ def build_request(
     expected_body: bytes | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> Request:
-    """What is asked of the stack. Raises TargetError for a certificate or variable that is not there."""
+    """Return the request to the stack. Raises TargetError for a missing certificate or variable."""
     load, url = file.target.load, urlsplit(file.target.load.url or "")
     entries = (stack.entry, *stack.other_entries)
     if load.vip:
@@ -42,19 +42,19 @@ def build_request(
         installed = file.target.tiers[entry_tiers(file.target)[0]].installed
         port = url.port or (DEFAULT_PORTS[url.scheme] if installed else stack.entry.port)
         entries = tuple(Endpoint(entry.host, port) for entry in entries)
-    first, *others = entries
+    first, *further_entries = entries
     headers = _build_headers(file, os.environ if variables is None else variables)
     if load.body is not None and not any(name.lower() == "content-type" for name, _ in headers):
         headers = (*headers, FORM_HEADER)
-    named = load.host or (
+    host_name = load.host or (
         None if url.hostname in list_load_addresses(file.target) else url.hostname
     )
     return Request(
         first,
         urlunsplit(("", "", url.path or "/", url.query, "")) if load.url else load.path,
         expected_body,
-        other_endpoints=tuple(others),
-        host=named,
+        other_endpoints=tuple(further_entries),
+        host=host_name,
         method=load.method,
         headers=headers,
         body=load.body,
@@ -68,31 +68,31 @@ def build_request(
     )
 
 
-def find_traits(load: Load, *, kept: bool) -> frozenset[Trait]:
-    """What the load has that makes parameters decide. ``kept``: its connections stay open."""
-    present = {Trait.TLS: load.uses_tls, Trait.CHURN: not kept}
-    return frozenset(trait for trait, has in present.items() if has)
+def find_traits(load: Load, *, keeps_connections: bool) -> frozenset[Trait]:
+    """Return the traits of the load that affect parameters. ``kept``: its connections stay open."""
+    traits = {Trait.TLS: load.uses_tls, Trait.CHURN: not keeps_connections}
+    return frozenset(trait for trait, is_present in traits.items() if is_present)
 
 
 def list_load_addresses(target: Target) -> tuple[str, ...]:
-    """Where load may go: the hosts of the entry tier, or the address they share."""
+    """Return the allowed addresses of load: the hosts of the entry tier, or their shared address."""
     hosts = (target.hosts[host].address for host in target.tiers[entry_tiers(target)[0]].hosts)
     return (target.load.vip,) if target.load.vip else tuple(hosts)
 
 
 def find_foreign_address(file: TargetFile) -> Iterator[TargetError]:
-    """An error if the URL's address is not one of the entry tier's: load cannot go there."""
-    site, allowed = (
+    """Yield an error if the URL's address does not belong to the entry tier."""
+    host_name, allowed = (
         urlsplit(file.target.load.url or "").hostname or "",
         list_load_addresses(file.target),
     )
-    others = {host.address for host in file.target.hosts.values()}
-    if site in allowed or not (site in others or is_ip_address(site)):
+    host_addresses = {host.address for host in file.target.hosts.values()}
+    if host_name in allowed or not (host_name in host_addresses or is_ip_address(host_name)):
         return
     yield file.document.build_error(
         ["load", "url"],
-        f"{site} is not where requests enter, and load goes nowhere else",
-        hint=f"that is {' and '.join(allowed)}; an address that they share is `load: {{vip: {site}}}`",
+        f"{host_name} is not an address of the entry tier, so autotune sends it no load",
+        hint=f"use {' or '.join(allowed)}, or declare a shared address: `load: {{vip: {host_name}}}`",
     )
 
 
@@ -100,9 +100,10 @@ def _build_headers(file: TargetFile, variables: Mapping[str, str]) -> tuple[tupl
     def value(name: str, text: str) -> str:
         def variable(match: re.Match[str]) -> str:
             if match[1] not in variables:
-                where, hint = ["load", "headers", name], f"export {match[1]}=…"
                 raise file.document.build_error(
-                    where, f"there is no variable {match[1]}", hint=hint
+                    ["load", "headers", name],
+                    f"the environment variable {match[1]} is not set",
+                    hint=f"export {match[1]}=…",
                 )
             return variables[match[1]]
 
@@ -112,7 +113,7 @@ def _build_headers(file: TargetFile, variables: Mapping[str, str]) -> tuple[tupl
 
 
 def _read_ca(file: TargetFile) -> str | None:
-    """The certificates that the target trusts, as PEM."""
+    """Return the certificates that the target trusts, as PEM."""
     name = file.target.load.ca
     if name is None:
         return None
@@ -121,9 +122,11 @@ def _read_ca(file: TargetFile) -> str | None:
             file.path.resolve().parent / name, foreign_files.MAX_RECORD_BYTES
         ).decode("ascii")
     except (OSError, ValueError) as error:
-        reason = f"{name} cannot be read: {getattr(error, 'strerror', None) or 'not PEM'}"
+        reason = f"cannot read {name}: {getattr(error, 'strerror', None) or 'not PEM'}"
         raise file.document.build_error(["load", "ca"], reason) from error
     if "-----BEGIN CERTIFICATE-----" not in text or len(text) > MAX_CA_BYTES:
-        hint = "PEM: it begins with -----BEGIN CERTIFICATE-----"
-        raise file.document.build_error(["load", "ca"], f"{name} is no certificate", hint=hint)
+        hint = "use PEM, which starts with -----BEGIN CERTIFICATE-----"
+        raise file.document.build_error(
+            ["load", "ca"], f"{name} is not a certificate in PEM", hint=hint
+        )
     return text

@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path, PurePath
 
 from autotune import foreign_files
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 from autotune.masking import Outliner, mask_changed_lines, mask_nothing, mask_secret_bytes
 from autotune.report import format as fmt
 from autotune.report.parameters import (
@@ -111,7 +111,7 @@ def find_trial(state: State, name: str) -> Trial:
         if similar
         else _format_known_names(state)
     )
-    raise AutotuneError(f"unknown trial {name!r}", hint=hint)
+    raise UsageError(f"unknown trial {name!r}", hint=hint)
 
 
 def _format_known_names(state: State) -> str:

@@ -9,7 +9,7 @@ from socket import socket
 from types import TracebackType
 from typing import Any, Self
 
-from autotune.errors import AutotuneError
+from autotune.errors import UsageError
 from autotune.strict_parsing import parse_uint
 
 METRICS_PATH = "/metrics"
@@ -33,16 +33,14 @@ class MetricsServer(ThreadingHTTPServer):
 
     def __init__(self, listen_address: str) -> None:
         """Listen on ``listen_address``: ``PORT`` on loopback, or ``ADDRESS:PORT``. Raises
-        AutotuneError."""
+        UsageError."""
         self.text = ""
         self._free = threading.BoundedSemaphore(MAX_CLIENTS)
         try:
             super().__init__(_parse_address(listen_address), _MetricsHandler)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise AutotuneError(
-                f"--metrics-port {listen_address}: {reason}", hint=PORT_HINT
-            ) from None
+            raise UsageError(f"--metrics-port {listen_address}: {reason}", hint=PORT_HINT) from None
         self._thread = threading.Thread(
             target=self.serve_forever, args=(SHUTDOWN_POLL_SECONDS,), daemon=True
         )
@@ -111,7 +109,5 @@ def _parse_address(listen_address: str) -> tuple[str, int]:
     except ValueError:
         number = -1
     if not 0 <= number < 2**16:
-        raise AutotuneError(
-            f"--metrics-port {listen_address}: {port!r} is not a port", hint=PORT_HINT
-        )
+        raise UsageError(f"--metrics-port {listen_address}: {port!r} is not a port", hint=PORT_HINT)
     return address or LOOPBACK_ADDRESS, number

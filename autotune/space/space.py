@@ -62,6 +62,7 @@ from autotune.space.target_values import build_declared_dimensions, parse_value,
 from autotune.target import runtimes
 from autotune.target.messages import find_nearest_name
 from autotune.target.model import ParameterRule, Scalar, Tier
+from autotune.target.parameter_selection import is_excluded, is_wildcard, list_unmatched_patterns
 from autotune.target.read_target import TargetFile
 from autotune.target.yaml_document import Location
 
@@ -306,7 +307,7 @@ def build_space(
         named_facts,
         left_out,
         read_tried_first(file, every),
-        target.tune == "core",
+        target.tune != "all",
     )
     try:
         broken = space.build_candidate({}).repairs
@@ -442,12 +443,28 @@ def build_dimensions(
                or name in file.target.parameters}  # fmt: skip
     for name, value in _collect_advice(file, facts, by_name):
         by_name[name] = replace(by_name[name], advised=value)
-    mistakes = TargetErrorCollector()
-    for name, rule in file.target.parameters.items():
-        with mistakes.collect():
-            by_name[name] = _apply_parameter_rule(file, by_name, name, rule, server)
-    mistakes.raise_all()
+    by_name |= _apply_target_rules(file, by_name, server)
     return derived_values.resolve_derived(file, by_name)
+
+
+def _apply_target_rules(
+    file: TargetFile, by_name: Mapping[str, Dimension], server: AdoptedValues
+) -> dict[str, Dimension]:
+    """Return the dimensions that the target changes. Raises TargetError with all mistakes."""
+    changed: dict[str, Dimension] = {}
+    mistakes = TargetErrorCollector()
+    for location, pattern in list_unmatched_patterns(file.target, by_name):
+        with mistakes.collect():
+            raise file.document.unknown_name_error(location, "parameter", by_name, pattern)
+    for name, rule in file.target.parameters.items():
+        if not is_wildcard(name):
+            with mistakes.collect():
+                changed[name] = _apply_parameter_rule(file, by_name, name, rule, server)
+    mistakes.raise_all()
+    for name, dimension in {**by_name, **changed}.items():
+        if is_excluded(file.target, name):
+            changed[name] = dimension.fixed_at(dimension.baseline)
+    return changed
 
 
 def _collect_advice(

@@ -11,7 +11,7 @@ from autotune.environments.base import Environment
 from autotune.environments.cache_peak import CachePeak, derive_cache_slo, measure_cache_peak
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.load_session import LoadSession
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 from autotune.loads import closed_loop, memcaslap, mutilate
 from autotune.loads.answer_validation import AnswerValidator
 from autotune.loads.base import LoadError
@@ -126,15 +126,15 @@ class CeilingRequest:
 def build_ceiling_request(
     environment: Environment, request: MeasurementRequest, cache_tier: str | None, concurrency: str
 ) -> CeilingRequest:
-    """Return the request; ``concurrency`` is ``"1,5"``. Raises AutotuneError for an invalid one."""
+    """Return the request; ``concurrency`` is ``"1,5"``. Raises UsageError for an invalid one."""
     target = environment.file.target
     if request.against is not None or request.repeat > 1:
-        raise AutotuneError(
+        raise UsageError(
             "--closed and --tier measure once: --against and --repeat do not apply",
             hint="omit --against and --repeat",
         )
     if target.command is not None or target.simulated is not None:
-        raise AutotuneError(
+        raise UsageError(
             "only a stack of servers has a ceiling to measure", hint="omit --closed and --tier"
         )
     if cache_tier is None:
@@ -145,7 +145,7 @@ def build_ceiling_request(
         name for name, tier in target.tiers.items() if any_speaks_protocol(tier.service, PROTOCOL)
     ]
     if cache_tier not in caches:
-        raise AutotuneError(
+        raise UsageError(
             f"tier {cache_tier!r} does not speak {PROTOCOL}",
             hint=suggest_name(cache_tier, caches),
         )
@@ -158,7 +158,7 @@ def _parse_client_counts(concurrency: str) -> tuple[int, ...]:
     except ValueError:
         clients = ()
     if not clients or not all(1 <= number <= MAX_CLIENTS for number in clients):
-        raise AutotuneError(
+        raise UsageError(
             f"invalid --concurrency {concurrency!r}: expected numbers from 1 to {MAX_CLIENTS}",
             hint="such as --concurrency 1,5",
         )

@@ -42,7 +42,7 @@ def find_study(
     hint = f"studies there: {', '.join(study_names)}" if study_names else fallback_hint
     if nearest := find_nearest_name(Path(name).name, study_names):
         hint = f"did you mean {nearest!r}?"
-    raise AutotuneError(f"study {Path(name).name!r} not found", hint=hint)
+    raise AutotuneError(f"unknown study {Path(name).name!r}", hint=hint)
 
 
 def find_free_directory(root: Path, name: str) -> Path:

@@ -122,20 +122,19 @@ def parse_required_capacity(
 ) -> float | None:
     """Return the required capacity in requests/s.
 
-    Raises AutotuneError for an invalid rate and for anything but the capacity of a stack, UsageError
-    for a rate above the maximum that is offered.
+    Raises UsageError if it is not a rate, exceeds ``load.max_rate`` or the target has no capacity.
     """
     if text is None:
         return None
     if of_ceiling or environment.file.target.command_goal is not None:
-        raise AutotuneError("--at-least needs the capacity of a stack", hint="omit --at-least")
+        raise UsageError("--at-least is about the capacity of a stack", hint="leave --at-least out")
     try:
         rate = parse_rate(text)
     except ValueError as error:
-        raise AutotuneError(f"--at-least: {error}", hint="such as --at-least 1200/s") from None
+        raise UsageError(f"--at-least: {error}", hint="such as --at-least 1200/s") from None
     if reason := find_excess(rate, environment.file.target.load.max_rate):
-        hint = "raise `load: {max_rate: …}` in the target, or require a lower rate"
-        raise UsageError(f"--at-least cannot be reached: {reason}", hint=hint)
+        hint = "raise `load: {max_rate: …}` in the target, or ask for less"
+        raise UsageError(f"--at-least can never be reached: {reason}", hint=hint)
     return rate
 
 

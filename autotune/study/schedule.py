@@ -520,7 +520,7 @@ def _plan_reproduction(state: State, budget: Budget, elapsed: float) -> Schedule
         return MeasureStep(Phase.BASELINE, stock.settings, source_trial=stock.number)
     if challenger is None:
         return None
-    repeats = [t for t in state.list_started(Phase.FINALIST) if t.of == challenger]
+    repeats = [t for t in state.list_started(Phase.FINALIST) if t.source_trial == challenger]
     reproduced = [t for t in repeats if t.is_finished and t.peak and t.peak.is_feasible]
     if reproduced or len(repeats) >= MAX_REPRODUCTIONS:
         return None

@@ -302,7 +302,7 @@ class StudyDatabase:
             return SharedStudy(row.id, name, row.target, decompress_record(row.record))
         nearest = find_nearest_name(name, self.list_study_names())
         raise AutotuneError(
-            f"study {name!r} not found in {self.display_url}",
+            f"unknown study {name!r} in {self.display_url}",
             hint=f"did you mean {nearest!r}?"
             if nearest
             else "`autotune run TARGET --storage URL` starts one",

@@ -55,11 +55,11 @@ def build_diagrams(sweep: SweepResults) -> tuple[Diagram, ...]:
     throughput, with one diagram for each combination of hosts, as in the reference figures.
     """
     combinations = sweep.plan.host_combinations
-    each_alone = find_horizontal_parameter(sweep) is None and len(combinations) > 1
+    is_split_by_hosts = find_horizontal_parameter(sweep) is None and len(combinations) > 1
     charts = [
         _build_diagram(sweep, quantity, hosts)
         for quantity in _list_quantities(sweep)
-        for hosts in (combinations if each_alone else (None,))
+        for hosts in (combinations if is_split_by_hosts else (None,))
     ]
     return tuple(panel for panel in charts if any(series.points for series in panel.series))
 
@@ -129,8 +129,8 @@ def _build_diagram(
         if host_counts
         else quantity.title
     )
-    named = tuple(Series(name, tuple(of_series)) for name, of_series in dots.items())
-    return Diagram(title, x, quantity.unit, named, quantity.is_main)
+    series_list = tuple(Series(name, tuple(points)) for name, points in dots.items())
+    return Diagram(title, x, quantity.unit, series_list, quantity.is_main)
 
 
 def _build_point(

@@ -72,30 +72,30 @@ def _parse_request(document: YamlDocument) -> SweepRequest:
     over = entries("over")
     return SweepRequest(
         title=str(document.root.get("title", document.path.stem)),
-        over={name: _parse_values(document, name, written) for name, written in over.items()},
+        over={name: _parse_values(document, name, text) for name, text in over.items()},
         hosts={
             tier: _parse_counts(document, tier, counts) for tier, counts in entries("hosts").items()
         },
         settings=entries("with"),
-        rates=value("rates", lambda written: tuple(map(parse_rate, _as_list(written))), []),
+        rates=value("rates", lambda text: tuple(map(parse_rate, _as_list(text))), []),
         repeat=value("repeat", _parse_repeat, 3),
         seconds=value("seconds", parse_duration, "5s"),
     )
 
 
-def _as_list(written: Any) -> list[Any]:
-    return written if isinstance(written, list) else [written]
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
-def _parse_values(document: YamlDocument, name: str, written: object) -> tuple[object, ...]:
+def _parse_values(document: YamlDocument, name: str, values: object) -> tuple[object, ...]:
     try:
-        return tuple(written) if isinstance(written, list) else tuple(expand_values(str(written)))
+        return tuple(values) if isinstance(values, list) else tuple(expand_values(str(values)))
     except AutotuneError as error:
         raise document.build_error(["over", name], error.message, hint=error.hint) from None
 
 
-def _parse_counts(document: YamlDocument, tier: str, written: object) -> tuple[int, ...]:
-    counts = _as_list(written)
+def _parse_counts(document: YamlDocument, tier: str, values: object) -> tuple[int, ...]:
+    counts = _as_list(values)
     if any(isinstance(count, bool) or not isinstance(count, int) for count in counts):
         raise document.build_error(
             ["hosts", tier], f"{tier}: expected numbers of hosts, such as [1, 2, 3]"
@@ -103,17 +103,17 @@ def _parse_counts(document: YamlDocument, tier: str, written: object) -> tuple[i
     return tuple(counts)
 
 
-def _parse_repeat(written: object) -> int:
-    if isinstance(written, bool) or not isinstance(written, int) or not 1 <= written <= 100:
+def _parse_repeat(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 100:
         raise ValueError("expected a whole number from 1 to 100")
-    return written
+    return value
 
 
 def build_request(
     path: Path,
     over: Sequence[str] | None,
     hosts: Sequence[str] | None,
-    with_: Sequence[str] | None,
+    fixed: Sequence[str] | None,
     rates: Sequence[float] | None,
     repeat: int | None,
     *,
@@ -121,10 +121,10 @@ def build_request(
 ) -> tuple[TargetFile, SweepRequest]:
     """Return the target and the request; options override entries of the file with the same name.
 
-    Raises TargetError for the file and AutotuneError for invalid options.
+    Raises TargetError for the file and UsageError for invalid options.
     """
-    file, written = read_sweep_file(path)
-    base = written or SweepRequest()
+    file, file_request = read_sweep_file(path)
+    base = file_request or SweepRequest()
     ranges = _split_assignments(
         "--over", over, "missing values", "NAME=LOW:HIGH:STEP or NAME=A,B,C"
     )
@@ -134,22 +134,22 @@ def build_request(
         hosts={**base.hosts, **dict(map(_parse_host_counts, hosts or ()))},
         settings={
             **base.settings,
-            **dict(_split_assignments("--with", with_, "missing value", "NAME=VALUE")),
+            **dict(_split_assignments("--set", fixed, "missing value", "NAME=VALUE")),
         },
         rates=tuple(rates) if rates else base.rates,
         repeat=repeat or base.repeat,
     )
     if peak:
         if rates:
-            raise AutotuneError("--rate and --peak cannot be combined")
+            raise UsageError("--rate and --peak cannot be combined")
         request = replace(request, rates=())
-    elif not request.rates and written is None:
-        raise AutotuneError(
+    elif not request.rates and file_request is None:
+        raise UsageError(
             "missing --rate or --peak",
             hint="use --rate R for a fixed rate, --peak for the capacity",
         )
     if not all(0 < rate < MAX_NUMBER for rate in request.rates):
-        raise AutotuneError(f"rate must be above 0 and below {MAX_NUMBER:g} requests/s")
+        raise UsageError(f"rate must be above 0 and below {MAX_NUMBER:g} requests/s")
     if reason := explain_excess_rate(request.rates, file):
         if rates:
             raise UsageError(f"--rate: {reason}", hint=MAX_RATE_HINT)
@@ -165,11 +165,11 @@ def explain_excess_rate(rates: Iterable[float], file: TargetFile) -> str | None:
 def _split_assignments(
     option: str, texts: Iterable[str] | None, missing_text: str, expected_form: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield name and value of each ``NAME=VALUE``. Raises AutotuneError for a missing value."""
+    """Yield name and value of each ``NAME=VALUE``. Raises UsageError for a missing value."""
     for text in texts or ():
         name, _, value = text.partition("=")
         if not value:
-            raise AutotuneError(f"{option} {text}: {missing_text}", hint=f"write {expected_form}")
+            raise UsageError(f"{option} {text}: {missing_text}", hint=f"write {expected_form}")
         yield name, value
 
 
@@ -178,7 +178,7 @@ def _parse_host_counts(text: str) -> tuple[str, tuple[int, ...]]:
     try:
         return tier, tuple(parse_uint(number.strip()) for number in numbers.split(","))
     except ValueError:
-        raise AutotuneError(f"--hosts {text}: expected numbers", hint="write TIER=1,2,3") from None
+        raise UsageError(f"--hosts {text}: expected numbers", hint="write TIER=1,2,3") from None
 
 
 def _build_title(request: SweepRequest) -> str:
@@ -188,37 +188,37 @@ def _build_title(request: SweepRequest) -> str:
 
 def expand_values(text: str) -> list[str]:
     """Return the values of ``low:high:step`` or of a list with commas."""
-    low, *rest = text.split(":")
-    if not rest:
+    low, *further = text.split(":")
+    if not further:
         return [part.strip() for part in text.split(",") if part.strip()]
     try:
         start, (end, step) = (
             parse_decimal(low.strip()),
-            (parse_decimal(word.strip()) for word in rest),
+            (parse_decimal(word.strip()) for word in further),
         )
     except ValueError:
-        raise AutotuneError(f"{text!r} is not a range", hint="write LOW:HIGH:STEP") from None
+        raise UsageError(f"{text!r} is not a range", hint="write LOW:HIGH:STEP") from None
     if step <= 0 or end < start or (end - start) / step > MAX_AXIS_VALUES:
-        raise AutotuneError(f"range {text} must contain 1 to {MAX_AXIS_VALUES} values")
+        raise UsageError(f"range {text} must contain 1 to {MAX_AXIS_VALUES} values")
     count = int((end - start) / step + 1e-9) + 1
     return [f"{start + index * step:.12g}" for index in range(count)]
 
 
 def build_plan(file: TargetFile, request: SweepRequest, space: SearchSpace) -> SweepPlan:
-    """Return the grid of a request. Raises AutotuneError for names that the target lacks."""
+    """Return the grid of a request. Raises UsageError for names that the target lacks."""
     tiers, data = file.target.tiers, file.target.data
     if not request.over and not request.hosts:
-        raise AutotuneError(
+        raise UsageError(
             "the sweep varies nothing",
             hint="add --over NAME=LOW:HIGH:STEP or --hosts TIER=1,2,3",
         )
     for tier, counts in request.hosts.items():
         if tier not in tiers:
             hint = f"expected one of: {', '.join(tiers)}"
-            raise AutotuneError(f"unknown tier {tier!r}", hint=hint)
+            raise UsageError(f"unknown tier {tier!r}", hint=hint)
         maximum = len(tiers[tier].hosts)
         if not counts or min(counts) < 1 or max(counts) > maximum:
-            raise AutotuneError(
+            raise UsageError(
                 f"tier {tier}: expected numbers from 1 to {maximum} (the tier lists "
                 f"{format_count(maximum, 'host')})"
             )
@@ -242,7 +242,7 @@ def build_plan(file: TargetFile, request: SweepRequest, space: SearchSpace) -> S
 
 
 def _check_effect(axis: SweepAxis, plan: SweepPlan, space: SearchSpace) -> None:
-    """Raise AutotuneError for a parameter without effect, which would draw only a flat line."""
+    """Raise UsageError for a parameter without effect, which would draw only a flat line."""
     if axis.name == SERVICE_AXIS:
         return
     for point in plan.points:
@@ -250,61 +250,57 @@ def _check_effect(axis: SweepAxis, plan: SweepPlan, space: SearchSpace) -> None:
             return
     conditions = next(d.conditions for d in space.dimensions if d.name == axis.name)
     needed = ", ".join(f"{name}={'|'.join(map(str, values))}" for name, values in conditions)
-    raise AutotuneError(
-        f"{axis.name} has no effect under these settings", hint=f"add --with {needed}"
-    )
+    raise UsageError(f"{axis.name} has no effect under these settings", hint=f"add --set {needed}")
 
 
 def build_axis(name: str, values: Sequence[object], space: SearchSpace) -> SweepAxis:
     """Return the axis of a parameter; for ``service``, ``all`` selects all deployments.
 
-    Raises AutotuneError for a name that the target lacks, and for invalid values.
+    Raises UsageError for a name that the target lacks, and for invalid values.
     """
     if name == SERVICE_AXIS:
         return SweepAxis(SERVICE_AXIS, _select_deployments(values, space))
     dimensions = {dimension.name: dimension for dimension in space.dimensions}
     if name not in dimensions:
-        raise AutotuneError(
+        raise UsageError(
             f"the target has no parameter {name!r}", hint=suggest_name(name, dimensions)
         )
     typed = [parse_value(dimensions[name], value) for value in values]
     return SweepAxis(name, tuple(AxisValue(value, {name: value}) for value in typed))
 
 
-def parse_value(dimension: Dimension, written: object) -> Value:
-    """Return ``written`` (text or a YAML scalar) as a parameter's value. Raises AutotuneError."""
+def parse_value(dimension: Dimension, text: object) -> Value:
+    """Return ``written`` (text or a YAML scalar) as a parameter's value. Raises UsageError."""
     if dimension.choices:
         choices = dimension.parameter.choices or dimension.choices
         for choice in choices:
-            switch = isinstance(choice, bool) and SWITCH_WORDS.get(str(written).lower()) is choice
-            if switch or str(choice) == str(written):
+            switch = isinstance(choice, bool) and SWITCH_WORDS.get(str(text).lower()) is choice
+            if switch or str(choice) == str(text):
                 return choice
         allowed = f"expected one of: {', '.join(map(str, choices))}"
-        raise AutotuneError(f"{dimension.name} cannot be {written}", hint=allowed)
+        raise UsageError(f"{dimension.name} cannot be {text}", hint=allowed)
     try:
-        number = parse_decimal(str(convert_to_unit(written, dimension.parameter.unit)).strip())
+        number = parse_decimal(str(convert_to_unit(text, dimension.parameter.unit)).strip())
     except ValueError:
-        raise AutotuneError(f"{dimension.name}: {written!r} is not a number") from None
+        raise UsageError(f"{dimension.name}: {text!r} is not a number") from None
     try:
         return dimension.convert(number)
     except ValueError as error:
-        raise AutotuneError(str(error)) from None
+        raise UsageError(str(error)) from None
 
 
 def _select_deployments(values: Sequence[object], space: SearchSpace) -> tuple[AxisValue, ...]:
     by_label = {", ".join(map(str, services.values())): services for services in space.deployments}
     if len(by_label) < 2:
-        raise AutotuneError(
+        raise UsageError(
             "the target offers no choice of services",
             hint="list several services in the target: `service: [nginx, apache]`",
         )
-    every = list(values) == ["all"]
-    labels = list(by_label) if every else [str(v).replace("/", ", ") for v in values]
+    is_all = list(values) == ["all"]
+    labels = list(by_label) if is_all else [str(v).replace("/", ", ") for v in values]
     if unknown := [label for label in labels if label not in by_label]:
         expected = ", ".join(label.replace(", ", "/") for label in by_label)
-        raise AutotuneError(
-            f"unknown deployment {unknown[0]!r}", hint=f"expected one of: {expected}"
-        )
+        raise UsageError(f"unknown deployment {unknown[0]!r}", hint=f"expected one of: {expected}")
     return tuple(AxisValue(label, by_label[label]) for label in labels)
 
 

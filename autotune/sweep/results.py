@@ -44,13 +44,14 @@ class Mean:
 class Result:
     """A point at one rate, or its capacity ``peak`` if ``rate`` is ``None``.
 
-    - ``mean_response_seconds``: mean time of correct answers in seconds. ``throughput``: correct
-      answers per second.
+    - ``response``: mean time of correct answers in seconds. ``throughput``: correct answers per
+      second.
     - ``p50``, ``p99``: percentiles in seconds over all repeats together.
-    - ``violations``: share of the requests that were late or failed. ``met``: whether they met the SLO.
-    - ``load_results``: load average of each tier's hosts. ``cpu``: busy share of their CPUs.
-    - ``failure``: why a point has no values, or why its values do not represent its rate. An overloaded
-      reading is cut short before its queues reach their full length.
+    - ``violations``: share of the requests that were late or failed. ``met``: whether they met the
+      SLO.
+    - ``load``: load average of each tier's hosts. ``cpu``: busy share of their CPUs.
+    - ``failure``: why a point has no values, or why its values do not represent its rate. An
+      overloaded reading is cut short before its queues reach their full length.
     - ``limit``: what kept the load below the capacity; ``peak`` is then a lower bound.
     """
 
@@ -104,8 +105,8 @@ def load_results(directory: Path) -> SweepResults:
     else:
         peaks = {r["trial"]: r for r in records if r["event"] == "measured"}
         results = [_summarize_capacity(p, measured[p.number], peaks, failures) for p in plan.points]
-    left = len(plan.points) * plan.repeat - sum(map(len, measured.values()))
-    return SweepResults(directory.name, plan, target, tuple(results), left)
+    remaining = len(plan.points) * plan.repeat - sum(map(len, measured.values()))
+    return SweepResults(directory.name, plan, target, tuple(results), remaining)
 
 
 def compute_mean(values: Sequence[float]) -> Mean | None:

@@ -47,16 +47,16 @@ def run_sweep(
     done = read_finished_measurements(directory)
     points = plan.points
     # Repeats with the same hosts share one session.
-    for hosts, together in groupby(order_measurements(plan), key=lambda block: block[0]):
-        left = [measurement for _, block in together for measurement in block
-                if measurement not in done]  # fmt: skip
-        if not left:
+    for hosts, blocks in groupby(order_measurements(plan), key=lambda block: block[0]):
+        remaining = [measurement for _, block in blocks for measurement in block
+                     if measurement not in done]  # fmt: skip
+        if not remaining:
             continue
         with open_session(prepare(limit_hosts(file, hosts)), directory, progress) as context:
             if context.store.state.started is None:
                 begin_study(prepare(file), context, directory)
                 context.store.record_sweep_plan(plan.to_record())
-            for measurement in left:
+            for measurement in remaining:
                 _measure_point(context, plan, points[measurement.point], measurement)
 
 
@@ -158,14 +158,14 @@ def _load_at_rates(
     session.meter.end_warm_up(SETTLED_WINDOWS)
     session.meter.wait_until_drained()
     seed = f"{plan.seed} {measurement.point} {measurement.repeat}"
-    outcome: dict[float, str] = {}
+    outcome_by_rate: dict[float, str] = {}
     for rate in random.Random(seed).sample(plan.rates, len(plan.rates)):  # noqa: S311  # an order
         reading = session.take_reading(rate, plan.seconds, recorder, SWEEP_PURPOSE).reading
         if session.slo.is_met(reading):
-            outcome[rate] = f"SLO met at {rate:g}/s"
+            outcome_by_rate[rate] = f"SLO met at {rate:g}/s"
         else:
-            outcome[rate] = (
+            outcome_by_rate[rate] = (
                 f"{format_share(reading.violation_fraction, 1)} late or failed at {rate:g}/s"
             )
             session.meter.wait_until_drained()
-    return ", ".join(outcome[rate] for rate in plan.rates)
+    return ", ".join(outcome_by_rate[rate] for rate in plan.rates)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotune.errors import AutotuneError
+from autotune.errors import UsageError
 from autotune.target.messages import suggest_name
 from autotune.target.model import Host, Simulated, Target
 
 BED_PLACEHOLDER = "{bed}"
 ALL_BEDS = "all"
 BEDS_DIRECTORY = "beds"  # of a study: a directory for each bed, with the originals of its hosts
-SEED_STEP = 1000  # between the models of two beds, if the target has one seed for all
+SEED_STEP = 1000  # between the models of two beds without their own seeds
 
 
 def select_beds(target: Target, names: str) -> tuple[str, ...]:
-    """The beds that `--beds` names: all of them, or some, with commas between. Raises AutotuneError."""
+    """Return the beds that `--beds` lists: all, or some, separated by commas. Raises UsageError."""
     if not target.beds:
-        raise AutotuneError(
+        raise UsageError(
             f"target {target.name} has no beds",
             hint="declare copies of the stack: `beds: {a: {hosts: {web1: {address: …}}}, b: …}`",
         )
@@ -26,24 +26,24 @@ def select_beds(target: Target, names: str) -> tuple[str, ...]:
     beds = tuple(dict.fromkeys(name.strip() for name in names.split(",")))
     for name in beds:
         if name not in target.beds:
-            raise AutotuneError(f"unknown bed {name!r}", hint=suggest_name(name, target.beds))
+            raise UsageError(f"unknown bed {name!r}", hint=suggest_name(name, target.beds))
     return beds
 
 
 def build_bed_target(target: Target, name: str) -> Target:
-    """The target with the hosts, or the model, of one of its beds."""
+    """Return the target with the hosts, or the model, of one of its beds."""
     bed = target.beds[name]
     hosts = {
         host: _fill_bed_name(described, name)
         for host, described in {**target.hosts, **bed.hosts}.items()
     }
     load = target.load
-    reached = {key: address.replace(BED_PLACEHOLDER, name)
-               for key in ("vip", "host") if (address := getattr(load, key, None))}  # fmt: skip
+    addresses = {key: address.replace(BED_PLACEHOLDER, name)
+                 for key in ("vip", "host") if (address := getattr(load, key, None))}  # fmt: skip
     return target.model_copy(
         update={
             "hosts": hosts,
-            "load": load.model_copy(update=reached),
+            "load": load.model_copy(update=addresses),
             "simulated": _build_bed_model(target, name),
             "beds": {},
         }
@@ -51,17 +51,17 @@ def build_bed_target(target: Target, name: str) -> Target:
 
 
 def needs_bed(target: Target) -> bool:
-    """True if addresses of its hosts contain the name of a bed."""
+    """True if an address of a host contains the placeholder of a bed."""
     return any(BED_PLACEHOLDER in host.address for host in target.hosts.values())
 
 
 def bed_directory(study: Path, bed: str) -> Path:
-    """Where a study keeps what belongs to the hosts of one bed."""
+    """Return the directory in a study for the files of one bed's hosts."""
     return study / BEDS_DIRECTORY / bed
 
 
 def find_study_directory(directory: Path) -> Path:
-    """The study of a directory with originals: the directory itself, or the one above `beds/NAME`."""
+    """Return the study of a directory with originals: the directory, or the parent of `beds/NAME`."""
     return directory.parents[1] if directory.parent.name == BEDS_DIRECTORY else directory
 
 
@@ -70,9 +70,9 @@ def _fill_bed_name(host: Host, bed: str) -> Host:
 
 
 def _build_bed_model(target: Target, name: str) -> Simulated | None:
-    """The model of a bed, or the target's model with another seed."""
-    own, common = target.beds[name].simulated, target.simulated
-    if own is not None or common is None:
-        return own
+    """Return the model of a bed, or the target's model with another seed."""
+    bed_model, target_model = target.beds[name].simulated, target.simulated
+    if bed_model is not None or target_model is None:
+        return bed_model
     index = list(target.beds).index(name)
-    return common.model_copy(update={"seed": common.seed + SEED_STEP * index})
+    return target_model.model_copy(update={"seed": target_model.seed + SEED_STEP * index})

@@ -1,6 +1,6 @@
 """Rules across several keys of a target.
 
-A target is either a stack or a command, never parts of both.
+A target is a stack or a command, never a mixture.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from autotune.secret_detection import find_secrets
 from autotune.target.beds import BED_PLACEHOLDER, build_bed_target
 from autotune.target.messages import format_value, is_same_value, suggest_name
 from autotune.target.model import REQUIRED_STACK_KEYS, Load, ParameterRule, Target
+from autotune.target.parameter_rule import WILDCARD
 from autotune.target.quantities import format_duration, format_fraction
 from autotune.target.yaml_document import Location
 
@@ -40,12 +41,12 @@ class TargetMistake:
 
 
 def find_mistakes(target: Target) -> Iterator[TargetMistake]:
-    """The broken rules, in no particular order; those about the kind of target come first."""
-    of_kind = list(
+    """Yield the violated rules. Those about the kind of target come first; the rest is unordered."""
+    mistakes = list(
         _check_stack_keys(target) if target.command is None else _check_command_keys(target)
     )
-    if of_kind or target.command:
-        yield from of_kind
+    if mistakes or target.command:
+        yield from mistakes
         return
     yield from _check_hosts(target)
     yield from _check_beds(target)
@@ -67,7 +68,7 @@ def _check_load(target: Target) -> Iterator[TargetMistake]:
             yield TargetMistake(("load", key), f"`{key}` needs `generator: {generator}`",
                           f"load: {{generator: {generator}, {key}: …}}")  # fmt: skip
     if load.requests_per_run is not None and load.script is None:
-        yield TargetMistake(("load", "requests_per_run"), "`requests_per_run` is for `script` alone",
+        yield TargetMistake(("load", "requests_per_run"), "`requests_per_run` needs `script`",
                       "load: {generator: k6, script: …, requests_per_run: …}")  # fmt: skip
     lists = [key for key in REQUEST_LIST_KEYS if getattr(load, key) is not None]
     if len(lists) > 1:
@@ -79,7 +80,7 @@ def _check_load(target: Target) -> Iterator[TargetMistake]:
 
 
 def _check_request(load: Load) -> Iterator[TargetMistake]:
-    """Mistakes in the request, its expected answer and its secrets."""
+    """Yield mistakes in the request, its expected answer and its secrets."""
     if load.url is not None:
         for key in ("path", "host"):
             if key in load.model_fields_set:
@@ -145,7 +146,7 @@ def _check_hosts(target: Target) -> Iterator[TargetMistake]:
 
 
 def _check_beds(target: Target) -> Iterator[TargetMistake]:
-    """Beds share no host, unless all of them are models."""
+    """Yield beds that share a host, unless all of them are models."""
     addresses: dict[str, str] = {}
     for name, bed in target.beds.items():
         for host in bed.hosts:
@@ -157,9 +158,9 @@ def _check_beds(target: Target) -> Iterator[TargetMistake]:
             yield TargetMistake(("beds", name, "simulated"), message)
         for host in target.hosts if target.simulated is None else ():
             address = build_bed_target(target, name).hosts[host].address
-            other = addresses.setdefault(address, name)
-            if other != name:
-                message = f"bed {name!r}: host {host!r} uses the address {address} of bed {other!r}"
+            owner = addresses.setdefault(address, name)
+            if owner != name:
+                message = f"bed {name!r}: host {host!r} uses the address {address} of bed {owner!r}"
                 hint = (
                     "give the host another address: `hosts: {NAME: {address: …}}`, or use `{bed}`"
                 )
@@ -177,17 +178,17 @@ def _check_beds(target: Target) -> Iterator[TargetMistake]:
 def _check_tier_links(target: Target) -> Iterator[TargetMistake]:
     for name, tier in target.tiers.items():
         location = ("tiers", name)
-        others = {other: target.tiers[other] for other in target.tiers if other != name}
+        other_tiers = {other: target.tiers[other] for other in target.tiers if other != name}
         if name in (tier.forwards_to, *tier.uses):
             key = "forwards_to" if tier.forwards_to == name else "uses"
             yield TargetMistake((*location, key), f"tier {name!r} cannot depend on itself")
             continue
-        if tier.forwards_to is not None and tier.forwards_to not in others:
+        if tier.forwards_to is not None and tier.forwards_to not in other_tiers:
             message = f"unknown tier {tier.forwards_to!r}"
             yield TargetMistake(
-                (*location, "forwards_to"), message, suggest_name(tier.forwards_to, others)
+                (*location, "forwards_to"), message, suggest_name(tier.forwards_to, other_tiers)
             )
-        yield from _check_names_exist((*location, "uses"), "tier", tier.uses, others)
+        yield from _check_names_exist((*location, "uses"), "tier", tier.uses, other_tiers)
 
 
 def _check_names_exist(
@@ -214,7 +215,7 @@ def _check_local_caches(target: Target) -> Iterator[TargetMistake]:
 
 
 def _list_cycles(target: Target) -> Iterator[TargetMistake]:
-    # A tier that needs itself is a finding of its own.
+    # Another check reports a tier that needs itself.
     needs = {
         name: [
             needed for needed in tier.required_tiers if needed in target.tiers and needed != name
@@ -229,13 +230,15 @@ def _list_cycles(target: Target) -> Iterator[TargetMistake]:
 
 
 def _find_cycle(graph: Mapping[str, Iterable[str]]) -> list[str]:
-    """A cycle of names, from the first in ``graph`` back to it; empty without a cycle."""
+    """Return a cycle of names, starting and ending with the first in ``graph``; empty without a
+    cycle.
+    """
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        names: list[str] = error.args[1][:0:-1]  # each is followed by what it needs
-        location = names.index(next(name for name in graph if name in names))
-        return [*names[location:], *names[: location + 1]]
+        names: list[str] = error.args[1][:0:-1]  # each is followed by a name that it needs
+        start = names.index(next(name for name in graph if name in names))
+        return [*names[start:], *names[: start + 1]]
     return []
 
 
@@ -245,31 +248,30 @@ def _check_ports(target: Target) -> Iterator[TargetMistake]:
         for host in tier.hosts:
             if tier.port is None or host not in target.hosts:
                 continue
-            other = users.setdefault((target.hosts[host].address, tier.port), name)
-            if other != name:
-                message = f"port {tier.port} on host {host!r} is already used by tier {other!r}"
+            owner = users.setdefault((target.hosts[host].address, tier.port), name)
+            if owner != name:
+                message = f"port {tier.port} on host {host!r} is already used by tier {owner!r}"
                 hint = "remove `port:` to use a free port"
                 yield TargetMistake(("tiers", name, "port"), message, hint)
 
 
 def _check_objective(target: Target) -> Iterator[TargetMistake]:
     slo, timeout = target.slo.objective, target.load.timeout
-    # Requests given up early hide how late they were, and relieve an overloaded server.
+    # Early timeouts hide the real latency, and relieve an overloaded server.
     if timeout < 2 * slo.limit:
         minimum = format_duration(2 * slo.limit)
-        near = (
-            f"{format_duration(timeout)} is too close to the latency limit "
+        message = (
+            f"timeout: {format_duration(timeout)} is too close to the latency limit "
             f"{format_duration(slo.limit)}"
         )
-        written = "timeout" in target.load.model_fields_set
-        location = ("load", "timeout") if written else ("slo",)
-        yield TargetMistake(
-            location, f"timeout: {near}", f"raise it: `load: {{timeout: {minimum}}}`"
-        )
-    # Errors are late requests too (Slo.allowed), so a larger allowance could never be used.
+        location = ("load", "timeout") if "timeout" in target.load.model_fields_set else ("slo",)
+        yield TargetMistake(location, message, f"raise it: `load: {{timeout: {minimum}}}`")
+    # Errors also count as late (Slo.allowed_violations), so a larger allowance is useless.
     if slo.errors > slo.allowed_violations + 1e-12:
-        more = f"{format_fraction(slo.errors)} exceeds the {slo.allowed_violations * 100:g}%"
-        message = f"errors: {more} of requests that may be late or fail"
+        message = (
+            f"errors: {format_fraction(slo.errors)} exceeds the "
+            f"{slo.allowed_violations * 100:g}% of requests that may be late or fail"
+        )
         yield TargetMistake(("slo", "errors"), message)
 
 
@@ -283,6 +285,9 @@ def _check_stack_keys(target: Target) -> Iterator[TargetMistake]:
                 message = f"`{key}:` applies only to parameters of a `command:`"
                 hint = "remove it: `autotune params` lists the parameters of a stack"
                 yield TargetMistake(("parameters", name, key), message, hint)
+        if WILDCARD in name and not rule.drop:
+            message = f"{name!r} can only be excluded"
+            yield TargetMistake(("parameters", name), message, f'write `"{name}": false`')
     for key in REQUIRED_STACK_KEYS:
         if key not in target.model_fields_set:
             yield TargetMistake(
@@ -322,14 +327,16 @@ def _check_declared_parameter(
     elif rule.range is None and rule.choices is None and rule.fixed is None:
         message = f"{name} needs `range`, `choices` or `fixed`"
         yield TargetMistake(location, message)
-    others = {other: target.parameters[other] for other in target.parameters if other != name}
+    other_parameters = {
+        other: target.parameters[other] for other in target.parameters if other != name
+    }
     for other, values in (rule.when or {}).items():
-        if other not in others:
-            hint = suggest_name(other, others)
+        if other not in other_parameters:
+            hint = suggest_name(other, other_parameters)
             yield TargetMistake((*location, "when", other), f"unknown parameter {other!r}", hint)
             continue
         for value in values:
-            choices = others[other].choices
+            choices = other_parameters[other].choices
             if choices is not None and not any(is_same_value(value, choice) for choice in choices):
                 message = f"{other} cannot be {format_value(value)}"
                 yield TargetMistake((*location, "when", other), message)

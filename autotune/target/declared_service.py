@@ -1,4 +1,4 @@
-"""A service that a target or a file of the user declares, as plain data."""
+"""A service that a target or a user's file declares, as plain data."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _validate_pattern(text: str) -> str:
     except re.error as error:
         raise ValueError(f"{format_value(text)} is not a regular expression: {error}") from None
     if groups != 1:
-        raise ValueError(f"{format_value(text)} has {groups} groups; it needs exactly one")
+        raise ValueError(f"{format_value(text)} needs exactly one group, not {groups}")
     return text
 
 
@@ -209,7 +209,7 @@ class ServiceSpec(TargetModel):
     def _check_references(self) -> ServiceSpec:
         names = {name for answers in self.read for name in answers.values}
         names |= {word.rstrip("+-") for words in self.helps.values() for word in words}
-        names |= {other for p in self.parameters.values() for other in p.when}
+        names |= {condition_name for p in self.parameters.values() for condition_name in p.when}
         if unknown := sorted(names - {*self.parameters}):
             raise error_at_key("parameters", f"unknown parameter {unknown[0]!r}")
         for name, parameter in self.parameters.items():
@@ -225,7 +225,7 @@ ServiceSpecs = Annotated[
 
 
 def find_user_files() -> dict[str, Path]:
-    """The user's files with declarations, by the names of the services."""
+    """Return the user's files with declarations, by service name."""
     settings = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return {
         path.stem: path

@@ -55,7 +55,7 @@ class Expect(TargetModel):
 
     @property
     def expected_statuses(self) -> frozenset[int]:
-        """The correct statuses."""
+        """Return the correct statuses."""
         return frozenset(self.status) or ANY_2XX
 
     @property
@@ -66,9 +66,10 @@ class Expect(TargetModel):
     def describe_mismatch(
         self, status: int, headers: Mapping[str, str] | None, body: str, size: int
     ) -> str | None:
-        """The first missing property in words, or ``None`` for a correct response.
+        """Return the first missing property in words, or ``None`` for a correct response.
 
-        ``headers`` have names in lower case (``None``: unknown); ``size`` is that of the body, in bytes.
+        ``headers`` have names in lower case (``None``: unknown). ``size`` is that of the body, in
+        bytes.
         """
         return next(self._list_mismatches(status, headers, body, size), None)
 
@@ -90,13 +91,15 @@ class Expect(TargetModel):
             yield f"{size} bytes, fewer than {format_size(self.min_bytes)}"
 
     def __str__(self) -> str:
-        """In words: ``status 200, body with 'Shop', at least 10KB``."""
-        parts = [f"status {_join_statuses(self.status or ('2xx',))}"]
-        parts += [f"header {name} with {format_value(text)}" for name, text in self.header.items()]
-        parts += [f"body with {format_value(text)}" for text in self.body]
-        parts += [f"body without {format_value(text)}" for text in self.not_body]
-        parts += [f"at least {format_size(self.min_bytes)}"] if self.min_bytes is not None else []
-        return ", ".join(parts)
+        """Return the properties in words: ``status 200, body with 'Shop', at least 10KB``."""
+        phrases = [f"status {_join_statuses(self.status or ('2xx',))}"]
+        phrases += [
+            f"header {name} with {format_value(text)}" for name, text in self.header.items()
+        ]
+        phrases += [f"body with {format_value(text)}" for text in self.body]
+        phrases += [f"body without {format_value(text)}" for text in self.not_body]
+        phrases += [f"at least {format_size(self.min_bytes)}"] if self.min_bytes is not None else []
+        return ", ".join(phrases)
 
 
 def _join_statuses(statuses: Iterable[object]) -> str:

@@ -1,4 +1,4 @@
-"""The types of a target's values: names, texts, numbers and amounts; errors at a key."""
+"""Types of a target's values: names, texts, numbers and quantities; errors at a key."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from autotune.target.quantities import (
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,62}$"
 TIER_PATTERN = r"^[a-z][a-z0-9_]{0,62}$"
 USER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
-# It does not start with "-", or it would be an option. `{bed}` stands for the name of a test bed.
+# It does not start with "-", which starts an option. `{bed}` is replaced by the name of a test bed.
 ADDRESS_PATTERN = r"^([A-Za-z0-9:]|\{bed\})([A-Za-z0-9.:_-]|\{bed\})*$"
 PATH_PATTERN = r"^/[!-~]*$"
 URL_PATTERN = r"^https?://[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{1,5})?(/[!-~]*)?$"
@@ -45,15 +45,15 @@ HEADER_PATTERN = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
 METHOD_PATTERN = r"^[A-Z]+$"
 TEXT_PATTERN = r"^[^\x00-\x1f\x7f]+$"
 ARGUMENT_PATTERN = r"^[^\x00]*$"
-# Below `/`; nothing that a command would take for an option, no `..`, no glob pattern.
+# An absolute path without options, `..` and glob patterns.
 FILE_PATTERN = r"^(/\.?[A-Za-z0-9_@+:][A-Za-z0-9_.@+:-]*)+$"
-# No ":" or ",": they separate the files where several are listed.
+# Colons and commas separate several files, so a name contains neither.
 COMPOSE_FILE_PATTERN = r"^(/\.?[A-Za-z0-9_@+][A-Za-z0-9_.@+-]*)+$"
 COMPOSE_NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 UNIT_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.@:-]*\.service$"
 PARAMETER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,62}$"
 
-# Each pattern in words.
+# Descriptions of the patterns.
 PATTERN_DESCRIPTIONS = {
     NAME_PATTERN: "a name: letters, digits, '-' and '_', a letter first",
     TIER_PATTERN: "a tier's name: small letters, digits and '_', a letter first",
@@ -78,7 +78,7 @@ class TargetModel(BaseModel):
 
     @classmethod
     def user_keys(cls) -> list[str]:
-        """The keys that are valid here."""
+        """Return the valid keys."""
         return [field.alias or name for name, field in cls.model_fields.items()]
 
 
@@ -122,23 +122,23 @@ NonEmptyTextList = Annotated[
 
 
 def error_at_key(key: str, message: str, value: object = None) -> ValidationError:
-    """An error at one key of the mapping that is validated."""
-    finding = InitErrorDetails(
+    """Return an error at one key of the validated mapping."""
+    details = InitErrorDetails(
         type=PydanticCustomError("finding", "{message}", {"message": message}),
         loc=(key,),
         input=value,
     )
-    return ValidationError.from_exception_data("target", [finding])
+    return ValidationError.from_exception_data("target", [details])
 
 
 def unknown_key_error(key: str) -> ValidationError:
-    """The error for an unknown key."""
-    finding = cast("InitErrorDetails", {"type": "extra_forbidden", "loc": (key,), "input": None})
-    return ValidationError.from_exception_data("target", [finding])
+    """Return the error for an unknown key."""
+    details = cast("InitErrorDetails", {"type": "extra_forbidden", "loc": (key,), "input": None})
+    return ValidationError.from_exception_data("target", [details])
 
 
 def min_duration_validator(text: str, reason: str = "") -> AfterValidator:
-    """Refuses a duration below the one written in ``text``."""
+    """Return a validator that refuses durations below the one in ``text``."""
     minimum = parse_duration(text)
 
     def check(value: float) -> float:
@@ -170,9 +170,11 @@ def _validate_positive(value: float) -> float:
 PositiveValidator = AfterValidator(_validate_positive)
 
 
-def _quantity_schema(kind: str) -> WithJsonSchema:
+def _quantity_schema(kind: str, *, is_unit_optional: bool = False) -> WithJsonSchema:
     names = "|".join(sorted(UNITS_BY_KIND[kind], key=len, reverse=True))
-    return WithJsonSchema({"type": "string", "pattern": rf"^\s*{AMOUNT_REGEX}\s*({names})\s*$"})
+    text = {"type": "string", "pattern": rf"^\s*{AMOUNT_REGEX}\s*({names})\s*$"}
+    number = {"type": "number", "exclusiveMinimum": 0}
+    return WithJsonSchema({"anyOf": [text, number]} if is_unit_optional else text)
 
 
 def _quantity_serializer(write_quantity: QuantityWriter) -> PlainSerializer:
@@ -192,7 +194,7 @@ RatePerSecond = Annotated[
     float,
     BeforeValidator(parse_rate),
     _quantity_serializer(format_rate),
-    _quantity_schema("a rate"),
+    _quantity_schema("a rate", is_unit_optional=True),
 ]
 Fraction = Annotated[
     float,

@@ -1,4 +1,4 @@
-"""How messages word values and names: short, and in the words of the file."""
+"""Values and names in messages: short, and in the words of the file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 MAX_VALUE_LENGTH = 40  # characters of a value
-MAX_LISTED_NAMES = 25  # that a hint lists
+MAX_LISTED_NAMES = 25  # in a hint
 
 
 def is_same_value(value: object, other: object) -> bool:
@@ -15,7 +15,9 @@ def is_same_value(value: object, other: object) -> bool:
 
 
 def format_value(value: object) -> str:
-    """``'many'``, ``true``, ``12``, ``nothing``, ``a list``, ``a mapping``."""
+    """Return a value in words: ``'many'``, ``true``, ``12``, ``nothing``, ``a list``, ``a
+    mapping``.
+    """
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -30,23 +32,23 @@ def format_value(value: object) -> str:
 
 
 def format_count(count: float, noun: str) -> str:
-    """``1 trial``, ``3 trials``, ``1.5 minutes``."""
+    """Return a count with its noun: ``1 trial``, ``3 trials``, ``1.5 minutes``."""
     return f"{count:.15g} {noun}" if count == 1 else f"{count:.15g} {noun}s"
 
 
 def find_nearest_name(name: str, names: Iterable[str]) -> str | None:
-    """The known name that ``name`` was probably meant to be."""
-    by_folded = {other.casefold(): other for other in names}
-    close = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
-    return by_folded[close[0]] if close else None
+    """Return the known name that ``name`` was probably meant to be."""
+    names_by_case = {known_name.casefold(): known_name for known_name in names}
+    matches = difflib.get_close_matches(name.casefold(), names_by_case, n=1, cutoff=0.6)
+    return names_by_case[matches[0]] if matches else None
 
 
 def suggest_name(name: str, names: Iterable[str]) -> str:
-    """The hint for a name that does not exist: the nearest one that does, or all of them."""
+    """Return the hint for an unknown name: the nearest known one, or all of them."""
     names = list(names)
     if not names:
         return "none exist"
-    if meant := find_nearest_name(name, names):
-        return f"did you mean {meant!r}?"
-    more = f", … ({len(names)} in all)" if len(names) > MAX_LISTED_NAMES else ""
-    return f"expected one of: {', '.join(names[:MAX_LISTED_NAMES])}{more}"
+    if nearest := find_nearest_name(name, names):
+        return f"did you mean {nearest!r}?"
+    total = f", … ({len(names)} in all)" if len(names) > MAX_LISTED_NAMES else ""
+    return f"expected one of: {', '.join(names[:MAX_LISTED_NAMES])}{total}"

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 from ipaddress import ip_address
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     BeforeValidator,
@@ -64,6 +64,7 @@ from autotune.target.field_types import (
     unknown_key_error,
     wrap_in_list,
 )
+from autotune.target.messages import format_value
 from autotune.target.parameter_rule import ParameterRule
 from autotune.target.quantities import parse_duration
 from autotune.target.runtimes import RuntimeName
@@ -84,7 +85,7 @@ _ADDRESS_SCHEMA: JsonDict = {
 }
 
 
-# At least one; the schema too refuses an entry whose key is not a valid name.
+# At least one entry. The schema also refuses an entry with an invalid name.
 _NAMED_MAPPING_FIELD = Field(min_length=1, json_schema_extra={"additionalProperties": False})
 
 
@@ -108,7 +109,7 @@ class Host(TargetModel):
 
     @model_validator(mode="after")
     def _require_address(self) -> Host:
-        # Without this a host that lacks its address would silently be this machine.
+        # Otherwise a host without its address would silently be this machine.
         if self.transport != "local" and "address" not in self.model_fields_set:
             raise ValueError("'address' is missing; only a host with `transport: local` needs none")
         name, _, port = self.address.rpartition(":")
@@ -168,7 +169,7 @@ class Tier(TargetModel):
 
     @property
     def required_tiers(self) -> tuple[str, ...]:
-        """The tiers that it depends on."""
+        """Return the tiers that it depends on."""
         return (*self.uses, *((self.forwards_to,) if self.forwards_to else ()))
 
     @property
@@ -183,8 +184,17 @@ class Tier(TargetModel):
 
 
 def _parse_http_version(value: object) -> object:
-    """The HTTP version as text; YAML may read it as a number."""
+    """Return the HTTP version as text. YAML may read it as a number."""
     return str(value) if value in (1.1, 2) and not isinstance(value, bool) else value
+
+
+def _parse_tuning(value: object) -> object:
+    """Return the patterns of a list as a tuple; other values are validated unchanged."""
+    if isinstance(value, str) and value not in ("core", "all"):
+        raise ValueError(f"must be `core`, `all` or a list, not {format_value(value)}")
+    if not isinstance(value, str) and not (isinstance(value, list | tuple) and value):
+        raise ValueError(f"must be `core`, `all` or a list, not {format_value(value)}")
+    return tuple(value) if isinstance(value, list) else value
 
 
 class Project(TargetModel):
@@ -275,7 +285,7 @@ class Load(TargetModel):
 
     @property
     def page_text(self) -> str:
-        """The URL, or the name and path, that is requested."""
+        """Return the requested URL, or name and path."""
         return self.url or f"{self.host or ''}{self.path}"
 
 
@@ -364,10 +374,10 @@ class SloSpec(TargetModel):
                 raise unknown_key_error(key)
         if not percentiles:
             raise ValueError("name one percentile and its limit, such as `p99: 50ms`")
-        first, *more = percentiles
-        if more:
+        first, *further = percentiles
+        if further:
             raise error_at_key(
-                more[0], f"only one percentile is allowed, and {first} is already given"
+                further[0], f"only one percentile is allowed, and {first} is already given"
             )
         percent = Decimal(first[1:])
         quantile = float(percent / 100)
@@ -379,15 +389,15 @@ class SloSpec(TargetModel):
             raise error_at_key(first, f"{first}: {error}") from None
         if limit <= 0:
             raise error_at_key(first, f"{first}: the limit must be above 0")
-        # Failed requests are late ones too, so no more may fail than may be late.
+        # Failed requests also count as late, so at most that fraction may fail.
         errors = value.get("errors", f"{min(Decimal('0.1'), 100 - percent)}%")
         return {"quantile": quantile, "limit": value[first], "errors": errors}
 
     @model_serializer(mode="wrap")
     def _serialize_percentile(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written = handler(self)
+        keys = handler(self)
         percent = Decimal(repr(self.quantile)) * 100
-        return {f"p{percent.normalize():f}": written["limit"], "errors": written["errors"]}
+        return {f"p{percent.normalize():f}": keys["limit"], "errors": keys["errors"]}
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -401,11 +411,11 @@ class SloSpec(TargetModel):
         del schema["required"]
         return {
             **schema,
-            # These two are named so that an editor can complete them; any other percentile is as good.
+            # An editor completes these two. Any other percentile is valid too.
             "properties": {"p99": limit, "p95": limit, **properties},
             "patternProperties": {f"^{_PERCENTILE_PATTERN}$": limit},
             "maxProperties": 2,
-            "not": {"propertyNames": {"const": "errors"}},  # a percentile is needed
+            "not": {"propertyNames": {"const": "errors"}},  # requires a percentile
         }
 
     @classmethod
@@ -417,8 +427,8 @@ class SloSpec(TargetModel):
         return Slo(quantile=self.quantile, limit=self.limit, errors=self.errors)
 
 
-# Keys that a stack needs. They have values even if a command takes their place, so that code for
-# stacks need not check for them; `coherence` sees to it that they are given.
+# Keys that a stack needs. They have defaults for a command, so that code for stacks need not check for
+# None. `consistency_checks` requires them for a stack.
 REQUIRED_STACK_KEYS = ("slo", "hosts", "tiers")
 _STACK_OR_COMMAND_SCHEMA: JsonDict = {
     "anyOf": [{"required": list(REQUIRED_STACK_KEYS)}, {"required": ["command"]}],
@@ -434,7 +444,23 @@ class CommandGoal:
     unit: str
 
 
+Tuning = Annotated[
+    Literal["core", "all"] | tuple[Text, ...],
+    BeforeValidator(
+        _parse_tuning,
+        json_schema_input_type=Literal["core", "all"] | Annotated[list[Text], Field(min_length=1)],
+    ),
+]
+
 CommandValueName = Annotated[Text | Literal[True] | None, Field(union_mode="left_to_right")]
+
+
+def _allow_false(schema: JsonDict) -> None:
+    """Let the values of a mapping also be `false`."""
+    patterns = cast("dict[str, JsonDict]", schema["patternProperties"])
+    schema["patternProperties"] = {
+        pattern: {"anyOf": [value, {"const": False}]} for pattern, value in patterns.items()
+    }
 
 
 class Target(TargetModel):
@@ -461,8 +487,9 @@ class Target(TargetModel):
     """Services that you declare, by the names that `service:` uses."""
     replace: StrictBoolean = False
     """Replace whole configuration files in all tiers instead of editing them."""
-    parameters: dict[Text, ParameterRule] = Field(default={})
-    """Rules for parameters, by `tier.service.parameter`; with `command`, its parameters."""
+    parameters: dict[Text, ParameterRule] = Field(default={}, json_schema_extra=_allow_false)
+    """Rules for parameters, by `tier.service.parameter`; with `command`, its parameters. `"lb.*": false`
+    excludes all parameters whose names match."""
     constraints: tuple[Text, ...] = ()
     """Rules that every trial keeps, such as
     `web.php_fpm.max_children * 30 MB <= 70% of web.memory`."""
@@ -471,8 +498,9 @@ class Target(TargetModel):
     load: Load = Load()
     data: Data = Data()
     budget: Budget = Budget()
-    tune: Literal["core", "all"] = "core"
-    """`core`: search parameters with a large effect first. `all`: search all at once."""
+    tune: Tuning = "core"
+    """`core`: search parameters with a large effect first. `all`: search all at once. A list such as
+    `[web.php_fpm]`: search only these tiers, services or parameters, as for `core`."""
     search: Search = Search()
     simulated: Simulated | None = None
     """Use a model instead of the hosts."""
@@ -504,7 +532,7 @@ class Target(TargetModel):
 
     @property
     def command_goal(self) -> CommandGoal | None:
-        """The objective of the command; ``None`` for a stack."""
+        """Return the objective of the command; ``None`` for a stack."""
         if self.command is None:
             return None
         word = self.minimize or self.maximize

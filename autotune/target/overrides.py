@@ -1,4 +1,4 @@
-"""Options of a run in place of what its target says: `--time 15m`, `--set web.nginx.backlog=511`."""
+"""Options that override keys of a target: `--time 15m`, `--set web.nginx.backlog=511`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from autotune.errors import AutotuneError
+from autotune.errors import UsageError
 from autotune.target.yaml_document import YamlDocument, parse_scalar
 
 SET_OPTION = "--set"
-# Options and the key of a target that each stands for.
+# Options, and the key of a target that each overrides.
 KEYS_BY_OPTION: dict[str, tuple[str, ...]] = {
     "--name": ("name",),
     "--time": ("budget", "time"),
     "--trials": ("budget", "trials"),
 }
-# Keys of a parameter's rule; the fixed value replaces all others.
+# Keys of a parameter's rule that are kept. The fixed value replaces all others.
 KEPT_RULE_KEYS = ("when", "unit", "meaning")
 
 Override = tuple[str, str]
@@ -25,9 +25,9 @@ Override = tuple[str, str]
 
 
 def apply_overrides(document: YamlDocument, overrides: Iterable[Override]) -> YamlDocument:
-    """The document with the values of options. Errors about these values name the option.
+    """Return the document with the values of options. Errors in these values name the option.
 
-    Raises AutotuneError for a `--set` without an assignment.
+    Raises UsageError for a `--set` without an assignment.
     """
     root, origins = copy.deepcopy(document.root), dict(document.origins)
     for option, text in overrides:
@@ -42,10 +42,10 @@ def apply_overrides(document: YamlDocument, overrides: Iterable[Override]) -> Ya
             section = section[name]
         if option == SET_OPTION:
             rule = section.get(key)
-            kept = (
+            declared = (
                 {k: rule[k] for k in KEPT_RULE_KEYS if k in rule} if isinstance(rule, dict) else {}
             )
-            value = {**kept, "fixed": value}
+            value = {**declared, "fixed": value}
         section[key] = value
         origins[tuple(location)] = f"{option} {text}"
     return replace(document, root=root, origins=origins)
@@ -58,7 +58,7 @@ def _parse_key_option(option: str, text: str) -> tuple[tuple[str, ...], Any]:
 def _parse_assignment(text: str) -> tuple[tuple[str, str], Any]:
     name, equals, value = text.partition("=")
     if not (name.strip() and equals and value.strip()):
-        raise AutotuneError(
+        raise UsageError(
             f"{SET_OPTION} {text}: not an assignment",
             hint=f"write {SET_OPTION} TIER.SERVICE.PARAMETER=VALUE; `autotune params` lists parameters",
         )

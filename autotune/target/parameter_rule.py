@@ -17,6 +17,8 @@ from autotune.target.field_types import (
 from autotune.target.messages import format_value, is_same_value
 from autotune.target.quantities import parse_magnitude
 
+WILDCARD = "*"  # any text in the name of a rule; see `parameter_selection`
+
 
 def _require_true(value: object) -> object:
     if value is not True:
@@ -36,8 +38,8 @@ ConditionValues = Annotated[
 class ParameterRule(TargetModel):
     """Rule for one parameter: its range, a fixed value or its baseline.
 
-    Only checks that hold for any parameter are made here; others need the catalogue. With `command:`,
-    the rule declares a parameter.
+    This class checks only what holds for any parameter; other checks need the catalogue. With
+    `command:`, the rule declares a parameter.
     """
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
@@ -63,6 +65,12 @@ class ParameterRule(TargetModel):
     meaning: Text | None = None
     """With `command:`: its meaning, for reports."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _parse_false(cls, value: object) -> object:
+        """`false` excludes a parameter, as `{drop: true}` does."""
+        return {"drop": True} if value is False else value
+
     @model_validator(mode="after")
     def _check_exclusive_keys(self) -> ParameterRule:
         present = [key for key in ParameterRule.model_fields if getattr(self, key) is not None]
@@ -71,11 +79,15 @@ class ParameterRule(TargetModel):
         kinds = [key for key in present if key in ("range", "choices", "fixed", "derive", "drop")]
         if len(kinds) > 1:
             raise error_at_key(kinds[1], f"`{kinds[0]}` and `{kinds[1]}` exclude each other")
-        alone_with = {"default": ("fixed", "drop", "derive"),
+        exclusions = {"default": ("fixed", "drop", "derive"),
                       "log": ("choices", "fixed", "drop", "derive")}  # fmt: skip
-        for key, alone in ((key, alone) for alone, keys in alone_with.items() for key in keys):
-            if key in present and alone in present:
-                raise error_at_key(alone, f"`{alone}` and `{key}` exclude each other")
+        for key, excluded in (
+            (key, excluded_key)
+            for key, excluded_keys in exclusions.items()
+            for excluded_key in excluded_keys
+        ):
+            if key in present and excluded in present:
+                raise error_at_key(key, f"`{key}` and `{excluded}` exclude each other")
         return self
 
     @model_validator(mode="after")
@@ -93,7 +105,7 @@ class ParameterRule(TargetModel):
     def _check_range(self, first: Scalar, last: Scalar) -> None:
         low, high = _parse_magnitude("range", first), _parse_magnitude("range", last)
         if low[0] != high[0]:
-            # `[6, 8MB]`: only the parameter's own unit can tell.
+            # `[6, 8MB]`: only the parameter's own unit decides.
             if "a number" not in (low[0], high[0]):
                 raise error_at_key("range", f"{first} is {low[0]}, {last} is {high[0]}")
         elif low[1] >= high[1]:
@@ -111,10 +123,10 @@ class ParameterRule(TargetModel):
 
 
 def _parse_magnitude(key: str, value: Scalar) -> tuple[str, float]:
-    measured = parse_magnitude(value)
-    if measured is None:
+    magnitude = parse_magnitude(value)
+    if magnitude is None:
         raise error_at_key(key, f"{format_value(value)} is not a number")
-    return measured
+    return magnitude
 
 
 def _contains_value(value: Scalar, values: tuple[Scalar, ...]) -> bool:

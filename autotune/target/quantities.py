@@ -1,7 +1,7 @@
-"""Quantities as people write them, with their unit, to plain numbers in the base unit and back.
+"""Quantities with units as people write them, and plain numbers in the base unit.
 
-Base units: seconds, bytes, requests/s, fraction of one. A bare number is refused if it needs
-a unit.
+Base units: seconds, bytes, requests/s, fraction of one. A bare number is refused if it needs a
+unit.
 """
 
 from __future__ import annotations
@@ -38,22 +38,28 @@ EXAMPLES_BY_KIND = {
 
 
 def parse_duration(text: object) -> float:
-    """Seconds: ``50ms``, ``3 s``, ``45m``, ``2h``. Raises ValueError without a unit."""
+    """Return seconds from ``50ms``, ``3 s``, ``45m``, ``2h``. Raises ValueError without a unit."""
     return _parse_quantity(text, "a duration")
 
 
 def parse_size(text: object) -> int:
-    """Bytes: ``64MB``, ``30 MB``, ``2GB`` (powers of 1024). Raises ValueError without a unit."""
+    """Return bytes from ``64MB``, ``30 MB``, ``2GB`` (powers of 1024). Raises ValueError without a
+    unit.
+    """
     return round(_parse_quantity(text, "a size"))
 
 
 def parse_rate(text: object) -> float:
-    """Requests/s: ``2000/s``, ``600/min``. Raises ValueError without a unit."""
-    return _parse_quantity(text, "a rate")
+    """Return requests/s from ``2000/s``, ``600/min`` or a bare number. Raises ValueError."""
+    is_number = isinstance(text, str | int | float) and not isinstance(text, bool)
+    match = _QUANTITY_PATTERN.fullmatch(str(text)) if is_number else None
+    return _parse_quantity(f"{match[1]}/s" if match and not match[2] else text, "a rate")
 
 
 def parse_fraction(text: object) -> float:
-    """A fraction of one: ``0.1%``. Raises ValueError without the percent sign or beyond 100 %."""
+    """Return a fraction of one from ``0.1%``. Raises ValueError without a percent sign or above 100
+    %.
+    """
     value = _parse_quantity(text, "a fraction")
     if value > 1:
         raise ValueError(f"{text} is more than 100%")
@@ -61,7 +67,7 @@ def parse_fraction(text: object) -> float:
 
 
 def parse_magnitude(value: object) -> tuple[str, float] | None:
-    """The kind of a quantity and its amount in the base unit; ``None`` for a word.
+    """Return the kind of a quantity and its amount in the base unit; ``None`` for a word.
 
     A bare number is of kind ``"a number"``.
     """
@@ -77,10 +83,11 @@ def parse_magnitude(value: object) -> tuple[str, float] | None:
 
 
 def convert_to_unit(value: object, unit: str) -> object:
-    """``value`` as a number of ``unit``: ``"8MB"`` is 8 for a parameter counted in MB.
+    """Return ``value`` as a number of ``unit``: ``"8MB"`` is 8 for a parameter counted in MB.
 
-    Text that is no quantity (a choice such as ``dynamic``) and bare numbers pass unchanged: a bare
-    number is already in the parameter's own unit. Raises ValueError for a unit of another kind.
+    Text that is not a quantity (such as the choice ``dynamic``) and bare numbers are not changed: a
+    bare number is already in the parameter's own unit. Raises ValueError for a unit of another
+    kind.
     """
     match = _QUANTITY_PATTERN.fullmatch(value) if isinstance(value, str) else None
     if match is None or not match[2]:
@@ -96,22 +103,22 @@ def convert_to_unit(value: object, unit: str) -> object:
 
 
 def _parse_quantity(text: object, kind: str) -> float:
-    write = f"write {kind} as {EXAMPLES_BY_KIND[kind]}"
+    advice = f"write {kind} as {EXAMPLES_BY_KIND[kind]}"
     is_number = isinstance(text, int | float) and not isinstance(text, bool)
     match = _QUANTITY_PATTERN.fullmatch(str(text)) if isinstance(text, str) or is_number else None
     if text is None:
-        raise ValueError(f"no value given; {write}")
+        raise ValueError(f"no value given; {advice}")
     if match is None:
-        raise ValueError(f"{format_value(text)} is not {kind}; {write}")
+        raise ValueError(f"{format_value(text)} is not {kind}; {advice}")
     if not match[2]:
-        raise ValueError(f"{text} has no unit; {write}")
+        raise ValueError(f"{text} has no unit; {advice}")
     if match[2] not in UNITS_BY_KIND[kind]:
-        raise ValueError(f"unknown unit {match[2]!r}; {write}")
+        raise ValueError(f"unknown unit {match[2]!r}; {advice}")
     return _scale_amount(match[1], UNITS_BY_KIND[kind][match[2]])
 
 
 def _scale_amount(number: str, unit: float) -> float:
-    # Decimal, so that 0.7% is the float 0.007 and not its neighbour.
+    # With Decimal, 0.7% is the float 0.007 and not an adjacent one.
     amount = float(Decimal(number) * Decimal(repr(unit)))
     if amount > MAX_NUMBER:
         raise ValueError(f"{number} is too large")
@@ -119,21 +126,21 @@ def _scale_amount(number: str, unit: float) -> float:
 
 
 def _format_in_units(value: float, units: Mapping[str, float], *names: str) -> str:
-    """``value`` in the first of the named units that makes it at least one, or in the last.
+    """Return ``value`` in the first of the named units in which it is at least one, or in the last.
 
-    Reading it gives exactly ``value`` again.
+    Parsing the result gives exactly ``value`` again.
     """
     for name in names:
         if value >= units[name] or name == names[-1]:
             break
-    # Units that are powers of ten shift the decimal point and nothing else.
+    # Units that are powers of ten only shift the decimal point.
     digits = Decimal(repr(value)) / Decimal(repr(units[name]))
     plain = format(digits, "f")
     return f"{plain.rstrip('0').rstrip('.') if '.' in plain else plain}{name}"
 
 
 def format_duration(seconds: float) -> str:
-    """``50ms``, ``45m``: the inverse of ``parse_duration``."""
+    """Return ``50ms``, ``45m``: the inverse of ``parse_duration``."""
     for name in ("h", "m"):
         if seconds and seconds % DURATION_UNITS[name] == 0 and seconds < 2**53:
             return f"{seconds / DURATION_UNITS[name]:.0f}{name}"
@@ -141,16 +148,16 @@ def format_duration(seconds: float) -> str:
 
 
 def format_size(count: int) -> str:
-    """``64MB``: the inverse of ``parse_size``."""
+    """Return ``64MB``: the inverse of ``parse_size``."""
     name = next((n for n in ("GB", "MB", "KB") if count and count % SIZE_UNITS[n] == 0), "B")
     return f"{count // int(SIZE_UNITS[name])}{name}"
 
 
 def format_rate(per_second: float) -> str:
-    """``2000/s``: the inverse of ``parse_rate``."""
+    """Return ``2000/s``: the inverse of ``parse_rate``."""
     return _format_in_units(per_second, RATE_UNITS, "/s")
 
 
 def format_fraction(fraction: float) -> str:
-    """``0.1%``: the inverse of ``parse_fraction``."""
+    """Return ``0.1%``: the inverse of ``parse_fraction``."""
     return _format_in_units(fraction, FRACTION_UNITS, "%")

@@ -1,4 +1,4 @@
-"""Read and validate a target file, with errors in terms of the file."""
+"""Reader and validator of target files, with errors at places in the file."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ MISSING_KEY_EXAMPLES = {
     "command": "command: [shopctl, stats]",
     "values": "values: {threads: '^threads: ([0-9]+)$'}",
 }
-# Keys that other tools have, with what there is in their place.
+# Keys of other tools, with the equivalent here.
 OTHER_TOOLS_KEYS = {
     "http2": "`load: {url: https://…, http: 2}`",
     "cookies": "`load: {headers: {Cookie: …}}`",
@@ -84,7 +84,7 @@ NAME_HINTS = (
     ("^x-", "define an anchor at its first use: `web1: &common {…}`, then `<<: *common`"),
 )
 
-# Kind of finding → what is wrong with {got}.
+# Kind of error → message about {got}.
 ERROR_TYPE_TEXTS = {
     "int_type": "{got} is not a whole number",
     "int_from_float": "{got} is not a whole number",
@@ -108,13 +108,13 @@ ERROR_TYPE_TEXTS = {
 }
 
 
-TARGET_FILE_NAME = "target.yaml"  # in a study's directory: the target as it was run
+TARGET_FILE_NAME = "target.yaml"  # the study's target, in its directory
 Kind = TypeVar("Kind", bound=TargetModel)
 
 
 @dataclass(frozen=True)
 class TargetFile:
-    """A valid target and the document to point into when something later does not fit it."""
+    """A valid target, and the document that later errors refer to."""
 
     target: Target
     document: YamlDocument
@@ -128,15 +128,15 @@ class TargetFile:
         return self.document.path
 
     def for_bed(self, name: str) -> TargetFile:
-        """This file with the hosts of a test bed. Errors have places in this file."""
+        """Return this file with the hosts of a test bed. Errors still have places in this file."""
         return replace(self, target=build_bed_target(self.target, name))
 
 
 def read_target(path: Path, overrides: Iterable[Override] = ()) -> TargetFile:
-    """Read and check a target file, with what options say in its place.
+    """Read and check a target file, with overrides from options.
 
-    Raises TargetError with ``file:line:column`` and, for a misspelt name, the nearest known one.
-    It is about the first mistake in the file, and has all the others.
+    Raises TargetError with ``file:line:column`` for the first mistake, and with all others
+    attached. For a misspelt name, its hint is the nearest known one.
     """
     overrides = tuple(overrides)
     return _check_target(apply_overrides(load_yaml(path), overrides), overrides)
@@ -153,9 +153,10 @@ def _check_target(document: YamlDocument, overrides: tuple[Override, ...]) -> Ta
 
 
 def read_recorded_target(study: Path) -> TargetFile:
-    """The target that a study recorded in its directory, which other people may have written.
+    """Return the target that a study recorded in its directory, which other people may have
+    written.
 
-    Raises as ``read_target``, and ForeignFileError if it is no file of that directory.
+    Raises as ``read_target``, and ForeignFileError if it is not a regular file of that directory.
     """
     try:
         return _check_target(load_yaml(study / TARGET_FILE_NAME, foreign=True), ())
@@ -165,15 +166,23 @@ def read_recorded_target(study: Path) -> TargetFile:
 
 
 def _add_user_services(target: Target) -> Target:
-    """With the services of the user's own files that its tiers name. Raises TargetError."""
+    """Return the target with the services of the user's files that its tiers use. Raises
+    TargetError.
+    """
     names = {name for tier in target.tiers.values() for name in tier.service} - {*target.services}
     paths = {name: path for name, path in find_user_files().items() if name in names}
-    own = {name: validate_document(load_yaml(path), ServiceSpec) for name, path in paths.items()}
-    return target.model_copy(update={"services": {**target.services, **own}}) if own else target
+    user_services = {
+        name: validate_document(load_yaml(path), ServiceSpec) for name, path in paths.items()
+    }
+    return (
+        target.model_copy(update={"services": {**target.services, **user_services}})
+        if user_services
+        else target
+    )
 
 
 def read_user_services() -> dict[str, ServiceSpec]:
-    """Every service that the user's own files declare. Raises TargetError."""
+    """Return every service that the user's own files declare. Raises TargetError."""
     return {
         name: validate_document(load_yaml(path), ServiceSpec)
         for name, path in find_user_files().items()
@@ -181,11 +190,10 @@ def read_user_services() -> dict[str, ServiceSpec]:
 
 
 def read_addresses(path: Path, *, foreign: bool = False) -> TargetFile:
-    """The parts of a target that are needed to reach its hosts; other keys may be invalid.
+    """Return the keys of a target that are needed to reach its hosts. Other keys may be invalid.
 
-    Raises TargetError as ``read_target`` does if these parts are invalid.
-
-    ``foreign``: as in ``read_recorded_target``.
+    Raises TargetError as ``read_target`` does if these keys are invalid. ``foreign`` is as in
+    ``load_yaml``.
     """
     document = load_yaml(path, foreign=foreign)
     try:
@@ -198,7 +206,7 @@ def read_addresses(path: Path, *, foreign: bool = False) -> TargetFile:
 
 
 def _build_address_target(root: Mapping[str, Any]) -> Target:
-    def known(model: type[TargetModel], keys: Mapping[str, Any]) -> Any:
+    def parse_known_keys(model: type[TargetModel], keys: Mapping[str, Any]) -> Any:
         return model.model_validate({k: keys[k] for k in keys if k in model.model_fields})
 
     def tier(keys: Mapping[str, Any]) -> Tier:
@@ -207,10 +215,10 @@ def _build_address_target(root: Mapping[str, Any]) -> Target:
         return Tier.model_construct(hosts=_as_tuple(keys["hosts"]), runtime=runtime)
 
     tiers = {} if "simulated" in root else root.get("tiers", {})
-    hosts = {name: known(Host, keys) for name, keys in root.get("hosts", {}).items()}
+    hosts = {name: parse_known_keys(Host, keys) for name, keys in root.get("hosts", {}).items()}
     beds = {
         name: Bed.model_construct(
-            hosts={h: known(Host, k) for h, k in bed.get("hosts", {}).items()}
+            hosts={h: parse_known_keys(Host, k) for h, k in bed.get("hosts", {}).items()}
         )
         for name, bed in root.get("beds", {}).items()
     }
@@ -218,7 +226,7 @@ def _build_address_target(root: Mapping[str, Any]) -> Target:
     return Target.model_construct(
         name=str(root["name"]),
         hosts=hosts,
-        ssh=known(Ssh, root.get("ssh", {})),
+        ssh=parse_known_keys(Ssh, root.get("ssh", {})),
         tiers={name: tier(keys) for name, keys in tiers.items()},
         load=Load.model_construct(hosts=tuple(loading)),
         beds=beds,
@@ -230,7 +238,7 @@ def _as_tuple(value: Any) -> tuple[str, ...]:
 
 
 def validate_document(document: YamlDocument, model: type[Kind]) -> Kind:
-    """The validated values of a document. Raises TargetError with all mistakes."""
+    """Return the validated values of a document. Raises TargetError with all mistakes."""
     try:
         return model.model_validate(document.root)
     except ValidationError as error:
@@ -245,13 +253,13 @@ def validate_document(document: YamlDocument, model: type[Kind]) -> Kind:
 def _select_distinct_problems(
     document: YamlDocument, problems: list[ErrorDetails]
 ) -> Iterable[ErrorDetails]:
-    """One problem per place.
+    """Return one problem per place.
 
     A missing key may be present under a misspelt name. Then only the misspelt name is reported.
     """
     misspelt = {p["loc"][:-1] for p in problems if p["type"] == "extra_forbidden"}
-    kept = [p for p in problems if p["type"] != "missing" or p["loc"][:-1] not in misspelt]
-    return {document.find_position(p["loc"]): p for p in reversed(kept)}.values()
+    distinct = [p for p in problems if p["type"] != "missing" or p["loc"][:-1] not in misspelt]
+    return {document.find_position(p["loc"]): p for p in reversed(distinct)}.values()
 
 
 def _build_error(
@@ -283,9 +291,9 @@ def _unknown_key_error(
 
 
 def _key_hint(document: YamlDocument, location: Location, name: str, keys: list[str]) -> str | None:
-    """The hint for an unknown key without a similar valid key."""
-    for written, hint in NAME_HINTS:
-        if re.search(written, name):
+    """Return the hint for an unknown key without a similar valid key."""
+    for pattern, hint in NAME_HINTS:
+        if re.search(pattern, name):
             return hint
     if find_nearest_name(name, keys):
         return None
@@ -314,16 +322,15 @@ def _missing_key_error(document: YamlDocument, location: Location) -> TargetErro
 
 
 def list_keys_at(location: Location, model: type[TargetModel] = Target) -> list[str]:
-    """The keys that are valid in the mapping at ``location``."""
-    here: Any = model
+    """Return the valid keys in the mapping at ``location``."""
+    annotation: Any = model
     for step in location:
-        # Every mapping in a file is either a model, a dict from names to models, a list of them, or
-        # an optional one of these.
-        inner = [part for part in get_args(here) if part is not Ellipsis]
-        here = inner[-1] if inner else here.model_fields[step].annotation
-        if NoneType in get_args(here):
-            here = next(kind for kind in get_args(here) if kind is not NoneType)
-    keys: list[str] = here.user_keys()
+        # Every mapping is a model, a dict from names to models, a list of models, or None.
+        inner = [kind for kind in get_args(annotation) if kind is not Ellipsis]
+        annotation = inner[-1] if inner else annotation.model_fields[step].annotation
+        if NoneType in get_args(annotation):
+            annotation = next(kind for kind in get_args(annotation) if kind is not NoneType)
+    keys: list[str] = annotation.user_keys()
     return keys
 
 
@@ -333,9 +340,9 @@ def _format_problem(problem: ErrorDetails) -> str:
         return str(context["error"])
     if problem["type"] == "string_pattern_mismatch":
         login = context["pattern"] in (ADDRESS_PATTERN, USER_PATTERN)
-        # `root:hunter2@web1`: a possible password must not appear on a screen or in a log.
-        hidden = "@" in value or (login and ":" in value)
-        got = "this" if hidden else format_value(value)
+        # `root:hunter2@web1`: a possible password must not be shown or logged.
+        is_secret = "@" in value or (login and ":" in value)
+        got = "this" if is_secret else format_value(value)
         return f"{got} is not {PATTERN_DESCRIPTIONS[context['pattern']]}"
     words = ERROR_TYPE_TEXTS.get(problem["type"], "{got} is not valid here")
     return words.format(**{"got": format_value(value), **context})
@@ -354,14 +361,14 @@ def _select_hint(problem: ErrorDetails, location: Location, model: type[TargetMo
     if kind in ("int_type", "int_from_float", "float_type"):
         return _number_hint(value)
     if kind == "literal_error" and isinstance(value, str):
-        meant = find_nearest_name(value, re.findall(r"'([^']*)'", problem["ctx"]["expected"]))
-        return f"did you mean {meant!r}?" if meant else None
+        nearest = find_nearest_name(value, re.findall(r"'([^']*)'", problem["ctx"]["expected"]))
+        return f"did you mean {nearest!r}?" if nearest else None
     pattern = problem["ctx"]["pattern"] if kind == "string_pattern_mismatch" else None
     return _pattern_hint(pattern, str(value)) or ERROR_TYPE_HINTS.get(kind)
 
 
 def _number_hint(value: object) -> str | None:
-    """The hint for a number that is text, or for a whole number with a fraction."""
+    """Return the hint for a number in quotes, or for a whole number with a fraction."""
     try:
         number = float(value) if isinstance(value, str | float) else float("nan")
     except ValueError:
@@ -372,8 +379,8 @@ def _number_hint(value: object) -> str | None:
 
 
 def _pattern_hint(pattern: str | None, value: str) -> str | None:
-    for refused_by, written, hint in PATTERN_HINTS:
-        if refused_by == pattern and re.search(written, value):
+    for refused_by, value_pattern, hint in PATTERN_HINTS:
+        if refused_by == pattern and re.search(value_pattern, value):
             return hint
     return None
 

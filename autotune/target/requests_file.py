@@ -1,4 +1,4 @@
-"""`load: {requests: FILE}`: what users ask for, by weight; YAML under `requests:`, or JSON lines."""
+"""`load: {requests: FILE}`: requests by weight, as YAML under `requests:` or as JSON lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from autotune.target.field_types import (
 from autotune.target.read_target import validate_document
 from autotune.target.yaml_document import YamlDocument, load_yaml, read_text
 
-MAX_REQUESTS = 1000  # different ones
+MAX_REQUESTS = 1000  # distinct requests
 JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
 FILE_DESCRIPTION = "a file of requests"
 EXAMPLE_HINT = (
@@ -39,7 +39,7 @@ def _validate_count(items: tuple[Item, ...]) -> tuple[Item, ...]:
 
 
 class SessionStep(TargetModel):
-    """One request; ``think`` (seconds) is the pause after it, within a session."""
+    """One request of a session. ``think`` (seconds) is the pause after it."""
 
     path: RequestPath
     method: Annotated[str, Field(pattern=METHOD_PATTERN)] = "GET"
@@ -74,7 +74,7 @@ class WeightedVisit(TargetModel):
             raise ValueError("needs either `path` or `session`")
         if self.path is None and (self.body or self.expect or "method" in self.model_fields_set):
             raise ValueError("`method`, `body` and `expect` belong to the requests of the session")
-        assert self.session_steps  # the rules of a `Step` hold for a single request too
+        assert self.session_steps  # a single request is validated as a `SessionStep` too
         return self
 
     @property
@@ -93,7 +93,7 @@ class RequestsDocument(TargetModel):
 
 
 def read_visits(path: Path) -> tuple[WeightedVisit, ...]:
-    """The visits in a file. Raises TargetError with the place of every mistake."""
+    """Return the visits in a file. Raises TargetError with the place of every mistake."""
     document = (
         _read_json_lines(path)
         if path.suffix in JSON_LINES_SUFFIXES

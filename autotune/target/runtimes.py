@@ -1,4 +1,4 @@
-"""The runtimes there are: each file of `autotune/runtimes` is one, by its name in target files."""
+"""The runtimes: each file of `autotune/runtimes` is one, named as in target files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RUNTIMES_DIRECTORY = Path(__file__).parents[1] / "runtimes"
 DEFAULT_RUNTIME = "systemd"
 RUNTIME_NAMES = tuple(sorted(module.name for module in iter_modules([str(RUNTIMES_DIRECTORY)])))
 
-# Only the names of the files are needed to read a target: a runtime is imported when it is asked for.
+# A target needs only the names of the files. Runtimes are imported on use.
 if TYPE_CHECKING:
     RuntimeName = str
 else:
@@ -20,7 +20,7 @@ else:
 
 
 def import_runtime(name: str) -> ModuleType:
-    """The file of a runtime. Its ``RUNTIME`` is a `deploy.runtime.Runtime`."""
+    """Return the module of a runtime. Its ``RUNTIME`` is a `deploy.runtime.Runtime`."""
     return import_module(f"autotune.runtimes.{name}")
 
 
@@ -35,5 +35,5 @@ def is_isolated(name: str) -> bool:
 
 
 def format_runtime_names(*, installed: bool) -> str:
-    """The runtimes of either kind as they are written, for messages."""
+    """Return the installed or private runtimes as targets write them, for messages."""
     return " or ".join(name for name in RUNTIME_NAMES if is_installed(name) == installed)

@@ -1,6 +1,6 @@
 """JSON Schema of the target file as users write it, for editors.
 
-``python -m autotune.target.schema`` writes it to ``build_schema.json`` beside this file.
+``python -m autotune.target.schema`` writes it to ``schema.json`` next to this module.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ SCHEMA_FILE = Path(__file__).with_name("schema.json")
 
 
 def build_schema() -> dict[str, Any]:
-    """The schema: quantities are text with a unit, ``p99``-style keys are allowed in ``slo``."""
+    """Return the schema. Quantities are text with a unit; ``slo`` accepts keys such as ``p99``."""
     # Docstrings quote names with two backticks, editors with one.
     generated = json.loads(json.dumps(Target.model_json_schema()).replace("``", "`"))
-    for name, part in {**generated["$defs"], "Target": generated}.items():
-        _set_defaults(getattr(model, name), part["properties"])
+    for name, definition in {**generated["$defs"], "Target": generated}.items():
+        _set_defaults(getattr(model, name), definition["properties"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **generated,
@@ -31,24 +31,24 @@ def build_schema() -> dict[str, Any]:
 
 
 def _set_defaults(model_class: type[BaseModel], properties: dict[str, Any]) -> None:
-    """Defaults as they would be written, with their unit, and no made-up titles."""
+    """Write defaults as users write them, with their unit, and remove generated titles."""
     for name, field in model_class.model_fields.items():
         key = field.alias or name
         if key not in properties:
             continue
         properties[key].pop("title", None)
         properties[key].pop("default", None)
-        of_a_stack = model_class is Target and name in model.REQUIRED_STACK_KEYS
-        if not (field.is_required() or of_a_stack) and field.default is not None:
-            # "field" stands for no metadata at all, which Annotated refuses.
+        is_stack_key = model_class is Target and name in model.REQUIRED_STACK_KEYS
+        if not (field.is_required() or is_stack_key) and field.default is not None:
+            # Annotated needs at least one item of metadata: "field".
             kind: Any = Annotated[field.annotation, "field", *field.metadata]
-            written: TypeAdapter[Any] = TypeAdapter(kind)
-            default = written.dump_python(field.default, mode="json", exclude_none=True)
+            adapter: TypeAdapter[Any] = TypeAdapter(kind)
+            default = adapter.dump_python(field.default, mode="json", exclude_none=True)
             properties[key]["default"] = default
 
 
 def format_schema() -> str:
-    """What ``build_schema.json`` contains."""
+    """Return the content of ``schema.json``."""
     return json.dumps(build_schema(), indent=2, ensure_ascii=False) + "\n"
 
 

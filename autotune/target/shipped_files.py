@@ -4,32 +4,33 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 from autotune.target.messages import suggest_name
 
 
 def find_shipped_directory(name: str) -> Path:
-    """A directory that ships with autotune (``templates``, ``targets``): in the installed package,
-    or in the checkout."""
+    """Return a directory that ships with autotune (``templates``, ``targets``), installed or in a
+    checkout.
+    """
     package = Path(__file__).resolve().parent.parent
     installed = package / "_shipped" / name
     return installed if installed.is_dir() else package.parent / name
 
 
 def list_examples() -> dict[str, Path]:
-    """The targets to start from, by name."""
+    """Return the example targets by name."""
     targets = {path.stem: path for path in find_shipped_directory("targets").glob("*.yaml")}
     return dict(sorted(targets.items()))
 
 
 def write_example(name: str, out: Path) -> Path:
-    """Copy a shipped target and the programs that it calls to ``out``.
+    """Copy an example target and its programs to ``out``.
 
-    Raises AutotuneError for an unknown one or a file there.
+    Raises UsageError for an unknown example, and AutotuneError for an existing file.
     """
     shipped_targets = list_examples()
     if name not in shipped_targets:
-        raise AutotuneError(f"unknown example {name!r}", hint=suggest_name(name, shipped_targets))
+        raise UsageError(f"unknown example {name!r}", hint=suggest_name(name, shipped_targets))
     source = shipped_targets[name]
     programs = [path for path in source.parent.glob(f"{name}.*") if path != source]
     copies = {out: source, **{out.parent / path.name: path for path in programs}}

@@ -1,4 +1,4 @@
-"""The latency objective a stack must meet."""
+"""The latency objective of a stack."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class LoadOutcome(Protocol):
     """Counts of the offered requests, of one reading or of several.
 
     ``violations`` counts late, failed and unsent requests of the ``intended`` ones; ``error_count``
-    counts the errors among them. ``truncated``: cut short on clear failure. ``is_valid``: neither
-    the load generator nor a disturbance of the hosts got in the way.
+    counts the errors among them. ``truncated``: the reading was cut short on clear failure.
+    ``is_valid``: neither the load generator nor a disturbance of the hosts affected it.
     """
 
     @property
@@ -28,10 +28,11 @@ class LoadOutcome(Protocol):
 
 @dataclass(frozen=True)
 class Slo:
-    """At least ``quantile`` of the intended requests answered right within ``limit`` seconds.
+    """At least ``quantile`` of the intended requests are answered correctly within ``limit``
+    seconds.
 
-    ``errors`` is the largest fraction of intended requests that may fail outright (wrong status,
-    wrong body, no answer, not sent), whatever their latency.
+    ``errors`` is the largest fraction of intended requests that may fail (wrong status, wrong body,
+    no answer, not sent), whatever their latency.
     """
 
     quantile: float = 0.99
@@ -40,7 +41,7 @@ class Slo:
 
     @property
     def allowed_violations(self) -> float:
-        """Fraction of the intended requests that may be late or failed together."""
+        """Return the fraction of the intended requests that may be late or fail."""
         return 1.0 - self.quantile
 
     def is_met(self, outcome: LoadOutcome) -> bool:

@@ -1,6 +1,8 @@
-"""A target as a file again, and what differs between two of them.
+"""A target as a file, and the differences between two targets.
 
-A study keeps the target it ran as such a file, and asks whether its readings still count."""
+A study records its target as such a file, and compares it to decide whether its readings still
+count.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from autotune.target.model import Target
 _PLAIN_WORD_PATTERN = re.compile(r"[A-Za-z0-9/][A-Za-z0-9_./%+-]*")
 
 
-# Keys of `load:` that exclude others, whose defaults are then not spelt out.
+# Keys of `load:`, and the keys that they exclude: defaults of those are not written.
 _EXCLUDED_LOAD_KEYS = {
     "command": {"generator"},
     "url": {"path", "host"},
@@ -26,9 +28,11 @@ _EXCLUDED_LOAD_KEYS = {
 
 
 def target_to_tree(target: Target) -> dict[str, Any]:
-    """The target as its file would say it: quantities with units, every default spelt out."""
-    of_others = COMMAND_KEYS if target.command is None else STACK_KEYS
-    tree = target.model_dump(mode="json", exclude_none=True, exclude=set(of_others), by_alias=True)
+    """Return the target as in its file: quantities with units, and every default written out."""
+    foreign_keys = COMMAND_KEYS if target.command is None else STACK_KEYS
+    tree = target.model_dump(
+        mode="json", exclude_none=True, exclude=set(foreign_keys), by_alias=True
+    )
     load = tree.get("load", {})
     excluded = {
         other for key in _EXCLUDED_LOAD_KEYS if load.get(key) for other in _EXCLUDED_LOAD_KEYS[key]
@@ -37,19 +41,19 @@ def target_to_tree(target: Target) -> dict[str, Any]:
 
 
 def dump_yaml(target: Target) -> str:
-    """YAML that reads as an equal target, here and where the defaults are other ones."""
+    """Return YAML that reads as an equal target, even if a later version has other defaults."""
     from ruamel.yaml import YAML
 
     yaml = YAML(typ="rt")
-    yaml.width = 10_000  # a rule stays on one line
-    yaml.default_flow_style = None  # lists and the innermost mappings on one line
+    yaml.width = 10_000  # keeps a rule on one line
+    yaml.default_flow_style = None  # keeps lists and innermost mappings on one line
     text = StringIO()
     yaml.dump(_quote_text(target_to_tree(target)), text)
     return text.getvalue()
 
 
 def _quote_text(node: Any) -> Any:
-    """Text that is no plain word in quotes: the library leaves some bare that it cannot read."""
+    """Return the tree with text in quotes unless it is a plain word. The library quotes too little."""
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
     if isinstance(node, dict):
@@ -61,16 +65,16 @@ def _quote_text(node: Any) -> Any:
     return node
 
 
-# Changes under these keys leave every reading valid. With any other change, the stack, the load or
-# the space that was searched is another one.
+# Changes under these keys do not invalidate readings. All others change the stack, the load or the
+# search space.
 ALLOWED_CHANGES = (
     ("name",),
     ("budget",),
     ("search",),
     ("try",),
     ("unit",),
-    ("timeout",),  # a command's: how long it may take says nothing about what it found
-    ("hosts", "*", "user"),  # how to log in
+    ("timeout",),  # of a command; it does not affect its values
+    ("hosts", "*", "user"),
     ("hosts", "*", "port"),
     ("ssh",),
 )
@@ -78,9 +82,9 @@ ALLOWED_CHANGES = (
 
 @dataclass(frozen=True)
 class TargetDifference:
-    """One setting that differs: as the files would say it, ``None`` where one does not have it.
+    """One setting that differs, with both values as in the files; ``None`` if it is missing.
 
-    ``invalidates_readings``: readings taken under the old target say nothing about the new one.
+    ``invalidates_readings``: readings taken under the old target do not apply to the new one.
     """
 
     path: str
@@ -93,10 +97,15 @@ class TargetDifference:
 
 
 def list_differences(old: Target, new: Target) -> tuple[TargetDifference, ...]:
-    """Every setting that differs, in the order of the new target's file, removed ones last."""
+    """Return every setting that differs, in the order of the new target's file; removed ones are
+    last.
+    """
     return tuple(
         TargetDifference(
-            ".".join(path), before, after, invalidates_readings=not _is_allowed(path, old, new)
+            ".".join(path),
+            before,
+            after,
+            invalidates_readings=not _keeps_readings_valid(path, old, new),
         )
         for path, before, after in _walk_differences((), target_to_tree(old), target_to_tree(new))
     )
@@ -112,9 +121,9 @@ def _walk_differences(
         yield path, old, new
 
 
-def _is_allowed(path: tuple[str, ...], old: Target, new: Target) -> bool:
+def _keeps_readings_valid(path: tuple[str, ...], old: Target, new: Target) -> bool:
     if path == ("load", "max_rate"):
-        # A raised cap changes no reading there is: it only allows a higher peak to be found.
+        # A higher limit only allows a higher capacity; existing readings are still valid.
         return new.load.max_rate > old.load.max_rate
     return any(
         len(path) >= len(pattern)

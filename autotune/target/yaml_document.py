@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune import foreign_files
-from autotune.errors import TargetError
+from autotune.errors import USAGE_EXIT_CODE, TargetError
 from autotune.foreign_files import ForeignFileError
 from autotune.target.messages import find_nearest_name, format_value, suggest_name
 
@@ -21,10 +21,10 @@ Location = Sequence[str | int]
 LineColumn = tuple[int, int]
 
 
-MAX_VALUES = 20_000  # an alias of aliases of aliases multiplies without end
-MAX_MERGES = 1000  # likewise a merge of merges of merges
+MAX_VALUES = 20_000  # limits aliases of aliases, which grow exponentially
+MAX_MERGES = 1000  # limits merges of merges
 MAX_DEPTH = 20
-MAX_OPEN_BRACKETS = 100  # brackets; the parser's time grows with the square of them
+MAX_OPEN_BRACKETS = 100  # the parser's time grows with their square
 START_HINT = "`autotune init` writes a target to start from"
 CORE_TAG_PREFIX = "tag:yaml.org,2002:"
 # Pattern of the parser's message → message, hint. The first match is used.
@@ -53,7 +53,7 @@ YAML_ERROR_TEXTS: tuple[tuple[str, str, str | None], ...] = (
     (
         r"expected the node content",
         "a value is missing before this",
-        "give it, or quote text that begins with ':' or ','",
+        "give it, or quote text that starts with ':' or ','",
     ),
     (
         r"expected '<document start>'",
@@ -70,11 +70,11 @@ YAML_ERROR_TEXTS: tuple[tuple[str, str, str | None], ...] = (
     (r"another document", "a second target in the same file", "write one target per file"),
     (r"unknown escape character", "an unknown escape in a quoted text", "use single quotes"),
 )
-# A mistake in one of these is reported where it begins, not where the parser gave up.
+# A mistake in one of these is reported at its start, not where the parser stopped.
 REPORTED_AT_START = ("quoted scalar", "simple key", "flow mapping", "flow sequence")
 
 
-# A line that may hold a secret is never shown, nor the one below it.
+# A line that may contain a secret is never shown, nor the next line.
 SECRET_LINE_PATTERN = re.compile(
     r"(?i)pass(word|wd|phrase|\b)|secret|token|credential|identity|authorization|bearer|cookie"
     r"|\b(\w*_)?(api|private|ssh)?key(_?file)?[\"']?\s*[:=]|:[^\s@]*@|:\s*[\"']?[A-Za-z_][\w.-]*:[^\s/]"
@@ -87,10 +87,10 @@ MAX_SEARCHED_LENGTH = (
 
 @dataclass(frozen=True)
 class YamlDocument:
-    """The tree of a target file, as plain values, and the file it came from.
+    """The tree of a target file, as plain values, and its file.
 
-    ``positions`` maps keys and items of lists to line and column (from 1). ``origins`` maps values from
-    elsewhere to their origin: `--set web.nginx.backlog=511`.
+    ``positions`` maps keys and items of lists to line and column (from 1). ``origins`` maps values
+    from elsewhere to their origin: `--set web.nginx.backlog=511`.
     """
 
     path: Path
@@ -100,38 +100,42 @@ class YamlDocument:
     origins: Mapping[tuple[str | int, ...], str] = field(default_factory=dict)
 
     def find_position(self, location: Location) -> LineColumn:
-        """Line and column (from 1) of the key or item at ``location``, or of its nearest parent."""
+        """Return line and column (from 1) of the key or item at ``location``, or of its nearest
+        parent.
+        """
         steps = tuple(location)
         while steps and steps not in self.positions:
             steps = steps[:-1]
         return self.positions[steps] if steps else (1, 1)
 
     def get_value(self, location: Location) -> Any:
-        """The value at ``location``, which exists."""
+        """Return the value at ``location``, which exists."""
         value: Any = self.root
         for step in location:
             value = value[step]
         return value
 
     def text_before(self, location: Location) -> str:
-        """The part of its line before the node at ``location``."""
+        """Return the text of its line before the node at ``location``."""
         line, column = self.find_position(location)
         return self.text.split("\n")[line - 1][: column - 1].rstrip() if self.text else ""
 
     def build_error(
         self, location: Location, message: str, *, hint: str | None = None
     ) -> TargetError:
-        """An error that points at the node at ``location``."""
+        """Return an error at the place of the node at ``location``."""
         steps = tuple(location)
         for length in range(len(steps), 0, -1):
             if origin := self.origins.get(steps[:length]):
-                return TargetError(f"{origin}: {message}", hint=hint)
+                error = TargetError(f"{origin}: {message}", hint=hint)
+                error.exit_code = USAGE_EXIT_CODE
+                return error
         return _error_at_position(self.path, self.text, self.find_position(location), message, hint)
 
     def unknown_name_error(
         self, location: Location, kind: str, valid: Iterable[str], name: str = ""
     ) -> TargetError:
-        """An error for an unknown name, with the nearest valid name as hint.
+        """Return an error for an unknown name, with the nearest valid name as hint.
 
         The name is ``name``, or else the key at ``location``.
         """
@@ -152,7 +156,7 @@ def _error_at_position(
 
 
 def _format_excerpt(text: str, line: int, column: int) -> str:
-    """The line with a caret below the column; empty where a secret may be near."""
+    """Return the line with a caret below the column; empty if a secret may be near."""
     near = text.split("\n")[max(0, line - 2) : line]
     if not near or any(
         len(source) > MAX_SEARCHED_LENGTH or SECRET_LINE_PATTERN.search(source) for source in near
@@ -170,10 +174,11 @@ def load_yaml(
     *,
     foreign: bool = False,
 ) -> YamlDocument:
-    """Read a YAML 1.2 mapping: ``description`` is expected, and ``start_hint`` how to come by one.
+    """Read a YAML 1.2 mapping.
 
-    ``foreign``: other people may have written its directory, so no link is followed. Raises TargetError
-    (file:line:column) when it is not a mapping, ForeignFileError.
+    ``description`` names the expected content, ``start_hint`` explains how to create it.
+    ``foreign``: other people may have written its directory, so no link is followed. Raises
+    TargetError (file:line:column) if it is not a mapping, and ForeignFileError.
     """
     text = read_text(path, description, start_hint, foreign=foreign)
     tree = _TreeBuilder(path, text)
@@ -190,11 +195,11 @@ def load_yaml(
 
 
 def _missing_file_hint(path: Path, start_hint: str) -> str:
-    """The hint for a file that does not exist."""
-    others = [*Path().glob("*.yaml"), *Path("targets").glob("*.yaml"), *path.parent.glob("*.yaml")]
-    names = {other.stem: other for other in others}
-    meant = find_nearest_name(path.stem, names)
-    return f"did you mean {str(names[meant])!r}?" if meant else start_hint
+    """Return the hint for a file that does not exist."""
+    files = [*Path().glob("*.yaml"), *Path("targets").glob("*.yaml"), *path.parent.glob("*.yaml")]
+    names = {file.stem: file for file in files}
+    nearest = find_nearest_name(path.stem, names)
+    return f"did you mean {str(names[nearest])!r}?" if nearest else start_hint
 
 
 def read_text(
@@ -204,7 +209,7 @@ def read_text(
     *,
     foreign: bool = False,
 ) -> str:
-    """The text of a file. Raises TargetError if it cannot be read or is not text."""
+    """Return the text of a file. Raises TargetError if it cannot be read or is not text."""
     try:
         content = _read_bytes(path, foreign=foreign)
     except ForeignFileError as error:
@@ -242,13 +247,13 @@ def _parse_yaml(path: Path, text: str) -> Node | None:
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
     from ruamel.yaml.reader import ReaderError
 
-    opened = 0
+    depth = 0
     for bracket in re.findall(r"[][{}]", text):
-        opened = max(0, opened + (1 if bracket in "[{" else -1))
-        if opened > MAX_OPEN_BRACKETS:
+        depth = max(0, depth + (1 if bracket in "[{" else -1))
+        if depth > MAX_OPEN_BRACKETS:
             raise _error_at_position(path, "", (1, 1), "nested too deeply for a target")
     try:
-        # Composed only: values are made below, where the place of each is known.
+        # Compose only: `_TreeBuilder` converts values and records their places.
         node: Node | None = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
         mark, message, hint = explain_yaml_error(error)
@@ -264,22 +269,22 @@ def _parse_yaml(path: Path, text: str) -> Node | None:
 
 
 def explain_yaml_error(error: MarkedYAMLError) -> tuple[StreamMark | None, str, str | None]:
-    """The place of a mistake, the message and the hint."""
+    """Return the place of a mistake, the message and the hint."""
     problem, context = error.problem or "", error.context or ""
     mark = error.problem_mark or error.context_mark
-    begins = error.context_mark
-    if begins and mark and begins.line < mark.line and any(c in context for c in REPORTED_AT_START):
-        mark = begins
-    for pattern, words, hint in YAML_ERROR_TEXTS:
+    start = error.context_mark
+    if start and mark and start.line < mark.line and any(c in context for c in REPORTED_AT_START):
+        mark = start
+    for pattern, text, hint in YAML_ERROR_TEXTS:
         if match := re.search(pattern, problem):
-            named = match.groupdict()
-            return mark, f"not valid YAML: {words.format(**named)}", hint and hint.format(**named)
+            groups = match.groupdict()
+            return mark, f"not valid YAML: {text.format(**groups)}", hint and hint.format(**groups)
     first_line = (problem or context).split("\n", 1)[0]
     return mark, f"not valid YAML: {first_line}", None
 
 
 def parse_scalar(text: str) -> Any:
-    """The value of ``text`` in a target if it is one value, else the text itself."""
+    """Return the value of ``text`` in a target if it is one value, else the text itself."""
     path = Path()
     try:
         node = _parse_yaml(path, text)
@@ -290,7 +295,7 @@ def parse_scalar(text: str) -> Any:
 
 
 class _TreeBuilder:
-    """Makes plain values of YAML nodes, and records their places."""
+    """Converts YAML nodes to plain values, and records their places."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path, self.text = path, text
@@ -317,7 +322,7 @@ class _TreeBuilder:
         return self.build_value(node, location)
 
     def _merge_entries(self, node: MappingNode) -> dict[str, tuple[Node, Node]]:
-        own: dict[str, tuple[Node, Node]] = {}
+        entries: dict[str, tuple[Node, Node]] = {}
         merged: dict[str, tuple[Node, Node]] = {}
         for key_node, item in node.value:
             if key_node.tag == f"{CORE_TAG_PREFIX}merge":
@@ -327,14 +332,14 @@ class _TreeBuilder:
             if isinstance(key_node.value, list):
                 message = "a key must be a word, not a list or a mapping"
                 raise self._build_error(
-                    key_node, message, "quote text that begins with a brace or bracket"
+                    key_node, message, "quote text that starts with a brace or bracket"
                 )
             key = str(key_node.value)
-            if key in own:
-                line, _ = _mark_position(own[key][0].start_mark)
+            if key in entries:
+                line, _ = _mark_position(entries[key][0].start_mark)
                 raise self._build_error(key_node, f"duplicate key {key!r}, first on line {line}")
-            own[key] = (key_node, item)
-        return {**merged, **own}
+            entries[key] = (key_node, item)
+        return {**merged, **entries}
 
     def _list_merge_sources(self, node: Node) -> Iterator[MappingNode]:
         from ruamel.yaml.nodes import MappingNode, SequenceNode
@@ -381,12 +386,12 @@ def _parse_number(text: str, kind: str) -> int | float | None:
         number = int(text, base)
     except ValueError:
         return None
-    # No tuned value is that large, and larger integers overflow where floats are needed.
+    # No parameter is that large, and larger integers overflow as floats.
     return number if abs(number) < 2**63 else None
 
 
 def _format_end_position(before: str) -> LineColumn:
-    """The line and column after ``before``."""
+    """Return the line and column after ``before``."""
     lines = before.split("\n")
     return len(lines), len(lines[-1]) + 1
 

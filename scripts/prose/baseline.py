@@ -1,4 +1,4 @@
-"""How many flags each file may have: `tests/prose_baseline.txt`, whose counts only fall."""
+"""Number of allowed flags per file, in `tests/prose_baseline.txt`. The counts only fall."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Place = tuple[str, str]  # surface, file
 
 
 def read() -> Counter[Place]:
-    """The stored counts."""
+    """Return the stored counts."""
     lines = FILE.read_text(encoding="utf-8").splitlines() if FILE.exists() else []
     stored: Counter[Place] = Counter()
     for line in lines:
@@ -24,7 +24,7 @@ def read() -> Counter[Place]:
 
 
 def write(counts: Mapping[Place, int], *, raised: bool) -> int:
-    """Store counts that fell, with ``raised`` those that rose, too. Returns 1 if any other rose."""
+    """Store counts that fell; with ``raised``, also those that rose. Returns 1 if others rose."""
     stored = read()
     rose = {place: count for place, count in counts.items() if count > stored[place]}
     kept = dict(counts) if raised else {place: min(count, stored[place])

@@ -1,4 +1,4 @@
-"""The texts in a Python file: docstrings, comments, help, errors and messages."""
+"""Texts in a Python file: docstrings, comments, help, errors and messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WIDEST = 32  # characters of an expression that stand for it; longer ones are sh
 
 @dataclass(frozen=True)
 class Text:
-    """A text that people read. ``surface`` is the kind of place it is in; ``line`` starts at 1."""
+    """A text that people read. ``surface`` is its kind; ``line`` starts at 1."""
 
     surface: str
     path: str
@@ -51,7 +51,7 @@ def texts(
 
 
 def comments(source: str) -> Iterator[tuple[int, str]]:
-    """Comments; lines of comment that follow each other are one text."""
+    """Yield comments. Consecutive lines are one text."""
     first, block, last = 0, "", 0
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type != tokenize.COMMENT or _PRAGMA.match(token.string):
@@ -70,7 +70,7 @@ def comments(source: str) -> Iterator[tuple[int, str]]:
 
 
 def shown(node: ast.expr) -> str | None:
-    """The text of a string expression, the parts of an f-string as `{name}`; None for any other."""
+    """Return the text of a string expression, with parts of an f-string as `{name}`; else None."""
     match node:
         case ast.Constant(value=str(value)):
             return value
@@ -120,7 +120,7 @@ class _Strings(ast.NodeVisitor):
         self._documented = before
 
     def visit_Expr(self, node: ast.Expr) -> None:
-        """A string that is a statement documents a module, class, function or attribute."""
+        """Collect docstrings of modules, classes, functions and attributes."""
         if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             surface = self._documented or "docstrings"
             self.texts.append((surface, node.lineno, node.value.value))
@@ -131,14 +131,14 @@ class _Strings(ast.NodeVisitor):
         self._within("errors", node)
 
     def visit_Assert(self, node: ast.Assert) -> None:
-        """Asserts are for programmers."""
+        """Skip asserts, which are for programmers."""
 
     def visit_keyword(self, node: ast.keyword) -> None:
         surface = {"help": "help", "hint": "errors"}.get(node.arg or "", self._surface)
         self._within(surface, node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        """An annotation is no text, but may be `Annotated` with the help of an option."""
+        """Skip annotations, except `Annotated` with the help of an option."""
         self._options(node.annotation)
         if node.value:
             self.visit(node.value)
@@ -194,6 +194,6 @@ class _Strings(ast.NodeVisitor):
 
 
 def read(path: Path, root: Path, commands: Collection[str], models: Collection[str]) -> list[Text]:
-    """The texts of a file below ``root``."""
+    """Return the texts of a file below ``root``."""
     place = path.relative_to(root).as_posix()
     return list(texts(place, path.read_text(encoding="utf-8"), commands, models))

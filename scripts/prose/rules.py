@@ -26,7 +26,7 @@ _PARTICIPLE = r"(?:\w{2,}ed|left|set|read|kept|known|shown|given|found|made|run|
 
 @dataclass(frozen=True)
 class Rule:
-    """A pattern that a sentence must not match, and what to write instead."""
+    """A pattern that a sentence must not match, and how to rewrite it."""
 
     name: str
     advice: str
@@ -107,13 +107,13 @@ _END = re.compile(r"(?<=[.!?])[\"”')\]]*\s+(?=[\"“'(\[]?\w)")
 
 
 def count_words(text: str) -> int:
-    """The number of words; a piece of code is one."""
+    """Return the number of words. A piece of code is one."""
     return len(_WORD.findall(text))
 
 
 @cache
 def plain(text: str) -> str:
-    """Text without markup on one line: code is `CODE`, an address `URL`, a link its words."""
+    """Return text without markup on one line: code is `CODE`, a URL `URL`, a link its words."""
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"`+[^`]+`+|\{[^{}]*\}", "CODE", text)
     text = re.sub(r"\b[a-z]+://\S+", "URL", text).replace("*", "")
@@ -121,7 +121,7 @@ def plain(text: str) -> str:
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a plain text that have at least two words."""
+    """Return the sentences of a plain text that have at least two words."""
     parts: list[str] = []
     for part in _END.split(text):
         if parts and _ABBREVIATION.search(parts[-1]):
@@ -133,7 +133,7 @@ def sentences(text: str) -> list[str]:
 
 @cache
 def broken(surface: str, sentence: str) -> tuple[str, ...]:
-    """Names of the rules that a sentence breaks."""
+    """Return the rules that a sentence breaks."""
     names = [rule.name for rule in RULES
              if surface not in rule.except_on and rule.pattern.search(sentence)]  # fmt: skip
     if count_words(sentence) > LONGEST.get(surface, LONGEST_IN_DOCUMENT):
@@ -142,7 +142,7 @@ def broken(surface: str, sentence: str) -> tuple[str, ...]:
 
 
 def broken_by_block(text: str, *, is_item: bool) -> tuple[str, ...]:
-    """Names of the limits that a paragraph or an item of a page exceeds."""
+    """Return the limits that a paragraph or an item of a page exceeds."""
     length = count_words(text)
     if is_item:
         return ("item-too-long",) if length > ITEM else ()

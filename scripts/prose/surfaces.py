@@ -1,4 +1,4 @@
-"""Everything that people read in this project, by surface, and what of it breaks a rule."""
+"""Everything that people read in this project by surface, and the rules that it breaks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Flag:
 
 
 def _callbacks() -> Iterator[tuple[str, str]]:
-    """File and name of the function of each command and group."""
+    """Yield file and function of each command and group."""
     commands = [get_command(app)]
     while commands:
         command = commands.pop()
@@ -58,7 +58,7 @@ def _callbacks() -> Iterator[tuple[str, str]]:
 
 
 def _models() -> frozenset[str]:
-    """The models of the target file: their descriptions are in its schema and its reference."""
+    """Return the models of the target file, whose docstrings are in its schema and reference."""
     modules = [import_module(f"{target.__name__}.{module.name}")
                for module in iter_modules(target.__path__)]  # fmt: skip
     return frozenset(name for module in modules for name, value in vars(module).items()
@@ -67,7 +67,7 @@ def _models() -> frozenset[str]:
 
 @cache
 def texts_of_code(root: Path = ROOT) -> tuple[Text, ...]:
-    """All texts of the package."""
+    """Return all texts of the package."""
     commands = list(_callbacks())
     models = _models()
     texts: list[Text] = []
@@ -87,7 +87,7 @@ def _pages(root: Path) -> Iterator[tuple[str, Path]]:
 
 
 def blocks_of_templates(root: Path = ROOT) -> Iterator[tuple[str, page_texts.Block]]:
-    """File and text of each block in the templates of the report and the exports."""
+    """Yield file and text of each block in the templates of the report and the exports."""
     for path in sorted((root / "templates").rglob("*.*")):
         if path.parent.name in ("report", "export") and path.suffix in (".j2", ".js"):
             for block in page_texts.template(path.name, path.read_text(encoding="utf-8")):
@@ -95,7 +95,7 @@ def blocks_of_templates(root: Path = ROOT) -> Iterator[tuple[str, page_texts.Blo
 
 
 def sentences(root: Path = ROOT) -> Iterator[tuple[str, str, int, str]]:
-    """Surface, file, line and sentence of everything that people read."""
+    """Yield surface, file, line and sentence of everything that people read."""
     for surface, path in _pages(root):
         for block in page_texts.markdown(path.read_text(encoding="utf-8")):
             for sentence in rules.sentences(rules.plain(block.text)):
@@ -110,7 +110,7 @@ def sentences(root: Path = ROOT) -> Iterator[tuple[str, str, int, str]]:
 
 
 def flags(root: Path = ROOT) -> Iterator[Flag]:
-    """Every sentence, paragraph and command that breaks a rule."""
+    """Yield every sentence, paragraph and command that breaks a rule."""
     for surface, path, line, sentence in sentences(root):
         if broken := rules.broken(surface, sentence):
             yield Flag(surface, path, line, sentence, broken)
@@ -135,5 +135,5 @@ def _commands_without_verb() -> Iterator[Flag]:
 
 
 def counts(root: Path = ROOT) -> Counter[tuple[str, str]]:
-    """How many flags each surface of each file has."""
+    """Return the number of flags for each surface of each file."""
     return Counter((flag.surface, flag.path) for flag in flags(root))

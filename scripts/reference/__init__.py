@@ -1,1 +1,1 @@
-"""The reference pages, made from the code; `python -m scripts.reference` writes all of them."""
+"""Reference pages, generated from the code. `python -m scripts.reference` writes all of them."""

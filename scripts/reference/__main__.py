@@ -1,4 +1,4 @@
-"""Writes every page that is made from the code, the man page and `tests/messages.txt`."""
+"""Write every generated page, the man page and `tests/messages.txt`."""
 
 from __future__ import annotations
 

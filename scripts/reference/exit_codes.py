@@ -15,7 +15,7 @@ standard output. `code` is the exit status."""
 
 
 def pages() -> Mapping[Path, str]:
-    """The page by its path in a checkout."""
+    """Return the page by its path in a checkout."""
     rows = [
         (str(each.code), f"{each.when[0].upper()}{each.when[1:]}", each.details)
         for each in EXIT_CODES

@@ -1,4 +1,4 @@
-"""The load generators: what each can send, and how."""
+"""Load generators: their requests, arrivals and connections."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ hides stalls."""
 
 
 def pages() -> Mapping[Path, str]:
-    """The page by its path in a checkout."""
+    """Return the page by its path in a checkout."""
     sections = [section(f"{each.name}", _section(each)) for each in GENERATOR_REFERENCES]
     return {PATH: page("Load generators", HEAD, *sections)}
 

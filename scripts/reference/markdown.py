@@ -8,12 +8,12 @@ MADE = "Generated from the code by `python -m scripts.reference`."
 
 
 def page(title: str, *parts: str) -> str:
-    """A page with its title, the note of its origin, and parts that are not empty."""
+    """Return a page with its title, a note about its origin, and the non-empty parts."""
     return "\n\n".join([f"# {title}", *filter(None, parts), MADE]) + "\n"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; empty without rows."""
+    """Return a table; empty without rows."""
     lines = [f"| {' | '.join(map(_cell, row))} |" for row in rows]
     if not lines:
         return ""
@@ -21,12 +21,12 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def section(title: str, content: str) -> str:
-    """A section; empty without content."""
+    """Return a section; empty without content."""
     return f"## {title}\n\n{content}" if content else ""
 
 
 def listed(items: Iterable[str]) -> str:
-    """Code, separated by commas."""
+    """Return code words, separated by commas."""
     return ", ".join(f"`{item}`" for item in items)
 
 

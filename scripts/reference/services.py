@@ -52,7 +52,7 @@ EVERYWHERE = {
 
 
 def pages() -> Mapping[Path, str]:
-    """The pages by their paths in a checkout, the index among them."""
+    """Return the pages by their paths in a checkout, including the index."""
     texts = {DIRECTORY / f"{name}.md": _page(name, text) for name, text in references().items()}
     return {DIRECTORY / "README.md": _index(), **texts}
 
@@ -62,7 +62,7 @@ def _kinds(name: str) -> tuple[Service, ...]:
 
 
 def _targets(kinds: Iterable[Service]) -> list[str]:
-    """What `service:` and other keys of a tier say for these services."""
+    """Return the values of `service:` and other keys of a tier for these services."""
     keys = {service.key for service in kinds}
     services = [name for name in DEPLOYMENTS
                 if keys & {service.key for service, _ in services_of(name)}]  # fmt: skip
@@ -81,7 +81,7 @@ def _index() -> str:
 
 
 def _roles(kinds: Iterable[Service]) -> str:
-    """Roles in deployments; a service that can balance and serve has both."""
+    """Return the roles in deployments. A service that can balance and serve has both."""
     keys = {service.key: service.role for service in kinds}
     roles = dict.fromkeys(keys.values())
     for name in DEPLOYMENTS:

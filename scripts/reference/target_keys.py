@@ -46,7 +46,7 @@ AMOUNTS = {
 
 
 def pages() -> Mapping[Path, str]:
-    """The page by its path in a checkout. Raises KeyError for a model without a place."""
+    """Return the page by its path in a checkout. Raises KeyError for a model without a place."""
     whole = build_schema()
     models = {"Target": whole, **whole["$defs"]}
     sections = [_section(name, PLACES[name], models) for name in PLACES]
@@ -71,7 +71,7 @@ def _section(name: str, place: str, models: Mapping[str, dict[str, Any]]) -> str
 
 
 def _meaning(part: dict[str, Any], models: Mapping[str, dict[str, Any]]) -> str:
-    """The description of a key; of a mapping without one, the description of its model."""
+    """Return the description of a key; for a mapping without one, the description of its model."""
     model = models.get(part.get("$ref", "").rpartition("/")[2], {})
     return str(part.get("description", model.get("description", "")).split("\n\n")[0])
 

@@ -1,4 +1,4 @@
-"""Error messages and what to do, from every error in the code that has a hint."""
+"""Error messages and fixes, from every error in the code with a hint."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _NAME = re.compile(r"(\w+)(?:\(\))?$")
 
 
 def pages() -> Mapping[Path, str]:
-    """The page by its path in a checkout."""
+    """Return the page by its path in a checkout."""
     rows: dict[str, dict[tuple[str, str], None]] = {title: {} for title in AREAS.values()}
     for path in sorted((ROOT / "autotune").rglob("*.py")):
         package = path.relative_to(ROOT / "autotune").parts[0]
@@ -52,7 +52,7 @@ def pages() -> Mapping[Path, str]:
 
 
 def errors_with_hints(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Message and hint of each error whose texts are written where it is made."""
+    """Yield message and hint of each error with literal texts."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -63,7 +63,7 @@ def errors_with_hints(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def _with_names(text: str) -> str:
-    """A text with its placeholders as words: `{host.name}` is HOST NAME's last word, NAME."""
+    """Return a text with its placeholders as words: `{host.name}` becomes NAME."""
     return PLACEHOLDER.sub(_word, text)
 
 

@@ -1,4 +1,4 @@
-"""The warnings of a study: codes, meanings and what to do."""
+"""Warnings of a study: codes, meanings and fixes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEAD = """\
 
 
 def pages() -> Mapping[Path, str]:
-    """The page by its path in a checkout."""
+    """Return the page by its path in a checkout."""
     rows = [(f"`{kind.code}`", kind.meaning, f"{kind.remedy[0].upper()}{kind.remedy[1:]}.")
             for kind in WARNING_KINDS.values()]  # fmt: skip
     return {PATH: page("Warnings", HEAD, table(("Code", "Meaning", "What to do"), rows))}

@@ -97,7 +97,7 @@ def test_parameters_of_the_target_that_is_named(complete: Complete) -> None:
         "web.php_fpm.max_children", "cache.memcached.threads", "web.sysctl.net.core.somaxconn",
     ):  # fmt: skip
         assert name in everything
-    assert complete("autotune sweep fleet.yaml --with web.php_fpm.max_c") == [
+    assert complete("autotune sweep fleet.yaml --set web.php_fpm.max_c") == [
         "web.php_fpm.max_children"
     ]
     assert complete("autotune sweep figure.yaml --over ") == everything

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from autotune.cli import app
 from autotune.cli.completion import SCHEMA_NAMES
 from autotune.cli.json_schemas import OUTPUT_OBJECTS
+from autotune.target.schema import build_schema
 from scripts.cli_reference import REPOSITORY, commands, help_of
 from tests.printed import printed
 
@@ -80,5 +81,10 @@ def test_what_is_otherwise_than_its_schema_says_is_found() -> None:
 
 
 def test_names_are_listed_with_their_commands() -> None:
-    assert tuple(OUTPUT_OBJECTS) == SCHEMA_NAMES
-    assert [line.split()[0] for line in autotune("schema").splitlines()] == list(OUTPUT_OBJECTS)
+    names = [*OUTPUT_OBJECTS, "target"]
+    assert tuple(names) == SCHEMA_NAMES
+    assert [line.split()[0] for line in autotune("schema").splitlines()] == names
+
+
+def test_the_schema_of_targets_is_printed_too() -> None:
+    assert json.loads(autotune("schema", "target")) == build_schema()

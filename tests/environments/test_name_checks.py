@@ -57,7 +57,7 @@ def test_a_model_with_an_unknown_service_is_refused_alike(tmp_path: Path) -> Non
     ("before", "after", "message"),
     [
         ("generator: httperf", "generator: vegeta", "unknown generator 'vegeta'"),
-        ("generator: httperf", "uris: none.txt", "none.txt cannot be read"),
+        ("generator: httperf", "uris: none.txt", "cannot read none.txt"),
         ("budget:", "search: {sampler: bayesian}\nbudget:", "unknown sampler 'bayesian'"),
         ("app: reference", "app: wordpress", "unknown application 'wordpress'"),
         ("max_children: ", "max_childs: ", "unknown parameter 'web.php_fpm.max_childs'"),

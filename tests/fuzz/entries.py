@@ -806,7 +806,7 @@ def _written(desk: Desk) -> Iterator[Entry]:
         "--over", ("100:500:100", "1.05:1.25:0.1", "a, b"), sweep_request.expand_values, check=_few
     )
     yield Entry(
-        "--over and --with",
+        "--over and --set",
         (
             "lb.nginx.worker_connections=100:500:100",
             "service=all",
@@ -841,7 +841,7 @@ def _planned(desk: Desk, **options: Any) -> object:
     every = {
         "over": None,
         "hosts": None,
-        "with_": None,
+        "fixed": None,
         "rates": [100.0],
         "repeat": None,
         **options,
@@ -852,7 +852,7 @@ def _planned(desk: Desk, **options: Any) -> object:
 
 
 def _over(desk: Desk, text: str) -> object:
-    return _planned(desk, over=[text]), _planned(desk, hosts=["web=1"], with_=[text])
+    return _planned(desk, over=[text]), _planned(desk, hosts=["web=1"], fixed=[text])
 
 
 def _host_counts(desk: Desk, text: str) -> object:

@@ -98,18 +98,16 @@ def _after(argv: Argv, option: str) -> str:
     return argv[argv.index(option) + 1]
 
 
-def _joined(argv: Argv, option: str) -> str | None:
+def _join(argv: Argv, option: str) -> str | None:
     return next((word.removeprefix(option) for word in argv if word.startswith(option)), None)
 
 
 def _httperf(argv: Argv, text: bytes | None) -> tuple[float, float, float]:
-    mean = float((_joined(argv, "--period=e")) or 0)
-    client = int((_joined(argv, "--client=") or "").partition("/")[0])
-    counted = (
-        _joined(argv, "--num-conns=") or (_joined(argv, "--wsesslog=") or "").partition(",")[0]
-    )
+    mean = float((_join(argv, "--period=e")) or 0)
+    client = int((_join(argv, "--client=") or "").partition("/")[0])
+    counted = _join(argv, "--num-conns=") or (_join(argv, "--wsesslog=") or "").partition(",")[0]
     arrivals, calls = int(counted), 1.0
-    if _joined(argv, "--wsesslog="):
+    if _join(argv, "--wsesslog="):
         sessions = [part for part in (text or b"").decode().split("\n\n") if part.strip()]
         calls = sum(len(one.strip().splitlines()) for one in sessions) / len(sessions)
     if arrivals < 2:

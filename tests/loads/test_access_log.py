@@ -30,8 +30,8 @@ def test_requests_are_counted_and_the_rest_by_its_reason() -> None:
     recorded = access_log.parse_access_log(LINES)
     assert recorded.requests == {("GET", "/?p=12"): 2, ("GET", "/s?q=a"): 1, ("HEAD", "/s?q=a"): 1}
     assert recorded.skipped == {
-        "no request in combined format": 3,
-        "POST, which may change data (--unsafe keeps it)": 1,
+        "not a request in combined format": 3,
+        "POST may change data (--unsafe keeps it)": 1,
         "answered with 404": 1,
     }
     assert recorded.used_count + recorded.skipped.total() == len(LINES)
@@ -44,7 +44,7 @@ def test_unsafe_methods_where_they_are_asked_for() -> None:
 def test_rare_pages_are_left_out_beyond_so_many() -> None:
     recorded = access_log.parse_access_log(LINES, max_requests=1)
     assert recorded.requests == {("GET", "/?p=12"): 2}
-    assert recorded.skipped["of pages rarer than the 1 most frequent"] == 2
+    assert recorded.skipped["page is not among the 1 most frequent"] == 2
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ class Host(Recorder):
         return replace(done, stdout="curl" if "curl --config" in argv[2] else WRK)
 
 
-def measured(
+def measure(
     monkeypatch: pytest.MonkeyPatch, validator: AnswerValidator, every: int = 4
 ) -> ClosedLoopCeiling:
     def answers_of(_: CommandResult, requests: tuple[Request, ...]) -> list[probes.ProbeAnswer]:
@@ -58,8 +58,8 @@ def page(path: str, **more: Any) -> LoadPage:
 def test_answers_that_differ_in_kind_are_errors_of_the_ceiling(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    right = measured(monkeypatch, AnswerValidator(()))
-    ceiling = measured(monkeypatch, AnswerValidator((page("/shop"), page("/other"))))
+    right = measure(monkeypatch, AnswerValidator(()))
+    ceiling = measure(monkeypatch, AnswerValidator((page("/shop"), page("/other"))))
     assert right.rate > 0
     assert ceiling.errors["wrong answer"] >= 0.25 * right.requests
     assert ceiling.rate == pytest.approx(0.75 * right.rate, rel=0.01)
@@ -70,6 +70,6 @@ def test_answers_that_differ_in_kind_are_errors_of_the_ceiling(
 def test_pages_that_the_clients_do_not_request_are_not_compared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ceiling = measured(monkeypatch, AnswerValidator((page("/other"),)))
+    ceiling = measure(monkeypatch, AnswerValidator((page("/other"),)))
     assert ceiling.example == ""
     assert "wrong answer" not in ceiling.errors

@@ -88,7 +88,7 @@ def test_an_open_loop_counts_all_who_came_meanwhile(tmp_path: Path, name: str) -
     """Where the machine stops for less than a generator says, those who came then are sent after it."""
     spec = LoadSpec(RATE, SECONDS, timeout=10.0, latency_limit=LONG, ramp_seconds=0.0)
 
-    def offered() -> tuple[Frozen, LoadResult]:
+    def offer() -> tuple[Frozen, LoadResult]:
         with freezing(site, 1.0) as frozen:
             result = take_reading(
                 LOAD_GENERATORS[name], site.request(), spec, LocalTransport(), max_rate=20_000.0
@@ -103,7 +103,7 @@ def test_an_open_loop_counts_all_who_came_meanwhile(tmp_path: Path, name: str) -
         return frozen.all_came() and result.limited is None and late(result) >= LEAST
 
     with serving(tmp_path) as site:
-        frozen, result = undisturbed(offered, whole)
+        frozen, result = undisturbed(offer, whole)
     assert result.limited is None
     assert frozen.all_came(), frozen
     assert late(result) >= LEAST, result
@@ -119,7 +119,7 @@ def test_a_closed_loop_counts_each_client_once_and_is_labelled(tmp_path: Path, n
     assert "closed loop" in CLOSED_LOOP_LABEL
     clients = ClosedLoopClients(2, SECONDS, timeout=10.0)
 
-    def asked() -> tuple[Frozen, ClosedLoopCeiling]:
+    def run_clients() -> tuple[Frozen, ClosedLoopCeiling]:
         argv = CLOSED_LOOP_GENERATORS[name].build_command(site.request(), clients)
         with freezing(site, 1.0) as frozen:
             printed = LocalTransport().run(argv, timeout=60)
@@ -134,6 +134,6 @@ def test_a_closed_loop_counts_each_client_once_and_is_labelled(tmp_path: Path, n
         return frozen.all_answered() and as_expected(ceiling)
 
     with serving(tmp_path) as site:
-        frozen, ceiling = undisturbed(asked, whole)
+        frozen, ceiling = undisturbed(run_clients, whole)
     assert frozen.all_answered(), frozen
     assert as_expected(ceiling), ceiling

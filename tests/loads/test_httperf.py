@@ -25,13 +25,13 @@ CASES = sorted(path.stem for path in RECORDED.glob("*.json"))
 REQUEST = Request(Endpoint("198.18.0.1", 8080), "/kv.php?a=[1]", b"found 0100 of 0100\n")
 
 
-def recorded(name: str) -> tuple[str, dict[str, Any]]:
+def read_fixture(name: str) -> tuple[str, dict[str, Any]]:
     return (RECORDED / f"{name}.txt").read_text(), json.loads(
         (RECORDED / f"{name}.json").read_text()
     )
 
 
-def parsed(printed: str, case: dict[str, Any]) -> LoadResult:
+def parse(printed: str, case: dict[str, Any]) -> LoadResult:
     body = case["expect"]
     request = Request(Endpoint("127.0.0.1", 1), "/", body.encode() if body else None)
     process = LoadProcess(argv=(), **case["process"])
@@ -40,16 +40,16 @@ def parsed(printed: str, case: dict[str, Any]) -> LoadResult:
 
 @pytest.mark.parametrize("name", CASES)
 def test_recorded_output_gives_the_recorded_tally(name: str) -> None:
-    printed, case = recorded(name)
+    printed, case = read_fixture(name)
     expected = case["tally"]
     expected["histogram"] = {float(edge): n for edge, n in expected["histogram"].items()}
-    assert replace(parsed(printed, case), sizes={}) == LoadResult(**expected)
+    assert replace(parse(printed, case), sizes={}) == LoadResult(**expected)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_intended_request_is_answered_right_or_an_error(name: str) -> None:
-    printed, case = recorded(name)
-    result = parsed(printed, case)
+    printed, case = read_fixture(name)
+    result = parse(printed, case)
     assert result.intended == case["process"]["request_count"]
     assert result.right_answers + result.error_count == result.intended
     assert result.sent <= result.intended
@@ -57,9 +57,9 @@ def test_every_intended_request_is_answered_right_or_an_error(name: str) -> None
 
 @pytest.mark.parametrize("name", CASES)
 def test_output_cut_anywhere_never_passes_for_a_whole_reading(name: str) -> None:
-    printed, case = recorded(name)
+    printed, case = read_fixture(name)
     for end in range(0, len(printed) - 60, 97):
-        result = parsed(printed[:end], case)
+        result = parse(printed[:end], case)
         assert result.limited is not None
         assert result.error_count == result.intended
 
@@ -74,7 +74,7 @@ FAULTS = {
 def test_a_fault_of_the_server_is_counted_and_not_blamed_on_the_generator(
     name: str, kind: str
 ) -> None:
-    result = parsed(*recorded(name))
+    result = parse(*read_fixture(name))
     assert result.errors[kind] > 0.4 * result.intended
     assert result.limited is None
 
@@ -84,19 +84,19 @@ GENERATORS_FAULT = ("interrupted", "killed", "starved-to-the-end", "burst-of-its
 
 @pytest.mark.parametrize("name", GENERATORS_FAULT)
 def test_a_fault_of_the_generator_is_never_the_servers(name: str) -> None:
-    assert parsed(*recorded(name)).limited
+    assert parse(*read_fixture(name)).limited
 
 
 def test_a_server_that_fails_at_less_than_was_ordered_fails() -> None:
-    result = parsed(*recorded("starved-but-overloaded"))
+    result = parse(*read_fixture("starved-but-overloaded"))
     assert result.limited is None
     assert result.truncated
 
 
 def test_slow_answers_stay_late_where_fast_errors_are_taken_out() -> None:
-    printed, case = recorded("one-in-ten-5xx")
+    printed, case = read_fixture("one-in-ten-5xx")
     late = printed.replace("\n\nTotal:", "\n           400.5 10\n\nTotal:", 1)
-    assert parsed(late, case).count_later_than(0.050) == 10
+    assert parse(late, case).count_later_than(0.050) == 10
 
 
 # rate, seconds, timeout, limit, hosts → requests of each process, connections it may hold

@@ -25,14 +25,14 @@ BROWSING = "/s1 think=0.1\n   /img1\n   /img2\n/s2\n"
 THREE = "/s1\n/other\n/s3\n"
 
 
-def parsed(name: str, sessions: str = THREE) -> LoadResult:
+def parse(name: str, sessions: str = THREE) -> LoadResult:
     load = SessionGenerator(parse_session_kinds(sessions))
     (process,) = load.build_processes(REQUEST, ORDER)
     return load.parse_checked(process, (FIXTURES / f"{name}.txt").read_text(), REQUEST, ORDER)
 
 
 def test_pauses_are_no_latency() -> None:
-    result = parsed("healthy", BROWSING)
+    result = parse("healthy", BROWSING)
     assert (result.intended, result.sent, result.right_answers) == (60, 60, 60)
     assert result.count_later_than(0.050) == 0
     assert max(result.histogram) < 0.1 / 4 + 0.050
@@ -51,7 +51,7 @@ def test_pauses_are_no_latency() -> None:
     ],
 )
 def test_recorded(name: str, errors: dict[str, int], right: int, late: int) -> None:
-    result = parsed(name)
+    result = parse(name)
     assert result.errors == errors
     assert result.right_answers == right
     assert result.count_later_than(0.050) == late

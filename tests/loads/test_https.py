@@ -32,7 +32,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield site
 
 
-def answered(request: Request) -> int | str:
+def request_status(request: Request) -> int | str:
     answer = curl.send_request(HERE, request, timeout=20.0)
     return answer if isinstance(answer, str) else answer.status
 
@@ -48,10 +48,10 @@ def test_the_probe_trusts_the_target_s_authority_alone(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     request = site.request()
-    assert answered(request) == 200
-    assert "certificate" in str(answered(replace(request, tls=TlsOptions())))
-    assert answered(replace(request, tls=TlsOptions(insecure=True))) == 200
-    assert "subject name" in str(answered(replace(request, host="other.example")))
+    assert request_status(request) == 200
+    assert "certificate" in str(request_status(replace(request, tls=TlsOptions())))
+    assert request_status(replace(request, tls=TlsOptions(insecure=True))) == 200
+    assert "subject name" in str(request_status(replace(request, host="other.example")))
     assert not list(tmp_path.iterdir())
 
 

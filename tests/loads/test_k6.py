@@ -21,39 +21,39 @@ REQUEST = Request(Endpoint("198.18.0.1", 443), "/a", b"ok", host="shop.example",
 SPEC = LoadSpec(100, 2.0)
 
 
-def recorded(name: str) -> tuple[str, dict[str, Any]]:
+def read_fixture(name: str) -> tuple[str, dict[str, Any]]:
     return (FIXTURES / f"{name}.txt").read_text(), json.loads(
         (FIXTURES / f"{name}.json").read_text()
     )
 
 
-def parsed(text: str, case: dict[str, Any]) -> LoadResult:
+def parse(text: str, case: dict[str, Any]) -> LoadResult:
     process = LoadProcess((), **case["process"])
     return K6Generator().parse_checked(process, text, REQUEST, LoadSpec(**case["order"]))
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_recorded(name: str) -> None:
-    text, case = recorded(name)
+    text, case = read_fixture(name)
     expected = case["tally"]
     expected["histogram"] = {float(edge): n for edge, n in expected["histogram"].items()}
-    assert parsed(text, case) == LoadResult(**expected)
+    assert parse(text, case) == LoadResult(**expected)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_output_cut_anywhere_never_passes_for_a_whole_reading(name: str) -> None:
-    text, case = recorded(name)
+    text, case = read_fixture(name)
     for end in range(0, len(text) - 2, 13):
-        assert parsed(text[:end], case).limited is not None
+        assert parse(text[:end], case).limited is not None
 
 
 def test_a_stall_counts_for_everybody_who_came_during_it() -> None:
     """A second at 40/s, of which those of the first 0.8 s waited for more than the limit."""
-    text, case = recorded("tls-frozen-a-second")
-    assert parsed(text, case).count_later_than(0.2) >= 32
+    text, case = read_fixture("tls-frozen-a-second")
+    assert parse(text, case).count_later_than(0.2) >= 32
 
 
-def ordered(
+def build_order(
     load: K6Generator, request: Request, spec: LoadSpec = SPEC
 ) -> tuple[list[LoadProcess], Any]:
     processes = load.build_processes(request, spec)
@@ -63,7 +63,7 @@ def ordered(
 
 
 def test_the_order() -> None:
-    (process,), order = ordered(K6Generator(), REQUEST)
+    (process,), order = build_order(K6Generator(), REQUEST)
     # Load goes to the target's entry, never through a proxy of the load host's.
     assert process.argv[:4] == ("env", "NO_PROXY=*", "no_proxy=*", "GODEBUG=http2client=0")
     assert process.request_count == 200
@@ -74,12 +74,12 @@ def test_the_order() -> None:
         {"weight": 1.0, "steps": [{"path": "/a", "method": "GET", "body": None, "think": 0.0}]}
     ]
     assert (order["iterations"], order["span"], order["expect"]) == (200, 2000, "ok")
-    http2 = ordered(K6Generator(), replace(REQUEST, http2=True))[0][0]
+    http2 = build_order(K6Generator(), replace(REQUEST, http2=True))[0][0]
     assert not any(word.startswith("GODEBUG") for word in http2.argv)
 
 
 def test_a_host_known_by_name_alone_is_asked_by_its_own_name() -> None:
-    _, order = ordered(K6Generator(), replace(REQUEST, endpoint=Endpoint("lb1", 8443)))
+    _, order = build_order(K6Generator(), replace(REQUEST, endpoint=Endpoint("lb1", 8443)))
     assert (order["site"], order["hosts"]) == ("https://lb1:8443", {})
     assert order["headers"] == {"Host": "shop.example:8443"}
 
@@ -87,7 +87,7 @@ def test_a_host_known_by_name_alone_is_asked_by_its_own_name() -> None:
 def test_the_rate_is_in_requests_whatever_the_sessions() -> None:
     session = {"weight": 1, "session": [{"path": "/a", "think": "2s"}, {"path": "/b"}]}
     visits = (WeightedVisit(path="/", weight=2), WeightedVisit.model_validate(session))
-    (process,), order = ordered(K6Generator(visits), REQUEST, replace(SPEC, rate=80))
+    (process,), order = build_order(K6Generator(visits), REQUEST, replace(SPEC, rate=80))
     assert (process.request_count, order["iterations"]) == (160, 120)
     assert process.open_connections >= 80 * (
         5 * SPEC.latency_limit + 2 / K6Generator(visits).requests_per_visit

@@ -23,17 +23,17 @@ SERVERS = (Endpoint("198.18.0.5", 11211), Endpoint("198.18.0.6", 11211))
 ORDER = LoadSpec(400, 2, latency_limit=0.050, ramp_seconds=0.5)
 
 
-def printed(name: str) -> str:
+def format_output(name: str) -> str:
     return (FIXTURES / f"{name}.txt").read_text()
 
 
 def samples(name: str) -> list[float]:
-    lines = printed(name).partition("<autotune samples>")[2].split("\n")
+    lines = format_output(name).partition("<autotune samples>")[2].split("\n")
     return [float(line.split()[1]) / 1e6 for line in lines if line]
 
 
 def read(name: str, spec: LoadSpec = ORDER) -> SampledReading:
-    return parse_output(printed(name), spec)
+    return parse_output(format_output(name), spec)
 
 
 @pytest.mark.parametrize("limit", [0.0005, 0.005, 0.05, 0.2])
@@ -88,7 +88,7 @@ def test_the_crash_of_the_default_is_named() -> None:
     assert "139" in result.limited
 
 
-@pytest.mark.parametrize(("text", "said"), [("", "nothing"), (printed("refused"), "refused")])
+@pytest.mark.parametrize(("text", "said"), [("", "nothing"), (format_output("refused"), "refused")])
 def test_no_result_says_nothing_of_the_server(text: str, said: str) -> None:
     result = parse_output(text, ORDER).result
     assert said in (result.limited or "")
@@ -96,7 +96,7 @@ def test_no_result_says_nothing_of_the_server(text: str, said: str) -> None:
 
 
 def test_output_cut_anywhere_before_its_samples_is_no_result() -> None:
-    text = printed("healthy")
+    text = format_output("healthy")
     for end in range(0, text.index("Misses"), 31):
         assert parse_output(text[:end], ORDER).result.limited
 
@@ -127,5 +127,5 @@ def test_agents_stop_by_themselves() -> None:
 
 def test_a_host_without_a_resolver_is_told_what_to_do() -> None:
     assert "`nameserver 127.0.0.1`" in (
-        parse_output(printed("no-resolver"), ORDER).result.limited or ""
+        parse_output(format_output("no-resolver"), ORDER).result.limited or ""
     )

@@ -99,7 +99,7 @@ def even(latencies: Iterable[float], status: int = 200, size: int = len(BODY)) -
     return [(i / 100, i / 100, i / 100 + took, status, size) for i, took in enumerate(latencies)]
 
 
-def printed(rows: list[Row], errors: Mapping[str, int] = NO_ERRORS, table: str = OLD) -> str:
+def format_output(rows: list[Row], errors: Mapping[str, int] = NO_ERRORS, table: str = OLD) -> str:
     store = sqlite3.connect(":memory:")
     store.execute(table)
     for due, sent, end, status, size in rows:
@@ -121,13 +121,13 @@ def process(requests: int = 200) -> LoadProcess:
     return LoadProcess((), requests, 2.0, 9.0, CONNECTIONS)
 
 
-def parsed(text: str, spec: LoadSpec = ORDER, requests: int = 200) -> LoadResult:
+def parse(text: str, spec: LoadSpec = ORDER, requests: int = 200) -> LoadResult:
     return OhaGenerator().parse_checked(process(requests), text, REQUEST, spec)
 
 
 @pytest.mark.parametrize("table", [OLD, NEW], ids=["1.4", "1.15"])
 def test_healthy(table: str) -> None:
-    result = parsed(printed(even([0.005] * 196 + [0.0501] * 4), table=table))
+    result = parse(format_output(even([0.005] * 196 + [0.0501] * 4), table=table))
     assert (result.intended, result.sent, result.errors) == (200, 200, {})
     assert result.count_later_than(0.050) == 4
     assert result.limited is None
@@ -142,7 +142,7 @@ def test_healthy(table: str) -> None:
 def test_late_answers_are_counted_exactly(latencies: list[float], limit: float) -> None:
     rows = even(latencies)
     late = sum(end - due > limit for due, _, end, _, _ in rows)
-    result = parsed(printed(rows), replace(ORDER, latency_limit=limit), len(latencies))
+    result = parse(format_output(rows), replace(ORDER, latency_limit=limit), len(latencies))
     assert result.count_later_than(limit) == late
     assert result.right_answers + result.error_count == result.intended == len(latencies)
 
@@ -154,7 +154,7 @@ def test_a_stall_counts_for_everybody_who_came_during_it() -> None:
         sent = i / 100 if i < 50 + CONNECTIONS else 1.0
         rows.append((i / 100, sent, 1.005, 200, len(BODY)))
     rows += [(i / 100, i / 100, i / 100 + 0.005, 200, len(BODY)) for i in range(100, 200)]
-    result = parsed(printed(rows))
+    result = parse(format_output(rows))
     assert result.count_later_than(0.050) == 46
     assert result.limited is None
 
@@ -171,7 +171,7 @@ def test_a_stall_counts_for_everybody_who_came_during_it() -> None:
     ],
 )
 def test_errors_by_kind(said: str, kind: str) -> None:
-    result = parsed(printed(even([0.005] * 150), {said: 50}))
+    result = parse(format_output(even([0.005] * 150), {said: 50}))
     assert result.errors == {kind: 50}
     assert result.right_answers == 150
 
@@ -180,7 +180,7 @@ def test_errors_are_not_throughput() -> None:
     wrong = even([0.001] * 100, 502, 150) + [
         (i / 100, i / 100, i / 100 + 0.001, 200, 3) for i in range(100, 200)
     ]
-    result = parsed(printed(wrong))
+    result = parse(format_output(wrong))
     assert result.errors == {"5xx": 100, "wrong body": 100}
     assert result.right_answers == 0
 
@@ -188,7 +188,7 @@ def test_errors_are_not_throughput() -> None:
 def test_an_overloaded_server_leaves_requests_unsent() -> None:
     """All connections in hand: what was due and not sent is the server's doing."""
     rows = [(i / 100, max(i / 100, i / 25 - 1), i / 25 + 0.1, 200, len(BODY)) for i in range(100)]
-    result = parsed(printed(rows))
+    result = parse(format_output(rows))
     assert result.errors == {"not sent": 100}
     assert result.limited is None
     assert result.count_later_than(0.050) == 100
@@ -209,27 +209,27 @@ def test_an_overloaded_server_leaves_requests_unsent() -> None:
     ids=["late", "half", "idle"],
 )  # fmt: skip
 def test_a_starved_generator_says_nothing_of_the_server(rows: list[Row]) -> None:
-    result = parsed(printed(rows))
+    result = parse(format_output(rows))
     assert result.limited is not None
     assert "fell behind" in result.limited
 
 
 def test_no_ports_or_descriptors_left_is_the_load_hosts() -> None:
     for said in ("Too many open files (os error 24)", "Cannot assign requested address"):
-        assert "load host ran out" in (parsed(printed([], {said: 200})).limited or "")
+        assert "load host ran out" in (parse(format_output([], {said: 200})).limited or "")
 
 
 def test_output_cut_anywhere_is_no_result() -> None:
-    text = printed(even([0.005] * 200))
+    text = format_output(even([0.005] * 200))
     for end in [*range(0, 200, 7), *range(200, len(text) - 1, 997)]:
-        result = parsed(text[:end])
+        result = parse(text[:end])
         assert result.limited is not None
         assert result.error_count == result.intended == 200
 
 
 def test_a_file_without_answers_is_no_result() -> None:
-    text = printed([]).partition("<autotune sqlite>")[0] + "<autotune sqlite>\n"
-    assert "no result" in (parsed(text).limited or "")
+    text = format_output([]).partition("<autotune sqlite>")[0] + "<autotune sqlite>\n"
+    assert "no result" in (parse(text).limited or "")
     with pytest.raises(ValueError, match="damaged"):
         read_stored_answers("§§§")
 

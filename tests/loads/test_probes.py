@@ -16,7 +16,7 @@ from tests.loads.server import BODY, recording
 FAST = {"per_second": 200.0, "timeout": 5.0, "expected_seconds": 0.05}
 
 
-def asked(requests: list[Request], **how: float) -> list[ProbeAnswer | None]:
+def probe(requests: list[Request], **how: float) -> list[ProbeAnswer | None]:
     command = probes.build_command(requests, **{**FAST, **how})
     done = LocalTransport().run(command.argv, input=command.input, timeout=command.stop_seconds)
     return probes.parse_answers(done, command.requests)
@@ -26,8 +26,8 @@ def asked(requests: list[Request], **how: float) -> list[ProbeAnswer | None]:
 def test_answers_come_in_the_order_of_the_requests() -> None:
     paths = ["/a[1]{b}?c=d", "/broken", "/", '/q"uote', "/%C3%BC#x"]
     with recording() as (endpoint, seen):
-        answers = asked([Request(endpoint, path) for path in paths])
-        gone = asked([Request(Endpoint("127.0.0.1", 1), "/")])
+        answers = probe([Request(endpoint, path) for path in paths])
+        gone = probe([Request(Endpoint("127.0.0.1", 1), "/")])
     assert [answer and answer.status for answer in answers] == [200, 500, 200, 200, 200]
     assert sorted(seen) == sorted(["/a[1]{b}?c=d", "/broken", "/", '/q"uote', "/%C3%BC"])
     assert all(answer and answer.text == BODY.decode() for answer in answers)
@@ -40,7 +40,7 @@ def test_answers_come_in_the_order_of_the_requests() -> None:
 @pytest.mark.stack
 def test_an_answer_that_is_too_late_is_none() -> None:
     with recording() as (endpoint, _):
-        answers = asked([Request(endpoint, "/slow"), Request(endpoint, "/")], timeout=0.2)
+        answers = probe([Request(endpoint, "/slow"), Request(endpoint, "/")], timeout=0.2)
     assert answers[0] is None
 
 
@@ -65,7 +65,7 @@ def test_the_rate_is_never_above_the_one_ordered(rate: float) -> None:
 
 
 def test_a_host_without_curl_is_told() -> None:
-    with pytest.raises(LoadError, match="cannot be read"):
+    with pytest.raises(LoadError, match="curl did not run on the load host: sh: not found"):
         probes.parse_answers(
             CommandResult((), 127, "", "sh: not found"), [Request(Endpoint("h", 80), "/")]
         )

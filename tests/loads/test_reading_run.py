@@ -58,7 +58,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
         yield Endpoint("127.0.0.1", port)
 
 
-def offered(endpoint: Endpoint, path: str, spec: LoadSpec = ORDER) -> LoadResult:
+def offer(endpoint: Endpoint, path: str, spec: LoadSpec = ORDER) -> LoadResult:
     return take_reading(
         HttperfGenerator(),
         Request(endpoint, path, RIGHT),
@@ -70,7 +70,7 @@ def offered(endpoint: Endpoint, path: str, spec: LoadSpec = ORDER) -> LoadResult
 
 @pytest.mark.stack
 def test_every_request_is_answered_and_counted(server: Endpoint) -> None:
-    result = offered(server, "/right", PATIENT)
+    result = offer(server, "/right", PATIENT)
     assert result.errors == {}
     assert result.right_answers == result.sent == result.intended == 60
     assert not result.truncated
@@ -79,7 +79,7 @@ def test_every_request_is_answered_and_counted(server: Endpoint) -> None:
 @pytest.mark.stack
 @pytest.mark.quiet
 def test_a_healthy_server(server: Endpoint) -> None:
-    result = offered(server, "/right")
+    result = offer(server, "/right")
     assert result.errors == {}
     assert result.right_answers == result.sent == result.intended == 200
     assert not result.truncated
@@ -91,7 +91,7 @@ def test_a_healthy_server(server: Endpoint) -> None:
 def test_the_load_is_sent_in_the_time_ordered(server: Endpoint) -> None:
     """Whatever the arrivals: httperf draws those that ``arrivals`` foresees."""
     for seed in (1, 4000, 65_000):
-        result = offered(server, "/right", replace(ORDER, seed=seed, ramp_seconds=0))
+        result = offer(server, "/right", replace(ORDER, seed=seed, ramp_seconds=0))
         assert result.limited is None
         assert result.duration >= 0.99 * (result.intended - 1) / ORDER.rate
 
@@ -149,7 +149,7 @@ def test_several_hosts_share_the_load(server: Endpoint) -> None:
 @pytest.mark.stack
 @pytest.mark.parametrize("ramp", [0.25, 0.5])
 def test_a_wrong_body_of_the_right_size_is_seen(server: Endpoint, ramp: float) -> None:
-    result = offered(server, "/same-size", replace(PATIENT, ramp_seconds=ramp))
+    result = offer(server, "/same-size", replace(PATIENT, ramp_seconds=ramp))
     assert result.errors == {"wrong body": 60}
     assert result.right_answers == 0
 
@@ -168,7 +168,7 @@ def test_several_load_hosts_share_a_reading(server: Endpoint) -> None:
 def test_runaway_errors_end_the_reading_with_its_ramp(
     server: Endpoint, path: str, kind: str
 ) -> None:
-    result = offered(server, path, PATIENT)
+    result = offer(server, path, PATIENT)
     assert result.errors == {kind: 20}
     assert result.intended == 20
     assert result.truncated
@@ -177,7 +177,7 @@ def test_runaway_errors_end_the_reading_with_its_ramp(
 
 @pytest.mark.stack
 def test_nobody_listens() -> None:
-    result = offered(Endpoint("127.0.0.1", free_port()), "/right", PATIENT)
+    result = offer(Endpoint("127.0.0.1", free_port()), "/right", PATIENT)
     assert result.errors == {"refused": 20}
     assert result.truncated
 
@@ -199,13 +199,13 @@ def test_what_ends_a_reading_early(result: LoadResult, away: bool) -> None:
 
 @pytest.mark.stack
 def test_an_overload_ends_with_the_ramp() -> None:
-    def overloaded() -> LoadResult:
+    def build_overload() -> LoadResult:
         with silent() as endpoint:
-            return offered(
+            return offer(
                 endpoint, "/", LoadSpec(500, 2.0, timeout=5.0, latency_limit=0.02, ramp_seconds=0.5)
             )
 
-    result = undisturbed(overloaded, lambda result: result.limited is None)
+    result = undisturbed(build_overload, lambda result: result.limited is None)
     assert result.truncated
     assert result.intended == 250
     assert result.limited is None
@@ -217,8 +217,8 @@ def test_a_server_that_never_answers_holds_a_bounded_number_of_requests() -> Non
         with silent() as endpoint:
             spec = LoadSpec(1000, 1.0, timeout=1.0, latency_limit=0.02, ramp_seconds=0)
             processes = HttperfGenerator().build_processes(Request(endpoint, "/"), spec)
-            with asked_meanwhile(partial(held, endpoint.port), every=0.02) as counts:
-                result = offered(endpoint, "/", spec)
+            with asked_meanwhile(partial(count_connections, endpoint.port), every=0.02) as counts:
+                result = offer(endpoint, "/", spec)
         bound = sum(process.open_connections + OTHER_DESCRIPTORS for process in processes)
         return result, bound, [count for count in counts if count]
 
@@ -242,7 +242,7 @@ def silent() -> Iterator[Endpoint]:
         yield Endpoint("127.0.0.1", listening.getsockname()[1])
 
 
-def held(port: int) -> int:
+def count_connections(port: int) -> int:
     """Connections that clients on this machine have open to ``port`` at this moment."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return len({row[1] for row in rows if row[2].endswith(f":{port:04X}") and row[3] == "01"})
@@ -250,7 +250,7 @@ def held(port: int) -> int:
 
 @pytest.mark.stack
 def test_no_process_outlives_its_reading(server: Endpoint) -> None:
-    offered(server, "/right", PATIENT)
+    offer(server, "/right", PATIENT)
     port = str(server.port).encode()
     left = [argv for argv in command_lines() if port in argv and b"nginx" not in argv]
     assert left == []
@@ -273,6 +273,6 @@ def test_a_missing_program_is_said_with_what_to_install(
         (tmp_path / tool).symlink_to(shutil.which(tool) or tool)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LoadError, match=missing) as raised:
-        offered(server, "/right")
+        offer(server, "/right")
     assert raised.value.hint is not None
     assert raised.value.hint.endswith(f"apt-get install {package}")

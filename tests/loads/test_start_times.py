@@ -71,7 +71,7 @@ def test_a_clock_that_is_set_here_meanwhile_makes_no_difference(
 
 
 def test_a_host_without_a_clock_is_named() -> None:
-    with pytest.raises(AutotuneError, match="b does not say what time it is: date: invalid"):
+    with pytest.raises(AutotuneError, match="cannot read the clock of b: date: invalid"):
         start_times.agree_start_times([Elsewhere("a"), Elsewhere("b", said="date: invalid format")])
 
 

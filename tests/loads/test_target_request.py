@@ -34,7 +34,7 @@ def target(directory: Path, load: str) -> TargetFile:
     return read_target(path)
 
 
-def asked(directory: Path, load: str, **variables: str) -> Request:
+def build(directory: Path, load: str, **variables: str) -> Request:
     return build_request(target(directory, load), Stack((), FIRST, (SECOND,)), None, variables)
 
 
@@ -61,17 +61,17 @@ def ports(port: int) -> tuple[Endpoint, Endpoint]:
 def test_connections_go_to_the_entry(
     tmp_path: Path, load: str, url: str, endpoints: tuple[Endpoint, ...]
 ) -> None:
-    asking = asked(tmp_path, load)
+    asking = build(tmp_path, load)
     assert (asking.url, (asking.endpoint, *asking.other_endpoints)) == (url, endpoints)
     check_names(target(tmp_path, load))
 
 
 @pytest.mark.parametrize("site", ["192.0.2.7", "198.18.0.3", "198.18.0.9"])
 def test_an_address_of_somebody_else_is_refused(tmp_path: Path, site: str) -> None:
-    with pytest.raises(TargetError, match=f"{site} is not where requests enter") as refused:
+    with pytest.raises(TargetError, match=f"{site} is not an address of the entry tier") as refused:
         check_names(target(tmp_path, f'url: "http://{site}/"'))
     assert refused.value.hint == (
-        f"that is 198.18.0.1 and 198.18.0.2; an address that they share is `load: {{vip: {site}}}`"
+        f"use 198.18.0.1 or 198.18.0.2, or declare a shared address: `load: {{vip: {site}}}`"
     )
 
 
@@ -80,7 +80,7 @@ def test_a_request_with_everything(tmp_path: Path) -> None:
         'url: "https://shop.example/cart", method: POST, body: "id=1", ca: ca.pem, http: 2, '
         'generator: oha, headers: {Accept: "*/*", Authorization: "Bearer ${TOKEN}"}'
     )
-    asking = asked(tmp_path, load, TOKEN="hush")
+    asking = build(tmp_path, load, TOKEN="hush")
     assert asking == Request(
         *(Endpoint("198.18.0.1", 443), "/cart"),
         other_endpoints=(Endpoint("198.18.0.2", 443),),
@@ -92,24 +92,24 @@ def test_a_request_with_everything(tmp_path: Path) -> None:
         tls=TlsOptions(CERTIFICATE),
         http2=True,
     )  # fmt: skip
-    with pytest.raises(TargetError, match="there is no variable TOKEN") as refused:
-        asked(tmp_path, load)
+    with pytest.raises(TargetError, match="the environment variable TOKEN is not set") as refused:
+        build(tmp_path, load)
     assert refused.value.hint == "export TOKEN=…"
 
 
 @pytest.mark.parametrize(
     ("load", "message"),
     [
-        ('url: "https://shop.example", ca: nowhere.pem', "nowhere.pem cannot be read"),
-        ('url: "https://shop.example", ca: not-ca.pem', "not-ca.pem is no certificate"),
+        ('url: "https://shop.example", ca: nowhere.pem', "cannot read nowhere.pem"),
+        ('url: "https://shop.example", ca: not-ca.pem', "not-ca.pem is not a certificate"),
     ],
 )
 def test_an_authority_that_is_none(tmp_path: Path, load: str, message: str) -> None:
     with pytest.raises(TargetError, match=message):
-        asked(tmp_path, load)
+        build(tmp_path, load)
 
 
 def test_httperf_speaks_no_http_2(tmp_path: Path) -> None:
-    with pytest.raises(TargetError, match=r"httperf speaks HTTP/1\.1 alone") as refused:
+    with pytest.raises(TargetError, match=r"httperf supports only HTTP/1\.1") as refused:
         check_names(target(tmp_path, 'url: "https://shop.example", http: 2'))
     assert "oha" in str(refused.value.hint)

@@ -47,12 +47,12 @@ def test_sessions_alike_are_one_kind() -> None:
 @pytest.mark.parametrize(
     ("reader", "text", "said"),
     [
-        (parse_uris, " \n", "no path"),
-        (parse_uris, "http://elsewhere.example/\n", "no path"),
+        (parse_uris, " \n", "contains no path"),
+        (parse_uris, "http://elsewhere.example/\n", "not a path"),
         (parse_session_kinds, "# nothing\n", "no session"),
-        (parse_session_kinds, "http://elsewhere.example/\n", "no path"),
-        (parse_session_kinds, "  /image\n", "begins with"),
-        (parse_session_kinds, "/a think=soon\n/b\n", "no number"),
+        (parse_session_kinds, "http://elsewhere.example/\n", "not a path"),
+        (parse_session_kinds, "  /image\n", "starts with"),
+        (parse_session_kinds, "/a think=soon\n/b\n", "not a number"),
         (parse_session_kinds, "/a think=60\n/b\n", "60 s"),
         (parse_session_kinds, "\n\n".join("/a\n" * n for n in range(1, 10)), "9 different"),
     ],
@@ -81,8 +81,8 @@ def test_a_target_names_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("load", "said"),
     [
-        ("{uris: nowhere}", "nowhere cannot be read"),
-        ("{sessions: mine.yaml}", "no path"),
+        ("{uris: nowhere}", "cannot read nowhere"),
+        ("{sessions: mine.yaml}", "not a path"),
         ("{uris: list, sessions: list}", "exclude each other"),
         ("{generator: oha, uris: list}", "needs `generator: httperf`"),
         ("{command: [./mine], sessions: list}", "needs `generator: httperf`"),

@@ -106,11 +106,11 @@ def test_its_generator_loads_its_server(installed: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("change", "message", "hint"),
     [
-        (("CONTRACT = 1", "CONTRACT = 2"), "keeps version 2 of the contract", "--upgrade autotune\n"),
-        (("CONTRACT = 1", "CONTRACT = 0"), "this autotune has version 1", "--upgrade autotune-sample\n"),
-        (("CONTRACT = 1", ""), "cannot be read: AttributeError", "pip uninstall autotune-sample"),
+        (("CONTRACT = 1", "CONTRACT = 2"), "needs version 2 of the contract", "--upgrade autotune`"),
+        (("CONTRACT = 1", "CONTRACT = 0"), "this autotune has version 1", "--upgrade autotune-sample`"),
+        (("CONTRACT = 1", ""), "(AttributeError): ", "pip uninstall autotune-sample"),
         (("deployment = \"pages\"", "deployment = 1 / 0"), "ZeroDivisionError", "pip uninstall"),
-        (('name = "pages"', 'name = "nginx"'), "'nginx' among its services, and", "uninstall"),
+        (('name = "pages"', 'name = "nginx"'), "'nginx' in its services, but", "uninstall"),
     ],
 )  # fmt: skip
 def test_one_that_does_not_fit_is_refused(

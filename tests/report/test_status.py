@@ -31,7 +31,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest(copied: Copied, tmp_path: 
     copied("aa")
     with pytest.raises(AutotuneError) as caught:
         find_study("imporved", tmp_path / "studies")
-    assert caught.value.message == "study 'imporved' not found"
+    assert caught.value.message == "unknown study 'imporved'"
     assert caught.value.hint == "did you mean 'improved'?"
     with pytest.raises(AutotuneError) as caught:
         find_study("zzz", tmp_path / "studies")

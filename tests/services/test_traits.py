@@ -25,7 +25,7 @@ NONE: frozenset[Trait] = frozenset()
 def test_a_load_has_the_traits_that_its_target_and_generator_give_it(
     url: str | None, kept: bool, expected: set[Trait]
 ) -> None:
-    assert find_traits(Load(url=url), kept=kept) == expected
+    assert find_traits(Load(url=url), keeps_connections=kept) == expected
 
 
 def test_a_load_raises_only_the_classes_of_what_it_makes_decisive() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,34 @@ def test_fixed_and_dropped_parameters_are_not_searched(tmp_path: Path) -> None:
     assert not tunable & {"lb.nginx.backlog", "web.php_fpm.pm"}
     assert space.baseline["lb.nginx.backlog"] == 1024
     assert space.baseline["web.php_fpm.pm"] == "dynamic"
+
+
+def test_a_list_under_tune_limits_the_search(tmp_path: Path) -> None:
+    space = space_of(tmp_path, "tune: [web.php_fpm]")
+    tunable = [dimension.name for dimension in space.tunable_dimensions]
+    assert len(tunable) > 3
+    assert all(name.startswith(("web.php_fpm.", "cache.memcached.memory")) for name in tunable)
+    assert space.baseline == space_of(tmp_path).baseline
+
+
+def test_a_pattern_excludes_parameters(tmp_path: Path) -> None:
+    tunable = {d.name for d in space_of(tmp_path).tunable_dimensions}
+    remaining = {
+        d.name for d in space_of(tmp_path, replaced=(MEMORY, '"lb.*": false')).tunable_dimensions
+    }
+    assert remaining == {name for name in tunable if not name.startswith("lb.")}
+    assert remaining < tunable
+
+
+@pytest.mark.parametrize(
+    ("more", "replaced", "name"),
+    [("tune: [web.php]", None, "web.php"), ("", (MEMORY, '"lbx.*": false'), "lbx.*")],
+)
+def test_a_pattern_without_a_match_is_an_error(
+    tmp_path: Path, more: str, replaced: tuple[str, str] | None, name: str
+) -> None:
+    with pytest.raises(TargetError, match=re.escape(f"unknown parameter {name!r}")):
+        space_of(tmp_path, more, **({"replaced": replaced} if replaced else {}))
 
 
 def test_a_rule_is_shown_with_its_arithmetic(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_the_only_trial_that_meets_the_objective_is_measured_again(tmp_path: Pat
     assert verdict.verdict == "improved"
     assert verdict.best == best.number
     again = trials_of(Phase.FINALIST, store.state.trials)
-    assert best.number in [trial.of for trial in again]
+    assert best.number in [trial.source_trial for trial in again]
     baselines = trials_of(Phase.BASELINE, store.state.trials)
     assert len(baselines) == 2
     assert not any(trial.peak and trial.peak.is_feasible for trial in baselines)

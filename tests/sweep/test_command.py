@@ -80,7 +80,7 @@ def test_peaks_of_deployments(tmp_path: Path) -> None:
 def test_what_cannot_be_deployed_is_a_gap_with_its_reason(tmp_path: Path) -> None:
     target = modelled.written(tmp_path)
     done = autotune(
-        "sweep", target, "--over", "web.nginx.worker_connections=512,4096", "--with",
+        "sweep", target, "--over", "web.nginx.worker_connections=512,4096", "--set",
         "web.nginx.use=select", "--rate", 500, "--repeat", 1, "--yes",
         "--studies", tmp_path / "studies",
     )  # fmt: skip

@@ -32,7 +32,7 @@ def panel(*series: Series) -> Diagram:
     return Diagram("Response time", "lb.apache.ServerLimit", "ms", series)
 
 
-def found(values: tuple[Any, ...], *names: str, responses: list[float]) -> SweepResults:
+def build_results(values: tuple[Any, ...], *names: str, responses: list[float]) -> SweepResults:
     """A sweep over ``values`` and, as series, ``names``."""
     choices = tuple(AxisValue(name, {}) for name in names)
     plan = SweepPlan(
@@ -92,7 +92,9 @@ def test_far_apart_values_are_drawn_on_a_logarithmic_axis(ys: tuple[float, ...],
 
 
 def test_what_is_embedded_is_what_the_panels_hold() -> None:
-    document = render_page(found((512, 1024), "nginx", NASTY, responses=[0.01, 0.02, 0.03, 0.04]))
+    document = render_page(
+        build_results((512, 1024), "nginx", NASTY, responses=[0.01, 0.02, 0.03, 0.04])
+    )
     packed = re.search(r'id="data">([^<]*)<', document)
     assert packed is not None
     (data,) = json.loads(gzip.decompress(base64.b64decode(packed[1])))["panels"]
@@ -119,7 +121,9 @@ def test_a_browser_draws_it(
     browser: Browser,
     tmp_path: Path,
 ) -> None:
-    path = write_page(found(values, "nginx", NASTY, responses=responses), tmp_path / "sweep.html")
+    path = write_page(
+        build_results(values, "nginx", NASTY, responses=responses), tmp_path / "sweep.html"
+    )
     document, console = browser.drawn(path)
     assert console == []
     assert 'data-drawn="yes"' in document

@@ -17,7 +17,7 @@ from tests.sweep import modelled
 SWEEPS = Path(__file__).parents[2] / "targets" / "sweeps"
 
 
-def planned(tmp_path: Path, *over: str, **more: list[str]) -> SweepPlan:
+def build_plan(tmp_path: Path, *over: str, **more: list[str]) -> SweepPlan:
     path = modelled.written(tmp_path)
     file, wanted = request.build_request(
         path, over, more.get("hosts"), more.get("with_"), [100.0], None, peak=False
@@ -46,7 +46,7 @@ def test_a_range_that_is_none_is_refused(text: str) -> None:
 
 
 def test_values_are_those_of_their_parameter(tmp_path: Path) -> None:
-    plan = planned(
+    plan = build_plan(
         tmp_path,
         "lb.nginx.worker_connections=1000:2000:500",
         "web.nginx.use=poll,epoll",
@@ -64,12 +64,12 @@ def test_values_are_those_of_their_parameter(tmp_path: Path) -> None:
 
 
 def test_service_is_every_deployment(tmp_path: Path) -> None:
-    plan = planned(tmp_path, "service=all", hosts=["web=1,2"])
+    plan = build_plan(tmp_path, "service=all", hosts=["web=1,2"])
     assert len(plan.points) == 8
     assert plan.points[3].settings == {
         "lb.service": "apache", "web.service": "apache+mod_php",
     }  # fmt: skip
-    one = planned(tmp_path, "service=apache/nginx+php-fpm")
+    one = build_plan(tmp_path, "service=apache/nginx+php-fpm")
     assert one.points[0].labels == {"service": "apache, nginx+php-fpm"}
 
 
@@ -93,14 +93,14 @@ def test_mistakes_are_named(
     tmp_path: Path, over: str, more: dict[str, list[str]], said: str
 ) -> None:
     with pytest.raises(AutotuneError, match=said):
-        planned(tmp_path, over, **more)
+        build_plan(tmp_path, over, **more)
 
 
 def test_a_setting_that_makes_an_axis_matter_is_told(tmp_path: Path) -> None:
     with pytest.raises(AutotuneError) as caught:
-        planned(tmp_path, "lb.apache.ServerLimit=100,200")
-    assert caught.value.hint == "add --with lb.service=apache"
-    plan = planned(tmp_path, "lb.apache.ServerLimit=100,200", with_=["lb.service=apache"])
+        build_plan(tmp_path, "lb.apache.ServerLimit=100,200")
+    assert caught.value.hint == "add --set lb.service=apache"
+    plan = build_plan(tmp_path, "lb.apache.ServerLimit=100,200", with_=["lb.service=apache"])
     assert plan.settings == {"lb.service": "apache"}
 
 
@@ -119,7 +119,7 @@ def test_rate_and_peak_exclude_each_other_and_one_is_needed(tmp_path: Path) -> N
         ("ovr: {lb.nginx.use: [epoll]}", "unknown key 'ovr'"),
         ("over: 5", "expected a mapping"),
         ("over: {lb.nginx.use: '1:2'}", "not a range"),
-        ("over: {lb.nginx.use: [epoll]}\nrates: 100", "rates: 100 has no unit"),
+        ("over: {lb.nginx.use: [epoll]}\nrates: 100rps", "rates: unknown unit 'rps'"),
         ("over: {lb.nginx.use: [epoll]}\nhosts: {web: two}", "numbers of hosts"),
         ("over: {lb.nginx.use: [epoll]}\nrepeat: 0", "repeat"),
         ("over: {lb.nginx.use: [epoll]}\nseconds: 5", "seconds"),

@@ -22,7 +22,7 @@ JARGON = re.compile(
 )
 
 
-def expected(case: Path, what: str) -> str | None:
+def read_expectation(case: Path, what: str) -> str | None:
     found = re.search(rf"^# {what}: (.*)$", case.read_text(), re.MULTILINE)
     return found[1] if found else None
 
@@ -35,14 +35,14 @@ def test_there_are_cases() -> None:
 def test_one_message_points_at_the_mistake(case: Path) -> None:
     with pytest.raises(TargetError) as caught:
         read_target(case)
-    assert caught.value.message == f"{case}:{expected(case, 'expect')}"
-    assert caught.value.hint == expected(case, "hint")
+    assert caught.value.message == f"{case}:{read_expectation(case, 'expect')}"
+    assert caught.value.hint == read_expectation(case, "hint")
     assert caught.value.exit_code == INVALID_TARGET_EXIT_CODE
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
 def test_no_message_speaks_of_the_machinery(case: Path) -> None:
-    said = f"{expected(case, 'expect')} {expected(case, 'hint') or ''}"
+    said = f"{read_expectation(case, 'expect')} {read_expectation(case, 'hint') or ''}"
     assert not JARGON.search(said)
 
 

@@ -90,11 +90,11 @@ def _locations(node: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
         yield from _locations(node[step], (*at, step))
 
 
-def _changed(node: Any, at: tuple[Any, ...], value: Any) -> Any:
+def _change(node: Any, at: tuple[Any, ...], value: Any) -> Any:
     if not at:
         return value
     copy = dict(node) if isinstance(node, dict) else list(node)
-    copy[at[0]] = _changed(copy[at[0]], at[1:], value)
+    copy[at[0]] = _change(copy[at[0]], at[1:], value)
     return copy
 
 
@@ -123,7 +123,7 @@ TREES = st.recursive(
 def test_anything_anywhere_reads_or_is_refused_in_plain_words(
     tmp_path: Path, at: tuple[Any, ...], value: Any
 ) -> None:
-    path = _write(tmp_path, _changed(WHOLE, at, value))
+    path = _write(tmp_path, _change(WHOLE, at, value))
     try:
         target = read_target(path).target
     except TargetError as error:
@@ -159,21 +159,26 @@ def test_the_objective_hides_how_it_is_kept() -> None:
     assert {"quantile", "limit"}.isdisjoint(list_keys_at(("slo",)))
 
 
-def _needed(node: object) -> set[str]:
+def _list_required_keys(node: object) -> set[str]:
     found: set[str] = set()
     if isinstance(node, dict):
         found |= {key for key in node.get("required", []) if isinstance(key, str)}
         for item in node.values():
-            found |= _needed(item)
+            found |= _list_required_keys(item)
     if isinstance(node, list):
         for item in node:
-            found |= _needed(item)
+            found |= _list_required_keys(item)
     return found
 
 
 def test_whatever_is_needed_has_an_example() -> None:
     # A host's address is asked for in words of its own (model.Host), a transport has a default.
-    needed = _needed(Target.model_json_schema()) - {"address", "transport", "range", "command"}
+    needed = _list_required_keys(Target.model_json_schema()) - {
+        "address",
+        "transport",
+        "range",
+        "command",
+    }
     assert needed <= set(MISSING_KEY_EXAMPLES) | set(REQUIRED_KEY_EXAMPLES)
 
 

@@ -90,7 +90,7 @@ def write(tmp_path: Path, content: str | bytes) -> Path:
     return path
 
 
-def refused(path: Path) -> str:
+def read_refusal(path: Path) -> str:
     with pytest.raises(TargetError) as caught:
         load_yaml(path)
     return caught.value.message.removeprefix(f"{path}:")
@@ -163,13 +163,13 @@ def test_merged_keys_stand_where_they_are_written(tmp_path: Path) -> None:
     ids=range(17),
 )
 def test_refused(tmp_path: Path, content: bytes, message: str) -> None:
-    assert refused(write(tmp_path, content)) == message
+    assert read_refusal(write(tmp_path, content)) == message
 
 
 def test_aliases_cannot_multiply_without_end(tmp_path: Path) -> None:
     lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
-    assert "more than 20000 values" in refused(write(tmp_path, "\n".join(lines)))
+    assert "more than 20000 values" in read_refusal(write(tmp_path, "\n".join(lines)))
 
 
 def test_merges_cannot_multiply_without_end(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_merges_cannot_multiply_without_end(tmp_path: Path) -> None:
     lines += [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, 12)]
     path = write(tmp_path, "\n".join(lines))
     assert path.stat().st_size < 1000
-    assert refused(path).endswith("too large for a target: more than 1000 merges (`<<`)")
+    assert read_refusal(path).endswith("too large for a target: more than 1000 merges (`<<`)")
 
 
 def test_file_that_is_not_there(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_directory(tmp_path: Path) -> None:
-    assert refused(tmp_path) == " is a directory"
+    assert read_refusal(tmp_path) == " is a directory"
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_directory(tmp_path: Path) -> None:
      ("/dev/zero", "is a device, not a file")],
 )  # fmt: skip
 def test_what_no_file_mode_protects_from(path: str, message: str) -> None:
-    assert refused(Path(path)) == f" {message}"
+    assert read_refusal(Path(path)) == f" {message}"
 
 
 @given(st.text(st.sampled_from("abc:-[]{}&*!|>'\"%@`#,?~<= \n\t01.\x00é"), max_size=40))
