@@ -1,0 +1,63 @@
+"""Crude capacity of a running workload: answers per second to clients without pauses.
+
+Only for smoke tests. Nothing is concluded from small differences, and no latency is measured.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from autotune.loads import target_request
+from autotune.target.read_target import TargetFile
+from scripts.workloads.catalogue import SmokeCheck
+
+_TIMEOUT_SECONDS = 10.0
+
+
+def measure_crude_rate(file: TargetFile, check: SmokeCheck) -> float:
+    """Return the answers per second with status 200 that the entry gives.
+
+    A new connection for each request unless the server keeps it, at most ``load.max_rate`` requests/s.
+    """
+    load = file.target.load
+    address = target_request.list_load_addresses(file.target)[0]
+    deadline = time.monotonic() + check.seconds
+    gap = check.clients / load.max_rate  # s between two requests of one client
+
+    def request(_: int) -> int:
+        return _count_answers(
+            lambda: _connect(address, secure=load.uses_tls), load.path, deadline, gap
+        )
+
+    with ThreadPoolExecutor(check.clients) as pool:
+        return sum(pool.map(request, range(check.clients))) / check.seconds
+
+
+def _connect(address: str, *, secure: bool) -> http.client.HTTPConnection:
+    if not secure:
+        return http.client.HTTPConnection(address, timeout=_TIMEOUT_SECONDS)
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return http.client.HTTPSConnection(address, timeout=_TIMEOUT_SECONDS, context=context)
+
+
+def _count_answers(
+    connect: Callable[[], http.client.HTTPConnection], path: str, deadline: float, gap: float
+) -> int:
+    answers, connection = 0, connect()
+    while (begun := time.monotonic()) < deadline:
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            answer.read()
+            answers += answer.status == http.client.OK
+        except (OSError, http.client.HTTPException):
+            connection.close()
+            connection = connect()
+        time.sleep(max(0.0, begun + gap - time.monotonic()))
+    connection.close()
+    return answers
