@@ -20,7 +20,6 @@ class Link(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.peer: Link | None = None
         self.queue: deque[Callable[[], None]] = deque()
-        self.opens = 0.0  # loop time before which nothing may arrive at this end
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -34,9 +33,8 @@ class Link(asyncio.Protocol):
 
     def schedule(self, action: Callable[[], None]) -> None:
         """Run ``action`` one delay from now, after all earlier actions."""
-        loop = asyncio.get_running_loop()
         self.queue.append(action)
-        loop.call_at(max(loop.time(), self.opens) + DELAY, self.run_next)
+        asyncio.get_running_loop().call_later(DELAY, self.run_next)
 
     def run_next(self) -> None:
         self.queue.popleft()()
@@ -51,15 +49,23 @@ class Link(asyncio.Protocol):
 
 
 class Client(Link):
-    """The client's end. It opens the connection to the host and holds bytes until then."""
+    """The client's end. The host sees its connection when the first bytes may arrive."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        loop = asyncio.get_running_loop()
-        self.opens = loop.time() + 2 * DELAY
-        self.opening = loop.create_task(self.connect())
+        self.early: list[Callable[[], None]] = []  # actions before the host is connected
+        self.opening = asyncio.get_running_loop().create_task(self.connect())
+
+    def schedule(self, action: Callable[[], None]) -> None:
+        if self.peer is None:
+            self.early.append(action)
+        else:
+            super().schedule(action)
 
     async def connect(self) -> None:
+        await asyncio.sleep(
+            3 * DELAY
+        )  # a round trip for the handshake, and the way of the first bytes
         try:
             _, server = await asyncio.get_running_loop().create_connection(Link, HOST, HOST_PORT)
         except OSError:
@@ -67,6 +73,8 @@ class Client(Link):
             self.transport.abort()
             return
         self.peer, server.peer = server, self
+        for action in self.early:
+            action()
 
 
 async def main() -> None:
