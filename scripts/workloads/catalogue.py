@@ -47,13 +47,15 @@ class Factor:
 class SmokeCheck:
     """Crude check: ``settings`` answer at least ``ratio`` times as many requests as the stock settings.
 
-    ``clients`` request the page for ``seconds`` each time, without pauses.
+    ``clients`` request the page without pauses: first for ``warm_seconds``, then for the counted
+    ``seconds``.
     """
 
     settings: Settings
     ratio: float
     clients: int
     seconds: float
+    warm_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

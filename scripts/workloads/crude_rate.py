@@ -10,6 +10,8 @@ import ssl
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from autotune.loads import target_request
 from autotune.target.read_target import TargetFile
@@ -18,20 +20,28 @@ from scripts.workloads.catalogue import SmokeCheck
 _TIMEOUT_SECONDS = 10.0
 
 
+@dataclass(frozen=True)
+class Interval:
+    """Times of the monotonic clock, in seconds."""
+
+    begin: float
+    end: float
+
+
 def measure_crude_rate(file: TargetFile, check: SmokeCheck) -> float:
     """Return the answers per second with status 200 that the entry gives.
 
-    A new connection for each request unless the server keeps it, at most ``load.max_rate`` requests/s.
+    Each request opens a connection, as httperf does. At most ``load.max_rate`` requests/s are sent.
     """
     load = file.target.load
     address = target_request.list_load_addresses(file.target)[0]
-    deadline = time.monotonic() + check.seconds
+    begin = time.monotonic() + check.warm_seconds
+    counted = Interval(begin, begin + check.seconds)
+    path = urlsplit(load.url).path if load.url else load.path
     gap = check.clients / load.max_rate  # s between two requests of one client
 
     def request(_: int) -> int:
-        return _count_answers(
-            lambda: _connect(address, secure=load.uses_tls), load.path, deadline, gap
-        )
+        return _count_answers(lambda: _connect(address, secure=load.uses_tls), path, counted, gap)
 
     with ThreadPoolExecutor(check.clients) as pool:
         return sum(pool.map(request, range(check.clients))) / check.seconds
@@ -46,18 +56,19 @@ def _connect(address: str, *, secure: bool) -> http.client.HTTPConnection:
 
 
 def _count_answers(
-    connect: Callable[[], http.client.HTTPConnection], path: str, deadline: float, gap: float
+    connect: Callable[[], http.client.HTTPConnection], path: str, counted: Interval, gap: float
 ) -> int:
-    answers, connection = 0, connect()
-    while (begun := time.monotonic()) < deadline:
+    answers = 0
+    while (begun := time.monotonic()) < counted.end:
+        connection = connect()
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
             answer.read()
-            answers += answer.status == http.client.OK
+            answers += answer.status == http.client.OK and time.monotonic() >= counted.begin
         except (OSError, http.client.HTTPException):
+            pass  # not an answer
+        finally:
             connection.close()
-            connection = connect()
         time.sleep(max(0.0, begun + gap - time.monotonic()))
-    connection.close()
     return answers

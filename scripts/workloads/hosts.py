@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,7 +34,7 @@ def running_hosts(workload: Workload) -> Iterator[None]:
 def start_hosts(workload: Workload) -> None:
     """Boot the hosts and install what they lack. Raises ``AutotuneError``.
 
-    Hosts with another version of the content are replaced.
+    Hosts with another version of the content are replaced. Hosts whose installation fails are removed.
     """
     digest = _compute_digest(workload)
     markers = [_marker(workload, host) for host in workload.hosts]
@@ -46,9 +45,13 @@ def start_hosts(workload: Workload) -> None:
     target_labs.start_target_lab(workload.target)
     if len(installed) == len(markers):
         return
-    for host, setup in workload.hosts.items():
-        _install_host(workload, host, setup)
-        _marker(workload, host).write_text(digest, encoding="ascii")
+    try:
+        for host, setup in workload.hosts.items():
+            _install_host(workload, host, setup)
+            _marker(workload, host).write_text(digest, encoding="ascii")
+    except BaseException:
+        remove_hosts(workload)  # scripts run once, on hosts as new
+        raise
 
 
 def remove_hosts(workload: Workload) -> None:
@@ -86,9 +89,3 @@ def _install_host(workload: Workload, host: str, setup: HostSetup) -> None:
                 raise AutotuneError(f"{workload.name}, {host}: {run.stdout}{run.stderr}"[-2000:])
     finally:
         transport.close()
-
-
-def require_apt() -> None:
-    """Raise ``AutotuneError`` on a system without Debian's package tools."""
-    if shutil.which("apt-get") is None:
-        raise AutotuneError("workloads need a Debian system", hint="apt-get is missing")

@@ -16,6 +16,7 @@ from autotune.environments.base import Environment, prepare
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings
 from autotune.space.dimension import BASELINE_NAME, NAMED_SETTINGS
+from autotune.space.space import SearchSpace
 from autotune.study import start
 from autotune.study.directory import find_free_directory
 from autotune.study.measure_capacity import (
@@ -23,8 +24,9 @@ from autotune.study.measure_capacity import (
     MeasurementRequest,
     measure_configuration,
 )
+from autotune.study.ranking import find_baseline
 from autotune.study.schedule import select_active_settings
-from autotune.study.study_state import State
+from autotune.study.study_state import State, Trial
 from autotune.study.study_store import load_state
 from autotune.study.trial_context import collect_versions
 from autotune.target.read_target import read_target
@@ -119,7 +121,8 @@ def measure_presets(recording: Recording, _: Record) -> Record:
     measured: Record = {}
     earlier: list[Settings] = []
     for name in NAMED_SETTINGS:
-        settings = {} if name == BASELINE_NAME else space.preset_settings(name)
+        preset = {} if name == BASELINE_NAME else space.preset_settings(name)
+        settings = {n: value for n, value in preset.items() if value != space.baseline[n]}
         active = select_active_settings(space.complete_unrepaired(settings).settings, space)
         if active not in earlier:
             earlier.append(active)
@@ -191,19 +194,37 @@ def _run_study(recording: Recording, stage: str, sampler: str | None) -> Record:
         start.start_study(environment, directory, progress)
     state = load_state(directory)
     verdict = dict(state.verdict or {})
-    best = state.find_trial(verdict["best"]) if verdict.get("best") else None
-    baseline = environment.space.baseline
-    chosen = best.effective_settings if best else {}
+    challenger = state.find_trial(verdict["best"]) if verdict.get("best") is not None else None
+    # Without a proven improvement, the hosts keep the stock settings.
+    winner = challenger if verdict.get("verdict") == "improved" else find_baseline(state)
     return {
         "verdict": verdict.get("verdict"),
         "gain": verdict.get("gain"),
-        "settings": {n: v for n, v in chosen.items() if n in baseline and baseline[n] != v},
-        "capacity": best.peak.peak if best and best.peak else 0.0,
-        "trials": [{"phase": str(trial.phase), "capacity": trial.peak.peak if trial.peak else None,
-                    "pruned": bool(trial.peak and trial.peak.is_pruned)} for trial in state.trials],
+        "settings": _select_changes(environment.space, winner),
+        "challenger": _select_changes(environment.space, challenger),
+        "capacity": winner.peak.peak if winner and winner.peak else 0.0,
+        "trials": [_describe_trial(trial) for trial in state.trials],
         "seconds": state.elapsed_seconds,
-        "bottleneck": _find_bottleneck(state, best.number) if best else None,
-    }  # fmt: skip
+        "bottleneck": _find_bottleneck(state, winner.number) if winner else None,
+    }
+
+
+def _select_changes(space: SearchSpace, trial: Trial | None) -> Settings:
+    """Return the settings of a trial that differ from the stock ones."""
+    settings = trial.effective_settings if trial else {}
+    return {
+        name: value
+        for name, value in settings.items()
+        if name in space.baseline and space.baseline[name] != value
+    }
+
+
+def _describe_trial(trial: Trial) -> Record:
+    return {
+        "phase": str(trial.phase),
+        "capacity": trial.peak.peak if trial.peak else None,
+        "pruned": bool(trial.peak and trial.peak.is_pruned),
+    }
 
 
 def find_best_preset(presets: Record) -> str | None:

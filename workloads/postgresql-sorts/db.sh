@@ -14,9 +14,9 @@ CREATE USER shop PASSWORD 'shop';
 CREATE DATABASE shop OWNER shop;
 END
 runuser -u postgres -- psql -q -v ON_ERROR_STOP=1 shop <<'END'
-CREATE UNLOGGED TABLE orders AS SELECT n AS id, (n * 7919) % 40 AS region,
-    md5(((n * 104729) % 20011)::text) AS product, ((n::bigint * 15485863) % 30011)::int AS customer,
-    (n * 31) % 1000 AS price, repeat(md5(n::text), 4) AS note FROM generate_series(1, 1000000) AS n;
+CREATE UNLOGGED TABLE orders AS SELECT n AS id, ((n::bigint * 7919) % 40)::int AS region,
+    md5(((n::bigint * 104729) % 20011)::text) AS product, ((n::bigint * 15485863) % 30011)::int AS customer,
+    ((n::bigint * 31) % 1000)::int AS price, repeat(md5(n::text), 4) AS note FROM generate_series(1, 1000000) AS n;
 CREATE INDEX ON orders (region);
 ANALYZE orders;
 GRANT SELECT ON orders TO shop;
