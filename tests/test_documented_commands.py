@@ -33,6 +33,7 @@ NOT_RUN = {  # by what is in a command
     "export SESSION": "a variable of the reader's",
     "--install-completion": "changes the shell's own files: tests/cli/test_completion.py",
     "lab up": "boots hosts: tests/lab",
+    "scripts.workloads": "boots hosts: tests/workloads",
     "lab down": "ends hosts: tests/lab",
     "lab ssh": "needs a host: tests/lab",
     "init --from": "reads hosts: tests/discovery/test_adopting_lab.py",

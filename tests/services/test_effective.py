@@ -128,6 +128,16 @@ def test_what_apache_lowers_is_read_back_as_it_is(
     assert {name: found[name] for name in effective} == effective
 
 
+@pytest.mark.parametrize("beyond", ["", "GGG", "..GG.G", "__W.G"])
+def test_slots_above_a_lowered_limit_are_not_workers(beyond: str) -> None:
+    """As Apache 2.4 shows them after a reload from 150 processes to 40, at first and for good."""
+    text = (FIXTURES / "apache-mod-php.txt").read_text()
+    board = "_W_____" + 33 * "."
+    page = DEPLOYABLE_SERVICES["apache-mod-php"].list_readbacks(site(Role.WEB))[0]
+    found = page.parse(text.replace(f"Scoreboard: {board}\n", f"Scoreboard: {board}{beyond}\n"))
+    assert found["MaxRequestWorkers"] == 40
+
+
 def test_half_of_what_apache_says_says_nothing() -> None:
     status, info = (FIXTURES / "apache.txt").read_text().split("<!DOCTYPE", 1)
     page = DEPLOYABLE_SERVICES["apache"].list_readbacks(site(Role.PROXY))[0]

@@ -15,7 +15,7 @@ from pathlib import Path
 from autotune.lab.lifecycle import build_ssh_host, remove_lab, start_lab
 from autotune.lab.plan import LabHost
 from autotune.transports.ssh import SshTransport
-from tests.study import wordpress
+from scripts.workloads.packages import install_packages
 
 PASSWORD = "correct-Horse-7-battery"  # of the database: it must be in nothing that autotune writes
 PACKAGES = {"web": "nginx gunicorn python3-django python3-psycopg2", "db": "postgresql"}
@@ -165,7 +165,7 @@ def running(directory: Path, network: str, packages: Path) -> Iterator[Site]:
         words = {"@PASSWORD@": PASSWORD, "@OFFERS@": str(OFFERS),
                  "@WEB@": site.addresses["web"], "@DB@": site.addresses["db"]}  # fmt: skip
         for name, script in (("db", _DB), ("web", _WEB)):
-            wordpress.unpack(transports[name], packages / name)
+            install_packages(transports[name], packages / name)
             text = reduce(lambda text, word: text.replace(*word), words.items(), script)
             print(site.sh(name, text)[-400:])
         yield site

@@ -17,6 +17,7 @@ from pathlib import Path
 from autotune.lab.lifecycle import build_ssh_host, remove_lab, start_lab
 from autotune.lab.plan import LabHost
 from autotune.transports.ssh import SshTransport
+from scripts.workloads.packages import download_packages, install_packages
 
 SITE = "shop.example"
 PASSWORD = "correct-Horse-7-battery"  # of the database: it must be in nothing that autotune writes
@@ -37,17 +38,6 @@ openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN={SITE} 
 printf 'subjectAltName=DNS:{SITE}\n' >site.ext
 openssl x509 -req -in site.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 30 \
     -extfile site.ext -out site.crt
-"""
-_INSTALL = """
-set -e
-[ "$(ls /root/packages)" ] || exit 0 # this machine has all of them
-exec 2>&1
-export DEBIAN_FRONTEND=noninteractive
-printf '#!/bin/sh\\nexit 101\\n' >/usr/sbin/policy-rc.d
-chmod 755 /usr/sbin/policy-rc.d
-dpkg --force-confold --force-depends --unpack /root/packages/*.deb
-dpkg --force-confold --configure -a
-rm -rf /root/packages /usr/sbin/policy-rc.d
 """
 _DB = """
 set -e
@@ -185,32 +175,14 @@ def running(directory: Path, network: str, packages: Path) -> Iterator[Shop]:
 def download(packages: Path, needed: Mapping[str, str] = PACKAGES) -> None:
     """What the hosts need that this machine does not have, into a folder for each of them."""
     for host, names in needed.items():
-        folder = packages / host
-        (folder / "partial").mkdir(parents=True, exist_ok=True)
-        if names:
-            subprocess.run(
-                ["apt-get", "-y", "--no-install-recommends", "--download-only",
-                 "-o", f"Dir::Cache::archives={folder}", "install", *names.split(),
-                 "libapache2-mod-php-"],
-                check=True, capture_output=True,
-            )  # fmt: skip
-
-
-def unpack(host: SshTransport, packages: Path) -> None:
-    """Install what was downloaded for a host in its own layer."""
-    host.run(["mkdir", "-p", "/root/packages"])
-    for package in sorted(packages.glob("*.deb")):
-        host.put(package.read_bytes(), f"/root/packages/{package.name}")
-    done = host.run(["sh", "-c", _INSTALL], timeout=300.0)
-    print(done.stdout[-400:])
-    assert done.ok, done.stdout + done.stderr
+        download_packages(names.split(), packages / host)
 
 
 def _install(shop: Shop, packages: Path, certificates: Path) -> None:
     words = {"@SITE@": SITE, "@PASSWORD@": PASSWORD, "@PAGES@": str(PAGES),
              "@WEB@": shop.addresses["web"], "@DB@": shop.addresses["db"]}  # fmt: skip
     for name in ("db", "web"):
-        unpack(shop.transports[name], packages / name)
+        install_packages(shop.transports[name], packages / name)
     for name in ("site.crt", "site.key"):
         shop.transports["web"].put((certificates / name).read_bytes(), f"/root/{name}", mode=0o600)
     for name, script in (("db", _DB), ("web", _WEB)):

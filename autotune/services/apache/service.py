@@ -64,9 +64,9 @@ class ApacheServer(Service):
             return {}
         values = {p.name: value for p in self.parameters if p.name in words and p.name != "ListenBacklog"
                   and (value := select_notation(p, ON_OFF).parse(words[p.name])) is not None}  # fmt: skip
-        return {**values, **self._effective_workers(values, len(scoreboard[1]))}
+        return {**values, **self._effective_workers(values, scoreboard[1])}
 
-    def _effective_workers(self, configured: Settings, slots: int) -> Settings:
+    def _effective_workers(self, configured: Settings, scoreboard: str) -> Settings:
         """Return the effective worker numbers, limited by ThreadLimit and ServerLimit."""
 
         def number(name: str) -> int:
@@ -75,7 +75,10 @@ class ApacheServer(Service):
         threads = min(number("ThreadsPerChild"), number("ThreadLimit")) if self.is_threaded else 1
         if not threads:
             return {}
-        lowered = slots < number("MaxRequestWorkers") // threads * threads
+        limit = number("MaxRequestWorkers") // threads * threads
+        # After a reload with a lower limit, slots of exiting and exited processes remain above it.
+        slots = min(len(scoreboard), limit)
+        lowered = slots < limit
         return {
             "MaxRequestWorkers": slots,
             **({"ThreadsPerChild": threads} if self.is_threaded else {}),

@@ -1,0 +1,117 @@
+"""Read the descriptions in `workloads/`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from autotune.errors import AutotuneError
+from autotune.services.base import Settings
+
+ROOT = Path(__file__).parents[2]
+WORKLOADS_DIRECTORY = ROOT / "workloads"
+RESULTS_DIRECTORY = WORKLOADS_DIRECTORY / "results"
+STUDIES_DIRECTORY = ROOT / "studies" / "workloads"
+
+
+@dataclass(frozen=True)
+class HostSetup:
+    """Content of one host.
+
+    ``files`` maps paths on the host to files of this repository. ``script`` is a shell script that
+    runs after them. ``packages`` are names of the distribution.
+    """
+
+    packages: tuple[str, ...]
+    files: Mapping[str, Path]
+    script: Path | None
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One factor of the engineer's recipe.
+
+    ``service`` is the `tier.service` whose diagnosis leads to it. ``steps`` are settings to try in
+    this order.
+    """
+
+    service: str
+    steps: tuple[Settings, ...]
+
+
+@dataclass(frozen=True)
+class SmokeCheck:
+    """Crude check: ``settings`` answer at least ``ratio`` times as many requests as the stock settings.
+
+    ``clients`` request the page without pauses: first for ``warm_seconds``, then for the counted
+    ``seconds``.
+    """
+
+    settings: Settings
+    ratio: float
+    clients: int
+    seconds: float
+    warm_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A target with its hosts' content. ``with_tpe``: Optuna's TPE is recorded for comparison."""
+
+    name: str
+    title: str
+    about: str
+    decisive: tuple[str, ...]
+    hosts: Mapping[str, HostSetup]
+    engineer: tuple[Factor, ...]
+    smoke: SmokeCheck
+    with_tpe: bool
+
+    @property
+    def target(self) -> Path:
+        """Return its target file."""
+        return WORKLOADS_DIRECTORY / self.name / "target.yaml"
+
+
+def list_names() -> tuple[str, ...]:
+    """Return the names of all workloads in alphabetical order."""
+    return tuple(sorted(path.parent.name for path in WORKLOADS_DIRECTORY.glob("*/workload.yaml")))
+
+
+def read_workload(name: str) -> Workload:
+    """Read a workload. Raises ``AutotuneError`` if none has this name."""
+    if name not in list_names():
+        raise AutotuneError(
+            f"no workload is named {name}", hint="one of " + ", ".join(list_names())
+        )
+    directory = WORKLOADS_DIRECTORY / name
+    text: dict[str, Any] = YAML(typ="safe").load(directory / "workload.yaml")
+    return Workload(
+        name,
+        text["title"],
+        text["about"].strip(),
+        tuple(text["decisive"]),
+        {host: _read_host(setup, directory) for host, setup in text.get("hosts", {}).items()},
+        tuple(Factor(each["service"], tuple(each["steps"])) for each in text["engineer"]),
+        SmokeCheck(**text["smoke"]),
+        text.get("with_tpe", False),
+    )
+
+
+def _read_host(setup: Mapping[str, Any], directory: Path) -> HostSetup:
+    script = setup.get("script")
+    return HostSetup(
+        tuple(setup.get("packages", ())),
+        {path: find_file(directory, name) for path, name in setup.get("files", {}).items()},
+        find_file(directory, script) if script else None,
+    )
+
+
+def find_file(directory: Path, name: str) -> Path:
+    """Return a workload's own file, else the shared file with this name."""
+    own = directory / name
+    return own if own.exists() else WORKLOADS_DIRECTORY / "shared" / name

@@ -1,0 +1,269 @@
+"""Record a workload: stock, every preset, the engineer, autotune, and alternating pairs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from autotune import durable_files
+from autotune.cli.options import ProgressOptions
+from autotune.cli.session import open_progress
+from autotune.environments.base import Environment, prepare
+from autotune.errors import AutotuneError
+from autotune.services.base import Settings
+from autotune.space.dimension import BASELINE_NAME, NAMED_SETTINGS
+from autotune.space.space import SearchSpace
+from autotune.study import start
+from autotune.study.directory import find_free_directory
+from autotune.study.measure_capacity import (
+    ComparisonConfiguration,
+    MeasurementRequest,
+    measure_configuration,
+)
+from autotune.study.ranking import find_baseline
+from autotune.study.schedule import select_active_settings
+from autotune.study.study_state import State, Trial
+from autotune.study.study_store import load_state
+from autotune.study.trial_context import collect_versions
+from autotune.target.read_target import read_target
+from scripts.workloads.catalogue import Workload
+from scripts.workloads.engineer import find_best_attempt, tune_by_recipe
+
+SCHEMA_VERSION = 1
+PRESET_REPEATS = 2
+PAIRS = 4
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A workload's recording. Studies of ``minutes`` each go to ``directory``."""
+
+    workload: Workload
+    minutes: float
+    directory: Path
+
+    @property
+    def file(self) -> Path:
+        """Return the file of finished stages, with which an interrupted recording continues."""
+        return self.directory / "record.json"
+
+    def prepare(self, study: str = "", sampler: str | None = None) -> Environment:
+        """Inspect the hosts. ``sampler`` replaces the target's method of search."""
+        overrides = [("--time", f"{self.minutes:g}m")]
+        file = read_target(
+            self.workload.target, [*overrides, *([("--name", study)] if study else [])]
+        )
+        if sampler is not None:
+            search = file.target.search.model_copy(update={"sampler": sampler})
+            file = replace(file, target=file.target.model_copy(update={"search": search}))
+        return prepare(file)
+
+    def new_directory(self, stage: str) -> Path:
+        return find_free_directory(self.directory, stage)
+
+
+Stage = Callable[[Recording, Record], Record]
+
+
+def record_workload(recording: Recording) -> Record:
+    """Run the stages that are not recorded yet, and return the whole record.
+
+    The hosts must be running. Raises ``AutotuneError``.
+    """
+    recording.directory.mkdir(parents=True, exist_ok=True)
+    record = _read_unfinished(recording)
+    for name, stage in _list_stages(recording.workload).items():
+        if name not in record:
+            record[name] = stage(recording, record)
+            durable_files.write_file(recording.file, json.dumps(record, indent=1).encode())
+    return record
+
+
+def _read_unfinished(recording: Recording) -> Record:
+    begun: Record = {
+        "schema": SCHEMA_VERSION,
+        "workload": recording.workload.name,
+        "minutes": recording.minutes,
+        "date": datetime.now(UTC).date().isoformat(),
+        "versions": collect_versions(),
+    }
+    if not recording.file.exists():
+        return begun
+    record: Record = json.loads(recording.file.read_text(encoding="utf-8"))
+    if any(record[key] != begun[key] for key in ("schema", "workload", "minutes")):
+        raise AutotuneError(
+            f"{recording.file} is part of another recording",
+            hint="remove its directory, or choose another one with --studies",
+        )
+    return record
+
+
+def _list_stages(workload: Workload) -> Mapping[str, Stage]:
+    return {
+        "presets": measure_presets,
+        "engineer": record_engineer,
+        "autotune": record_study,
+        **({"tpe": record_tpe} if workload.with_tpe else {}),
+        "against_preset": compare_with_preset,
+        "against_engineer": compare_with_engineer,
+    }
+
+
+def measure_presets(recording: Recording, _: Record) -> Record:
+    """Measure the stock settings and each preset that differs from all before it."""
+    environment = recording.prepare()
+    space = environment.space
+    measured: Record = {}
+    earlier: list[Settings] = []
+    for name in NAMED_SETTINGS:
+        preset = {} if name == BASELINE_NAME else space.preset_settings(name)
+        settings = {n: value for n, value in preset.items() if value != space.baseline[n]}
+        active = select_active_settings(space.complete_unrepaired(settings).settings, space)
+        if active not in earlier:
+            earlier.append(active)
+            measured[name] = _measure(recording, environment, name, settings)
+    return measured
+
+
+def _measure(
+    recording: Recording, environment: Environment, name: str, settings: Settings
+) -> Record:
+    directory = recording.new_directory(name)
+    request = MeasurementRequest(settings, None, PRESET_REPEATS)
+    with open_progress(environment, directory, ProgressOptions(), with_page=False) as progress:
+        try:
+            measurement = measure_configuration(environment, request, directory, progress)
+        except AutotuneError as error:
+            return {"settings": settings, "failure": str(error)}
+    return {
+        "settings": settings,
+        "capacity": measurement.peak,
+        "repeats": [trial.peak.peak for trial in measurement.trials if trial.peak],
+        "bottleneck": _find_bottleneck(load_state(directory), measurement.trials[0].number),
+    }
+
+
+def _find_bottleneck(state: State, trial: int) -> Record | None:
+    bottleneck = state.bottlenecks.get(trial)
+    fields = ("tier", "service", "host", "resource", "evidence")
+    return {field: bottleneck[field] for field in fields} if bottleneck else None
+
+
+def record_engineer(recording: Recording, _: Record) -> Record:
+    """Follow the engineer's recipe for as long as a study."""
+    environment = recording.prepare()
+    directory = recording.new_directory("engineer")
+    with open_progress(environment, directory, ProgressOptions(), with_page=False) as progress:
+        attempts = tune_by_recipe(
+            environment,
+            recording.workload.engineer,
+            directory,
+            progress,
+            environment.file.target.budget.time,
+        )
+    best = find_best_attempt(attempts)
+    state = load_state(directory)
+    return {
+        "attempts": [asdict(attempt) for attempt in attempts],
+        "settings": best.settings if best else {},
+        "capacity": best.capacity if best else 0.0,
+        "seconds": state.elapsed_seconds,
+        "bottleneck": _find_bottleneck(state, best.trial) if best else None,
+    }
+
+
+def record_study(recording: Recording, _: Record) -> Record:
+    """Run a study of autotune."""
+    return _run_study(recording, "autotune", None)
+
+
+def record_tpe(recording: Recording, _: Record) -> Record:
+    """Run a study with Optuna's TPE and the same measurement."""
+    return _run_study(recording, "tpe", "tpe")
+
+
+def _run_study(recording: Recording, stage: str, sampler: str | None) -> Record:
+    environment = recording.prepare(f"{recording.workload.name}-{stage}", sampler)
+    directory = recording.new_directory(stage)
+    with open_progress(environment, directory, ProgressOptions(), with_page=False) as progress:
+        start.start_study(environment, directory, progress)
+    state = load_state(directory)
+    verdict = dict(state.verdict or {})
+    challenger = state.find_trial(verdict["best"]) if verdict.get("best") is not None else None
+    # Without a proven improvement, the hosts keep the stock settings.
+    winner = challenger if verdict.get("verdict") == "improved" else find_baseline(state)
+    return {
+        "verdict": verdict.get("verdict"),
+        "gain": verdict.get("gain"),
+        "settings": _select_changes(environment.space, winner),
+        "challenger": _select_changes(environment.space, challenger),
+        "capacity": winner.peak.peak if winner and winner.peak else 0.0,
+        "trials": [_describe_trial(trial) for trial in state.trials],
+        "seconds": state.elapsed_seconds,
+        "bottleneck": _find_bottleneck(state, winner.number) if winner else None,
+    }
+
+
+def _select_changes(space: SearchSpace, trial: Trial | None) -> Settings:
+    """Return the settings of a trial that differ from the stock ones."""
+    settings = trial.effective_settings if trial else {}
+    return {
+        name: value
+        for name, value in settings.items()
+        if name in space.baseline and space.baseline[name] != value
+    }
+
+
+def _describe_trial(trial: Trial) -> Record:
+    return {
+        "phase": str(trial.phase),
+        "capacity": trial.peak.peak if trial.peak else None,
+        "pruned": bool(trial.peak and trial.peak.is_pruned),
+    }
+
+
+def find_best_preset(presets: Record) -> str | None:
+    """Return the name of the preset with the highest capacity, or ``None`` if none can be used."""
+    usable = {
+        name: measured["capacity"]
+        for name, measured in presets.items()
+        if name != BASELINE_NAME and measured.get("capacity")
+    }
+    return max(usable, key=lambda name: usable[name]) if usable else None
+
+
+def compare_with_preset(recording: Recording, record: Record) -> Record:
+    """Measure the winner and the best preset in alternating pairs."""
+    name = find_best_preset(record["presets"])
+    if name is None:
+        return {"failure": "no preset can be used"}
+    return _compare(recording, record, name, record["presets"][name]["settings"])
+
+
+def compare_with_engineer(recording: Recording, record: Record) -> Record:
+    """Measure the winner and the engineer's configuration in alternating pairs."""
+    return _compare(recording, record, "engineer", record["engineer"]["settings"])
+
+
+def _compare(recording: Recording, record: Record, name: str, settings: Settings) -> Record:
+    environment = recording.prepare()
+    space = environment.space
+    winner = record["autotune"]["settings"]
+    sides = [select_active_settings(space.complete_unrepaired(each).settings, space)
+             for each in (winner, settings)]  # fmt: skip
+    if sides[0] == sides[1]:
+        return {"against": name, "same": True}
+    directory = recording.new_directory(f"winner-{name}")
+    request = MeasurementRequest(winner, ComparisonConfiguration(name, settings), PAIRS)
+    with open_progress(environment, directory, ProgressOptions(), with_page=False) as progress:
+        try:
+            measurement = measure_configuration(environment, request, directory, progress)
+        except AutotuneError as error:
+            return {"against": name, "failure": str(error)}
+    assert measurement.gain is not None  # a comparison has pairs
+    return {"against": name, "gain": asdict(measurement.gain)}
