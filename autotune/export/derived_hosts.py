@@ -285,7 +285,7 @@ def _check_adopted_config(study: Study, instance: ServiceInstance, config: Adopt
 def _is_drop_in(path: str, instance: ServiceInstance) -> bool:
     unit = instance.service.get_unit(instance.placement)
     return unit is not None and PurePosixPath(path).parent == PurePosixPath(
-        f"{unit_files.UNIT_DIRECTORIES[0]}/{unit}.d"
+        f"{unit_files.ADMIN_DIRECTORY}/{unit}.d"
     )
 
 

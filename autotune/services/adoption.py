@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from posixpath import dirname
 
@@ -13,6 +13,7 @@ from autotune.services.directives import AdoptionResult, Tunable, ValueCheck, ma
 from autotune.services.visible_directives import VisibleDirectives
 from autotune.strict_parsing import is_uint
 
+_LOOPBACK_PATTERN = re.compile(r"127\.|localhost\b|\[?::1\b")
 _HOSTNAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9][A-Za-z0-9-]*)+")
 
 
@@ -45,6 +46,10 @@ class RunningHost:
     backlogs: Mapping[str, int] = field(default_factory=dict)
     listeners: tuple[Listener, ...] = ()
 
+    def with_tree(self, tree: FileTree) -> RunningHost:
+        """Return the host with other files."""
+        return replace(self, tree=tree)
+
     def is_active(self, unit: str) -> bool:
         return self.units.get(unit) == "active"
 
@@ -60,7 +65,8 @@ class RunningService:
     ``key`` is the registry's key. ``tier_kind`` is the tier's kind: lb, http_cache, web, app, cache,
     store or db. ``port`` is the TCP port; ``listen_address`` is a socket or address if the port is not
     enough. ``backends`` lists the servers it forwards to as ``host:port``. ``gateway_protocol`` is the
-    protocol to an application server. ``role`` is its role in the deployment. ``tls`` is true if
+    protocol to an application server, and ``gateway_addresses`` are the addresses of that server.
+    ``instance`` distinguishes several versions of the service on one host. ``role`` is its role in the deployment. ``tls`` is true if
     ``port`` speaks TLS, used only without a plain port. ``hostname`` is the served host name.
     ``restart_loss``
     describes the data that a restart loses, or is empty. ``unit`` is the unit if it or its main
@@ -75,6 +81,8 @@ class RunningService:
     listen_address: str = ""
     backends: tuple[str, ...] = ()
     gateway_protocol: str = ""
+    gateway_addresses: tuple[str, ...] = ()
+    instance: str = ""
     role: Role = Role.WEB
     tls: bool = False
     hostname: str = ""
@@ -157,6 +165,29 @@ class DistributionLayouts(tuple[DistributionLayout, ...]):
         return "{ " + " || ".join(f"runs {layout.unit}" for layout in self) + "; }"
 
 
+# The reason why a file that was not read may set a parameter, or an empty string.
+HiddenReason = Callable[[str], str]
+
+
+def explain_unread(
+    config: Config, may_set: Callable[[str, tuple[tuple[str, ...], ...]], bool] = lambda *_: True
+) -> HiddenReason:
+    """Return a function that names an unread file that may set a parameter.
+
+    ``may_set`` is true if a file that is included in some blocks may set the parameter.
+    """
+
+    def explain(name: str) -> str:
+        reasons = (
+            f"{path} may set it and was not read: {reason}"
+            for path, reason in config.unread_files.items()
+            if may_set(name, config.unread_blocks.get(path, ()))
+        )
+        return next(reasons, "")
+
+    return explain
+
+
 TuneFunction = Callable[[RunningService, ValueCheck], AdoptionResult]
 TunablesFunction = Callable[[RunningService], Iterable[Tunable]]
 
@@ -171,6 +202,7 @@ class Adoption:
     and version, and may test ``runs UNIT``. ``find_services`` yields running services, or reasons why
     one is not tuned. ``list_tunables`` are its parameters if each is a separate directive; otherwise
     ``tune_parameters`` maps them. ``visible`` decides which words of its files may be shown.
+    ``explain_hidden`` returns why files that were not read may set a parameter.
     """
 
     title: str
@@ -182,32 +214,53 @@ class Adoption:
     visible: VisibleDirectives
     tune_parameters: TuneFunction | None = None
     list_tunables: TunablesFunction = lambda _: ()
+    explain_hidden: Callable[[Config], HiddenReason] = explain_unread
 
     def adopt(self, running: RunningService, accepts: ValueCheck) -> AdoptionResult:
         """Map a service that ``find_services`` returned to its tunable parameters and their current
         values."""
+        hidden = self.explain_hidden(running.config)
+        adopted = self._tune(running, lambda name, value: not hidden(name) and accepts(name, value))
+        reasons = {name: hidden(name) for name in adopted.skipped}
+        adopted.skipped.update({name: reason for name, reason in reasons.items() if reason})
+        return adopted
+
+    def _tune(self, running: RunningService, accepts: ValueCheck) -> AdoptionResult:
         if self.tune_parameters is not None:
             return self.tune_parameters(running, accepts)
         return map_directives(running.config, self.list_tunables(running), accepts)
 
 
 def with_http_port(
-    running: RunningService, title: str, addresses: Iterable[tuple[str, bool]]
+    running: RunningService,
+    title: str,
+    addresses: Iterable[tuple[str, bool]],
+    programs: Collection[str] = (),
 ) -> RunningService | str:
     """Return ``running`` with its port, or the reason why it is not adopted.
 
-    ``addresses`` contains HTTP addresses, each with a flag for TLS. The first TCP port without TLS
-    is used, else the first with TLS.
+    ``addresses`` contains HTTP addresses, each with a flag for TLS. ``programs`` are the names of its
+    processes. Ports that the kernel does not show for them are skipped, and loopback addresses are
+    used last. The first TCP port without TLS is used, else the first with TLS.
     """
-    ports = [(int(port), tls) for address, tls in addresses
-             if is_uint(port := address.rpartition(":")[2])]  # fmt: skip
-    if not ports:
-        unread = "".join(
-            f" ({path}: {reason})" for path, reason in running.config.unread_files.items()
-        )
+    places = [(address, int(port), tls) for address, tls in addresses
+              if is_uint(port := address.rpartition(":")[2])]  # fmt: skip
+    held = {each.port for each in running.host.listeners if each.program in programs}
+    listening = [place for place in places if not held or place[1] in held]
+    if places and not listening:
+        written = ", ".join(str(port) for port in dict.fromkeys(port for _, port, _ in places))
+        shown = ", ".join(map(str, sorted(held)))
+        return f"{title} is not tuned: its files set port {written}, but it listens on {shown}"
+    if not places:
+        unread = "".join(f" ({path}: {reason})" for path, reason in running.config.unread_files.items())
         return f"{title} listens on no TCP port{unread}: set `load: {{url: …}}` manually to load it"
-    first = min(ports, key=lambda place: place[1])
-    return replace(running, port=first[0], tls=first[1])
+    first = min(listening, key=lambda place: (is_loopback(place[0]), place[2]))
+    return replace(running, port=first[1], tls=first[2])
+
+
+def is_loopback(address: str) -> bool:
+    """True if only the host itself can reach an address."""
+    return bool(_LOOPBACK_PATTERN.match(address))
 
 
 def select_hostname(words: Iterable[str]) -> str:

@@ -7,9 +7,9 @@ loaded modules and defined variables.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from posixpath import dirname, join
+from posixpath import dirname
 
 from autotune.services.adoption import (
     DistributionLayout,
@@ -18,6 +18,12 @@ from autotune.services.adoption import (
     RunningService,
     select_hostname,
     with_http_port,
+)
+from autotune.services.apache_conditions import (
+    ANY_DIRECTIVE,
+    CONDITIONAL_SECTIONS,
+    ConditionReader,
+    module_name,
 )
 from autotune.services.config_files import (
     Config,
@@ -29,6 +35,7 @@ from autotune.services.config_files import (
     read_config,
     tokenize,
 )
+from autotune.services.unit_environment import expand_command, find_option_values
 
 LAYOUTS = DistributionLayouts((
     DistributionLayout("Debian, Ubuntu", "apache2.service", "/etc/apache2/apache2.conf"),
@@ -40,13 +47,13 @@ DEFAULT_SERVER_LIMITS = {"event": 16, "worker": 16, "prefork": 256}  # default o
 _LINE_PATTERN = re.compile(r"(?:\\\r?\n|[^\n])*(?:\n|$)")
 _WORD_PATTERN = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?:(?!\\\r?\n)\S)+""", re.DOTALL)
 _SERVER_ROOT_PATTERN = re.compile(r"""(?mi)^[ \t]*ServerRoot[ \t]+["']?([^"'\s]+)""")
-_MODULE_PATTERN = re.compile(r"(?:mod_)?(?:mpm_)?(\w+?)(?:_module|\.c)?")
-_EXPORT_PATTERN = re.compile(r"""(?m)^\s*export\s+(\w+)=["']?([^"'\s$]*)""")
-_VARIABLE_PATTERN = re.compile(r"\$\{(\w+)\}")
-_DEFINE_PATTERN = re.compile(r"-D\s*(\w+)")
-CONDITIONAL_SECTIONS = ("ifmodule", "ifdefine", "ifversion", "iffile")
+_EXPORT_PATTERN = re.compile(r"""(?m)^\s*export\s+(\w+)=("[^"\n$]*"|'[^'\n]*'|[^"'\s$]*)""")
+_DEFINE_PATTERN = re.compile(r"(?<!\S)-D\s*(\w+)")
+_DIRECTIVE_OPTION_PATTERN = re.compile(r"(?<!\S)-[cC](?!\S)")
+# Names of earlier releases, which Apache still accepts.
+_OLD_NAMES = {"maxclients": "MaxRequestWorkers", "maxrequestsperchild": "MaxConnectionsPerChild"}
+PROGRAMS = ("apache2", "httpd")
 PROXY_DIRECTIVES = ("ProxyPass", "BalancerMember", "ProxyPassMatch")
-BUILT_IN_MODULES = ("core", "so", "http", "log_config", "logio", "unixd", "version", "watchdog")
 
 
 def parse_directives(text: str) -> tuple[Directive, ...]:
@@ -61,7 +68,8 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
         if is_section:
             words = _strip_brackets(text, words)
         if not (is_section and words[0].text.startswith("/")):
-            parsed.append(Directive(words[0], tuple(words[1:]), tuple(sections)))
+            name = Word(_OLD_NAMES.get(words[0].text.lower(), words[0].text), words[0].start)
+            parsed.append(Directive(name, tuple(words[1:]), tuple(sections)))
             sections += [tuple(word.text for word in words)] if is_section else []
         elif not sections or sections.pop()[0].lower() != words[0].text[1:].lower():
             raise build_syntax_error(text, words[0].start, f"<{words[0].text}> closes no section")
@@ -83,40 +91,26 @@ def _strip_brackets(text: str, words: list[Word]) -> list[Word]:
     return inner
 
 
-def read_host_config(tree: FileTree, main: str = LAYOUTS[0].main_file) -> Config:
-    """Return the directives that take effect with the loaded modules and defined variables."""
+def read_host_config(tree: FileTree, main: str, command: Sequence[str] = ()) -> Config:
+    """Return the directives that take effect with the loaded modules and defined variables.
+
+    ``command`` contains the words of the command that starts Apache.
+    """
     match = _SERVER_ROOT_PATTERN.search(tree.read_or_empty(main))
-    root = match[1] if match else ""
-    variables = dict(_EXPORT_PATTERN.findall(tree.read_or_empty(f"{dirname(main)}/envvars")))
+    root = [match[1] if match else "", *find_option_values(command, "-d")][-1]
+    environment = {name: shown.strip("\"'") for name, shown in
+                   _EXPORT_PATTERN.findall(tree.read_or_empty(f"{dirname(main)}/envvars"))}  # fmt: skip
+    options = " ".join((*command, environment.get("APACHE_ARGUMENTS", "")))
+    reader = ConditionReader(
+        tree, root, environment, dict.fromkeys(_DEFINE_PATTERN.findall(options), "")
+    )
     config = read_config(
-        tree, main, parse_directives, lambda directive: _parse_include(directive, root, variables)
+        tree, main, parse_directives, reader.parse_include, applies=reader.applies
     )
-    config = replace(config, ignores_case=True)
-    defined = {*variables, *_DEFINE_PATTERN.findall(variables.get("APACHE_ARGUMENTS", ""))}
-    modules = _list_modules(config)
-    return replace(
-        config,
-        directives=tuple(
-            placed
-            for placed in config.directives
-            if all(
-                _section_applies(section, defined, modules) for section in placed.directive.blocks
-            )
-        ),
-    )
-
-
-def _section_applies(
-    section: tuple[str, ...], defined: Collection[str], modules: Collection[str]
-) -> bool:
-    """True if a section takes effect, because its module is loaded or its variable defined."""
-    kind, name = section[0].lower(), "".join(section[1:2])
-    word = name.removeprefix("!")
-    if kind == "ifdefine":
-        return (word in defined) != name.startswith("!")
-    if kind == "ifmodule" and modules:
-        return (_module_name(word) in {*modules, *BUILT_IN_MODULES}) != name.startswith("!")
-    return True
+    uncertain = dict(reader.uncertain)
+    if _DIRECTIVE_OPTION_PATTERN.search(options):
+        uncertain[ANY_DIRECTIVE] = "the command that starts Apache contains directives"
+    return replace(config, ignores_case=True, uncertain=uncertain)
 
 
 def _flatten_conditions(config: Config) -> Config:
@@ -133,28 +127,11 @@ def _flatten_conditions(config: Config) -> Config:
     return replace(config, directives=tuple(map(outside, config.directives)))
 
 
-def _parse_include(directive: Directive, root: str, variables: dict[str, str]) -> str | None:
-    """Return the path that a directive includes. Adds variables that it defines to ``variables``."""
-    name = directive.name.text.lower()
-    words = [word.text.strip("\"'") for word in directive.arguments]
-    if name == "define" and words:
-        variables[words[0]] = " ".join(words[1:])
-    if name not in ("include", "includeoptional") or len(words) != 1:
-        return None
-    return join(root, _VARIABLE_PATTERN.sub(lambda it: variables.get(it[1], it[0]), words[0]))
-
-
 def _list_modules(config: Config) -> set[str]:
     """Return the short names of the loaded modules."""
     return {
-        _module_name(placed.words[0]) for placed in config.find_all("LoadModule") if placed.words
+        module_name(placed.words[0]) for placed in config.find_all("LoadModule") if placed.words
     }
-
-
-def _module_name(name: str) -> str:
-    """Return `event` for `mpm_event_module` and `event.c`, `proxy` for `mod_proxy.c`."""
-    match = _MODULE_PATTERN.fullmatch(name)
-    return match[1] if match else name
 
 
 def find_mpm(config: Config) -> str:
@@ -174,7 +151,9 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     """Yield the Apache services of a host, depending on the loaded modules."""
     if not (layout := LAYOUTS.select_for_host(host)):
         return
-    config = read_host_config(host.tree, layout.main_file)
+    command = expand_command(host.tree, layout.unit)
+    main = [layout.main_file, *find_option_values(command, "-f")][-1]
+    config = read_host_config(host.tree, main, command)
     to_proxy, php = _list_backends(config), _runs_php(config)
     if not php and (module := find_mpm(config)) != "event":
         yield f"Apache with mpm_{module or 'unknown'} is not tuned in this role"
@@ -187,18 +166,29 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         tier_kind="lb" if to_proxy and not php else "web",
         backends=to_proxy,
         gateway_protocol="fastcgi" if not php and _uses_fastcgi(config) else "",
-        unit=layout.unit_unless_debian,
+        gateway_addresses=tuple(_list_fastcgi_addresses(config)),
+        unit=layout.unit_unless_debian if main == layout.main_file else layout.unit,
         hostname=select_hostname(names),
     )
-    yield with_http_port(running, "Apache", _list_http_addresses(config))
+    yield with_http_port(running, "Apache", _list_http_addresses(config), PROGRAMS)
 
 
 def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
     """Yield each HTTP address, and true if it uses TLS."""
+    encrypted_hosts = {
+        word.rpartition(":")[2]
+        for placed in config.find_all("SSLEngine")
+        for block in placed.directive.blocks
+        if block[0].lower() == "virtualhost" and placed.words[:1] and placed.words[0].lower() == "on"
+        for word in block[1:]
+    }
     for placed in config.find_all("Listen"):
+        address = (placed.words or ("",))[0].strip("\"'")
+        port = address.rpartition(":")[2]
+        protocol = placed.words[1].lower() if placed.words[1:] else ""
         sections = (" ".join(block).lower() for block in placed.directive.blocks if block[1:])
-        encrypted = "https" in placed.words or any("ssl" in section for section in sections)
-        yield (placed.words or ("",))[0], encrypted
+        encrypted = any("ssl" in section for section in sections) or port in {"443", *encrypted_hosts}
+        yield address, protocol == "https" or (encrypted and protocol != "http")
 
 
 def _list_backends(config: Config) -> tuple[str, ...]:
@@ -215,6 +205,14 @@ def _uses_fastcgi(config: Config) -> bool:
     This covers distributions' handlers for PHP-FPM and proxy directives (mod_proxy_fcgi).
     """
     return any("fcgi://" in word for word in _list_words(config, "SetHandler", *PROXY_DIRECTIVES))
+
+
+def _list_fastcgi_addresses(config: Config) -> Iterator[str]:
+    """Yield the sockets and addresses in handlers and proxy directives for FastCGI."""
+    for word in _list_words(config, "SetHandler", *PROXY_DIRECTIVES):
+        socket, mark, address = word.strip("\"'").removeprefix("proxy:").partition("fcgi://")
+        if mark:
+            yield socket.rstrip("|") or address.partition("/")[0]
 
 
 def _list_words(config: Config, *directives: str) -> Iterator[str]:

@@ -73,7 +73,7 @@ def tune_options(
     A package's unit is not changed; a drop-in repeats its command.
     """
     adopted = map_directives(config, tunables, accepts)
-    if config.main_file.startswith(f"{unit_files.UNIT_DIRECTORIES[0]}/"):
+    if config.main_file.startswith(f"{unit_files.ADMIN_DIRECTORY}/"):
         return adopted
     command = config.find_all(EXEC_START)[-1]
     first, last = command.directive.arguments[0].start, command.end_position[1]

@@ -54,17 +54,21 @@ class FileTree:
 
     ``directories`` maps directories to true if only root can write to them. If any are known, only
     links in such directories are followed, because other accounts could redirect the rest.
+    ``unread`` maps files that exist on the host to the reason why they were not read. ``requested``
+    collects the paths and patterns that were looked up, so that the reader can fetch them.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
     modes: Mapping[str, int] = field(default_factory=dict)
     directories: Mapping[str, bool] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
+    requested: set[str] = field(default_factory=set, compare=False, repr=False)
 
     @cached_property
     def _children(self) -> Mapping[str, set[str]]:
         children: dict[str, set[str]] = {}
-        for path in (*self.files, *self.links):
+        for path in (*self.files, *self.links, *self.unread):
             words = path.split("/")
             for depth in range(1, len(words)):
                 children.setdefault("/".join(words[:depth]) or "/", set()).add(words[depth])
@@ -72,11 +76,14 @@ class FileTree:
 
     def resolve(self, path: str) -> str:
         """Return the path with its links resolved, up to one that must not be followed."""
+        self.requested.add(path)
         return self._follow(path).target
 
     def explain_missing(self, path: str) -> str:
         """Return the reason why a path leads to no file."""
         way = self._follow(path)
+        if way.target in self.unread:
+            return self.unread[way.target]
         if not way.last_link:
             return "it does not exist"
         named = "it" if way.last_link == path else way.last_link
@@ -95,6 +102,15 @@ class FileTree:
         paths = [above, *(self._glob("/", words) if len(pattern) <= MAX_PATH_BYTES else ())]
         return tuple(path for path in dict.fromkeys(paths) if self._is_broken(path))
 
+    def is_directory(self, path: str) -> bool:
+        """True if a path leads to a directory."""
+        target = self.resolve(path)
+        return target in self._children or target in self.directories
+
+    def exists(self, path: str) -> bool:
+        """True if a path leads to a file or a directory, read or not."""
+        return self.is_directory(path) or self._follow(path).target in {**self.files, **self.unread}
+
     @property
     def unread_targets(self) -> tuple[str, ...]:
         """Return the ends of followed links that are not in this tree."""
@@ -105,8 +121,11 @@ class FileTree:
 
     def merge(self, other: FileTree) -> FileTree:
         """Return this tree with the entries of ``other`` added."""
-        return FileTree(*({**getattr(self, each.name), **getattr(other, each.name)}
-                      for each in fields(FileTree)))  # fmt: skip
+        names = [each.name for each in fields(FileTree) if each.name != "requested"]
+        merged = FileTree(*({**getattr(self, name), **getattr(other, name)} for name in names),
+                          requested=self.requested)  # fmt: skip
+        unread = {path: why for path, why in merged.unread.items() if path not in merged.files}
+        return replace(merged, unread=unread)
 
     def _contains(self, path: str) -> bool:
         return path == DEV_NULL or path in self.files or path in self._children
@@ -156,17 +175,28 @@ class FileTree:
 
     def glob(self, pattern: str) -> tuple[str, ...]:
         """Return the real paths of files that match a shell pattern, ordered by name."""
+        return tuple(path for path in self._match(pattern) if path in self.files)
+
+    def find_unread(self, pattern: str) -> dict[str, str]:
+        """Return the existing files that match a pattern and were not read, each with its reason."""
+        return {path: self.unread[path] for path in self._match(pattern) if path in self.unread}
+
+    def match(self, pattern: str) -> dict[str, str]:
+        """Return the paths that match a shell pattern, ordered by name, with their real paths."""
         if len(pattern) > MAX_PATH_BYTES:
-            return ()
-        paths = list(self._glob("/", [word for word in normpath(pattern).split("/") if word]))
-        real = dict.fromkeys(self.resolve(path) for path in paths)
-        return tuple(path for path in real if path in self.files)
+            return {}
+        self.requested.add(pattern)
+        paths = self._glob("/", [word for word in normpath(pattern).split("/") if word])
+        return {path: self._follow(path).target for path in paths}
+
+    def _match(self, pattern: str) -> dict[str, None]:
+        return dict.fromkeys(self.match(pattern).values())
 
     def _glob(self, directory: str, words: list[str]) -> Iterator[str]:
         if not words:
             yield directory
             return
-        names = sorted(self._children.get(self.resolve(directory), ()))
+        names = sorted(self._children.get(self._follow(directory).target, ()))
         for name in names:
             hidden = name.startswith(".") and not words[0].startswith(".")
             if fnmatchcase(name, words[0]) and not hidden:
@@ -233,10 +263,11 @@ def build_syntax_error(text: str, position: int, message: str) -> ConfigSyntaxEr
     return ConfigSyntaxError(f"line {text.count(chr(10), 0, position) + 1}: {message}")
 
 
-def tokenize(text: str, pattern: re.Pattern[str], error_message: str) -> Iterator[re.Match[str]]:
-    """Yield the tokens of a text by ``pattern``. Raises Unreadable with ``error_message`` for other
-    text."""
-    location = 0
+def tokenize(
+    text: str, pattern: re.Pattern[str], error_message: str, start: int = 0
+) -> Iterator[re.Match[str]]:
+    """Yield the tokens of a text from ``start``. Raises ConfigSyntaxError for other text."""
+    location = start
     while location < len(text):
         token = pattern.match(text, location)
         if token is None:
@@ -282,8 +313,9 @@ class PlacedDirective:
 class Config:
     """Parsed configuration of a service.
 
-    ``unread_files`` maps files that are not changed to the reason. ``ignores_case`` ignores the case of
-    names.
+    ``unread_files`` maps files that were not read to the reason, and ``unread_blocks`` to the blocks
+    around their include. ``ignores_case`` ignores the case of names. ``uncertain`` maps the names of
+    directives whose values autotune cannot know, or `*` for all, to the reason.
     """
 
     main_file: str
@@ -291,10 +323,17 @@ class Config:
     directives: tuple[PlacedDirective, ...] = ()
     unread_files: Mapping[str, str] = field(default_factory=dict)
     ignores_case: bool = False
+    unread_blocks: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    uncertain: Mapping[str, str] = field(default_factory=dict)
 
     def find_all(self, name: str) -> tuple[PlacedDirective, ...]:
         alike: Callable[[str], str] = str.lower if self.ignores_case else str
         return tuple(placed for placed in self.directives if alike(placed.name) == alike(name))
+
+    def explain_uncertain(self, name: str) -> str:
+        """Return why the values of a directive are unknown, or an empty string."""
+        key = name.lower() if self.ignores_case else name
+        return self.uncertain.get(key) or self.uncertain.get("*", "")
 
     def last_word(self, name: str, default: str = "") -> str:
         """Return the first word of the last directive with this name and at least one word."""
@@ -314,6 +353,8 @@ def merge_configs(main: str, parts: Sequence[Config]) -> Config:
         {path: text for part in parts for path, text in part.texts.items()},
         tuple(placed for part in parts for placed in part.directives),
         {path: reason for part in parts for path, reason in part.unread_files.items()},
+        unread_blocks={path: blocks for part in parts for path, blocks in part.unread_blocks.items()},
+        uncertain={name: reason for part in parts for name, reason in part.uncertain.items()},
     )
 
 
@@ -323,6 +364,10 @@ def parse_include(directive: Directive) -> str | None:
     return directive.arguments[0].text.strip("\"'") if named else None
 
 
+# True if a directive takes effect. The reader calls it once per directive, in the order of execution.
+DirectiveFilter = Callable[[Directive], bool]
+
+
 def read_config(
     tree: FileTree,
     main: str,
@@ -330,46 +375,87 @@ def read_config(
     find_include: IncludeParser = lambda _: None,
     *,
     relative_to_includer: bool = False,
+    applies: DirectiveFilter = lambda _: True,
 ) -> Config:
-    """Read ``main`` and the files that it ``find_include``. Unreadable files are in `unread`.
+    """Read ``main`` and its included files. `Config.unread_files` names the unreadable ones.
 
     Includes are relative to the directory of ``main`` or, with ``relative_to_includer``, of the
-    including file.
+    including file. ``applies`` drops directives, and the includes among them.
     """
-    texts, unread = dict[str, str](), dict[str, str]()
-    followed = count()
-
-    def follow(
-        path: str, within: tuple[tuple[str, ...], ...], depth: int
-    ) -> Iterator[PlacedDirective]:
-        if depth > MAX_INCLUDE_DEPTH:
-            return
-        if next(followed) > MAX_INCLUDES:
-            unread[path] = f"the limit of {MAX_INCLUDES} included files is reached"
-            return
-        try:
-            text = tree.read_text(path)
-            parsed = tuple(parse_directives(text))
-        except ConfigSyntaxError as error:
-            unread[path] = str(error)
-            return
-        texts[path] = text
-        for bare in parsed:
-            directive = replace(bare, blocks=(*within, *bare.blocks))
-            yield PlacedDirective(path, directive)
-            if (pattern := find_include(directive)) is not None:
-                location = join(dirname(path if relative_to_includer else main), pattern)
-                matching = tree.glob(location)
-                unread.update(
-                    {each: tree.explain_missing(each) for each in tree.find_broken_links(location)}
-                )
-                optional = "*" in location or directive.name.text.lower() in _OPTIONAL_INCLUDES
-                if not matching and not optional and location not in unread:
-                    unread[location] = f"{path} includes this file, but it was not read"
-                for included_path in matching:
-                    yield from follow(included_path, directive.blocks, depth + 1)
-
     if tree.resolve(main) not in tree.files:
         return Config(main, unread_files={main: tree.explain_missing(main)})
-    directives = tuple(follow(tree.resolve(main), (), 0))
-    return Config(tree.resolve(main), texts, directives, unread)
+    reader = _ConfigReader(
+        tree, main, parse_directives, find_include, relative_to_includer, applies
+    )
+    directives = tuple(reader.read(tree.resolve(main), (), 0))
+    return Config(tree.resolve(main), reader.texts, directives, reader.unread,
+                  unread_blocks=reader.unread_blocks)  # fmt: skip
+
+
+class _ConfigReader:
+    """Reads a file and its includes in the order of execution."""
+
+    def __init__(
+        self,
+        tree: FileTree,
+        main: str,
+        parse_directives: DirectiveParser,
+        find_include: IncludeParser,
+        relative_to_includer: bool,
+        applies: DirectiveFilter,
+    ) -> None:
+        self._tree, self._main, self._parse = tree, main, parse_directives
+        self._find_include, self._applies = find_include, applies
+        self._relative_to_includer = relative_to_includer
+        self._followed = count()
+        self.texts: dict[str, str] = {}
+        self.unread: dict[str, str] = {}
+        self.unread_blocks: dict[str, tuple[tuple[str, ...], ...]] = {}
+
+    def read(
+        self, path: str, within: tuple[tuple[str, ...], ...], depth: int
+    ) -> Iterator[PlacedDirective]:
+        """Yield the directives of a file and of its includes."""
+        if depth > MAX_INCLUDE_DEPTH:
+            self._add_unread(path, f"more than {MAX_INCLUDE_DEPTH} levels of includes", within)
+            return
+        if next(self._followed) > MAX_INCLUDES:
+            limit = f"the limit of {MAX_INCLUDES} included files is reached"
+            self._add_unread(path, limit, within)
+            return
+        try:
+            self.texts[path] = self._tree.read_text(path)
+            parsed = tuple(self._parse(self.texts[path]))
+        except ConfigSyntaxError as error:
+            self.texts.pop(path, None)
+            self._add_unread(path, str(error), within)
+            return
+        for bare in parsed:
+            directive = replace(bare, blocks=(*within, *bare.blocks))
+            if not self._applies(directive):
+                continue
+            yield PlacedDirective(path, directive)
+            if (pattern := self._find_include(directive)) is not None:
+                yield from self._include(pattern, path, directive, depth)
+
+    def _include(
+        self, pattern: str, path: str, directive: Directive, depth: int
+    ) -> Iterator[PlacedDirective]:
+        tree = self._tree
+        location = join(dirname(path if self._relative_to_includer else self._main), pattern)
+        matching = tree.glob(location)
+        missing = {each: tree.explain_missing(each) for each in tree.find_broken_links(location)}
+        for each, reason in {**missing, **tree.find_unread(location)}.items():
+            self._add_unread(each, reason, directive.blocks)
+        optional = "*" in location or directive.name.text.lower() in _OPTIONAL_INCLUDES
+        if not matching and not optional and location not in self.unread:
+            reason = f"{path} includes this file, but it was not read"
+            self._add_unread(location, reason, directive.blocks)
+        for included_path in matching:
+            yield from self.read(included_path, directive.blocks, depth + 1)
+
+    def _add_unread(self, path: str, reason: str, within: tuple[tuple[str, ...], ...]) -> None:
+        self.unread[path] = reason
+        # The outermost block counts if a file is included several times.
+        known = self.unread_blocks.get(path, within)
+        self.unread_blocks[path] = min(known, within, key=len)

@@ -235,8 +235,8 @@ def map_directives(
 def _map_directive(
     config: Config, tunable: Tunable, accepts: ValueCheck, mapped_values: Mapping[str, Value]
 ) -> AdoptionResult:
-    if tunable.skip_reason:
-        return AdoptionResult(skipped={tunable.parameter: tunable.skip_reason})
+    if reason := tunable.skip_reason or config.explain_uncertain(tunable.directive):
+        return AdoptionResult(skipped={tunable.parameter: reason})
     counting = [
         placed
         for placed in config.find_all(tunable.directive)

@@ -164,7 +164,7 @@ def tune_variables(
     for name, several in groupby(by_variable, key=lambda setting: setting.variable):
         adopted, pieces = _build_pieces(environment, name, [*several], accepts)
         variable = environment.variables.get(name)
-        if variable and variable.path.startswith(f"{unit_files.UNIT_DIRECTORIES[0]}/"):
+        if variable and variable.path.startswith(f"{unit_files.ADMIN_DIRECTORY}/"):
             at = variable.position
             edits = (Edit(variable.path, at + start, at + end, text) for start, end, text in pieces)
             adopted = AdoptionResult(tuple(edits), adopted.values, adopted.skipped)

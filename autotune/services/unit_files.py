@@ -8,8 +8,21 @@ from posixpath import basename, dirname
 
 from autotune.services.config_files import Directive, FileTree, Word, strip_word
 
-# In order of precedence, the highest first.
-UNIT_DIRECTORIES = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+# In order of precedence, the highest first (systemd.unit(5)).
+UNIT_DIRECTORIES = (
+    "/etc/systemd/system.control",
+    "/run/systemd/system.control",
+    "/run/systemd/transient",
+    "/run/systemd/generator.early",
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/run/systemd/generator",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+    "/run/systemd/generator.late",
+)
+ADMIN_DIRECTORY = "/etc/systemd/system"  # of the administrator's own units and drop-ins
 _LINE_PATTERN = re.compile(r"[^\n]+")
 _WORD_PATTERN = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\\[^\s]|[^\s"'\\])+""")
 # unit option argv…: runs argv and the option with the unit's account, directory and environment.
@@ -69,19 +82,33 @@ esac
 
 def list_unit_paths(unit: str) -> tuple[str, ...]:
     """Return the possible paths of a unit and its drop-ins, relative to ``/``."""
-    return tuple(
-        f"{location[1:]}/{unit}{end}" for location in UNIT_DIRECTORIES for end in ("", ".d")
-    )
+    names = (*_list_unit_names(unit), *(f"{name}.d" for name in _list_drop_in_names(unit)))
+    return tuple(f"{location[1:]}/{name}" for location in UNIT_DIRECTORIES for name in names)
 
 
 # Units to read for a program that may run under any unit name.
-ALL_UNIT_PATHS = tuple(f"{place[1:]}/{name}" for place in UNIT_DIRECTORIES[:2]
-            for name in ("*.service", "*.service.d", "*.socket"))  # fmt: skip
+ALL_UNIT_PATHS = tuple(f"{place[1:]}/{name}" for place in UNIT_DIRECTORIES
+            for name in ("*.service", "*.service.d", "service.d", "*.socket"))  # fmt: skip
+
+
+def _list_unit_names(unit: str) -> tuple[str, ...]:
+    """Return the names of a unit's file: its own, then that of its template."""
+    template, at, rest = unit.partition("@")
+    kind = rest.rpartition(".")[2]
+    return (unit, f"{template}@.{kind}") if at and rest != kind else (unit,)
+
+
+def _list_drop_in_names(unit: str) -> tuple[str, ...]:
+    """Return the names whose drop-ins apply to a unit, the most specific first."""
+    stem, _, kind = unit.rpartition(".")
+    words = stem.partition("@")[0].split("-")
+    prefixes = ("-".join(words[:number]) + f"-.{kind}" for number in range(len(words) - 1, 0, -1))
+    return (*_list_unit_names(unit), *prefixes, kind)
 
 
 def drop_in_path(unit: str) -> str:
     """Return the path of autotune's drop-in, which overrides drop-ins of packages."""
-    return f"{UNIT_DIRECTORIES[0]}/{unit}.d/zz-autotune.conf"
+    return f"{ADMIN_DIRECTORY}/{unit}.d/zz-autotune.conf"
 
 
 def find_exec_start(tree: FileTree, unit: str) -> tuple[str, Directive] | None:
@@ -96,21 +123,30 @@ def list_unit_files(tree: FileTree, unit: str) -> tuple[str, ...]:
     """Return a unit's own file, and its drop-ins in systemd's order."""
     own = [
         path
+        for name in _list_unit_names(unit)
         for location in UNIT_DIRECTORIES
-        if (path := tree.resolve(f"{location}/{unit}")) in tree.files
+        if (path := tree.resolve(f"{location}/{name}")) in tree.files
     ]
-    drop_ins = {basename(path): path for place in reversed(UNIT_DIRECTORIES)
-                for path in tree.glob(f"{place}/{unit}.d/*.conf")}  # fmt: skip
-    return (*own[:1], *(drop_ins[name] for name in sorted(drop_ins)))
+    drop_ins = {
+        basename(path): real
+        for name in reversed(_list_drop_in_names(unit))
+        for location in reversed(UNIT_DIRECTORIES)
+        for path, real in tree.match(f"{location}/{name}.d/*.conf").items()
+    }
+    # A link to /dev/null masks drop-ins of the same name.
+    ordered = (drop_ins[name] for name in sorted(drop_ins))
+    return (*own[:1], *(path for path in ordered if path in tree.files))
 
 
 def find_unreadable_links(tree: FileTree, unit: str) -> tuple[str, ...]:
     """Return links among its drop-ins that were not read."""
-    return tuple(
+    links = (
         path
         for location in UNIT_DIRECTORIES
-        for path in tree.find_broken_links(f"{location}/{unit}.d/*.conf")
+        for name in _list_drop_in_names(unit)
+        for path in tree.find_broken_links(f"{location}/{name}.d/*.conf")
     )
+    return tuple(dict.fromkeys(links))
 
 
 def find_option(tree: FileTree, unit: str, name: str) -> str:

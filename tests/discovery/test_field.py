@@ -49,12 +49,17 @@ def test_what_counts_is_adopted_and_one_line_edited(service: str, case: dict[str
         return
     tier = tier_of(found, case.get("deployment", service))
     check_templates(tier)
+    assert tier.discovered_tier.port == case.get("port", tier.discovered_tier.port)
     values = {name.partition(".")[2]: value for name, value in tier.baseline_values.items()}
     assert {name: values.get(name) for name in case["values"]} == case["values"]
     left = {name.partition(".")[2]: why for name, why in tier.skipped.items()}
     for name, why in case.get("left", {}).items():
         assert why in left.get(name, "")
     assert not {*left} & {*values}
+    unread = {why for i in running for config in i.configs.values() for why in config.unread_files}
+    assert unread == {*case.get("unread", ())}
+    if not case.get("changed"):
+        return
     before = {f"h1{path}": text.decode() for path, text in found.tree.files.items()}
     given_back(tier, replace(found, tree=replace(found.tree, files={
         path: found.tree.files.get(path, b"") for path in {
@@ -64,5 +69,3 @@ def test_what_counts_is_adopted_and_one_line_edited(service: str, case: dict[str
               for line in ndiff(before.get(path, "").splitlines(), text.splitlines())
               if line[0] in "+-"]  # fmt: skip
     assert sorted(edited) == sorted(case["lines"])
-    unread = {why for i in running for config in i.configs.values() for why in config.unread_files}
-    assert unread == {*case.get("unread", ())}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from autotune.services import unit_files
 from autotune.services.adoption import Adoption, RunningService
 from autotune.services.apache_config import (
     DEFAULT_SERVER_LIMITS,
@@ -12,6 +13,7 @@ from autotune.services.apache_config import (
     find_services,
     parse_directives,
 )
+from autotune.services.base import Value
 from autotune.services.config_files import Config
 from autotune.services.directives import (
     CAPITAL_ON_OFF,
@@ -56,13 +58,20 @@ def list_tunables(config: Config, numeric_directives: Iterable[str]) -> Iterator
         ("KeepAliveTimeout", SECONDS, 5),
     ):
         absent = append_line(config, default, f"{name} ")
-        yield Tunable(name, name, notation, last_wins=True, insertion=absent)
+        yield Tunable(name, name, notation, last_wins=True, insertion=absent,
+                      skip_reason=_explain_override(config, name))  # fmt: skip
     absent = DirectiveInsertion(511, find_line_end(config, "Listen"), "\nListenBacklog ")
     yield Tunable("ListenBacklog", "ListenBacklog", NUMBER, last_wins=True, insertion=absent)
     yield from (
-        Tunable(name, name, NUMBER, last_wins=True)
+        Tunable(name, name, NUMBER, last_wins=True, skip_reason=_explain_override(config, name))
         for name in (*COMMON_DIRECTIVES, *numeric_directives)
     )
+
+
+def _explain_override(config: Config, name: str) -> str:
+    """Return why the server's value of a directive is not that of its sites, or an empty string."""
+    inner = any(placed.block.lower() == "virtualhost" for placed in config.find_all(name))
+    return f"a <VirtualHost> overrides `{name}`" if inner else ""
 
 
 # Added if no file sets the number of workers, as in most distributions. Apache's defaults are the
@@ -79,6 +88,8 @@ MaxRequestWorkers {{ MaxRequestWorkers }}
 
 def _tune_processes(config: Config, adopted: AdoptionResult, accepts: ValueCheck) -> AdoptionResult:
     """Tune ServerLimit as MaxRequestWorkers / ThreadsPerChild. event runs only whole processes."""
+    if reason := next(filter(None, map(config.explain_uncertain, WORKER_LIMIT_DIRECTIVES)), ""):
+        return AdoptionResult(skipped={"ServerLimit": reason})
     if not any(config.find_all(name) for name in WORKER_LIMIT_DIRECTIVES) and accepts(
         "ServerLimit", 16
     ):
@@ -92,9 +103,9 @@ def _tune_processes(config: Config, adopted: AdoptionResult, accepts: ValueCheck
         )
     workers = config.last_number("MaxRequestWorkers", 0)
     threads = adopted.values.get("ThreadsPerChild")
-    if not workers or not isinstance(threads, int) or workers % threads:
-        reason = "MaxRequestWorkers is missing or not a multiple of ThreadsPerChild"
+    if reason := _explain_workers(config, workers, threads):
         return AdoptionResult(skipped={"ServerLimit": reason})
+    assert isinstance(threads, int)
     processes = workers // threads
     if not accepts("ServerLimit", processes):
         return AdoptionResult(
@@ -107,6 +118,20 @@ def _tune_processes(config: Config, adopted: AdoptionResult, accepts: ValueCheck
         raise_limit(config, "ServerLimit", "ServerLimit", sized),
         raise_limit(config, "ThreadLimit", "ThreadsPerChild", adopted),
     )
+
+
+def _explain_workers(config: Config, workers: int, threads: Value | None) -> str:
+    """Return why the number of processes is unknown, or an empty string."""
+    if not isinstance(threads, int) or threads < 1:
+        return "`ThreadsPerChild` is missing or not tuned"
+    if not workers:
+        return "`MaxRequestWorkers` is missing"
+    if workers % threads:
+        return f"`MaxRequestWorkers {workers}` is not a multiple of ThreadsPerChild"
+    most = config.last_number("ServerLimit", DEFAULT_SERVER_LIMITS["event"])
+    if workers // threads > most:
+        return f"Apache lowers `MaxRequestWorkers {workers}` to ServerLimit {most} × {threads} threads"
+    return ""
 
 
 def raise_limit(
@@ -168,6 +193,10 @@ ADOPTION = Adoption(
         "etc/httpd/conf.d",
         "etc/httpd/conf.modules.d",
         "etc/sysconfig/apache2",
+        "etc/sysconfig/httpd",
+        "etc/httpd/envvars",
+        *unit_files.list_unit_paths("apache2.service"),
+        *unit_files.list_unit_paths("httpd.service"),
     ),
     version_script=f"{LAYOUTS.running_condition} &&"
     " { apache2 -v || httpd -v; } 2>/dev/null | sed -n 's,^Server version: Apache/,Apache ,p'",

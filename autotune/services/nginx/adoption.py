@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
-from autotune.services import unit_environment
+from autotune.services import unit_environment, unit_files
 from autotune.services.adoption import (
     Adoption,
     RunningHost,
     RunningService,
+    explain_unread,
     select_hostname,
     with_http_port,
 )
@@ -37,13 +39,14 @@ from autotune.services.directives import (
     find_directive_start,
     insert_expression,
 )
-from autotune.services.nginx import syntax
+from autotune.services.nginx import scopes, syntax
 from autotune.services.nginx.service import (
     CACHE_DIRECTIVES,
     DIRECTIVE_NOTATIONS,
     EVENT_DIRECTIVES,
     FILE_DIRECTIVES,
     KEEPALIVE_DIRECTIVES,
+    LOCK_DIRECTIVES,
     PARAMETERS,
     TLS_DIRECTIVES,
 )
@@ -52,21 +55,30 @@ from autotune.strict_parsing import is_uint
 
 UNIT_NAME, MAIN_FILE = "nginx.service", "/etc/nginx/nginx.conf"
 _BACKEND_DIRECTIVES_PATTERN = r"(?:proxy|grpc|scgi|\w?wsgi)_pass"
+# Directives that a `server` or a `location` may override.
+_SCOPED_DIRECTIVES = frozenset(
+    (*KEEPALIVE_DIRECTIVES, *FILE_DIRECTIVES, *TLS_DIRECTIVES, *LOCK_DIRECTIVES,
+     "fastcgi_buffer_size", "fastcgi_buffers", "fastcgi_keep_conn")
+)  # fmt: skip
+# Parameters outside of `http`, which a file included there cannot set.
+_CORE_PARAMETERS = ("worker_processes", "worker_connections", *EVENT_DIRECTIVES)
 DEFAULT_BACKLOG, DEFAULT_LOG_BUFFER = 511, 0  # nginx's defaults on Linux
 
 
-def read_host_config(tree: FileTree) -> Config:
-    return read_config(tree, MAIN_FILE, syntax.parse_directives, parse_include)
+def read_host_config(tree: FileTree, main: str = MAIN_FILE) -> Config:
+    """Return the directives for HTTP in ``main`` and its includes."""
+    return scopes.select_http(read_config(tree, main, syntax.parse_directives, parse_include))
 
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     if not host.is_active(UNIT_NAME):
         return
     command = unit_environment.expand_command(host.tree, UNIT_NAME)
-    if {*unit_environment.find_option_values(command, "-c")} - {MAIN_FILE}:
-        yield f"nginx is not tuned: {UNIT_NAME} does not read {MAIN_FILE}"
+    main = [MAIN_FILE, *unit_environment.find_option_values(command, "-c")][-1]
+    if "-p" in command or not main.startswith("/"):
+        yield f"nginx is not tuned: the command of {UNIT_NAME} sets another directory"
         return
-    config = read_host_config(host.tree)
+    config = read_host_config(host.tree, main)
     to_proxy = _list_backends(config)
     running = RunningService(
         host=host,
@@ -75,11 +87,13 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         tier_kind="lb" if to_proxy else "web",
         backends=to_proxy,
         gateway_protocol="fastcgi" if config.find_all("fastcgi_pass") else "",
+        gateway_addresses=_list_backends(config, "fastcgi_pass"),
+        unit="" if main == MAIN_FILE else UNIT_NAME,
         hostname=select_hostname(
             word for placed in config.find_all("server_name") for word in placed.words
         ),
     )
-    yield with_http_port(running, "nginx", _list_http_addresses(config))
+    yield with_http_port(running, "nginx", scopes.list_addresses(config), ("nginx",))
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
@@ -99,7 +113,10 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         _list_listen_tunables(config),
         [_build_log_tunable(config)],
     ):
-        yield replace(tunable, skip_reason=reason) if tunable.directive in command else tunable
+        scoped = tunable
+        if tunable.directive in _SCOPED_DIRECTIVES and tunable.blocks != ("upstream",):
+            scoped = scopes.limit_to_port(tunable, config, service.port)
+        yield replace(scoped, skip_reason=reason) if tunable.directive in command else scoped
 
 
 def _list_plain_tunables(service: RunningService) -> Iterator[Tunable]:
@@ -171,28 +188,22 @@ def _raise_descriptor_limit(config: Config, connections: Value) -> Iterable[Edit
 
 def _list_listen_tunables(config: Config) -> Iterator[Tunable]:
     """Yield options that nginx accepts once per address. They go to its first `listen`."""
-    listens = [placed for placed in config.find_all("listen") if placed.words]
+    listens = [placed for server in scopes.list_servers(config) for placed in server.listens]
     options = {word.partition("=")[0] for placed in listens for word in placed.words}
     options |= {placed.name for placed in config.find_all("http2")}
-    of_tcp = [p for p in reversed(listens) if not p.words[0].startswith("unix:")]
+    bound = {scopes.normalize_address(placed.words[0]) for placed in listens}
+    of_tcp = [p for p in reversed(listens)
+              if scopes.is_bound_alone(scopes.normalize_address(p.words[0]), bound)]  # fmt: skip
     of_tls = [placed for placed in of_tcp if "ssl" in placed.words]
     for name, notation, default, text, some in (
         ("backlog", NUMBER, DEFAULT_BACKLOG, " backlog=", of_tcp),
         ("reuseport", FLAG, False, " reuseport", of_tcp),
         ("http2", FLAG, False, " http2", of_tls),
     ):
-        ends = {_normalize_address(placed.words[0]): placed.end_position for placed in some}
+        ends = {scopes.normalize_address(placed.words[0]): placed.end_position for placed in some}
         left = f"`listen` already sets `{name}`" if name in options else ""
         yield Tunable(name, "listen", notation, (), skip_reason=left if some else "",
                       insertion=DirectiveInsertion(default, [*ends.values()], text))  # fmt: skip
-
-
-def _normalize_address(word: str) -> str:
-    """Return a canonical address: `80`, `*:80` and `0.0.0.0:80` are the same."""
-    host, colon, port = word.rpartition(":")
-    if word.endswith("]") or (not colon and not word.isdigit()):
-        return f"{word}:80"
-    return f"{'*' if host in ('', '0.0.0.0') else host}:{port}"  # noqa: S104  # compared, not bound
 
 
 def _build_log_tunable(config: Config) -> Tunable:
@@ -208,7 +219,10 @@ def _build_log_tunable(config: Config) -> Tunable:
             (p.end_position for p in plain if len(p.words) == 1), '" combined"', name
         )
 
-    plain = [placed for placed in config.find_all("access_log") if is_plain(*placed.words)]
+    logs = [placed for placed in config.find_all("access_log") if placed.words]
+    # nginx refuses a file that is buffered in one place and not in another.
+    mixed = {placed.words[0] for placed in logs if not is_plain(*placed.words)}
+    plain = [placed for placed in logs if is_plain(*placed.words) and placed.words[0] not in mixed]
     absent = DirectiveInsertion(
         DEFAULT_LOG_BUFFER, [placed.end_position for placed in plain], " buffer=", " flush=5s"
     )
@@ -311,23 +325,15 @@ def _clear_connection_header(config: Config, _: Value) -> Iterator[Edit]:
 # -- connected servers --------------------------------------------------------------------------
 
 
-def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
-    """Yield HTTP addresses, and true if they use TLS. Default servers come first."""
-    if config.find_all("server") and not config.find_all("listen"):
-        yield "80", False  # nginx's default for root
-    listens = [placed.words for placed in config.find_all("listen") if placed.words]
-    for words in sorted(listens, key=lambda words: "default_server" not in words):
-        if not words[0].startswith("unix:"):
-            yield _normalize_address(words[0]), "ssl" in words
-
-
-def _list_backends(config: Config) -> tuple[str, ...]:
+def _list_backends(
+    config: Config, directives: str = _BACKEND_DIRECTIVES_PATTERN
+) -> tuple[str, ...]:
     """Return the addresses that requests are forwarded to, with upstreams resolved."""
     servers = {
         name: [placed.words[0] for placed in inner if placed.name == "server" and placed.words]
         for name, inner in _map_upstreams(config).items()
     }
-    named = _list_pass_targets(config, _BACKEND_DIRECTIVES_PATTERN)
+    named = _list_pass_targets(config, directives)
     return tuple(dict.fromkeys(p for name in named for p in servers.get(name) or [name]))
 
 
@@ -346,6 +352,11 @@ def _map_upstreams(config: Config) -> Mapping[str, list[PlacedDirective]]:
         for name in placed.directive.blocks[-1][1:] if placed.block == "upstream" else ():
             upstreams.setdefault(name, []).append(placed)
     return upstreams
+
+
+def _may_set(name: str, blocks: tuple[tuple[str, ...], ...]) -> bool:
+    """True if a file included in ``blocks`` can set a parameter."""
+    return not blocks or (blocks[0][0] == "http") == (name not in _CORE_PARAMETERS)
 
 
 # Other blocks, such as `map`, contain keys and values.
@@ -375,9 +386,10 @@ VISIBLE_DIRECTIVES = VisibleDirectives(
 ADOPTION = Adoption(
     title="nginx",
     units=(UNIT_NAME,),
-    paths=("etc/nginx",),
+    paths=("etc/nginx", *unit_files.list_unit_paths(UNIT_NAME)),
     version_script="runs nginx.service && nginx -v 2>&1 | sed -n 's,^nginx version: nginx/,nginx ,p'",
     find_services=find_services,
     visible=VISIBLE_DIRECTIVES,
     list_tunables=_list_tunables,
+    explain_hidden=partial(explain_unread, may_set=_may_set),
 )

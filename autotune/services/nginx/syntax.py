@@ -15,6 +15,13 @@ _TOKEN_PATTERN = re.compile(
     r"""|(?:\\.|\$\{|[^\s;{}\\"'])(?:\\.|\$\{|[^\s;{\\])*)""",
     re.DOTALL,
 )
+# The lexical rules of Lua, whose code such a block contains: strings and comments hide braces.
+_LUA_BLOCK_PATTERN = re.compile(r"\w+_by_lua_block")
+_LUA_TOKEN_PATTERN = re.compile(
+    r"""--\[(?P<comment>=*)\[.*?\](?P=comment)\]|--[^\n]*|\[(?P<long>=*)\[.*?\](?P=long)\]"""
+    r"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|(?P<mark>[{}])|.""",
+    re.DOTALL,
+)
 MAX_BLOCK_DEPTH = 100  # nested blocks; each directive stores the words of all enclosing blocks
 
 
@@ -22,7 +29,7 @@ def parse_directives(text: str) -> Iterator[Directive]:
     """Yield every directive, blocks before their content. Raises Unreadable."""
     blocks: list[tuple[str, ...]] = []
     words: list[Word] = []
-    for token in tokenize(text, _TOKEN_PATTERN, "an unclosed quote or escape"):
+    for token in _list_tokens(text):
         location = token.start()
         if token["word"]:
             words.append(Word(token["word"], location))
@@ -45,3 +52,26 @@ def parse_directives(text: str) -> Iterator[Directive]:
                 )
     if words or blocks:
         raise build_syntax_error(text, len(text), "the file ends within a directive or a block")
+
+
+def _list_tokens(text: str) -> Iterator[re.Match[str]]:
+    """Yield nginx's tokens. The code of a Lua block is skipped. Raises ConfigSyntaxError."""
+    location, last_word = 0, ""
+    while location < len(text):
+        for token in tokenize(text, _TOKEN_PATTERN, "an unclosed quote or escape", location):
+            yield token
+            location = token.end()
+            if token["mark"] == "{" and _LUA_BLOCK_PATTERN.fullmatch(last_word):
+                location = _find_lua_end(text, location)
+                break
+            last_word = token["word"] or ("" if token["mark"] else last_word)
+
+
+def _find_lua_end(text: str, start: int) -> int:
+    """Return the position of the brace that closes Lua code. Raises ConfigSyntaxError."""
+    depth = 0
+    for token in _LUA_TOKEN_PATTERN.finditer(text, start):
+        if token["mark"] == "}" and not depth:
+            return token.start()
+        depth += {"{": 1, "}": -1}.get(token["mark"] or "", 0)
+    raise build_syntax_error(text, start, "a Lua block without its `}`")

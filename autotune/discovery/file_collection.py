@@ -1,0 +1,185 @@
+"""Fetch configuration files of a host: usual paths first, then every path that they name."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import tarfile
+import zlib
+from collections.abc import Collection, Iterable
+from fnmatch import fnmatchcase
+from posixpath import dirname, normpath
+
+from autotune.config_text import is_utf8
+from autotune.deploy.host_commands import Command, run_commands
+from autotune.errors import AutotuneError
+from autotune.services.adoption import RunningHost
+from autotune.services.config_files import MAX_PATH_BYTES, FileTree, list_ancestors, unpack_tree
+from autotune.services.registry import list_programs
+from autotune.transports.base import Transport
+
+READ_TIMEOUT_SECONDS = 60.0
+MAX_TARGET_DEPTH = 3  # levels below the directory that a link points to
+MAX_LINK_ROUNDS = 6  # rounds that follow links to links
+MAX_NAMED_ROUNDS = 8  # rounds that fetch files named in other files
+MAX_NAMED_PATHS = 2000  # paths and patterns of one round
+_ALL_LEVELS, _NO_LEVELS = "99", "0"
+# Kilobytes. Files at usual paths may be data; files that a configuration names are read up to more.
+USUAL_SIZE_LIMIT, NAMED_SIZE_LIMIT = 512, 4096
+_KERNEL_DIRECTORIES = ("/proc/", "/sys/", "/dev/")
+
+# Keys and passwords are skipped. A skipped file is listed, because it may set a value.
+_KEY_NAMES = "-name '*.key' -o -name '*.pem' -o -name '*.htpasswd' -o -name '.htpasswd' -o -name '*shadow*'"
+# depth limit skip pattern…: prints an archive in base64, and a list of skipped files in base64.
+# Globs are expanded, but the words of a pattern are not split.
+_COLLECT_SCRIPT = f"""
+cd / && command -v tar >/dev/null || {{ echo 'there is no tar' >&2; exit 1; }}
+depth=$1 limit=$2 skip=$3
+shift 3
+IFS=
+for pattern in "$@"; do
+    shift
+    for place in $pattern; do
+        if [ -e "$place" ] || [ -L "$place" ]; then set -- "$@" "$place"; fi
+    done
+done
+[ "$#" = 0 ] && exit 0
+kinds=l
+[ "$depth" != 0 ] || kinds=l,d
+find "$@" -maxdepth "$depth" \\( -type "$kinds" -o -type f -size "-${{limit}}k" ! \\( {_KEY_NAMES} \\) \\
+    ! -name '*.so' ! -path "$skip" \\) -print0 2>/dev/null |
+    tar -c --no-recursion --null -T - 2>/dev/null | gzip -c | base64 -w 0
+echo
+find "$@" -maxdepth "$depth" -type f ! -name '*.so' \\( -size "+$((limit - 1))k" -o {_KEY_NAMES} \\
+    -o -path "$skip" \\) -printf '%s %p\\0' 2>/dev/null | gzip -c | base64 -w 0
+"""
+
+
+def build_usual_command(patterns: Iterable[str]) -> Command:
+    """Return the command that packs files and directories, with their content."""
+    return _build_command(_ALL_LEVELS, USUAL_SIZE_LIMIT, "*/ssl/*", patterns)
+
+
+def _build_command(depth: str, limit: int, skip: str, patterns: Iterable[str]) -> Command:
+    words = (depth, str(limit), skip, *(f"./{pattern.lstrip('/')}" for pattern in patterns))
+    return Command(("sh", "-c", _COLLECT_SCRIPT, "sh", *words))
+
+
+def unpack_collected(host: str, printed: str, limit: int = USUAL_SIZE_LIMIT) -> FileTree:
+    """Return the files that a collecting command printed. Raises AutotuneError."""
+    archive, _, skipped = printed.strip().partition("\n")
+    tree = unpack_archive(host, archive)
+    try:
+        names = gzip.decompress(base64.b64decode(skipped, validate=True)) if skipped.strip() else b""
+    except (ValueError, OSError, EOFError, zlib.error) as error:
+        raise AutotuneError(f"cannot unpack the list of files of {host}: {error}") from error
+    unread: dict[str, str] = {}
+    for line in names.decode("utf-8", "surrogateescape").split("\0"):
+        size, _, path = line.partition(" ")
+        large = size.isdecimal() and int(size) > (limit - 1) * 1024
+        reason = f"it is larger than {limit} KB" if large else "it has the name of a key or password file"
+        if path:
+            unread[normpath(f"/{path}")] = reason
+    return tree.merge(FileTree(unread=unread))
+
+
+def unpack_archive(host: str, archive: str, root: str = "/") -> FileTree:
+    """Return the files of a tar archive in base64. Raises AutotuneError."""
+    if not archive.strip():
+        return FileTree()
+    try:
+        return unpack_tree(base64.b64decode(archive, validate=True), root)
+    except (ValueError, tarfile.TarError, OSError, EOFError, zlib.error) as error:
+        reason = f"cannot unpack the configuration files of {host}: {error}: {archive[:200]}"
+        raise AutotuneError(reason) from error
+
+
+def follow_links(
+    transport: Transport, tree: FileTree, named_paths: Collection[str] = ()
+) -> FileTree:
+    """Return the tree with the targets of its links, if only root can change those links.
+
+    ``named_paths`` may lead through links that are not in the tree.
+    """
+    asked: set[str] = set()
+    for _ in range(MAX_LINK_ROUNDS):
+        targets = tuple(end for end in tree.unread_targets if tree.directories and is_utf8(end))
+        paths = {path for path in (*tree.links, *targets, *named_paths) if is_utf8(path)}
+        above = {
+            *targets,
+            *(each for path in paths for each in list_ancestors(dirname(path))),
+        } - asked
+        if not above:
+            break
+        asked |= above
+        below = tuple(path for path in targets if path in above)
+        # Parent directories show who can change a link.
+        commands = [_build_parents_command(above)]
+        commands += [_build_command(str(MAX_TARGET_DEPTH), USUAL_SIZE_LIMIT, "*/ssl/*", below)] * bool(below)
+        for answer in run_commands(transport, commands, timeout=READ_TIMEOUT_SECONDS):
+            tree = tree.merge(unpack_collected(transport.name, answer.stdout))
+    return tree
+
+
+_PARENTS_SCRIPT = """
+cd / && find "$@" -maxdepth 0 \\( -type d -o -type l \\) -print0 2>/dev/null |
+    tar -c --no-recursion --null -T - 2>/dev/null | gzip -c | base64 -w 0
+"""
+
+
+def _build_parents_command(paths: Iterable[str]) -> Command:
+    return Command(("sh", "-c", _PARENTS_SCRIPT, "sh", *(f"./{path[1:]}" for path in sorted(paths))))
+
+
+def collect_named_files(transport: Transport, host: RunningHost, tree: FileTree) -> FileTree:
+    """Return the tree with the files that adoption looked up, such as includes of other directories.
+
+    A command, a working directory, an environment or an include may name a file anywhere.
+    """
+    usual = [normpath(f"/{path}") for adoption in list_programs() for path in adoption.paths]
+    asked: set[str] = set()
+    for _ in range(MAX_NAMED_ROUNDS):
+        wanted = sorted(_list_wanted(tree, usual) - asked)[:MAX_NAMED_PATHS]
+        if not wanted:
+            break
+        asked |= {*wanted}
+        command = _build_command(_NO_LEVELS, NAMED_SIZE_LIMIT, "", wanted)
+        (answer,) = run_commands(transport, [command], timeout=READ_TIMEOUT_SECONDS)
+        fetched = unpack_collected(transport.name, answer.stdout, NAMED_SIZE_LIMIT)
+        if any((fetched.files, fetched.links, fetched.directories)):
+            named = (*fetched.files, *fetched.links)
+            tree = follow_links(transport, tree.merge(fetched), named)
+        else:
+            tree = tree.merge(fetched)
+        look_up_files(host.with_tree(tree))
+    return tree
+
+
+def look_up_files(host: RunningHost) -> None:
+    """Run every adoption, so that the tree records the paths that they look up."""
+    for adoption in list_programs():
+        for running in adoption.find_services(host):
+            if not isinstance(running, str):
+                adoption.adopt(running, lambda *_: True)
+
+
+def _list_wanted(tree: FileTree, usual: Collection[str]) -> set[str]:
+    """Return the looked-up paths that were not fetched with the usual paths."""
+    patterns = [pattern.split("/") for pattern in usual]
+    wanted: set[str] = set()
+    for requested in tree.requested:
+        path = normpath(requested)
+        valid = path.startswith("/") and path.isprintable() and is_utf8(path) and path != "/"
+        if not valid or len(path) > MAX_PATH_BYTES or path.startswith(_KERNEL_DIRECTORIES):
+            continue
+        if any(_is_below(path.split("/"), pattern) for pattern in patterns):
+            wanted |= {*tree.find_unread(path)}
+        elif path not in tree.files:
+            wanted.add(path)
+    return wanted
+
+
+def _is_below(words: list[str], pattern: list[str]) -> bool:
+    """True if a path or pattern is one that ``pattern`` covers, or in a directory that it covers."""
+    pairs = zip(words, pattern, strict=False)
+    return len(words) >= len(pattern) and all(w == p or fnmatchcase(w, p) for w, p in pairs)

@@ -1,0 +1,118 @@
+"""Apache's conditional sections, evaluated while its files are read, as Apache does.
+
+A module must be loaded, and a variable defined, before the section that tests it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from posixpath import join
+
+from autotune.services.config_files import Directive, FileTree
+
+CONDITIONAL_SECTIONS = ("ifmodule", "ifdefine", "ifversion", "iffile")
+BUILT_IN_MODULES = ("core", "so", "http", "log_config", "logio", "unixd", "version", "watchdog")
+# The only release line that autotune supports. Its patch level is not known.
+RELEASE = (2, 4)
+# Directives that change how later lines are read, so all later values are unknown with them.
+_READING_DIRECTIVES = ("include", "includeoptional", "loadmodule", "define", "undefine", "use")
+_MODULE_PATTERN = re.compile(r"(?:mod_)?(?:mpm_)?(\w+?)(?:_module|\.c)?")
+_VARIABLE_PATTERN = re.compile(r"\$\{(\w+)\}")
+_VERSION_PATTERN = re.compile(r"\d{1,4}(?:\.\d{1,4}){0,2}")
+ANY_DIRECTIVE = "*"
+
+
+def module_name(name: str) -> str:
+    """Return `event` for `mpm_event_module` and `event.c`, `proxy` for `mod_proxy.c`."""
+    match = _MODULE_PATTERN.fullmatch(name)
+    return match[1] if match else name
+
+
+class ConditionReader:
+    """Evaluates sections and definitions in the order in which Apache reads them.
+
+    ``uncertain`` maps the lower-case names of directives whose values are unknown to the reason.
+    """
+
+    def __init__(
+        self, tree: FileTree, root: str, environment: Mapping[str, str], defined: Mapping[str, str]
+    ) -> None:
+        self._tree, self._root, self._environment = tree, root, environment
+        self._defined = dict(defined)
+        self._modules = set(BUILT_IN_MODULES)
+        self._results: list[bool | None] = []  # of the last directive at each depth
+        self.uncertain: dict[str, str] = {}
+
+    def applies(self, directive: Directive) -> bool:
+        """True if a directive takes effect. Must be called once per directive, in order."""
+        depth, name = directive.depth, directive.name.text.lower()
+        enclosing = self._results[:depth]
+        within_macro = any(block[0].lower() == "macro" for block in directive.blocks)
+        result: bool | None = all(enclosing) and not within_macro
+        if None in enclosing and False not in enclosing:
+            self._note_unknown(name, directive)
+        elif result and name in CONDITIONAL_SECTIONS:
+            result = self._holds(directive)
+        elif result:
+            self._execute(name, [word.text.strip("\"'") for word in directive.arguments])
+        self._results = [*enclosing, result]
+        return all(enclosing) and not within_macro
+
+    def parse_include(self, directive: Directive) -> str | None:
+        """Return the path pattern that a directive includes. A directory means all files in it."""
+        words = [word.text.strip("\"'") for word in directive.arguments]
+        if directive.name.text.lower() not in ("include", "includeoptional") or len(words) != 1:
+            return None
+        location = join(self._root, self._substitute(words[0]))
+        if not self._tree.is_directory(location):
+            return location
+        if self._tree.glob(f"{location}/*/*"):
+            self.uncertain[ANY_DIRECTIVE] = f"{location} contains further directories"
+        return f"{location.rstrip('/')}/*"
+
+    def _substitute(self, text: str) -> str:
+        values = {**self._environment, **self._defined}
+        return _VARIABLE_PATTERN.sub(lambda it: values.get(it[1], it[0]), text)
+
+    def _execute(self, name: str, words: list[str]) -> None:
+        if name == "define" and words:
+            self._defined[words[0]] = self._substitute(" ".join(words[1:]))
+        elif name == "undefine" and words:
+            self._defined.pop(words[0], None)
+        elif name == "loadmodule" and words:
+            self._modules.add(module_name(words[0]))
+
+    def _note_unknown(self, name: str, directive: Directive) -> None:
+        section = " ".join(directive.blocks[-1])
+        reason = f"it depends on <{section}>, which autotune cannot evaluate"
+        self.uncertain.setdefault(ANY_DIRECTIVE if name in _READING_DIRECTIVES else name, reason)
+
+    def _holds(self, section: Directive) -> bool | None:
+        """Return the result of a condition, or None if it is unknown."""
+        kind = section.name.text.lower()
+        words = [word.text.strip("\"'") for word in section.arguments]
+        negative = bool(words) and words[0].startswith("!")
+        words = [words[0].removeprefix("!"), *words[1:]] if words else [""]
+        if kind == "ifversion":
+            result = _compare_version(words)
+        elif kind == "ifdefine":
+            result = words[0] in self._defined
+        elif kind == "ifmodule":
+            result = module_name(words[0]) in self._modules
+        else:
+            result = self._tree.exists(join(self._root or "/", self._substitute(words[0])))
+        return None if result is None else result != negative
+
+
+def _compare_version(words: list[str]) -> bool | None:
+    """Return whether Apache's version fulfils ``words``, or None if the patch level decides."""
+    operator, version = (words[0], words[1]) if len(words) > 1 else ("=", words[0])
+    if not _VERSION_PATTERN.fullmatch(version) or operator not in ("=", "==", ">", ">=", "<", "<="):
+        return None
+    numbers = (*map(int, version.split(".")), 0, 0)
+    if numbers[:2] == RELEASE:
+        if numbers[2]:
+            return None
+        return operator in (">", ">=")  # every release has a patch level above 0
+    return (numbers[:2] < RELEASE) == operator.startswith(">") and not operator.startswith("=")

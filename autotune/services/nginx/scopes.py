@@ -1,0 +1,140 @@
+"""Scopes of nginx's directives: the servers of a port, and the level at which a value applies to them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+from autotune.services.config_files import Config, PlacedDirective
+from autotune.services.directives import Tunable
+from autotune.strict_parsing import is_uint
+
+
+
+@dataclass(frozen=True)
+class Server:
+    """A ``server`` block in ``http`` with all directives in it, whatever their depth."""
+
+    depth: int
+    directives: tuple[PlacedDirective, ...]
+
+    @property
+    def listens(self) -> tuple[PlacedDirective, ...]:
+        """Return its `listen` lines for TCP. HTTP/3 uses UDP."""
+        return tuple(
+            placed
+            for placed in self.directives
+            if placed.name == "listen"
+            and placed.words
+            and "quic" not in placed.words
+            and not placed.words[0].startswith("unix:")
+        )
+
+    @property
+    def only_reports_status(self) -> bool:
+        """True if it serves nginx's own status and nothing else."""
+        names = {placed.name for placed in self.directives}
+        served = names & {"root", "alias", "try_files"} or any("_pass" in name for name in names)
+        return "stub_status" in names and not served
+
+    def has_port(self, port: int) -> bool:
+        """True if it listens on a TCP port. Without any `listen` it has port 80."""
+        addresses = [normalize_address(placed.words[0]) for placed in self.listens]
+        set_by_file = any(placed.name == "listen" for placed in self.directives)
+        ports = [address.rpartition(":")[2] for address in addresses]
+        return str(port) in (ports if set_by_file else ["80"])
+
+
+def select_http(config: Config) -> Config:
+    """Return the configuration without other protocols, such as ``stream`` and ``mail``."""
+    kept = (
+        placed
+        for placed in config.directives
+        if not placed.directive.blocks or placed.directive.blocks[0][0] in ("http", "events")
+    )
+    return replace(config, directives=tuple(kept))
+
+
+def list_servers(config: Config) -> tuple[Server, ...]:
+    """Return the ``server`` blocks in file order."""
+    servers: list[tuple[int, list[PlacedDirective]]] = []
+    for placed in config.directives:
+        depth = placed.directive.depth
+        if placed.name == "server" and placed.block == "http":
+            servers.append((depth, []))
+        elif servers and depth > servers[-1][0] and _is_in_server(placed, servers[-1][0]):
+            servers[-1][1].append(placed)
+    return tuple(Server(depth, tuple(inner)) for depth, inner in servers)
+
+
+def _is_in_server(placed: PlacedDirective, depth: int) -> bool:
+    return placed.directive.blocks[depth][0] == "server"
+
+
+def list_addresses(config: Config) -> Iterator[tuple[str, bool]]:
+    """Yield the addresses of sites, and true if they use TLS. Default servers come first."""
+    servers = list_servers(config)
+    sites = [server for server in servers if not server.only_reports_status] or servers
+    if any(not any(p.name == "listen" for p in server.directives) for server in sites):
+        yield "*:80", False  # nginx's default for root
+    words = [placed.words for server in sites for placed in server.listens]
+    for listen in sorted(words, key=lambda listen: "default_server" not in listen):
+        yield normalize_address(listen[0]), "ssl" in listen
+
+
+def normalize_address(word: str) -> str:
+    """Return a canonical address: `80`, `*:80` and `0.0.0.0:80` are the same."""
+    host, colon, port = word.rpartition(":")
+    if word.endswith("]") or (not colon and not word.isdigit()):
+        return f"{word}:80"
+    return f"{'*' if host in ('', '0.0.0.0') else host}:{port}"  # noqa: S104  # compared, not bound
+
+
+def is_bound_alone(address: str, addresses: Collection[str]) -> bool:
+    """True if nginx binds an address. A wildcard address of the same port replaces the others."""
+    host, _, port = address.rpartition(":")
+    v4, v6 = f"*:{port}", f"[::]:{port}"
+    if address in (v4, v6):
+        return True
+    if host.startswith("["):
+        return v6 not in addresses
+    is_name = not is_uint(host.replace(".", ""))
+    return v4 not in addresses and not (is_name and v6 in addresses)
+
+
+def limit_to_port(tunable: Tunable, config: Config, port: int) -> Tunable:
+    """Return the tunable with the lines that apply to the servers of a port.
+
+    A value in a server overrides that of ``http``, and a location overrides both.
+    """
+    servers = [server for server in list_servers(config) if server.has_port(port)]
+    name = tunable.directive
+    in_http = [p for p in config.find_all(name) if p.block == "http"]
+    per_server = [[p for p in server.directives if p.name == name] for server in servers]
+    own = [[p for p in inner if p.block == "server"] for inner in per_server]
+    deeper = [p for inner in per_server for p in inner if p.block != "server"]
+    everywhere = all(own) and bool(own)
+    reason = ""
+    if deeper and (in_http or any(own)):
+        reason = f"a `{deeper[0].block}` overrides `{name}`"
+    elif any(own) and not everywhere:
+        reason = f"only some servers of port {port} set `{name}`"
+    elif deeper and not all(map(_covers_site, deeper)):
+        reason = f"only a `{deeper[0].block}` sets `{name}`"
+    counting: list[PlacedDirective] = [p for inner in own for p in inner] or in_http or deeper
+    kept = {id(placed) for placed in counting}
+    earlier = tunable.is_considered
+    if counting and not reason and not any(map(earlier, counting)):
+        reason = f"`{name} {' '.join(counting[0].words)}` is not a valid baseline value"
+    return replace(
+        tunable,
+        skip_reason=tunable.skip_reason or reason,
+        is_considered=lambda placed: id(placed) in kept and earlier(placed),
+    )
+
+
+def _covers_site(placed: PlacedDirective) -> bool:
+    """True if a location serves the whole site, or all of its application."""
+    if placed.name.startswith("fastcgi_"):
+        return placed.block == "location"
+    return placed.directive.blocks[-1] == ("location", "/")
