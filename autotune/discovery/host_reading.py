@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from posixpath import dirname
 
 from autotune.deploy.host_commands import Command, run_commands, run_required
@@ -165,8 +166,7 @@ def read_isolated_host(
     return DiscoveredHost(
         name=transport.name,
         address=host.address,
-        tree=FileTree(*({path: what for tree in trees for path, what in getattr(tree, kind).items()}
-                    for kind in ("files", "links", "modes"))),
+        tree=reduce(FileTree.merge, trees, FileTree()),
         facts=read_host_facts(transport),
         units=dict.fromkeys(filter(None, units), "active"),
         processors=int(processors.stdout),

@@ -11,6 +11,7 @@ from autotune.config_text import escape_non_utf8
 from autotune.deploy import manifest
 from autotune.deploy.runtime import Runtime
 from autotune.discovery import tier_adoption as adoption
+from autotune.discovery.effective_values import read_effective_values
 from autotune.discovery.host_reading import (
     DiscoveredHost,
     list_config_paths,
@@ -168,7 +169,8 @@ def _list_untuned(
 def _read_host(file: TargetFile, transport: Transport) -> DiscoveredHost:
     """Return a host under its name in the target."""
     name = transport.name
-    return replace(read_host(transport, SshHost(name, file.target.hosts[name].address)), name=name)
+    host = read_host(transport, SshHost(name, file.target.hosts[name].address))
+    return read_effective_values(transport, replace(host, name=name))
 
 
 def _read_isolated_hosts(

@@ -13,6 +13,7 @@ from urllib.parse import SplitResult, urlsplit
 from autotune import config_text
 from autotune.deploy import manifest
 from autotune.discovery import tier_adoption as adoption
+from autotune.discovery.effective_values import read_effective_values
 from autotune.discovery.host_reading import DiscoveredHost, read_host, read_versions
 from autotune.discovery.tier_adoption import AdoptedTier
 from autotune.discovery.tiers import (
@@ -171,7 +172,8 @@ def _read_hosts(logins: Sequence[str], ssh_config: Path | None) -> list[Discover
     transports: dict[str, Transport] = {name: SshTransport(h) for name, h in by_name.items()}
 
     def described(transport: Transport) -> DiscoveredHost:
-        return read_versions(read_host(transport, by_name[transport.name]), transport)
+        host = read_host(transport, by_name[transport.name])
+        return read_effective_values(transport, read_versions(host, transport))
 
     try:
         hosts = run_on_all(transports.values(), described).unwrap()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +22,9 @@ from autotune.space.facts import find_common_facts
 from autotune.space.space import build_tier_dimensions
 from autotune.target.model import Tier
 from autotune.target.runtimes import DEFAULT_RUNTIME
+
+
+_PRINTED_PRECISION = 0.006  # programs print fractions with two digits
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,11 @@ def _adopt_service(adopted: AdoptedTier, service: str) -> None:
     dimensions = select_service_settings(
         {d.name: d for d in adopted.dimensions}, f"{tier.name}.{service}"
     )
-    per_host = _adopt_on_hosts([i.services[service] for i in tier.instances], dimensions)
+    per_host = _adopt_on_hosts(
+        [i.services[service] for i in tier.instances],
+        dimensions,
+        [i.host.effective.get((i.deployment, i.port, service), {}) for i in tier.instances],
+    )
     for instance, of_host in zip(tier.instances, per_host, strict=True):
         running, host = instance.services[service], instance.host
         files = []
@@ -143,9 +151,14 @@ def _adopt_service(adopted: AdoptedTier, service: str) -> None:
 
 
 def _adopt_on_hosts(
-    services: Sequence[RunningService], dimensions: Mapping[str, Dimension]
+    services: Sequence[RunningService],
+    dimensions: Mapping[str, Dimension],
+    effective: Sequence[Mapping[str, Value]],
 ) -> list[AdoptionResult]:
-    """Return the tunable values of each host; hosts of a tier share settings, so they must agree."""
+    """Return the tunable values of each host; hosts of a tier share settings, so they must agree.
+
+    ``effective`` contains the values that each running service reports.
+    """
     tune = map_adoptions()[services[0].key].adopt
 
     def accepts(name: str, value: Value) -> bool:
@@ -164,12 +177,33 @@ def _adopt_on_hosts(
         for name in _find_masked_parameters(s, adopted)
     }
     left |= dict.fromkeys(unshown, "the text around it is masked")
+    for adopted, reported in zip(first, effective, strict=True):
+        left |= _find_contradictions(adopted, reported, dimensions)
     if not left:
         return first
     again = [tune(s, lambda name, v: name not in left and accepts(name, v)) for s in services]
     for adopted in again:
         adopted.skipped.update(left)
     return again
+
+
+def _find_contradictions(
+    adopted: AdoptionResult, reported: Mapping[str, Value], dimensions: Mapping[str, Dimension]
+) -> dict[str, str]:
+    """Return the parameters for which the running software reports another value, with both values."""
+    return {
+        name: f"its files mean {value}, but the running software reports {reported[name]}"
+        for name, value in adopted.values.items()
+        if name in reported and not _is_same_value(value, reported[name], dimensions[name])
+    }
+
+
+def _is_same_value(written: Value, reported: Value, dimension: Dimension) -> bool:
+    if isinstance(written, str | bool) or isinstance(reported, str | bool):
+        return str(written).lower() == str(reported).lower()
+    # The kernel lowers a queue that is longer than its limit, and the search knows that limit.
+    lowered = bool(dimension.parameter.capped_by) and reported < written
+    return lowered or math.isclose(written, reported, rel_tol=1e-3, abs_tol=_PRINTED_PRECISION)
 
 
 def _find_masked_parameters(service: RunningService, adopted: AdoptionResult) -> set[str]:

@@ -98,19 +98,19 @@ def find_instances(host: DiscoveredHost) -> tuple[tuple[DiscoveredInstance, ...]
                 running.append(result)
         notes += _list_foreign_units(host, adoption) if not results else []
         notes += list_unread(host, adoption)
-    servers = {
-        gateway: s
-        for s in running
-        if s.key in DEPLOYABLE_SERVICES and (gateway := DEPLOYABLE_SERVICES[s.key].gateway_protocol)
-    }
+    servers = [
+        s for s in running
+        if s.key in DEPLOYABLE_SERVICES and DEPLOYABLE_SERVICES[s.key].gateway_protocol
+    ]  # fmt: skip
     fronts = [
         s
         for s in running
         if s.key in DEPLOYABLE_SERVICES and not DEPLOYABLE_SERVICES[s.key].gateway_protocol
     ]
     settings = [service for service in running if service.key not in DEPLOYABLE_SERVICES]
-    for front in fronts:
-        if front.gateway_protocol and front.gateway_protocol not in servers:
+    pairs = [(front, _select_server(front, servers)) for front in fronts]
+    for front, server in pairs:
+        if front.gateway_protocol and server is None:
             titles = [
                 s.title
                 for s in DEPLOYABLE_SERVICES.values()
@@ -120,15 +120,44 @@ def find_instances(host: DiscoveredHost) -> tuple[tuple[DiscoveredInstance, ...]
                 f"{host.name}: {DEPLOYABLE_SERVICES[front.key].title} forwards requests to "
                 f"{' or '.join(titles)}, which is not adopted"
             )
-    deployed = tuple(
-        _build_instance(host, front, servers.get(front.gateway_protocol), settings)
-        for front in fronts
-    )
+    notes += _list_idle_versions(host, servers, [server for _, server in pairs if server])
+    deployed = tuple(_build_instance(host, front, server, settings) for front, server in pairs)
     notes += [
         f"{host.name}: {line}"
         for line in list_other_ports(host.listeners, _list_tuned_ports(deployed))
     ]
     return deployed, tuple(notes)
+
+
+def _select_server(
+    front: RunningService, servers: Sequence[RunningService]
+) -> RunningService | None:
+    """Return the application server that a front uses. Several versions differ by their sockets."""
+    fitting = [
+        s for s in servers
+        if DEPLOYABLE_SERVICES[s.key].gateway_protocol == front.gateway_protocol
+    ]  # fmt: skip
+    used = [s for s in fitting if s.listen_address
+            and any(_is_same_location(s.listen_address, address) for address in front.gateway_addresses)]  # fmt: skip
+    return (used or fitting or [None])[0] if len(fitting) < 2 or used else None
+
+
+def _is_same_location(listen: str, address: str) -> bool:
+    """True if a socket path or a port is that of an address."""
+    socket = address.removeprefix("unix:").removeprefix("//")
+    return listen in (socket.removesuffix(":"), address.rpartition(":")[2])
+
+
+def _list_idle_versions(
+    host: DiscoveredHost, servers: Sequence[RunningService], used: Sequence[RunningService]
+) -> list[str]:
+    """Return a note for each running version of a used server that no web server forwards to."""
+    keys = {server.key for server in used}
+    return [
+        f"{host.name}: {server.instance} runs, but no web server forwards to it, so it is not tuned"
+        for server in servers
+        if server.key in keys and server not in used and server.instance
+    ]
 
 
 def list_unread(host: DiscoveredHost, adoption: Adoption) -> list[str]:
@@ -218,7 +247,9 @@ def _build_instance(
             tuple(s for s, _ in services_of(deployment)), list_by_role(Role.HOST)
         )
     }
-    services |= {of_host[s.key]: replace(s, role=Role.HOST) for s in settings if s.key in of_host}
+    instance = server.instance if server else ""
+    services |= {of_host[s.key]: replace(s, role=Role.HOST) for s in settings
+                 if s.key in of_host and s.instance in ("", instance)}  # fmt: skip
     return DiscoveredInstance(
         host, kind, deployment, front.port, services, front.backends, front.tls, front.hostname
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from posixpath import dirname
 
-from autotune.services.base import Role
+from autotune.services.base import Role, Value
 from autotune.services.config_files import Config, FileTree
 from autotune.services.directives import AdoptionResult, Tunable, ValueCheck, map_directives
 from autotune.services.visible_directives import VisibleDirectives
@@ -37,7 +37,8 @@ class RunningHost:
 
     ``units`` maps units to states; a running unit that is masked has the state ``masked``.
     ``processors`` counts the CPUs that programs see, without regard to quotas. ``backlogs`` maps
-    listening sockets (path or port) to queue lengths.
+    listening sockets (path or port) to queue lengths. ``effective`` maps deployment, port and service
+    to the values that the running service reports.
     """
 
     tree: FileTree
@@ -45,6 +46,7 @@ class RunningHost:
     processors: int = 1
     backlogs: Mapping[str, int] = field(default_factory=dict)
     listeners: tuple[Listener, ...] = ()
+    effective: Mapping[tuple[str, int, str], Mapping[str, Value]] = field(default_factory=dict)
 
     def with_tree(self, tree: FileTree) -> RunningHost:
         """Return the host with other files."""

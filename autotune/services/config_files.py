@@ -10,7 +10,7 @@ import io
 import re
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import count, takewhile
@@ -121,11 +121,16 @@ class FileTree:
 
     def merge(self, other: FileTree) -> FileTree:
         """Return this tree with the entries of ``other`` added."""
-        names = [each.name for each in fields(FileTree) if each.name != "requested"]
-        merged = FileTree(*({**getattr(self, name), **getattr(other, name)} for name in names),
-                          requested=self.requested)  # fmt: skip
-        unread = {path: why for path, why in merged.unread.items() if path not in merged.files}
-        return replace(merged, unread=unread)
+        files = {**self.files, **other.files}
+        unread = {**self.unread, **other.unread}
+        return FileTree(
+            files,
+            {**self.links, **other.links},
+            {**self.modes, **other.modes},
+            {**self.directories, **other.directories},
+            {path: reason for path, reason in unread.items() if path not in files},
+            self.requested,
+        )
 
     def _contains(self, path: str) -> bool:
         return path == DEV_NULL or path in self.files or path in self._children

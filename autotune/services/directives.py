@@ -303,7 +303,7 @@ def _map_absent(
     if other and other not in mapped_values:
         return AdoptionResult(skipped={name: f"it depends on `{other}`, which is not tuned"})
     if not accepts(name, absent.default):
-        reason = f"the default of `{tunable.directive}` is outside the catalogue's range"
+        reason = f"{absent.default!r} is not a valid baseline value of `{tunable.directive}`"
         return AdoptionResult(skipped={name: reason})
     end = absent.text_after and format_literal(absent.text_after)
     parts = filter(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import pairwise
+from posixpath import basename
 
 from autotune.services import unit_environment
 from autotune.services.adoption import (
@@ -34,8 +36,8 @@ _WORD_PATTERN = re.compile(r""""(?:\\.|[^"\\\n])*"|'[^'\n]*'|[^\s]+""")
 def parse_directives(text: str, aliases: Mapping[str, str] | None = None) -> tuple[Directive, ...]:
     """Return every option. A comment is a whole line, or the rest of one after a space.
 
-    Names ignore case, except for command options (`-x`). ``aliases`` maps aliases of an option to
-    its name here.
+    Names ignore case, except for command options (`-x`), of which a line may contain several.
+    ``aliases`` maps aliases of an option to its name here, and unique prefixes of long ones.
     """
     directives: list[Directive] = []
     for line in re.finditer(r"[^\n]+", text):
@@ -44,12 +46,27 @@ def parse_directives(text: str, aliases: Mapping[str, str] | None = None) -> tup
             if match[0].startswith("#"):
                 break
             words.append(Word(match[0], match.start()))
-        if words:
-            name, *values = _split_option(words[0])
-            plain = name.text if name.text.startswith("-") else name.text.lower()
-            name = Word((aliases or {}).get(plain, plain), name.start)
-            directives.append(Directive(name, (*values, *words[1:])))
+        directives += (_build_directive(option, aliases or {}) for option in _split_line(words))
     return tuple(directives)
+
+
+def _split_line(words: list[Word]) -> Iterator[list[Word]]:
+    """Yield the words of each option on a line. Debian ignores lines that start with `-d` or `-h`."""
+    if not words or not words[0].text.startswith("-") or words[0].text.startswith(("-d", "-h")):
+        yield from [words[:1] if words[0].text.startswith(("-d", "-h")) else words] if words else ()
+        return
+    starts = [at for at, word in enumerate(words) if word.text.startswith("-")]
+    for start, end in pairwise([*starts, len(words)]):
+        yield words[start:end]
+
+
+def _build_directive(words: list[Word], aliases: Mapping[str, str]) -> Directive:
+    name, *values = _split_option(words[0])
+    plain = name.text if name.text.startswith("-") else name.text.lower()
+    meant = [plain] if plain in aliases else [n for n in aliases if n.startswith(plain)]
+    if plain.startswith("--") and len(meant) == 1:
+        plain = aliases[meant[0]]
+    return Directive(Word(plain, name.start), (*values, *words[1:]))
 
 
 def _split_option(word: Word) -> list[Word]:
@@ -66,6 +83,7 @@ def build_adoption(
     *,
     port_option: str,
     address_option: str,
+    socket_option: str = "",
     paths: tuple[str, ...],
     version_script: str,
     find_include: IncludeParser = parse_include,
@@ -76,7 +94,8 @@ def build_adoption(
     """Return the adoption of a service with one such file.
 
     ``options`` maps options to parameters. ``port_option`` and ``address_option`` are the options for its
-    listening address, and ``version_script`` is a command that prints its version. ``describe_loss``
+    listening address. ``socket_option`` replaces them by a unix socket. ``version_script`` is a command
+    that prints its version. ``describe_loss``
     returns the
     data that a restart loses, ``other_layouts`` contains layouts of other distributions, and ``aliases``
     maps aliases of options.
@@ -91,26 +110,40 @@ def build_adoption(
     def find(host: RunningHost) -> Iterator[RunningService | str]:
         if layout := layouts.select_for_host(host):
             command = unit_environment.expand_command(host.tree, layout.unit)
-            if command and layout.main_file not in command:
+            main = _find_main_file(command, layout.main_file)
+            if not main:
                 yield f"{service.title} is not tuned: {layout.unit} does not read {layout.main_file}"
                 return
             config = read_config(
-                host.tree,
-                layout.main_file,
-                partial(parse_directives, aliases=aliases),
-                find_include,
+                host.tree, main, partial(parse_directives, aliases=aliases), find_include
             )
-            by_command = ["", *unit_environment.find_option_values(command, f"--{port_option}")][-1]
-            listens = (
-                int(by_command)
-                if is_uint(by_command)
-                else config.last_number(port_option, service.port)
-            )
+            address = _find_address(config, address_option)
+            by_command = unit_environment.find_option_values(command, f"--{port_option}")
+            location = locate_port(config, [*by_command][-1:], address, service.port)
+            held = {own.port for own in host.listeners
+                    if own.program in map(basename, service.programs)}  # fmt: skip
+            if not location or (held and location not in held):
+                yield (
+                    f"{service.title} is not tuned: "
+                    + (f"its files set port {location}, but it listens on {', '.join(map(str, sorted(held)))}"
+                       if location else "it listens on no TCP port")
+                )  # fmt: skip
+                return
             yield RunningService(
-                host=host, key=service.key, config=config, tier_kind=service.role, port=listens,
-                listen_address=_find_address(config, address_option), restart_loss=describe_loss(config),
-                unit=layout.unit_unless_debian,
+                host=host, key=service.key, config=config, tier_kind=service.role, port=location,
+                listen_address=_strip_port(address), restart_loss=describe_loss(config),
+                unit=layout.unit_unless_debian if main == layout.main_file else layout.unit,
             )  # fmt: skip
+
+    def locate_port(
+        config: Config, by_command: list[str], address: str, default: int
+    ) -> int:
+        """Return the TCP port, or 0 if it has none."""
+        number = config.last_word(port_option, str(default))
+        in_address = address.rpartition(":")[2] if _has_port(address) else ""
+        written = next(filter(None, (*by_command, in_address, number)))
+        only_socket = bool(socket_option) and bool(config.find_all(socket_option))
+        return int(written) if is_uint(written) and not only_socket else 0
 
     def tunables(running: RunningService) -> Iterator[Tunable]:
         """Yield a tunable per option. Missing options are added at the end and have stock values
@@ -122,7 +155,8 @@ def build_adoption(
         for option, name in options.items():
             stock, notation = parameters[name].stock, select_notation(parameters[name], YES_NO)
             absent = append_line(running.config, stock, f"{option} ")
-            left = f"the command of {unit} sets `--{option}`" if f"--{option}" in command else ""
+            by_command = any(word.partition("=")[0] == f"--{option}" for word in command)
+            left = f"the command of {unit} sets `--{option}`" if by_command else ""
             yield Tunable(
                 name, option, notation, insertion=absent, last_wins=True, skip_reason=left
             )
@@ -141,6 +175,24 @@ def build_adoption(
         ),
         list_tunables=tunables,
     )
+
+
+def _find_main_file(command: tuple[str, ...], usual: str) -> str:
+    """Return the file that a command names, the ``usual`` one of an unread command, or empty."""
+    named = [word for word in command[1:] if word.startswith("/") and word.endswith(".conf")]
+    if not command or usual in command:
+        return usual
+    return named[0] if len(named) == 1 else ""
+
+
+def _has_port(address: str) -> bool:
+    """True if an address ends with a port. An IPv6 address with a port has brackets."""
+    host, colon, port = address.rpartition(":")
+    return bool(colon) and is_uint(port) and (":" not in host or host.endswith("]"))
+
+
+def _strip_port(address: str) -> str:
+    return address.rpartition(":")[0] if _has_port(address) else address
 
 
 def _find_address(config: Config, option: str) -> str:

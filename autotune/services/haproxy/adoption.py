@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
 from autotune.services import unit_environment, unit_files
 from autotune.services.adoption import Adoption, RunningHost, RunningService, with_http_port
@@ -20,10 +21,12 @@ from autotune.services.directives import (
     find_line_end,
 )
 from autotune.services.haproxy import syntax
+from autotune.services.unit_environment import read_environment
 from autotune.services.visible_directives import VisibleDirectives
 
 UNIT_NAME, CONFIG_DIRECTORY = "haproxy.service", "/etc/haproxy"
 MAIN_FILE = f"{CONFIG_DIRECTORY}/haproxy.cfg"
+_VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")
 PROXY_SECTIONS = ("defaults", "frontend", "backend", "listen")
 # The timeout that applies if a file does not set this one, in the manual's order.
 _TIMEOUT_FALLBACKS = {
@@ -46,13 +49,22 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         )
         return
     sockets = (line.words[0].removeprefix("unix@") for line in config.find_all("stats socket"))
-    servers = (line.words[1] for line in config.find_all("server") if line.words[1:])
+    servers = (
+        line.words[position]
+        for name, position in (("server", 1), ("server-template", 2))
+        for line in config.find_all(name)
+        if line.words[position:]
+    )
     running = RunningService(
         host=host, key="haproxy", config=config, tier_kind="lb", backends=tuple(dict.fromkeys(servers)),
         listen_address=next((path for path in sockets if path.startswith("/")), ""),
         unit="" if config.main_file == MAIN_FILE else UNIT_NAME,
     )  # fmt: skip
-    yield with_http_port(running, "HAProxy", _list_http_addresses(config))
+    addresses = [*_list_http_addresses(config, read_environment(host.tree, UNIT_NAME).values)]
+    if variable := next((address for address, _ in addresses if "$" in address), ""):
+        yield f"HAProxy is not tuned: no file sets the variable in `bind {variable}`"
+        return
+    yield with_http_port(running, "HAProxy", addresses, ("haproxy",))
 
 
 def _read_host_config(tree: FileTree) -> Config:
@@ -73,18 +85,44 @@ def _read_host_config(tree: FileTree) -> Config:
     )
 
 
-def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
-    """Yield HTTP addresses that forward to other hosts, and true if they use TLS."""
-    forwards = {line.directive.blocks for name in ("server", "default_backend", "use_backend")
-                for line in config.find_all(name)}  # fmt: skip
-    for line in config.find_all("bind"):
-        if line.directive.blocks in forwards and line.words:
-            yield line.words[0], "ssl" in line.words
+def _list_http_addresses(
+    config: Config, variables: Mapping[str, str]
+) -> Iterator[tuple[str, bool]]:
+    """Yield addresses that forward to other hosts, and true if they use TLS. Those for HTTP come first."""
+    names = ("server", "server-template", "default_backend", "use_backend")
+    forwards = {line.directive.blocks for name in names for line in config.find_all(name)}
+    modes = _map_modes(config)
+    binds = [line for line in config.find_all("bind")
+             if line.directive.blocks in forwards and line.words]  # fmt: skip
+    speaking = [line for line in binds if modes.get(line.directive.blocks) == "http"]
+    for line in speaking or binds:
+        for address in line.words[0].strip('"').split(","):
+            yield (
+                _VARIABLE_PATTERN.sub(lambda it: variables.get(it[1], it[0]), address),
+                "ssl" in line.words,
+            )
+
+
+def _map_modes(config: Config) -> dict[tuple[tuple[str, ...], ...], str]:
+    """Return the mode of each section. Sections inherit it from the `defaults` above them."""
+    modes: dict[tuple[tuple[str, ...], ...], str] = {}
+    inherited = "tcp"
+    for line in config.directives:
+        section = line.directive.blocks
+        if line.name == "defaults" and not section:
+            inherited = "tcp"
+        elif line.name == "mode" and line.words and section:
+            modes[section] = line.words[0]
+            inherited = line.words[0] if section[0][0] == "defaults" else inherited
+        elif section:
+            modes.setdefault(section, inherited)
+    return modes
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     """Yield parameters in the file, or addable as one line in `global` or `defaults`."""
     config, host = service.config, service.host
+    limited = _explain_limit(service)
     backlog = "bind backlog" if config.find_all("bind backlog") else "backlog"
     for section, name, directive, notation, default in (
         ("global", "nbthread", "nbthread", NUMBER, host.processors),
@@ -103,12 +141,21 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         ("defaults", "http_server_close", "option http-server-close", FLAG, False),
         *_list_timeouts(config),
     ):
+        reason = limited if name == "maxconn" else ""
         blocks = ("global",) if section == "global" else PROXY_SECTIONS
         written = directive.replace("server ", "default-server ")
         line, locations = f"\n    {written}", find_line_end(config, section, must_be_only=True)
         before = line if notation is FLAG else f"{line} "
         absent = None if default is None else DirectiveInsertion(default, locations, before)
-        yield Tunable(name, directive, notation, blocks, insertion=absent)
+        yield Tunable(name, directive, notation, blocks, insertion=absent, skip_reason=reason)
+
+
+def _explain_limit(service: RunningService) -> str:
+    """Return why maxconn is not free, or an empty string."""
+    if service.config.find_all("ulimit-n"):
+        return "`ulimit-n` limits it: remove that line to tune it"
+    command = unit_environment.expand_command(service.host.tree, UNIT_NAME)
+    return f"the command of {UNIT_NAME} sets `-n`" if "-n" in command else ""
 
 
 def _list_timeouts(config: Config) -> Iterator[tuple[str, str, str, Notation, Value | None]]:

@@ -25,7 +25,10 @@ from autotune.services.directives import (
 )
 from autotune.services.mariadb import syntax
 from autotune.services.mariadb.parameters import PARAMETERS
+from autotune.services.unit_environment import expand_command
+from autotune.services.unit_files import list_unit_paths
 from autotune.services.visible_directives import VisibleDirectives
+from autotune.strict_parsing import is_uint
 
 DEBIAN_FILE, REDHAT_FILE = "/etc/mysql/my.cnf", "/etc/my.cnf"
 LAYOUTS = DistributionLayouts((
@@ -42,6 +45,9 @@ _SERVER_GROUPS = ("[mysqld]", "[mariadb]", "[mariadbd]", "[server]")
 _COUNT_NOTATION = Notation(build_size_notation("B").parse)
 _OPTION_PREFIXES = ("skip_", "disable_", "enable_", "maximum_")
 _MIN_PREFIX_LENGTH = 6  # minimum length of an unambiguous prefix of a name
+_UNIT_NAME = "mariadb.service"
+# Options that select other files or groups.
+_FILE_OPTIONS = ("--defaults-file", "--defaults-extra-file", "--defaults-group-suffix", "--no-defaults")
 _PARAMETER_NAMES = tuple(parameter.name for parameter in PARAMETERS)
 _BOOLEAN_WORDS = {"1": True, "on": True, "true": True, "0": False, "off": False, "false": False}
 
@@ -63,15 +69,22 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
             "/etc/mysql"
         )
         return
+    words = expand_command(host.tree, layout.unit)
+    options = {word.partition("=")[0]: word.partition("=")[2] for word in words}
+    if strange := [name for name in _FILE_OPTIONS if name in options]:
+        yield f"MariaDB is not tuned: the command of {layout.unit} sets `{strange[0]}`"
+        return
     config = read_host_config(host.tree, layout.main_file)
+    port = options.get("--port", "")
     yield RunningService(
         host=host,
         key="mariadb",
         config=config,
         tier_kind="db",
         unit=layout.unit_unless_debian,
-        port=config.last_number("port", 3306),
-        listen_address=config.last_word("socket", "/run/mysqld/mysqld.sock"),
+        port=int(port) if is_uint(port) else config.last_number("port", 3306),
+        listen_address=options.get("--socket")
+        or config.last_word("socket", "/run/mysqld/mysqld.sock"),
     )
 
 
@@ -83,6 +96,10 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         "back_log": min(900, 50 + clients // 5),
         "thread_cache_size": min(256, clients),
         "thread_pool_size": service.host.processors,
+        # Without its own value, twice the first limit.
+        "innodb_io_capacity_max": max(
+            2000, 2 * service.config.last_number("innodb_io_capacity", 200)
+        ),
         # An enabled query cache without a size has 1 MB, and a size alone enables it.
         "query_cache_size": int(
             service.config.last_word("query_cache_type").lower() in ("1", "on")
@@ -90,6 +107,11 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     }
     left = {name: f"`{option}` sets it under another name: write `{name} = …` to tune it"
             for name, option in _find_aliases(service.config)}  # fmt: skip
+    unit = service.unit or _UNIT_NAME
+    for option in expand_command(service.host.tree, unit):
+        written = option.partition("=")[0].replace("-", "_").removeprefix("__").removeprefix("loose_")
+        for name in (written, *(name for name, _ in _match_alias(written))):
+            left[name] = f"the command of {unit} sets `{option.partition('=')[0]}`"
     for parameter in PARAMETERS:
         name, notation = parameter.name, _select_notation(parameter)
         default = worked_out.get(name, parameter.stock)
@@ -102,14 +124,18 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
 def _find_aliases(config: Config) -> Iterator[tuple[str, str]]:
     """Yield parameters that an option sets under another name, with that name."""
     for option in {placed.name for placed in config.directives} - {*_PARAMETER_NAMES}:
-        bare = next((option.removeprefix(p) for p in _OPTION_PREFIXES if option.startswith(p)), "")
-        meant = [
-            name
-            for name in _PARAMETER_NAMES
-            if len(option) >= _MIN_PREFIX_LENGTH and name.startswith(option)
-        ]
-        name = meant[0] if len(meant) == 1 else bare
-        yield from [(name, option)] if name in _PARAMETER_NAMES else ()
+        yield from _match_alias(option)
+
+
+def _match_alias(option: str) -> Iterator[tuple[str, str]]:
+    bare = next((option.removeprefix(p) for p in _OPTION_PREFIXES if option.startswith(p)), "")
+    meant = [
+        name
+        for name in _PARAMETER_NAMES
+        if len(option) >= _MIN_PREFIX_LENGTH and name.startswith(option)
+    ]
+    name = meant[0] if len(meant) == 1 else bare
+    yield from [(name, option)] if name in _PARAMETER_NAMES else ()
 
 
 def _select_notation(parameter: Parameter) -> Notation:
@@ -139,6 +165,7 @@ ADOPTION = Adoption(
         "etc/mysql/mariadb.cnf",
         "etc/mysql/conf.d",
         "etc/mysql/mariadb.conf.d",
+        *list_unit_paths(_UNIT_NAME),
     ),
     version_script=(
         "runs mariadb.service && mariadbd --version | sed -n 's,.*Ver \\([^ ]*\\).*,MariaDB \\1,p'"

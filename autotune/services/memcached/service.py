@@ -39,6 +39,7 @@ from autotune.services.readback import (
     build_config_parser,
     parse_number,
 )
+from autotune.services.unit_files import list_unit_paths
 from autotune.strict_parsing import split_lines
 
 DOCS = "memcached(1)"
@@ -278,7 +279,8 @@ ADOPTION = option_lines.build_adoption(
     },
     port_option="-p",
     address_option="-l",
-    paths=("etc/memcached.conf",),
+    socket_option="-s",
+    paths=("etc/memcached.conf", *list_unit_paths("memcached.service")),
     version_script="memcached -V",
     find_include=lambda _: None,
     describe_loss=lambda _: "memcached stores items only in memory",
@@ -292,5 +294,6 @@ ADOPTION = option_lines.build_adoption(
         "--slab-min-size": "-n",
         "--port": "-p",
         "--listen": "-l",
+        "--unix-socket": "-s",
     },
 )

@@ -115,7 +115,9 @@ def limit_to_port(tunable: Tunable, config: Config, port: int) -> Tunable:
     deeper = [p for inner in per_server for p in inner if p.block != "server"]
     everywhere = all(own) and bool(own)
     reason = ""
-    if deeper and (in_http or any(own)):
+    if in_http and any(own):
+        reason = f"a `server` of port {port} overrides `{name}`"
+    elif deeper and (in_http or any(own)):
         reason = f"a `{deeper[0].block}` overrides `{name}`"
     elif any(own) and not everywhere:
         reason = f"only some servers of port {port} set `{name}`"

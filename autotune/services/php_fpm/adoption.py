@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from autotune.services import unit_environment
+from autotune.services import unit_environment, unit_files
 from autotune.services.adoption import (
     Adoption,
     DistributionLayout,
@@ -50,27 +50,26 @@ def read_host_config(tree: FileTree, main: str) -> Config:
 
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
-    """Yield the newest running version."""
+    """Yield every running version, the newest first."""
     running = filter(
         None, (LAYOUTS[0].match_instance(unit) for unit in host.units if host.is_active(unit))
     )
-    newest = max(
-        running, key=lambda of: [int(part) for part in of.version.split(".")], default=None
+    versions = sorted(
+        running, key=lambda of: [int(part) for part in of.version.split(".")], reverse=True
     )
-    if not (layout := newest or LAYOUTS.select_for_host(host)):
-        return
-    words = unit_environment.expand_command(host.tree, layout.unit)
-    if {*unit_environment.find_option_values(words, "-y", "--fpm-config")} - {layout.main_file}:
-        yield f"PHP-FPM is not tuned: {layout.unit} does not read {layout.main_file}"
-        return
-    config = read_host_config(host.tree, layout.main_file)
-    yield RunningService(
-        host=host,
-        key="php-fpm",
-        config=config,
-        listen_address=find_listen_address(config),
-        unit=layout.unit_unless_debian,
-    )
+    for layout in versions or filter(None, [LAYOUTS.select_for_host(host)]):
+        words = unit_environment.expand_command(host.tree, layout.unit)
+        named = unit_environment.find_option_values(words, "-y", "--fpm-config")
+        main = [layout.main_file, *named][-1]
+        config = read_host_config(host.tree, main)
+        yield RunningService(
+            host=host,
+            key="php-fpm",
+            config=config,
+            listen_address=find_listen_address(config),
+            unit=layout.unit_unless_debian if main == layout.main_file else layout.unit,
+            instance=layout.unit,
+        )
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
@@ -99,9 +98,18 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
 
 def find_listen_address(config: Config) -> str:
     """Return a socket path or port, or an empty string if pools listen at several addresses."""
-    locations = {placed.words[0] for placed in config.find_all("listen") if placed.words}
+    locations = {*list_listen_addresses(config)}
     location = locations.pop() if len(locations) == 1 else ""
     return location if location.startswith("/") else location.rpartition(":")[2]
+
+
+def list_listen_addresses(config: Config) -> list[str]:
+    """Return the address of each pool. `$pool` is the pool's name."""
+    return [
+        placed.words[0].strip("\"'").replace("$pool", placed.block)
+        for placed in config.find_all("listen")
+        if placed.words
+    ]
 
 
 VISIBLE_DIRECTIVES = VisibleDirectives(syntax.parse_directives, frozenset((
@@ -113,7 +121,14 @@ ADOPTION = Adoption(
     title="PHP-FPM behind a web server",
     units=("php*-fpm.service",),
     other_units=LAYOUTS.other_units,
-    paths=("etc/php", "etc/php-fpm.conf", "etc/php-fpm.d", "etc/php[78]/fpm"),
+    paths=(
+        "etc/php",
+        "etc/php-fpm.conf",
+        "etc/php-fpm.d",
+        "etc/php[78]/fpm",
+        *(f"{place[1:]}/php*-fpm.service{end}"
+          for place in unit_files.UNIT_DIRECTORIES for end in ("", ".d")),
+    ),
     version_script="""for fpm in /usr/sbin/php-fpm*; do
     runs "${fpm#/usr/sbin/}" || runs "php${fpm#/usr/sbin/php-fpm}-fpm.service" || continue
     "$fpm" -v | sed -n 's,^PHP \\([^ ]*\\).*,PHP-FPM \\1,p'

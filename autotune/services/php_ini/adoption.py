@@ -12,9 +12,10 @@ from dataclasses import replace
 from functools import partial
 from posixpath import basename, dirname
 
+from autotune.services import apache_config, unit_environment
 from autotune.services.adoption import Adoption, RunningHost, RunningService
-from autotune.services.base import Parameter
-from autotune.services.config_files import Config, FileTree, read_config
+from autotune.services.base import Parameter, Value
+from autotune.services.config_files import Config, Directive, FileTree, Word, read_config
 from autotune.services.directives import Notation, Tunable, append_line
 from autotune.services.php_fpm import adoption as fpm
 from autotune.services.php_fpm.syntax import parse_directives
@@ -27,35 +28,71 @@ from autotune.services.php_ini.parameters import (
 from autotune.services.php_ini.service import FILE_NAME, PhpIni, parse_value
 from autotune.services.visible_directives import VisibleDirectives
 
-_VERSION_PATTERN = re.compile(r"/etc/php/([0-9.]+)/")
+_UNIT_PATTERN = re.compile(r"php([0-9.]+)-fpm\.service")
+_VERSION_PATTERN = re.compile(r"/etc/php/([0-9]+)\.([0-9]+)/")
 _MODULE_FILES_PATTERN = "/etc/apache2/mods-enabled/php[0-9]*.load"
 _POOL_SETTING_PATTERN = re.compile(r"php_(?:admin_)?(?:value|flag)\[([^\]]+)\]")
 
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
-    """Yield the settings of the tuned PHP-FPM, and of the PHP module loaded by Apache."""
+    """Yield the settings of each running PHP-FPM, and of the PHP module loaded by Apache."""
     for pools in fpm.find_services(host):
-        if isinstance(pools, str) or not (match := _VERSION_PATTERN.match(pools.config.main_file)):
+        if isinstance(pools, str):
             continue
-        if f"{match[0]}fpm/php.ini" in host.tree.files:
-            yield _build_running(host, "fpm", match[1], pools.config)
+        unit = pools.instance
+        if not (match := _UNIT_PATTERN.fullmatch(unit)):
+            continue
+        if f"/etc/php/{match[1]}/fpm/php.ini" in host.tree.files:
+            yield _build_running(host, "fpm", match[1], pools.config, unit)
     for path in (
         host.tree.glob(_MODULE_FILES_PATTERN)[:1] if host.is_active("apache2.service") else ()
     ):
         yield _build_running(
-            host, "apache2", path.rpartition("/php")[2][: -len(".load")], Config("")
+            host, "apache2", path.rpartition("/php")[2][: -len(".load")], _read_module_config(host)
         )
 
 
-def _build_running(host: RunningHost, build: str, version: str, pools: Config) -> RunningService:
+def _read_module_config(host: RunningHost) -> Config:
+    """Return Apache's lines for PHP in the form of pool settings."""
+    config = apache_config.read_host_config(host.tree, apache_config.LAYOUTS[0].main_file)
+    lines = tuple(
+        replace(placed, directive=Directive(Word(f"php_value[{placed.words[0]}]", 0)))
+        for name in ("php_value", "php_flag", "php_admin_value", "php_admin_flag")
+        for placed in config.find_all(name)
+        if placed.words
+    )
+    return Config("", directives=lines)
+
+
+def _build_running(
+    host: RunningHost, build: str, version: str, pools: Config, unit: str = ""
+) -> RunningService:
     """Return the service for a PHP build. Its config is the editable file and the settings of
     pools. Its address is the first pool's, which is queried for effective values."""
     own = _read_host_config(host.tree, f"/etc/php/{version}/{build}/conf.d/{FILE_NAME}")
     of_pools = [placed for placed in pools.directives if _POOL_SETTING_PATTERN.match(placed.name)]
-    listen = next((placed.words[0] for placed in pools.find_all("listen") if placed.words), "")
+    listen = next(iter(fpm.list_listen_addresses(pools)), "")
     address = f"127.0.0.1:{listen}" if listen.isdecimal() else listen
-    config = replace(own, directives=(*own.directives, *of_pools))
-    return RunningService(host=host, key=PhpIni(build).key, config=config, listen_address=address)
+    config = replace(own, directives=(*own.directives, *of_pools), uncertain=_list_overrides(host, unit))
+    return RunningService(
+        host=host, key=PhpIni(build).key, config=config, listen_address=address, instance=unit
+    )
+
+
+def _list_overrides(host: RunningHost, unit: str) -> dict[str, str]:
+    """Return the settings that the unit's command or environment overrides, with the reason."""
+    if not unit:
+        return {}
+    words = unit_environment.expand_command(host.tree, unit)
+    if {"-c", "--php-ini", "-n", "--no-php-ini"} & {*words}:
+        return {"*": f"the command of {unit} selects another php.ini"}
+    environment = unit_environment.read_environment(host.tree, unit)
+    if variable := next(filter(environment.get_value, ("PHP_INI_SCAN_DIR", "PHPRC")), ""):
+        return {"*": f"the environment of {unit} sets `{variable}`"}
+    defined = unit_environment.find_option_values(words, "-d", "--define")
+    defined += [word[2:] for word in words if word.startswith("-d") and len(word) > 2]
+    names = (word.removeprefix("--define=").partition("=")[0] for word in defined)
+    return {name: f"the command of {unit} sets it" for name in names}
 
 
 def _read_host_config(tree: FileTree, path: str) -> Config:
@@ -83,7 +120,8 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     lacks = () if "opcache" in before.get("zend_extension", "") else ("opcache.",)
     for parameter in PARAMETERS:
         name, notation = directive_name(parameter), _select_notation(parameter)
-        default = parse_value(parameter, before[name]) if name in before else parameter.stock
+        stock = _find_stock(parameter, own, before)
+        default = parse_value(parameter, before[name]) if name in before else stock
         reasons = (
             unread,
             "OPcache is not loaded" if name.startswith(lacks) else "",
@@ -96,8 +134,30 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         )
         value = parameter.stock if default is None else default
         absent = append_line(service.config, value, f"{name} = ")
-        left = next(filter(None, reasons), "")
+        left = next(filter(None, reasons), "") or _explain_jit(parameter, own)
         yield Tunable(parameter.name, name, notation, insertion=absent, skip_reason=left)
+
+
+def _find_stock(parameter: Parameter, path: str, before: Mapping[str, str]) -> Value:
+    """Return the default of this version of PHP. Before 8.4, a buffer alone enables the JIT."""
+    version = _find_version(path)
+    size = next((own for own in PARAMETERS if own.name == "opcache_jit_buffer_size"), parameter)
+    if parameter.name == "opcache_jit" and version < (8, 4):
+        buffer = parse_value(size, before.get("opcache.jit_buffer_size", "0"))
+        return "tracing" if buffer else parameter.stock
+    if parameter is size and version >= (8, 4):
+        return 64
+    return parameter.stock
+
+
+def _find_version(path: str) -> tuple[int, int]:
+    match = _VERSION_PATTERN.match(path)
+    return (int(match[1]), int(match[2])) if match else (8, 2)
+
+
+def _explain_jit(parameter: Parameter, path: str) -> str:
+    old = parameter.name.startswith("opcache_jit") and _find_version(path) < (8, 0)
+    return "this version of PHP has no JIT" if old else ""
 
 
 def _read_other_files(tree: FileTree, location: str) -> tuple[Mapping[str, str], str]:
@@ -131,7 +191,7 @@ def _select_notation(parameter: Parameter) -> Notation:
 ADOPTION = Adoption(
     title="PHP's own settings",
     units=("php*-fpm.service", "apache2.service"),
-    paths=("etc/php", "etc/apache2/mods-enabled"),
+    paths=("etc/php", "etc/apache2"),
     version_script="",
     find_services=find_services,
     visible=VisibleDirectives(parse_directives, frozenset(map(directive_name, PARAMETERS))),

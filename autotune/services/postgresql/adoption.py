@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from posixpath import dirname
 
 from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.base import Parameter, Value
 from autotune.services.config_files import Config, Directive, Word, read_config, tokenize
 from autotune.services.directives import Tunable, append_line
 from autotune.services.postgresql.parameters import PARAMETERS, build_notation, unquote
@@ -22,6 +23,8 @@ _LINE_PATTERN = re.compile(
 _INCLUDE_PATTERNS = {"include": "{}", "include_if_exists": "{}", "include_dir": "{}/*.conf"}
 _ALTER_SYSTEM_REASON = "postgresql.auto.conf overrides it: run `ALTER SYSTEM RESET {}` to tune it"
 _COMMAND_REASON = "pg_ctl.conf overrides it: move it to postgresql.conf to tune it"
+# The first version with another default, and that default (release notes).
+_CHANGED_DEFAULTS: dict[str, tuple[int, Value]] = {"effective_io_concurrency": (18, 16)}
 _COMMAND_OPTION_PATTERN = re.compile(r"(?:-c\s*|--)([A-Za-z][\w-]*)=")
 
 
@@ -70,6 +73,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
                 port=int(port),
                 listen_address=sockets,
                 unit=location.unit_unless_debian,
+                instance=location.version,
             )
         else:
             yield f"PostgreSQL ({location.unit}) is not tuned: it has no unix socket"
@@ -106,8 +110,23 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
             if name in by_sql
             else ""
         )
-        absent = append_line(config, parameter.stock, f"{name} = ")
+        left = left or _explain_unknown_default(name, service)
+        default = _find_default(parameter, service.instance)
+        absent = append_line(config, default, f"{name} = ")
         yield Tunable(name, name, how, insertion=absent, last_wins=True, skip_reason=left)
+
+
+def _find_default(parameter: Parameter, version: str) -> Value:
+    """Return the default of a parameter in this version."""
+    changed = _CHANGED_DEFAULTS.get(parameter.name)
+    return changed[1] if changed and version and int(version.split(".")[0]) >= changed[0] else parameter.stock
+
+
+def _explain_unknown_default(name: str, service: RunningService) -> str:
+    """Return why the default is unknown, if no file sets the parameter, or an empty string."""
+    if service.instance or name not in _CHANGED_DEFAULTS or service.config.find_all(name):
+        return ""
+    return "its default depends on the version of PostgreSQL: set it in postgresql.conf to tune it"
 
 
 ADOPTION = Adoption(

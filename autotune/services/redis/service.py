@@ -27,6 +27,7 @@ from autotune.services.redis_protocol import (
     build_user_prefix,
     clients,
 )
+from autotune.services.unit_files import list_unit_paths
 
 DOCS = "redis.io, redis.conf"
 DATA_DIRECTORY, DUMP_FILE = "/var/lib/redis", "autotune.rdb"
@@ -144,7 +145,12 @@ ADOPTION = option_lines.build_adoption(
     PARAMETERS_BY_OPTION,
     port_option="port",
     address_option="bind",
-    paths=("etc/redis", "etc/redis.conf"),
+    paths=(
+        "etc/redis",
+        "etc/redis.conf",
+        *(path for unit in ("redis-server.service", "redis.service", "redis@default.service")
+          for path in list_unit_paths(unit)),
+    ),
     version_script="redis-server --version | sed -n 's,.* v=\\([^ ]*\\).*,Redis \\1,p'",
     describe_loss=describe_restart_loss,
     other_layouts=(

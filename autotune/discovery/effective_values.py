@@ -1,0 +1,89 @@
+"""Values that the running software reports, to confirm the values in its files.
+
+A parser is a hypothesis about a file. A parameter is tuned only if the software does not contradict it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from autotune.deploy.host_commands import Command, run_commands
+from autotune.discovery.host_reading import DiscoveredHost
+from autotune.discovery.tier_adoption import adopt_tier
+from autotune.discovery.tiers import DiscoveredInstance, DiscoveredTier, find_instances
+from autotune.services.base import AdoptedConfig, Endpoint, Placement, Readback, Service, Value
+from autotune.services.registry import list_tier_services
+from autotune.target.model import Tier
+from autotune.target.runtimes import DEFAULT_RUNTIME
+from autotune.transports.base import Transport
+
+READ_TIMEOUT_SECONDS = 120.0  # application servers load their application to print its options
+_TIER = "tier"  # the name of the tier while its values are read
+
+
+@dataclass(frozen=True)
+class _ServiceQuery:
+    """A service of a deployment on the host, and its own files."""
+
+    instance: DiscoveredInstance
+    service: Service
+    adopted_config: AdoptedConfig
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        return self.instance.deployment, self.instance.port, self.service.name
+
+    def list_readbacks(self, programs: Mapping[str, str]) -> tuple[Readback, ...]:
+        """Return the commands that print the values, or none if a program is missing."""
+        if any(name not in programs for name in self.service.programs):
+            return ()
+        running = self.instance.services[self.service.name]
+        return self.service.list_readbacks(
+            Placement(
+                tier=_TIER,
+                host=self.instance.host.name,
+                role=running.role,
+                directory="/nonexistent",
+                listen=Endpoint(self.instance.host.address, self.instance.port),
+                installed=True,
+                programs={name: programs[name] for name in self.service.programs},
+                adopted=self.adopted_config,
+            )
+        )
+
+
+def read_effective_values(transport: Transport, host: DiscoveredHost) -> DiscoveredHost:
+    """Return the host with the values that its running services report. Nothing is changed."""
+    queries = [query for instance in find_instances(host)[0] for query in _list_queries(instance)]
+    programs = _find_programs(transport, [query.service for query in queries])
+    readbacks = [(query, own) for query in queries for own in query.list_readbacks(programs)]
+    answers = run_commands(
+        transport, [Command(own.argv) for _, own in readbacks], timeout=READ_TIMEOUT_SECONDS
+    )
+    effective: dict[tuple[str, int, str], dict[str, Value]] = {}
+    for (query, own), answer in zip(readbacks, answers, strict=True):
+        effective.setdefault(query.key, {}).update(own.parse(answer.stdout))
+    return replace(host, effective=effective)
+
+
+def _list_queries(instance: DiscoveredInstance) -> Iterator[_ServiceQuery]:
+    adopted = adopt_tier(DiscoveredTier(_TIER, (instance,)))
+    model = Tier(
+        hosts=(instance.host.name,), service=(instance.deployment,), runtime=DEFAULT_RUNTIME
+    )
+    for location in list_tier_services(_TIER, model):
+        name = location.service.name
+        config = adopted.adopted_configs.get(f"{_TIER}.{instance.host.name}.{name}")
+        if name in instance.services and config is not None:
+            yield _ServiceQuery(instance, location.service, config)
+
+
+def _find_programs(transport: Transport, services: list[Service]) -> dict[str, str]:
+    """Return the paths of the services' programs on the host by name."""
+    alternatives = {name: paths for service in services for name, paths in service.programs.items()}
+    answers = run_commands(
+        transport, [Command(("where", *paths)) for paths in alternatives.values()]
+    )
+    paths = {name: done.stdout.strip() for name, done in zip(alternatives, answers, strict=True)}
+    return {name: path for name, path in paths.items() if path}
