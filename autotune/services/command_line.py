@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -21,16 +22,23 @@ from autotune.services.directives import (
 )
 
 EXEC_START = "ExecStart"
+_SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
+SHELL_REASON = "not tuned, because a shell starts it: write the program into ExecStart= to tune it"
 Words = tuple[Word, ...]
 OptionParser = Callable[[Words], Iterable[Directive]]  # parses the words of a command
 
 
 def parse_options(
-    words: Words, programs: Collection[str], short: Mapping[str, str], flags: Collection[str]
+    words: Words,
+    programs: Collection[str],
+    short: Mapping[str, str],
+    flags: Collection[str],
+    long_options: Collection[str] = (),
 ) -> Iterator[Directive]:
     """Yield the program name (the first of ``programs``), then its options by long name.
 
-    Other programs yield nothing. ``flags`` are options without a value.
+    Other programs yield nothing. ``flags`` are options without a value. Of ``long_options``, any
+    unique prefix is accepted, as these programs do.
     """
     left = iter(words)
     for word in left:
@@ -42,11 +50,24 @@ def parse_options(
         at = word.start + len(name) + len(sign)
         if not name.startswith("--") and len(name) > 2:
             name, sign, value, at = name[:2], "=", word.text[2:], word.start + 2
+        name = expand_prefix(name, {*long_options, *short.values()}) if long_options else name
         if name in flags or not name.startswith("-"):
             yield Directive(word)
             continue
         argument = unquote_word(Word(value, at) if sign else next(left, Word("", at)))
         yield Directive(Word(short.get(name, name), word.start), (argument,))
+
+
+def expand_prefix(name: str, options: Collection[str]) -> str:
+    """Return the only long option that starts with ``name``, or ``name`` itself."""
+    meant = [option for option in options if option.startswith(name)]
+    return meant[0] if name.startswith("--") and name not in options and len(meant) == 1 else name
+
+
+def starts_shell(words: Iterable[str], program: re.Pattern[str]) -> bool:
+    """True if a command runs a shell that starts a program that ``program`` matches."""
+    first, *rest = [*words] or [""]
+    return basename(first.lstrip("-@:+!")) in _SHELLS and any(map(program.search, rest))
 
 
 def read_unit_command(tree: FileTree, unit: str, options: OptionParser) -> Config:
@@ -56,8 +77,10 @@ def read_unit_command(tree: FileTree, unit: str, options: OptionParser) -> Confi
         return Config(drop_in)
     path, command = starting
     directives = (command, *options(command.arguments))
+    links = unit_files.find_unreadable_links(tree, unit)
     return Config(path, {drop_in: "", path: tree.read_text(path)},
-                  tuple(PlacedDirective(path, directive) for directive in directives))  # fmt: skip
+                  tuple(PlacedDirective(path, directive) for directive in directives),
+                  {link: tree.explain_missing(link) for link in links})  # fmt: skip
 
 
 def find_command_end(config: Config) -> list[FilePosition]:

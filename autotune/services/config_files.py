@@ -137,9 +137,9 @@ class FileTree:
 
     def _is_broken(self, path: str) -> bool:
         way = self._follow(path)
-        return bool(way.last_link) and (
-            bool(way.shared_directory) or not self._contains(way.target)
-        )
+        if not way.last_link:
+            return False
+        return bool(way.shared_directory) or not self._contains(self._follow(way.last_link).target)
 
     def _follow(self, path: str) -> _ResolvedPath:
         done, link = "/", ""
@@ -330,6 +330,11 @@ class Config:
     ignores_case: bool = False
     unread_blocks: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
     uncertain: Mapping[str, str] = field(default_factory=dict)
+
+    def explain_missing_main(self) -> str:
+        """Return why the main file was not read, or an empty string."""
+        reason = self.unread_files.get(self.main_file, "")
+        return f"{self.main_file}: {reason}" if reason and not self.texts else ""
 
     def find_all(self, name: str) -> tuple[PlacedDirective, ...]:
         alike: Callable[[str], str] = str.lower if self.ignores_case else str

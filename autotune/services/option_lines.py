@@ -117,6 +117,9 @@ def build_adoption(
             config = read_config(
                 host.tree, main, partial(parse_directives, aliases=aliases), find_include
             )
+            if reason := config.explain_missing_main():
+                yield f"{service.title} is not tuned: {reason}"
+                return
             address = _find_address(config, address_option)
             by_command = unit_environment.find_option_values(command, f"--{port_option}")
             location = locate_port(config, [*by_command][-1:], address, service.port)

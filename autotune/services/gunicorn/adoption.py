@@ -56,8 +56,29 @@ _THREADED_CLASSES = (
     "gthread",
 )
 _ARITHMETIC_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
+_VALUE_OPTIONS = frozenset(f"--{name}" for name in (
+    "access-logfile", "access-logformat", "backlog", "ca-certs", "cert-reqs", "certfile", "chdir",
+    "ciphers", "dogstatsd-tags", "error-logfile", "forwarded-allow-ips", "forwarder-headers",
+    "graceful-timeout", "group", "header-map", "keep-alive", "keyfile", "limit-request-field_size",
+    "limit-request-fields", "limit-request-line", "log-config", "log-config-dict", "log-config-json",
+    "log-file", "log-level", "log-syslog-facility", "log-syslog-prefix", "log-syslog-to",
+    "logger-class", "max-requests", "max-requests-jitter", "name", "paste", "paste-global", "pid",
+    "proxy-allow-from", "pythonpath", "reload-engine", "reload-extra-file", "ssl-version",
+    "statsd-host", "statsd-prefix", "threads", "umask", "user", "worker-connections",
+    "worker-tmp-dir", "help", "version",
+))  # fmt: skip
 _parse_options = partial(
-    command_line.parse_options, programs=_PROGRAM_NAMES, short=_LONG_OPTIONS, flags=_FLAG_OPTIONS
+    command_line.parse_options,
+    programs=_PROGRAM_NAMES,
+    short=_LONG_OPTIONS,
+    flags=_FLAG_OPTIONS,
+    long_options=_VALUE_OPTIONS | {name for name in _FLAG_OPTIONS if name.startswith("--")},
+)
+_PROGRAM_PATTERN = re.compile(r"\bgunicorn3?\b")
+_DEFAULT_PORT = "8000"
+# Python that may set any name.
+_OPAQUE_NAMES = frozenset(
+    ("locals", "globals", "vars", "exec", "eval", "setattr", "delattr", "__dict__", "modules")
 )
 
 
@@ -71,7 +92,35 @@ def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
         elif variables and config.find_all("gunicorn"):
             yield f"{unit}: not tuned, because its command contains `{variables[0]}`"
         elif config.find_all("gunicorn"):
-            yield unit, config, location
+            yield _locate(host, unit, config, location)
+        elif command_line.starts_shell(_list_words(config), _PROGRAM_PATTERN):
+            yield f"{unit}: {command_line.SHELL_REASON}"
+
+
+def _list_words(config: Config) -> tuple[str, ...]:
+    commands = config.find_all(command_line.EXEC_START)
+    return commands[-1].words if commands else ()
+
+
+def _locate(host: RunningHost, unit: str, config: Config, location: str) -> Candidate | str:
+    """Return the candidate at its address, or at gunicorn's only port if a file computes the address."""
+    path = _find_config_path(host.tree, config, unit)
+    hidden = location == _DEFAULT_PORT and location not in host.backlogs and _is_opaque(host.tree, path)
+    if not hidden and (is_uint(location) or location.endswith(".sock") or "/" in location or "%" in location):
+        return unit, config, location
+    held = {str(each.port) for each in host.listeners if each.program.startswith("gunicorn")}
+    if len(held) == 1:
+        return unit, config, held.pop()
+    return f"{unit}: not tuned, because {path} computes `bind`: use `--bind` to tune it"
+
+
+def _is_opaque(tree: FileTree, path: str) -> bool:
+    """True if a configuration file may set any name."""
+    try:
+        statements = ast.parse(tree.files.get(tree.resolve(path), b"")).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return True
+    return "*" in _collect_assignments(statements)
 
 
 def _find_listen_address(tree: FileTree, config: Config, unit: str) -> str:
@@ -79,7 +128,7 @@ def _find_listen_address(tree: FileTree, config: Config, unit: str) -> str:
     bind = (
         config.last_word("--bind")
         or _find_configured_value(tree, config, unit, "bind")
-        or "127.0.0.1:8000"
+        or f"127.0.0.1:{_DEFAULT_PORT}"
     )
     return app_server.parse_address(unit_files.find_socket_address(tree, unit) or str(bind))
 
@@ -97,6 +146,7 @@ def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionRes
     left = {"backlog": app_server.explain_socket_unit(service.host, unit)}
     if kind not in _THREADED_CLASSES:
         left["threads"] = f"workers of class {kind} have no threads"
+    unread = _explain_unread_config(tree, config, unit)
     tunables = []
     for name, stock in ((parameter.name, parameter.stock) for parameter in PARAMETERS):
         default = _find_configured_value(tree, config, unit, name, service.host.processors)
@@ -104,6 +154,7 @@ def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionRes
             left[name] = (
                 f"{_find_config_path(tree, config, unit)} computes it: set a number to tune it"
             )
+        left[name] = left.get(name) or ("" if config.find_all(option_name(name)) else unread)
         value = stock if default is None else default
         absent = DirectiveInsertion(
             value, command_line.find_command_end(config), f" {option_name(name)}="
@@ -131,6 +182,20 @@ def _find_config_path(tree: FileTree, config: Config, unit: str) -> str:
         (config.last_word("--config") or "".join(named)).removeprefix("file:")
         or _DEFAULT_CONFIG_FILE,
     )
+
+
+def _explain_unread_config(tree: FileTree, config: Config, unit: str) -> str:
+    """Return why a configuration file may hide values, or an empty string."""
+    path = _find_config_path(tree, config, unit)
+    content = tree.files.get(tree.resolve(path))
+    if content is None:
+        usual = path.endswith(f"/{_DEFAULT_CONFIG_FILE}") and "%" not in path
+        return "" if usual and path not in tree.unread else f"{path} may set it and was not read"
+    try:
+        ast.parse(content)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two for nested code
+        return f"{path} may set it and cannot be parsed"
+    return ""
 
 
 def _find_configured_value(
@@ -170,29 +235,49 @@ def _parse_environment_options(environment: UnitEnvironment) -> Iterable[Directi
 def _collect_assignments(statements: Iterable[ast.stmt]) -> dict[str, ast.expr | ast.stmt]:
     """Return the last value that each name is assigned, or the whole statement if it is complex.
 
-    The name `*` stands for any name.
+    The name `*` stands for any other name.
     """
     values: dict[str, ast.expr | ast.stmt] = {}
     for statement in statements:
+        if _may_set_any_name(statement):
+            values = {"*": statement}
+            continue
         match statement:
-            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=given)):
-                values |= {
-                    n.id: v for n, v in zip(names, given, strict=False) if isinstance(n, ast.Name)
-                }
-            case ast.Assign(targets=names, value=value):
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=given)) if (
+                len(names) == len(given) and all(isinstance(name, ast.Name) for name in names)
+            ):
+                values |= {n.id: v for n, v in zip(names, given, strict=True) if isinstance(n, ast.Name)}
+            case ast.Assign(targets=names, value=value) if all(
+                isinstance(name, ast.Name) for name in names
+            ):
                 values |= {name.id: value for name in names if isinstance(name, ast.Name)}
             case ast.AnnAssign(target=ast.Name(id=target), value=ast.expr() as value):
                 values[target] = value
-            case ast.ImportFrom(names=[ast.alias(name="*")]):
-                values = {"*": statement}
             case ast.Import(names=imported) | ast.ImportFrom(names=imported):
                 values |= {(alias.asname or alias.name): statement for alias in imported}
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                pass
+                values[statement.name] = statement
             case _:
-                values |= {node.id: statement for node in ast.walk(statement)
-                           if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}  # fmt: skip
+                values |= _list_stored_names(statement)
+        values |= {node.target.id: statement for node in ast.walk(statement)
+                   if isinstance(node, ast.NamedExpr)}  # fmt: skip
     return values
+
+
+def _list_stored_names(statement: ast.stmt) -> dict[str, ast.expr | ast.stmt]:
+    return {node.id: statement for node in ast.walk(statement)
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}  # fmt: skip
+
+
+def _may_set_any_name(statement: ast.stmt) -> bool:
+    """True for code that sets names that the source does not show."""
+    for node in ast.walk(statement):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) if name in _OPAQUE_NAMES:
+                return True
+            case ast.Global() | ast.ImportFrom(names=[ast.alias(name="*")]):
+                return True
+    return False
 
 
 def _evaluate(node: ast.expr | ast.stmt, processors: int) -> int | str:

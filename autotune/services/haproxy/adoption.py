@@ -26,7 +26,7 @@ from autotune.services.visible_directives import VisibleDirectives
 
 UNIT_NAME, CONFIG_DIRECTORY = "haproxy.service", "/etc/haproxy"
 MAIN_FILE = f"{CONFIG_DIRECTORY}/haproxy.cfg"
-_VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")
+_VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")  # without a default value
 PROXY_SECTIONS = ("defaults", "frontend", "backend", "listen")
 # The timeout that applies if a file does not set this one, in the manual's order.
 _TIMEOUT_FALLBACKS = {
@@ -60,11 +60,23 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         listen_address=next((path for path in sockets if path.startswith("/")), ""),
         unit="" if config.main_file == MAIN_FILE else UNIT_NAME,
     )  # fmt: skip
-    addresses = [*_list_http_addresses(config, read_environment(host.tree, UNIT_NAME).values)]
-    if variable := next((address for address, _ in addresses if "$" in address), ""):
-        yield f"HAProxy is not tuned: no file sets the variable in `bind {variable}`"
+    every = [*_list_http_addresses(config, _read_variables(host.tree, config))]
+    addresses = [(address, tls) for address, tls in every if "$" not in address]
+    if every and not addresses:
+        yield f"HAProxy is not tuned: no file sets the variable in `bind {every[0][0]}`"
         return
     yield with_http_port(running, "HAProxy", addresses, ("haproxy",))
+
+
+def _read_variables(tree: FileTree, config: Config) -> dict[str, str]:
+    """Return the environment of HAProxy: its unit's, then what its own files add."""
+    variables = dict(read_environment(tree, UNIT_NAME).values)
+    for line in config.directives:
+        if line.name in ("setenv", "presetenv") and len(line.words) > 1:
+            name, value = (word.strip("\"'") for word in line.words[:2])
+            if line.name == "setenv" or name not in variables:
+                variables[name] = value
+    return variables
 
 
 def _read_host_config(tree: FileTree) -> Config:
@@ -106,16 +118,21 @@ def _list_http_addresses(
 def _map_modes(config: Config) -> dict[tuple[tuple[str, ...], ...], str]:
     """Return the mode of each section. Sections inherit it from the `defaults` above them."""
     modes: dict[tuple[tuple[str, ...], ...], str] = {}
-    inherited = "tcp"
+    by_name: dict[str, str] = {}  # of `defaults` sections
+    latest = ""
     for line in config.directives:
-        section = line.directive.blocks
-        if line.name == "defaults" and not section:
-            inherited = "tcp"
-        elif line.name == "mode" and line.words and section:
-            modes[section] = line.words[0]
-            inherited = line.words[0] if section[0][0] == "defaults" else inherited
-        elif section:
-            modes.setdefault(section, inherited)
+        if line.name in PROXY_SECTIONS and not line.directive.blocks:
+            words = (line.name, *line.words)
+            named = line.words[line.words.index("from") + 1] if "from" in line.words[:-1] else ""
+            base = by_name.get(named, "tcp") if named or line.name == "defaults" else by_name.get(latest, "tcp")
+            modes[(words,)] = base
+            if line.name == "defaults":
+                latest = line.words[0] if line.words else ""
+                by_name[latest] = base
+        elif line.name == "mode" and line.words and line.directive.blocks:
+            modes[line.directive.blocks] = line.words[0]
+            if line.directive.blocks[0][0] == "defaults":
+                by_name[latest] = line.words[0]
     return modes
 
 

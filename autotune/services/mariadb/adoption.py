@@ -75,6 +75,9 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         yield f"MariaDB is not tuned: the command of {layout.unit} sets `{strange[0]}`"
         return
     config = read_host_config(host.tree, layout.main_file)
+    if reason := config.explain_missing_main():
+        yield f"MariaDB is not tuned: {reason}"
+        return
     port = options.get("--port", "")
     yield RunningService(
         host=host,

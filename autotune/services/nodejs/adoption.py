@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from posixpath import basename
 
-from autotune.services import app_server, unit_environment, unit_files
+from autotune.services import app_server, command_line, unit_environment, unit_files
 from autotune.services.adoption import RunningHost, RunningService
 from autotune.services.app_server import Candidate, ParameterLocation
 from autotune.services.directives import AdoptionResult, ValueCheck
@@ -21,6 +21,7 @@ from autotune.services.visible_directives import VisibleDirectives
 
 # Fedora and SUSE also add the version to the name.
 _PROGRAM_PATTERN = re.compile(r"node(js)?(-?[0-9]+)?|npm|yarn|pnpm")
+_SHELL_WORD_PATTERN = re.compile(r"(?<![\w.-])(?:node(?:js)?|npm|yarn|pnpm)(?![\w.-])")
 # Applications read different variables. autotune assumes that they read those the unit sets.
 _WORKER_VARIABLES = ("WEB_CONCURRENCY", "CLUSTER_WORKERS", "NODE_WORKERS", "NUM_WORKERS", "WORKERS",
             "NODE_CLUSTER_WORKERS", "CLUSTER_SIZE", "INSTANCES")  # fmt: skip
@@ -38,6 +39,9 @@ def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
     running = {
         unit: environment for unit in units if (environment := _find_node_environment(host, unit))
     }
+    for unit in units:
+        if command_line.starts_shell(_command_words(host, unit), _SHELL_WORD_PATTERN):
+            yield f"{unit}: {command_line.SHELL_REASON}"
     ports = {unit: environment.get_number("PORT") for unit, environment in running.items()}
     own = {listener.port for listener in host.listeners
            if listener.program in Nodejs.programs["node"]} - {*ports.values()}  # fmt: skip

@@ -62,6 +62,9 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         named = unit_environment.find_option_values(words, "-y", "--fpm-config")
         main = [layout.main_file, *named][-1]
         config = read_host_config(host.tree, main)
+        if reason := config.explain_missing_main():
+            yield f"PHP-FPM ({layout.unit}) is not tuned: {reason}"
+            continue
         yield RunningService(
             host=host,
             key="php-fpm",

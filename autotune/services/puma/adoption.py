@@ -39,6 +39,11 @@ _FLAG_OPTIONS = frozenset(("-q", "-v", "-s", "-V", "-h")) | {f"--{name}" for nam
     "no-config", "debug", "preload", "prune-bundler", "quiet", "log-requests", "silent", "early-hints",
     "redirect-append", "no-redirect-append",
 )}  # fmt: skip
+_VALUE_OPTIONS = frozenset(f"--{name}" for name in (
+    "control-url", "control-token", "dir", "fork-worker", "include", "pidfile", "redirect-stdout",
+    "redirect-stderr", "restart-cmd", "state", "tag", "extra-runtime-dependencies",
+    "bind-to-activated-sockets", "version", "help",
+))  # fmt: skip
 # Command options, else environment variables, that set each parameter.
 _COMMAND_OPTIONS = {
     "workers": ("--workers",),
@@ -64,14 +69,22 @@ _PRELOAD_CALL = "preload_app!"  # the default depends on the version
 _SWITCH_NOTATION = Notation({"": True, "true": True, "false": False}.get,
                    lambda name: f'(" true" if {name} else " false")')  # fmt: skip
 _parse_options = partial(
-    command_line.parse_options, programs=("puma",), short=_LONG_OPTIONS, flags=_FLAG_OPTIONS
+    command_line.parse_options,
+    programs=("puma",),
+    short=_LONG_OPTIONS,
+    flags=_FLAG_OPTIONS,
+    long_options=_VALUE_OPTIONS | {name for name in _FLAG_OPTIONS if name.startswith("--")},
 )
+_PROGRAM_PATTERN = re.compile(r"\bpuma\b")
 
 
 def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
     for unit in unit_files.find_units_mentioning(host.tree, "puma"):
         command = command_line.read_unit_command(host.tree, unit, _parse_options)
         if not command.find_all("puma"):
+            commands = command.find_all(command_line.EXEC_START)
+            if commands and command_line.starts_shell(commands[-1].words, _PROGRAM_PATTERN):
+                yield f"{unit}: {command_line.SHELL_REASON}"
             continue
         environment = unit_environment.read_environment(host.tree, unit)
         if (

@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from autotune.services.config_files import Config, Directive, Word, strip_word
+from autotune.services.config_files import (
+    Config,
+    Directive,
+    Word,
+    build_syntax_error,
+    strip_word,
+)
 from autotune.strict_parsing import is_uint
 
 _QUOTED_PATTERN = r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'"""
@@ -14,11 +20,20 @@ _STATEMENT_PATTERN = re.compile(
     r"[ \t]*(?P<name>[a-z_]\w*[!?]?)(?:(?P<sign>[ \t]*=(?![=~>]))|[ \t]*\(|[ \t]+|$)(?P<rest>.*)"
 )
 _CONDITION_PATTERN = re.compile(r"[ \t](?:if|unless|while|until|rescue)[ \t].*")
-_BLOCK_START_PATTERN = re.compile(
-    r"(?:if|unless|case|while|until|for|begin|def|class|module)\b"
-    r"|.*(?:=\s*(?:if|unless|case|begin)\b.*|(?:\bdo|\{)\s*(?:\|[^|]*\|)?|[\[(])$"
+_KEYWORD_PATTERN = re.compile(
+    rf"""{_QUOTED_PATTERN}|(?<![\w.:@$])(?P<word>if|unless|case|while|until|for|begin|def|class|module|do|end)"""
+    r"""(?![\w:?!=])|(?P<bracket>[(\[{)\]}])|."""
 )
-_BLOCK_END_PATTERN = re.compile(r"end\b|[}\])]")
+_CLOSING_BRACKETS = {")": "(", "]": "[", "}": "{"}
+_ENDLESS_METHOD_PATTERN = re.compile(r"\s*def\s+[\w.]+[?!]?\s*(?:\([^)]*\))?\s*=(?![=~])")
+_LOOP_WORDS = ("while", "until", "for")
+_HEREDOC_PATTERN = re.compile(r"""<<[~-]?(["'`]?)(?P<mark>[A-Z_]\w*)\1""")
+# Calls of the configuration itself whose effect only Ruby can know.
+_OPAQUE_PATTERN = re.compile(
+    rf"""{_QUOTED_PATTERN}|(?P<call>(?:(?<![\w.])|(?<=self\.))"""
+    r"""(?:instance_eval|instance_exec|eval|send|public_send|__send__)\b)"""
+)
+_CHANGE_PATTERN = re.compile(r"[ \t]*(?P<name>[a-z_]\w*)[ \t]*(?:[-+*/%|&^]|\*\*|\|\||&&|<<|>>)=(?![=~])")
 _TOKEN_PATTERN = re.compile(rf"{_QUOTED_PATTERN}|[(\[{{]|[)\]}}]|,|.")
 _ENV_LOOKUP_PATTERN = re.compile(
     r"""\(?(?:Integer\()?\s*ENV(?:
@@ -33,26 +48,102 @@ _MAX_VARIABLE_DEPTH = 4  # levels of variables that refer to variables
 
 def parse_directives(text: str) -> tuple[Directive, ...]:
     """Return calls by name, ``threads`` as ``min_threads`` and ``max_threads``; assignments as
-    ``name=``. ``within`` lists the blocks around a call, and a condition after it."""
+    ``name=``. ``within`` lists the blocks around a call, and a condition after it.
+
+    Raises ConfigSyntaxError for code whose blocks or calls cannot be followed.
+    """
     directives: list[Directive] = []
-    within: list[tuple[str, ...]] = []
-    is_comment = False
-    for line in re.finditer(r"[^\n]+", text):
-        code = _COMMENT_PATTERN.sub(lambda match: match[1] or "", line[0]).rstrip()
-        words = code.split() or [""]
-        if words[0] == "__END__":
-            break
-        is_comment = words[0] == "=begin" or (is_comment and words[0] != "=end")
-        if is_comment:
+    blocks = _BlockStack(text)
+    for code, start in _list_statements(text):
+        if opaque := next((m for m in _OPAQUE_PATTERN.finditer(code) if m["call"]), None):
+            raise build_syntax_error(text, start, f"`{opaque['call']}` runs code")
+        first = (code.split() or [""])[0]
+        if first == "end" or first[:1] in _CLOSING_BRACKETS:
+            blocks.read(code, start, first)
             continue
-        opens = _BLOCK_START_PATTERN.match(code.strip()) and words[-1] != "end"
-        if _BLOCK_END_PATTERN.match(words[0]) and within:
-            within.pop()
-        if statement := _STATEMENT_PATTERN.fullmatch(code):
-            directives += _parse_statement(statement, line.start(), tuple(within))
-        if opens:
-            within.append((words[0],))
+        within = blocks.within
+        if change := _CHANGE_PATTERN.match(code):
+            # A second assignment, so the variable has no certain value.
+            name = Word(f"{change['name']}=", start + change.start("name"))
+            directives.append(Directive(name, (Word("", start + change.end()),), within))
+        elif statement := _STATEMENT_PATTERN.fullmatch(code):
+            directives += _parse_statement(statement, start, within)
+        blocks.read(code, start, first)
+    blocks.check_closed()
     return tuple(directives)
+
+
+class _BlockStack:
+    """The open blocks and brackets of a file. Raises ConfigSyntaxError if they do not match."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._open: list[tuple[str, str, int]] = []  # kind, first word of the statement, position
+
+    @property
+    def within(self) -> tuple[tuple[str, ...], ...]:
+        return tuple((word,) for _, word, _ in self._open)
+
+    def read(self, code: str, start: int, first: str) -> None:
+        """Follow the blocks that a statement opens and closes."""
+        endless = _ENDLESS_METHOD_PATTERN.match(code)
+        loops, begins = 0, True
+        for token in _KEYWORD_PATTERN.finditer(code):
+            word, bracket = token["word"], token["bracket"]
+            if bracket in _CLOSING_BRACKETS:
+                self._close(_CLOSING_BRACKETS[bracket], start + token.start())
+            elif bracket:
+                self._open.append((bracket, first, start))
+            elif word == "end":
+                self._close("end", start + token.start())
+            elif word == "do" and loops:
+                loops -= 1  # the `do` of a loop opens no second block
+            elif word == "do" or (word and begins and not (word == "def" and endless)):
+                self._open.append(("end", first, start))
+                loops += word in _LOOP_WORDS
+            if word or not token[0].isspace():
+                # A keyword opens a block at the start of an expression. Elsewhere it is a condition.
+                begins = token[0] in ("=", "(", "[", "{", ",", "|") or word in ("begin", "do")
+
+    def _close(self, kind: str, position: int) -> None:
+        if not self._open or self._open.pop()[0] != kind:
+            raise build_syntax_error(self._text, position, "a block that autotune cannot follow")
+
+    def check_closed(self) -> None:
+        if self._open:
+            raise build_syntax_error(self._text, self._open[-1][2], "a block without its end")
+
+
+def _list_statements(text: str) -> Iterator[tuple[str, int]]:
+    """Yield statements without comments and heredocs, each with its position."""
+    is_comment, marks = False, list[str]()
+    for line in re.finditer(r"[^\n]+", text):
+        bare = line[0].strip()
+        if marks:
+            marks = marks[bare == marks[0] :]
+            continue
+        code = _COMMENT_PATTERN.sub(lambda match: match[1] or "", line[0]).rstrip()
+        first = (code.split() or [""])[0]
+        if first == "__END__":
+            return
+        is_comment = first == "=begin" or (is_comment and first != "=end")
+        if is_comment or first == "=end":
+            continue
+        marks = [match["mark"] for match in _HEREDOC_PATTERN.finditer(code)]
+        location = 0
+        for part in _split_statements(code):
+            yield part, line.start() + location
+            location += len(part) + 1
+
+
+def _split_statements(code: str) -> Iterator[str]:
+    """Yield the parts of a line between semicolons outside of quotes."""
+    begin = 0
+    for token in _TOKEN_PATTERN.finditer(code):
+        if token[0] == ";":
+            yield code[begin : token.start()]
+            begin = token.end()
+    yield code[begin:]
 
 
 def _parse_statement(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from posixpath import basename, join
 
 from autotune.services import app_server, unit_environment, unit_files
@@ -28,10 +29,19 @@ def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
             yield f"{unit}: {_NO_FILE_REASON}"
         for path in files if len(files) == 1 else ():
             config = _read_host_config(host.tree, path)
+            if section := _find_selected_section(host.tree, unit):
+                yield f"{unit}: not tuned, because its command selects the section {section}"
+                continue
             if config.find_all(syntax.SECTION_HEADER):
                 yield unit, config, _find_listen_address(config)
             else:
                 yield f"{unit}: {_NO_FILE_REASON}"
+
+
+def _find_selected_section(tree: FileTree, unit: str) -> str:
+    """Return the section that a unit's command selects after the name of a file, or an empty string."""
+    sections = (word.partition(".ini:")[2] for word in _command_words(tree, unit))
+    return next(filter(None, sections), "")
 
 
 def _list_units(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -61,7 +71,15 @@ def _list_units(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _read_host_config(tree: FileTree, path: str) -> Config:
-    return read_config(tree, path, syntax.parse_directives, syntax.parse_include)
+    config = read_config(tree, path, syntax.parse_directives, syntax.parse_include)
+    sections = [
+        f"{placed.name} = {placed.words[0]}"
+        for name in syntax.INCLUDE_OPTIONS
+        for placed in config.find_all(name)
+        if placed.words and ":" in placed.words[0]
+    ]
+    reason = f"`{sections[0]}` may set it in another section" if sections else ""
+    return replace(config, uncertain={"*": reason} if reason else {})
 
 
 def _command_words(tree: FileTree, unit: str) -> list[str]:
@@ -74,7 +92,8 @@ def _command_words(tree: FileTree, unit: str) -> list[str]:
 def _find_listen_address(config: Config) -> str:
     """Return a TCP port or socket path, by default Debian's socket."""
     name = basename(config.main_file).removesuffix(".ini")
-    values = [placed.words[0] for placed in config.find_all("socket") if placed.words]
+    values = [placed.words[0] for option in ("socket", "http", "https")
+              for placed in config.find_all(option) if placed.words]  # fmt: skip
     return app_server.parse_address(
         (values or [f"/run/uwsgi/app/{name}/socket"])[0].replace("%n", name)
     )
@@ -100,8 +119,10 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         value = values.get(option, environment.get_value(f"UWSGI_{name.upper()}"))
         default = int(value) if is_uint(value) else parameter.stock
         left = ""
-        if option in by_command:
-            left = app_server.explain_command_option(by_command[option], config.main_file)
+        # uWSGI accepts any unique prefix of an option.
+        if written := next((word for name, word in by_command.items() if option == name
+                            or (word.startswith("--") and option.startswith(name))), ""):  # fmt: skip
+            left = app_server.explain_command_option(written, config.main_file)
         elif any(placed.directive.blocks for placed in config.find_all(option)):
             left = app_server.explain_condition(config.main_file)
         absent = DirectiveInsertion(
@@ -117,9 +138,10 @@ VISIBLE_DIRECTIVES = VisibleDirectives(
             *(parameter.name.replace("_", "-") for parameter in PARAMETERS),
             syntax.SECTION_HEADER,
             "socket",
+            "http",
         )
     ),
-    reads=frozenset((syntax.SECTION_HEADER, "socket")),
+    reads=frozenset((syntax.SECTION_HEADER, "socket", "http")),
     writes=frozenset(("workers",)),
 )
 

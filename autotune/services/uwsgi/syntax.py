@@ -23,6 +23,9 @@ _OPTION_ALIASES = {
 _BLOCK_START_PATTERN, _BLOCK_END_NAMES = re.compile(r"if-.*|for(-.*)?"), ("endif", "endfor")
 
 
+INCLUDE_OPTIONS = ("ini", "include", "inherit", "import", "ini-paste", "yaml", "json", "xml")
+
+
 def canonical_name(name: str) -> str:
     """Return the canonical name of an option."""
     return _OPTION_ALIASES.get(name, name)
@@ -52,5 +55,6 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
 
 def parse_include(directive: Directive) -> str | None:
     """Return the path of an additional file that an option includes."""
-    named = directive.name.text in ("ini", "include", "inherit") and directive.arguments
-    return directive.arguments[0].text if named else None
+    named = directive.name.text in INCLUDE_OPTIONS and directive.arguments
+    path = directive.arguments[0].text if named else ""
+    return path if path and ":" not in path else None

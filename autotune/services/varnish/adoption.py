@@ -34,10 +34,15 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         return
     config = command_line.read_unit_command(host.tree, UNIT_NAME, syntax.parse_options)
     options = {placed.name: placed for placed in config.directives}
+    command = config.find_all(command_line.EXEC_START)
+    if command and not any(map(syntax.is_program, command[-1].directive.arguments)):
+        yield f"Varnish is not tuned: {UNIT_NAME} starts another program, which starts varnishd"
+        return
+    held = {each.port for each in host.listeners if each.program in ("varnishd", "cache-main")}
     if not options or any("$" in word for placed in config.directives for word in placed.words):
         yield f"Varnish is not tuned: {UNIT_NAME} does not write out its options"
-    elif not (ports := _list_http_ports(config)):
-        yield "Varnish is not adopted: it has no TCP port for HTTP"
+    elif not (ports := [p for p in _list_http_ports(config) if not held or p in held]):
+        yield "Varnish is not adopted: it listens on no TCP port for HTTP that its command sets"
     else:
         named = options["-n"].words if "-n" in options else ()
         yield RunningService(

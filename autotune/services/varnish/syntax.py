@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from posixpath import basename
 
 from autotune.services.command_line import unquote_word
 from autotune.services.config_files import Directive, Word
@@ -16,9 +17,16 @@ _BACKEND_PATTERN = re.compile(
 )
 
 
+def is_program(word: Word) -> bool:
+    """True if a word of a command is varnishd. Programs such as ``nice`` may precede it."""
+    return basename(word.text.lstrip("-@:+!")) == "varnishd"
+
+
 def parse_options(words: tuple[Word, ...]) -> Iterator[Directive]:
     """Yield varnishd's options: `-p NAME` and `-s KIND` with values, others unchanged."""
-    left = iter(words[1:])
+    left = iter(words)
+    if not any(is_program(word) for word in left):
+        return
     for word in left:
         if not word.text.startswith("-") or word.text[1:2] in _FLAG_LETTERS:
             yield Directive(word)
