@@ -29,7 +29,9 @@ USUAL_SIZE_LIMIT, NAMED_SIZE_LIMIT = 512, 4096
 _KERNEL_DIRECTORIES = ("/proc/", "/sys/", "/dev/")
 
 # Keys and passwords are skipped. A skipped file is listed, because it may set a value.
-_KEY_NAMES = "-name '*.key' -o -name '*.pem' -o -name '*.htpasswd' -o -name '.htpasswd' -o -name '*shadow*'"
+_KEY_NAMES = (
+    "-name '*.key' -o -name '*.pem' -o -name '*.htpasswd' -o -name '.htpasswd' -o -name '*shadow*'"
+)
 # depth limit skip pattern…: prints an archive in base64, and a list of skipped files in base64.
 # Globs are expanded, but the words of a pattern are not split.
 _COLLECT_SCRIPT = f"""
@@ -70,14 +72,20 @@ def unpack_collected(host: str, printed: str, limit: int = USUAL_SIZE_LIMIT) -> 
     archive, _, skipped = printed.strip().partition("\n")
     tree = unpack_archive(host, archive)
     try:
-        names = gzip.decompress(base64.b64decode(skipped, validate=True)) if skipped.strip() else b""
+        names = (
+            gzip.decompress(base64.b64decode(skipped, validate=True)) if skipped.strip() else b""
+        )
     except (ValueError, OSError, EOFError, zlib.error) as error:
         raise AutotuneError(f"cannot unpack the list of files of {host}: {error}") from error
     unread: dict[str, str] = {}
     for line in names.decode("utf-8", "surrogateescape").split("\0"):
         size, _, path = line.partition(" ")
         large = size.isdecimal() and int(size) > (limit - 1) * 1024
-        reason = f"it is larger than {limit} KB" if large else "it has the name of a key or password file"
+        reason = (
+            f"it is larger than {limit} KB"
+            if large
+            else "it has the name of a key or password file"
+        )
         if path:
             unread[normpath(f"/{path}")] = reason
     return tree.merge(FileTree(unread=unread))
@@ -115,7 +123,9 @@ def follow_links(
         below = tuple(path for path in targets if path in above)
         # Parent directories show who can change a link.
         commands = [_build_parents_command(above)]
-        commands += [_build_command(str(MAX_TARGET_DEPTH), USUAL_SIZE_LIMIT, "*/ssl/*", below)] * bool(below)
+        commands += [
+            _build_command(str(MAX_TARGET_DEPTH), USUAL_SIZE_LIMIT, "*/ssl/*", below)
+        ] * bool(below)
         for answer in run_commands(transport, commands, timeout=READ_TIMEOUT_SECONDS):
             tree = tree.merge(unpack_collected(transport.name, answer.stdout))
     return tree
@@ -128,7 +138,9 @@ cd / && find "$@" -maxdepth 0 \\( -type d -o -type l \\) -print0 2>/dev/null |
 
 
 def _build_parents_command(paths: Iterable[str]) -> Command:
-    return Command(("sh", "-c", _PARENTS_SCRIPT, "sh", *(f"./{path[1:]}" for path in sorted(paths))))
+    return Command(
+        ("sh", "-c", _PARENTS_SCRIPT, "sh", *(f"./{path[1:]}" for path in sorted(paths)))
+    )
 
 
 def collect_named_files(transport: Transport, host: RunningHost, tree: FileTree) -> FileTree:

@@ -23,7 +23,6 @@ from autotune.space.space import build_tier_dimensions
 from autotune.target.model import Tier
 from autotune.target.runtimes import DEFAULT_RUNTIME
 
-
 _PRINTED_PRECISION = 0.006  # programs print fractions with two digits
 
 

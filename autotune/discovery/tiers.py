@@ -137,9 +137,14 @@ def _select_server(
         s for s in servers
         if DEPLOYABLE_SERVICES[s.key].gateway_protocol == front.gateway_protocol
     ]  # fmt: skip
-    used = [s for s in fitting if s.listen_address
-            and any(_is_same_location(s.listen_address, address) for address in front.gateway_addresses)]  # fmt: skip
-    return (used or fitting or [None])[0] if len(fitting) < 2 or used else None
+    used = [
+        s
+        for s in fitting
+        for address in front.gateway_addresses
+        if s.listen_address and _is_same_location(s.listen_address, address)
+    ]
+    alone = fitting if len(fitting) == 1 else []
+    return next(iter(used or alone), None)
 
 
 def _is_same_location(listen: str, address: str) -> bool:

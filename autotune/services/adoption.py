@@ -68,7 +68,8 @@ class RunningService:
     store or db. ``port`` is the TCP port; ``listen_address`` is a socket or address if the port is not
     enough. ``backends`` lists the servers it forwards to as ``host:port``. ``gateway_protocol`` is the
     protocol to an application server, and ``gateway_addresses`` are the addresses of that server.
-    ``instance`` distinguishes several versions of the service on one host. ``role`` is its role in the deployment. ``tls`` is true if
+    ``instance`` distinguishes several versions of the service on one host. ``role`` is its role in the
+    deployment. ``tls`` is true if
     ``port`` speaks TLS, used only without a plain port. ``hostname`` is the served host name.
     ``restart_loss``
     describes the data that a restart loses, or is empty. ``unit`` is the unit if it or its main
@@ -254,7 +255,9 @@ def with_http_port(
         shown = ", ".join(map(str, sorted(held)))
         return f"{title} is not tuned: its files set port {written}, but it listens on {shown}"
     if not places:
-        unread = "".join(f" ({path}: {reason})" for path, reason in running.config.unread_files.items())
+        unread = "".join(
+            f" ({path}: {reason})" for path, reason in running.config.unread_files.items()
+        )
         return f"{title} listens on no TCP port{unread}: set `load: {{url: …}}` manually to load it"
     first = min(listening, key=lambda place: (is_loopback(place[0]), place[2]))
     return replace(running, port=first[1], tls=first[2])

@@ -104,9 +104,7 @@ def read_host_config(tree: FileTree, main: str, command: Sequence[str] = ()) -> 
     reader = ConditionReader(
         tree, root, environment, dict.fromkeys(_DEFINE_PATTERN.findall(options), "")
     )
-    config = read_config(
-        tree, main, parse_directives, reader.parse_include, applies=reader.applies
-    )
+    config = read_config(tree, main, parse_directives, reader.parse_include, applies=reader.applies)
     uncertain = dict(reader.uncertain)
     if _DIRECTIVE_OPTION_PATTERN.search(options):
         uncertain[ANY_DIRECTIVE] = "the command that starts Apache contains directives"
@@ -179,7 +177,9 @@ def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
         word.rpartition(":")[2]
         for placed in config.find_all("SSLEngine")
         for block in placed.directive.blocks
-        if block[0].lower() == "virtualhost" and placed.words[:1] and placed.words[0].lower() == "on"
+        if block[0].lower() == "virtualhost"
+        and placed.words[:1]
+        and placed.words[0].lower() == "on"
         for word in block[1:]
     }
     for placed in config.find_all("Listen"):
@@ -187,7 +187,10 @@ def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
         port = address.rpartition(":")[2]
         protocol = placed.words[1].lower() if placed.words[1:] else ""
         sections = (" ".join(block).lower() for block in placed.directive.blocks if block[1:])
-        encrypted = any("ssl" in section for section in sections) or port in {"443", *encrypted_hosts}
+        encrypted = any("ssl" in section for section in sections) or port in {
+            "443",
+            *encrypted_hosts,
+        }
         yield address, protocol == "https" or (encrypted and protocol != "http")
 
 

@@ -363,7 +363,9 @@ def merge_configs(main: str, parts: Sequence[Config]) -> Config:
         {path: text for part in parts for path, text in part.texts.items()},
         tuple(placed for part in parts for placed in part.directives),
         {path: reason for part in parts for path, reason in part.unread_files.items()},
-        unread_blocks={path: blocks for part in parts for path, blocks in part.unread_blocks.items()},
+        unread_blocks={
+            path: blocks for part in parts for path, blocks in part.unread_blocks.items()
+        },
         uncertain={name: reason for part in parts for name, reason in part.uncertain.items()},
     )
 
@@ -395,7 +397,12 @@ def read_config(
     if tree.resolve(main) not in tree.files:
         return Config(main, unread_files={main: tree.explain_missing(main)})
     reader = _ConfigReader(
-        tree, main, parse_directives, find_include, relative_to_includer, applies
+        tree,
+        main,
+        parse_directives,
+        find_include,
+        applies,
+        relative_to_includer=relative_to_includer,
     )
     directives = tuple(reader.read(tree.resolve(main), (), 0))
     return Config(tree.resolve(main), reader.texts, directives, reader.unread,
@@ -411,8 +418,9 @@ class _ConfigReader:
         main: str,
         parse_directives: DirectiveParser,
         find_include: IncludeParser,
-        relative_to_includer: bool,
         applies: DirectiveFilter,
+        *,
+        relative_to_includer: bool,
     ) -> None:
         self._tree, self._main, self._parse = tree, main, parse_directives
         self._find_include, self._applies = find_include, applies

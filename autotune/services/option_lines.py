@@ -126,11 +126,7 @@ def build_adoption(
             held = {own.port for own in host.listeners
                     if own.program in map(basename, service.programs)}  # fmt: skip
             if not location or (held and location not in held):
-                yield (
-                    f"{service.title} is not tuned: "
-                    + (f"its files set port {location}, but it listens on {', '.join(map(str, sorted(held)))}"
-                       if location else "it listens on no TCP port")
-                )  # fmt: skip
+                yield f"{service.title} is not tuned: {_explain_port(location, held)}"
                 return
             yield RunningService(
                 host=host, key=service.key, config=config, tier_kind=service.role, port=location,
@@ -138,9 +134,7 @@ def build_adoption(
                 unit=layout.unit_unless_debian if main == layout.main_file else layout.unit,
             )  # fmt: skip
 
-    def locate_port(
-        config: Config, by_command: list[str], address: str, default: int
-    ) -> int:
+    def locate_port(config: Config, by_command: list[str], address: str, default: int) -> int:
         """Return the TCP port, or 0 if it has none."""
         number = config.last_word(port_option, str(default))
         in_address = address.rpartition(":")[2] if _has_port(address) else ""
@@ -178,6 +172,12 @@ def build_adoption(
         ),
         list_tunables=tunables,
     )
+
+
+def _explain_port(written: int, held: set[int]) -> str:
+    if not written:
+        return "it listens on no TCP port"
+    return f"its files set port {written}, but it listens on {', '.join(map(str, sorted(held)))}"
 
 
 def _find_main_file(command: tuple[str, ...], usual: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from autotune import config_text
 from autotune.discovery import tier_adoption
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import DiscoveredInstance, find_instances, group_tiers
@@ -16,9 +17,9 @@ from autotune.space.facts import HostFacts
 def filled(instance: DiscoveredInstance, service: str, path: str, text: str) -> str:
     """A rendered file of an instance's service with what was masked filled in, as it is deployed."""
     outliner = map_adoptions()[instance.services[service].key].visible.build_outliner(path)
-    return restore_secrets(
-        text.encode(), instance.host.tree.files.get(path), path, outliner
-    ).decode()
+    return config_text.decode(
+        restore_secrets(text.encode(), instance.host.tree.files.get(path), path, outliner)
+    )
 
 
 FACTS = HostFacts(2, 4 * 2**30, 1024)
@@ -88,7 +89,7 @@ def host(
     *units: str,
     links: Mapping[str, str] | None = None,
 ) -> DiscoveredHost:
-    tree = FileTree({path: text.encode() for path, text in files.items()}, links or {})
+    tree = FileTree({path: config_text.encode(text) for path, text in files.items()}, links or {})
     return DiscoveredHost(
         name=name,
         address=address,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from autotune.config_text import decode
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tier_adoption import AdoptedTier, check_templates
 from autotune.discovery.tiers import find_instances
@@ -60,7 +61,7 @@ def test_what_counts_is_adopted_and_one_line_edited(service: str, case: dict[str
     assert unread == {*case.get("unread", ())}
     if not case.get("changed"):
         return
-    before = {f"h1{path}": text.decode() for path, text in found.tree.files.items()}
+    before = {f"h1{path}": decode(text) for path, text in found.tree.files.items()}
     given_back(tier, replace(found, tree=replace(found.tree, files={
         path: found.tree.files.get(path, b"") for path in {
             file.path for own in tier.adopted_configs.values() for file in own.files}})))  # fmt: skip

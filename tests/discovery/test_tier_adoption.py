@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune import config_text
 from autotune.deploy.templates import render_text
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tier_adoption import AdoptedTier, adopt_tier
@@ -45,7 +46,7 @@ def rendered(tier: AdoptedTier, changed: Mapping[str, Value] | None = None) -> d
 
 
 def backup(*hosts: DiscoveredHost) -> dict[str, str]:
-    return {f"{one.name}{path}": content.decode()
+    return {f"{one.name}{path}": config_text.decode(content)
             for one in hosts for path, content in one.tree.files.items()}  # fmt: skip
 
 
@@ -140,7 +141,7 @@ def test_another_value_changes_its_own_lines_alone(
         ({"nginx": NGINX.replace("65s", "$wanted")}, "nginx.keepalive_timeout", r"\$wanted"),
         ({"nginx": NGINX.replace("65s", "500ms")}, "nginx.keepalive_timeout", "500ms"),
         ({"site": SITE.replace("80;", "80 backlog=9;")}, "nginx.backlog", "already"),
-        ({"nginx": NGINX.replace("include /etc/nginx/conf", "fastcgi_buffers 4 64k; include /etc/nginx/conf")},
+        ({"nginx": NGINX.replace("\tkeepalive", "fastcgi_buffers 4 64k;\tkeepalive")},
          "nginx.fastcgi_buffers", "`fastcgi_buffers 4 64k` is not a valid"),
         ({"pool": POOL + POOL.replace("= 5", "= 9").replace("www", "two")},
          "php_fpm.max_children", "several values"),

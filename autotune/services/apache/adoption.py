@@ -130,7 +130,9 @@ def _explain_workers(config: Config, workers: int, threads: Value | None) -> str
         return f"`MaxRequestWorkers {workers}` is not a multiple of ThreadsPerChild"
     most = config.last_number("ServerLimit", DEFAULT_SERVER_LIMITS["event"])
     if workers // threads > most:
-        return f"Apache lowers `MaxRequestWorkers {workers}` to ServerLimit {most} × {threads} threads"
+        return (
+            f"Apache lowers `MaxRequestWorkers {workers}` to ServerLimit {most} × {threads} threads"
+        )
     return ""
 
 

@@ -105,8 +105,12 @@ def _list_words(config: Config) -> tuple[str, ...]:
 def _locate(host: RunningHost, unit: str, config: Config, location: str) -> Candidate | str:
     """Return the candidate at its address, or at gunicorn's only port if a file computes the address."""
     path = _find_config_path(host.tree, config, unit)
-    hidden = location == _DEFAULT_PORT and location not in host.backlogs and _is_opaque(host.tree, path)
-    if not hidden and (is_uint(location) or location.endswith(".sock") or "/" in location or "%" in location):
+    hidden = (
+        location == _DEFAULT_PORT and location not in host.backlogs and _is_opaque(host.tree, path)
+    )
+    if not hidden and (
+        is_uint(location) or location.endswith(".sock") or "/" in location or "%" in location
+    ):
         return unit, config, location
     held = {str(each.port) for each in host.listeners if each.program.startswith("gunicorn")}
     if len(held) == 1:
@@ -150,12 +154,12 @@ def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionRes
     tunables = []
     for name, stock in ((parameter.name, parameter.stock) for parameter in PARAMETERS):
         default = _find_configured_value(tree, config, unit, name, service.host.processors)
-        if isinstance(default, str):
+        if isinstance(default, str) and not config.find_all(option_name(name)):
             left[name] = (
                 f"{_find_config_path(tree, config, unit)} computes it: set a number to tune it"
             )
         left[name] = left.get(name) or ("" if config.find_all(option_name(name)) else unread)
-        value = stock if default is None else default
+        value = default if isinstance(default, int) else stock
         absent = DirectiveInsertion(
             value, command_line.find_command_end(config), f" {option_name(name)}="
         )
@@ -243,10 +247,12 @@ def _collect_assignments(statements: Iterable[ast.stmt]) -> dict[str, ast.expr |
             values = {"*": statement}
             continue
         match statement:
-            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=given)) if (
-                len(names) == len(given) and all(isinstance(name, ast.Name) for name in names)
-            ):
-                values |= {n.id: v for n, v in zip(names, given, strict=True) if isinstance(n, ast.Name)}
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=given)) if len(
+                names
+            ) == len(given) and all(isinstance(name, ast.Name) for name in names):
+                values |= {
+                    n.id: v for n, v in zip(names, given, strict=True) if isinstance(n, ast.Name)
+                }
             case ast.Assign(targets=names, value=value) if all(
                 isinstance(name, ast.Name) for name in names
             ):

@@ -100,7 +100,7 @@ def _read_host_config(tree: FileTree) -> Config:
 def _list_http_addresses(
     config: Config, variables: Mapping[str, str]
 ) -> Iterator[tuple[str, bool]]:
-    """Yield addresses that forward to other hosts, and true if they use TLS. Those for HTTP come first."""
+    """Yield addresses that forward to other hosts, and true if they use TLS; TCP proxies come last."""
     names = ("server", "server-template", "default_backend", "use_backend")
     forwards = {line.directive.blocks for name in names for line in config.find_all(name)}
     modes = _map_modes(config)
@@ -124,7 +124,11 @@ def _map_modes(config: Config) -> dict[tuple[tuple[str, ...], ...], str]:
         if line.name in PROXY_SECTIONS and not line.directive.blocks:
             words = (line.name, *line.words)
             named = line.words[line.words.index("from") + 1] if "from" in line.words[:-1] else ""
-            base = by_name.get(named, "tcp") if named or line.name == "defaults" else by_name.get(latest, "tcp")
+            base = (
+                by_name.get(named, "tcp")
+                if named or line.name == "defaults"
+                else by_name.get(latest, "tcp")
+            )
             modes[(words,)] = base
             if line.name == "defaults":
                 latest = line.words[0] if line.words else ""

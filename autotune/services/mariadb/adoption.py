@@ -47,7 +47,12 @@ _OPTION_PREFIXES = ("skip_", "disable_", "enable_", "maximum_")
 _MIN_PREFIX_LENGTH = 6  # minimum length of an unambiguous prefix of a name
 _UNIT_NAME = "mariadb.service"
 # Options that select other files or groups.
-_FILE_OPTIONS = ("--defaults-file", "--defaults-extra-file", "--defaults-group-suffix", "--no-defaults")
+_FILE_OPTIONS = (
+    "--defaults-file",
+    "--defaults-extra-file",
+    "--defaults-group-suffix",
+    "--no-defaults",
+)
 _PARAMETER_NAMES = tuple(parameter.name for parameter in PARAMETERS)
 _BOOLEAN_WORDS = {"1": True, "on": True, "true": True, "0": False, "off": False, "false": False}
 
@@ -112,7 +117,9 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
             for name, option in _find_aliases(service.config)}  # fmt: skip
     unit = service.unit or _UNIT_NAME
     for option in expand_command(service.host.tree, unit):
-        written = option.partition("=")[0].replace("-", "_").removeprefix("__").removeprefix("loose_")
+        written = (
+            option.partition("=")[0].replace("-", "_").removeprefix("__").removeprefix("loose_")
+        )
         for name in (written, *(name for name, _ in _match_alias(written))):
             left[name] = f"the command of {unit} sets `{option.partition('=')[0]}`"
     for parameter in PARAMETERS:

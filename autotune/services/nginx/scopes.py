@@ -10,7 +10,6 @@ from autotune.services.directives import Tunable
 from autotune.strict_parsing import is_uint
 
 
-
 @dataclass(frozen=True)
 class Server:
     """A ``server`` block in ``http`` with all directives in it, whatever their depth."""

@@ -129,8 +129,11 @@ ADOPTION = Adoption(
         "etc/php-fpm.conf",
         "etc/php-fpm.d",
         "etc/php[78]/fpm",
-        *(f"{place[1:]}/php*-fpm.service{end}"
-          for place in unit_files.UNIT_DIRECTORIES for end in ("", ".d")),
+        *(
+            f"{place[1:]}/php*-fpm.service{end}"
+            for place in unit_files.UNIT_DIRECTORIES
+            for end in ("", ".d")
+        ),
     ),
     version_script="""for fpm in /usr/sbin/php-fpm*; do
     runs "${fpm#/usr/sbin/}" || runs "php${fpm#/usr/sbin/php-fpm}-fpm.service" || continue

@@ -73,7 +73,9 @@ def _build_running(
     of_pools = [placed for placed in pools.directives if _POOL_SETTING_PATTERN.match(placed.name)]
     listen = next(iter(fpm.list_listen_addresses(pools)), "")
     address = f"127.0.0.1:{listen}" if listen.isdecimal() else listen
-    config = replace(own, directives=(*own.directives, *of_pools), uncertain=_list_overrides(host, unit))
+    config = replace(
+        own, directives=(*own.directives, *of_pools), uncertain=_list_overrides(host, unit)
+    )
     return RunningService(
         host=host, key=PhpIni(build).key, config=config, listen_address=address, instance=unit
     )
@@ -92,7 +94,7 @@ def _list_overrides(host: RunningHost, unit: str) -> dict[str, str]:
     defined = unit_environment.find_option_values(words, "-d", "--define")
     defined += [word[2:] for word in words if word.startswith("-d") and len(word) > 2]
     names = (word.removeprefix("--define=").partition("=")[0] for word in defined)
-    return {name: f"the command of {unit} sets it" for name in names}
+    return dict.fromkeys(names, f"the command of {unit} sets it")
 
 
 def _read_host_config(tree: FileTree, path: str) -> Config:

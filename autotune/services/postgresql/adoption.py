@@ -118,8 +118,9 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
 
 def _find_default(parameter: Parameter, version: str) -> Value:
     """Return the default of a parameter in this version."""
-    changed = _CHANGED_DEFAULTS.get(parameter.name)
-    return changed[1] if changed and version and int(version.split(".")[0]) >= changed[0] else parameter.stock
+    first, changed = _CHANGED_DEFAULTS.get(parameter.name, (0, parameter.stock))
+    major = version.partition(".")[0]
+    return changed if is_uint(major) and int(major) >= first else parameter.stock
 
 
 def _explain_unknown_default(name: str, service: RunningService) -> str:

@@ -196,7 +196,7 @@ def _build_backlog_insertion(config: Config, default: Value) -> DirectiveInserti
 
 
 VISIBLE_DIRECTIVES = VisibleDirectives(
-    syntax.parse_directives,
+    partial(syntax.parse_directives, strict=False),
     frozenset(
         (
             *(parameter.name for parameter in PARAMETERS),

@@ -33,7 +33,9 @@ _OPAQUE_PATTERN = re.compile(
     rf"""{_QUOTED_PATTERN}|(?P<call>(?:(?<![\w.])|(?<=self\.))"""
     r"""(?:instance_eval|instance_exec|eval|send|public_send|__send__)\b)"""
 )
-_CHANGE_PATTERN = re.compile(r"[ \t]*(?P<name>[a-z_]\w*)[ \t]*(?:[-+*/%|&^]|\*\*|\|\||&&|<<|>>)=(?![=~])")
+_CHANGE_PATTERN = re.compile(
+    r"[ \t]*(?P<name>[a-z_]\w*)[ \t]*(?:[-+*/%|&^]|\*\*|\|\||&&|<<|>>)=(?![=~])"
+)
 _TOKEN_PATTERN = re.compile(rf"{_QUOTED_PATTERN}|[(\[{{]|[)\]}}]|,|.")
 _ENV_LOOKUP_PATTERN = re.compile(
     r"""\(?(?:Integer\()?\s*ENV(?:
@@ -46,16 +48,19 @@ _BACKLOG_PATTERN = re.compile(r"[?&]backlog=(\d+)")
 _MAX_VARIABLE_DEPTH = 4  # levels of variables that refer to variables
 
 
-def parse_directives(text: str) -> tuple[Directive, ...]:
+def parse_directives(text: str, *, strict: bool = True) -> tuple[Directive, ...]:
     """Return calls by name, ``threads`` as ``min_threads`` and ``max_threads``; assignments as
     ``name=``. ``within`` lists the blocks around a call, and a condition after it.
 
-    Raises ConfigSyntaxError for code whose blocks or calls cannot be followed.
+    Raises ConfigSyntaxError for code whose blocks or calls cannot be followed, if ``strict``. Text with
+    masked parts has blocks without an end.
     """
     directives: list[Directive] = []
-    blocks = _BlockStack(text)
+    blocks = _BlockStack(text, strict=strict)
     for code, start in _list_statements(text):
-        if opaque := next((m for m in _OPAQUE_PATTERN.finditer(code) if m["call"]), None):
+        if strict and (
+            opaque := next((m for m in _OPAQUE_PATTERN.finditer(code) if m["call"]), None)
+        ):
             raise build_syntax_error(text, start, f"`{opaque['call']}` runs code")
         first = (code.split() or [""])[0]
         if first == "end" or first[:1] in _CLOSING_BRACKETS:
@@ -76,8 +81,8 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
 class _BlockStack:
     """The open blocks and brackets of a file. Raises ConfigSyntaxError if they do not match."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    def __init__(self, text: str, *, strict: bool) -> None:
+        self._text, self._strict = text, strict
         self._open: list[tuple[str, str, int]] = []  # kind, first word of the statement, position
 
     @property
@@ -106,11 +111,13 @@ class _BlockStack:
                 begins = token[0] in ("=", "(", "[", "{", ",", "|") or word in ("begin", "do")
 
     def _close(self, kind: str, position: int) -> None:
-        if not self._open or self._open.pop()[0] != kind:
+        if self._open and self._open[-1][0] == kind:
+            self._open.pop()
+        elif self._strict:
             raise build_syntax_error(self._text, position, "a block that autotune cannot follow")
 
     def check_closed(self) -> None:
-        if self._open:
+        if self._open and self._strict:
             raise build_syntax_error(self._text, self._open[-1][2], "a block without its end")
 
 

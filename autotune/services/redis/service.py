@@ -148,8 +148,11 @@ ADOPTION = option_lines.build_adoption(
     paths=(
         "etc/redis",
         "etc/redis.conf",
-        *(path for unit in ("redis-server.service", "redis.service", "redis@default.service")
-          for path in list_unit_paths(unit)),
+        *(
+            path
+            for unit in ("redis-server.service", "redis.service", "redis@default.service")
+            for path in list_unit_paths(unit)
+        ),
     ),
     version_script="redis-server --version | sed -n 's,.* v=\\([^ ]*\\).*,Redis \\1,p'",
     describe_loss=describe_restart_loss,

@@ -23,10 +23,12 @@ def is_program(word: Word) -> bool:
 
 
 def parse_options(words: tuple[Word, ...]) -> Iterator[Directive]:
-    """Yield varnishd's options: `-p NAME` and `-s KIND` with values, others unchanged."""
+    """Yield the program name, then varnishd's options: `-p NAME` and `-s KIND` with values."""
     left = iter(words)
-    if not any(is_program(word) for word in left):
+    program = next(filter(is_program, left), None)
+    if program is None:
         return
+    yield Directive(Word("varnishd", program.start))
     for word in left:
         if not word.text.startswith("-") or word.text[1:2] in _FLAG_LETTERS:
             yield Directive(word)
