@@ -335,7 +335,8 @@ class Service:
     distribution. ``template`` is the file's template, with ``{role}`` if it depends on the role.
     ``unit_name`` is the distribution's systemd unit.
 
-    ``deployment`` is its name in a tier's ``service:``. ``role`` is its function there. ``port`` is
+    ``deployment`` is its name in a tier's ``service:``, and ``other_names`` are names that people use for
+    it or for software like it. ``role`` is its function there. ``port`` is
     the default port under the distribution's unit. An application server has a ``gateway_protocol``
     instead,
     its protocol. Each service with that protocol in ``gateway_protocols`` forms a deployment with it
@@ -360,6 +361,7 @@ class Service:
     title: ClassVar[str]
     role: ClassVar[Role]
     deployment: ClassVar[str] = ""
+    other_names: ClassVar[tuple[str, ...]] = ()
     port: ClassVar[int] = 0
     gateway_protocol: ClassVar[str] = ""
     gateway_protocols: ClassVar[frozenset[str]] = frozenset()

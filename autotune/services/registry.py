@@ -23,6 +23,7 @@ from autotune.services.diagnosis import EMPTY_DIAGNOSIS, Diagnosis
 from autotune.services.reference import Reference
 from autotune.services.visible_directives import VisibleDirectives
 from autotune.target.declared_service import ServiceSpec
+from autotune.target.messages import find_nearest_name, suggest_name
 from autotune.target.model import Target
 
 
@@ -91,6 +92,16 @@ def add_declared(specs: Mapping[str, ServiceSpec]) -> None:
         if name not in RESERVED_NAMES
     )
     find_diagnosis.cache_clear()
+
+
+def suggest_deployment(name: str) -> str:
+    """Return a hint for an unknown name in ``service:``: the software that people mean by it."""
+    aliases = {other: s.key for s in DEPLOYABLE_SERVICES.values() for other in s.other_names}
+    meant = "+".join(aliases.get(part, part) for part in name.lower().split("+"))
+    if meant == name and find_nearest_name(name, DEPLOYMENTS):
+        return suggest_name(name, DEPLOYMENTS)
+    hint = f"did you mean {meant!r}?" if meant in DEPLOYMENTS else suggest_name(meant, DEPLOYMENTS)
+    return f"{hint}{'' if hint.endswith('?') else '.'} Declare other software under `services:`"
 
 
 def services_of(deployment: str) -> tuple[tuple[Service, Role], ...]:

@@ -18,7 +18,13 @@ from autotune.services.base import (
     Value,
     conditions_hold,
 )
-from autotune.services.registry import DEPLOYMENTS, TierService, list_tier_services, services_of
+from autotune.services.registry import (
+    DEPLOYMENTS,
+    TierService,
+    list_tier_services,
+    services_of,
+    suggest_deployment,
+)
 from autotune.space import derived_values, kernel
 from autotune.space.dimension import (
     EMPTY_VALUES,
@@ -54,7 +60,7 @@ from autotune.space.rules import (
 )
 from autotune.space.target_values import build_declared_dimensions, parse_value, read_tried_first
 from autotune.target import runtimes
-from autotune.target.messages import find_nearest_name, suggest_name
+from autotune.target.messages import find_nearest_name
 from autotune.target.model import ParameterRule, Scalar, Tier
 from autotune.target.read_target import TargetFile
 from autotune.target.yaml_document import Location
@@ -488,7 +494,7 @@ def find_unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
                 yield file.document.build_error(
                     ["tiers", name, "service", index],
                     f"there is no service {deployment!r}",
-                    hint=suggest_name(deployment, DEPLOYMENTS),
+                    hint=suggest_deployment(deployment),
                 )
             elif any(part.keeps_data for part, _ in services_of(deployment)):
                 yield from _find_data_mismatch(file, name, tier, deployment)

@@ -29,6 +29,8 @@ def found_of(case: dict[str, Any]) -> DiscoveredHost:
     return replace(
         host("h1", "10.0.0.9", case["files"], *case.get("units", ()), links=case.get("links")),
         facts=HostFacts(4, 8 * 2**30, 524_288), processors=4, backlogs=case.get("listening", {}),
+        effective={(deployment, port, service): values
+                   for deployment, port, service, values in case.get("effective", ())},
         listeners=tuple(Listener(program, port, is_local=False)
                         for program, port in case.get("programs", {}).items()),
     )  # fmt: skip

@@ -91,6 +91,7 @@ class Apache(ApacheServer):
     """Apache with mpm_event: processes with many threads. Role ``web`` forwards to PHP-FPM."""
 
     deployment = "apache"
+    other_names = ("httpd", "apache2")
     role = Role.PROXY
     template = "apache/{role}.conf.j2"
     gateway_protocols = frozenset({"fastcgi"})

@@ -46,6 +46,7 @@ class Mariadb(Service):
     """A MariaDB server. Its data directory, accounts and addresses are not changed."""
 
     name = "mariadb"
+    other_names = ("mysql", "mysqld", "mariadbd", "percona")
     title = "MariaDB"
     deployment = "mariadb"
     role = Role.DATABASE

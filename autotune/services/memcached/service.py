@@ -125,6 +125,7 @@ class Memcached(Service):
     """A cache with an option file, one option per line, as Debian's unit reads it."""
 
     name = "memcached"
+    other_names = ("memcache",)
     title = "memcached"
     deployment = "memcached"
     role = Role.CACHE

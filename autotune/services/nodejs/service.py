@@ -101,6 +101,7 @@ class Nodejs(Service):
     """
 
     name = "nodejs"
+    other_names = ("node", "node.js", "npm")
     title = "Node.js"
     deployment = "nodejs"
     role = Role.APP

@@ -83,6 +83,7 @@ class PhpFpm(Service):
     """One pool, ``www``, that listens on a unix socket in the site's directory."""
 
     name = "php_fpm"
+    other_names = ("php",)
     key = "php-fpm"
     title = "PHP-FPM"
     role = Role.APP

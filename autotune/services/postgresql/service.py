@@ -141,6 +141,7 @@ class Postgresql(Service):
     """A cluster, with a file in `conf.d` or its own files. Its data directory is never changed."""
 
     name = "postgresql"
+    other_names = ("postgres", "pgsql", "psql")
     title = "PostgreSQL"
     deployment = "postgresql"
     role = Role.DATABASE

@@ -70,6 +70,7 @@ class Redis(RedisProtocolServer):
     """
 
     name = "redis"
+    other_names = ("redis-server", "valkey", "valkey-server", "keydb")
     title = "Redis"
     deployment = "redis"
     port = 6379

@@ -33,6 +33,7 @@ class Varnish(Service):
     """Caches responses in memory and forwards other requests to the tier behind."""
 
     name = "varnish"
+    other_names = ("varnishd",)
     title = "Varnish"
     deployment = "varnish"
     role = Role.HTTP_CACHE
