@@ -84,11 +84,19 @@ LONGEST_FOLDER = 435
 LONGER_FOLDERS = {
     # One program in two roles that share most of the code: balancing, and serving in front of FastCGI.
     # The role is known only after all services of a host were read.
-    "nginx": 600,
+    # Its servers, locations and upstreams are scopes that override each other.
+    "nginx": 740,
     # Counters of two versions of the server, and the evidence for each of eight resources.
-    "postgresql": 505,
+    "postgresql": 525,
     # A file in Ruby, whose lines, numbers and conditions are read without running it.
-    "puma": 465,
+    "puma": 555,
+    # Modes and variables that sections inherit from each other.
+    "haproxy": 475,
+    # Options of files, groups, the unit's command and its environment.
+    "mariadb": 470,
+    # Settings of pools, of Apache's files and of several versions.
+    "php_ini": 455,
+    "apache": 445,
 }
 # Who may import a service's folder beside the folder itself; the registry does so by discovery.
 KERNEL = "the kernel is part of what a host is: its facts are read before any service is known"

@@ -82,9 +82,7 @@ def unpack_collected(host: str, printed: str, limit: int = USUAL_SIZE_LIMIT) -> 
         size, _, path = line.partition(" ")
         large = size.isdecimal() and int(size) > (limit - 1) * 1024
         reason = (
-            f"it is larger than {limit} KB"
-            if large
-            else "it has the name of a key or password file"
+            f"it is larger than {limit} KB" if large else "its name suggests a key or a password"
         )
         if path:
             unread[normpath(f"/{path}")] = reason
@@ -151,11 +149,11 @@ def collect_named_files(transport: Transport, host: RunningHost, tree: FileTree)
     usual = [normpath(f"/{path}") for adoption in list_programs() for path in adoption.paths]
     asked: set[str] = set()
     for _ in range(MAX_NAMED_ROUNDS):
-        wanted = sorted(_list_wanted(tree, usual) - asked)[:MAX_NAMED_PATHS]
-        if not wanted:
+        unfetched = sorted(_list_unfetched(tree, usual) - asked)[:MAX_NAMED_PATHS]
+        if not unfetched:
             break
-        asked |= {*wanted}
-        command = _build_command(_NO_LEVELS, NAMED_SIZE_LIMIT, "", wanted)
+        asked |= {*unfetched}
+        command = _build_command(_NO_LEVELS, NAMED_SIZE_LIMIT, "", unfetched)
         (answer,) = run_commands(transport, [command], timeout=READ_TIMEOUT_SECONDS)
         fetched = unpack_collected(transport.name, answer.stdout, NAMED_SIZE_LIMIT)
         if any((fetched.files, fetched.links, fetched.directories)):
@@ -175,20 +173,20 @@ def look_up_files(host: RunningHost) -> None:
                 adoption.adopt(running, lambda *_: True)
 
 
-def _list_wanted(tree: FileTree, usual: Collection[str]) -> set[str]:
+def _list_unfetched(tree: FileTree, usual: Collection[str]) -> set[str]:
     """Return the looked-up paths that were not fetched with the usual paths."""
     patterns = [pattern.split("/") for pattern in usual]
-    wanted: set[str] = set()
+    unfetched: set[str] = set()
     for requested in tree.requested:
         path = normpath(requested)
         valid = path.startswith("/") and path.isprintable() and is_utf8(path) and path != "/"
         if not valid or len(path) > MAX_PATH_BYTES or path.startswith(_KERNEL_DIRECTORIES):
             continue
         if any(_is_below(path.split("/"), pattern) for pattern in patterns):
-            wanted |= {*tree.find_unread(path)}
+            unfetched |= {*tree.find_unread(path)}
         elif path not in tree.files:
-            wanted.add(path)
-    return wanted
+            unfetched.add(path)
+    return unfetched
 
 
 def _is_below(words: list[str], pattern: list[str]) -> bool:

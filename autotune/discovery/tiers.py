@@ -148,7 +148,7 @@ def _select_server(
 
 
 def _is_same_location(listen: str, address: str) -> bool:
-    """True if a socket path or a port is that of an address."""
+    """True if an address contains a socket path or a port."""
     socket = address.removeprefix("unix:").removeprefix("//")
     return listen in (socket.removesuffix(":"), address.rpartition(":")[2])
 

@@ -252,8 +252,8 @@ def with_http_port(
     listening = [place for place in places if not held or place[1] in held]
     if places and not listening:
         written = ", ".join(str(port) for port in dict.fromkeys(port for _, port, _ in places))
-        shown = ", ".join(map(str, sorted(held)))
-        return f"{title} is not tuned: its files set port {written}, but it listens on {shown}"
+        actual = ", ".join(map(str, sorted(held)))
+        return f"{title} is not tuned: its files set port {written}, but it listens on {actual}"
     if not places:
         unread = "".join(
             f" ({path}: {reason})" for path, reason in running.config.unread_files.items()

@@ -98,7 +98,7 @@ def read_host_config(tree: FileTree, main: str, command: Sequence[str] = ()) -> 
     """
     match = _SERVER_ROOT_PATTERN.search(tree.read_or_empty(main))
     root = [match[1] if match else "", *find_option_values(command, "-d")][-1]
-    environment = {name: shown.strip("\"'") for name, shown in
+    environment = {name: value.strip("\"'") for name, value in
                    _EXPORT_PATTERN.findall(tree.read_or_empty(f"{dirname(main)}/envvars"))}  # fmt: skip
     options = " ".join((*command, environment.get("APACHE_ARGUMENTS", "")))
     reader = ConditionReader(

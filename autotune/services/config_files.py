@@ -475,5 +475,5 @@ class _ConfigReader:
     def _add_unread(self, path: str, reason: str, within: tuple[tuple[str, ...], ...]) -> None:
         self.unread[path] = reason
         # The outermost block counts if a file is included several times.
-        known = self.unread_blocks.get(path, within)
-        self.unread_blocks[path] = min(known, within, key=len)
+        earlier = self.unread_blocks.get(path, within)
+        self.unread_blocks[path] = min(earlier, within, key=len)

@@ -272,7 +272,8 @@ def _map_present(
     value = values.pop()
     if value is None or not accepts(name, value):
         written = " ".join(locations[0].words[:1])
-        reason = f"`{tunable.directive} {written}` is not a valid baseline value"
+        why = "" if value is None else ": the catalogue has other values"
+        reason = f"`{tunable.directive} {written}` is not a valid baseline value{why}"
         return AdoptionResult(skipped={name: reason})
     return AdoptionResult(
         tuple(_replace_value(tunable, placed, value) for placed in locations), {name: value}

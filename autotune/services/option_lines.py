@@ -135,7 +135,7 @@ def build_adoption(
             )  # fmt: skip
 
     def locate_port(config: Config, by_command: list[str], address: str, default: int) -> int:
-        """Return the TCP port, or 0 if it has none."""
+        """Return the TCP port, or 0 without one."""
         number = config.last_word(port_option, str(default))
         in_address = address.rpartition(":")[2] if _has_port(address) else ""
         written = next(filter(None, (*by_command, in_address, number)))

@@ -92,7 +92,7 @@ ALL_UNIT_PATHS = tuple(f"{place[1:]}/{name}" for place in UNIT_DIRECTORIES
 
 
 def _list_unit_names(unit: str) -> tuple[str, ...]:
-    """Return the names of a unit's file: its own, then that of its template."""
+    """Return the names of a unit's file, the template's name last."""
     template, at, rest = unit.partition("@")
     kind = rest.rpartition(".")[2]
     return (unit, f"{template}@.{kind}") if at and rest != kind else (unit,)

@@ -46,7 +46,7 @@ def test_includes_of_other_directories_and_of_files_there(directory: Path) -> No
     ("name", "content", "reason"),
     [
         ("large.conf", b"hz 20\n" + b"#" * (5 << 20), "it is larger than 4096 KB"),
-        ("own.key", b"hz 20\n", "it has the name of a key or password file"),
+        ("own.key", b"hz 20\n", "its name suggests a key or a password"),
         ("missing.conf", None, "includes this file, but it was not read"),
     ],
 )

@@ -69,7 +69,7 @@ def list_tunables(config: Config, numeric_directives: Iterable[str]) -> Iterator
 
 
 def _explain_override(config: Config, name: str) -> str:
-    """Return why the server's value of a directive is not that of its sites, or an empty string."""
+    """Return why a site overrides the server's value of a directive, or an empty string."""
     inner = any(placed.block.lower() == "virtualhost" for placed in config.find_all(name))
     return f"a <VirtualHost> overrides `{name}`" if inner else ""
 

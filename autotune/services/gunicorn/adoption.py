@@ -239,7 +239,7 @@ def _parse_environment_options(environment: UnitEnvironment) -> Iterable[Directi
 def _collect_assignments(statements: Iterable[ast.stmt]) -> dict[str, ast.expr | ast.stmt]:
     """Return the last value that each name is assigned, or the whole statement if it is complex.
 
-    The name `*` stands for any other name.
+    The key `*` means any other name.
     """
     values: dict[str, ast.expr | ast.stmt] = {}
     for statement in statements:

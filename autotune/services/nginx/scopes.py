@@ -37,7 +37,7 @@ class Server:
         return "stub_status" in names and not served
 
     def has_port(self, port: int) -> bool:
-        """True if it listens on a TCP port. Without any `listen` it has port 80."""
+        """True if it listens on a TCP port. Its default is port 80."""
         addresses = [normalize_address(placed.words[0]) for placed in self.listens]
         set_by_file = any(placed.name == "listen" for placed in self.directives)
         ports = [address.rpartition(":")[2] for address in addresses]
@@ -104,7 +104,7 @@ def is_bound_alone(address: str, addresses: Collection[str]) -> bool:
 def limit_to_port(tunable: Tunable, config: Config, port: int) -> Tunable:
     """Return the tunable with the lines that apply to the servers of a port.
 
-    A value in a server overrides that of ``http``, and a location overrides both.
+    A server's value overrides the value of ``http``, and a location overrides both.
     """
     servers = [server for server in list_servers(config) if server.has_port(port)]
     name = tunable.directive
