@@ -187,7 +187,9 @@ def role(tmp_path: Path) -> Any:
 
     def of(unit: str, *paths: str) -> Path:
         other: Any = SimpleNamespace(name=unit, target=target, source=study.target_path)
-        for relative, content in ansible.export_ansible(other, TRIAL, of_host(unit, *paths)).items():
+        for relative, content in ansible.export_ansible(
+            other, TRIAL, of_host(unit, *paths)
+        ).items():
             place = tmp_path / "out" / relative
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
