@@ -138,6 +138,15 @@ def test_slots_above_a_lowered_limit_are_not_workers(beyond: str) -> None:
     assert found["MaxRequestWorkers"] == 40
 
 
+def test_a_lowered_limit_that_apache_does_not_list_is_read_from_the_slots() -> None:
+    """As on a host with Debian's own files, whose status pages listed no such directive."""
+    text = (FIXTURES / "apache-mod-php.txt").read_text().replace("MaxRequestWorkers", "Other")
+    board = "__W__......."
+    page = DEPLOYABLE_SERVICES["apache-mod-php"].list_readbacks(site(Role.WEB))[0]
+    found = page.parse(text.replace(f"Scoreboard: _W_____{33 * '.'}", f"Scoreboard: {board}GGGG"))
+    assert found["MaxRequestWorkers"] == len(board)
+
+
 def test_half_of_what_apache_says_says_nothing() -> None:
     status, info = (FIXTURES / "apache.txt").read_text().split("<!DOCTYPE", 1)
     page = DEPLOYABLE_SERVICES["apache"].list_readbacks(site(Role.PROXY))[0]

@@ -19,6 +19,7 @@ from autotune.services.readback import build_backlog_readback
 
 # Host name for Apache's status pages (templates/apache/status.conf.j2).
 STATUS_HOST = "status.autotune.internal"
+_FINISHING_SLOT = "G"
 _TAG_PATTERN = re.compile(r"<[^<>]*>")
 # mod_info: `<dd><tt>&nbsp;18:&nbsp;ServerLimit <i>10</i></tt></dd>`
 _DIRECTIVE_PATTERN = re.compile(r"(?<!\d)\d+:\s*(\w+)\s+(\S[^\n]*)")
@@ -77,7 +78,8 @@ class ApacheServer(Service):
             return {}
         limit = number("MaxRequestWorkers") // threads * threads
         # After a reload with a lower limit, slots of exiting and exited processes remain above it.
-        slots = min(len(scoreboard), limit)
+        known = min(len(scoreboard), limit)
+        slots = known if limit else len(scoreboard.rstrip(_FINISHING_SLOT))
         lowered = slots < limit
         return {
             "MaxRequestWorkers": slots,
