@@ -263,6 +263,7 @@ def open_loaded_stack(
         take_reading=take,
         wait_until_drained=lambda: drained.append("drained"),
         count_cache_lookups=lambda: None,
+        probe_latency=lambda: None,
         find_bottleneck=lambda *_: None,
         estimate_capacities=lambda *_: {},
         begin_measurement=lambda **_: (),

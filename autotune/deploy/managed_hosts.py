@@ -247,11 +247,12 @@ def restore_study(
         for name in store.list_hosts()
         if name not in transports
     }
-    hosts = [
-        _build_host(transport, store, study, service_manager) for transport in transports.values()
-    ]
+    built = _build_hosts(transports, store, study, service_manager)
+    hosts = [*built.results.values()]
     restored = _restore_and_unlock(hosts, _exclude_later_changes)
-    lines = _format_results(HostResults(restored.results, {**missing, **restored.errors}))
+    lines = _format_results(
+        HostResults(restored.results, {**missing, **built.errors, **restored.errors})
+    )
     return [*lines, *_check_entry(hosts, await_entry)]
 
 
@@ -267,15 +268,16 @@ def restore_hosts(
     `restore_study`.
     """
     store = BackupStore(study)
-    hosts = [
-        _build_host(transport, store, study, service_manager) for transport in transports.values()
-    ]
+    built = _build_hosts(transports, store, study, service_manager)
+    hosts = [*built.results.values()]
     own = run_on_all(hosts, _select_own_backup)
     restored = _restore_and_unlock(
         [host for host in hosts if host.name in own.results],
         lambda host: None if own.results[host.name] else _exclude_later_changes(host),
     )
-    lines = _format_results(HostResults(restored.results, {**own.errors, **restored.errors}))
+    lines = _format_results(
+        HostResults(restored.results, {**built.errors, **own.errors, **restored.errors})
+    )
     return [*lines, *_check_entry(hosts, await_entry)]
 
 
@@ -287,11 +289,17 @@ def _check_entry(
         yield await_entry()
 
 
-def _build_host(
-    transport: Transport, store: BackupStore, study: Path, service_manager: ServiceManager
-) -> ManagedHost:
-    return ManagedHost(
-        transport.name, transport, store, find_study_directory(study).name, service_manager
+def _build_hosts(
+    transports: Mapping[str, Transport],
+    store: BackupStore,
+    study: Path,
+    service_manager: ServiceManager,
+) -> HostResults[ManagedHost]:
+    """Return hosts with their copies in ``store``. A damaged copy is an error of its host alone."""
+    name = find_study_directory(study).name
+    return run_on_all(
+        transports.values(),
+        lambda transport: ManagedHost(transport.name, transport, store, name, service_manager),
     )
 
 

@@ -246,10 +246,10 @@ class LoadSession:
         balancer. The rates of slow pages are below the usual minimum of the search.
         """
         latencies = [self.meter.probe_latency() for _ in range(LATENCY_PROBES)]
-        known = [latency for latency in latencies if latency]
-        if not known:
+        measured = [latency for latency in latencies if latency]
+        if not measured:
             return UNKNOWN_START_RATE
-        sequential = 1.0 / min(known)
+        sequential = 1.0 / min(measured)
         self._limits = replace(
             self._limits, min_rate=min(self._limits.min_rate, MIN_RATE_SHARE * sequential)
         )

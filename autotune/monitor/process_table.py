@@ -155,8 +155,8 @@ def _find_max_pss(directories: Sequence[str], kilobytes: Mapping[str, int]) -> i
     A few are missing if processes exit while they are read.
     """
     sizes = [kilobytes.get(f"{directory}/smaps_rollup") for directory in directories]
-    known = [size for size in sizes if size is not None]
-    return 1024 * max(known) if 2 * len(known) > len(sizes) else None
+    readable = [size for size in sizes if size is not None]
+    return 1024 * max(readable) if 2 * len(readable) > len(sizes) else None
 
 
 def _parse_schedstat(text: str) -> tuple[float, float] | None:

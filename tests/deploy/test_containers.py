@@ -150,7 +150,7 @@ def test_two_at_once_do_not_meet(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("answer", ["", "yes running\n", "yes running x 0\n", "a\nb\n"])
 def test_an_answer_that_makes_no_sense_is_an_error(answer: str) -> None:
-    with pytest.raises(AutotuneError, match="answer about its containers"):
+    with pytest.raises(AutotuneError, match="output about containers of the host"):
         parse_units(("a",), answer)
 
 

@@ -89,6 +89,6 @@ def test_without_sudo_the_way_out_is_told() -> None:
         def run(self, argv: Argv, **how: object) -> CommandResult:  # type: ignore[override]
             return CommandResult(tuple(argv), 1, "", "sudo: a password is required")
 
-    with pytest.raises(AutotuneError, match="root is needed") as raised:
+    with pytest.raises(AutotuneError, match="become root") as raised:
         run_commands(Guest(Path("/nowhere")), [Command(("true",))])
     assert "NOPASSWD" in (raised.value.hint or "")

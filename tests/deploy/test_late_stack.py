@@ -30,8 +30,10 @@ class Hosts:
         return HostResults()
 
 
-def build_fleet(answers: Iterator[Answer], monkeypatch: pytest.MonkeyPatch) -> Deployment:
-    """Return a fleet with a good deployment, whose limits are a moment."""
+def build_fleet(
+    answers: Iterator[Answer], monkeypatch: pytest.MonkeyPatch, late_limit: float = 0.05
+) -> Deployment:
+    """Return a fleet with a good deployment and short limits in seconds."""
     stack: Any = SimpleNamespace(hosts=(), active_instances=lambda _: ())
     runtime: Any = SimpleNamespace(installed=True, service_manager=None)
     nothing: Any = None
@@ -44,7 +46,7 @@ def build_fleet(answers: Iterator[Answer], monkeypatch: pytest.MonkeyPatch) -> D
     fleet._in_place = ConfirmedState(good.desired, good.deployed, {"web1": {"app": (1, 0)}})
     monkeypatch.setattr(deployments, "roll_back_hosts", lambda *_: {})
     monkeypatch.setattr(deployments, "POLL_SECONDS", 0.001)
-    monkeypatch.setattr(BootTimes, "late_limit", property(lambda _: 0.05))
+    monkeypatch.setattr(BootTimes, "late_limit", property(lambda _: late_limit))
     return fleet
 
 
@@ -74,7 +76,7 @@ def test_a_late_rollback_does_not_end_the_study(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_rollback_waits_for_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = build_fleet(late(2), monkeypatch)
+    fleet = build_fleet(late(2), monkeypatch, late_limit=600.0)
     refused = StackNotReady("refused")
     fleet._roll_back(PLANS, refused)
     assert refused.message == "refused"
@@ -88,7 +90,9 @@ def test_servers_that_are_down_are_named_and_waited_for(monkeypatch: pytest.Monk
     states = iter([(DOWN,), (DOWN,), ()])
     monkeypatch.setattr(fleet, "_note", notes.append)
     monkeypatch.setattr(fleet._watch, "find_down", lambda *_: next(states))
+    fleet.ready_seconds = 600.0
     fleet.await_service(is_answer_doubtful=False)
+    fleet.ready_seconds = 0.05
     assert [note for note in notes if "app/w1 (HAProxy on lb1)" in note] == notes
     assert len(notes) == 2
     monkeypatch.setattr(fleet._watch, "find_down", lambda *_: (DOWN,))
