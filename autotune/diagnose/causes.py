@@ -49,13 +49,13 @@ def name_cause(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
 
 def _list_database_shortages(context: ReadingContext) -> tuple[RelatedShortage, ...]:
     """Return what databases are short of; pages read from the kernel's cache cost CPU time."""
-    found = dict.fromkeys(
+    shortages = dict.fromkeys(
         RelatedShortage(database.tier, database.service, shortage.resource)
         for database in context.instances_with_role(Role.DATABASE)
         for rule in find_diagnosis(database.service).worker_rules
         if (shortage := rule(context.instance_reading(database)))
     )
-    return tuple(found)
+    return tuple(shortages)
 
 
 def _find_evicting_cache(
