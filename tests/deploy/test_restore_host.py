@@ -440,7 +440,11 @@ def test_without_the_hosts_record_what_is_still_as_autotune_wrote_it_is_restored
     (tmp_path / "dump").write_text("data\n")
     (tmp_path / "more").write_text("later work\n")
     lines = restored(here, tmp_path)
-    assert [line for line in lines if f"{tmp_path / 'more'} is not restored, because others changed it" in line]
+    assert [
+        line
+        for line in lines
+        if f"{tmp_path / 'more'} is not restored, because others changed it" in line
+    ]
     assert (tmp_path / "conf").read_text() == "original\n"
     assert (tmp_path / "more").read_text() == "later work\n"
     assert not (tmp_path / "dump").exists()
