@@ -169,7 +169,7 @@ def test_a_range_ends_at_what_the_smallest_host_holds(tmp_path: Path) -> None:
     memory = next(d for d in space.dimensions if d.name == "cache.memcached.memory")
     assert memory.low == 64
     assert memory.high == 1484
-    assert "cache.memcached.memory: the range ends at 1484 MB, not at 65536" in "\n".join(
+    assert "cache.memcached.memory: the range ends at 1484 MB instead of 65536, " in "\n".join(
         space.excluded
     )
     assert space.build_candidate({memory.name: 23_170}).settings[memory.name] <= 1484
