@@ -77,12 +77,12 @@ class ServerWatch:
         reasons: dict[str, str] = {}
 
         def read(transport: Transport) -> None:
-            for part in checked:
-                if transports[part.placement.host] is transport:
+            for instance in checked:
+                if transports[instance.placement.host] is transport:
                     try:
-                        down.extend(self._read_instance(part, transport))
+                        down.extend(self._read_instance(instance, transport))
                     except ValueError as error:
-                        reasons[part.name] = str(error)
+                        reasons[instance.name] = str(error)
 
         hosts = dict.fromkeys(part.placement.host for part in checked)
         run_on_all([transports[name] for name in hosts], read).unwrap()

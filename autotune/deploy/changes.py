@@ -131,7 +131,9 @@ def _find_reasons(
     causes = tuple(cause for cause in (*plan.files_to_write, *plan.files_to_remove, *plan.sysctls)
                    if required.get(cause, {}).get(unit, Action.NONE))  # fmt: skip
     instances = [
-        part for part in desired.instances_on(host) if desired.layout.unit_for(part) == unit
+        instance
+        for instance in desired.instances_on(host)
+        if desired.layout.unit_for(instance) == unit
     ]
     changed = [parameter for part in instances if old_settings is not None
                for parameter in changed_parameters(part, old_settings, desired.settings)]  # fmt: skip

@@ -226,8 +226,8 @@ class Deployment(Fleet):
     def _find_recovery(self, desired: DesiredState) -> float:
         """Return the longest time until a load balancer uses a failed server again, in seconds."""
         return max(
-            (part.service.find_recovery_seconds(desired.rendered_files[part.name])
-             for part in desired.instances),
+            (instance.service.find_recovery_seconds(desired.rendered_files[instance.name])
+             for instance in desired.instances),
             default=0.0,
         )  # fmt: skip
 
@@ -420,11 +420,11 @@ class Deployment(Fleet):
         # Before the first deployment a store may be empty, even if it needs no action.
         started = [part for part in desired.instances if self._in_place is None
                  or desired.layout.unit_for(part) in plans[part.placement.host].unit_actions]  # fmt: skip
-        for part in started:
+        for instance in started:
             # A study does not write data into a store whose own files are edited.
-            if part.placement.role is Role.STORE and part.placement.adopted is None:
-                transport = self.hosts[part.placement.host].transport
-                dataset.load_dataset(part, self.target.data, transport, self._progress)
+            if instance.placement.role is Role.STORE and instance.placement.adopted is None:
+                transport = self.hosts[instance.placement.host].transport
+                dataset.load_dataset(instance, self.target.data, transport, self._progress)
         caches = [part for part in started if part.placement.role is Role.CACHE]
         stores = [part for part in desired.instances if part.placement.role is Role.STORE]
         if not caches or not stores or self.probe.right.body is None:

@@ -53,8 +53,12 @@ class DesiredState:
     @property
     def files(self) -> dict[str, bytes]:
         """Return every present file by ``part/path``, with its secrets masked for records."""
-        absent = {(part.name, path) for part in self.instances for path in self.rendered_files[part.name]
-                  if self.is_absent(part, path)}  # fmt: skip
+        absent = {
+            (instance.name, path)
+            for instance in self.instances
+            for path in self.rendered_files[instance.name]
+            if self.is_absent(instance, path)
+        }
         return {f"{part}/{path.removeprefix('/')}": mask_secret_bytes(content)
                 for part, files in self.rendered_files.items()
                 for path, content in files.items() if (part, path) not in absent}  # fmt: skip
@@ -107,7 +111,9 @@ class DesiredState:
     def created_files(self, host: str) -> tuple[str, ...]:
         instances = () if self.layout.isolated else self.instances_on(host)
         return tuple(
-            path for part in instances for path in part.service.list_created_files(part.placement)
+            path
+            for instance in instances
+            for path in instance.service.list_created_files(instance.placement)
         )
 
     def build_checks(self, host: str, changing: Collection[str]) -> list[ConfigurationCheck]:
@@ -141,7 +147,7 @@ def build_desired_state(
     the same file of one host.
     """
     instances = stack.active_instances(settings)
-    rendered = {part.name: files_of(part) for part in instances}
+    rendered = {instance.name: files_of(instance) for instance in instances}
     hosts = {
         host: _build_host_state(
             [part for part in instances if part.placement.host == host],
@@ -169,20 +175,21 @@ def required_actions(
     """
     actions_by_cause: dict[str, dict[str, Action]] = {}
     instances = desired.instances_on(host)
-    for part in instances:
-        concerned = _find_reading_units(part, instances, desired.layout)
-        action = _find_least_action(part, old_settings, desired.settings)
+    for instance in instances:
+        concerned = _find_reading_units(instance, instances, desired.layout)
+        action = _find_least_action(instance, old_settings, desired.settings)
         for path in (
-            desired.layout.path_for(part, name) for name in desired.rendered_files[part.name]
+            desired.layout.path_for(instance, name)
+            for name in desired.rendered_files[instance.name]
         ):
             if unit := desired.layout.unit_defined_by(path):
                 actions_by_cause[path] = {unit: Action.RESTART}
             else:
                 actions_by_cause[path] = {u: action if reader.service.reload_signal else Action.RESTART
                                for u, reader in concerned.items()}  # fmt: skip
-        for key in _find_sysctls(part, desired.settings):
+        for key in _find_sysctls(instance, desired.settings):
             restarts = any(p.name == key and p.action is Action.RESTART
-                           for p in part.service.parameters)  # fmt: skip
+                           for p in instance.service.parameters)  # fmt: skip
             actions_by_cause[key] = dict.fromkeys(concerned, Action.RESTART) if restarts else {}
     for unit, (path, _) in desired.layout.build_unit_files(instances, desired.settings).items():
         actions_by_cause[path] = {unit: Action.RESTART}
@@ -233,13 +240,15 @@ def _build_host_state(
     layout: RuntimeLayout,
     start_of: Callable[[ServiceInstance], UnitStart],
 ) -> HostState:
-    running = {unit: part for part in active if (unit := layout.unit_for(part))
-               and not (part.placement.adopted and part.placement.adopted.loses)}  # fmt: skip
-    units = [unit for part in inactive if (unit := layout.unit_for(part)) and unit not in running]
+    running = {unit: instance for instance in active if (unit := layout.unit_for(instance))
+               and not (instance.placement.adopted and instance.placement.adopted.loses)}  # fmt: skip
+    units = [
+        unit for instance in inactive if (unit := layout.unit_for(instance)) and unit not in running
+    ]
     sysctls: dict[str, str] = {}
-    for part in active:
+    for instance in active:
         sysctls |= {
-            key: " ".join(value.split()) for key, value in _find_sysctls(part, settings).items()
+            key: " ".join(value.split()) for key, value in _find_sysctls(instance, settings).items()
         }
     files = _build_file_states(active, rendered, layout)
     files |= {path: FileState(content, 0o644)
@@ -250,7 +259,7 @@ def _build_host_state(
         files,
         {**dict.fromkeys(running, True), **dict.fromkeys(units, False)},
         sysctls,
-        {unit: start_of(part) for unit, part in running.items()},
+        {unit: start_of(instance) for unit, instance in running.items()},
         in_process_reloads=frozenset(
             u for u, p in running.items() if p.service.reload_keeps_processes
         ),

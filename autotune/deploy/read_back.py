@@ -79,8 +79,8 @@ def read_back_host(
     desired: DesiredState, host: RuntimeHost
 ) -> tuple[ObservedHost, dict[str, Value]]:
     """Return the observed host, and its effective values by full parameter name."""
-    readbacks = [(part, readback) for part in desired.instances_on(host.name)
-                 for readback in part.service.list_readbacks(part.placement)]  # fmt: skip
+    readbacks = [(instance, readback) for instance in desired.instances_on(host.name)
+                 for readback in instance.service.list_readbacks(instance.placement)]  # fmt: skip
     queries = [(part, readback.argv) for part, readback in readbacks]
     observed, answers = host.observe_and_query(desired.hosts[host.name], queries)
     values: dict[str, Value] = {}

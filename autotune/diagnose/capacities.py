@@ -55,9 +55,9 @@ def pool_capacities(uses: Iterable[ResourceUse]) -> dict[str, InstanceCapacity]:
         if use.rate > 0 and use.used_share >= MIN_USED_SHARE:
             by_part.setdefault(use.instance_name, []).append(use)
     pooled_by_part = {}
-    for part, its_uses in by_part.items():
+    for instance, its_uses in by_part.items():
         pooled = Estimate.pool([use.estimate_capacity for use in its_uses])
-        pooled_by_part[part] = InstanceCapacity(
+        pooled_by_part[instance] = InstanceCapacity(
             pooled.log_mean, hypot(pooled.sd, COMMON_ERROR_SD), its_uses[0].tiers
         )
     return pooled_by_part

@@ -153,5 +153,6 @@ def time_in_php(context: ReadingContext) -> float | None:
     if context.answered_rate <= 0 or not context.application_pools:
         return None
     return (
-        sum(part.accepted_connections for part in context.application_pools) / context.answered_rate
+        sum(instance.accepted_connections for instance in context.application_pools)
+        / context.answered_rate
     )

@@ -101,8 +101,8 @@ def find_max_rss(watched_readings: Iterable[WatchedReading]) -> dict[str, int]:
     worst: dict[str, int] = {}
     for reading in watched_readings:
         for usage in reading.hosts.values():
-            for part, size in usage.rss.items():
-                tier, _, rest = part.partition(".")
+            for instance, size in usage.rss.items():
+                tier, _, rest = instance.partition(".")
                 name = f"{tier}.{rest.rpartition('.')[2]}"
                 worst[name] = max(size, worst.get(name, 0))
     return worst

@@ -45,9 +45,9 @@ def find_faulty_instances(
     ``transports`` are by host name; a host that cannot be reached is left out.
     """
     web = {
-        transports[part.placement.host].name: part
-        for part in instances
-        if part.placement.role is Role.WEB
+        transports[instance.placement.host].name: instance
+        for instance in instances
+        if instance.placement.role is Role.WEB
     }
 
     def look(transport: Transport) -> str | None:

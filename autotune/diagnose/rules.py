@@ -45,7 +45,7 @@ def check_generator(context: ReadingContext) -> Bottleneck | None:
 
 def check_wrong_answers(context: ReadingContext) -> Bottleneck | None:
     """Report hosts that answer every direct request wrongly, even without load."""
-    broken = [part for part in context.instances if part.fault]
+    broken = [instance for instance in context.instances if instance.fault]
     if not broken:
         return None
     first = broken[0]
@@ -166,14 +166,14 @@ def _find_cpu_shortage(
 ) -> Bottleneck | None:
     for host in context.hosts.values():
         instances = context.instances_on(host.name)
-        part = max(instances, key=lambda p: p.cpu, default=None)
+        instance = max(instances, key=lambda p: p.cpu, default=None)
         used = sum(part.cpu for part in instances)
         why = reason(host, used)
-        if part and why:
+        if instance and why:
             return _build_bottleneck(
-                part,
+                instance,
                 Resource.CPU,
-                f"{why}. It used {part.cpu:.2f} of the stack's {used:.2f} CPUs there: add or upgrade"
+                f"{why}. It used {instance.cpu:.2f} of the stack's {used:.2f} CPUs there: add or upgrade"
                 " CPUs, or reduce the work per request",
                 confidence,
             )
@@ -199,10 +199,12 @@ def _describe_waiting_processes(context: ReadingContext, host: HostActivity, sha
     CPUs only if its own processes could fill them. Two processes that are often preempted can still use
     no more than two CPUs.
     """
-    parts, idle = context.instances_on(host.name), 1.0 - host.busy_share
-    demanded = sum(part.cpu + (part.cpu_delay or 0.0) for part in parts)
-    waiting = [part for part in parts if part.cpu_delay and _ready_share(part) >= share]
-    is_own_load = sum(part.cpu for part in parts) >= STACK_CPU_SHARE * host.cpus
+    instances, idle = context.instances_on(host.name), 1.0 - host.busy_share
+    demanded = sum(instance.cpu + (instance.cpu_delay or 0.0) for instance in instances)
+    waiting = [
+        instance for instance in instances if instance.cpu_delay and _ready_share(instance) >= share
+    ]
+    is_own_load = sum(instance.cpu for instance in instances) >= STACK_CPU_SHARE * host.cpus
     if (
         idle > IDLE_CPU_SHARE
         or demanded < READY_PER_CPU * host.cpus
@@ -269,7 +271,7 @@ def check_store(context: ReadingContext) -> Bottleneck | None:
     )
     if inside is None or fastest is None or inside < 0.5 * fastest:
         return None
-    work = sum(part.cpu for part in context.application_pools) / context.answered_rate
+    work = sum(instance.cpu for instance in context.application_pools) / context.answered_rate
     if fastest - work < 0.5 * context.slo.limit:
         return None
     behind, reason = _find_slow_instance(context)

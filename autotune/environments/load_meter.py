@@ -190,16 +190,16 @@ class LoadMeter:
         """Return hits and misses of all caches since their start, or ``None`` without a cache."""
         active = self.stack.active_instances(self.read_deployed_settings())
         caches = [
-            (part, names)
-            for part in active
-            if (names := find_diagnosis(part.service.name).lookup_counters)
+            (instance, names)
+            for instance in active
+            if (names := find_diagnosis(instance.service.name).lookup_counters)
         ]
         if not caches:
             return None
         transports = {host.name: host.transport for host in self.hosts}
         hits = misses = 0.0
-        for part, names in caches:
-            reader = CounterReader(part, transports.get(part.placement.host))
+        for instance, names in caches:
+            reader = CounterReader(instance, transports.get(instance.placement.host))
             counters = reader.read(by_command=True)
             reader.close()
             hits += counters.values.get(names.hits, 0.0) if counters else 0.0

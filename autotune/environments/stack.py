@@ -107,7 +107,7 @@ class StackEnvironment:
         if not self.runtime.installed:
             return announced
         hosts = dict.fromkeys(host for tier in target.tiers.values() for host in tier.hosts)
-        edited = {part.partition(".")[0] for part in self.adopted}
+        edited = {instance.partition(".")[0] for instance in self.adopted}
         whole = [name for name in target.tiers if name not in edited]
         replaced = f" Files of {', '.join(whole)} are replaced completely." if whole else ""
         return (
@@ -413,12 +413,12 @@ class StackEnvironment:
         Raises Invalid with the part whose software rejects its files, and the software's message.
         """
         cases: dict[str, dict[object, tuple[ServiceInstance, Mapping[str, bytes]]]] = {}
-        for part, files in (
+        for instance, files in (
             (p, state.rendered_files[p.name]) for state in states for p in state.instances
         ):
             if files:
-                case = (part.name, *sorted(files.items()))
-                cases.setdefault(part.placement.host, {})[case] = (part, files)
+                case = (instance.name, *sorted(files.items()))
+                cases.setdefault(instance.placement.host, {})[case] = (instance, files)
 
         def validate(host: Transport) -> None:
             of_host = [*cases[host.name].values()]

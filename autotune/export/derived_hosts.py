@@ -217,11 +217,11 @@ def _find_runtime(target: Target) -> str:
 
 def _group_by_instance(files: Mapping[str, bytes]) -> dict[str, dict[str, bytes]]:
     """Return files by ``tier.host.service/path`` as a mapping of instances to paths to contents."""
-    parts: dict[str, dict[str, bytes]] = {}
+    instances: dict[str, dict[str, bytes]] = {}
     for location, content in files.items():
-        part, _, path = location.partition("/")
-        parts.setdefault(part, {})[f"/{path}"] = content
-    return parts
+        instance, _, path = location.partition("/")
+        instances.setdefault(instance, {})[f"/{path}"] = content
+    return instances
 
 
 def _build_stack(
@@ -271,8 +271,8 @@ def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, Adop
     """Raises AutotuneError if a host of a tier whose files are edited lacks files of a service."""
     for name, tier in target.tiers.items():
         for host in tier.hosts if target.edits_host_files(name) else ():
-            own = {part.rpartition(".")[2]: config for part, config in adopted.items()
-                   if part.startswith(f"{name}.{host}.")}  # fmt: skip
+            own = {instance.rpartition(".")[2]: config for instance, config in adopted.items()
+                   if instance.startswith(f"{name}.{host}.")}  # fmt: skip
             chosen = {config.deployment for config in own.values()} - {""} or {*tier.service[:1]}
             services = {service.name for deployment in chosen if deployment in tier.service
                         for service, _ in services_of(deployment)}  # fmt: skip

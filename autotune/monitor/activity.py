@@ -286,7 +286,8 @@ def compute_host_usages(
         if whole is None:
             continue
         instances = [
-            compute_instance_activity(part, observations, seconds) for part in host.instances
+            compute_instance_activity(instance, observations, seconds)
+            for instance in host.instances
         ]
         usages[host.name] = HostUsage(
             cpu=round(whole.busy_share, 4),

@@ -128,7 +128,7 @@ class HostWatch:
 
     @property
     def observations(self) -> Observations:
-        counters = {part: tuple(answers) for part, answers in self._counters.items()}
+        counters = {instance: tuple(answers) for instance, answers in self._counters.items()}
         return Observations(
             dict(self._samples),
             dict(self._cost),

@@ -101,14 +101,14 @@ class ContainerLayout(RuntimeLayout):
     ) -> dict[str, tuple[str, bytes]]:
         """Return the Compose files that mount each service's files over its own."""
         services: dict[str, list[ServiceInstance]] = {}
-        for part in active:
-            services.setdefault(part.placement.unit, []).append(part)
+        for instance in active:
+            services.setdefault(instance.placement.unit, []).append(instance)
         return {
             unit: (
-                f"{parts[0].placement.directory}/override.json",
-                _format_override(unit, parts, settings),
+                f"{instances[0].placement.directory}/override.json",
+                _format_override(unit, instances, settings),
             )
-            for unit, parts in services.items()
+            for unit, instances in services.items()
         }
 
 
@@ -284,17 +284,25 @@ class Containers(Runtime):
     def _fill_masked_files(self, transport: Transport, cases: ValidationCases) -> ValidationCases:
         """Return the cases with masked values replaced by those in the services' own files."""
         masked = [
-            (part, files) for part, files in cases if any(map(has_placeholder, files.values()))
+            (instance, files)
+            for instance, files in cases
+            if any(map(has_placeholder, files.values()))
         ]
-        inside = self.read_isolated_files(transport, [part for part, _ in masked]) if masked else {}
+        inside = (
+            self.read_isolated_files(transport, [instance for instance, _ in masked])
+            if masked
+            else {}
+        )
         return [
             (
-                part,
+                instance,
                 fill_secrets(
-                    part, files, {p: inside.get(_host_path(part.placement, p)) for p in files}
+                    instance,
+                    files,
+                    {p: inside.get(_host_path(instance.placement, p)) for p in files},
                 ),
             )
-            for part, files in cases
+            for instance, files in cases
         ]
 
     def find_validation_errors(
@@ -305,14 +313,16 @@ class Containers(Runtime):
         # unique, because another tuner may run the same check
         location = f"{VALIDATION_DIRECTORY}/{secrets.token_hex(8)}"
         cases = self._fill_masked_files(transport, cases)
-        for number, (part, files) in enumerate(cases):
+        for number, (instance, files) in enumerate(cases):
             locations = {path: f"{location}/{number}{path}" for path in files}
-            how = part.service.build_validation(part.placement, files)
+            how = instance.service.build_validation(instance.placement, files)
             commands += [
                 _build_stage_command(locations[path], content) for path, content in files.items()
             ]
             asked.append(len(commands) if how else None)
-            commands += [Command(_run_aside_command(part.placement, how, locations))] if how else []
+            commands += (
+                [Command(_run_aside_command(instance.placement, how, locations))] if how else []
+            )
         commands += [
             Command(("rm", "-rf", "--", location)),
             Command(("rmdir", VALIDATION_DIRECTORY)),

@@ -121,8 +121,8 @@ class MoveHistory:
     def limit_levels(self, move: Move, step: int) -> int:
         """Return the number of levels to move, for a move of ``step``.
 
-        A repeated move that led here goes twice as far. A failure ahead halves the step to that value. Two
-        failures ahead without harm end the move.
+        A repeated move that led here goes twice as far. A failure ahead halves the step to that value.
+        Two failures ahead without harm end the move.
         """
         here = int(self.start[move.axis])
         if self.previous is not None:
