@@ -85,13 +85,13 @@ LONGER_FOLDERS = {
     # One program in two roles that share most of the code: balancing, and serving in front of FastCGI.
     # The role is known only after all services of a host were read.
     # Its servers, locations and upstreams are scopes that override each other.
-    "nginx": 740,
+    "nginx": 790,
     # Counters of two versions of the server, and the evidence for each of eight resources.
     "postgresql": 525,
     # A file in Ruby, whose lines, numbers and conditions are read without running it.
     "puma": 555,
     # Modes and variables that sections inherit from each other.
-    "haproxy": 475,
+    "haproxy": 515,
     # Options of files, groups, the unit's command and its environment.
     "mariadb": 470,
     # Settings of pools, of Apache's files and of several versions.

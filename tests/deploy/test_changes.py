@@ -88,7 +88,7 @@ def test_hosts_that_act_at_once_are_told_together() -> None:
     other = HostChanges(sysctls={"net.core.somaxconn": ("128", "4096")},
                         units={NGINX: UnitChange("reload", ("backlog",))})  # fmt: skip
     assert [*format_changes(changes_to_json({"web1": both, "web2": both, "lb1": other}))] == [
-        f"  restart {NGINX} on web1, web2, 2 at once, for backlog, reuseport",
+        f"  restart {NGINX} on web1, web2 (2 at once), for backlog, reuseport",
         f"  reload {NGINX} on lb1, for backlog",
         "  lb1: net.core.somaxconn 128 → 4096",
     ]

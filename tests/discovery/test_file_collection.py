@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from autotune.config_text import encode
-from autotune.discovery.file_collection import collect_named_files, look_up_files
+from autotune.discovery.file_collection import (
+    build_usual_command,
+    collect_named_files,
+    look_up_files,
+    unpack_collected,
+)
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.transports.local import LocalTransport
 from tests.discovery.places import adopted, host
@@ -77,3 +82,13 @@ def test_patterns_are_no_commands(directory: Path) -> None:
     )
     assert not mark.exists()
     assert tier.baseline_values["redis.hz"] == 30
+
+
+def test_keys_passwords_and_modules_are_not_read(tmp_path: Path) -> None:
+    for name in ("nginx.conf", "site.key", "site.pem", "users.htpasswd", ".htpasswd", "mod.so"):
+        (tmp_path / name).write_text(f"content of {name}\n")
+    (tmp_path / "link.conf").symlink_to("nginx.conf")
+    command = build_usual_command([str(tmp_path)])
+    printed = LocalTransport().run(command.argv, timeout=60.0).stdout
+    tree = unpack_collected("web1", printed)
+    assert {Path(path).name for path in (*tree.files, *tree.links)} == {"nginx.conf", "link.conf"}

@@ -12,6 +12,7 @@ from random import Random
 
 import pytest
 
+from autotune.config_text import decode, encode
 from autotune.deploy.deploy_result import DeployedFile, HostRecord
 from autotune.errors import AutotuneError
 from autotune.export.host_files import HostFile, Hosts, _check_words
@@ -100,17 +101,17 @@ def field_edits() -> Iterator[tuple[bytes, HostFile]]:
     """Files of tests/discovery/field whose changed lines have masked words, and their edits."""
     for case in CASES:
         service, data = case.values
-        if "refused" in data:
+        if "refused" in data or not data.get("changed"):
             continue
         found = found_of(data)
         tier = tier_of(found, data.get("deployment", service))
         after = rendered(tier, data["changed"])
         services = tier.discovered_tier.instances[0].services
         for name, key, path, text in masked_texts(tier, data["changed"]):
-            own, new = found.tree.files.get(path, b""), after[f"{name}{path}"].encode()
+            own, new = found.tree.files.get(path, b""), encode(after[f"{name}{path}"])
             outliner = map_adoptions()[services[key].key].visible.build_outliner(path)
-            shown = mask_secret_bytes(own, outliner).decode()
-            file = edit(own, new, shown, mask_secret_bytes(text.encode()).decode())
+            shown = decode(mask_secret_bytes(own, outliner))
+            file = edit(own, new, shown, decode(mask_secret_bytes(encode(text))))
             if file.has_masked_edits and not can_run_commands(path):
                 yield own, file
 

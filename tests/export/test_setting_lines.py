@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from autotune.config_text import decode, encode
 from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError
 from autotune.export.setting_lines import check_lines
@@ -51,16 +52,18 @@ def test_edits_of_a_service_are_exported(
 ) -> None:
     found = found_of(case)
     tier = tier_of(found, case.get("deployment", service))
-    before = {path: content.decode() for path, content in found.tree.files.items()}
-    after = rendered(tier, case["changed"])
+    before = {path: decode(content) for path, content in found.tree.files.items()}
+    after = rendered(tier, case.get("changed", {}))
     for name, own in tier.adopted_configs.items():
         for file in own.files:
             if not can_run_commands(file.path):
-                old = before.get(file.path, "").encode()
-                new = after[f"h1{file.path}"].encode()
+                old = encode(before.get(file.path, ""))
+                new = encode(after[f"h1{file.path}"])
                 hunks = find_hunks(old, new, old, new)
                 assert hunks is not None
-                check(of_service(part, name.rpartition(".")[2]), *hunks)
+                is_exported = case.get("exported", True)
+                with nullcontext() if is_exported else pytest.raises(ExportError):
+                    check(of_service(part, name.rpartition(".")[2]), *hunks)
 
 
 MASKED, MASKED2 = "autotune-masked-1-of-2", "autotune-masked-2-of-2"

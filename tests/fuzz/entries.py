@@ -17,7 +17,8 @@ from autotune.deploy.host_commands import Command, run_commands
 from autotune.deploy.host_state import parse_files, parse_sysctls
 from autotune.deploy.templates import render_text
 from autotune.diagnose.faulty_hosts import find_answer_error
-from autotune.discovery.host_reading import DiscoveredHost, _parse_backlogs, _unpack_tree
+from autotune.discovery.file_collection import unpack_archive
+from autotune.discovery.host_reading import DiscoveredHost, _parse_backlogs
 from autotune.discovery.tier_adoption import adopt_tier
 from autotune.discovery.tiers import find_instances, group_tiers
 from autotune.environments.base import prepare
@@ -472,7 +473,7 @@ def _hosts(desk: Desk) -> Iterator[Entry]:
     )
     yield Entry("answer of curl", ("ok\n\n200 0.0123", "\n502 1.5"), _curl, **never)
     yield Entry("sockets of a host", (SOCKETS,), _sockets)
-    yield Entry("archive of a host", (_archive(),), lambda t: _unpack_tree("web1", t))
+    yield Entry("archive of a host", (_archive(),), lambda t: unpack_archive("web1", t))
     yield Entry(
         "files.json",
         (own,),

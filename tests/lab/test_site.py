@@ -33,8 +33,13 @@ from tests.deploy.test_desired_state import FACTS
 from tests.lab.pictures import of_files, picture
 from tests.lab.test_target_labs import SHIPPED
 
-PHP = {"/etc/php/8.2/fpm/php.ini": b"[PHP]\n",
-       "/etc/php/8.2/fpm/conf.d/10-opcache.ini": b"zend_extension=opcache.so\n"}  # fmt: skip
+# Files of packages that the site's own files include.
+PACKAGED_FILES = {
+    "/etc/php/8.2/fpm/php.ini": b"[PHP]\n",
+    "/etc/php/8.2/fpm/conf.d/10-opcache.ini": b"zend_extension=opcache.so\n",
+    "/etc/nginx/mime.types": b"types { text/html html; }\n",
+    "/etc/nginx/fastcgi.conf": b"fastcgi_param REQUEST_METHOD $request_method;\n",
+}
 TARGET = """\
 name: site
 slo: {{p99: 50ms}}
@@ -102,7 +107,7 @@ def hosts(file: TargetFile) -> dict[str, DiscoveredHost]:
                  for path, content in desired.rendered_files[part.name].items()}  # fmt: skip
         running = {unit for part in parts if (unit := part.service.get_unit(part.placement))}
         described[name] = DiscoveredHost(
-            name=name, address=target.hosts[name].address, tree=FileTree({**PHP, **files}),
+            name=name, address=target.hosts[name].address, tree=FileTree({**PACKAGED_FILES, **files}),
             facts=FACTS, units=dict.fromkeys(running, "active"), processors=2,
         )  # fmt: skip
     return described

@@ -195,7 +195,7 @@ def test_a_block_is_reverted_where_the_loss_to_expect_is_less_than_its_changes_a
         25, Phase.SIMPLIFIED, asked["settings"], source_trial=24, peak=_peak(reading * top)
     )
     search.record_outcome(None, tried.settings, Outcome(reading * top, {"trial": 25, "sd": 0.02}))
-    state = replace(state, trials=(*trials, tried), simplified=asked)
+    state = replace(state, trials=(*trials, tried), simplification=asked)
     record = select_next_block(state, search.fit_surrogate(), SPACE, 24)
     assert record["accepted"] == (25 if holds else None)
     assert record["without"] == (asked["reverted"] if holds else [])

@@ -296,7 +296,10 @@ CONTROL = ("directive:", "choices: [a, b], directive:")
         (("/etc/quick.conf", "/etc/../quick.conf"), "is not the whole path of a file"),
         (("/etc/quick.conf", "/-delete"), "is not the whole path of a file"),
         (("quick.service", "--now"), "is not the name of a unit"),
-        (("    files", "    read: [{command: [x], values: {threads: '^x'}}]\n    files"), "has 0 groups"),
+        (
+            ("    files", "    read: [{command: [x], values: {threads: '^x'}}]\n    files"),
+            "exactly one group",
+        ),
         (("    files", "    helps: {cpu: workers+}\n    files"), "unknown parameter 'workers'"),
         (("    files", "    needs: {memory: workers * 1 MB}\n    files"), "unknown name 'workers'"),
         (("service: quick", "service: quick, replace: true"), "lacks `text` and `template`"),

@@ -159,7 +159,7 @@ def test_a_rough_incumbent_is_measured_again_once() -> None:
     """The best of several rough peaks is too high, and would prune what is better."""
     state = studied(trial(0, Phase.BASELINE, 450.0), roughly(1, 900.0), roughly(2, 700.0))
     assert find_rough_incumbent(state) == state.trials[1]
-    again = replace(trial(3, Phase.SEARCH, 800.0), of=1)
+    again = replace(trial(3, Phase.SEARCH, 800.0), source_trial=1)
     assert find_rough_incumbent(replace(state, trials=(*state.trials, again))) is None
     under_way = replace(again, peak=None, bed="b1")
     beds = replace(state, trials=(*state.trials, under_way), beds=("b1",))

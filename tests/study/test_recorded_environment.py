@@ -9,7 +9,7 @@ import pytest
 
 from autotune.deploy import templates
 from autotune.errors import AutotuneError, RenderError
-from autotune.foreign_files import TEMPLATE, ForeignFileError
+from autotune.foreign_files import MAX_TEMPLATE_BYTES, ForeignFileError
 from autotune.space.facts import HostFacts
 from autotune.space.space import build_space
 from autotune.study.recorded_environment import read_environment
@@ -96,6 +96,6 @@ def test_settings_of_a_record_are_not_deployed_unless_they_fit_the_target(
 
 def test_a_template_has_a_size_limit(tmp_path: Path) -> None:
     with (tmp_path / "large.conf.j2").open("wb") as file:
-        file.truncate(TEMPLATE + 1)
+        file.truncate(MAX_TEMPLATE_BYTES + 1)
     with pytest.raises((ForeignFileError, RenderError), match="larger than"):
         templates.render_file((tmp_path,), "large.conf.j2", {})

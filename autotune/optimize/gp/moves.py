@@ -311,8 +311,8 @@ def bisect_harm(grid: ParameterGrid, past: MoveHistory, moves: Sequence[str]) ->
             continue
         if _log_ratio(axis, here, here + move.direction * distance) >= MIN_LONG_STEP_GAIN:
             points.append(apply_moves(grid, past, [move], None)[None, :])
-    found = np.vstack(points)
-    return np.asarray(found[(found != past.start).any(axis=1)])
+    stacked = np.vstack(points)
+    return np.asarray(stacked[(stacked != past.start).any(axis=1)])
 
 
 def is_climbing(observations: TrialObservations, leader: int) -> bool:

@@ -78,8 +78,8 @@ class ApacheServer(Service):
             return {}
         limit = number("MaxRequestWorkers") // threads * threads
         # After a reload with a lower limit, slots of exiting and exited processes remain above it.
-        known = min(len(scoreboard), limit)
-        slots = known if limit else len(scoreboard.rstrip(_FINISHING_SLOT))
+        occupied_slots = min(len(scoreboard), limit)
+        slots = occupied_slots if limit else len(scoreboard.rstrip(_FINISHING_SLOT))
         lowered = slots < limit
         return {
             "MaxRequestWorkers": slots,
