@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from autotune.config_text import decode, encode
 from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError
+from autotune.export.export_error import ExportError
 from autotune.export.setting_lines import check_lines
 from autotune.export.unit_commands import can_run_commands
 from autotune.report.studies import open_study
