@@ -573,7 +573,7 @@ def guest(ground: Ground) -> Iterator[tuple[str, str]]:
 def test_an_account_without_sudo_is_told_what_is_missing(
     ground: Ground, guest: tuple[str, str]
 ) -> None:
-    with pytest.raises(AutotuneError, match="fllb: root is needed") as raised:
+    with pytest.raises(AutotuneError, match="fllb does not let the account become root") as raised:
         ground.bed(guest)
     assert SUDOERS_RULE in (raised.value.hint or "")
 
@@ -593,7 +593,7 @@ def test_one_line_of_sudoers_is_enough_to_tune_and_to_restore(
     restore_study(ground.directory / "study", by_guest, SERVICE_MANAGER)
     assert differing(before, ground.pictures()) == []
     ground.sh("fllb", "rm /etc/sudoers.d/autotune")
-    with pytest.raises(AutotuneError, match="fllb: root is needed") as raised:
+    with pytest.raises(AutotuneError, match="fllb does not let the account become root") as raised:
         restore_hosts(ground.directory / "study", by_guest, SERVICE_MANAGER)
     assert SUDOERS_RULE in (raised.value.hint or "")
 

@@ -230,7 +230,7 @@ def test_an_account_that_cannot_become_root_is_told_what_to_do(ground: Ground) -
     config = derive_names(ground.lab).ssh_config
     with pytest.raises(AutotuneError) as raised:
         adopt_hosts([f"adguest@{ADDRESS}"], ground.directory / "no.yaml", config, None)
-    assert "root is needed" in raised.value.message
+    assert "does not let the account become root" in raised.value.message
     assert "sudo -n" in (raised.value.hint or "")
     assert not (ground.directory / "no.yaml").exists()
 

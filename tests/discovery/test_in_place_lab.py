@@ -307,8 +307,8 @@ def test_check_and_plan_speak_of_the_files_on_the_hosts(ground: Ground) -> None:
 
     words = autotune("plan", str(path))
     assert "Private" not in words
-    assert "The hosts' own services, not ended: " in words
-    assert "at the end their files are restored" in words
+    assert "Existing services to reconfigure: " in words
+    assert "Their files are restored at the end." in words
     assert ": \n" not in words
     assert f"A trial may restart redis-server.service on {STORE}." in words
     assert "A trial may restart memcached" not in words

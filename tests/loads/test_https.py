@@ -73,7 +73,7 @@ def test_the_probe_says_where_a_redirect_leads(site: Site) -> None:
 def test_a_generator_over_tls(site: Site, generator: str, http2: bool) -> None:
     load = LOAD_GENERATORS[generator]
     headers = (("X-Visit", f"{generator} \\ {http2}"),)
-    request = site.request("/a?b=1", expect=BODY, headers=headers, http2=http2)
+    request = site.request("/a?b=1", expected_body=BODY, headers=headers, http2=http2)
     result = take_reading(load, request, PATIENT, HERE, max_rate=20_000.0)
     assert (result.errors, result.right_answers, result.intended) == ({}, 60, 60)
     written = f'HTTP/{"2.0" if http2 else "1.1"} /a?b=1 "{generator} \\x5C {http2}" "-"'
@@ -89,7 +89,7 @@ def test_a_generator_reads_a_long_answer_to_its_end(site: Site, generator: str, 
     (site.directory / "long" / str(size)).write_bytes(b"x" * size)
     result = take_reading(
         LOAD_GENERATORS[generator],
-        site.request(f"/long/{size}", expect=None),
+        site.request(f"/long/{size}", expected_body=None),
         PATIENT,
         HERE,
         max_rate=20_000.0,
@@ -110,7 +110,7 @@ def test_a_list_of_requests_is_asked_for_by_weight(site: Site, generator: str) -
         WeightedVisit(path=f"/{generator}/{page}?weight={weight}", weight=weight)
         for page, weight in (("a", 3), ("b", 2), ("c", 1))
     )
-    request = site.request(expect=None)
+    request = site.request(expected_body=None)
     result = take_reading(
         LOAD_GENERATORS[generator].with_visits(visits), request, PATIENT, HERE, max_rate=20_000.0
     )
@@ -157,7 +157,7 @@ def test_two_entries_share_the_load(tmp_path: Path, generator: str) -> None:
         first, second = sites
         request = replace(
             first.request(
-                tls=TlsOptions(insecure=True), expect=BODY, headers=(("X-Visit", "both"),)
+                tls=TlsOptions(insecure=True), expected_body=BODY, headers=(("X-Visit", "both"),)
             ),
             other_endpoints=(second.endpoint,),
         )

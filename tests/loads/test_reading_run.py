@@ -275,4 +275,4 @@ def test_a_missing_program_is_said_with_what_to_install(
     with pytest.raises(LoadError, match=missing) as raised:
         offer(server, "/right")
     assert raised.value.hint is not None
-    assert raised.value.hint.endswith(f"apt-get install {package}")
+    assert f"apt-get install {package}`" in raised.value.hint

@@ -35,32 +35,32 @@ try: [{web.pages.threads: 3}]
 _READ = """
 import subprocess, sys, time
 from autotune.loads.base import LoadSpec
-from autotune.loads.registry import LOADS
-from autotune.loads.reading_run import take
-from autotune.services.base import Endpoint, Role, Site
-from autotune.services.registry import SERVICES
+from autotune.loads.registry import LOAD_GENERATORS
+from autotune.loads.reading_run import take_reading
+from autotune.services.base import Endpoint, Placement, Role
+from autotune.services.registry import DEPLOYABLE_SERVICES
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request
 import socket
 with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     place = Endpoint("127.0.0.1", free.getsockname()[1])
-site = Site(tier="web", host="here", role=Role.WEB, directory=".", listen=place,
+placement = Placement(tier="web", host="here", role=Role.WEB, directory=".", listen=place,
             programs={"python3": sys.executable})
 quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-server = subprocess.Popen(SERVICES["pages"].start(site, {}), **quiet)
+server = subprocess.Popen(DEPLOYABLE_SERVICES["pages"].build_start_command(placement, {}), **quiet)
 try:
     for _ in range(2000):
         with socket.socket() as client:
             if client.connect_ex((place.host, place.port)) == 0:
                 break
         time.sleep(0.05)
-    spec = LoadSpec(40.0, 1.0, timeout=30.0, limit=0.2, ramp=0.0)
-    result = take(LOADS["metronome"], Request(place, "/"), spec, LocalTransport(), max_rate=20_000.0)
+    spec = LoadSpec(40.0, 1.0, timeout=30.0, latency_limit=0.2, ramp_seconds=0.0)
+    result = take_reading(LOAD_GENERATORS["metronome"], Request(place, "/"), spec, LocalTransport(), max_rate=20_000.0)
 finally:
     server.kill()
     server.wait()
-print(result.intended, result.failed, result.limited)
+print(result.intended, result.error_count, result.limited)
 """
 
 

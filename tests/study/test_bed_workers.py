@@ -167,7 +167,7 @@ class Failing(SimulatedEnvironment):
     error: BaseException
 
     @contextmanager
-    def session(self, directory: Path, note: Any, history: Any) -> Iterator[Any]:
+    def open_session(self, directory: Path, note: Any, history: Any) -> Iterator[Any]:
         with super().open_session(directory, note, history) as session:
             evaluate, count = session.evaluate, iter(range(1000))
 
@@ -214,7 +214,7 @@ def test_without_a_bed_left_a_study_stops_and_can_be_resumed(tmp_path: Path) -> 
     environment = multi_bed.prepare(target(tmp_path), ("a", "b"))
     for bed, at in (("a", 2), ("b", 3)):
         environment = failing(environment, bed, at, AutotuneError(f"{bed} is down"))
-    with pytest.raises(AutotuneError, match="no test bed can be used"):
+    with pytest.raises(AutotuneError, match="no test bed is usable"):
         start.start_study(environment, tmp_path / "study", Silent())
     before = load_state(tmp_path / "study")
     with pytest.raises(AutotuneError, match="was not begun on bed c"):

@@ -70,7 +70,7 @@ def test_explain_report_and_json_give_one_cost_for_each_change(studies: Path) ->
 
 
 def test_measured_the_smallest_set_can_be_exported(studies: Path, tmp_path: Path) -> None:
-    found = explained(studies, "--measure", "--yes", "--most", "24", "--json")
+    found = explained(studies, "--measure", "--yes", "--maximum", "24", "--json")
     minimal = found["minimal"]
     assert isinstance(minimal, dict)
     assert minimal["kept"]
@@ -89,7 +89,8 @@ def test_measured_the_smallest_set_can_be_exported(studies: Path, tmp_path: Path
 def test_the_leaders_of_an_earlier_study_are_tried_first(studies: Path) -> None:
     (record,) = events(studies / "paper-2", "transferred")
     assert record["of"] == "paper"
-    tried = [t for t in events(studies / "paper-2", "trial") if t["phase"] == "known"]
+    known = [t for t in events(studies / "paper-2", "trial") if t["phase"] == "known"]
+    tried = [t for t in known if t["of"] is None]  # a rough leader may be measured again
     assert 1 <= len(tried) <= len(record["configurations"]) <= 3
 
 

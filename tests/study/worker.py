@@ -32,7 +32,7 @@ class Killed(SimulatedEnvironment):
     at: int
 
     @contextmanager
-    def session(self, directory: Path, note: Any, history: Any) -> Iterator[Any]:
+    def open_session(self, directory: Path, note: Any, history: Any) -> Iterator[Any]:
         with super().open_session(directory, note, history) as session:
             evaluate, count = session.evaluate, iter(range(1000))
 

@@ -41,7 +41,7 @@ class Metronome(LoadGenerator):
     def programs(self) -> Mapping[str, tuple[str, ...]]:
         return {"python3": ("python3",)}
 
-    def processes(
+    def build_processes(
         self, request: Request, spec: LoadSpec, hosts: int = 1
     ) -> tuple[LoadProcess, ...]:
         count = int(spec.rate * spec.seconds / hosts)
@@ -52,7 +52,7 @@ class Metronome(LoadGenerator):
             ),
         ) * hosts
 
-    def read(
+    def parse_output(
         self, process: LoadProcess, printed: str, request: Request, spec: LoadSpec
     ) -> LoadResult:
         answer = json.loads(printed)

@@ -29,27 +29,27 @@ class Pages(Service):
     role = Role.WEB
     deployment = "pages"
     port = 8000
-    config = ("pages.conf", "/etc/pages.conf")
+    config_paths = ("pages.conf", "/etc/pages.conf")
     unit_name = "pages.service"
-    elsewhere = "Python has it"
+    package_source = "Python has it"
     programs: ClassVar[Programs] = {"python3": ("python3",), "cat": ("cat",)}
     parameters = (
         on_restart("threads", "Threads.", stock=2, low=1, high="4 * cpus", source="the sample"),
     )
 
-    def files(self, site: Placement) -> tuple[ConfigFile, ...]:
-        return (ConfigFile(self.config_path(site), "pages", text="threads {{ threads }}\n"),)
+    def list_config_files(self, placement: Placement) -> tuple[ConfigFile, ...]:
+        return (ConfigFile(self.config_path(placement), "pages", text="threads {{ threads }}\n"),)
 
-    def validate(self, site: Placement, files: Mapping[str, bytes]) -> Argv:
-        return (site.programs["python3"], "-c", _CHECK, self.config_path(site))
+    def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
+        return (placement.programs["python3"], "-c", _CHECK, self.config_path(placement))
 
-    def start(self, site: Placement, files: Mapping[str, bytes]) -> Argv:
-        return (site.programs["python3"], "-m", "http.server", "--bind", site.listen.host,
-                str(site.listen.port))  # fmt: skip
+    def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
+        return (placement.programs["python3"], "-m", "http.server", "--bind", placement.listen.host,
+                str(placement.listen.port))  # fmt: skip
 
-    def effective(self, site: Placement) -> tuple[Readback, ...]:
-        path = site.choose(f"{site.directory}/pages.conf", self.config_paths[1])
-        shown = (site.programs["cat"], path)
+    def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
+        path = placement.choose(f"{placement.directory}/pages.conf", self.config_paths[1])
+        shown = (placement.programs["cat"], path)
         return (Readback(shown, build_config_parser(parse_directives, {"threads": "threads"})),)
 
 
