@@ -75,7 +75,10 @@ def test_it_finds_its_templates_there(installed: Path, tmp_path: Path) -> None:
     assert autotune(installed, tmp_path, "init").returncode == 0
     done = autotune(installed, tmp_path, "check", "targets/local.yaml")
     assert done.returncode == 0, done.stderr
-    code = "from autotune.target.shipped_files import find_shipped_directory as find; print(find('templates'))"
+    code = (
+        "from autotune.target.shipped_files import find_shipped_directory as find; "
+        "print(find('templates'))"
+    )
     found = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,

@@ -56,7 +56,8 @@ try:
                 break
         time.sleep(0.05)
     spec = LoadSpec(40.0, 1.0, timeout=30.0, latency_limit=0.2, ramp_seconds=0.0)
-    result = take_reading(LOAD_GENERATORS["metronome"], Request(place, "/"), spec, LocalTransport(), max_rate=20_000.0)
+    generator, request = LOAD_GENERATORS["metronome"], Request(place, "/")
+    result = take_reading(generator, request, spec, LocalTransport(), max_rate=20_000.0)
 finally:
     server.kill()
     server.wait()
