@@ -50,7 +50,10 @@ def repair_settings(
     repair = _RepairState(requested, dimensions, facts, keep)
     # Rules that undo each other's repairs come back to the same settings.
     reached: set[tuple[Value, ...]] = set()
-    while (state := tuple(repair.settings.values())) not in reached:
+    for _ in range(4 * (len(rules) + len(dimensions))):
+        state = tuple(repair.settings.values())
+        if state in reached:
+            break
         broken = next((rule for rule in rules if not rule.is_kept(repair.names)), None)
         if broken is None:
             return repair.settings, repair.bindings()

@@ -38,7 +38,7 @@ def suggestions(space: SearchSpace) -> st.SearchStrategy[dict[str, Any]]:
     def values(dimension: Any) -> st.SearchStrategy[Any]:
         if dimension.choices:
             return st.sampled_from(dimension.choices)
-        if dimension.integer:
+        if dimension.is_integer:
             return st.integers(dimension.low, dimension.high)
         return st.floats(dimension.low, dimension.high)
 

@@ -52,8 +52,8 @@ def test_a_study_goes_from_the_baseline_to_a_proven_gain(tmp_path: Path) -> None
     assert set(state.warmups) == {trial.number for trial in state.trials if trial.peak}
     assert all(record["settled"] for record in state.warmups.values())
     assert verdict.verdict == "improved"
-    true = simulated.climbing(state.by_number(verdict.best).settings) / simulated.climbing(
-        state.by_number(0).settings
+    true = simulated.climbing(state.find_trial(verdict.best).settings) / simulated.climbing(
+        state.find_trial(0).settings
     )
     assert verdict.gain is not None
     assert verdict.gain.low <= true <= verdict.gain.high
