@@ -115,7 +115,7 @@ class Impatient:
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
 
-    def reading(self, *_: Any) -> None:
+    def on_reading(self, *_: Any) -> None:
         self.patience -= 1
         if self.patience == 0:
             raise KeyboardInterrupt

@@ -217,13 +217,14 @@ def test_down_needs_no_record(lab_dir: Path, described: Described, traces: Trace
 
 STEPS = {
     "up": (
-        "plan.write_plan", "keys.make_keys", "disk.lay", "disk.make_disk", "network.make_bridge",
-        "cgroups._limit", "cgroups.make_groups", "machine._start", "machine._pid", "network.cables",
-        "machine.release", "machine.boot", "lifecycle.answers",
+        "plan.write_plan", "keys.make_keys", "disk.write_entries", "disk.make_disk", "network.make_bridge",
+        "cgroups._write_limits", "cgroups.make_groups", "machine._start_host", "machine._read_pid",
+        "network.format_link_batch",
+        "machine.release_host", "machine.boot_hosts", "lifecycle.answers_ssh",
     ),
     "down": (
-        "cgroups._kill", "cgroups._removed", "cgroups.remove_groups", "network._remove",
-        "network.remove_links", "lifecycle._delete", "lifecycle._remove",
+        "cgroups._kill", "cgroups._remove_group", "cgroups.remove_groups", "network._remove_link",
+        "network.remove_links", "lifecycle._delete_directory", "lifecycle._remove_all",
     ),
 }  # fmt: skip
 

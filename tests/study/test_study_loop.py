@@ -45,10 +45,10 @@ def test_a_study_goes_from_the_baseline_to_a_proven_gain(tmp_path: Path) -> None
     verdict, store = simulated.study(tmp_path)
     state = store.state
     assert phases(state)[:3] == [Phase.BASELINE, Phase.RECOMMENDED, Phase.PUBLISHED]
-    assert len(state.finished(*COUNTED_PHASES)) == 8
-    assert MIN_FINALISTS <= len(state.finished(Phase.FINALIST)) <= MAX_FINALISTS
+    assert len(state.list_finished(*COUNTED_PHASES)) == 8
+    assert MIN_FINALISTS <= len(state.list_finished(Phase.FINALIST)) <= MAX_FINALISTS
     assert state.posterior is not None
-    assert len(state.finished(Phase.CONFIRM)) >= 6
+    assert len(state.list_finished(Phase.CONFIRM)) >= 6
     assert set(state.warmups) == {trial.number for trial in state.trials if trial.peak}
     assert all(record["settled"] for record in state.warmups.values())
     assert verdict.verdict == "improved"
@@ -61,7 +61,7 @@ def test_a_study_goes_from_the_baseline_to_a_proven_gain(tmp_path: Path) -> None
 
 def test_what_is_measured_again_for_drift_is_learned_from(tmp_path: Path) -> None:
     _, store = simulated.study(tmp_path, budget=Budget(trials=24, time="60m"))
-    references = {trial.number for trial in store.state.finished(Phase.REFERENCE)}
+    references = {trial.number for trial in store.state.list_finished(Phase.REFERENCE)}
     told = stored_trials(tmp_path / "study.db")
     assert references
     assert references <= {trial.user_attrs.get("trial") for trial in told}

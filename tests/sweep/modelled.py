@@ -26,7 +26,7 @@ class Silent:
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
 
-    def reading(self, *_: Any) -> None:
+    def on_reading(self, *_: Any) -> None:
         self.patience -= 1
         if self.patience == 0:
             raise KeyboardInterrupt
