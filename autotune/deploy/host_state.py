@@ -309,5 +309,9 @@ def split_into_steps(
         {host: replace(plan, unit_actions=later[0][host].unit_actions) for host, plan in first.items()}
     ] if later else [first]  # fmt: skip
     steps = [*joined, *later[1:], boot]
-    changing = [{host: plan for host, plan in step.items() if plan} for step in steps]
+    # The service manager rereads its files before the first unit starts, even if no file changes.
+    changing = [
+        {host: plan for host, plan in step.items() if plan or (plan.unread_files and plans[host])}
+        for step in steps
+    ]
     return [step for step in changing if step]

@@ -169,6 +169,17 @@ def test_tiers_behind_start_before_the_entry_and_files_come_first() -> None:
     assert split_into_steps({"idle": HostPlan()}, starts) == []
 
 
+def test_unit_files_are_reread_before_the_first_unit_starts_even_if_no_file_changes() -> None:
+    plan = HostPlan(unread_files=("/etc/systemd/system/x",), unit_actions={"x": Action.RESTART})
+    first, second = split_into_steps(
+        {"lb1": plan, "db1": HostPlan(unit_actions={"db": Action.RESTART})},
+        {"lb1": {"x": UnitStart(1)}},
+    )
+    assert first["lb1"].unread_files == plan.unread_files
+    assert set(first) == {"lb1", "db1"}
+    assert second == {"lb1": HostPlan(unit_actions={"x": Action.RESTART})}
+
+
 def test_a_start_is_the_same_after_its_record() -> None:
     start = UnitStart(3, "80", "http://10.0.0.2:80/", "shop.example", 240.0, 2.0)
     assert UnitStart.from_record(start.to_record()) == start

@@ -56,7 +56,7 @@ def test_kernel_values_and_units_outlive_a_reboot(ground: Ground) -> None:
     assert stock[1:] == ["inactive", "disabled"]
     (line, *_) = [note for note in kept(
         ground, "first", lb__sysctl__net__ipv4__tcp_fin_timeout=31
-    ) if note.startswith(HOST)]  # fmt: skip
+    ) if f"settings on {HOST} that survive" in note]  # fmt: skip
     assert SYSCTL_FILE in line
     assert "nginx.service enabled" in line
     rebooted(ground)

@@ -218,14 +218,14 @@ def test_old_workers_that_finish_connections_are_named_and_not_waited_for(ground
 def test_what_only_reloaded_is_rolled_back_by_a_reload(ground: Ground) -> None:
     with ground.opened() as fleet, socket.create_connection((HOSTS[0].address, 80)) as client:
         client.sendall(b"GET / HTTP/1.1\r\nHost: slow\r\n")
-        (main, right) = (ground.sh("fllb", MAIN), fleet.request)
+        (main, right) = (ground.sh("fllb", MAIN), fleet.probe.send)
         tried = []
 
         def request() -> tuple[int, bytes] | str:
             tried.append(ground.sh("fllb", "grep -c 'worker_processes 3' /etc/nginx/nginx.conf; :"))
             return (500, b"") if tried[-1].strip() == "1" else right()
 
-        fleet.request = request
+        fleet.probe = replace(fleet.probe, send=request)
         give_up_soon(fleet)
         with pytest.raises(DeployFailed, match="does not answer correctly"):
             fleet.deploy(settings(fleet, lb__nginx__worker_processes=3))
@@ -413,16 +413,18 @@ def test_a_restoring_that_was_cut_before_systemd_was_told_is_completed(ground: G
 
 
 def test_what_is_rolled_back_are_no_files_that_their_software_refuses(ground: Ground) -> None:
-    ground.sh("fllb", "cd /etc/nginx; cp -a nginx.conf /root/; echo 'no directive;' >>nginx.conf")
+    ground.sh("flweb", "cd /etc/nginx; cp -a nginx.conf /root/; echo 'no directive;' >>nginx.conf")
     fleet = ground.fleet(ground.bed(templates(ground, "php_fpm/php-fpm.conf.j2", NOWHERE)))
     fleet.lock_hosts()
     give_up_soon(fleet)
-    with pytest.raises(AutotuneError, match=r"fllb: nginx.service refuses its original files"):
-        fleet.deploy(settings(fleet, web__php_fpm__max_children=13))
-    assert ground.sh("fllb", "systemctl is-active nginx; nginx -t 2>&1").startswith("active")
-    assert "test is successful" in ground.sh("fllb", "nginx -t 2>&1")
+    with pytest.raises(AutotuneError, match=r"flweb: nginx.service refuses its original files"):
+        fleet.deploy(
+            settings(fleet, web__php_fpm__max_children=13, web__nginx__worker_connections=1300)
+        )
+    assert ground.sh("flweb", "systemctl is-active nginx; nginx -t 2>&1").startswith("active")
+    assert "test is successful" in ground.sh("flweb", "nginx -t 2>&1")
     ground.killed(fleet)
-    ground.sh("fllb", "mv /root/nginx.conf /etc/nginx/")
+    ground.sh("flweb", "mv /root/nginx.conf /etc/nginx/")
 
 
 WATCHED = (HOSTS[1].name, HOSTS[3].name)  # hosts of which each exchange is one to be killed at

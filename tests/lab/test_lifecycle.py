@@ -33,8 +33,8 @@ _UP = """
 import sys
 from pathlib import Path
 from autotune.lab.plan import LabHost
-from autotune.lab.lifecycle import up
-up([LabHost(*pair.split("=")) for pair in sys.argv[2:]], Path(sys.argv[1]))
+from autotune.lab.lifecycle import start_lab
+start_lab([LabHost(*pair.split("=")) for pair in sys.argv[2:]], Path(sys.argv[1]))
 """
 
 
@@ -55,9 +55,9 @@ def last(*given, **more):
     os.kill(os.getpid(), signal.SIGKILL)
 setattr(place, name, last)
 if what == "up":
-    lifecycle.up([LabHost(*pair.split("=")) for pair in pairs], Path(directory))
+    lifecycle.start_lab([LabHost(*pair.split("=")) for pair in pairs], Path(directory))
 else:
-    lifecycle.down(Path(directory))
+    lifecycle.remove_lab(Path(directory))
 """
 
 
@@ -217,7 +217,8 @@ def test_down_needs_no_record(lab_dir: Path, described: Described, traces: Trace
 
 STEPS = {
     "up": (
-        "plan.write_plan", "keys.make_keys", "disk.write_entries", "disk.make_disk", "network.make_bridge",
+        "plan.write_plan", "keys.make_keys", "disk.write_entries", "disk.make_disk",
+        "network.make_bridge",
         "cgroups._write_limits", "cgroups.make_groups", "machine._start_host", "machine._read_pid",
         "network.format_link_batch",
         "machine.release_host", "machine.boot_hosts", "lifecycle.answers_ssh",

@@ -17,13 +17,13 @@ from pathlib import Path
 from threading import Barrier
 from autotune.errors import AutotuneError
 from autotune.lab.network import make_bridge
-from autotune.lab.plan import LabHost, plan
+from autotune.lab.plan import LabHost, build_plan
 
 number = int(sys.argv[2])
 at_once = Barrier(number)
 
 def up(index):
-    lab = plan([LabHost("web", f"198.18.7.{index + 10}")], Path(sys.argv[1], str(index)))
+    lab = build_plan([LabHost("web", f"198.18.7.{index + 10}")], Path(sys.argv[1], str(index)))
     at_once.wait()
     try:
         make_bridge(lab)

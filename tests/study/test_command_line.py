@@ -261,7 +261,7 @@ def test_a_variable_that_is_missing_is_said_before_anything_is_made(
     target.write_text(text.replace("load: {", "load: {headers: {X-Token: '${NO_SUCH}'}, "))
     done = autotune(command, str(target), *(["--yes"] if command == "run" else []), cwd=tmp_path)
     assert done.returncode == 3, done.stderr
-    assert "there is no variable NO_SUCH" in done.stderr
+    assert "the environment variable NO_SUCH is not set" in done.stderr
     assert not (tmp_path / "studies").exists()
 
 
@@ -304,7 +304,7 @@ programs.SYSTEM_PATH = ""
 from autotune.transports import facts
 from autotune.space.facts import HostFacts
 from autotune.runtimes import embedded
-embedded.host_facts = lambda transport: HostFacts(2, 2**32)
+embedded.read_host_facts = lambda transport: HostFacts(2, 2**32)
 sys.argv = ["autotune", "check", sys.argv[1]]
 from autotune.cli import main
 main()
