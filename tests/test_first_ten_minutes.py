@@ -95,7 +95,12 @@ MISTAKES = (
         ("address: 127.0.0.1, transport: local", "cpus: 2"),
     ),
     Mistake("no leave for load", "run t.yaml", ("--yes",)),
-    Mistake("an example there is not", "init --example locl", ("did you mean 'local'",)),
+    Mistake(
+        "an example there is not",
+        "init --example locl",
+        ("did you mean 'local'",),
+        errors.USAGE_EXIT_CODE,
+    ),
     Mistake("an example over a file", "init --out t.yaml", ("already exists", "--out")),
     Mistake("a study there is not", "report imprved", ("did you mean 'improved'",)),
     Mistake("a study that never was", "status nothing", ("unknown study",)),
@@ -110,14 +115,20 @@ MISTAKES = (
         "a format there is not",
         "export improved --out x --format chef",
         ("expected one of: files",),
+        errors.USAGE_EXIT_CODE,
     ),
-    Mistake("a trial there is not", "export improved --out x --trial 99", ("unknown trial",)),
+    Mistake(
+        "a trial there is not",
+        "export improved --out x --trial 99",
+        ("unknown trial",),
+        errors.USAGE_EXIT_CODE,
+    ),
     Mistake(
         "a role for private processes",
         "export improved --out x --format ansible",
         ("private processes", "--format files"),
     ),
-    Mistake("a diff of nothing", "diff improved 0 99", ("unknown trial",)),
+    Mistake("a diff of nothing", "diff improved 0 99", ("unknown trial",), errors.USAGE_EXIT_CODE),
     Mistake(
         "against what",
         "measure t.yaml --against winner --yes",
@@ -131,7 +142,9 @@ MISTAKES = (
     ),
     Mistake("not an export", "measure t.yaml --config . --yes", ("autotune export",)),
     Mistake("a service to list there is not", "params ngnix", ("did you mean 'nginx'",)),
-    Mistake("watching everything", "status --watch", ("status STUDY --watch",)),
+    Mistake(
+        "watching everything", "status --watch", ("status STUDY --watch",), errors.USAGE_EXIT_CODE
+    ),
     Mistake(
         "a lab of this machine itself", "lab up t.yaml", ("no SSH hosts to create", "198.18.0.0/15")
     ),
@@ -175,12 +188,12 @@ MISTAKES = (
     Mistake(
         "an export of nothing",
         "measure t.yaml --config list.json --yes",
-        ("it has no parameters", "autotune export"),
+        ("parameters is missing", "autotune export"),
     ),
     Mistake(
         "an export that is no text",
         "measure t.yaml --config program --yes",
-        ("it is no JSON", "autotune export"),
+        ("invalid JSON", "autotune export"),
     ),
     Mistake(
         "an export that was edited",
@@ -190,22 +203,25 @@ MISTAKES = (
     Mistake(
         "a ceiling of no cache",
         "measure t.yaml --tier web --yes",
-        ("'web' has no memcached", "cache"),
+        ("'web' does not speak memcached", "cache"),
+        errors.USAGE_EXIT_CODE,
     ),
     Mistake(
         "no number of clients",
         "measure t.yaml --closed --concurrency few --yes",
-        ("'few' is no list of numbers", "--concurrency 1,5"),
+        ("invalid --concurrency 'few'", "--concurrency 1,5"),
+        errors.USAGE_EXIT_CODE,
     ),
     Mistake(
         "a ceiling of a model",
         "measure paper.yaml --closed --yes",
-        ("only a stack of servers", "leave --closed"),
+        ("only a stack of servers", "omit --closed"),
+        errors.USAGE_EXIT_CODE,
     ),
     Mistake(
         "a study that is damaged",
         "report improved --studies damaged",
-        ("events.jsonl:2: this line is no record", "from a copy"),
+        ("events.jsonl:2; the study is damaged", "from a copy"),
     ),
     Mistake(
         "resuming what is damaged",
@@ -220,7 +236,7 @@ MISTAKES = (
     Mistake(
         "resuming what never began",
         "resume hollow --studies damaged --yes",
-        ("has lost its target.yaml", "autotune run TARGET"),
+        ("its target.yaml is missing", "autotune run TARGET"),
     ),
     Mistake(
         "a study without its target",
@@ -230,7 +246,7 @@ MISTAKES = (
     Mistake(
         "a study of an older version",
         "explain aa",
-        ("of another version of autotune", "ask for a new copy"),
+        ("another version of autotune", "request a new copy"),
     ),
     Mistake("an example nowhere", "init --example local --out /proc/x.yaml", ("/proc/x.yaml: ",)),
     Mistake(
@@ -250,14 +266,19 @@ MISTAKES = (
         "a sweep of nothing",
         "sweep paper.yaml --peak --yes",
         ("the sweep varies nothing", "--over"),
+        errors.USAGE_EXIT_CODE,
     ),
     Mistake(
         "a sweep without steps",
         "sweep paper.yaml --over web.php_fpm.max_children=1:2 --peak",
         ("'1:2' is not a range", "LOW:HIGH:STEP"),
+        errors.USAGE_EXIT_CODE,
     ),
     Mistake(
-        "more hosts than there are", "sweep paper.yaml --hosts web=9 --peak --yes", ("from 1 to 1",)
+        "more hosts than there are",
+        "sweep paper.yaml --hosts web=9 --peak --yes",
+        ("from 1 to 1",),
+        errors.USAGE_EXIT_CODE,
     ),
 )
 

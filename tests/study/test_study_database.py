@@ -134,7 +134,7 @@ def test_a_study_outlives_a_killed_worker_and_a_restarted_database(
     state = replay_records(records)
     (lost,) = (t for t in state.trials if not t.is_finished)
     assert lost.bed == "b"
-    assert "was not heard of" in state.exclusion_reasons["b"]
+    assert "missed its heartbeats" in state.exclusion_reasons["b"]
     again = [t for t in state.trials if t.replaced_trial is not None]
     if lost.phase not in BED_SPECIFIC_PHASES:  # it depends on the machine how far the other one was
         assert [(t.replaced_trial, t.bed, t.settings, t.is_finished) for t in again] == [
@@ -247,12 +247,12 @@ def test_a_worker_that_misses_its_heartbeats_loses_its_bed(
             two.send_heartbeat()
         two.refresh()
         assert two.state.active_beds == ("b",)
-        with pytest.raises(LeaseLostError, match="bed a was not heard of"):
+        with pytest.raises(LeaseLostError, match="bed a missed its heartbeats"):
             gone._record_event("failed", trial=begun, why="it came too late")
         gone.exclude_bed("a", "its lease is lost")
         gone.release_bed("a")  # which says nothing: it is another's to say
         assert shared[0].read_records(shared[1])[-1]["bed"] == "a"
-        assert "was not heard of" in shared[0].read_records(shared[1])[-1]["set_aside"]
+        assert "missed its heartbeats" in shared[0].read_records(shared[1])[-1]["set_aside"]
 
 
 @pytest.mark.stack
@@ -265,7 +265,7 @@ def test_a_bed_has_one_worker_and_is_free_where_that_was_killed(
         two = store(tmp_path / "2", shared, quick)
         with (
             closing(two),
-            pytest.raises(LockedError, match=f"bed a is measured on by process {os.getpid()}"),
+            pytest.raises(LockedError, match=f"bed a is used by process {os.getpid()}"),
         ):
             two.join_beds({"a": {}})
     # Closed without leaving, as the end of a process: the next one in that directory goes on.
