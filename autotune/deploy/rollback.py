@@ -67,7 +67,14 @@ def roll_back_hosts(
         if lines:
             raise AutotuneError("; ".join(lines))
 
-    return errors | hosts.run_on_hosts([n for n in work if n not in errors], check).errors
+    errors |= hosts.run_on_hosts([n for n in work if n not in errors], check).errors
+    return {name: _add_refusals(error, work.get(name)) for name, error in errors.items()}
+
+
+def _add_refusals(error: AutotuneError, rollback: _HostRollback | None) -> AutotuneError:
+    """Return the error of a host, with the original files that were refused before it occurred."""
+    missing = [line for line in (rollback.refused if rollback else ()) if line not in error.message]
+    return AutotuneError("; ".join([*missing, error.message])) if missing else error
 
 
 def _apply_step(

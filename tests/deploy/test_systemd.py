@@ -18,6 +18,7 @@ from subprocess import PIPE
 
 import pytest
 
+from autotune.deploy import boot_times
 from autotune.deploy.deploy_result import DeployFailed
 from autotune.deploy.deployment import Deployment
 from autotune.deploy.host_commands import SUDOERS_RULE, Command, run_commands
@@ -412,19 +413,20 @@ def test_a_restoring_that_was_cut_before_systemd_was_told_is_completed(ground: G
     assert differing(before, ground.pictures()) == []
 
 
-def test_what_is_rolled_back_are_no_files_that_their_software_refuses(ground: Ground) -> None:
-    ground.sh("flweb", "cd /etc/nginx; cp -a nginx.conf /root/; echo 'no directive;' >>nginx.conf")
+def test_what_is_rolled_back_are_no_files_that_their_software_refuses(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boot_times, "MIN_LATE_SECONDS", 5.0)  # the entry never answers right
+    ground.sh("fllb", "cd /etc/nginx; cp -a nginx.conf /root/; echo 'no directive;' >>nginx.conf")
     fleet = ground.fleet(ground.bed(templates(ground, "php_fpm/php-fpm.conf.j2", NOWHERE)))
     fleet.lock_hosts()
     give_up_soon(fleet)
-    with pytest.raises(AutotuneError, match=r"flweb: nginx.service refuses its original files"):
-        fleet.deploy(
-            settings(fleet, web__php_fpm__max_children=13, web__nginx__worker_connections=1300)
-        )
-    assert ground.sh("flweb", "systemctl is-active nginx; nginx -t 2>&1").startswith("active")
-    assert "test is successful" in ground.sh("flweb", "nginx -t 2>&1")
+    with pytest.raises(AutotuneError, match=r"fllb: nginx.service refuses its original files"):
+        fleet.deploy(settings(fleet, web__php_fpm__max_children=13))
+    assert ground.sh("fllb", "systemctl is-active nginx; nginx -t 2>&1").startswith("active")
+    assert "test is successful" in ground.sh("fllb", "nginx -t 2>&1")
     ground.killed(fleet)
-    ground.sh("flweb", "mv /root/nginx.conf /etc/nginx/")
+    ground.sh("fllb", "mv /root/nginx.conf /etc/nginx/")
 
 
 WATCHED = (HOSTS[1].name, HOSTS[3].name)  # hosts of which each exchange is one to be killed at
