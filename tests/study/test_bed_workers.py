@@ -217,7 +217,7 @@ def test_without_a_bed_left_a_study_stops_and_can_be_resumed(tmp_path: Path) -> 
     with pytest.raises(AutotuneError, match="no test bed is usable"):
         start.start_study(environment, tmp_path / "study", Silent())
     before = load_state(tmp_path / "study")
-    with pytest.raises(AutotuneError, match="was not begun on bed c"):
+    with pytest.raises(AutotuneError, match="bed c is not a bed of study"):
         start.prepare_unfinished(tmp_path / "study", "a,c")
     start.resume_study(start.prepare_unfinished(tmp_path / "study"), tmp_path / "study", Silent())
     state = load_state(tmp_path / "study")
