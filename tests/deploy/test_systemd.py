@@ -413,6 +413,7 @@ def test_a_restoring_that_was_cut_before_systemd_was_told_is_completed(ground: G
     assert differing(before, ground.pictures()) == []
 
 
+@pytest.mark.soak  # the rollback waits minutes for an entry that never answers right
 def test_what_is_rolled_back_are_no_files_that_their_software_refuses(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
