@@ -58,6 +58,11 @@ class Estimate:
         half = normal_half_width(level) * self.sd
         return exp(self.log_mean - half), exp(self.log_mean + half)
 
+    @property
+    def differs_from_one(self) -> bool:
+        """True if the 90 % interval excludes 1: of a ratio, its two quantities are distinguishable."""
+        return abs(self.log_mean) > SDS_WITHIN_90 * self.sd
+
     def ratio_to(self, other: Estimate) -> Estimate:
         """Return this quantity divided by an independently measured one."""
         return Estimate(self.log_mean - other.log_mean, hypot(self.sd, other.sd))

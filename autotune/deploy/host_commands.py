@@ -193,7 +193,6 @@ def _early_exit_error(host: str, done: CommandResult) -> AutotuneError:
         return AutotuneError(
             f"{host} does not let the account become root: {done.error_text}",
             hint=f"let the account run `sudo -n sh` there, by a line `ACCOUNT {SUDOERS_RULE}` in a file "
-            "of "
-            "/etc/sudoers.d (SECURITY.md), or log in as root",
+            "of /etc/sudoers.d (SECURITY.md), or log in as root",
         )
     return AutotuneError(f"commands on {host} stopped early: {done.error_text[:400]}")

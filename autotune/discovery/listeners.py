@@ -37,9 +37,8 @@ def list_other_ports(
         ):  # fmt: skip
             key, port = owners[0]
             yield (
-                f"{DEPLOYABLE_SERVICES[key].title} also listens on port {listener.port} with the same "
-                "settings; "
-                f"load goes to port {port}"
+                f"{DEPLOYABLE_SERVICES[key].title} also listens on port {listener.port} with the "
+                f"same settings; load goes to port {port}"
             )
 
 

@@ -77,9 +77,9 @@ def write_target(
 ) -> AdoptionSummary:
     """Write the target file of hosts that were read, and the templates made of their files.
 
-    Without ``request_path``, load goes to the first of `/index.php` and `/` that answers with a 2xx,
-    or to the
-    URL of a redirect. Raises AutotuneError if there is nothing to tune or a file would be overwritten.
+    Without ``request_path``, load goes to the first of `/index.php` and `/` that answers with a 2xx, or
+    to the URL of a redirect. Raises AutotuneError if there is nothing to tune or a file would be
+    overwritten.
     """
     discovered, notes = _find_tiers(hosts)
     adopted = [adoption.adopt_tier(tier) for tier in discovered]

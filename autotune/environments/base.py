@@ -59,9 +59,8 @@ class Preview:
     ``render_files(settings)`` maps ``part/path`` to content. If ``is_installed`` is set, the servers
     belong to the hosts and ``host_settings`` (kernel, limits) are set too. In that case
     ``compute_changes(settings)`` returns the changes to each host, and ``request_answers()`` the
-    current response
-    of each entry by URL. ``restarted_units`` maps each unit that a trial may restart to its hosts.
-    ``answer_checks`` describes how correct responses are recognized.
+    current response of each entry by URL. ``restarted_units`` maps each unit that a trial may restart
+    to its hosts. ``answer_checks`` describes how correct responses are recognized.
     """
 
     entry: str
@@ -94,9 +93,8 @@ class Session(Protocol):
         """Deploy and measure ``settings``. Every reading is recorded before it is used.
 
         Returns `FailedEvaluation` for a configuration that cannot be deployed or used. Raises
-        AutotuneError
-        for faults unrelated to the configuration, such as an unreachable host or a broken load
-        generator.
+        AutotuneError for faults unrelated to the configuration, such as an unreachable host or a broken
+        load generator.
         """
         ...
 

@@ -66,9 +66,8 @@ class CommandEnvironment:
             return f"{called}."
         return (
             f"{called} for up to {format_count(budget.trials, 'configuration')} and about "
-            f"{format_count(budget.time / 60, 'minute')}. This time includes the calls that verify "
-            "the best "
-            "configuration."
+            f"{format_count(budget.time / 60, 'minute')}. This time includes the calls that "
+            "verify the best configuration."
         )
 
     def read_software(self) -> dict[str, dict[str, str]]:

@@ -43,9 +43,8 @@ class OnsetShape:
     - ``precision``: without bursts, 1 / variance of the log fraction beyond the counting noise.
 
     With bursts, ``floor_share`` is the part that is late only because of long services. A request that
-    waited
-    almost up to the limit may be late by its service, so violations rise gradually. With bursts and no
-    floor, services are short compared with the limit.
+    waited almost up to the limit may be late by its service, so violations rise gradually. With bursts
+    and no floor, services are short compared with the limit.
     """
 
     slope: float

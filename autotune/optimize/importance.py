@@ -7,7 +7,7 @@ configurations is its contribution to the differences between them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from math import exp
@@ -150,7 +150,7 @@ def _parameter_covariances(surrogate: SurrogateModel) -> Iterator[tuple[str, Arr
         yield axis.dimension.name, part
 
 
-def build_view(surrogate: SurrogateModel, anova: Mapping[str, float]) -> dict[str, Any]:
+def build_view(surrogate: SurrogateModel) -> dict[str, Any]:
     """Return the model's findings as JSON.
 
     ``importance`` has an ``effect`` and its ``sd`` as log ratios. ``pairs`` are interactions, and
@@ -166,7 +166,6 @@ def build_view(surrogate: SurrogateModel, anova: Mapping[str, float]) -> dict[st
                 "parameter": name,
                 "effect": round(effect, 4),
                 "sd": round(sds[name], 4),
-                "ped_anova": anova.get(name),
             }
             for name, effect in ranked.items()
         ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.estimate import SDS_WITHIN_90, Estimate
+from autotune.estimate import Estimate
 
 
 @dataclass(frozen=True)
@@ -26,4 +26,4 @@ class ReversalCost:
     @property
     def is_distinguishable(self) -> bool:
         """True if the 90 % interval of the loss excludes zero."""
-        return abs(self.loss) > SDS_WITHIN_90 * self.sd
+        return self.ratio.differs_from_one

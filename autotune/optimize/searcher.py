@@ -183,7 +183,7 @@ class Searcher:
 
     def build_view(self, drift: StudyDrift = EMPTY_DRIFT) -> dict[str, Any]:
         """Return the model's findings on the parameters, for reports (see `importance.build_view`)."""
-        return build_view(self.fit_surrogate(drift), self.compute_importance())
+        return build_view(self.fit_surrogate(drift))
 
     def fit_surrogate(self, drift: StudyDrift = EMPTY_DRIFT) -> SurrogateModel:
         """The model of the space, from everything recorded; something must have worked."""
@@ -193,18 +193,6 @@ class Searcher:
             self._task.grid, trials, NO_TRIAL, read_shifts(self._study)
         )
         return SurrogateModel.fit(self._task.grid, observations)
-
-    def compute_importance(self) -> dict[str, float]:
-        """PED-ANOVA (Watanabe et al., 2023): which parameters tell the best configurations from the
-        rest, as shares. Each configuration counts once, however often it was measured."""
-        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-        complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        first = {tuple(map(str, trial.params.values())): trial for trial in reversed(complete)}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            once = optuna.create_study(direction="maximize")
-            once.add_trials(list(reversed(first.values())))
-            return dict(optuna.importance.get_param_importances(once, evaluator=evaluator))
 
     def _store_drift(self, drift: StudyDrift) -> None:
         """Store ``drift`` where samplers of any process find it, but only when it changed."""

@@ -63,12 +63,6 @@ def _compare(
     return levels[0].ratio_to(levels[1])
 
 
-def is_distinguishable(ratio: Estimate) -> bool:
-    """True if the 90 % interval of a ratio excludes 1."""
-    low, high = ratio.interval()
-    return low > 1 or high < 1
-
-
 def format_ratio(ratio: Estimate, units: Units, before_peak: float) -> str:
     """Return a ratio to ``before_peak`` with its interval: ``+41 % [36, 47]``."""
     gain = Gain(ratio.value, *ratio.interval(), pairs=0)
@@ -91,4 +85,4 @@ def format_gain_shares(
 
 def _format_share(ratio: Estimate, units: Units, before_peak: float) -> str:
     text = format_ratio(ratio, units, before_peak)
-    return text if is_distinguishable(ratio) else f"{text} (not distinguishable)"
+    return text if ratio.differs_from_one else f"{text} (not distinguishable)"

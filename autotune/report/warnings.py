@@ -338,9 +338,8 @@ def _warn_of_readings(view: StudyView) -> Iterator[StudyWarning]:
             "warm-up-cut-short",
             len(cold_trials),
             0,
-            f"latencies of {format_count(len(cold_trials), 'trial')} were not stable after {MAX_WINDOWS} "
-            "windows "
-            "of warm-up"
+            f"latencies of {format_count(len(cold_trials), 'trial')} were not stable after "
+            f"{MAX_WINDOWS} windows of warm-up"
             + (
                 f"; the verdict uses trial {fmt.format_first_numbers(affected)}" if affected else ""
             ),

@@ -69,11 +69,9 @@ class RunningService:
     enough. ``backends`` lists the servers it forwards to as ``host:port``. ``gateway_protocol`` is the
     protocol to an application server, and ``gateway_addresses`` are the addresses of that server.
     ``instance`` distinguishes several versions of the service on one host. ``role`` is its role in the
-    deployment. ``tls`` is true if
-    ``port`` speaks TLS, used only without a plain port. ``hostname`` is the served host name.
-    ``restart_loss``
-    describes the data that a restart loses, or is empty. ``unit`` is the unit if it or its main
-    file differs from Debian's.
+    deployment. ``tls`` is true if ``port`` speaks TLS, used only without a plain port. ``hostname`` is
+    the served host name. ``restart_loss`` describes the data that a restart loses, or is empty.
+    ``unit`` is the unit if it or its main file differs from Debian's.
     """
 
     key: str

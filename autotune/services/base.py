@@ -312,10 +312,9 @@ class StoreLoader:
     """Commands that fill a store on its own host, so that no pair crosses the network.
 
     ``read_mark_command`` prints the mark of the latest ``build_mark_commands(mark)``.
-    ``build_write_command(first, count, mean)``
-    writes ``count`` pairs from key number ``first``, with values of ``mean`` bytes. If the output
-    is ``busy_text``, the store is still loading and the command must be repeated.
-    ``build_read_command(keys)`` prints one value per line.
+    ``build_write_command(first, count, mean)`` writes ``count`` pairs from key number ``first``, with
+    values of ``mean`` bytes. If the output is ``busy_text``, the store is still loading and the command
+    must be repeated. ``build_read_command(keys)`` prints one value per line.
     """
 
     read_mark_command: Argv
@@ -347,19 +346,17 @@ class Service:
     distribution. ``template`` is the file's template, with ``{role}`` if it depends on the role.
     ``unit_name`` is the distribution's systemd unit.
 
-    ``deployment`` is its name in a tier's ``service:``, and ``other_names`` are names that people use for
-    it or for software like it. ``role`` is its function there. ``port`` is
-    the default port under the distribution's unit. An application server has a ``gateway_protocol``
-    instead,
-    its protocol. Each service with that protocol in ``gateway_protocols`` forms a deployment with it
-    (``nginx+php-fpm``). ``application`` is the name in a tier's ``app:`` for files that an
-    application server runs.
+    ``deployment`` is its name in a tier's ``service:``, and ``other_names`` are names that people use
+    for it or for software like it. ``role`` is its function there. ``port`` is the default port under
+    the distribution's unit. An application server has a ``gateway_protocol`` instead, its protocol.
+    Each service with that protocol in ``gateway_protocols`` forms a deployment with it
+    (``nginx+php-fpm``). ``application`` is the name in a tier's ``app:`` for files that an application
+    server runs.
 
     A ``per_deployment`` host service exists once per deployment, see ``for_deployment``. A
-    ``isolated_only``
-    service exists only on runtimes that isolate services from their hosts. ``interpreter`` is the
-    build of the language interpreter, whose settings are a separate service. ``runs_application``
-    is true if a request occupies a process until it is answered.
+    ``isolated_only`` service exists only on runtimes that isolate services from their hosts.
+    ``interpreter`` is the build of the language interpreter, whose settings are a separate service.
+    ``runs_application`` is true if a request occupies a process until it is answered.
 
     ``reload_keeps_processes`` is true if processes survive a reload and reread their files.
     ``forgets_on_restart`` is true if a restart empties it, so it needs a warm-up. ``keeps_data`` is

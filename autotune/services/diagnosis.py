@@ -48,12 +48,11 @@ class InstanceActivity:
 
     ``cpu`` is in CPUs. ``cpu_delay`` is the time (s/s) that its processes were runnable without a CPU.
     ``waiting_connections`` and ``accepted_connections`` are mean connections at its socket.
-    ``queued_fraction`` is the share of
-    samples with waiting connections, and ``accepted_when_queued`` the mean accepted in those samples.
-    If a server reports its workers, ``accepted_connections`` is the mean number of busy workers, and
-    ``accepted_when_queued``
-    the largest. ``answered_queries`` and ``unanswered_queries`` count successful and failed queries of
-    its counters. ``refusal`` is the refusal.
+    ``queued_fraction`` is the share of samples with waiting connections, and ``accepted_when_queued``
+    the mean accepted in those samples. If a server reports its workers, ``accepted_connections`` is the
+    mean number of busy workers, and ``accepted_when_queued`` the largest. ``answered_queries`` and
+    ``unanswered_queries`` count successful and failed queries of its counters. ``refusal`` is the
+    refusal.
     """
 
     name: str
@@ -92,9 +91,8 @@ class InstanceReading:
     """One service on one host during one reading, as input of the service's rules.
 
     ``settings`` are its own by bare name. ``failed_requests`` counts failed requests, and
-    ``errors_dominate``
-    is true if they outnumber late ones. ``idle_fraction`` is the idle share of the host's CPU time, if
-    known.
+    ``errors_dominate`` is true if they outnumber late ones. ``idle_fraction`` is the idle share of the
+    host's CPU time, if known.
     """
 
     activity: InstanceActivity
@@ -135,11 +133,10 @@ class CounterQuery:
     """How to query a server's counters, at a socket and by a command, and parse its response.
 
     ``counter_names`` are the numeric counters, ``level_names`` those that rise and fall.
-    ``parse_counters`` parses
-    counters in other formats. ``is_local_only`` is true if only its own host may query it and an open
-    connection would occupy a worker. ``find_socket`` is the unix socket used instead of the port, as a
-    path or a name in the site's directory. ``interval_seconds`` is the interval of the command in seconds
-    during a reading; with 0 it runs only before and after.
+    ``parse_counters`` parses counters in other formats. ``is_local_only`` is true if only its own host
+    may query it and an open connection would occupy a worker. ``find_socket`` is the unix socket used
+    instead of the port, as a path or a name in the site's directory. ``interval_seconds`` is the
+    interval of the command in seconds during a reading; with 0 it runs only before and after.
     """
 
     request: bytes
@@ -168,9 +165,8 @@ class ClientLimit:
     """The parameter that limits a server's clients.
 
     ``refused_counter`` and ``closed_counter`` are counters or kinds of complaints: rejected
-    connections, and pauses
-    in accepting. ``queues_excess`` is true if clients beyond the limit wait. ``alternative_advice`` is
-    text that names other moves.
+    connections, and pauses in accepting. ``queues_excess`` is true if clients beyond the limit wait.
+    ``alternative_advice`` is text that names other moves.
     """
 
     parameter: str
@@ -199,14 +195,12 @@ class Diagnosis:
     """All diagnosis data of a service. ``None`` means not available.
 
     ``find_log`` returns the path of its error log, or the systemd unit of its journal.
-    ``complaint_patterns``
-    are patterns of log lines by kind, in addition to the common ones. ``recommended_changes`` are
-    recommended by
-    resource: parameters with a direction (`+` more, `-` less), or a choice. Moves of a host service
-    help any service on that host. Less work for the CPU in a service helps all services of its
-    tier. ``threads_parameter`` is the parameter for the number of threads that do all its work.
-    ``refusal_rules`` detect rejected requests, ``worker_rules`` occupied workers, and ``cache_rules``
-    a cache that is too small.
+    ``complaint_patterns`` are patterns of log lines by kind, in addition to the common ones.
+    ``recommended_changes`` are recommended by resource: parameters with a direction (`+` more, `-`
+    less), or a choice. Moves of a host service help any service on that host. Less work for the CPU in
+    a service helps all services of its tier. ``threads_parameter`` is the parameter for the number of
+    threads that do all its work. ``refusal_rules`` detect rejected requests, ``worker_rules`` occupied
+    workers, and ``cache_rules`` a cache that is too small.
     """
 
     counter_query: CounterQuery | None
@@ -286,11 +280,10 @@ class WorkerPool:
     """A pool of workers that each handle one request.
 
     ``processes_parameter`` and ``threads_parameter`` (per process) are the parameters that limit their
-    number. ``increase_advice``
-    helps if all run, ``faster_start_advice`` if they start on demand but too slowly,
-    ``keepalive_advice`` if kept
-    connections occupy them. ``answers_queries`` is true if a worker answers state queries.
-    ``log_complaint`` contains the kind of complaint for an exhausted pool, and its text.
+    number. ``increase_advice`` helps if all run, ``faster_start_advice`` if they start on demand but
+    too slowly, ``keepalive_advice`` if kept connections occupy them. ``answers_queries`` is true if a
+    worker answers state queries. ``log_complaint`` contains the kind of complaint for an exhausted
+    pool, and its text.
     """
 
     processes_parameter: str

@@ -93,12 +93,10 @@ def build_adoption(
 ) -> Adoption:
     """Return the adoption of a service with one such file.
 
-    ``options`` maps options to parameters. ``port_option`` and ``address_option`` are the options for its
-    listening address. ``socket_option`` replaces them by a unix socket. ``version_script`` is a command
-    that prints its version. ``describe_loss``
-    returns the
-    data that a restart loses, ``other_layouts`` contains layouts of other distributions, and ``aliases``
-    maps aliases of options.
+    ``options`` maps options to parameters. ``port_option`` and ``address_option`` are the options for
+    its listening address. ``socket_option`` replaces them by a unix socket. ``version_script`` is a
+    command that prints its version. ``describe_loss`` returns the data that a restart loses,
+    ``other_layouts`` contains layouts of other distributions, and ``aliases`` maps aliases of options.
     """
     layouts = DistributionLayouts(
         (

@@ -47,10 +47,10 @@ class VisibleDirectives:
     ``parse_directives`` parses its files, ``names`` are directives, and ``is_visible`` accepts further
     ones. ``blocks`` are the blocks with directives, or all if empty; other blocks contain tables, whose
     names are data. ``ignores_case`` ignores the case of names. ``hides_unknown_names`` hides unknown
-    names, as
-    in a programming language. ``reads`` are names that are read and never edited, such as addresses.
-    ``writes`` are names and whole lines that belong to edits of others. In units, ``parse_options``
-    parses the words of a command, and ``visible_variables`` matches visible environment variables.
+    names, as in a programming language. ``reads`` are names that are read and never edited, such as
+    addresses. ``writes`` are names and whole lines that belong to edits of others. In units,
+    ``parse_options`` parses the words of a command, and ``visible_variables`` matches visible
+    environment variables.
     """
 
     parse_directives: DirectiveParser

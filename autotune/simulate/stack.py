@@ -31,9 +31,8 @@ class SimulatedStack:
     """A chain that is deployed, loaded and observed in virtual time.
 
     ``virtual_seconds`` is the virtual time in seconds, ``reading_count`` the number of readings. A
-    resumed study continues
-    both from its last values. Requests time out after ``timeout`` seconds. ``cache_hits`` and
-    ``cache_misses`` are the cache's counters.
+    resumed study continues both from its last values. Requests time out after ``timeout`` seconds.
+    ``cache_hits`` and ``cache_misses`` are the cache's counters.
     """
 
     topology: ChainTopology

@@ -81,12 +81,6 @@ class Request:
         usual = self.endpoint.port == DEFAULT_PORTS[self.scheme]
         return self.host if usual or not self.host else f"{self.host}:{self.endpoint.port}"
 
-    @property
-    def is_plain_get(self) -> bool:
-        """True if the request is a GET of a path on an address without further settings."""
-        plain = Request(self.endpoint, self.path, timeout=self.timeout)
-        return replace(self, expected_body=None, expectations=None, other_endpoints=()) == plain
-
     def per_endpoint(self) -> tuple[Request, ...]:
         """Return one request for each entry."""
         return tuple(

@@ -208,8 +208,8 @@ def fit_process(
     """``variances`` are known ones per observation; the noise that all have alike comes on top.
 
     ``shared_sds``, ``[observation, source]``: the sd of each error that several observations have in
-    common,
-    such as how much more a test bed carries than is known. Their differences are not affected by it.
+    common, such as how much more a test bed carries than is known. Their differences are not affected
+    by it.
     """
     shared_sds = np.zeros((len(points), 0)) if shared_sds is None else shared_sds
     level = float(np.median(values)) if level is None else level

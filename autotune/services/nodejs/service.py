@@ -171,9 +171,9 @@ def _detect_busy_core(reading: InstanceReading) -> ResourceShortage | None:
     if not activity.workers or ready < FULL_FRACTION * activity.workers:
         return None
     evidence = (
-        f"{activity.workers} event loops ran for {activity.cpu:.2f} s per second and were runnable"
-        f" for"
-        f" {ready:.2f} s, the maximum{reading.idle_clause}: raise workers or fork a cluster"
+        f"{activity.workers} event loops ran for {activity.cpu:.2f} s per second and were "
+        f"runnable for {ready:.2f} s, the maximum{reading.idle_clause}: raise workers or fork a "
+        "cluster"
     )
     return ResourceShortage(Resource.WORKERS, evidence, MEASURED)
 

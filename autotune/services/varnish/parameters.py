@@ -59,7 +59,6 @@ RESOURCE_NEEDS = ResourceNeeds(
     memory="storage * 1.1 + 90 MB + thread_pools * thread_pool_max"
     " * (16 KB + (workspace_client + workspace_backend) / 2)",
     source=f"{GUIDE_DOCS}, Sizing your cache; resident size of 7.1: 14 KB a thread at rest, 116 KB a"
-    f" miss,"
-    " which takes two, and 86 MB for the log",
+    " miss, which takes two, and 86 MB for the log",
     connections="thread_pools * thread_pool_max",
 )
