@@ -50,17 +50,21 @@ def _find_program(program: str) -> str | None:
     return shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", ""), SYSTEM_PATH)))
 
 
+def locate_programs(transport: Transport, needing: Iterable[ProgramUser]) -> dict[str, str]:
+    """Return the path of each program on a host by name; empty if the host has none."""
+    alternatives = {name: paths for user in needing for name, paths in user.programs.items()}
+    commands = [Command(("where", *paths)) for paths in alternatives.values()]
+    answers = run_commands(transport, commands)
+    return {name: done.stdout.strip() for name, done in zip(alternatives, answers, strict=True)}
+
+
 def find_installed_programs(transport: Transport, needing: Iterable[ProgramUser]) -> dict[str, str]:
     """Return the paths of executables on a host, by the names that services use.
 
     Raises AutotuneError with all missing programs and the command that installs them.
     """
     used = list(needing)
-    alternatives = {name: paths for user in used for name, paths in user.programs.items()}
-    answers = run_commands(
-        transport, [Command(("where", *paths)) for paths in alternatives.values()]
-    )
-    paths = {name: done.stdout.strip() for name, done in zip(alternatives, answers, strict=True)}
+    paths = locate_programs(transport, used)
     missing = sorted(name for name, path in paths.items() if not path)
     if missing:
         lacking = [user for user in used if set(user.programs) & set(missing)]

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from autotune.deploy.host_commands import Command, run_commands
+from autotune.deploy.programs import locate_programs
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tier_adoption import adopt_tier
 from autotune.discovery.tiers import DiscoveredInstance, DiscoveredTier, find_instances
@@ -56,7 +57,8 @@ class _ServiceQuery:
 def read_effective_values(transport: Transport, host: DiscoveredHost) -> DiscoveredHost:
     """Return the host with the values that its running services report. Nothing is changed."""
     queries = [query for instance in find_instances(host)[0] for query in _list_queries(instance)]
-    programs = _find_programs(transport, [query.service for query in queries])
+    located = locate_programs(transport, [query.service for query in queries])
+    programs = {name: path for name, path in located.items() if path}
     readbacks = [(query, own) for query in queries for own in query.list_readbacks(programs)]
     answers = run_commands(
         transport, [Command(own.argv) for _, own in readbacks], timeout=READ_TIMEOUT_SECONDS
@@ -77,13 +79,3 @@ def _list_queries(instance: DiscoveredInstance) -> Iterator[_ServiceQuery]:
         config = adopted.adopted_configs.get(f"{_TIER}.{instance.host.name}.{name}")
         if name in instance.services and config is not None:
             yield _ServiceQuery(instance, location.service, config)
-
-
-def _find_programs(transport: Transport, services: list[Service]) -> dict[str, str]:
-    """Return the paths of the services' programs on the host by name."""
-    alternatives = {name: paths for service in services for name, paths in service.programs.items()}
-    answers = run_commands(
-        transport, [Command(("where", *paths)) for paths in alternatives.values()]
-    )
-    paths = {name: done.stdout.strip() for name, done in zip(alternatives, answers, strict=True)}
-    return {name: path for name, path in paths.items() if path}

@@ -107,13 +107,14 @@ def find_incumbent(state: State) -> Estimate | None:
     Its measurements as a reference count too, so a lucky first one does not prune an equal candidate.
     Pruned trials are excluded, because their peak is only an upper bound.
     """
-    return max(_estimate_full(state).values(), key=lambda peak: peak.log_mean, default=None)
+    _, peak = _find_highest(state)
+    return peak
 
 
 def find_incumbent_number(state: State) -> int | None:
     """Return the number of the configuration with the peak to beat."""
-    peaks = _estimate_full(state)
-    return max(peaks, key=lambda number: peaks[number].log_mean, default=None)
+    number, _ = _find_highest(state)
+    return number
 
 
 def find_rough_incumbent(state: State) -> Trial | None:
@@ -121,13 +122,19 @@ def find_rough_incumbent(state: State) -> Trial | None:
 
     The best of several rough peaks is probably too high. It would prune configurations that are better.
     """
-    peaks, number = _estimate_full(state), find_incumbent_number(state)
-    if number is None or peaks[number].sd <= MAX_INCUMBENT_SD:
+    number, peak = _find_highest(state)
+    if number is None or peak is None or peak.sd <= MAX_INCUMBENT_SD:
         return None
     again = (t for t in state.list_started(*COUNTED_PHASES) if t.source_trial == number)
     trial = state.find_trial(number)
     is_rough = trial.peak is not None and trial.peak.is_rough
     return trial if is_rough and next(again, None) is None else None
+
+
+def _find_highest(state: State) -> tuple[int | None, Estimate | None]:
+    """Return the number and the peak of the best configuration that was not pruned."""
+    peaks = _estimate_full(state)
+    return max(peaks.items(), key=lambda item: item[1].log_mean, default=(None, None))
 
 
 def _estimate_full(state: State) -> dict[int, Estimate]:
