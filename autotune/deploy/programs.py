@@ -51,7 +51,7 @@ def _find_program(program: str) -> str | None:
 
 
 def locate_programs(transport: Transport, needing: Iterable[ProgramUser]) -> dict[str, str]:
-    """Return the path of each program on a host by name; empty if the host has none."""
+    """Return the path of each program on a host by name; empty if the host lacks it."""
     alternatives = {name: paths for user in needing for name, paths in user.programs.items()}
     commands = [Command(("where", *paths)) for paths in alternatives.values()]
     answers = run_commands(transport, commands)
