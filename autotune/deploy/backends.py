@@ -71,8 +71,8 @@ class ServerWatch:
         self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
     ) -> tuple[list[DownServer], dict[str, str]]:
         """Return failed servers, and balancer → reason for states that cannot be read."""
-        checked = [part for part in instances if part.name not in self.unreadable
-                   and part.service.build_server_check(part.placement)]  # fmt: skip
+        checked = [instance for instance in instances if instance.name not in self.unreadable
+                   and instance.service.build_server_check(instance.placement)]  # fmt: skip
         down: list[DownServer] = []
         reasons: dict[str, str] = {}
 
@@ -84,7 +84,7 @@ class ServerWatch:
                     except ValueError as error:
                         reasons[instance.name] = str(error)
 
-        hosts = dict.fromkeys(part.placement.host for part in checked)
+        hosts = dict.fromkeys(instance.placement.host for instance in checked)
         run_on_all([transports[name] for name in hosts], read).unwrap()
         return down, reasons
 

@@ -135,8 +135,8 @@ def _find_reasons(
         for instance in desired.instances_on(host)
         if desired.layout.unit_for(instance) == unit
     ]
-    changed = [parameter for part in instances if old_settings is not None
-               for parameter in changed_parameters(part, old_settings, desired.settings)]  # fmt: skip
+    changed = [parameter for instance in instances if old_settings is not None
+               for parameter in changed_parameters(instance, old_settings, desired.settings)]  # fmt: skip
     minimum = [p.name for p in changed if p.action is plan.unit_actions[unit]] or [
         p.name for p in changed
     ]

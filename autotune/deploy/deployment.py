@@ -418,23 +418,31 @@ class Deployment(Fleet):
         if not self._loads_data:
             return False
         # Before the first deployment a store may be empty, even if it needs no action.
-        started = [part for part in desired.instances if self._in_place is None
-                 or desired.layout.unit_for(part) in plans[part.placement.host].unit_actions]  # fmt: skip
+        started = [
+            instance
+            for instance in desired.instances
+            if self._in_place is None
+            or desired.layout.unit_for(instance) in plans[instance.placement.host].unit_actions
+        ]
         for instance in started:
             # A study does not write data into a store whose own files are edited.
             if instance.placement.role is Role.STORE and instance.placement.adopted is None:
                 transport = self.hosts[instance.placement.host].transport
                 dataset.load_dataset(instance, self.target.data, transport, self._progress)
-        caches = [part for part in started if part.placement.role is Role.CACHE]
-        stores = [part for part in desired.instances if part.placement.role is Role.STORE]
+        caches = [instance for instance in started if instance.placement.role is Role.CACHE]
+        stores = [
+            instance for instance in desired.instances if instance.placement.role is Role.STORE
+        ]
         if not caches or not stores or self.probe.right.body is None:
             return False
         store = stores[0]
         self._hot = self._hot or dataset.read_cached_pairs(
             store, self.target.data, self.hosts[store.placement.host].transport
         )
-        filled = [dataset.prefill_cache(part, self._hot, self.hosts[part.placement.host].transport)
-                  for part in caches]  # fmt: skip
+        filled = [
+            dataset.prefill_cache(cache, self._hot, self.hosts[cache.placement.host].transport)
+            for cache in caches
+        ]
         return all(filled)
 
     # -- rollback ---------------------------------------------------------------------------------

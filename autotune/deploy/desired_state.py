@@ -35,7 +35,7 @@ from autotune.target import runtimes
 from autotune.target.model import Data
 from autotune.target.shipped_files import find_shipped_directory
 
-RenderedFiles = Mapping[str, Mapping[str, bytes]]  # by part, then by path
+RenderedFiles = Mapping[str, Mapping[str, bytes]]  # by name of the instance, then by path
 # Path or kernel value → the units that a change of it concerns, and what each of them then needs.
 RequiredActions = Mapping[str, Mapping[str, Action]]
 
@@ -59,9 +59,9 @@ class DesiredState:
             for path in self.rendered_files[instance.name]
             if self.is_absent(instance, path)
         }
-        return {f"{part}/{path.removeprefix('/')}": mask_secret_bytes(content)
-                for part, files in self.rendered_files.items()
-                for path, content in files.items() if (part, path) not in absent}  # fmt: skip
+        return {f"{instance_name}/{path.removeprefix('/')}": mask_secret_bytes(content)
+                for instance_name, files in self.rendered_files.items()
+                for path, content in files.items() if (instance_name, path) not in absent}  # fmt: skip
 
     def is_absent(self, instance: ServiceInstance, path: str) -> bool:
         """True if a file of an instance must be absent. ``path`` is the service's own path."""
@@ -150,11 +150,11 @@ def build_desired_state(
     rendered = {instance.name: files_of(instance) for instance in instances}
     hosts = {
         host: _build_host_state(
-            [part for part in instances if part.placement.host == host],
+            [instance for instance in instances if instance.placement.host == host],
             [
-                part
-                for part in stack.instances
-                if part.placement.host == host and part not in instances
+                instance
+                for instance in stack.instances
+                if instance.placement.host == host and instance not in instances
             ],
             rendered,
             settings,
@@ -211,7 +211,8 @@ def instance_actions(
     without_unit = Action.RESTART if is_first else Action.RELOAD
     actions_by_cause: dict[str, Action] = {}
     runs = {
-        (part.placement.host, desired.layout.unit_for(part)): part for part in desired.instances
+        (instance.placement.host, desired.layout.unit_for(instance)): instance
+        for instance in desired.instances
     }
     for instance in desired.instances:
         unit = desired.layout.unit_for(instance)

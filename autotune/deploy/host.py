@@ -128,8 +128,8 @@ class ManagedHost:
     ) -> tuple[ObservedHost, list[str]]:
         """Return as ``observe``, and the output of each command, from one exchange."""
         inside = self._manager.wrap_command if self._manager else None
-        commands = [Command(inside(part.placement, argv) if inside else argv)
-                    for part, argv in queries]  # fmt: skip
+        commands = [Command(inside(instance.placement, argv) if inside else argv)
+                    for instance, argv in queries]  # fmt: skip
         observed, answers = self.observe_and_run(desired, commands)
         return observed, [done.stdout for done in answers]
 
@@ -577,8 +577,8 @@ def _build_backup_check(check: ConfigurationCheck, backup: HostState) -> BackupC
 
     It is also ``None`` if the arguments contain the contents of files and one of these was absent.
     """
-    part, how = check.instance, check.method
-    unit = part.service.get_unit(part.placement)
+    instance, how = check.instance, check.method
+    unit = instance.service.get_unit(instance.placement)
     if unit is None:
         return None
     if isinstance(how, TrialStart) and not {*check.files} & {*how.argv}:
@@ -586,10 +586,10 @@ def _build_backup_check(check: ConfigurationCheck, backup: HostState) -> BackupC
         contents = {path: content for path, content in originals.items() if content is not None}
         if len(contents) < len(originals):
             return None
-        how = part.service.build_validation(part.placement, contents) or how
+        how = instance.service.build_validation(instance.placement, contents) or how
     argv = how.argv if isinstance(how, TrialStart) else how
     socket = how.socket if isinstance(how, TrialStart) else None
-    return BackupCheck(unit, argv, tuple(check.files), part.placement.directory, socket)
+    return BackupCheck(unit, argv, tuple(check.files), instance.placement.directory, socket)
 
 
 # After a lost connection, the commands still remove staged files.
@@ -607,14 +607,14 @@ def validate_cases(transport: Transport, cases: ValidationCases) -> list[str | N
     cases = _insert_secrets(cases, originals)
     commands: list[Command] = []
     command_indexes: list[int | None] = []
-    for number, (part, files) in enumerate(cases):
-        location = f"{part.placement.directory}.{own}/{number}"
+    for number, (instance, files) in enumerate(cases):
+        location = f"{instance.placement.directory}.{own}/{number}"
         commands += [_build_write_command(path, f"{location}{path}", files[path], originals.get(path))
                      for path in files]  # fmt: skip
-        check = _build_check(part, files, location)
+        check = _build_check(instance, files, location)
         command_indexes.append(None if check is None else len(commands))
         commands += [] if check is None else [Command(check)]
-    locations = sorted({f"{part.placement.directory}.{own}" for part, _ in cases})
+    locations = sorted({f"{instance.placement.directory}.{own}" for instance, _ in cases})
     commands.append(Command(("rm", "-rf", "--", *locations)))
     answers = run_commands(
         transport, commands, timeout=60.0 + 10.0 * len(cases), functions=_IGNORE_BROKEN_PIPE
@@ -644,7 +644,7 @@ def _insert_secrets(
     if not originals:
         return cases
     contents = {path: file.content for path, file in originals.items()}
-    return [(part, fill_secrets(part, files, contents)) for part, files in cases]
+    return [(instance, fill_secrets(instance, files, contents)) for instance, files in cases]
 
 
 def fill_secrets(

@@ -55,7 +55,7 @@ def format_manifest(adopted_configs: Mapping[str, AdoptedConfig]) -> str:
 def build_record(adopted_configs: Mapping[str, AdoptedConfig]) -> dict[str, Any]:
     """Return the hosts' own files by instance, for JSON."""
     return {
-        part: {
+        instance_name: {
             "files": {
                 file.path: {"template": file.template, "mode": f"{file.mode:04o}",
                             **_encode_text(file.text),
@@ -65,7 +65,7 @@ def build_record(adopted_configs: Mapping[str, AdoptedConfig]) -> dict[str, Any]
             "listen": own_files.listen,
             **{key: text for key in _TEXT_FIELDS if (text := getattr(own_files, key))},
         }
-        for part, own_files in adopted_configs.items()
+        for instance_name, own_files in adopted_configs.items()
     }  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def parse_record(record: Mapping[str, Any]) -> dict[str, AdoptedConfig]:
 
     Raises ValueError, KeyError, TypeError or AttributeError for anything else.
     """
-    return {part: _parse_adopted(own_files) for part, own_files in record.items()}
+    return {instance_name: _parse_adopted(own_files) for instance_name, own_files in record.items()}
 
 
 def _parse_adopted(record: Mapping[str, Any]) -> AdoptedConfig:

@@ -81,12 +81,12 @@ def read_back_host(
     """Return the observed host, and its effective values by full parameter name."""
     readbacks = [(instance, readback) for instance in desired.instances_on(host.name)
                  for readback in instance.service.list_readbacks(instance.placement)]  # fmt: skip
-    queries = [(part, readback.argv) for part, readback in readbacks]
+    queries = [(instance, readback.argv) for instance, readback in readbacks]
     observed, answers = host.observe_and_query(desired.hosts[host.name], queries)
     values: dict[str, Value] = {}
-    for (part, readback), printed in zip(readbacks, answers, strict=True):
+    for (instance, readback), printed in zip(readbacks, answers, strict=True):
         values |= {
-            f"{part.parameter_prefix}.{name}": v for name, v in readback.parse(printed).items()
+            f"{instance.parameter_prefix}.{name}": v for name, v in readback.parse(printed).items()
         }
     return observed, values
 

@@ -70,7 +70,7 @@ class Stack:
     @property
     def called_tiers(self) -> dict[str, tuple[str, ...]]:
         """Return tier → the tiers that it calls, directly or indirectly."""
-        at = {part.placement.listen: part.placement.tier for part in self.instances}
+        at = {instance.placement.listen: instance.placement.tier for instance in self.instances}
         by_tier: dict[str, set[str]] = {}
         for instance in self.instances:  # called instances come first
             placement = instance.placement

@@ -137,9 +137,9 @@ def build_host_templates(
     )
     return HostTemplates(
         {
-            part: _embed_templates(file, own, each)
+            instance_name: _embed_templates(file, own, each)
             for each in adopted
-            for part, own in each.adopted_configs.items()
+            for instance_name, own in each.adopted_configs.items()
         },
         _collect_values(file, adopted),
         tuple(dict.fromkeys((*unread, *_list_untuned(hosts, adopted)))),

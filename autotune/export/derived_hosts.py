@@ -83,10 +83,10 @@ def derive_hosts(
         for host in records
     }
     contents = {
-        (part.placement.tier, part.placement.host, path): content
-        for part in desired.instances
-        for path, content in desired.rendered_files[part.name].items()
-        if not desired.is_absent(part, path)
+        (instance.placement.tier, instance.placement.host, path): content
+        for instance in desired.instances
+        for path, content in desired.rendered_files[instance.name].items()
+        if not desired.is_absent(instance, path)
     }
     edits = {(part.placement.host, path): hunks for part in desired.instances
              for path in desired.rendered_files[part.name]

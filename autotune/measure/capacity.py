@@ -255,12 +255,18 @@ class PeakSearch:
         return log(max(passes)) + gap / 2.0 if wide else median
 
     def _next_higher_log_rate(self, passes: list[float]) -> float:
-        """Return a rate above the highest passed one: the posterior's median, within the step."""
+        """Return a rate above the highest passed one: the posterior's median, within two bounds.
+
+        Both bounds double with each passed rate. Otherwise, if the expected peak is far too low, the
+        search takes many readings close to it.
+        """
         best = log(max(passes))
-        step = min(_LOG_STEP_UP * 2.0 ** (len(passes) - 1), _MAX_STEP_UP)
+        doublings = 2.0 ** (len(passes) - 1)
+        step = min(_LOG_STEP_UP * doublings, _MAX_STEP_UP)
+        least_step = min(max(LOG_RATE_STEP, self.target_sd / 2.0) * doublings, step)
         if self._may_be_rough and len(passes) > 1:
             return best + _STEEP_LOG_STEP * (2.0 if len(passes) > 3 else 1.0)
-        return min(max(self.summary.quantile(_HARDLY_WIDER), best + LOG_RATE_STEP), best + step)
+        return min(max(self.summary.quantile(_HARDLY_WIDER), best + least_step), best + step)
 
     @property
     def _may_be_rough(self) -> bool:

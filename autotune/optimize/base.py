@@ -7,7 +7,7 @@ that model the space do better with that than with Optuna's define-by-run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from secrets import randbits
 from typing import Any
@@ -70,6 +70,14 @@ class SamplerTask:
     @cached_property
     def grid(self) -> ParameterGrid:
         return ParameterGrid.from_dimensions(self.space.tunable_dimensions, self.space.baseline)
+
+    def with_space(self, space: SearchSpace) -> SamplerTask:
+        """Return the task for ``space``. The grid is kept if the parameters are the same."""
+        task = replace(self, space=space)
+        known = self.space
+        if (known.dimensions, known.baseline) == (space.dimensions, space.baseline):
+            vars(task)["grid"] = self.grid  # with its cache of encoded configurations
+        return task
 
 
 class Narrowing(BaseSampler):

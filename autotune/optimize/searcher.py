@@ -9,7 +9,7 @@ import importlib
 import sys
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
@@ -139,10 +139,13 @@ class Searcher:
                           if self._condensed and not d.is_core}  # fmt: skip
 
     def narrow(self, space: SearchSpace) -> None:
-        """Search ``space``, which is the same one without values that proved to take no effect."""
-        if (space.dimensions, space.caps) == (self._task.space.dimensions, self._task.space.caps):
+        """Search ``space``: the same parameters, with the limits that the study showed so far.
+
+        These are values that take no effect, and the memory that processes need.
+        """
+        if space == self._task.space:
             return
-        self._use_sampler(replace(self._task, space=space))
+        self._use_sampler(self._task.with_space(space))
         if isinstance(self.chosen.sampler, Narrowing):
             self.chosen.sampler.narrow(self._task)
 

@@ -219,7 +219,7 @@ def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[
         "Not checked": _format_unchecked(view),
         "Next": _list_next_commands(view),
     }
-    return {title: lines for title, part in parts.items() if (lines := list(part))}
+    return {title: lines for title, section in parts.items() if (lines := list(section))}
 
 
 def select_change_title(view: StudyView) -> str:

@@ -360,13 +360,13 @@ def merge_configs(main: str, parts: Sequence[Config]) -> Config:
     """Combine configurations that a program reads one after another."""
     return Config(
         main,
-        {path: text for part in parts for path, text in part.texts.items()},
-        tuple(placed for part in parts for placed in part.directives),
-        {path: reason for part in parts for path, reason in part.unread_files.items()},
+        {path: text for tree in parts for path, text in tree.texts.items()},
+        tuple(placed for tree in parts for placed in tree.directives),
+        {path: reason for tree in parts for path, reason in tree.unread_files.items()},
         unread_blocks={
-            path: blocks for part in parts for path, blocks in part.unread_blocks.items()
+            path: blocks for tree in parts for path, blocks in tree.unread_blocks.items()
         },
-        uncertain={name: reason for part in parts for name, reason in part.uncertain.items()},
+        uncertain={name: reason for tree in parts for name, reason in tree.uncertain.items()},
     )
 
 

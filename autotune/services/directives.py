@@ -252,10 +252,10 @@ def _map_directive(
 
 def merge_results(*results: AdoptionResult) -> AdoptionResult:
     """Combine edits, values and reasons."""
-    adopted = AdoptionResult(tuple(edit for part in results for edit in part.edits))
-    for part in results:
-        adopted.values.update(part.values)
-        adopted.skipped.update(part.skipped)
+    adopted = AdoptionResult(tuple(edit for result in results for edit in result.edits))
+    for result in results:
+        adopted.values.update(result.values)
+        adopted.skipped.update(result.skipped)
     return adopted
 
 

@@ -54,12 +54,12 @@ def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> tu
         name: expressions.keys() & expression.names() for name, expression in expressions.items()
     }
 
-    def in_place(part: Expression) -> Expression | None:
+    def substitute(part: Expression) -> Expression | None:
         return expressions.get(part.name) if isinstance(part, Name) else None
 
     try:
         for name in TopologicalSorter(graph).static_order():
-            expressions[name] = replace_names(expressions[name], in_place)
+            expressions[name] = replace_names(expressions[name], substitute)
     except CycleError as error:
         name = next(name for name in graph if name in error.args[1])
         raise file.document.build_error(["parameters"], f"{name} follows from itself") from None
@@ -72,7 +72,7 @@ def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> tu
 
 
 def compute_derived_value(dimension: Dimension, names: NameValues) -> Value:
-    """A derived dimension's value. Raises ZeroDivisionError where its expression does."""
+    """Return the value of a derived dimension. Raises ZeroDivisionError where its expression does."""
     assert dimension.expression is not None
     number = dimension.expression.evaluate(names) / dimension.unit_factor
     return int(number) if isinstance(dimension.parameter.stock, int) else number
@@ -81,12 +81,12 @@ def compute_derived_value(dimension: Dimension, names: NameValues) -> Value:
 def _qualify_names(
     expression: Expression, prefix: str, dimensions: Mapping[str, Dimension] | None = None
 ) -> Expression:
-    def in_full(part: Expression) -> Expression | None:
+    def qualify(part: Expression) -> Expression | None:
         if isinstance(part, Name) and (dimensions is None or prefix + part.name in dimensions):
             return Name(prefix + part.name)
         return None
 
-    return replace_names(expression, in_full)
+    return replace_names(expression, qualify)
 
 
 def _compute_dimension(dimension: Dimension, dimensions: Mapping[str, Dimension]) -> Dimension:

@@ -81,19 +81,21 @@ class Rule:
         return slack > 0 and left.evaluate(names) - right.evaluate(names) <= slack * (1 + 1e-12)
 
     def allowed_excess(self, names: NameValues) -> float:
-        """By how much the smaller side may be larger, because it is in the baseline."""
+        """Return how much larger the smaller side may be, because it is in the baseline."""
         return max(0.0, self.baseline_excess.evaluate(names)) if self.baseline_excess else 0.0
 
     def baseline_excess_for(self, baseline: NameValues, parameters: Collection[str]) -> Expression:
-        """By how much the smaller side is larger with the values of ``parameters`` in ``baseline``. Sizes
-        of processes stay names: they are measured later."""
+        """Return how much larger the smaller side is with the values of ``parameters`` in ``baseline``.
 
-        def as_there(part: Expression) -> Expression | None:
+        Sizes of processes stay names: they are measured later.
+        """
+
+        def use_baseline(part: Expression) -> Expression | None:
             if isinstance(part, Name) and part.name in parameters:
                 return Number(baseline[part.name])
             return None
 
-        comparison = self.comparison.with_replacements(as_there)
+        comparison = self.comparison.with_replacements(use_baseline)
         return Operation("-", (comparison.left, comparison.right))
 
     def relative_excess(self, names: NameValues) -> float:

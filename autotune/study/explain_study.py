@@ -118,7 +118,7 @@ def _describe_search(
     The sampler's own storage may be lost or written by others, or it is in a database.
     """
     searcher = start.create_searcher(environment, directory.name, InMemoryStorage())
-    searcher.narrow(environment.space.with_clamps(state.clamps))
+    searcher.narrow(state.limit_space(environment.space))
     catch_up_search(searcher, state)
     return searcher
 

@@ -104,7 +104,7 @@ def resolve_next_step(
             return step
         with context.clock.time_activity("search"):
             if not (state.is_shared and isinstance(step, SuggestStep)):
-                searcher.narrow(context.space.with_clamps(state.clamps))
+                searcher.narrow(state.limit_space(context.space))
             if state.is_shared and not isinstance(step, SuggestStep):
                 sync_search(searcher, state)
             if isinstance(step, RankStep):
@@ -117,7 +117,7 @@ def resolve_next_step(
 
 def propose_configuration(state: State, searcher: Searcher, space: SearchSpace) -> Proposal:
     """Return the model's suggestion from all recorded outcomes; this takes time."""
-    searcher.narrow(space.with_clamps(state.clamps))
+    searcher.narrow(state.limit_space(space))
     sync_search(searcher, state)
     suggestion = searcher.suggest(estimate_study_drift(state))
     searcher.discard(suggestion.number)  # it counts when it is recorded, as for other workers

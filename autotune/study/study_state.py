@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import chain
 from operator import attrgetter
 from sys import intern
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError
@@ -23,6 +23,9 @@ from autotune.space.parameter_caps import Clamp
 from autotune.study import clamps
 from autotune.study.record_shapes import check_record
 from autotune.target.messages import format_count
+
+if TYPE_CHECKING:
+    from autotune.space.space import SearchSpace
 
 Record = Mapping[str, Any]
 
@@ -275,6 +278,10 @@ class State:
     def clamps(self) -> Mapping[str, Clamp]:
         """The limits of effective values that deployments showed, by parameter."""
         return clamps.find_clamps(self.trials)
+
+    def limit_space(self, space: SearchSpace) -> SearchSpace:
+        """Return ``space`` with the process sizes and the value limits that the study showed so far."""
+        return space.with_measured_memory(self.rss).with_clamps(self.clamps)
 
     @cached_property
     def _first_equal_trial(self) -> Mapping[int, int]:

@@ -52,8 +52,7 @@ class TrialContext:
     @property
     def clamped_space(self) -> SearchSpace:
         """The space, limited by the memory use and the value limits that the study showed so far."""
-        state = self.store.state
-        return self.space.with_measured_memory(state.rss).with_clamps(state.clamps)
+        return self.store.state.limit_space(self.space)
 
     @property
     def clock(self) -> StudyClock:

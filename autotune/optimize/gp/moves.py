@@ -198,19 +198,27 @@ def apply_moves(
 ) -> GridPoints:
     """The start of ``past`` with these moves made. ``length`` is a part of a range; without it, it is a
     factor of ``LONG_STEP_FACTOR``, or a quarter of a range that is not logarithmic. No move leaves the
-    range, nor the part of it that no guide warns of."""
+    range. A move ends at a value that guides warn of beyond; a move that starts there may go on, because
+    the diagnosis saw on this stack that more is needed."""
     point = past.start.copy()
     for move in moves:
         axis, here = grid.axes[move.axis], int(past.start[move.axis])
         if not axis.is_ordered:
             point[move.axis] = here if past.is_exhausted(move) else move.level
             continue
-        low, high = axis.safe_levels
-        room = max(high - here, 0) if move.direction > 0 else max(here - low, 0)
+        room = _count_room(axis, here, move.direction)
         step = min(room, past.limit_levels(move, _count_levels(axis, length)))
         if is_worthwhile(axis, here, move, step, room):
             point[move.axis] = here + move.direction * step
     return point
+
+
+def _count_room(axis: GridAxis, here: int, direction: int) -> int:
+    """Return the levels between ``here`` and the next bound in ``direction``: the guides', then the range's."""
+    low, high = axis.safe_levels
+    if direction > 0:
+        return (high if here < high else len(axis.values) - 1) - here
+    return here - (low if here > low else 0)
 
 
 def is_worthwhile(axis: GridAxis, here: int, move: Move, step: int, room: int) -> bool:

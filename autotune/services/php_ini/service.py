@@ -188,7 +188,7 @@ def parse_effective(text: str) -> Settings:
             value = parse_value(parameter, written)
             values |= {} if value is None else {parameter.name: value}
     # The mapped size is effective, not the requested one.
-    sizes = [printed.get(f"{part}_memory", "") for part in ("used", "free", "wasted")]
+    sizes = [printed.get(f"{kind}_memory", "") for kind in ("used", "free", "wasted")]
     if all(map(is_uint, sizes)):
         values["opcache_memory_consumption"] = round(sum(map(int, sizes)) / SIZE_UNITS["MB"])
     return values

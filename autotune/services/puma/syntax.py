@@ -138,9 +138,9 @@ def _list_statements(text: str) -> Iterator[tuple[str, int]]:
             continue
         marks = [match["mark"] for match in _HEREDOC_PATTERN.finditer(code)]
         location = 0
-        for part in _split_statements(code):
-            yield part, line.start() + location
-            location += len(part) + 1
+        for statement in _split_statements(code):
+            yield statement, line.start() + location
+            location += len(statement) + 1
 
 
 def _split_statements(code: str) -> Iterator[str]:
