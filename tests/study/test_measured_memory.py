@@ -20,7 +20,8 @@ CHILDREN = "web.php_fpm.max_children"
 MEASURED = {"peak": 40.0, "low": 38.0, "high": 42.0, "sd": 0.03, "verdict": "measured", "p99": 0.2,
             "readings": 5, "load_seconds": 20.0, "at": "2026-01-02T00:00:00+00:00"}  # fmt: skip
 BOTTLENECK = {"tier": "web", "service": "php_fpm", "host": "web1", "resource": "workers",
-              "evidence": "raise max_children", "confidence": 0.9, "gain": 0.0, "related": []}  # fmt: skip
+              "evidence": "raise max_children", "confidence": 0.9, "gain": 0.0,
+              "related": []}  # fmt: skip
 
 
 def replay_study(space: SearchSpace, children: list[int], rss: int) -> State:

@@ -214,7 +214,10 @@ def apply_moves(
 
 
 def _count_room(axis: GridAxis, here: int, direction: int) -> int:
-    """Return the levels between ``here`` and the next bound in ``direction``: the guides', then the range's."""
+    """Return the levels from ``here`` to the next bound in ``direction``.
+
+    That is the guides' bound, and beyond it the end of the range.
+    """
     low, high = axis.safe_levels
     if direction > 0:
         return (high if here < high else len(axis.values) - 1) - here
