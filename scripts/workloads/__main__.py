@@ -20,7 +20,7 @@ def main(words: list[str]) -> int:
     options = _parse_options(words)
     try:
         if options.page:
-            page.PAGE.write_text(page.format_page(), encoding="utf-8")
+            page.write_pages()
         elif options.name is None:
             for name in catalogue.list_names():
                 print(f"{name:18} {catalogue.read_workload(name).title}")
@@ -58,7 +58,8 @@ def _parse_options(words: list[str]) -> argparse.Namespace:
     actions.add_argument("--up", action="store_true", help="only start its hosts")
     actions.add_argument("--down", action="store_true", help="only remove its hosts")
     actions.add_argument("--smoke", action="store_true", help="only check it crudely, in seconds")
-    actions.add_argument("--page", action="store_true", help="only write docs/workloads.md")
+    actions.add_argument("--page", action="store_true",
+                         help="only write docs/workloads.md and the table of README.md")  # fmt: skip
     parser.add_argument("--minutes", type=float, default=_MINUTES, metavar="N",
                         help="minutes of the engineer and of each study (default: 20)")  # fmt: skip
     parser.add_argument("--results", type=Path, default=catalogue.RESULTS_DIRECTORY, metavar="DIR",

@@ -1,4 +1,4 @@
-"""The page of all workloads, from the records in `workloads/results`."""
+"""The page of all workloads and the README's table, from the records in `workloads/results`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from scripts.workloads.catalogue import Workload
 from scripts.workloads.record import Record, find_best_preset
 
 PAGE = catalogue.ROOT / "docs" / "workloads.md"
+README = catalogue.ROOT / "README.md"
+# The README's table of recorded workloads is between these lines.
+README_BEGIN = "<!-- python -m scripts.workloads --page -->"
+README_END = "<!-- end of the table -->"
 NOT_RECORDED = "not recorded yet"
 _HEAD = """\
 # Workloads
@@ -47,6 +51,12 @@ interruption, the same command continues with the first stage that is not record
 """
 
 
+def write_pages() -> None:
+    """Write ``docs/workloads.md`` and the README's table."""
+    PAGE.write_text(format_page(), encoding="utf-8")
+    README.write_text(format_readme(README.read_text(encoding="utf-8")), encoding="utf-8")
+
+
 def format_page() -> str:
     """Return the content of ``docs/workloads.md``."""
     workloads = [catalogue.read_workload(name) for name in catalogue.list_names()]
@@ -54,11 +64,30 @@ def format_page() -> str:
     lines = [
         _HEAD + format_table(["workload", "stock", "best preset", "engineer", "autotune",
          "winner ÷ stock", "winner ÷ best preset", "winner ÷ engineer"],
-        [_format_row(workload, records[workload.name]) for workload in workloads]),
+        [_format_row(workload.name, records[workload.name]) for workload in workloads]),
         "",
         *(line for each in workloads for line in _format_section(each, records[each.name])),
     ]  # fmt: skip
     return "\n".join(lines) + _RECORD_HEAD.rstrip() + "\n"
+
+
+def format_readme(readme: str) -> str:
+    """Return the text of the README with the current table of recorded workloads."""
+    before, rest = readme.split(README_BEGIN + "\n")
+    _, after = rest.split(README_END)
+    rows = [
+        _format_readme_row(name, record)
+        for name in catalogue.list_names()
+        if (record := read_record(name)) is not None
+    ]
+    head = ["workload", "stock", "best preset", "autotune", "autotune ÷ stock", "autotune ÷ preset"]
+    return f"{before}{README_BEGIN}\n{format_table(head, rows)}\n{README_END}{after}"
+
+
+def _format_readme_row(name: str, record: Record) -> list[str]:
+    title = catalogue.read_workload(name).title
+    _, stock, preset, _, tuned, over_stock, over_preset, _ = _format_row(name, record)
+    return [f"[{title}](docs/workloads.md#{name})", stock, preset, tuned, over_stock, over_preset]
 
 
 def read_record(name: str, directory: Path = catalogue.RESULTS_DIRECTORY) -> Record | None:
@@ -73,14 +102,14 @@ def format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _format_row(workload: Workload, record: Record | None) -> list[str]:
-    name = f"[{workload.name}](#{workload.name})"
+def _format_row(name: str, record: Record | None) -> list[str]:
+    link = f"[{name}](#{name})"
     if record is None:
-        return [name, NOT_RECORDED, *[""] * 6]
+        return [link, NOT_RECORDED, *[""] * 6]
     presets = record["presets"]
     best = find_best_preset(presets)
     return [
-        name,
+        link,
         _format_capacity(presets["baseline"]),
         f"{_format_capacity(presets[best])} ({best})" if best else "none can be used",
         _format_capacity(record["engineer"]),

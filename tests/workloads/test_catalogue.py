@@ -108,3 +108,8 @@ def test_results_are_those_of_workloads() -> None:
 def test_the_page_is_the_generated_one() -> None:
     shown = page.PAGE.read_text(encoding="utf-8")
     assert shown == page.format_page(), "run python -m scripts.workloads --page"
+
+
+def test_the_table_of_the_readme_is_the_generated_one() -> None:
+    readme = page.README.read_text(encoding="utf-8")
+    assert readme == page.format_readme(readme), "run python -m scripts.workloads --page"

@@ -65,3 +65,16 @@ def test_the_best_preset_is_the_one_with_the_highest_capacity() -> None:
 
 def test_equal_settings_have_no_ratio() -> None:
     assert page.format_ratio({"against": "recommended", "same": True}) == "same settings"
+
+
+def test_the_readme_lists_the_recorded_workloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "read_record", lambda name: RECORD if name == "php-waits" else None)
+    readme = f"before\n{page.README_BEGIN}\nold\n{page.README_END}\nafter\n"
+    text = page.format_readme(readme)
+    title = catalogue.read_workload("php-waits").title
+    gain = "×2.50 [2.25, 2.75]"
+    row = f"| [{title}](docs/workloads.md#php-waits) | 38.6 | 129 (recommended) | 827 | {gain} | {gain} |"
+    assert [line for line in text.splitlines() if line.startswith("| [")] == [row]
+    assert text.startswith("before\n")
+    assert text.endswith(f"{page.README_END}\nafter\n")
+    assert page.format_readme(text) == text
