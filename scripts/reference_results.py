@@ -56,14 +56,14 @@ def _figure(name: str, note: dict[str, str], sweep: Sweep | None) -> Iterator[st
 
 
 def _shown(sweep: Sweep) -> str:
-    shown = "Mean response time in ms. Values in italics miss the SLO"
+    shown = "The table shows mean response times in ms. Values in italics miss the SLO"
     if sweep["repeat"] == 1:
         return f"{shown}. Each point was measured once:"
     if sweep["repeat"] > 2:
-        return f"{shown}. Means of {sweep['repeat']} measurements:"
+        return f"{shown}. Each is the mean of {sweep['repeat']} measurements:"
     differences = [_difference(point["response"]) for point in sweep["points"] if point["response"]]
     typical = f"{100 * median(differences):.0f} %"
-    return f"{shown}. Two measurements of a point differ by a median of {typical}:"
+    return f"{shown}. The median difference between two measurements of a point is {typical}:"
 
 
 def _difference(response: Point) -> float:

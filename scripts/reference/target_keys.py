@@ -12,8 +12,8 @@ from scripts.reference.markdown import page, section, table
 
 PATH = Path("docs") / "target-keys.md"
 HEAD = """\
-`autotune check TARGET` validates a target and names file, line and column of each mistake.
-Amounts have a unit: `50ms`, `15m`, `512MB`, `800/s`, `0.1%`."""
+`autotune check TARGET` validates a target, and shows the file, line and column of each mistake.
+Values such as `50ms`, `15m`, `512MB`, `800/s` and `0.1%` need a unit."""
 # A model by its name in the schema → the path of its mapping in a target.
 PLACES = {
     "Target": "",
