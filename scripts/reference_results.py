@@ -48,7 +48,7 @@ def _figure(name: str, note: dict[str, str], sweep: Sweep | None) -> Iterator[st
     yield f"## {note['title']}\n"
     if sweep:
         command = f"autotune sweep targets/sweeps/lab-{name}.yaml --repeat {sweep['repeat']}"
-        yield f"`{command}`, measured {note['date']}. {_shown(sweep)}\n"
+        yield f"Measured with `{command}` on {note['date']}. {_shown(sweep)}\n"
         yield from _table(sweep)
         yield ""
     yield f"**Published:** {note['published']}\n"

@@ -9,7 +9,7 @@ from enum import StrEnum
 class Loop(StrEnum):
     """Open or closed: whether a slow server lowers the rate."""
 
-    OPEN = "open: sends at its rate, whatever the server does"
+    OPEN = "open: it sends at the given rate, even if the server is slow"
     CLOSED = "closed: each client waits for its response"
 
 
@@ -28,17 +28,18 @@ class GeneratorReference:
 GENERATOR_REFERENCES = (
     GeneratorReference(
         "httperf", Loop.OPEN, "`load: {generator: httperf}`, the default",
-        "at random (Poisson): intervals are exponentially distributed",
+        "at random (Poisson): the intervals are exponentially distributed",
         "a new one for each request; a session keeps its connection",
         (
-            "It does not verify certificates, and it sends no server name (SNI) in TLS.",
+            "It sends no server name (SNI) in TLS and does not verify certificates.",
+            "autotune itself verifies the certificate before each trial.",
             "autotune refuses sessions over TLS, because httperf leaves part of a long response unread.",
             "The latency of a session is the mean latency of its requests. Pauses last at most 2 s.",
         ),
     ),
     GeneratorReference(
         "k6", Loop.OPEN, "`load: {generator: k6}`",
-        "even", "kept open",
+        "at equal intervals", "kept open",
         (
             "With `load: {script: FILE}`, it runs your own script, and rates are in runs/s.",
             "It measures the latency of each request in a session separately.",
@@ -46,7 +47,7 @@ GENERATOR_REFERENCES = (
     ),
     GeneratorReference(
         "oha", Loop.OPEN, "`load: {generator: oha}`",
-        "even", "kept open",
+        "at equal intervals", "kept open",
         ("It selects the pages in a `requests:` file by weight. It sends only single GET requests.",),
     ),
     GeneratorReference(
@@ -65,16 +66,16 @@ GENERATOR_REFERENCES = (
     GeneratorReference(
         "ab", Loop.CLOSED, "`autotune measure --closed`, if wrk is not installed",
         "as fast as responses arrive", "a new one for each request",
-        ("Has no rate limit, so it needs `load: {unpaced: true}`.",),
+        ("It cannot limit its rate, so it needs `load: {unpaced: true}`.",),
     ),
     GeneratorReference(
         "mutilate", Loop.OPEN, "`autotune measure --tier TIER`, for the caches of a tier",
-        "random (Poisson)", "kept open",
+        "at random (Poisson)", "kept open",
         ("`scripts/build-mutilate` builds it from source.",),
     ),
     GeneratorReference(
         "memcaslap", Loop.CLOSED, "`autotune measure --tier TIER`, if mutilate is missing",
         "as fast as responses arrive", "kept open",
-        ("Has no rate limit, so it needs `load: {unpaced: true}`.",),
+        ("It cannot limit its rate, so it needs `load: {unpaced: true}`.",),
     ),
 )  # fmt: skip

@@ -39,9 +39,9 @@ class Expect(TargetModel):
     header: dict[Annotated[str, Field(pattern=HEADER_PATTERN)], Text] = Field(
         default={}, json_schema_extra={"additionalProperties": False}
     )
-    """Headers, each with a text that its value must contain. Case does not matter."""
+    """Headers, each with text that its value must contain. Case does not matter."""
     body: TextList = ()
-    """Text, or a list of texts, that the body must contain. Reference responses are then not used."""
+    """Text, or a list of texts, that the body must contain. Reference responses are not used then."""
     not_body: TextList = ()
     """Text, or a list of texts, that the body must not contain."""
     min_bytes: Annotated[Bytes, PositiveValidator] | None = None

@@ -103,7 +103,7 @@ class Host(TargetModel):
     port: Port | None = None
     """SSH port. Default: from ~/.ssh/config."""
     cpus: Annotated[FiniteNumber, Field(gt=0)] | None = None
-    """Number of CPUs that the stack may use on this host, such as 1.5."""
+    """CPUs that the stack may use on this host, such as 1.5."""
     memory: Annotated[Bytes, PositiveValidator] | None = None
     """Memory that the stack may use on this host."""
 
@@ -135,7 +135,7 @@ class Ssh(TargetModel):
     """SSH settings. Default: the same as for the `ssh` command."""
 
     config: Text | None = None
-    """File to use instead of ~/.ssh/config, as with `ssh -F`. The path is relative to this file."""
+    """File to use instead of ~/.ssh/config, as with `ssh -F`. The path is relative to the target file."""
 
 
 class Tier(TargetModel):
@@ -144,24 +144,26 @@ class Tier(TargetModel):
     hosts: NonEmptyTextList
     """Names of the hosts in this tier, as under `hosts:`."""
     service: NonEmptyTextList
-    """Service that runs on the hosts. If this is a list, the search chooses one."""
+    """Service that runs on these hosts. From a list, the search chooses one service."""
     forwards_to: str | None = None
     """Tier to which this tier forwards requests."""
     uses: TextList = ()
     """Tiers that the application calls, such as a cache and a store."""
     app: Text | None = None
-    """Application that the tier serves: `reference`, for the reference application."""
+    """Application that the tier serves: `reference` for the reference application."""
     local_cache: StrictBoolean = False
-    """Let the search add a small cache on each host, in front of the cache tier."""
+    """Allow the search to add a small cache on each host, in front of the cache tier."""
     runtime: RuntimeName = runtimes.DEFAULT_RUNTIME
     """`systemd`: units of the distribution. `containers`: a Docker or Podman Compose project.
     `embedded`: private processes that belong to the study."""
     container: Annotated[str, Field(pattern=COMPOSE_NAME_PATTERN)] | None = None
     """Service in the Compose project. Default: the name of the tier."""
     port: Port | None = None
-    """Port that the service listens on. Default: its usual port, or a free port (`embedded`)."""
+    """Port on which the service listens. Default: the port of the service, or a free port
+    (`embedded`)."""
     templates: Text | None = None
-    """Directory with templates that override the built-in ones. The path is relative to this file."""
+    """Directory of templates that override autotune's templates. The path is relative to the target
+    file."""
     replace: StrictBoolean = False
     """Replace whole configuration files instead of editing them."""
     allow_data_loss: StrictBoolean = False
@@ -229,9 +231,9 @@ class Load(TargetModel):
     """URL to request, instead of `path`. Its host name is used for the Host header and TLS.
     Connections go to the addresses of the entry tier's hosts."""
     vip: Annotated[str, Field(pattern=ADDRESS_PATTERN)] | None = None
-    """Shared address of the entry tier's hosts. Connections go there instead."""
+    """Shared address of the entry tier's hosts. Connections go to this address instead."""
     host: Annotated[str, Field(pattern=ADDRESS_PATTERN)] | None = None
-    """Host name for the Host header and TLS, if there is no `url`."""
+    """Host name for the Host header and TLS, if `url` is not set."""
     method: Annotated[str, Field(pattern=METHOD_PATTERN)] = "GET"
     """Method of the request."""
     headers: dict[Annotated[str, Field(pattern=HEADER_PATTERN)], Text] = Field(
@@ -243,7 +245,7 @@ class Load(TargetModel):
     insecure: StrictBoolean = False
     """Do not check certificates."""
     ca: Text | None = None
-    """File with the authority that signed the certificate. The path is relative to this file."""
+    """PEM file of the authority that signed the certificate. The path is relative to the target file."""
     http: Annotated[
         Literal["1.1", "2"],
         BeforeValidator(_parse_http_version, json_schema_input_type=Literal[1.1, 2, "1.1", "2"]),
@@ -258,16 +260,16 @@ class Load(TargetModel):
     script: Text | None = None
     """Your own k6 script, instead of `path`. autotune runs its default function at a fixed rate."""
     requests_per_run: Annotated[WholeNumber, Field(ge=1, le=1000)] | None = None
-    """Highest number of requests in one run of `script`, including redirects. Default: autotune
-    counts them in a few slow runs."""
+    """Largest number of requests in one run of `script`, including redirects. Default: counted in
+    slow runs."""
     max_rate: Annotated[RatePerSecond, PositiveValidator] = 20_000.0
     """Highest rate that autotune ever offers, in requests/s."""
     unpaced: StrictBoolean = False
     """Allow ab and memcaslap, whose rate autotune cannot limit."""
     timeout: Annotated[Seconds, PositiveValidator] = 2.0
-    """Time after which a request fails. At least twice the latency limit."""
+    """Time after which a request fails. Must be at least twice the latency limit."""
     expect: Expect | None = None
-    """Properties of a correct response. Default: the properties of the responses before the first trial."""
+    """Properties of a correct response. Default: as in the responses before the first trial."""
 
     @property
     def requests_one_page(self) -> bool:
@@ -298,9 +300,9 @@ class Data(TargetModel):
     keys_per_request: Annotated[WholeNumber, Field(ge=1, le=1000)] = 100
     """Number of keys that one request reads."""
     skew: Annotated[FiniteNumber, Field(gt=0, lt=1)] = 0.9
-    """Exponent of the popularity: the key with rank r is read in proportion to r^-skew."""
+    """Exponent of the popularity of keys: the key of rank r is read in proportion to r^-skew."""
     store_latency: Seconds = 0.003
-    """Delay of each batch of cache misses, as with a slow disk."""
+    """Delay of each batch of misses, as from a slow disk."""
 
 
 class Budget(TargetModel):
@@ -318,7 +320,7 @@ class Search(TargetModel):
     """How the search works."""
 
     sampler: Text = "auto"
-    """Sampler. `auto` chooses one by the number of configurations."""
+    """Sampler. `auto` chooses one by the number of parameters and the budget."""
     seed: Annotated[WholeNumber, Field(ge=0, lt=2**32)] = 1
     """Seed of the random numbers for suggestions."""
 
@@ -326,7 +328,7 @@ class Search(TargetModel):
 class Simulated(TargetModel):
     """Queueing model that replaces the hosts, in virtual time. No host is contacted.
 
-    Readings vary as on real hosts. All figures of a study are the model's.
+    Readings vary as on real hosts. All figures of a study come from the model.
     """
 
     seed: Annotated[WholeNumber, Field(ge=0, lt=2**32)] = 1
@@ -348,9 +350,9 @@ class Bed(TargetModel):
         dict[Annotated[str, Field(pattern=NAME_PATTERN)], Host],
         Field(json_schema_extra={"additionalProperties": False}),
     ] = Field(default={})
-    """Hosts of the bed. They replace the target's hosts with the same names."""
+    """Hosts of the bed, which replace the target's hosts with the same names."""
     simulated: Simulated | None = None
-    """Model of the bed. It replaces the target's `simulated:`."""
+    """Model of the bed, which replaces the target's `simulated:`."""
 
 
 _PERCENTILE_PATTERN = r"p[0-9]{1,2}(\.[0-9]+)?"
@@ -362,7 +364,7 @@ class SloSpec(TargetModel):
     quantile: float
     limit: Seconds
     errors: Fraction = 0.001
-    """Largest fraction of requests that may fail. It cannot exceed the fraction that may be late."""
+    """Largest fraction of requests that may fail. It must not exceed the fraction that may be late."""
 
     @model_validator(mode="before")
     @classmethod
@@ -490,13 +492,13 @@ class Target(TargetModel):
     """Replace whole configuration files in all tiers instead of editing them."""
     parameters: dict[Text, ParameterRule] = Field(default={}, json_schema_extra=_allow_false)
     """Rules for parameters, by their names `tier.service.parameter`. With `command`: the parameters of
-    the
-    command. `"lb.*": false` excludes all parameters whose names match."""
+    the command. `"lb.*": false` excludes all parameters whose names match."""
     constraints: tuple[Text, ...] = ()
-    """Rules that every trial must satisfy, such as `web.php_fpm.max_children * 30 MB <= 70% of
-    web.memory`."""
+    """Rules that every trial must satisfy, such as
+    `web.php_fpm.max_children * 30 MB <= 70% of web.memory`."""
     try_first: tuple[dict[Text, Scalar], ...] = Field(default=(), alias="try")
-    """Configurations to measure before the search. All other settings have their baseline values."""
+    """Configurations to measure before the search. Settings that are not listed keep their baseline
+    values."""
     load: Load = Load()
     data: Data = Data()
     budget: Budget = Budget()
@@ -512,14 +514,14 @@ class Target(TargetModel):
     ] = Field(default={})
     """Copies of the stack that one study measures concurrently: `autotune run --beds all`."""
     command: Annotated[tuple[CommandArgument, ...], Field(min_length=1)] | None = None
-    """Program and arguments to run for each trial, instead of tiers. It runs in the directory of this
-    file."""
+    """Program and arguments to run for each trial, instead of tiers. The program starts in
+    the directory of the target file."""
     maximize: CommandValueName = None
     """Name of the value that the command prints, such as `throughput`. Larger is better."""
     minimize: CommandValueName = None
     """Name of the value that the command prints, such as `seconds per run`. Smaller is better."""
     unit: Text | None = None
-    """Unit of this value, for reports."""
+    """Unit of the value that the command prints, for reports."""
     timeout: Annotated[Seconds, PositiveValidator] = 600.0
     """Time after which a run of the command is stopped."""
 

@@ -147,6 +147,8 @@ def _cost(kinds: tuple[Service, ...]) -> str:
     sentences = ["It has no parameters."]
     if names:
         sentences = [f"Of {format_count(len(names), 'parameter')}, {' and '.join(costs)}."]
+    if len(names) > 1 and len(costs) == 1:
+        sentences = [f"All {costs[0].replace(' ', ' parameters ', 1)}."]
     if any(service.forgets_on_restart for service in kinds):
         sentences.append("A restart empties the cache, and autotune warms it up again.")
     if any(service.keeps_data for service in kinds):
@@ -165,7 +167,7 @@ def _parameters(name: str, entries: list[parameters.CatalogueEntry]) -> str:
     notes = [
         command,
         "By default (`tune: core`), the search starts with the parameters that have a large effect.",
-        "In a range, `cpus`, `memory` and `nofile` mean the CPUs, memory and file limit of the host.",
+        "In a range, `cpus`, `memory` and `nofile` mean the host's CPUs, memory and open-file limit.",
     ]
     if any(each.parameter.on_demand for each in entries):
         notes.append(

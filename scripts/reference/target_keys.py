@@ -149,9 +149,8 @@ def _named(kind: str) -> str:
 def _bounds(part: dict[str, Any]) -> str:
     low, high = part.get("minimum"), part.get("maximum")
     above, below = part.get("exclusiveMinimum"), part.get("exclusiveMaximum")
-    words = [
-        f"from {low}" if low is not None else f"above {above}" if above is not None else "",
-        f"to {high}" if high is not None else f"below {below}" if below is not None else "",
-    ]
-    text = " ".join(filter(None, words))
+    if low is not None and high is not None:
+        return f" from {low} to {high}"
+    limits = {"at least": low, "above": above, "at most": high, "below": below}
+    text = " and ".join(f"{word} {limit}" for word, limit in limits.items() if limit is not None)
     return f" {text}" if text else ""

@@ -9,7 +9,7 @@ REFERENCE = Reference(
     " one vassal, or Debian's `uwsgi.service` with one application.",
     edited="The last line in the `.ini` file that sets the option. autotune adds a missing option"
     " below `[uwsgi]`.",
-    validated="`uwsgi --no-server --strict` with the new file, with the same user,"
+    validated="`uwsgi --no-server --strict` with the new file, and with the same user,"
     " directory and environment as the unit.",
     read_back="The stats socket (`stats =`), read with `perl`. The length of the accept queue"
     " comes from `ss`. Without a stats socket, the report shows the values in the file.",
