@@ -124,7 +124,7 @@ def _facts(kinds: tuple[Service, ...]) -> Iterator[tuple[str, str]]:
         "Other sources",
         "; ".join(service.package_source for service in kinds if service.package_source),
     )
-    yield "Can be a private server", "yes" if all(s.can_run_privately for s in kinds) else "no"
+    yield "Can run as a private process", "yes" if all(s.can_run_privately for s in kinds) else "no"
 
 
 def _units(kinds: tuple[Service, ...], adopted: Adoption | None) -> str:

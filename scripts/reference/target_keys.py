@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,8 @@ def _default(key: str, part: dict[str, Any], required: set[str]) -> str:
 
 
 def _type(part: dict[str, Any]) -> str:
-    return " or ".join(dict.fromkeys(_types(part)))
+    *others, last = dict.fromkeys(_types(part))
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _types(part: dict[str, Any]) -> Iterator[str]:
@@ -100,16 +102,22 @@ def _types(part: dict[str, Any]) -> Iterator[str]:
     elif "enum" in part or "const" in part:
         yield from (f"`{_written(value)}`" for value in part.get("enum", [part.get("const")]))
     elif isinstance(part.get("type"), list):
-        yield " or ".join(_named(each) for each in part["type"])
+        yield from (_named(each) for each in part["type"])
     elif part.get("type") == "array":
         items = part.get("items", {})
-        yield f"list of {_type(items)}" if items else "list"
+        yield f"list of {_plural(_type(items))}" if items else "list"
     elif part.get("type") == "object":
         yield _of_mapping(part)
     elif part.get("type") == "string":
         yield _text(part)
     elif part.get("type") != "null":
         yield _named(part.get("type", "any value")) + _bounds(part)
+
+
+def _plural(kind: str) -> str:
+    for noun in ("mapping", "whole number", "text"):
+        kind = re.sub(rf"^(\[?{noun})\b", r"\1s", kind)
+    return kind
 
 
 def _of_model(name: str) -> str:
