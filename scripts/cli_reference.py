@@ -30,7 +30,7 @@ Results go to standard output, progress to standard error. With `--json`, a comm
 JSON object with a `schema`, even for errors. `autotune schema NAME` prints the JSON Schema of each. While
 `schema` is 1, keys are only added.
 
-Exit codes: {textwrap.fill(EXIT_CODE_TEXTS, 100)}
+Exit codes: {textwrap.fill(EXIT_CODE_TEXTS, 100, break_on_hyphens=False)}
 """
 
 

@@ -48,7 +48,7 @@ def _figure(name: str, note: dict[str, str], sweep: Sweep | None) -> Iterator[st
     yield f"## {note['title']}\n"
     if sweep:
         command = f"autotune sweep targets/sweeps/lab-{name}.yaml --repeat {sweep['repeat']}"
-        yield f"`{command}`, measured {note['date']}. {_shown(sweep)}\n"
+        yield f"Measured with `{command}` on {note['date']}. {_shown(sweep)}\n"
         yield from _table(sweep)
         yield ""
     yield f"**Published:** {note['published']}\n"
@@ -56,14 +56,14 @@ def _figure(name: str, note: dict[str, str], sweep: Sweep | None) -> Iterator[st
 
 
 def _shown(sweep: Sweep) -> str:
-    shown = "Mean response time in ms. Values in italics miss the SLO"
+    shown = "The table shows mean response times in ms. Values in italics miss the SLO"
     if sweep["repeat"] == 1:
         return f"{shown}. Each point was measured once:"
     if sweep["repeat"] > 2:
-        return f"{shown}. Means of {sweep['repeat']} measurements:"
+        return f"{shown}. Each is the mean of {sweep['repeat']} measurements:"
     differences = [_difference(point["response"]) for point in sweep["points"] if point["response"]]
     typical = f"{100 * median(differences):.0f} %"
-    return f"{shown}. Two measurements of a point differ by a median of {typical}:"
+    return f"{shown}. The median difference between two measurements of a point is {typical}:"
 
 
 def _difference(response: Point) -> float:

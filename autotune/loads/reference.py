@@ -9,7 +9,7 @@ from enum import StrEnum
 class Loop(StrEnum):
     """Open or closed: whether a slow server lowers the rate."""
 
-    OPEN = "open: sends at its rate, whatever the server does"
+    OPEN = "open: it sends at the given rate, even if the server is slow"
     CLOSED = "closed: each client waits for its response"
 
 
@@ -28,53 +28,54 @@ class GeneratorReference:
 GENERATOR_REFERENCES = (
     GeneratorReference(
         "httperf", Loop.OPEN, "`load: {generator: httperf}`, the default",
-        "random (Poisson): gaps are exponential",
-        "a new one for each request; sessions keep theirs",
+        "at random (Poisson): the intervals are exponentially distributed",
+        "a new one for each request; a session keeps its connection",
         (
-            "Checks no certificate and sends no server name in TLS. The probe before each trial does.",
-            "Over TLS, sessions are refused: httperf leaves part of a long response unread.",
-            "A session counts with the mean latency of its requests. Pauses are two seconds at most.",
+            "It sends no server name (SNI) in TLS and does not verify certificates.",
+            "autotune itself verifies the certificate before each trial.",
+            "autotune refuses sessions over TLS, because httperf leaves part of a long response unread.",
+            "The latency of a session is the mean latency of its requests. Pauses last at most 2 s.",
         ),
     ),
     GeneratorReference(
         "k6", Loop.OPEN, "`load: {generator: k6}`",
-        "even", "kept open",
+        "at equal intervals", "kept open",
         (
-            "Runs your own script with `load: {script: FILE}`: rates are in runs/s.",
-            "Times each request of a session by itself.",
+            "With `load: {script: FILE}`, it runs your own script, and rates are in runs/s.",
+            "It measures the latency of each request in a session separately.",
         ),
     ),
     GeneratorReference(
         "oha", Loop.OPEN, "`load: {generator: oha}`",
-        "even", "kept open",
-        ("Picks the pages of a `requests:` file at random, by weight. Only single GET requests.",),
+        "at equal intervals", "kept open",
+        ("It selects the pages in a `requests:` file by weight. It sends only single GET requests.",),
     ),
     GeneratorReference(
         "command", Loop.OPEN, "`load: {command: [./mine]}`, your own program",
-        "up to your program", "up to your program",
+        "your program decides", "your program decides",
         (
-            "Reads the rate and the request as JSON from standard input, and prints counts as JSON.",
-            "autotune checks the printed counts, not the sent requests: keep to `max_rate`.",
+            "It reads the rate and the request as JSON from standard input, and prints counts as JSON.",
+            "autotune can check only the printed counts, so your program must respect `max_rate`.",
         ),
     ),
     GeneratorReference(
         "wrk", Loop.CLOSED, "`autotune measure --closed`",
         "as fast as responses arrive, up to `max_rate`", "kept open",
-        ("Shows a ceiling. A closed loop never decides about a configuration.",),
+        ("It only shows a ceiling. autotune never compares configurations with a closed loop.",),
     ),
     GeneratorReference(
         "ab", Loop.CLOSED, "`autotune measure --closed`, if wrk is not installed",
         "as fast as responses arrive", "a new one for each request",
-        ("Has no rate limit, so it needs `load: {unpaced: true}`.",),
+        ("It cannot limit its rate, so it needs `load: {unpaced: true}`.",),
     ),
     GeneratorReference(
         "mutilate", Loop.OPEN, "`autotune measure --tier TIER`, for the caches of a tier",
-        "random (Poisson)", "kept open",
-        ("Built from source: `scripts/build-mutilate`.",),
+        "at random (Poisson)", "kept open",
+        ("`scripts/build-mutilate` builds it from source.",),
     ),
     GeneratorReference(
         "memcaslap", Loop.CLOSED, "`autotune measure --tier TIER`, if mutilate is missing",
         "as fast as responses arrive", "kept open",
-        ("Has no rate limit, so it needs `load: {unpaced: true}`.",),
+        ("It cannot limit its rate, so it needs `load: {unpaced: true}`.",),
     ),
 )  # fmt: skip

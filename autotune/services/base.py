@@ -114,7 +114,7 @@ on_restart = partial(Parameter, action=Action.RESTART)
 SOMAXCONN = "net.core.somaxconn"  # limits the connections that wait at a socket
 accept_queue = partial(on_restart, low=64, high=65_535, log=True, recommended=4096,
     capped_by=SOMAXCONN,
-    meaning="Maximum connections waiting to be accepted."
+    meaning="Maximum number of connections that wait to be accepted."
             " The kernel limits it to somaxconn.")  # fmt: skip
 
 

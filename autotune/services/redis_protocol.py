@@ -126,7 +126,7 @@ CLIENT_LIMIT = ClientLimit("maxclients", "rejected_connections")
 
 # Each server adds the `source` of its documentation.
 backlog = partial(accept_queue, "tcp_backlog", stock=511)
-clients = partial(on_restart, "maxclients", "Maximum concurrent clients. More are refused.",
+clients = partial(on_restart, "maxclients", "Maximum number of concurrent clients. Others are refused.",
     low=128, high="min(65536, nofile - 100)", log=True, stock=10_000)  # fmt: skip
 
 

@@ -41,6 +41,6 @@ SOCKET_UNIT = Untuned(
     "The accept queue of a socket unit", "`Backlog=` of the socket unit sets its length."
 )
 TEMPLATE_UNIT = Untuned(
-    "A unit made from a template (`NAME@.service`)",
-    "A change would apply to all instances. Give the instance its own unit to tune it.",
+    "An instance of a template unit (`NAME@.service`)",
+    "A change would affect all instances. Give the instance its own unit to tune it.",
 )

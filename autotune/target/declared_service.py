@@ -53,55 +53,55 @@ def _validate_file_text(text: str) -> str:
 
 
 class ServiceFile(TargetModel):
-    """File of a service. Without `text` and `template`, autotune only edits it."""
+    """File of a service. Without `text` and `template`, autotune only edits the existing file."""
 
     text: Annotated[str, Field(min_length=1), AfterValidator(_validate_file_text)] | None = None
-    """Whole file, as a Jinja2 template of the parameters."""
+    """Complete file, as a Jinja2 template that uses the parameters."""
     template: Text | None = None
     """Name of a template in the tier's `templates:` directory, instead of `text`."""
     mode: Annotated[str, Field(pattern=r"^0[0-7]{3}$")] = "0644"
-    """Mode in octal, in quotes."""
+    """File mode in octal, in quotes."""
 
 
 class ServiceParameter(TargetModel):
-    """Parameter of a declared service, and its place in the files."""
+    """Parameter of a declared service, and the line in a file that sets it."""
 
     meaning: Text
     """Meaning, for reports."""
     default: Scalar
-    """Default of the software. It is the baseline if the files do not set the parameter."""
+    """Default value of the software. It is the baseline if the files do not set the parameter."""
     range: tuple[Scalar, Scalar] | None = None
-    """Lowest and highest value. Both may use facts of the host: `2 * cpus`."""
+    """Lowest and highest value. Both may use values of the host: `2 * cpus`."""
     choices: Annotated[tuple[Scalar, ...], Field(min_length=2)] | None = None
-    """Values to choose from, as written in the file."""
+    """Values to choose from, spelled as in the file."""
     unit: Text | None = None
     """Unit, such as `ms` or `MB`."""
     log: StrictBoolean = False
     """Search on a logarithmic scale."""
     action: Literal["none", "reload", "restart"] = "restart"
-    """Cost of a change."""
+    """Action that a change needs."""
     directive: Text | None = None
     """Line with `{}` in place of the value: `keep-alive = {}`. `*` matches any words."""
     section: Text | None = None
-    """Section of the line, such as `global`. Default: the whole file."""
+    """Section that contains the line, such as `global`. Default: the whole file."""
     file: Annotated[str, Field(pattern=FILE_PATTERN)] | None = None
-    """File of the line. Default: the first of `files:`."""
+    """File that contains the line. Default: the first file under `files:`."""
     recommended: Scalar | None = None
     """Value that guides recommend."""
     source: Text = "the target"
     """Source of the recommendation."""
     effect: Literal["capacity", "small", "cosmetic"] = "capacity"
-    """Expected effect. The search starts with `capacity`."""
+    """Expected effect on the capacity. The search starts with `capacity`, a large effect."""
     direction: Literal["", "+", "-"] = ""
-    """Direction in which guides change it."""
+    """Direction in which guides recommend changing the value."""
     safe: tuple[Scalar, Scalar] | None = None
-    """Range in which no guide warns."""
+    """Range that guides consider safe."""
     on_demand: StrictBoolean = False
-    """Tune it only if `parameters:` give it a range or choices."""
+    """Tune it only if `parameters:` gives it a range or choices."""
     capped_by: Literal["net.core.somaxconn"] | None = None
     """Kernel setting that caps the value."""
     when: dict[Text, ConditionValues] = Field(default={})
-    """Values of other parameters of the service that it depends on."""
+    """Values that other parameters must have, or else this parameter has no effect."""
 
     @model_validator(mode="after")
     def _check_values(self) -> ServiceParameter:
@@ -130,32 +130,32 @@ def _as_tuple(value: object) -> tuple[object, ...]:
 
 
 class Answers(TargetModel):
-    """Command, and regular expressions for values in its output."""
+    """Command, and regular expressions that find values in its output."""
 
     command: CommandArguments
     """Program and arguments, without a shell. `{host}` and `{port}` are replaced."""
     values: Annotated[dict[Text, ValuePattern], Field(min_length=1)]
-    """Names with regular expressions. The only group of each is the value."""
+    """Names, each with a regular expression. Its only group matches the value."""
 
 
 class Counters(Answers):
-    """Counters of the software, read before and after each reading."""
+    """Counters of the software, which autotune reads before and after each reading."""
 
     levels: TextList = ()
-    """Counters that rise and fall. All others only grow."""
+    """Counters that can rise and fall. All other counters only grow."""
 
 
 class ServiceNeeds(TargetModel):
-    """Worst-case resources, as expressions over parameters."""
+    """Resources that the service needs in the worst case, as expressions over parameters."""
 
     memory: Text | None = None
     """Memory in bytes: `connections * 64 KB + 20 MB`."""
     connections: Text | None = None
-    """Concurrent clients."""
+    """Number of concurrent clients."""
     descriptors: Text | None = None
-    """Open files of one process."""
+    """Number of open files of one process."""
     workers: Text | None = None
-    """Workers: processes or threads that serve one request each."""
+    """Number of workers: processes or threads that serve one request at a time."""
 
 
 HelpedResource = Literal[
@@ -167,43 +167,43 @@ class ServiceSpec(TargetModel):
     """Service that you declare: unit, files and parameters."""
 
     title: Text | None = None
-    """Title, for reports."""
+    """Title of the service, for reports."""
     role: Literal["proxy", "http_cache", "web", "app", "cache", "store", "database"]
-    """Role in its tier."""
+    """Role of the service in its tier."""
     port: Port
     """Default port."""
     unit: Annotated[str, Field(pattern=UNIT_PATTERN)]
-    """Unit, such as `lighttpd.service`."""
+    """systemd unit, such as `lighttpd.service`."""
     listens: StrictBoolean = True
-    """False for a unit that only applies settings and listens nowhere."""
+    """False for a unit that only applies settings and does not listen."""
     packages: TextList = ()
-    """Packages of the distribution."""
+    """Packages of the distribution that contain the service."""
     reload: StrictBoolean = False
     """True if the unit supports a reload, for parameters with `action: reload`."""
     keeps_data: StrictBoolean = False
-    """True if it stores user data, as a database does."""
+    """True if the service stores user data, like a database."""
     forgets_on_restart: StrictBoolean = False
-    """True if a restart empties it, as for a cache."""
+    """True if a restart deletes the data, as in a cache."""
     files: Annotated[
         dict[Annotated[str, Field(pattern=FILE_PATTERN)], ServiceFile],
         Field(min_length=1, json_schema_extra={"additionalProperties": False}),
     ]
-    """Configuration files and drop-ins, by their paths on the hosts."""
+    """Configuration files and drop-ins, with their paths on the hosts as keys."""
     check: CommandArguments | None = None
     """Command that validates the files, without a shell."""
     read: tuple[Answers, ...] = ()
     """Commands that print effective values."""
     counters: Counters | None = None
-    """Counters, for the diagnosis."""
+    """Counters for the diagnosis."""
     needs: ServiceNeeds = ServiceNeeds()
-    """Resources, for the memory, connection and file limits."""
+    """Resource usage, for the limits of memory, connections and files."""
     helps: dict[HelpedResource, TextList] = Field(default={})
-    """Parameters that help if a resource reached its limit: `connections: [maxconn+]`."""
+    """Parameters that help if a resource is exhausted: `connections: [maxconn+]`."""
     parameters: Annotated[
         dict[Annotated[str, Field(pattern=PARAMETER_PATTERN)], ServiceParameter],
         Field(min_length=1, json_schema_extra={"additionalProperties": False}),
     ]
-    """Parameters, by names that you choose."""
+    """Parameters, with names that you choose as keys."""
 
     @model_validator(mode="after")
     def _check_references(self) -> ServiceSpec:

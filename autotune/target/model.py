@@ -90,12 +90,12 @@ _NAMED_MAPPING_FIELD = Field(min_length=1, json_schema_extra={"additionalPropert
 
 
 class Host(TargetModel):
-    """A host. ``cpus`` and ``memory`` limit what the stack may use."""
+    """A host. ``cpus`` and ``memory`` limit the resources that the stack may use."""
 
     model_config = ConfigDict(json_schema_extra=_ADDRESS_SCHEMA)
 
     address: Annotated[str, Field(pattern=ADDRESS_PATTERN)] = "127.0.0.1"
-    """Host name or address. Required unless the transport is local."""
+    """Host name or address. Required unless the transport is `local`."""
     transport: Literal["local", "ssh"] = "ssh"
     """`ssh`, or `local` for the machine that autotune runs on."""
     user: Annotated[str, Field(pattern=USER_PATTERN)] | None = None
@@ -103,9 +103,9 @@ class Host(TargetModel):
     port: Port | None = None
     """SSH port. Default: from ~/.ssh/config."""
     cpus: Annotated[FiniteNumber, Field(gt=0)] | None = None
-    """CPUs that the stack may use there, such as 1.5."""
+    """CPUs that the stack may use on this host, such as 1.5."""
     memory: Annotated[Bytes, PositiveValidator] | None = None
-    """Memory that the stack may use there."""
+    """Memory that the stack may use on this host."""
 
     @model_validator(mode="after")
     def _require_address(self) -> Host:
@@ -132,36 +132,38 @@ def _validate_ip_address(address: str) -> None:
 
 
 class Ssh(TargetModel):
-    """SSH settings. Default: as for the `ssh` command."""
+    """SSH settings. Default: the same as for the `ssh` command."""
 
     config: Text | None = None
-    """File to use instead of ~/.ssh/config, as with `ssh -F`. Relative to this file."""
+    """File to use instead of ~/.ssh/config, as with `ssh -F`. The path is relative to the target file."""
 
 
 class Tier(TargetModel):
     """Hosts with the same role and the same settings."""
 
     hosts: NonEmptyTextList
-    """Hosts of this tier, by their names under `hosts:`."""
+    """Names of the hosts in this tier, as under `hosts:`."""
     service: NonEmptyTextList
-    """Service that runs there. From a list, the search chooses one."""
+    """Service that runs on these hosts. From a list, the search chooses one service."""
     forwards_to: str | None = None
-    """Tier that receives the requests from this tier."""
+    """Tier to which this tier forwards requests."""
     uses: TextList = ()
-    """Tiers that its application calls, such as a cache and a store."""
+    """Tiers that the application calls, such as a cache and a store."""
     app: Text | None = None
-    """Application that it serves: `reference`, for the reference application."""
+    """Application that the tier serves: `reference` for the reference application."""
     local_cache: StrictBoolean = False
-    """Let the search add a small cache on each host, in front of the cache tier."""
+    """Allow the search to add a small cache on each host, in front of the cache tier."""
     runtime: RuntimeName = runtimes.DEFAULT_RUNTIME
-    """`systemd`: units of the distribution. `containers`: a Compose project of Docker or Podman.
-    `embedded`: private processes of the study."""
+    """`systemd`: units of the distribution. `containers`: a Docker or Podman Compose project.
+    `embedded`: private processes that belong to the study."""
     container: Annotated[str, Field(pattern=COMPOSE_NAME_PATTERN)] | None = None
     """Service in the Compose project. Default: the name of the tier."""
     port: Port | None = None
-    """Port that it listens on. Default: the port of the service, or a free port (`embedded`)."""
+    """Port on which the service listens. Default: the port of the service, or a free port
+    (`embedded`)."""
     templates: Text | None = None
-    """Directory of templates that override the shipped templates. Relative to this file."""
+    """Directory of templates that override autotune's templates. The path is relative to the target
+    file."""
     replace: StrictBoolean = False
     """Replace whole configuration files instead of editing them."""
     allow_data_loss: StrictBoolean = False
@@ -198,7 +200,7 @@ def _parse_tuning(value: object) -> object:
 
 
 class Project(TargetModel):
-    """Compose project of the tiers with `runtime: containers`."""
+    """Compose project that contains the tiers with `runtime: containers`."""
 
     name: Annotated[str, Field(pattern=COMPOSE_NAME_PATTERN)]
     """Name of the project, as `docker compose ls` prints it."""
@@ -207,11 +209,11 @@ class Project(TargetModel):
         BeforeValidator(wrap_in_list, json_schema_input_type=str | list[str]),
         Field(min_length=1),
     ]
-    """Absolute paths of its Compose files on the hosts, in the order for `-f`."""
+    """Absolute paths of its Compose files on the hosts, in the order in which `-f` lists them."""
     engine: Literal["docker", "podman"] = "docker"
     """Container engine. Containers are created with `docker compose` or `podman-compose`."""
     account: Annotated[str, Field(pattern=USER_PATTERN)] | None = None
-    """Account of the containers, if the engine runs without root."""
+    """Account that owns the containers, if the engine runs without root."""
 
 
 class Load(TargetModel):
@@ -226,24 +228,24 @@ class Load(TargetModel):
     path: Annotated[str, Field(pattern=PATH_PATTERN)] = "/"
     """Path to request."""
     url: Annotated[str, Field(pattern=URL_PATTERN)] | None = None
-    """URL to request, instead of `path`. Its name is used for the Host header and TLS. Connections go to
-    the addresses of the entry tier's hosts."""
+    """URL to request, instead of `path`. Its host name is used for the Host header and TLS.
+    Connections go to the addresses of the entry tier's hosts."""
     vip: Annotated[str, Field(pattern=ADDRESS_PATTERN)] | None = None
-    """Shared address of the entry tier's hosts. Connections go there instead."""
+    """Shared address of the entry tier's hosts. Connections go to this address instead."""
     host: Annotated[str, Field(pattern=ADDRESS_PATTERN)] | None = None
-    """Name for the Host header and TLS, if there is no `url`."""
+    """Host name for the Host header and TLS, if `url` is not set."""
     method: Annotated[str, Field(pattern=METHOD_PATTERN)] = "GET"
     """Method of the request."""
     headers: dict[Annotated[str, Field(pattern=HEADER_PATTERN)], Text] = Field(
         default={}, json_schema_extra={"additionalProperties": False}
     )
-    """Headers to send. `${NAME}` is a variable from autotune's environment."""
+    """Headers to send. `${NAME}` is replaced with this variable from autotune's environment."""
     body: Annotated[str, Field(min_length=1)] | None = None
-    """Body of the request. Default content type: a form."""
+    """Body of the request. Its default content type is that of a form."""
     insecure: StrictBoolean = False
     """Do not check certificates."""
     ca: Text | None = None
-    """File with the authority that signed the certificate. Relative to this file."""
+    """PEM file of the authority that signed the certificate. The path is relative to the target file."""
     http: Annotated[
         Literal["1.1", "2"],
         BeforeValidator(_parse_http_version, json_schema_input_type=Literal[1.1, 2, "1.1", "2"]),
@@ -256,17 +258,18 @@ class Load(TargetModel):
     requests: Text | None = None
     """File with weighted requests, instead of `path`. `autotune workload from-log` writes one."""
     script: Text | None = None
-    """Your own k6 script, instead of `path`. Each arrival runs its default function."""
+    """Your own k6 script, instead of `path`. autotune runs its default function at a fixed rate."""
     requests_per_run: Annotated[WholeNumber, Field(ge=1, le=1000)] | None = None
-    """Most requests of one run of `script`, redirects included. Default: counted in slow runs."""
+    """Largest number of requests in one run of `script`, including redirects. Default: counted in
+    slow runs."""
     max_rate: Annotated[RatePerSecond, PositiveValidator] = 20_000.0
     """Highest rate that autotune ever offers, in requests/s."""
     unpaced: StrictBoolean = False
-    """Allow ab and memcaslap, which `max_rate` cannot limit."""
+    """Allow ab and memcaslap, whose rate autotune cannot limit."""
     timeout: Annotated[Seconds, PositiveValidator] = 2.0
-    """Time after which a request fails. At least twice the latency limit."""
+    """Time after which a request fails. Must be at least twice the latency limit."""
     expect: Expect | None = None
-    """Properties of a correct response. Default: as the responses before the first trial."""
+    """Properties of a correct response. Default: as in the responses before the first trial."""
 
     @property
     def requests_one_page(self) -> bool:
@@ -295,49 +298,49 @@ class Data(TargetModel):
     pairs: Annotated[WholeNumber, Field(ge=1000, le=10**10)] = 100_000
     """Number of keys in the store."""
     keys_per_request: Annotated[WholeNumber, Field(ge=1, le=1000)] = 100
-    """Keys that one request reads."""
+    """Number of keys that one request reads."""
     skew: Annotated[FiniteNumber, Field(gt=0, lt=1)] = 0.9
-    """Exponent of the popularity: the key of rank r is read in proportion to r^-skew."""
+    """Exponent of the popularity of keys: the key of rank r is read in proportion to r^-skew."""
     store_latency: Seconds = 0.003
-    """Pause for a batch of misses, as from a slow disk."""
+    """Delay of each batch of misses, as from a slow disk."""
 
 
 class Budget(TargetModel):
     """Limits of a study."""
 
     trials: Annotated[WholeNumber, Field(ge=3, le=10_000)] = 40
-    """Number of configurations to measure, baseline and confirmation included."""
+    """Number of configurations to measure, including baseline and confirmation."""
     time: Annotated[Seconds, min_duration_validator("30s", " (the baseline alone takes that)")] = (
         2700.0
     )
-    """Duration of the whole study."""
+    """Longest duration of the whole study."""
 
 
 class Search(TargetModel):
-    """Method of the search."""
+    """How the search works."""
 
     sampler: Text = "auto"
-    """Sampler. `auto` chooses by the size of the space and the budget."""
+    """Sampler. `auto` chooses one by the number of parameters and the budget."""
     seed: Annotated[WholeNumber, Field(ge=0, lt=2**32)] = 1
-    """Seed of the suggestions."""
+    """Seed of the random numbers for suggestions."""
 
 
 class Simulated(TargetModel):
-    """Queueing model instead of the hosts, in virtual time. No host is contacted.
+    """Queueing model that replaces the hosts, in virtual time. No host is contacted.
 
-    Readings vary as on real hosts. All figures of a study are the model's.
+    Readings vary as on real hosts. All figures of a study come from the model.
     """
 
     seed: Annotated[WholeNumber, Field(ge=0, lt=2**32)] = 1
-    """Seed of the readings."""
+    """Seed of the random numbers for readings."""
     noise: Fraction = 0.03
     """Standard deviation of the capacity between readings."""
     drift: Fraction = 0.0
-    """Amplitude of a slow change of the capacity."""
+    """Amplitude of a slow change in the capacity."""
     outliers: Fraction = 0.03
-    """Fraction of disturbed readings."""
+    """Fraction of readings that are disturbed."""
     capacity: Annotated[FiniteNumber, Field(gt=0, le=100)] = 1.0
-    """Capacity relative to the model's default."""
+    """Capacity relative to the default of the model."""
 
 
 class Bed(TargetModel):
@@ -347,21 +350,21 @@ class Bed(TargetModel):
         dict[Annotated[str, Field(pattern=NAME_PATTERN)], Host],
         Field(json_schema_extra={"additionalProperties": False}),
     ] = Field(default={})
-    """Its hosts, which replace the target's hosts of the same names."""
+    """Hosts of the bed, which replace the target's hosts with the same names."""
     simulated: Simulated | None = None
-    """Its model, which replaces the target's `simulated:`."""
+    """Model of the bed, which replaces the target's `simulated:`."""
 
 
 _PERCENTILE_PATTERN = r"p[0-9]{1,2}(\.[0-9]+)?"
 
 
 class SloSpec(TargetModel):
-    """Latency limit at one percentile, such as p95 or p99.9, and limit of errors."""
+    """Latency limit at one percentile, such as p95 or p99.9, and the error limit."""
 
     quantile: float
     limit: Seconds
     errors: Fraction = 0.001
-    """Largest fraction of requests that may fail. At most the fraction that may be late."""
+    """Largest fraction of requests that may fail. It must not exceed the fraction that may be late."""
 
     @model_validator(mode="before")
     @classmethod
@@ -482,25 +485,26 @@ class Target(TargetModel):
     ] = Field(default={})
     """Tiers of the stack, from the load balancer to the store."""
     project: Project | None = None
-    """Compose project of tiers that run in containers."""
+    """Compose project that contains the tiers that run in containers."""
     services: ServiceSpecs = Field(default={})
     """Services that you declare, by the names that `service:` uses."""
     replace: StrictBoolean = False
     """Replace whole configuration files in all tiers instead of editing them."""
     parameters: dict[Text, ParameterRule] = Field(default={}, json_schema_extra=_allow_false)
-    """Rules for parameters, by `tier.service.parameter`; with `command`, its parameters. `"lb.*": false`
-    excludes all parameters whose names match."""
+    """Rules for parameters, by their names `tier.service.parameter`. With `command`: the parameters of
+    the command. `"lb.*": false` excludes all parameters whose names match."""
     constraints: tuple[Text, ...] = ()
-    """Rules that every trial keeps, such as
+    """Rules that every trial must satisfy, such as
     `web.php_fpm.max_children * 30 MB <= 70% of web.memory`."""
     try_first: tuple[dict[Text, Scalar], ...] = Field(default=(), alias="try")
-    """Configurations to measure before the search. Other settings are as in the baseline."""
+    """Configurations to measure before the search. Settings that are not listed keep their baseline
+    values."""
     load: Load = Load()
     data: Data = Data()
     budget: Budget = Budget()
     tune: Tuning = "core"
-    """`core`: search parameters with a large effect first. `all`: search all at once. A list such as
-    `[web.php_fpm]`: search only these tiers, services or parameters, as for `core`."""
+    """`core`: start with the parameters that have a large effect. `all`: search all at once. A list
+    such as `[web.php_fpm]`: search only these tiers, services or parameters, in the order of `core`."""
     search: Search = Search()
     simulated: Simulated | None = None
     """Use a model instead of the hosts."""
@@ -510,18 +514,20 @@ class Target(TargetModel):
     ] = Field(default={})
     """Copies of the stack that one study measures concurrently: `autotune run --beds all`."""
     command: Annotated[tuple[CommandArgument, ...], Field(min_length=1)] | None = None
-    """Program and arguments to run for each trial, instead of tiers. Runs in this directory."""
+    """Program and arguments to run for each trial, instead of tiers. The program starts in
+    the directory of the target file."""
     maximize: CommandValueName = None
-    """Name of the command's value, such as `throughput`. Larger is better."""
+    """Name of the value that the command prints, such as `throughput`. Larger is better."""
     minimize: CommandValueName = None
-    """Name of the command's value, such as `seconds per run`. Smaller is better."""
+    """Name of the value that the command prints, such as `seconds per run`. Smaller is better."""
     unit: Text | None = None
-    """Unit of the command's value, for reports."""
+    """Unit of the value that the command prints, for reports."""
     timeout: Annotated[Seconds, PositiveValidator] = 600.0
     """Time after which a run of the command is stopped."""
 
     ready: Annotated[Seconds, PositiveValidator, max_duration_validator("1h")] | None = None
-    """Longest time until a restarted stack is ready, such as `2m`. Default: from measured boot times."""
+    """Longest time until a restarted stack is ready, such as `2m`. Default: based on measured boot
+    times."""
 
     def edits_host_files(self, tier: str) -> bool:
         """True if autotune edits the files on a tier's hosts instead of replacing them."""

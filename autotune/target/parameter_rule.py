@@ -51,19 +51,19 @@ class ParameterRule(TargetModel):
     choices: Annotated[tuple[Scalar, ...], Field(min_length=1)] | None = None
     """Values to choose from."""
     fixed: Scalar | None = None
-    """Value in all trials, the baseline included."""
+    """Value in all trials, including the baseline."""
     default: Scalar | None = None
-    """Value in the baseline: the current value of the stack."""
+    """Value in the baseline, which is the current value of the stack."""
     derive: Annotated[str, Field(min_length=1)] | None = None
     """Expression that computes the value: `ServerLimit * ThreadsPerChild`."""
     drop: Annotated[Literal[True], BeforeValidator(_require_true)] | None = None
-    """Exclude it from the search. It keeps its baseline value."""
+    """Exclude the parameter from the search. It keeps its baseline value."""
     when: dict[Text, ConditionValues] | None = None
-    """With `command:`: values of other parameters that it depends on."""
+    """With `command:`: values that other parameters must have, or else this one has no effect."""
     unit: Text | None = None
-    """With `command:`: its unit, for reports."""
+    """With `command:`: unit of the parameter, for reports."""
     meaning: Text | None = None
-    """With `command:`: its meaning, for reports."""
+    """With `command:`: meaning of the parameter, for reports."""
 
     @model_validator(mode="before")
     @classmethod

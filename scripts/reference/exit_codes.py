@@ -10,7 +10,8 @@ from scripts.reference.markdown import page, table
 
 PATH = Path("docs") / "exit-codes.md"
 HEAD = """\
-With `--json`, an error is an object `{"schema": 1, "error": {"message": …, "hint": …, "code": …}}` on
+With `--json`, an error is printed as an object
+`{"schema": 1, "error": {"message": …, "hint": …, "code": …}}` on
 standard output. `code` is the exit status."""
 
 

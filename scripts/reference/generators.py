@@ -13,9 +13,9 @@ from scripts.reference.markdown import listed, page, section, table
 
 PATH = Path("docs") / "generators.md"
 HEAD = """\
-Generators produce different arrivals and connections. Compare capacities only if the same generator
-measured them. Only an open loop decides about a configuration. A closed loop waits for the server and
-hides stalls."""
+Load generators differ in the arrivals of requests and in their connections. Compare capacities only if
+the same generator measured them. autotune compares configurations only with an open loop. A closed loop
+waits for the server and hides stalls."""
 
 
 def pages() -> Mapping[Path, str]:

@@ -18,6 +18,7 @@ from autotune.services.registry import (
     references,
     services_of,
 )
+from autotune.target.messages import format_count
 from scripts.reference.markdown import listed, page, section, table
 
 DIRECTORY = Path("docs") / "services"
@@ -34,20 +35,21 @@ ROLES = {
 }
 COSTS = {Action.NONE: "none", Action.RELOAD: "reload", Action.RESTART: "restart"}
 EFFECTS = {Effect.CAPACITY: "large", Effect.SMALL: "small", Effect.COSMETIC: "negligible"}
-DIRECTIONS = {"": "", "+": "guides raise it", "-": "guides lower it"}
+DIRECTIONS = {"": "", "+": "guides recommend raising it", "-": "guides recommend lowering it"}
 INDEX = """\
-autotune tunes these services. Each page lists how autotune finds, edits, validates and reads back a
-service, and its parameters."""
+autotune tunes these services. Each page shows how autotune finds, edits, validates and reads back the
+service, and lists its parameters."""
 EVERYWHERE = {
-    "A directive with several different values": "autotune tunes a directive if all occurrences have the"
-    " same value, or if the service uses the last one.",
-    "A value that differs between the hosts of a tier": "A tier has one configuration. Make two tiers.",
-    "A value outside the range of the catalogue": "Give the parameter a wider `range` in `parameters:`.",
-    "A value that is a variable or an expression": "The result is unknown. Write a number.",
+    "A directive with several different values": "autotune tunes it only if all occurrences have the"
+    " same value, or if the service uses only the last one.",
+    "A value that differs between the hosts of a tier": "A tier has one configuration. Split the hosts"
+    " into two tiers.",
+    "A value outside the range in the catalogue": "Set a wider `range` for it under `parameters:`.",
+    "A value that is a variable or an expression": "Its result is unknown. Write a number instead.",
     "A file that cannot be read or is not UTF-8": "It may override any value.",
     "A file behind a link in a directory that other accounts can write to": "Another account could"
     " redirect the link.",
-    "Passwords, addresses, accounts and access rules": "They decide on security.",
+    "Passwords, addresses, accounts and access rules": "They affect security.",
 }
 
 
@@ -94,7 +96,7 @@ def _page(name: str, reference: Reference) -> str:
     facts = [
         ("Role", _roles(kinds)),
         ("In a target", listed(_targets(kinds))),
-        ("Found via", reference.recognised),
+        ("Recognised by", reference.recognised),
         ("Edited file", reference.edited),
         ("Validated by", reference.validated),
         ("Read back from", reference.read_back),
@@ -122,7 +124,7 @@ def _facts(kinds: tuple[Service, ...]) -> Iterator[tuple[str, str]]:
         "Other sources",
         "; ".join(service.package_source for service in kinds if service.package_source),
     )
-    yield "Private server of a study", "yes" if all(s.can_run_privately for s in kinds) else "no"
+    yield "Can run as a private process", "yes" if all(s.can_run_privately for s in kinds) else "no"
 
 
 def _units(kinds: tuple[Service, ...], adopted: Adoption | None) -> str:
@@ -135,15 +137,22 @@ def _units(kinds: tuple[Service, ...], adopted: Adoption | None) -> str:
 def _cost(kinds: tuple[Service, ...]) -> str:
     names = {p.name: p.action for service in kinds for p in service.parameters}
     counts = Counter(names.values())
-    costs = [f"{counts[action]} need a {COSTS[action]}" for action in (Action.RESTART, Action.RELOAD)
-             if counts[action]]  # fmt: skip
-    if counts[Action.NONE]:
-        costs.append(f"{counts[Action.NONE]} take effect at once")
-    sentences = [f"Of {len(names)} parameters, {', '.join(costs)}." if names else "No parameters."]
+    costs = [
+        f"{count} {'needs' if count == 1 else 'need'} a {COSTS[action]}"
+        for action in (Action.RESTART, Action.RELOAD)
+        if (count := counts[action])
+    ]
+    if count := counts[Action.NONE]:
+        costs.append(f"{count} {'takes' if count == 1 else 'take'} effect at once")
+    sentences = ["It has no parameters."]
+    if names:
+        sentences = [f"Of {format_count(len(names), 'parameter')}, {' and '.join(costs)}."]
+    if len(names) > 1 and len(costs) == 1:
+        sentences = [f"All {costs[0].replace(' ', ' parameters ', 1)}."]
     if any(service.forgets_on_restart for service in kinds):
-        sentences.append("A restart empties it. autotune warms it up again.")
+        sentences.append("A restart empties the cache, and autotune warms it up again.")
     if any(service.keeps_data for service in kinds):
-        sentences.append("Its data is kept.")
+        sentences.append("A restart keeps its data.")
     return " ".join(sentences)
 
 
@@ -152,18 +161,23 @@ def _parameters(name: str, entries: list[parameters.CatalogueEntry]) -> str:
         return ""
     rows = [tuple(_cells(each)) for each in entries]
     heads = ("Parameter", "Values", "Stock", "Recommended", "Change needs", "Effect", "Source")
-    command = f"`autotune params {name}` prints this list, with `--json` for programs."
+    command = (
+        f"`autotune params {name}` prints this list. Add `--json` for machine-readable output."
+    )
     notes = [
-        f"{command} `tune: core`, the default, searches parameters with a large effect first.",
-        "`cpus`, `memory` and `nofile` in a range are facts of the host.",
+        command,
+        "By default (`tune: core`), the search starts with the parameters that have a large effect.",
+        "In a range, `cpus`, `memory` and `nofile` mean the host's CPUs, memory and open-file limit.",
     ]
     if any(each.parameter.on_demand for each in entries):
         notes.append(
-            "A parameter *on demand* is tuned only if `parameters:` give it a range or choices."
+            "A parameter marked *On demand* is tuned only if `parameters:` gives it a range or choices."
         )
     if any(each.parameter.adopted for each in entries):
-        notes.append("A parameter *in your files* is tuned only if autotune edits your own files.")
-    return "\n\n".join(["\n".join(notes), table(heads, rows)])
+        notes.append(
+            "A parameter marked *In your files* is tuned only if autotune edits your own files."
+        )
+    return "\n\n".join(["\n".join(f"- {note}" for note in notes), table(heads, rows)])
 
 
 def _cells(each: parameters.CatalogueEntry) -> Iterator[str]:
@@ -172,7 +186,7 @@ def _cells(each: parameters.CatalogueEntry) -> Iterator[str]:
     conditions += ["On demand."] if parameter.on_demand else []
     conditions += ["In your files."] if parameter.adopted else []
     if parameter.derive:
-        conditions.append(f"Follows `{parameter.derive}`.")
+        conditions.append(f"Computed: `{parameter.derive}`.")
     yield " ".join([f"`{parameter.name}`: {parameter.meaning}", *conditions])
     yield parameters.format_range(parameter)
     yield fmt.format_setting(parameter.stock, parameter.unit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ from scripts.reference.markdown import page, section, table
 
 PATH = Path("docs") / "target-keys.md"
 HEAD = """\
-`autotune check TARGET` validates a target and names file, line and column of each mistake.
-Amounts have a unit: `50ms`, `15m`, `512MB`, `800/s`, `0.1%`."""
+`autotune check TARGET` validates a target, and shows the file, line and column of each mistake.
+Values such as `50ms`, `15m`, `512MB`, `800/s` and `0.1%` need a unit."""
 # A model by its name in the schema → the path of its mapping in a target.
 PLACES = {
     "Target": "",
@@ -88,7 +89,8 @@ def _default(key: str, part: dict[str, Any], required: set[str]) -> str:
 
 
 def _type(part: dict[str, Any]) -> str:
-    return " or ".join(dict.fromkeys(_types(part)))
+    *others, last = dict.fromkeys(_types(part))
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _types(part: dict[str, Any]) -> Iterator[str]:
@@ -100,16 +102,22 @@ def _types(part: dict[str, Any]) -> Iterator[str]:
     elif "enum" in part or "const" in part:
         yield from (f"`{_written(value)}`" for value in part.get("enum", [part.get("const")]))
     elif isinstance(part.get("type"), list):
-        yield " or ".join(_named(each) for each in part["type"])
+        yield from (_named(each) for each in part["type"])
     elif part.get("type") == "array":
         items = part.get("items", {})
-        yield f"list of {_type(items)}" if items else "list"
+        yield f"list of {_plural(_type(items))}" if items else "list"
     elif part.get("type") == "object":
         yield _of_mapping(part)
     elif part.get("type") == "string":
         yield _text(part)
     elif part.get("type") != "null":
         yield _named(part.get("type", "any value")) + _bounds(part)
+
+
+def _plural(kind: str) -> str:
+    for noun in ("mapping", "whole number", "text"):
+        kind = re.sub(rf"^(\[?{noun})\b", r"\1s", kind)
+    return kind
 
 
 def _of_model(name: str) -> str:
@@ -149,9 +157,8 @@ def _named(kind: str) -> str:
 def _bounds(part: dict[str, Any]) -> str:
     low, high = part.get("minimum"), part.get("maximum")
     above, below = part.get("exclusiveMinimum"), part.get("exclusiveMaximum")
-    words = [
-        f"from {low}" if low is not None else f"above {above}" if above is not None else "",
-        f"to {high}" if high is not None else f"below {below}" if below is not None else "",
-    ]
-    text = " ".join(filter(None, words))
+    if low is not None and high is not None:
+        return f" from {low} to {high}"
+    limits = {"at least": low, "above": above, "at most": high, "below": below}
+    text = " and ".join(f"{word} {limit}" for word, limit in limits.items() if limit is not None)
     return f" {text}" if text else ""

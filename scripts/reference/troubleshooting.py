@@ -13,9 +13,9 @@ from scripts.reference.markdown import page, section, table
 
 PATH = Path("docs") / "troubleshooting.md"
 HEAD = """\
-An error names the failure, and its hint names the fix. Words in capitals stand for names and numbers of
-your message, and `…` for other text. `autotune check TARGET` finds most of these errors without changing
-a host."""
+An error message describes a failure, and its hint shows what to do. On this page, words in capital
+letters replace names and numbers in your message, and `…` replaces other text. `autotune check TARGET`
+finds most of these errors without changing a host."""
 AREAS = {
     "cli": "Command line",
     "target": "Target file",

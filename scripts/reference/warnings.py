@@ -10,7 +10,8 @@ from scripts.reference.markdown import page, table
 
 PATH = Path("docs") / "warnings.md"
 HEAD = """\
-`autotune report STUDY` prints the warnings of a study below its verdict. `--json` lists them under
+`autotune report STUDY` prints the warnings of a study below its verdict. With `--json`, they are
+listed under
 `warnings`, each with a code, a value and the threshold that the value exceeds."""
 
 

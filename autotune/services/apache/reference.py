@@ -13,13 +13,13 @@ REFERENCE = Reference(
     read_back="`/server-status` and `/server-info`, requested with `curl` from the host itself."
     " The length of the accept queue comes from `ss`.",
     untuned=(
-        Untuned("All of Apache, with mpm_worker, or with mpm_prefork without mod_php",
-            "autotune supports mpm_event, and mpm_prefork with mod_php."),
+        Untuned("Apache with mpm_worker, or with mpm_prefork but without mod_php",
+            "autotune supports only mpm_event, and mpm_prefork with mod_php."),
         Untuned("`ServerLimit`, if `MaxRequestWorkers` is not a multiple of `ThreadsPerChild`",
-            "Workers are added in whole processes."),
+            "Apache adds workers only in whole processes."),
         Untuned("A directive in a section whose module is not loaded", "It has no effect."),
         Untuned("Directives of the load balancer (`lbmethod`, `proxy_max`, …) in your own files",
-            "autotune writes them only in its own files: private servers, or `replace: true`."),
-        Untuned("TLS settings, virtual hosts and access rules", "They decide on what is served."),
+            "autotune writes them only to its own files: private servers, or `replace: true`."),
+        Untuned("TLS settings, virtual hosts and access rules", "They determine what is served."),
     ),
 )  # fmt: skip

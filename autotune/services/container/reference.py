@@ -11,6 +11,6 @@ REFERENCE = Reference(
     validated="The engine creates the container with the new limits.",
     read_back="The limits are not read back: the container does not start if they are refused.",
     untuned=(
-        Untuned("Any limit except CPUs and memory", "No supported service reached another one."),
+        Untuned("Any limit except CPUs and memory", "No supported service has reached any other limit."),
     ),
 )  # fmt: skip

@@ -20,7 +20,7 @@ class Container(Service):
     """Limits of a container. A change recreates the container."""
 
     name = "container"
-    title = "limits of a container"
+    title = "container limits"
     role = Role.HOST
     per_deployment = True
     isolated_only = True

@@ -13,6 +13,6 @@ REFERENCE = Reference(
     untuned=(
         Untuned("Your own `kvrocks.conf`",
             "autotune has no parser for it and replaces the whole file."),
-        Untuned("Passwords and namespaces", "They decide on access."),
+        Untuned("Passwords and namespaces", "They control access."),
     ),
 )  # fmt: skip

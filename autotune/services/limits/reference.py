@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotune.services.reference import Reference, Untuned
 
 REFERENCE = Reference(
-    recognised="Every unit of a tier whose files autotune replaces (`replace: true`).",
+    recognised="Every unit in a tier whose files autotune replaces (`replace: true`).",
     edited="A drop-in of each unit, `/etc/systemd/system/UNIT.d/autotune.conf`, with"
     " `LimitNOFILE=`.",
     validated="systemd reads the drop-in. The unit must start with it.",
@@ -14,6 +14,6 @@ REFERENCE = Reference(
         Untuned("Units whose own files are edited",
             "A drop-in would be a new file on the host, so these units keep their limit."),
         Untuned("Any limit except the number of open files",
-            "No supported service reached another one."),
+            "No supported service has reached any other limit."),
     ),
 )  # fmt: skip

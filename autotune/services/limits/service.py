@@ -38,7 +38,7 @@ class Limits(Service):
     """Drop-ins for the units of ``services``, which run together in one deployment."""
 
     name = "limits"
-    title = "limits of units"
+    title = "unit limits"
     role = Role.HOST
     per_deployment = True
     services: tuple[Service, ...] = ()

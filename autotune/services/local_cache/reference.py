@@ -9,7 +9,8 @@ REFERENCE = Reference(
     " cache is used.",
     edited="`/etc/systemd/system/autotune-local-cache.service`, a unit that exists only during the"
     " study or after `apply`.",
-    validated="systemd must start the unit. For a study alone, autotune starts it twice.",
+    validated="systemd must start the unit. For a private server of a study, autotune first"
+    " starts a second instance.",
     read_back="`memcached-tool HOST:PORT settings`. `ttl` is a setting of the application and is"
     " not read back.",
     untuned=(

@@ -39,9 +39,9 @@ option = partial(on_restart, source=DOCS)
 PARAMETERS = with_guidance((
     option("enabled", "Run a cache on each host in front of the remote one.",
         stock=False),
-    option("memory", "Memory of the local cache for items.",
+    option("memory", "Memory for items in the local cache.",
         low=1, high="memory / 8 / 1048576", log=True, stock=8, unit="MB", when=IF_ENABLED),
-    at_once("ttl", "Time before the local cache fetches an item again.",
+    at_once("ttl", "Time after which the local cache fetches an item again.",
         low=1, high=300, log=True, stock=5, unit="s", when=IF_ENABLED, source=DOCS),
     option("threads",
         "Number of worker threads of the local cache.",

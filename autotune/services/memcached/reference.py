@@ -15,9 +15,9 @@ REFERENCE = Reference(
         Untuned("Parameters that need a restart, without `allow_data_loss: true`",
             "A restart empties the cache. `allow_data_loss: true` in the tier allows it."),
         Untuned("`udp` and extstore in your own file",
-            "autotune writes them only in its own file: private servers, or `replace: true`."),
-        Untuned("SASL and the file of users", "They decide on access."),
-        Untuned("Any distribution except Debian and Ubuntu",
-            "autotune reads `/etc/memcached.conf` only."),
+            "autotune writes them only to its own file: private servers, or `replace: true`."),
+        Untuned("SASL and the file with its users", "They control access."),
+        Untuned("memcached on any distribution except Debian and Ubuntu",
+            "autotune reads only `/etc/memcached.conf`."),
     ),
 )  # fmt: skip

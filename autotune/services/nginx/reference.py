@@ -11,23 +11,23 @@ REFERENCE = Reference(
     validated="`nginx -t -q`, with the new files and all includes in place.",
     read_back="`nginx -T`. The length of the accept queue comes from `ss`.",
     untuned=(
-        Untuned("`backlog`, `reuseport` or `http2` that a `listen` line sets already",
-            "nginx accepts these options once for each address. autotune adds them, but does not"
+        Untuned("`backlog`, `reuseport` or `http2` that a `listen` line already sets",
+            "nginx accepts these options only once for each address. autotune adds them, but does not"
             " change yours."),
         Untuned("A directive given with `-g` on the unit's command line",
             "The command line overrides the file."),
         Untuned("`upstream_keepalive`, if the site sets `proxy_http_version` or a `Connection`"
             " header",
-            "Kept connections need HTTP/1.1 and no `Connection: close`. autotune does not replace"
+            "Persistent connections need HTTP/1.1 and no `Connection: close`. autotune does not replace"
             " your headers."),
         Untuned("`fastcgi_buffer_size` and `fastcgi_buffers`, if a file sets any `fastcgi_b…`"
             " directive",
             "Their sizes depend on each other."),
-        Untuned("TLS sessions, if no `listen` line has `ssl`", "They have no effect."),
+        Untuned("TLS session settings, if no `listen` line has `ssl`", "They have no effect."),
         Untuned("Which responses are cached, and for how long",
             "Only the owner of the site knows which responses may be stale."),
-        Untuned("TLS protocols, ciphers and certificates", "They decide on security."),
-        Untuned("A unit with `-c` and another main file",
-            "autotune reads `/etc/nginx/nginx.conf` only."),
+        Untuned("TLS protocols, ciphers and certificates", "They affect security."),
+        Untuned("A unit that selects another main file with `-c`",
+            "autotune reads only `/etc/nginx/nginx.conf`."),
     ),
 )  # fmt: skip

@@ -43,7 +43,7 @@ PARAMETERS = with_guidance((
         " environment.",
         low=1, high="max(4, 2 * cpus)", log=True, stock=1, recommended="cpus",
         source="nodejs.org, Cluster"),
-    on_restart("uv_threadpool_size", "Threads per process for files, DNS, compression and"
+    on_restart("uv_threadpool_size", "Number of threads per process for files, DNS, compression and"
         " cryptography. Other work runs on one thread.",
         low=1, high=128, log=True, stock=4, source=f"{DOCS}, UV_THREADPOOL_SIZE"),
     on_restart("max_semi_space_size",

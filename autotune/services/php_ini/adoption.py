@@ -191,7 +191,7 @@ def _select_notation(parameter: Parameter) -> Notation:
 
 
 ADOPTION = Adoption(
-    title="PHP's own settings",
+    title="PHP settings",
     units=("php*-fpm.service", "apache2.service"),
     paths=("etc/php", "etc/apache2"),
     version_script="",

@@ -5,20 +5,21 @@ from __future__ import annotations
 from autotune.services.reference import Reference, Untuned
 
 REFERENCE = Reference(
-    recognised="The PHP of the FPM that is tuned, or of Apache's PHP module. Its files are below"
+    recognised="The PHP version that the tuned FPM, or Apache's PHP module, runs. Its files are under"
     " `/etc/php/VERSION`, as on Debian and Ubuntu.",
-    edited="`conf.d/zz-autotune.ini` of the build that runs. Files that several builds share are"
+    edited="`conf.d/zz-autotune.ini` of this PHP build. Files that several builds share are"
     " never edited.",
     validated="The same build reads the new file (`php -i`) and must report each value.",
-    read_back="A script of autotune, requested through FPM or Apache on the host itself: `ini_get`"
-    " and `opcache_get_status`.",
+    read_back="`ini_get` and `opcache_get_status`, in a script that autotune requests through FPM or"
+    " Apache on the host itself.",
     untuned=(
         Untuned("A setting that a pool sets with `php_value` or `php_admin_value`",
             "The pool overrides the file."),
         Untuned("A setting in a file that is read after `zz-autotune.ini`",
             "The later file overrides it."),
-        Untuned("Settings of OPcache, if the extension is not loaded", "They have no effect."),
+        Untuned("OPcache settings, if the extension is not loaded", "They have no effect."),
         Untuned("`opcache.preload` without a script", "autotune does not write a script."),
-        Untuned("PHP on Fedora, RHEL and SUSE", "Its files are at other places."),
+        Untuned("PHP on Fedora, RHEL and SUSE",
+            "Its files have other paths, which autotune does not support."),
     ),
 )  # fmt: skip

@@ -102,7 +102,7 @@ class PhpIni(Service):
     ``interpreter`` is also the name of its directory in /etc/php/VERSION."""
 
     name = "php_ini"
-    title = "PHP's own settings"
+    title = "PHP settings"
     role = Role.HOST
     per_deployment = True
     template = "php_ini/autotune.ini.j2"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from autotune.services.reference import Reference, Untuned
 
 REFERENCE = Reference(
-    recognised="A unit of a cluster is active: `postgresql@VERSION-NAME.service`,"
+    recognised="The unit of a cluster is active: `postgresql@VERSION-NAME.service`,"
     " `postgresql-VERSION.service` or `postgresql.service`.",
     edited="The last line that sets the parameter, in `postgresql.conf` or in a file that it"
     " includes. autotune adds a missing parameter at the end of `postgresql.conf`. The data"
     " directory is not changed.",
     validated="`postgres -C`, as the owner of the cluster.",
-    read_back="`pg_settings`, queried with `psql` at the unix socket as the owner of the cluster.",
+    read_back="`pg_settings`, queried with `psql` through the unix socket as the owner of the cluster.",
     untuned=(
         Untuned("A parameter in `postgresql.auto.conf`",
             "`ALTER SYSTEM` overrides the file. `ALTER SYSTEM RESET NAME` makes the parameter"
@@ -19,8 +19,8 @@ REFERENCE = Reference(
         Untuned("A parameter in `pg_ctl.conf`",
             "The command line overrides the file. Move it to `postgresql.conf`."),
         Untuned("A cluster without a unix socket",
-            "autotune does not use passwords of the database."),
+            "autotune does not use database passwords."),
         Untuned("Accounts, `pg_hba.conf`, TLS and replication",
-            "They decide on access to the data."),
+            "They control access to the data."),
     ),
 )  # fmt: skip

@@ -6,7 +6,7 @@ from autotune.services.reference import BY_COMMAND, STARTS, Reference, Untuned
 
 REFERENCE = Reference(
     recognised="`redis-server.service`, `redis.service` or `redis@default.service` is active and reads"
-    " its distribution's file.",
+    " the distribution's configuration file.",
     edited="The last line that sets the option, in `redis.conf` or in a file that it includes."
     " autotune adds a missing option at the end of `redis.conf`.",
     validated=STARTS,
@@ -15,11 +15,11 @@ REFERENCE = Reference(
     untuned=(
         Untuned("Parameters that need a restart, if `save` and `appendonly` are off",
             "A restart loses all data. `allow_data_loss: true` in the tier allows it."),
-        Untuned("A server whose password is in no file",
+        Untuned("A server whose password is not in a file",
             "A restart would remove the password. `CONFIG REWRITE` writes it to the file."),
         Untuned("`maxmemory`, eviction, snapshots and the append-only file",
-            "They decide on which data is kept."),
-        Untuned("Passwords and ACLs", "They decide on access."),
+            "They determine which data is kept."),
+        Untuned("Passwords and ACLs", "They control access."),
         BY_COMMAND,
     ),
 )  # fmt: skip

@@ -35,13 +35,14 @@ option = partial(on_restart, source=DOCS)
 
 PARAMETERS = with_guidance((
     option("io_threads",
-        "Number of threads that write responses. Advised only with at least four CPUs.",
+        "Number of threads that write responses. More than one helps only with at least four CPUs.",
         low=1, high="2 * cpus", stock=1, recommended=1),
     backlog(source=DOCS),
     clients(source=DOCS),
     option("io_threads_do_reads",
-        "Let I/O threads also read and parse requests. Useful with more than one thread.", stock=False),
-    option("hz", "Background cycles per second: idle clients, expired keys, rehashing.",
+        "Let I/O threads also read and parse requests. This helps only with several threads.",
+        stock=False),
+    option("hz", "Background cycles per second, for idle clients, expired keys and rehashing.",
         low=1, high=100, log=True, stock=10),
     option("activerehashing",
         "Spend 1 ms of every 100 ms on resizing the main hash table.",

@@ -8,6 +8,6 @@ REFERENCE = Reference(
     recognised="A tier with `app: reference`.",
     edited="`kv.php` in the document root. It exists only during the study, or on the hosts of a"
     " lab.",
-    validated="The body of the first response: every requested key must be found.",
-    read_back="It has no parameters.",
+    validated="The body of the first response, which must contain every requested key.",
+    read_back="It has no parameters to read back.",
 )  # fmt: skip

@@ -5,20 +5,21 @@ from __future__ import annotations
 from autotune.services.reference import BY_UNIT_COMMAND, TEMPLATE_UNIT, Reference, Untuned
 
 REFERENCE = Reference(
-    recognised="A unit whose command names one `.ini` file with a section `[uwsgi]`, an emperor with"
+    recognised="A unit whose command contains one `.ini` file with a section `[uwsgi]`, an emperor with"
     " one vassal, or Debian's `uwsgi.service` with one application.",
     edited="The last line in the `.ini` file that sets the option. autotune adds a missing option"
     " below `[uwsgi]`.",
-    validated="`uwsgi --no-server --strict` with the new file, run as the unit runs it.",
+    validated="`uwsgi --no-server --strict` with the new file, and with the same user,"
+    " directory and environment as the unit.",
     read_back="The stats socket (`stats =`), read with `perl`. The length of the accept queue"
-    " comes from `ss`. Without a stats socket, the written values are reported.",
+    " comes from `ss`. Without a stats socket, the report shows the values in the file.",
     untuned=(
         Untuned("Several applications that share a unit",
             "A change would apply to all of them. Give the application its own unit."),
         Untuned("A configuration in XML, YAML or JSON, or on the command line only",
-            "autotune edits `.ini` files."),
-        Untuned("An option below a condition (`if-env`, …)",
-            "The condition is evaluated at the start. Write an unconditional line to tune it."),
+            "autotune edits only `.ini` files."),
+        Untuned("An option under a condition (`if-env`, …)",
+            "uWSGI evaluates the condition when it starts. Write an unconditional line to tune it."),
         BY_UNIT_COMMAND,
         TEMPLATE_UNIT,
     ),

@@ -12,13 +12,13 @@ REFERENCE = Reference(
     read_back="`varnishadm param.show` and `varnishstat`. The length of the accept queue comes"
     " from `ss`.",
     untuned=(
-        Untuned("All of Varnish, if its options contain a variable (`$NAME`)",
-            "The effective options are unknown. Write them out in the unit."),
+        Untuned("Varnish, if its options contain a variable (`$NAME`)",
+            "The effective options are unclear. Write them out in the unit."),
         Untuned("`storage` with several stores, or with a store other than `malloc`",
-            "One number cannot describe them."),
-        Untuned("A listener for the PROXY protocol or at a unix socket only",
-            "Load is sent over HTTP to a TCP port."),
-        Untuned("VCL, time to live and grace",
+            "A single number cannot describe its size."),
+        Untuned("A listener that accepts only the PROXY protocol or a unix socket",
+            "autotune sends load over HTTP to a TCP port."),
+        Untuned("VCL, time to live (TTL) and grace",
             "Only the owner of the site knows which responses may be stale."),
     ),
 )  # fmt: skip
