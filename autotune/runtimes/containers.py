@@ -339,8 +339,8 @@ class Containers(Runtime):
         yield f"reachable, as root: {', '.join(stack.hosts)}"
         for unit in dict.fromkeys(instance.placement.unit for instance in stack.instances):
             yield (
-                f"{unit}: autotune recreates this container with its files mounted, and again without "
-                "them at the end"
+                f"{unit}: autotune recreates this container with changed files mounted, and at "
+                f"the end without them"
             )
 
     def make_run_directory(self, study: Path) -> str:

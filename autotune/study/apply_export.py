@@ -46,7 +46,7 @@ def read_compatible_settings(space: SearchSpace, export: Path) -> Settings:
         )
     if inactive := _find_inactive_settings(space, export, candidate.settings, settings):
         raise AutotuneError(
-            f"settings of {export} without an effect in this target: {', '.join(inactive)}",
+            f"these settings of {export} have no effect in this target: {', '.join(inactive)}",
             hint="use the target of its study, or a target with the same services",
         )
     return settings

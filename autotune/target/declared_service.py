@@ -56,22 +56,22 @@ class ServiceFile(TargetModel):
     """File of a service. Without `text` and `template`, autotune only edits it."""
 
     text: Annotated[str, Field(min_length=1), AfterValidator(_validate_file_text)] | None = None
-    """Whole file, as a Jinja2 template of the parameters."""
+    """Complete file, as a Jinja2 template that uses the parameters."""
     template: Text | None = None
     """Name of a template in the tier's `templates:` directory, instead of `text`."""
     mode: Annotated[str, Field(pattern=r"^0[0-7]{3}$")] = "0644"
-    """Mode in octal, in quotes."""
+    """File mode in octal, in quotes."""
 
 
 class ServiceParameter(TargetModel):
-    """Parameter of a declared service, and its place in the files."""
+    """Parameter of a declared service, and the line in a file that sets it."""
 
     meaning: Text
     """Meaning, for reports."""
     default: Scalar
     """Default of the software. It is the baseline if the files do not set the parameter."""
     range: tuple[Scalar, Scalar] | None = None
-    """Lowest and highest value. Both may use facts of the host: `2 * cpus`."""
+    """Lowest and highest value. Both may use values of the host: `2 * cpus`."""
     choices: Annotated[tuple[Scalar, ...], Field(min_length=2)] | None = None
     """Values to choose from, as written in the file."""
     unit: Text | None = None
@@ -93,15 +93,15 @@ class ServiceParameter(TargetModel):
     effect: Literal["capacity", "small", "cosmetic"] = "capacity"
     """Expected effect. The search starts with `capacity`."""
     direction: Literal["", "+", "-"] = ""
-    """Direction in which guides change it."""
+    """Direction in which guides recommend to change it."""
     safe: tuple[Scalar, Scalar] | None = None
-    """Range in which no guide warns."""
+    """Range that guides consider safe."""
     on_demand: StrictBoolean = False
-    """Tune it only if `parameters:` give it a range or choices."""
+    """Tune it only if `parameters:` gives it a range or choices."""
     capped_by: Literal["net.core.somaxconn"] | None = None
     """Kernel setting that caps the value."""
     when: dict[Text, ConditionValues] = Field(default={})
-    """Values of other parameters of the service that it depends on."""
+    """Values that other parameters must have, or else this parameter has no effect."""
 
     @model_validator(mode="after")
     def _check_values(self) -> ServiceParameter:
@@ -142,7 +142,7 @@ class Counters(Answers):
     """Counters of the software, read before and after each reading."""
 
     levels: TextList = ()
-    """Counters that rise and fall. All others only grow."""
+    """Counters that can rise and fall. All other counters only grow."""
 
 
 class ServiceNeeds(TargetModel):
@@ -169,26 +169,26 @@ class ServiceSpec(TargetModel):
     title: Text | None = None
     """Title, for reports."""
     role: Literal["proxy", "http_cache", "web", "app", "cache", "store", "database"]
-    """Role in its tier."""
+    """Role of the service in its tier."""
     port: Port
     """Default port."""
     unit: Annotated[str, Field(pattern=UNIT_PATTERN)]
     """Unit, such as `lighttpd.service`."""
     listens: StrictBoolean = True
-    """False for a unit that only applies settings and listens nowhere."""
+    """False for a unit that only applies settings and does not listen."""
     packages: TextList = ()
     """Packages of the distribution."""
     reload: StrictBoolean = False
     """True if the unit supports a reload, for parameters with `action: reload`."""
     keeps_data: StrictBoolean = False
-    """True if it stores user data, as a database does."""
+    """True if the service stores user data, like a database."""
     forgets_on_restart: StrictBoolean = False
-    """True if a restart empties it, as for a cache."""
+    """True if a restart deletes the data, as in a cache."""
     files: Annotated[
         dict[Annotated[str, Field(pattern=FILE_PATTERN)], ServiceFile],
         Field(min_length=1, json_schema_extra={"additionalProperties": False}),
     ]
-    """Configuration files and drop-ins, by their paths on the hosts."""
+    """Configuration files and drop-ins, with their paths on the hosts as keys."""
     check: CommandArguments | None = None
     """Command that validates the files, without a shell."""
     read: tuple[Answers, ...] = ()
@@ -196,14 +196,14 @@ class ServiceSpec(TargetModel):
     counters: Counters | None = None
     """Counters, for the diagnosis."""
     needs: ServiceNeeds = ServiceNeeds()
-    """Resources, for the memory, connection and file limits."""
+    """Resource usage, for the limits of memory, connections and files."""
     helps: dict[HelpedResource, TextList] = Field(default={})
     """Parameters that help if a resource reached its limit: `connections: [maxconn+]`."""
     parameters: Annotated[
         dict[Annotated[str, Field(pattern=PARAMETER_PATTERN)], ServiceParameter],
         Field(min_length=1, json_schema_extra={"additionalProperties": False}),
     ]
-    """Parameters, by names that you choose."""
+    """Parameters, with names that you choose as keys."""
 
     @model_validator(mode="after")
     def _check_references(self) -> ServiceSpec:

@@ -30,7 +30,7 @@ _Statuses = Annotated[
 
 
 class Expect(TargetModel):
-    """Properties of a correct response. A response without one of them is a violation."""
+    """Properties of a correct response. A response that lacks one of them is a violation."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
@@ -39,9 +39,9 @@ class Expect(TargetModel):
     header: dict[Annotated[str, Field(pattern=HEADER_PATTERN)], Text] = Field(
         default={}, json_schema_extra={"additionalProperties": False}
     )
-    """Headers, each with text that its value contains. Case does not matter."""
+    """Headers, each with text that its value must contain. Case does not matter."""
     body: TextList = ()
-    """Text, or a list of texts, that the body contains. Reference responses are then not used."""
+    """Text, or a list of texts, that the body must contain. Reference responses are not used then."""
     not_body: TextList = ()
     """Text, or a list of texts, that the body must not contain."""
     min_bytes: Annotated[Bytes, PositiveValidator] | None = None

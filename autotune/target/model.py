@@ -103,9 +103,9 @@ class Host(TargetModel):
     port: Port | None = None
     """SSH port. Default: from ~/.ssh/config."""
     cpus: Annotated[FiniteNumber, Field(gt=0)] | None = None
-    """CPUs that the stack may use there, such as 1.5."""
+    """CPUs that the stack may use on this host, such as 1.5."""
     memory: Annotated[Bytes, PositiveValidator] | None = None
-    """Memory that the stack may use there."""
+    """Memory that the stack may use on this host."""
 
     @model_validator(mode="after")
     def _require_address(self) -> Host:
@@ -135,7 +135,7 @@ class Ssh(TargetModel):
     """SSH settings. Default: as for the `ssh` command."""
 
     config: Text | None = None
-    """File to use instead of ~/.ssh/config, as with `ssh -F`. Relative to this file."""
+    """File to use instead of ~/.ssh/config, as with `ssh -F`. The path is relative to the target file."""
 
 
 class Tier(TargetModel):
@@ -144,24 +144,26 @@ class Tier(TargetModel):
     hosts: NonEmptyTextList
     """Hosts of this tier, by their names under `hosts:`."""
     service: NonEmptyTextList
-    """Service that runs there. From a list, the search chooses one."""
+    """Service that runs on these hosts. From a list, the search chooses one service."""
     forwards_to: str | None = None
     """Tier that receives the requests from this tier."""
     uses: TextList = ()
     """Tiers that its application calls, such as a cache and a store."""
     app: Text | None = None
-    """Application that it serves: `reference`, for the reference application."""
+    """Application that the tier serves: `reference` for the reference application."""
     local_cache: StrictBoolean = False
-    """Let the search add a small cache on each host, in front of the cache tier."""
+    """Allow the search to add a small cache on each host, in front of the cache tier."""
     runtime: RuntimeName = runtimes.DEFAULT_RUNTIME
     """`systemd`: units of the distribution. `containers`: a Compose project of Docker or Podman.
     `embedded`: private processes of the study."""
     container: Annotated[str, Field(pattern=COMPOSE_NAME_PATTERN)] | None = None
     """Service in the Compose project. Default: the name of the tier."""
     port: Port | None = None
-    """Port that it listens on. Default: the port of the service, or a free port (`embedded`)."""
+    """Port on which the service listens. Default: the port of the service, or a free port
+    (`embedded`)."""
     templates: Text | None = None
-    """Directory of templates that override the shipped templates. Relative to this file."""
+    """Directory of templates that override autotune's templates. The path is relative to the target
+    file."""
     replace: StrictBoolean = False
     """Replace whole configuration files instead of editing them."""
     allow_data_loss: StrictBoolean = False
@@ -226,12 +228,12 @@ class Load(TargetModel):
     path: Annotated[str, Field(pattern=PATH_PATTERN)] = "/"
     """Path to request."""
     url: Annotated[str, Field(pattern=URL_PATTERN)] | None = None
-    """URL to request, instead of `path`. Its name is used for the Host header and TLS. Connections go to
-    the addresses of the entry tier's hosts."""
+    """URL to request, instead of `path`. Its host name is used for the Host header and TLS. Connections
+    go to the addresses of the entry tier's hosts."""
     vip: Annotated[str, Field(pattern=ADDRESS_PATTERN)] | None = None
-    """Shared address of the entry tier's hosts. Connections go there instead."""
+    """Shared address of the entry tier's hosts. Connections go to this address instead."""
     host: Annotated[str, Field(pattern=ADDRESS_PATTERN)] | None = None
-    """Name for the Host header and TLS, if there is no `url`."""
+    """Host name for the Host header and TLS, if `url` is not set."""
     method: Annotated[str, Field(pattern=METHOD_PATTERN)] = "GET"
     """Method of the request."""
     headers: dict[Annotated[str, Field(pattern=HEADER_PATTERN)], Text] = Field(
@@ -243,7 +245,7 @@ class Load(TargetModel):
     insecure: StrictBoolean = False
     """Do not check certificates."""
     ca: Text | None = None
-    """File with the authority that signed the certificate. Relative to this file."""
+    """PEM file of the authority that signed the certificate. The path is relative to the target file."""
     http: Annotated[
         Literal["1.1", "2"],
         BeforeValidator(_parse_http_version, json_schema_input_type=Literal[1.1, 2, "1.1", "2"]),
@@ -258,15 +260,16 @@ class Load(TargetModel):
     script: Text | None = None
     """Your own k6 script, instead of `path`. Each arrival runs its default function."""
     requests_per_run: Annotated[WholeNumber, Field(ge=1, le=1000)] | None = None
-    """Most requests of one run of `script`, redirects included. Default: counted in slow runs."""
+    """Largest number of requests in one run of `script`, including redirects. Default: counted in slow
+    runs."""
     max_rate: Annotated[RatePerSecond, PositiveValidator] = 20_000.0
     """Highest rate that autotune ever offers, in requests/s."""
     unpaced: StrictBoolean = False
     """Allow ab and memcaslap, which `max_rate` cannot limit."""
     timeout: Annotated[Seconds, PositiveValidator] = 2.0
-    """Time after which a request fails. At least twice the latency limit."""
+    """Time after which a request fails. Must be at least twice the latency limit."""
     expect: Expect | None = None
-    """Properties of a correct response. Default: as the responses before the first trial."""
+    """Properties of a correct response. Default: those of the responses before the first trial."""
 
     @property
     def requests_one_page(self) -> bool:
@@ -297,9 +300,9 @@ class Data(TargetModel):
     keys_per_request: Annotated[WholeNumber, Field(ge=1, le=1000)] = 100
     """Keys that one request reads."""
     skew: Annotated[FiniteNumber, Field(gt=0, lt=1)] = 0.9
-    """Exponent of the popularity: the key of rank r is read in proportion to r^-skew."""
+    """Exponent of the popularity of keys: the key of rank r is read in proportion to r^-skew."""
     store_latency: Seconds = 0.003
-    """Pause for a batch of misses, as from a slow disk."""
+    """Delay of each batch of misses, as from a slow disk."""
 
 
 class Budget(TargetModel):
@@ -317,7 +320,7 @@ class Search(TargetModel):
     """Method of the search."""
 
     sampler: Text = "auto"
-    """Sampler. `auto` chooses by the size of the space and the budget."""
+    """Sampler. `auto` chooses one by the number of parameters and the budget."""
     seed: Annotated[WholeNumber, Field(ge=0, lt=2**32)] = 1
     """Seed of the suggestions."""
 
@@ -325,7 +328,7 @@ class Search(TargetModel):
 class Simulated(TargetModel):
     """Queueing model instead of the hosts, in virtual time. No host is contacted.
 
-    Readings vary as on real hosts. All figures of a study are the model's.
+    Readings vary as on real hosts. All figures of a study come from the model.
     """
 
     seed: Annotated[WholeNumber, Field(ge=0, lt=2**32)] = 1
@@ -335,7 +338,7 @@ class Simulated(TargetModel):
     drift: Fraction = 0.0
     """Amplitude of a slow change of the capacity."""
     outliers: Fraction = 0.03
-    """Fraction of disturbed readings."""
+    """Fraction of readings that are disturbed."""
     capacity: Annotated[FiniteNumber, Field(gt=0, le=100)] = 1.0
     """Capacity relative to the model's default."""
 
@@ -347,9 +350,9 @@ class Bed(TargetModel):
         dict[Annotated[str, Field(pattern=NAME_PATTERN)], Host],
         Field(json_schema_extra={"additionalProperties": False}),
     ] = Field(default={})
-    """Its hosts, which replace the target's hosts of the same names."""
+    """Hosts of the bed, which replace the target's hosts with the same names."""
     simulated: Simulated | None = None
-    """Its model, which replaces the target's `simulated:`."""
+    """Model of the bed, which replaces the target's `simulated:`."""
 
 
 _PERCENTILE_PATTERN = r"p[0-9]{1,2}(\.[0-9]+)?"
@@ -361,7 +364,7 @@ class SloSpec(TargetModel):
     quantile: float
     limit: Seconds
     errors: Fraction = 0.001
-    """Largest fraction of requests that may fail. At most the fraction that may be late."""
+    """Largest fraction of requests that may fail. It must not exceed the fraction that may be late."""
 
     @model_validator(mode="before")
     @classmethod
@@ -491,10 +494,11 @@ class Target(TargetModel):
     """Rules for parameters, by `tier.service.parameter`; with `command`, its parameters. `"lb.*": false`
     excludes all parameters whose names match."""
     constraints: tuple[Text, ...] = ()
-    """Rules that every trial keeps, such as
+    """Rules that every trial must satisfy, such as
     `web.php_fpm.max_children * 30 MB <= 70% of web.memory`."""
     try_first: tuple[dict[Text, Scalar], ...] = Field(default=(), alias="try")
-    """Configurations to measure before the search. Other settings are as in the baseline."""
+    """Configurations to measure before the search. Settings that are not listed keep their baseline
+    values."""
     load: Load = Load()
     data: Data = Data()
     budget: Budget = Budget()
@@ -510,7 +514,8 @@ class Target(TargetModel):
     ] = Field(default={})
     """Copies of the stack that one study measures concurrently: `autotune run --beds all`."""
     command: Annotated[tuple[CommandArgument, ...], Field(min_length=1)] | None = None
-    """Program and arguments to run for each trial, instead of tiers. Runs in this directory."""
+    """Program and arguments to run for each trial, instead of tiers. The working directory is that of
+    the target file."""
     maximize: CommandValueName = None
     """Name of the command's value, such as `throughput`. Larger is better."""
     minimize: CommandValueName = None

@@ -71,7 +71,7 @@ function limitLabel() {
 
 const ms = (value) => (value >= 999.5 ? `${(value / 1000).toPrecision(2)} s` : `${value.toPrecision(3)} ms`);
 
-// Must match the answers of `report --at`.
+// Must show the same values as `report --at`.
 function atRate(fit, asked) {
   const { rate: rates, capacity } = fit, last = rates.length - 1;
   if (capacity && asked > capacity[2]) return `more than ${ms(data.slo.limit)} (above the capacity of ${rate(capacity[0])}/s)`;
@@ -117,7 +117,7 @@ function drawProgress() {
     name: "failed", mode: "markers", cliponaxis: false, x: failed.map((p) => minutes(p.at)), y: failed.map(() => floor), text: failed.map((p) => p.says),
     marker: { color: colour("bad"), symbol: "x", size: 9 }, hovertemplate: "%{text}<extra></extra>",
   });
-  // A chart of failures alone shows nothing.
+  // A chart that contains only failures is useless.
   draw("progress", failed.length < data.peaks.length ? traces.filter((t) => t.x.length) : [], layout({
     xaxis: { title: { text: data.time }, rangemode: "tozero" }, yaxis: { title: { text: `${data.quantity}, ${data.unit.name}` }, rangemode: fromZero() },
   }));

@@ -46,7 +46,7 @@ def test_who_keeps_none_says_how_many_were_late() -> None:
 @pytest.mark.parametrize(
     ("printed", "why"),
     [
-        ('{"requests": 700, "late": 0}', "intended only 700 of 1000"),
+        ('{"requests": 700, "late": 0}', "planned only 700 of 1000"),
         ('{"requests": 1000, "late": 0, "limited": "one core"}', "one core"),
         ("", "cannot read the generator's output"),
         ("Segmentation fault", "cannot read the generator's output"),
