@@ -167,7 +167,7 @@ def _open_parent(root: Path, name: str | PurePath) -> Iterator[tuple[int, str]]:
     """Open the directory of ``name``, and return it with the last component of the path."""
     names = _split_path(root, name)
     if not names:
-        raise ForeignFileError(root, "is a directory", "name a file in it")
+        raise ForeignFileError(root, "is a directory", "give the path of a file in it")
     with _open_directory(root, PurePath(*names[:-1])) as directory:
         yield directory, names[-1]
 

@@ -131,7 +131,7 @@ def plan(
         bool, typer.Option("--exit-code", help="Exit with status 6 if a run would change anything.")
     ] = False,
 ) -> None:
-    """Show what a run would change, and the load that it would send."""
+    """Show the changes and the load of a run, without starting it."""
     from autotune.study.run_plan import build_plan, format_plan
 
     run_plan = build_plan(prepare_target(target, build_set_overrides(set_)))

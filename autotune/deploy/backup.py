@@ -398,7 +398,7 @@ def _build_original(path: str, observed: ObservedFile, contents: Mapping[str, by
         )
     if observed.kind == "hard-linked":
         raise AutotuneError(
-            f"{path} has several hard links, so autotune does not replace it",
+            f"{path} is one of several hard links to a file, so autotune does not replace it",
             hint=f"list its names with `find / -xdev -samefile {path}`, and replace the link with a copy",
         )
     if observed.kind == "refused":

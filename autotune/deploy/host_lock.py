@@ -219,11 +219,15 @@ class HostLock:
                 hint="keep one of the entries, and use it in all tiers that run on this machine",
             )
         return LockedError(
-            f"{self._transport.name} is being tuned by {holder or 'somebody'}"
+            f"{self._transport.name} is being tuned by {holder or 'another tuner'}"
             + (f" (study {holder.study})" if holder else ": the record of its lock cannot be read"),
-            hint="wait until it has finished; if its process no longer exists, autotune takes "
-            "over the lock"
-            + ("" if holder else f", or by `rm {STATE_DIRECTORY}/lock` there once no tuner runs"),
+            hint="wait until that run has finished; autotune takes over the lock if its process no "
+            "longer exists"
+            + (
+                ""
+                if holder
+                else f". If no tuner is running, `rm {STATE_DIRECTORY}/lock` there removes the lock"
+            ),
         )
 
 

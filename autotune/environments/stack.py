@@ -219,7 +219,7 @@ class StackEnvironment:
         """Describe how correct responses are recognized."""
         load = self.file.target.load
         if load.requests_one_page and expected_body(self.file.target) is not None:
-            return "the body of the application"
+            return "the known body of the application"
         if load.script:
             return NOT_COMPARED_NOTE
         compared = "similar to the responses before the first trial"

@@ -301,7 +301,7 @@ def _check_adopted_config(study: Study, instance: ServiceInstance, config: Adopt
         if file.mode & ~0o777:
             raise ExportError(
                 study,
-                f"the mode {file.mode:o} of {file.path} is not a mode of a configuration file",
+                f"mode {file.mode:o} of {file.path} is not allowed for a configuration file",
                 hint,
             )
 

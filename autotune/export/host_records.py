@@ -108,5 +108,5 @@ def _read_settings(settings: Mapping[str, Any] | None) -> Settings | None:
     if settings is None:
         return None
     if wrong := [n for n, value in settings.items() if not isinstance(value, str | int | float)]:
-        raise ValueError(f"setting {wrong[0]!r} is not a value")
+        raise ValueError(f"setting {wrong[0]!r} does not have a valid value")
     return dict(settings)

@@ -146,5 +146,5 @@ def _parse_answer(output: str) -> dict[str, Any] | str:
 
 def _parse_count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r} is not a count")
+        raise ValueError(f"{value!r} is not a valid count")
     return value

@@ -235,7 +235,7 @@ def count_failures(report: Mapping[str, Any]) -> dict[str, int]:
     for message, count in report["errorDistribution"].items():
         kind = next((kind for word, kind in _ERROR_KINDS if word in message.lower()), "other")
         if not isinstance(count, int) or count < 0:
-            raise ValueError(f"{count!r} is not a count")
+            raise ValueError(f"{count!r} is not a valid count")
         kinds[kind] += count
     return dict(kinds)
 

@@ -370,7 +370,7 @@ def _add_builtin_rules(space: SearchSpace, limiting: Iterable[tuple[Rule, ...]])
                 replace(of_baseline, baseline_excess=beyond), baseline
             )
             dropped.append(
-                f"the baseline itself breaks a rule; no other configuration may exceed the limit "
+                "the baseline itself breaks a rule, and no other configuration may exceed the limit "
                 f"further: {arithmetic}"
             )
     return replace(space, constraints=tuple(constraints), excluded=tuple(dropped))

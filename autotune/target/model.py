@@ -269,7 +269,7 @@ class Load(TargetModel):
     timeout: Annotated[Seconds, PositiveValidator] = 2.0
     """Time after which a request fails. Must be at least twice the latency limit."""
     expect: Expect | None = None
-    """Properties of a correct response. Default: those of the responses before the first trial."""
+    """Properties of a correct response. Default: the properties of responses before the first trial."""
 
     @property
     def requests_one_page(self) -> bool:
