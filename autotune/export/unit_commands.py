@@ -69,7 +69,7 @@ def check_commands(
     if not safe:
         raise ExportError(
             study,
-            f"{path} on {instance.placement.host} changes more than limits and numbers of its unit",
+            f"{path} on {instance.placement.host} changes unit settings other than limits and numbers",
             APPLY_HINT,
         )
 

@@ -186,7 +186,7 @@ def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
         if word is None:
             raise ValueError(f"{rest[0]!r} is not valid in {text!r}")
         if len(words) == MAX_WORDS:
-            raise ValueError(f"more than {MAX_WORDS} words in: {text[:60]!r} …")
+            raise ValueError(f"expression with more than {MAX_WORDS} words: {text[:60]!r} …")
         if word["number"]:
             number = float(word["number"]) * UNIT_FACTORS.get(word["unit"], 1.0)
             number = number / 100 if "%" in word[0] else number

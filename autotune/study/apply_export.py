@@ -42,7 +42,7 @@ def read_compatible_settings(space: SearchSpace, export: Path) -> Settings:
         rules = "; ".join(str(binding) for binding in candidate.repairs)
         raise AutotuneError(
             f"{export} does not fit these hosts: {values}" + (f" ({rules})" if rules else ""),
-            hint="start a study of this target to find settings that fit these hosts",
+            hint="start a study with this target to find settings that fit these hosts",
         )
     if inactive := _find_inactive_settings(space, export, candidate.settings, settings):
         raise AutotuneError(
