@@ -87,8 +87,9 @@ def _read_key(directory: Path) -> bytes:
     private = status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077
     if not private or len(content) != KEY_BYTES:
         raise AutotuneError(
-            f"{directory / KEY_FILE} is not a key that only this account can read",
-            hint="move it away: autotune creates a new key, and treats earlier studies as foreign",
+            f"{directory / KEY_FILE} is not a key file that only this account can read",
+            hint="move it to another place: autotune then creates a new key, and treats earlier "
+            "studies as foreign",
         )
     return content
 

@@ -167,7 +167,7 @@ def _open_parent(root: Path, name: str | PurePath) -> Iterator[tuple[int, str]]:
     """Open the directory of ``name``, and return it with the last component of the path."""
     names = _split_path(root, name)
     if not names:
-        raise ForeignFileError(root, "is a directory", "name a file in it")
+        raise ForeignFileError(root, "is a directory", "give the path of a file in it")
     with _open_directory(root, PurePath(*names[:-1])) as directory:
         yield directory, names[-1]
 
@@ -253,7 +253,7 @@ def check_writable_path(root: Path, name: str | PurePath, maximum: int | None = 
     if not stat.S_ISREG(status.st_mode):
         raise ForeignFileError(root / name, f"is {_name_of_kind(status)}, not a file")
     if status.st_nlink > 1:
-        raise ForeignFileError(root / name, "has hard links, which would change too")
+        raise ForeignFileError(root / name, "has hard links, which would be changed, too")
     if maximum is not None and status.st_size > maximum:
         raise _too_large_error(root / name, maximum)
     return root / name

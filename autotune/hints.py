@@ -25,8 +25,8 @@ _COMMAND_HINTS = {
     "ls": "`autotune status` lists the studies",
     "rm": "a study is a directory: `autotune restore STUDY`, then `rm -r studies/STUDY`",
     "delete": "a study is a directory: `autotune restore STUDY`, then `rm -r studies/STUDY`",
-    "stop": "Ctrl-C or SIGTERM to the running `autotune` stops it and restores",
-    "kill": "Ctrl-C or SIGTERM to the running `autotune` stops it and restores",
+    "stop": "Ctrl-C or SIGTERM to the running `autotune` stops it and restores the hosts",
+    "kill": "Ctrl-C or SIGTERM to the running `autotune` stops it and restores the hosts",
     "start": "`autotune run TARGET`",
     "tune": "`autotune run TARGET`",
     "optimize": "`autotune run TARGET`",
@@ -76,7 +76,7 @@ def _list_option_hints(command: str, option: str) -> dict[str, str]:
     if command in ("export", "init"):
         hints["output"] = f"`autotune {command} --out …`"
     if command == "report":
-        page = "`autotune export STUDY --format …`; `report` has --html and --json"
+        page = "`autotune export STUDY --format …`; `report` accepts --html and --json"
         hints |= {"output": page, "format": page}
     return hints
 

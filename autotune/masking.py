@@ -175,7 +175,7 @@ def restore_secrets(
     is_same = _label_placeholders(text, pattern, outliner) <= labels
     if PLACEHOLDER_PATTERN.search(restored) or not is_same:
         raise AutotuneError(
-            f"the secrets in {file_name} differ from those in the file of its template",
+            f"the secrets in {file_name} differ from those in the file from which its template was made",
             hint="`autotune init --from` reads the host again",
         )
     return encode(restored)

@@ -60,8 +60,8 @@ def _load_plugin(point: EntryPoint, kind: str) -> Any:
         ) from error
     if contract != CONTRACT:
         raise AutotuneError(
-            f"the plug-in {point.name} of {package} needs version {contract} of the contract, but this"
-            f" autotune has version {CONTRACT}",
+            f"the plug-in {point.name} of {package} needs version {contract} of the plug-in "
+            f"contract, but this autotune provides version {CONTRACT}",
             hint=f"run `pip install --upgrade {package if contract < CONTRACT else 'autotune'}`",
         )
     return values

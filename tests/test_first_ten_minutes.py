@@ -203,7 +203,7 @@ MISTAKES = (
     Mistake(
         "a ceiling of no cache",
         "measure t.yaml --tier web --yes",
-        ("'web' does not speak memcached", "cache"),
+        ("'web' does not use memcached", "cache"),
         errors.USAGE_EXIT_CODE,
     ),
     Mistake(

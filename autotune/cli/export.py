@@ -45,7 +45,7 @@ def export(
         str | None,
         typer.Option(
             metavar="TRIAL",
-            help="Export this trial instead of the winner. No gain is claimed.",
+            help="Export this trial instead of the winner, without claiming a gain.",
             autocompletion=completion.complete_trials,
         ),
     ] = None,
@@ -58,7 +58,9 @@ def export(
     ] = False,
     of_a_model: Annotated[
         bool,
-        typer.Option("--of-a-model", help="Allow the export of a model's result, and mark it."),
+        typer.Option(
+            "--of-a-model", help="Allow the export of a model's result, and mark it as such."
+        ),
     ] = False,
     json_: JsonOption = False,
     storage: StorageUrlOption = None,

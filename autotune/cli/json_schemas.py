@@ -649,7 +649,7 @@ OUTPUT_OBJECTS: Mapping[str, tuple[Any, str]] = {
     "explanation": (Explanation, "explain"),
     "measurement": (Measurement, "measure"),
     "ceilings": (MeasuredStackCeilings | MeasuredCacheCeilings, "measure --closed and --tier"),
-    "sweep": (SweepResult, "sweep, and report and resume of one"),
+    "sweep": (SweepResult, "sweep, and report and resume of a sweep"),
     "applied": (ApplyResult, "apply"),
     "initialized": (Initialized, "init"),
     "diff": (ConfigurationDiff, "diff"),

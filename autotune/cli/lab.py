@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Run the hosts of a target as systemd machines on this one.",
+    help="Run a target's hosts as systemd machines on this machine.",
 )
 
 LabTargetArgument = Annotated[
@@ -86,7 +86,7 @@ def down(
     directory: LabDirectoryOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Remove a target's hosts, also after an interrupted `up`."""
+    """Remove a target's hosts, even after an interrupted `up`."""
     from autotune.lab import target_labs
 
     removed = target_labs.remove_target_lab(target_or_lab, directory)
@@ -94,7 +94,7 @@ def down(
         _print_lab(removed)
         return
     running = [host.name for host in removed.hosts]
-    echo(f"{', '.join(running)} removed" if running else "no host was running; the lab is removed")
+    echo(f"{', '.join(running)} removed" if running else "no host was running; the lab was removed")
 
 
 @app.command(cls=CommandWithExamples)
@@ -103,7 +103,7 @@ def status(
     directory: LabDirectoryOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Show which hosts run and accept SSH."""
+    """Show which hosts are running and accept SSH connections."""
     from autotune.lab import target_labs
 
     lab = target_labs.read_lab(target_or_lab, directory)

@@ -39,8 +39,7 @@ AgainstOption = Annotated[
     str | None,
     typer.Option(
         metavar="REFERENCE",
-        help="Alternate with `baseline`, `recommended`, `advised`, `published` or an export; show "
-        "the gain.",
+        help="Compare with `baseline`, `recommended`, `advised`, `published` or an export, in pairs.",
         autocompletion=completion.complete_references,
     ),
 ]
@@ -56,7 +55,7 @@ CacheTierOption = Annotated[
     ),
 ]
 ClosedOption = Annotated[
-    bool, typer.Option("--closed", help="Use a closed loop of clients, which shows a ceiling.")
+    bool, typer.Option("--closed", help="Use a closed loop of clients, which measures a ceiling.")
 ]
 ConcurrencyOption = Annotated[
     str, typer.Option(metavar="N,…", help="With --closed: numbers of concurrent clients.")
@@ -65,7 +64,7 @@ SweepTargetArgument = Annotated[
     Path,
     typer.Argument(
         metavar="TARGET",
-        help="Target, or sweep file that names one.",
+        help="Target, or sweep file that names a target.",
         show_default=False,
         autocompletion=completion.complete_targets,
     ),
@@ -82,16 +81,16 @@ HostCountsOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="TIER=N,…",
-        help="Vary the number of hosts of a tier.",
+        help="Vary the number of hosts in a tier.",
         autocompletion=completion.complete_host_tiers,
     ),
 ]
 RatesOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="RATE", help="Offer this rate at all points; may be repeated."),
+    typer.Option(metavar="RATE", help="Offer this rate at each point; may be repeated."),
 ]
 CapacityOption = Annotated[
-    bool, typer.Option("--peak", help="Search for the capacity of each point.")
+    bool, typer.Option("--peak", help="Search for the capacity at each point.")
 ]
 SweepRepeatOption = Annotated[
     int | None,

@@ -39,7 +39,7 @@ TrialArgument = Annotated[
     str,
     typer.Argument(
         metavar="A",
-        help="Trial number, `baseline`, `best`, or `hosts` for their current files.",
+        help="Trial number, `baseline`, `best`, or `hosts` for the hosts' current files.",
         autocompletion=completion.complete_trials,
     ),
 ]
@@ -75,11 +75,13 @@ MetricsPortOption = Annotated[
     ),
 ]
 ExitCodeOption = Annotated[
-    bool, typer.Option("--exit-code", help="Exit with status 4 without a proven improvement.")
+    bool, typer.Option("--exit-code", help="Exit with status 4 if no improvement is proven.")
 ]
 BedsOption = Annotated[
     str | None,
-    typer.Option("--beds", metavar="BED,…", help="Test beds of the target to use, or `all`."),
+    typer.Option(
+        "--beds", metavar="BED,…", help="Names of the target's test beds to use, or `all`."
+    ),
 ]
 StorageUrlOption = Annotated[
     str | None,
@@ -94,7 +96,7 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="Fix a parameter; may be repeated.",
+        help="Set a parameter to a fixed value; may be repeated.",
         autocompletion=completion.complete_parameters,
     ),
 ]

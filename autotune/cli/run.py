@@ -86,13 +86,13 @@ def run(
     overrides = [(option, str(value)) for option, value in options.items() if value is not None]
     if storage is not None and (from_ or not beds):
         raise UsageError(
-            "--storage needs --beds, and excludes --from",
-            hint="name at least one bed; `try:` of the target lists configurations to start with",
+            "--storage needs --beds, and cannot be combined with --from",
+            hint="name at least one bed; `try:` in the target can list configurations to start with",
         )
     environment = prepare_target(target, [*overrides, *build_set_overrides(set_)], beds)
     if keep and beds:
         raise UsageError(
-            "--keep and --beds exclude each other",
+            "--keep and --beds cannot be combined",
             hint="run `autotune export`, then `autotune apply`",
         )
     if keep:

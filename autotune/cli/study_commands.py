@@ -52,7 +52,7 @@ def status(
     storage: StorageUrlOption = None,
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
-    """Show the state of studies, also while they run."""
+    """Show the state of studies, even while they run."""
     from autotune.report import status as statuses
     from autotune.report.studies import open_study
     from autotune.report.view import build_study_view
@@ -62,7 +62,8 @@ def status(
     if watch:
         if study is None or json_:
             raise UsageError(
-                "--watch needs a study, and excludes --json", hint="`autotune status STUDY --watch`"
+                "--watch needs a study, and cannot be combined with --json",
+                hint="`autotune status STUDY --watch`",
             )
         with follow_study(storage, studies, study) as find_directory:
             statuses.watch_status(find_directory, sys.stdout)
@@ -162,7 +163,7 @@ def _output_report(
         path = html or check_writable_path(directory, "report.html")
         echo(f"wrote {write_page(open_study(directory), path)}", err=True)
         if open_ and typer.launch(path.resolve().as_uri()):
-            raise AutotuneError("cannot open a browser", hint=f"open {path} yourself")
+            raise AutotuneError("cannot open a browser", hint=f"open {path} in a browser")
     if csv is not None:
         print_csv(directory, csv)
     elif json_ or not html:
@@ -205,7 +206,7 @@ def diff(
 def explain(
     study: StudyArgument,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Measure which changes the gain needs.")
+        bool, typer.Option("--measure", help="Measure which changes the gain depends on.")
     ] = False,
     maximum: Annotated[
         int, typer.Option(min=10, metavar="N", help="Maximum number of measurements.")

@@ -56,7 +56,7 @@ def init(
 ) -> None:
     """Write a target file, from an example or from running hosts."""
     if from_ is not None and example is not None:
-        raise UsageError("--example and --from exclude each other", hint="remove one of them")
+        raise UsageError("--example and --from cannot be combined", hint="remove one of them")
     if from_ is not None:
         _adopt_hosts(from_, out, ssh_config, path, json_=json_)
         return
@@ -131,7 +131,7 @@ def plan(
         bool, typer.Option("--exit-code", help="Exit with status 6 if a run would change anything.")
     ] = False,
 ) -> None:
-    """Show what a run would change and send, without changing anything."""
+    """Show the changes and the load of a run, without starting it."""
     from autotune.study.run_plan import build_plan, format_plan
 
     run_plan = build_plan(prepare_target(target, build_set_overrides(set_)))
@@ -164,7 +164,7 @@ def params(
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """List the parameters of the catalogue."""
+    """List the parameters in the catalogue."""
     from autotune.report.parameters import build_catalogue_json, format_catalogue
     from autotune.services.registry import add_declared
     from autotune.target.read_target import read_target, read_user_services

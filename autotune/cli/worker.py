@@ -34,7 +34,9 @@ def worker(
     target: TargetArgument,
     bed: Annotated[
         str,
-        typer.Option("--bed", metavar="BED,…", help="Test beds of the target to use, or `all`."),
+        typer.Option(
+            "--bed", metavar="BED,…", help="Names of the target's test beds to use, or `all`."
+        ),
     ],
     storage: Annotated[
         str, typer.Option(metavar="URL", help="PostgreSQL database of the shared study.")

@@ -34,7 +34,7 @@ def from_log(
         Path,
         typer.Argument(
             metavar="LOG",
-            help="Access log in combined or common format, or compressed (.gz).",
+            help="Access log in combined or common format, optionally compressed (.gz).",
             show_default=False,
         ),
     ],
@@ -87,7 +87,7 @@ def from_log(
     pages = format_count(len(recorded.requests), "page")
     echo(f"{format_count(recorded.used_count, 'request')} for {pages}", err=True)
     if recorded.masked_count:
-        echo(f"{recorded.masked_count} × masked: a value looks like a secret", err=True)
+        echo(f"{recorded.masked_count} × masked, because a value looks like a secret", err=True)
     for line in left_out:
         echo(f"left out: {line}", err=True)
     if out is not None:

@@ -50,7 +50,7 @@ class ServerWatch:
         down, _ = self._read_all(instances, transports)
         self.ignored |= {*down}
         if down:
-            self.note(f"down before the study, and ignored during it: {describe_down(down)}")
+            self.note(f"ignored, because they were down before the study: {describe_down(down)}")
 
     def find_down(
         self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
@@ -63,7 +63,8 @@ class ServerWatch:
         for name, reason in reasons.items():
             self.unreadable.add(name)
             self.note(
-                f"only answers of {name} are checked, because its server states cannot be read ({reason})"
+                f"only responses from {name} are checked, because its server states cannot be "
+                f"read ({reason})"
             )
         return tuple(server for server in down if server not in self.ignored)
 

@@ -301,7 +301,7 @@ class BackupStore:
             return None
         backup = decode_backup(strip_seal(content, host, path), str(path))
         if backup.host != host:
-            raise AutotuneError(f"{path} is the copy of {backup.host}", hint=RESTORE_HINT)
+            raise AutotuneError(f"{path} is the copy for host {backup.host}", hint=RESTORE_HINT)
         return backup
 
     def write(self, backup: HostBackup) -> None:
@@ -359,13 +359,13 @@ def _backup_path(path: str) -> str:
         or any(part in ("", ".", "..") for part in parts[1:])
         or not path.isprintable()
     ):
-        raise ValueError(f"{path[:200]!r} is not the path of a file")
+        raise ValueError(f"{path[:200]!r} is not a valid file path")
     return path
 
 
 def _parse_strings(values: Any) -> tuple[str, ...]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise TypeError("digests are a list of text")
+        raise TypeError("invalid digests: expected a list of text")
     return tuple(values)
 
 
@@ -384,8 +384,8 @@ def _build_original(path: str, observed: ObservedFile, contents: Mapping[str, by
         return FileState()
     if observed.kind == "link" and observed.staging_directory:
         raise AutotuneError(
-            f"{path} is a link in a directory where other accounts can write",
-            hint="name the file that it leads to",
+            f"{path} is a link in a directory to which other accounts can write",
+            hint="use the path of the file that it points to",
         )
     if observed.kind == "link":
         return FileState(
@@ -398,13 +398,13 @@ def _build_original(path: str, observed: ObservedFile, contents: Mapping[str, by
         )
     if observed.kind == "hard-linked":
         raise AutotuneError(
-            f"{path} is a file with hard links, so autotune does not replace it",
-            hint=f"find the names with `find / -xdev -samefile {path}`, and copy the file",
+            f"{path} is one of several hard links to a file, so autotune does not replace it",
+            hint=f"list its names with `find / -xdev -samefile {path}`, and replace the link with a copy",
         )
     if observed.kind == "refused":
         raise AutotuneError(
             f"{path} cannot be changed safely: {observed.detail}",
-            hint="let root own the directories that lead to it, or leave it out of the target",
+            hint="let root own the directories on its path, or remove the file from the target",
         )
     raise AutotuneError(f"{path} is neither a file nor a link, so autotune does not replace it")
 
@@ -428,7 +428,7 @@ def _decode_file(record: Mapping[str, str]) -> FileState:
     if record["kind"] == "absent":
         return FileState()
     if any(not isinstance(value, str) for value in record.values()):
-        raise TypeError("properties of a file are text")
+        raise TypeError("invalid file properties: expected text")
     if record["kind"] == "link":
         return FileState(owner=record["owner"], link_target=record["to"], modified=record["time"])
     text = record.get("text")

@@ -127,7 +127,7 @@ def _find_reasons(
 ) -> tuple[str, ...]:
     """Return the parameters and kernel values that need the action, or else the files."""
     if not current.observed.units[unit].active:
-        return ("it does not run",)
+        return ("it is not running",)
     causes = tuple(cause for cause in (*plan.files_to_write, *plan.files_to_remove, *plan.sysctls)
                    if required.get(cause, {}).get(unit, Action.NONE))  # fmt: skip
     instances = [

@@ -105,5 +105,5 @@ def _run_store_command(tier: str, transport: Transport, busy: str, argv: Argv) -
         time.sleep(0.02)  # a store that was restarted reads its dump first
         done = transport.run(argv, timeout=120.0)
     if not done.ok:
-        raise AutotuneError(f"the store of tier {tier} refused data: {done.error_text}")
+        raise AutotuneError(f"the store in tier {tier} refused data: {done.error_text}")
     return done.stdout.strip()

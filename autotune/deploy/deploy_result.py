@@ -25,7 +25,7 @@ class SettingMismatch:
     effective: Value
 
     def __str__(self) -> str:
-        return f"{self.parameter}: asked {self.requested}, in effect {self.effective}"
+        return f"{self.parameter}: requested {self.requested}, effective {self.effective}"
 
 
 class DeployFailed(AutotuneError):

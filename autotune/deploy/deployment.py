@@ -68,7 +68,9 @@ from autotune.transports.base import Transport
 from autotune.transports.request import Request
 
 POLL_SECONDS = 1.0  # between two checks of a load balancer's servers
-READY_HINT = "set `ready:` in the target, such as `ready: 5m`, if the stack needs longer to start"
+READY_HINT = (
+    "set `ready:` in the target, such as `ready: 5m`, if the stack needs more time to start"
+)
 
 
 @dataclass(frozen=True)
@@ -253,7 +255,7 @@ class Deployment(Fleet):
     def _await_answer(self, limit: float, settings: Settings) -> None:
         """Wait for a right answer and for all servers of load balancers. Raises StackNotReady."""
         began = time.monotonic()
-        with wait_notices.wait("the stack", "a right answer", limit):
+        with wait_notices.wait("the stack", "a correct response", limit):
             wrong = readiness.wait_until_ready(
                 self.probe.send, self.probe.right, limit, self.probe.min_interval
             )
@@ -264,7 +266,7 @@ class Deployment(Fleet):
             return
         failures = self.hosts.run_on_hosts(self.stack.hosts, lambda host: host.find_failures())
         lines = [line for lines in failures.results.values() for line in lines]
-        message = "\n".join([f"the stack does not answer correctly: {wrong}", *lines])
+        message = "\n".join([f"the stack does not respond correctly: {wrong}", *lines])
         raise StackNotReady(message, hint=READY_HINT)
 
     def _await_servers(self, limit: float, settings: Settings) -> str | None:
@@ -273,7 +275,7 @@ class Deployment(Fleet):
         if not (down := self._watch.find_down(active, transports)):
             return None
         began, named = time.monotonic(), describe_down(down)
-        self._note(f"load balancers report servers that are down, and autotune waits: {named}")
+        self._note(f"autotune waits, because load balancers report that servers are down: {named}")
         with wait_notices.wait("the load balancer", "all servers", limit):
             while down := self._watch.find_down(active, transports):
                 if time.monotonic() - began > limit:
@@ -290,7 +292,7 @@ class Deployment(Fleet):
             wrong = readiness.wait_until_ready(
                 self.probe.send, self.probe.right, limit, self.probe.min_interval
             )
-            wrong = wrong and f"the stack does not answer correctly after an overload: {wrong}"
+            wrong = wrong and f"the stack does not respond correctly after an overload: {wrong}"
         if wrong:
             raise ServersDown(wrong, hint=READY_HINT)
 
@@ -466,7 +468,7 @@ class Deployment(Fleet):
             messages = "; ".join(failure.message for failure in failed.values())
             raise AutotuneError(
                 f"{error.message}\nand not every host could be restored: {messages}",
-                hint=f"repair the cause, then run `autotune restore {self._study}`",
+                hint=f"fix the cause, then run `autotune restore {self._study}`",
             ) from error
         if good:
             self._in_place = replace(good, unit_processes={})
@@ -475,7 +477,7 @@ class Deployment(Fleet):
             except StackNotReady as late_error:
                 self._is_late = True
                 error.message += (
-                    f"\nThe previous configuration is deployed again. After {late:.0f} s "
+                    f"\nThe previous configuration was deployed again, but after {late:.0f} s, "
                     f"{late_error.message}"
                 )
 
@@ -513,8 +515,8 @@ class Deployment(Fleet):
                 self._await_answer(self.boot_times.late_limit, self._in_place.desired.settings)
             except StackNotReady as error:
                 raise AutotuneError(
-                    f"a configuration that worked before does not work any more: {error.message}",
-                    hint="`autotune resume` continues the study after the repair",
+                    f"a configuration that worked before no longer works: {error.message}",
+                    hint="once the problem is fixed, continue the study with `autotune resume`",
                 ) from error
             self._is_late = False
 
@@ -573,9 +575,9 @@ class Deployment(Fleet):
         try:
             self._await_answer(self.boot_times.late_limit, self.deployed_settings)
         except AutotuneError as error:
-            self._note(f"every host is restored, but {error.message}")
+            self._note(f"every host was restored, but {error.message}")
         else:
-            self._note("every host is restored, and the stack answers correctly")
+            self._note("every host was restored, and the stack responds correctly")
 
     def _is_unchanged(self, observed: Mapping[str, ObservedHost]) -> bool:
         return self._in_place is not None and self._in_place.unit_processes == find_unit_processes(

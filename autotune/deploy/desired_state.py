@@ -285,7 +285,7 @@ def _build_file_states(
             path = layout.path_for(instance, name)
             if path in states and (states[path].content or b"") != content:
                 raise AutotuneError(
-                    f"{writers[path]} and {instance.name} both need {path} of {instance.placement.host}",
+                    f"{writers[path]} and {instance.name} both need {path} on {instance.placement.host}",
                     hint="give each tier separate hosts, or run them "
                     f"`{runtimes.format_runtime_names(installed=False)}`",
                 )

@@ -67,7 +67,7 @@ classify() { # directory: adds it to `exposed` unless every directory on the way
 # directory, after `route`: prints TOP, REAL and OWNER, or ! and why nothing is safe there. TOP is the last
 # directory on the way that is closed. Below it, everything has to belong to one account.
 anchor() {
-    [ -z "$missing" ] || { refuse "there is no directory $missing, and other accounts can write above it"; return; }
+    [ -z "$missing" ] || { refuse "the directory $missing does not exist, and other accounts can write to a directory above it"; return; }
     top='' left=${real#/}
     while case $left in */*) ;; *) false ;; esac; do
         case $open in *"$newline$top/${left%%/*}$newline"*) break ;; esac
@@ -79,7 +79,7 @@ anchor() {
     IFS=$newline
     for step in $open; do
         case $below in *"$newline$step$newline"*) continue ;; esac
-        refuse "other accounts can write to $step, on the way to $1"
+        refuse "other accounts can write to $step, which is on the path to $1"
         return
     done
     if [ "$below" = "$newline$real$newline" ]; then printf '%s\t%s\t-' "$top" "$real"; return; fi
@@ -197,7 +197,7 @@ with_input() {
             os.dup2(file, 0)
             os.execvp(sys.argv[2], sys.argv[2:])' "$@"
     else
-        echo "other accounts can write to $real, where autotune needs perl or python3 on the host"
+        echo "other accounts can write to $real: to change a file in it safely, autotune needs perl or python3 on the host"
         return 1
     fi
 }
@@ -225,7 +225,7 @@ look_exposed() ( # path: as `look`; where it is staged comes first
 show() { # path links mode owner time size digest - [access-list]
     if [ "$6" -gt "$largest" ]; then echo "refused $1 is larger than $largest bytes"
     elif [ "$2" != 1 ]; then echo hard-linked
-    elif [ "${#3}" -gt 3 ]; then echo "refused $1 has the mode $3, and other accounts can replace it"
+    elif [ "${#3}" -gt 3 ]; then echo "refused $1 has mode $3, and other accounts can replace it"
     else echo "file $3 $4 $5 $7${9:+ $9}"
     fi
 }
@@ -246,7 +246,7 @@ stage_exposed() (
     enter || { echo "$why"; exit 1; }
     case $2 in
         "$apart") make_apart "$2" || exit ;;
-        "${1%/*}"/*) echo "$real can be changed by other accounts since it was looked at: run it again"; exit 1 ;;
+        "${1%/*}"/*) echo "other accounts can write to $real since it was checked: run this again"; exit 1 ;;
         *) (umask 022 && made "${2%/*}") || exit ;;
     esac
     rm -f -- "$2"
@@ -282,17 +282,17 @@ digest_exposed() { # name in the working directory: as `digest`
 copy_exposed() { # name in the working directory, copy
     if [ -L "$1" ]; then ln -s -- "$(readlink -- "$1")" "$2"; return; fi
     with_input "$1" sh -c '
-        [ "$(stat -c %s -)" -le "$2" ] || { echo "what replaces it is larger than $2 bytes"; exit 1; }
+        [ "$(stat -c %s -)" -le "$2" ] || { echo "the file that replaced it is larger than $2 bytes"; exit 1; }
         cp -L --preserve=all -- /dev/stdin "$1"' sh "$2" "$largest"
-    case $? in 0) ;; *) echo "another account replaces $real/${1#./} again and again: run it again"; return 1 ;; esac
+    case $? in 0) ;; *) echo "another account keeps replacing $real/${1#./}: run this again"; return 1 ;; esac
 }
 swap_exposed() ( # path staged time digest…: as `swap`
     enter || { echo "$why"; exit 1; }
     path=$1 staged=$2 time=$3
     shift 3
-    [ "$staged" = "$apart" ] && is_own "$top/.autotune" || { echo "$path was not staged apart"; exit 1; }
+    [ "$staged" = "$apart" ] && is_own "$top/.autotune" || { echo "the new version of $path was not staged in a closed directory"; exit 1; }
     set_aside "$path" "$@" || exit
-    [ -e "$staged" ] || [ -L "$staged" ] || { echo "nothing is staged for $path"; exit 1; }
+    [ -e "$staged" ] || [ -L "$staged" ] || { echo "no new version of $path is staged"; exit 1; }
     [ -z "$time" ] || touch -h -d "@$time" -- "$staged" || exit
     put "$staged" "./${path##*/}" && sync -- . && unstage_exposed
 )
@@ -333,7 +333,7 @@ cover() {
 mount_covered() { # staged path
     file=$real/${2##*/}
     : >"$file" && mount --bind -- "$1" "$file" && mount -o remount,bind,ro -- "$file" || return
-    [ "$1" -ef "$2" ] || { echo "$2 does not lead to $real any more"; return 1; }
+    [ "$1" -ef "$2" ] || { echo "$2 no longer leads to $real"; return 1; }
     AUTOTUNE_STAGED=${AUTOTUNE_STAGED:+$AUTOTUNE_STAGED$newline}$1$newline$2
     export AUTOTUNE_STAGED
 }
@@ -343,7 +343,7 @@ copy_of_mounts() {
 }
 # directory of a copy; the entries are those of the working directory, which may be another account's.
 copy_entries() {
-    case $owner in - | "$(stat -c %u .)") ;; *) echo "$1 was given to another account"; return 1 ;; esac
+    case $owner in - | "$(stat -c %u .)") ;; *) echo "the owner of $1 has changed"; return 1 ;; esac
     chown --reference=. -- "$1/" && chmod --reference=. -- "$1/" || return
     for entry in * .[!.]* ..?*; do
         case $covered in

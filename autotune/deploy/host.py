@@ -116,7 +116,8 @@ class ManagedHost:
         self.lock.renew()
         if read_lock(self.transport).boot != self.lock.boot_id:
             raise AutotuneError(
-                f"{self.name} has been booted since", hint="`autotune resume` repeats the trial"
+                f"{self.name} was rebooted during the trial",
+                hint="`autotune resume` repeats the trial",
             )
 
     def observe(self, desired: HostState) -> ObservedHost:
@@ -335,7 +336,7 @@ class ManagedHost:
     def _describe_saved_copy(self, saved_copy: str) -> str:
         # What follows the time.
         _, _, path = saved_copy.partition("/overwritten/")[2].partition("/")
-        return f"{self.name}: a copy of /{path}, which others had changed, is {saved_copy}"
+        return f"{self.name}: a copy of /{path}, which others had changed, is in {saved_copy}"
 
     def find_failures(self) -> list[str]:
         """Return the names and last messages of units that should run and do not."""
@@ -354,7 +355,7 @@ class ManagedHost:
         """Discard the controller's copy, because others have restored the host."""
         if list_differences(self.original_state, observed):
             self.note(
-                f"{self.name} was restored by others, so it is not changed. Its earlier backup is now "
+                f"{self.name} is not changed, because others have restored it. Its earlier backup is now "
                 f"{self._store.archive(self.name)}"
             )
         else:
@@ -417,8 +418,8 @@ class ManagedHost:
             )
         )
         files = {path: file for path, file in original.files.items() if path not in staying}
-        messages = [f"{self.name}: {check.unit} refuses its original files, so that those in place "
-                    f"stay: {words}" for check, words in refused.items()]  # fmt: skip
+        messages = [f"{self.name}: {check.unit} refuses its original files, so the current files "
+        f"are kept: {words}" for check, words in refused.items()]  # fmt: skip
         return replace(original, files=files), messages
 
     def _validation_errors(
@@ -490,7 +491,7 @@ class ManagedHost:
         )
         if not answers[0].ok:
             raise LockedError(
-                f"{self.name}: {answers[0].error_text}", hint="another tuner took it over"
+                f"{self.name}: {answers[0].error_text}", hint="another tuner took over this host"
             )
         for command, done in zip(commands, answers[1:], strict=False):
             if command.argv[0] in ("swap", "remove") and done.ok and (copy := done.stdout.strip()):

@@ -59,8 +59,8 @@ _EXCLUSIVE_WAIT_SECONDS = 100.0  # s for which `alone` waits
 # Functions whose unit is part of a wait notice, and descriptions of other functions.
 _ACTS = frozenset({"stop", "restart", "reload", "enable", "disable", "reread"})
 _OTHERS = {
-    "look": "the state of files and units", "stage": "writing new files and their check",
-    "claim": "the lock of the host", "keep": "saving originals",
+    "look": "reading the state of files and units", "stage": "writing and checking new files",
+    "claim": "locking the host", "keep": "saving originals",
 }  # fmt: skip
 
 
@@ -149,7 +149,7 @@ def _name_command(commands: Iterable[Command]) -> str:
     words = [command.argv for command in commands]
     acts = [" ".join(each[:2]) for each in words if each[0] in _ACTS]
     named = {act: what for act, what in _OTHERS.items() if any(each[0] == act for each in words)}
-    return ", ".join(acts) or ", ".join(named.values()) or "commands of autotune"
+    return ", ".join(acts) or ", ".join(named.values()) or "running commands"
 
 
 def _survey_line(commands: Iterable[Command]) -> str:
@@ -191,8 +191,8 @@ def _parse_results(commands: list[Command], output: str, mark: str) -> list[Comm
 def _early_exit_error(host: str, done: CommandResult) -> AutotuneError:
     if "sudo" in done.stderr:
         return AutotuneError(
-            f"{host} does not let the account become root: {done.error_text}",
-            hint=f"let the account run `sudo -n sh` there, by a line `ACCOUNT {SUDOERS_RULE}` in a file "
-            "of /etc/sudoers.d (SECURITY.md), or log in as root",
+            f"{host} does not allow the account to become root: {done.error_text}",
+            hint=f"allow the account to run `sudo -n sh` there with a line `ACCOUNT "
+            f"{SUDOERS_RULE}` in a file in /etc/sudoers.d (SECURITY.md), or log in as root",
         )
     return AutotuneError(f"commands on {host} stopped early: {done.error_text[:400]}")

@@ -129,14 +129,14 @@ def find_stale_reason(observed: ObservedLock, local_place: str) -> str | None:
         if holder.ticks:
             return None
     if holder.boot and holder.boot != observed.boot:
-        return "the host was booted after the lock"
+        return "the host was rebooted after it was locked"
     if observed.renewed_uptime is None and observed.holder is None:
         return None
     if (
         observed.renewed_uptime is None
         or not 0 <= observed.uptime - observed.renewed_uptime <= LEASE_SECONDS
     ):
-        return f"it was not renewed for {LEASE_SECONDS:.0f} s"
+        return f"the lock was not renewed for {LEASE_SECONDS:.0f} s"
     return None
 
 
@@ -189,7 +189,8 @@ class HostLock:
             if done.returncode != _CLAIM_LOST_STATUS:
                 raise AutotuneError(
                     f"{self._transport.name} cannot be locked: {done.error_text}",
-                    hint=f"{STATE_DIRECTORY} there has to take files: `df {STATE_DIRECTORY}`",
+                    hint=f"{STATE_DIRECTORY} on that host must be writable and have free space: "
+                    f"check `df {STATE_DIRECTORY}`",
                 )
         raise self._build_locked_error(read_lock(self._transport).holder)
 
@@ -215,13 +216,18 @@ class HostLock:
         if holder is not None and holder.is_same_tuner(self._me):
             return LockedError(
                 f"{self._transport.name} and {holder.entry} of `hosts:` are the same machine",
-                hint="keep one of the entries, and name it in all tiers that run there",
+                hint="keep one of the entries, and use it in all tiers that run on this machine",
             )
         return LockedError(
-            f"{self._transport.name} is being tuned by {holder or 'somebody'}"
+            f"{self._transport.name} is being tuned by {holder or 'another tuner'}"
             + (f" (study {holder.study})" if holder else ": the record of its lock cannot be read"),
-            hint="wait for it; a lock whose holder is gone is taken over by itself"
-            + ("" if holder else f", or by `rm {STATE_DIRECTORY}/lock` there once no tuner runs"),
+            hint="wait until that run has finished; autotune takes over the lock if its process no "
+            "longer exists"
+            + (
+                ""
+                if holder
+                else f". If no tuner is running, `rm {STATE_DIRECTORY}/lock` there removes the lock"
+            ),
         )
 
 

@@ -210,7 +210,7 @@ def wrap_parse_errors(subject: str, text: str) -> Iterator[None]:
         yield
     except (ValueError, KeyError) as error:
         raise AutotuneError(
-            f"unexpected output about {subject} of the host ({error}): {text[:400]}"
+            f"unexpected output from the host about {subject} ({error}): {text[:400]}"
         ) from error
 
 

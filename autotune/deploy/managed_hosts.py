@@ -91,7 +91,7 @@ class ManagedHosts:
         if failed:
             raise AutotuneError(
                 "not restored: " + "; ".join(error.message for error in failed.values()),
-                hint=f"repair the cause, then run `autotune restore {self._study}`",
+                hint=f"fix the cause, then run `autotune restore {self._study}`",
             )
 
     def _lock_each(self) -> dict[str, AutotuneError]:
@@ -133,7 +133,7 @@ class LoadHosts(ManagedHosts):
         )
         self._note_all(prepared.results)
         for name, error in {**errors, **prepared.errors}.items():
-            self._note(f"{name} makes load as it is: {error.message}")
+            self._note(f"{name} generates load without changed kernel values: {error.message}")
 
 
 def _fit_kernel_values(
@@ -163,7 +163,7 @@ def restore_all_orphaned(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str,
         study = selected.results[name]
         if of_host and study.is_recorded_on_host:
             by_name[name].delete_study_backup(study.name)
-        lines[name] = tuple(f"{line} (study {study.name} had been killed)" for line in of_host)
+        lines[name] = tuple(f"{line} (study {study.name} was killed)" for line in of_host)
     return HostResults(lines, {**selected.errors, **restored.errors})
 
 
@@ -204,8 +204,8 @@ def _exclude_later_changes(host: ManagedHost) -> None:
         return
     if record is not None:
         raise AutotuneError(
-            f"{host.name} was restored, and has been changed by study {record.study} since",
-            hint="`autotune restore` of that study, or of its target, comes first",
+            f"{host.name} was restored, and study {record.study} has changed it since then",
+            hint="first run `autotune restore` with that study or its target",
         )
     original, observed = host.original_state, host.observe(host.original_state)
     part = host.backup.without_foreign_changes(observed)
@@ -242,7 +242,7 @@ def restore_study(
     store = BackupStore(study)
     missing = {
         name: AutotuneError(
-            f"{name} was changed by the study, but the target has no host with this name"
+            f"{name} was changed by the study, but the target contains no host with this name"
         )
         for name in store.list_hosts()
         if name not in transports

@@ -43,7 +43,7 @@ def check_manifest(adopted_configs: Mapping[str, AdoptedConfig], parts: Collecti
     if unknown := sorted(set(adopted_configs) - set(parts)):
         raise AutotuneError(
             f"{MANIFEST_FILE} lists files of {', '.join(unknown)}, which are not in the target",
-            hint=f"rename tiers, hosts and services in {MANIFEST_FILE} as in the target",
+            hint=f"use the same names of tiers, hosts and services in {MANIFEST_FILE} as in the target",
         )
 
 

@@ -67,7 +67,7 @@ renew() {
 fence() {
     if [ "$(cat "$home/lock" 2>/dev/null)" != "$1" ]; then
         [ -z "$mutex" ] || vacate
-        echo 'its lock is no longer ours'
+        echo 'this tuner no longer holds its lock'
         return 3
     fi
     renew 2>/dev/null || : # a disk that is full must not keep us from putting things back
@@ -112,7 +112,7 @@ look() {
                 ;;
             od*) printf 'directory %s -\n' "$said" ;;
             o*) echo other ;;
-            *) echo "$path is something else by now"; return 1 ;;
+            *) echo "$path was replaced by a file of another kind"; return 1 ;;
         esac
     done
 }
@@ -334,8 +334,8 @@ answers() {
         case $pause in 0.*) pause=1 ;; esac
     done
     case $status in
-        000 | '') echo "$1 does not answer" ;;
-        *) echo "$1 answers with status $status" ;;
+        000 | '') echo "$1 does not respond" ;;
+        *) echo "$1 responds with status $status" ;;
     esac
     return 1
 }
@@ -396,7 +396,7 @@ children_replaced() {
                 fi ;;
         esac
         if [ "$tries" = 0 ]; then
-            echo "$unit was told to reload, and 10 s later processes of before still accept connections: $left"
+            echo "10 s after the reload of $unit, old processes still accept connections: $left"
             return 1
         fi
         sleep "$pause"

@@ -28,7 +28,6 @@ from autotune.foreign_files import ForeignFileError
 from autotune.services.base import Endpoint
 from autotune.strict_parsing import parse_uint, split_lines
 from autotune.target.read_target import TargetFile
-from autotune.target.runtimes import format_runtime_names
 
 # The shell records its own process, then *becomes* the server: the next command recognises every
 # server that a tuner leaves, whenever that was killed. Values are arguments.
@@ -98,7 +97,7 @@ def find_server_account() -> tuple[str, str] | None:
         except KeyError:
             continue
         return name, grp.getgrgid(entry.pw_gid).gr_name
-    raise AutotuneError("servers need the account www-data or nobody, and neither exists")
+    raise AutotuneError("servers need the account www-data or nobody, but neither exists")
 
 
 def is_port_free(address: str, port: int) -> bool:
@@ -150,8 +149,8 @@ def _check_local_address(file: TargetFile, host: str, address: str) -> None:
     line, column = file.document.find_position(["hosts", host])
     raise AutotuneError(
         f"{file.path}:{line}:{column}: this machine has no address {address}",
-        hint="`address: 127.0.0.1`, or one that `ip address` shows; services of other machines "
-        f"need `transport: ssh` and `runtime: {format_runtime_names(installed=True)}`",
+        hint="use 127.0.0.1, or an address that `ip address` shows; services on other machines "
+        "need `transport: ssh` and `runtime: {format_runtime_names(installed=True)}`",
     )
 
 

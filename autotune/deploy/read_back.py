@@ -118,7 +118,7 @@ def check_units_run(
                 else []
             )
             lines = [*ended, *host.find_failures()]
-            raise StackNotReady("; ".join(lines) or f"{host.name}: {unit} does not run")
+            raise StackNotReady("; ".join(lines) or f"{host.name}: {unit} is not running")
 
 
 def check_files_unchanged(host: str, desired: DesiredState, observed: ObservedHost) -> None:

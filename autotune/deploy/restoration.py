@@ -86,7 +86,7 @@ def _finish_restore(restore: HostRestore) -> tuple[str, ...]:
     errors = list(restore.refusals)
     if wrong := list_differences(desired, host.observe(desired)):
         errors += [f"{host.name} differs from its backup: {', '.join(wrong)}", *restore.failed]
-        errors += [f"{path} had the access list {file.acl}: restore it with `setfacl --set`"
+        errors += [f"{path} had the ACL {file.acl}: restore it with `setfacl --set`"
                    for path, file in desired.files.items() if path in wrong and file.acl]  # fmt: skip
     if errors:
         raise AutotuneError("\n".join([*host.notes, *errors]))
@@ -109,11 +109,11 @@ def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostSta
     units = {unit: runs for unit, runs in original.units.items() if unit in existing - masked}
     keys = {name: v for name, v in original.sysctls.items() if observed.sysctls[name] is not None}
     for missing in sorted({*original.units, *original.sysctls} - {*existing, *keys}):
-        host.note(f"{host.name}: skipped {missing}, which does not exist any more")
+        host.note(f"{host.name}: skipped {missing}, which no longer exists")
     for name, value in keys.items():
         now = observed.sysctls[name]
         if now != value and host.backup.is_foreign_value(name, now):
-            host.note(f"{host.name}: replaced {name} = {now}, which others had set, by {value}")
+            host.note(f"{host.name}: replaced {name} = {now}, which others had set, with {value}")
     enabled = {unit: starts for unit, starts in host.backup.toggled_units.items() if unit in units}
     definitions = {u: words for u, words in host.backup.definitions.items() if units.get(u)}
     return replace(original, units=units, sysctls=keys, enabled=enabled, definitions=definitions)

@@ -63,7 +63,7 @@ def roll_back_hosts(
         wrong = list_differences(replace(each.state, sysctls={}), host.observe(each.state))
         lines = [*each.refused]
         if wrong:
-            lines.append(f"{host.name} differs from its state before: {', '.join(wrong)}")
+            lines.append(f"{host.name} differs from its previous state: {', '.join(wrong)}")
         if lines:
             raise AutotuneError("; ".join(lines))
 

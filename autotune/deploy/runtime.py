@@ -191,7 +191,7 @@ def describe_draining(host: str, name: str, processes: int, peers: Sequence[str]
     clients = f" ({', '.join(peers)})" if peers else ""
     return (
         f"{host}: {format_count(processes, 'old worker')} of {name} still finish earlier connections"
-        f"{clients}. New connections get the new configuration"
+        f"{clients}. New connections use the new configuration"
     )
 
 

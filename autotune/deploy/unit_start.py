@@ -35,7 +35,7 @@ class UnitStart:
 
     def __post_init__(self) -> None:
         if not 0 < self.seconds <= MAX_START_SECONDS or not 0 < self.interval <= MAX_START_SECONDS:
-            raise ValueError(f"a unit cannot take {self.seconds} s to start")
+            raise ValueError(f"invalid start time of a unit: {self.seconds} s")
 
     def build_wait_command(self, unit: str) -> tuple[str, ...]:
         """Return the shell function, with arguments, that waits until ``unit`` is ready."""
@@ -53,9 +53,9 @@ class UnitStart:
         """Return the start that ``to_record`` wrote. Raises ValueError, KeyError or TypeError."""
         texts = [record[name] for name in ("address", "url", "name")]
         if not all(isinstance(text, str) and text.isprintable() for text in texts):
-            raise TypeError("the start of a unit contains text that is not printable")
+            raise TypeError("the record of a unit's start contains unprintable text")
         if not is_uint(str(record["rank"])):
-            raise ValueError("the rank of a unit is a whole number")
+            raise ValueError("the rank of a unit must be a whole number")
         address, url, name = texts
         seconds, interval = float(record["seconds"]), float(record["interval"])
         return cls(int(record["rank"]), address, url, name, seconds, interval)

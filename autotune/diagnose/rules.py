@@ -50,13 +50,13 @@ def check_wrong_answers(context: ReadingContext) -> Bottleneck | None:
         return None
     first = broken[0]
     fine = [part.host for part in context.instances_with_role(first.role) if not part.fault]
-    others = f" ({', '.join(fine)} answers correctly)" if fine else ""
+    others = f" ({', '.join(fine)} responds correctly)" if fine else ""
     answers = "; ".join(f"{part.host} answers {part.fault}" for part in broken)
     return _build_bottleneck(
         first,
         Resource.WRONG_ANSWERS,
         f"even without load, {answers}{others}. {context.reading.error_count} of"
-        f" {context.reading.intended} requests failed: fix the wrong answers first",
+        f" {context.reading.intended} requests failed: fix the incorrect responses first",
         REPORTED,
     )
 
@@ -133,8 +133,8 @@ def check_memory(context: ReadingContext) -> Bottleneck | None:
                     Resource.MEMORY,
                     f"{host.memory:.0%} of {host.name}'s memory is in use, and"
                     f" {host.swapped_bytes / 2**20:.0f} MB were swapped out."
-                    f" {instance.workers} processes use up to {instance.rss / 2**20:.0f} MB each:"
-                    " run fewer",
+                    f" {instance.workers} processes use up to {instance.rss / 2**20:.0f} MB each: "
+                    f"run fewer processes",
                     MEASURED,
                 )
     return None
@@ -295,7 +295,7 @@ def _find_slow_instance(context: ReadingContext) -> tuple[InstanceActivity | Non
     )
     for cache in caches:
         if cache.unanswered_queries > cache.answered_queries:
-            return cache, "the cache left most queries of its counters unanswered"
+            return cache, "the cache did not respond to most queries of its counters"
     counted = [
         (c.counters, lookups)
         for c in caches

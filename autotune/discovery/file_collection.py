@@ -76,7 +76,7 @@ def unpack_collected(host: str, printed: str, limit: int = USUAL_SIZE_LIMIT) -> 
             gzip.decompress(base64.b64decode(skipped, validate=True)) if skipped.strip() else b""
         )
     except (ValueError, OSError, EOFError, zlib.error) as error:
-        raise AutotuneError(f"cannot unpack the list of files of {host}: {error}") from error
+        raise AutotuneError(f"cannot unpack the list of files from {host}: {error}") from error
     unread: dict[str, str] = {}
     for line in names.decode("utf-8", "surrogateescape").split("\0"):
         size, _, path = line.partition(" ")

@@ -37,7 +37,7 @@ from autotune.transports.base import SshHost, Transport
 from autotune.transports.parallel_hosts import run_on_all
 
 CORRECT_FILES_HINT = "fix the problems above. Until then, autotune does not change those files"
-REPLACE_FILES_HINT = "or set `replace: true` in the tier to let autotune write whole files"
+REPLACE_FILES_HINT = "or set `replace: true` in the tier to let autotune write complete files"
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def _list_untuned(
         yield from notes
         for instance in running:
             if (name, instance.deployment, instance.port) not in tuned:
-                yield f"{name}: {instance.deployment} on port {instance.port} is in no tier"
+                yield f"{name}: {instance.deployment} on port {instance.port} belongs to no tier"
 
 
 def _read_host(file: TargetFile, transport: Transport) -> DiscoveredHost:
@@ -238,7 +238,7 @@ def _list_unread_services(tier: Tier, host: DiscoveredHost) -> list[str]:
                and any(fnmatch(unit, name) for each in concerned for name in each.units))  # fmt: skip
     return [
         *(line for adoption in concerned for line in list_unread(host, adoption)),
-        *(f"{host.name}: {unit} runs, but its files could not be read" for unit in running),
+        *(f"{host.name}: {unit} is running, but its files could not be read" for unit in running),
     ]
 
 

@@ -85,7 +85,7 @@ def write_target(
     adopted = [adoption.adopt_tier(tier) for tier in discovered]
     name = target_file.stem if target_file else hosts[0].name
     if not re.match(NAME_PATTERN, name):
-        hint = "use --out with letters, digits, _ and -"
+        hint = "choose a name for --out that contains only letters, digits, _ and -"
         raise AutotuneError(f"invalid target name {name!r}", hint=hint)
     target_file = target_file or Path("targets") / f"{name}.yaml"
     templates = target_file.parent / "templates" / name
@@ -137,16 +137,17 @@ def _find_tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTie
         *others, last = [adoption.title for adoption in list_programs()]
         raise AutotuneError(
             "\n".join(notes or idle),
-            hint=f"autotune finds {', '.join(others)} and {last} in Debian's units. Start them, or"
+            hint=f"autotune detects {', '.join(others)} and {last} if they run in Debian's units. "
+            f"Start them, or"
             " write a target with `autotune init`",
         )
     notes += [
-        f"{host.name}: autotune found no service to tune, so the host is in no tier"
+        f"{host.name}: autotune found no service to tune, so the host belongs to no tier"
         for host, (deployed, _) in zip(hosts, per_host, strict=True) if not deployed
     ]  # fmt: skip
     if len(entries := [tier.name for tier in _find_entry_tiers(discovered)]) > 1:
         notes.append(
-            f"ambiguous entry tier: no file shows what forwards to {' and '.join(entries)}. "
+            f"ambiguous entry tier: no file shows which tier forwards to {' and '.join(entries)}. "
             "Set `forwards_to:` or `uses:`"
         )
     unread = (
@@ -329,7 +330,7 @@ def _format_header(stack: AdoptedStack) -> Iterator[str]:
         yield format_comment(f"Not adopted: {note}")
     yield f"name: {stack.name}"
     yield ""
-    yield "# The objective that must hold while the throughput rises. Set it to what your users need."
+    yield "# The latency objective that must hold at higher throughput. Set it to what your users need."
     yield "slo: {p99: 50ms, errors: 0.1%}"
 
 
@@ -405,10 +406,10 @@ def _format_parameter(dimension: Dimension, value: Value) -> str:
 
 
 def _format_load(stack: AdoptedStack) -> Iterator[str]:
-    yield "# Load comes from this machine unless `hosts:` names others, and goes only to the first tier."
-    yield "# `path` is requested by address, without a host name. Load never exceeds max_rate. Each"
-    yield "# answer is compared with the answers before the first trial. `expect: {body: TEXT}` sets text"
-    yield "# that every correct answer contains."
+    yield "# Load comes from this machine unless `hosts:` lists other hosts, and goes only to the"
+    yield "# first tier. `path` is requested by address, without a host name. Load never exceeds"
+    yield "# max_rate. Each response is compared with the responses before the first trial."
+    yield "# `expect: {body: TEXT}` sets text that every correct response contains."
     if stack.load_request.remark:
         yield format_comment(stack.load_request.remark)
     yield f"load: {{generator: httperf, {stack.load_request.load_keys}, max_rate: 5000/s}}"

@@ -145,7 +145,7 @@ def _adopt_service(adopted: AdoptedTier, service: str) -> None:
     )
     for name in dict.fromkeys((*dimensions, *first.skipped)):
         if name in first.skipped or name not in first.values:
-            reason = first.skipped.get(name, "these files offer no place for it")
+            reason = first.skipped.get(name, "these files contain no place for it")
             adopted.skipped[f"{service}.{name}"] = escape_non_utf8(reason)
 
 
@@ -191,7 +191,7 @@ def _find_contradictions(
 ) -> dict[str, str]:
     """Return the parameters for which the running software reports another value, with both values."""
     return {
-        name: f"its files mean {value}, but the running software reports {reported[name]}"
+        name: f"its files imply {value}, but the running software reports {reported[name]}"
         for name, value in adopted.values.items()
         if name in reported and not _is_same_value(value, reported[name], dimensions[name])
     }

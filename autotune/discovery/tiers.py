@@ -159,7 +159,7 @@ def _list_idle_versions(
     """Return a note for each running version of a used server that no web server forwards to."""
     keys = {server.key for server in used}
     return [
-        f"{host.name}: {server.instance} runs, but no web server forwards to it, so it is not tuned"
+        f"{host.name}: {server.instance} is running, but no web server forwards to it, so it is not tuned"
         for server in servers
         if server.key in keys and server not in used and server.instance
     ]
@@ -223,8 +223,8 @@ def _list_foreign_units(host: DiscoveredHost, adoption: Adoption) -> list[str]:
     ):
         return []
     return [
-        f"{host.name}: {adoption.title} runs as {unit}, which is not Debian's unit name. autotune"
-        " does not know where its files are and does not tune it"
+        f"{host.name}: {adoption.title} runs as {unit}, which is not Debian's unit name. autotune "
+        f"cannot locate its files and does not tune it"
         for unit in adoption.other_units
         if host.is_active(unit)
     ]

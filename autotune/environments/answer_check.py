@@ -27,12 +27,10 @@ MAX_TOTAL_SAMPLES = 200  # for all pages together
 MIN_PAGE_SAMPLES, MAX_PAGE_SAMPLES = 5, 20  # per page
 MAX_SAMPLE_RATE = 20.0
 ANSWER_TIMEOUT_SECONDS = 10.0  # seconds for a response of a cold stack
-REPAIR_HINT = (
-    "repair the site, or describe a correct response: `load: {expect: {status: …, body: …}}`"
-)
+REPAIR_HINT = "fix the site, or describe a correct response: `load: {expect: {status: …, body: …}}`"
 NOT_COMPARED_NOTE = (
-    "autotune takes no reference answers, because it does not know which pages the load requests. "
-    "The checks of the script or generator decide"
+    "autotune stores no reference responses, because it does not know which pages the load requests. "
+    "Only the checks in the script or generator apply"
 )
 
 
@@ -110,7 +108,7 @@ class AnswerCheck:
         if sum(page.share for page, _ in problems) > self.max_error_fraction:
             page, reason = max(problems, key=lambda problem: problem[0].share)
             raise AutotuneError(
-                f"{page.name} returns a wrong answer before the first trial: {reason}",
+                f"{page.name} returns an incorrect response before the first trial: {reason}",
                 hint=REPAIR_HINT,
             )
         wrong = {page.name for page, _ in problems}

@@ -62,7 +62,11 @@ class MultiBedEnvironment:
 
     def check(self) -> CheckResult:
         checks = {name: each.check() for name, each in self.environments.items()}
-        alike = "test beds are equal" if not self.differences else "test beds have the same space"
+        alike = (
+            "test beds are equal"
+            if not self.differences
+            else "test beds have the same search space"
+        )
         return CheckResult(
             held=(
                 *(f"bed {name}: {line}" for name, each in checks.items() for line in each.held),

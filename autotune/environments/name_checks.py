@@ -23,7 +23,7 @@ def check_names(file: TargetFile) -> None:
     """
     if needs_bed(file.target):
         raise AutotuneError(
-            f"{file.path}: the addresses of its hosts depend on the bed",
+            f"{file.path}: the addresses of its hosts differ between beds",
             hint=f"use `--beds all`, or name some of {', '.join(file.target.beds)}",
         )
     mistakes = TargetErrorCollector()

@@ -149,7 +149,7 @@ class StackEnvironment:
                 f"programs: {', '.join(sorted(programs))}",
                 *self.runtime.describe_hosts(stack, self.transports),
                 f"{', '.join(NAMED_SETTINGS)}: rendered and accepted by the software",
-                *((f"correct answer: {load.expect}",) if load.expect else ()),
+                *((f"correct response: {load.expect}",) if load.expect else ()),
                 *(self._describe_current_state() if self.runtime.installed else ()),
             ),
             left_out=self.excluded,
@@ -219,10 +219,10 @@ class StackEnvironment:
         """Describe how correct responses are recognized."""
         load = self.file.target.load
         if load.requests_one_page and expected_body(self.file.target) is not None:
-            return "the body of the application"
+            return "the known body of the application"
         if load.script:
             return NOT_COMPARED_NOTE
-        compared = "similar to the answers before the first trial"
+        compared = "similar to the responses before the first trial"
         if load.expect is None:
             return compared
         return str(load.expect) if load.expect.body else f"{load.expect}; {compared}"
@@ -294,7 +294,7 @@ class StackEnvironment:
 
         def loaded(done: int, total: int) -> None:
             if done == total:
-                note(f"loading data: {done} of {total} pairs")
+                note(f"loading data: {done} of {total} key-value pairs")
 
         return Deployment(
             target,

@@ -165,7 +165,7 @@ def _build_tasks(host: str, hosts: Hosts, backup: str) -> Iterator[dict[str, Any
         "when": ["ansible_check_mode or ansible_diff_mode", f"{SHOWN}.stdout_lines | length > 0"],
     }
     yield _build_host_script(
-        "Validate all files, and back up what they replace", "--prepare", backup
+        "Validate all files, and back up the files that they replace", "--prepare", backup
     ) | {
         "changed_when": False,
         "when": "not ansible_check_mode",
@@ -235,7 +235,7 @@ def _build_configuration(host: str, hosts: Hosts, backup: str) -> Iterator[dict[
     if hosts.sysctls[host]:
         yield _build_kernel_task(running)
     # Handlers act first, so that units start with their new limits and kernel values.
-    yield {"name": "Act on changes", "ansible.builtin.meta": "flush_handlers"}
+    yield {"name": "Reload or restart services", "ansible.builtin.meta": "flush_handlers"}
     for unit in running:
         yield _build_unit_task(
             f"Run {unit}", unit, "started", enabled=hosts.needs_start(host, unit) or None

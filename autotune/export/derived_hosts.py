@@ -132,7 +132,7 @@ def _derive_edits(
 
 def _check_agreement(study: Study, host: str, record: HostRecord, desired: DesiredState) -> None:
     if host not in desired.hosts:
-        raise ExportError(study, f"it deployed to {host!r}, where its target runs nothing")
+        raise ExportError(study, f"it deployed to {host!r}, but its target runs nothing there")
     state = desired.hosts[host]
     for what, recorded, derived in (
         ("unit", record.units, state.units),
@@ -288,7 +288,7 @@ def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, Adop
 def _check_adopted_config(study: Study, instance: ServiceInstance, config: AdoptedConfig) -> None:
     """Raise AutotuneError for a unit or a file that the adoption of this service never yields."""
     adoption = map_adoptions().get(instance.service.key)
-    hint = "`autotune apply` reads what the host has"
+    hint = "`autotune apply` reads the files on the host"
     if config.unit and not re.fullmatch(UNIT_PATTERN, config.unit):
         raise ExportError(study, f"{config.unit!r} is not a unit of {instance.name}", hint)
     for file in config.files:
@@ -301,7 +301,7 @@ def _check_adopted_config(study: Study, instance: ServiceInstance, config: Adopt
         if file.mode & ~0o777:
             raise ExportError(
                 study,
-                f"the mode {file.mode:o} of {file.path} is not a mode of a configuration file",
+                f"mode {file.mode:o} of {file.path} is not allowed for a configuration file",
                 hint,
             )
 

@@ -25,8 +25,9 @@ from autotune.unified_diff import Hunk, split_lines
 SYSCTL_FILE = "/etc/sysctl.d/99-autotune.conf"
 ABSENT = "absent"  # in place of the digest of a missing file
 SAFETY = (
-    "Files in a directory of another account are changed as with `autotune apply`. The host then needs "
-    "Perl or Python 3. If no safe way exists, the script changes nothing and shows the reason."
+    "Files in directories of other accounts are changed in the same way as by `autotune apply`. "
+    "The host then needs "
+    "Perl or Python 3. If a file cannot be changed safely, the script changes nothing and shows why."
 )
 MODEL = (
     "This is the result of a model. No host was measured, and the gain on real hosts is unknown."
@@ -112,7 +113,7 @@ def list_changed_hosts(study: Study, trial: Trial, *, everything: bool = False) 
     records = _read_records(study, trial)
     # A host's name becomes a path and a line of a script for root. Only names in a target are safe.
     if strange := sorted(records.keys() - study.target.hosts.keys()):
-        raise ExportError(study, f"it deployed to {strange[0]!r}, which its target does not have")
+        raise ExportError(study, f"it deployed to {strange[0]!r}, which is not in its target")
     baseline = find_conclusion(study.state).baseline
     base = (
         (baseline.trial, read_rendered_files(study.directory, baseline.trial)) if baseline else None
@@ -184,20 +185,20 @@ def _check_words(study: Study, file: HostFile) -> None:
     if file.edits is None:
         if has_placeholder(file.content):
             raise AutotuneError(
-                f"{file.path} of {file.host} contains masked words", hint=APPLY_HINT
+                f"{file.path} on {file.host} contains masked words", hint=APPLY_HINT
             )
         return
     lines, shift = split_lines(file.content), 0
     for hunk in file.edits:
         start = hunk.start_line - 1 + shift
         if tuple(lines[start : start + len(hunk.added)]) != hunk.added:
-            raise ExportError(study, f"its edits of {file.path} are not in the recorded file")
+            raise ExportError(study, f"its edits of {file.path} do not match the recorded file")
         shift += len(hunk.added) - len(hunk.removed)
         try:
             split_hunk(hunk)
         except ValueError as error:
             raise ExportError(
-                study, f"line {hunk.start_line} of {file.path} of {file.host} {error}", APPLY_HINT
+                study, f"line {hunk.start_line} of {file.path} on {file.host} {error}", APPLY_HINT
             ) from error
 
 

@@ -78,7 +78,7 @@ def _read_edits(edits: list[Mapping[str, Any]]) -> tuple[Hunk, ...]:
         last = first + len(hunk.removed)
         hunks.append(hunk)
     if any(not line.endswith("\n") for hunk in hunks[:-1] for line in (*hunk.removed, *hunk.added)):
-        raise ValueError("a line in the middle of a file has no end")
+        raise ValueError("a line in the middle of a file has no newline")
     return tuple(hunks)
 
 
@@ -87,7 +87,7 @@ def _read_lines(lines: list[Any]) -> tuple[str, ...]:
         if not isinstance(line, str) or not line or "\n" in line[:-1] or not is_utf8(line):
             raise ValueError(f"{line!r:.100} is not a line")
     if any(not line.endswith("\n") for line in lines[:-1]):
-        raise ValueError("a line in the middle of a file has no end")
+        raise ValueError("a line in the middle of a file has no newline")
     return tuple(lines)
 
 
@@ -108,5 +108,5 @@ def _read_settings(settings: Mapping[str, Any] | None) -> Settings | None:
     if settings is None:
         return None
     if wrong := [n for n, value in settings.items() if not isinstance(value, str | int | float)]:
-        raise ValueError(f"setting {wrong[0]!r} is not a value")
+        raise ValueError(f"setting {wrong[0]!r} does not have a valid value")
     return dict(settings)

@@ -27,7 +27,7 @@ def split_hunk(hunk: Hunk) -> tuple[Hunk, ...]:
     if [find_placeholders(hunk.removed[number]) for number in old] != [
         find_placeholders(hunk.added[number]) for number in new
     ]:
-        raise ValueError("moves words that stay on the host")
+        raise ValueError("moves masked words")
     hunks, first, start = list[Hunk](), 0, 0
     for number, replacement in [
         *zip(old, new, strict=True),
@@ -71,11 +71,11 @@ def _check_exchange(hunk: Hunk) -> None:
     placeholders = find_placeholders(removed)
     numbers = {placeholder.split("-")[2] for placeholder in placeholders}
     if len(numbers) < len(placeholders):
-        raise ValueError("repeats words that stay on the host")
+        raise ValueError("repeats masked words")
     if not removed.endswith("\n") or not added.endswith("\n"):
-        raise ValueError("has words that stay on the host, and no end of line")
+        raise ValueError("contains masked words, and does not end with a newline")
     parts = find_masked_parts(hunk)
     if not all(character.isprintable() or character == "\t" for character in "".join(parts)):
-        raise ValueError("has control characters between words that stay on the host")
+        raise ValueError("contains control characters between masked words")
     if any(f"{part}{following}" in removed for part, following in pairwise(parts)):
-        raise ValueError("has no text between words that stay on the host")
+        raise ValueError("contains no text between masked words")

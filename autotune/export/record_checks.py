@@ -24,7 +24,7 @@ def check_trial(study: Study, trial: Trial) -> None:
     The error contains the first name or value that no service of the target allows.
     """
     if type(trial.number) is not int:
-        raise ExportError(study, f"{format_value(trial.number)} is not the number of a trial")
+        raise ExportError(study, f"{format_value(trial.number)} is not a trial number")
     own = find_declared_parameters(study.target)
     for name, value in trial.settings.items():
         if not _is_parameter(study, name, trial.settings, own):

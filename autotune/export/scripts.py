@@ -137,7 +137,7 @@ def _build_diff(file: HostFile, recorded: bytes | None) -> str:
     old = None if file.original == ABSENT else recorded
     if old is not None and sha256(old).hexdigest() != file.original:
         raise AutotuneError(
-            f"the original content of {file.path} of {file.host} is not recorded",
+            f"the original content of {file.path} on {file.host} is not recorded",
             hint="use --format ansible or shell",
         )
     return format_file_diff(

@@ -49,14 +49,14 @@ def check_lines(study: Study, instance: ServiceInstance, path: str, hunks: Seque
     words = _build_vocabulary(instance.service, syntax) if syntax else None
     if sum(len(hunk.removed) * len(hunk.added) for hunk in hunks) > MAX_LINE_PAIRS:
         raise ExportError(
-            study, f"too many lines of {path} of {instance.placement.host} change", APPLY_HINT
+            study, f"too many lines of {path} on {instance.placement.host} change", APPLY_HINT
         )
     for hunk in hunks:
         if words is None or not _is_safe(words, hunk):
             raise ExportError(
                 study,
-                f"line {hunk.start_line} of {path} of {instance.placement.host} changes more than "
-                f"settings of {instance.service.title}",
+                f"line {hunk.start_line} of {path} on {instance.placement.host} changes something "
+                f"other than settings of {instance.service.title}",
                 APPLY_HINT,
             )
 

@@ -69,7 +69,7 @@ def check_commands(
     if not safe:
         raise ExportError(
             study,
-            f"{path} of {instance.placement.host} sets more than limits and numbers for its unit",
+            f"{path} on {instance.placement.host} changes unit settings other than limits and numbers",
             APPLY_HINT,
         )
 

@@ -82,7 +82,7 @@ def select_trial(study: Study, name: str | None) -> Trial:
         ended = "is not finished" if study.state.verdict is None else f"ended {concluded.verdict!r}"
         raise AutotuneError(
             f"study {study.name!r} {ended} and has no proven winner",
-            hint="use `--trial best` or a trial's number to export without a claim",
+            hint="use `--trial best` or a trial's number to export without claiming a gain",
         )
     return concluded.best.trial
 
@@ -136,7 +136,7 @@ def _list_changing_hosts(study: Study, trial: Trial, *, include_unchanged: bool)
     if not hosts.units:
         raise AutotuneError(
             f"trial {trial.number} of study {study.name!r} changes nothing on its hosts",
-            hint="--all exports its whole deployment",
+            hint="--all exports its complete deployment",
         )
     return hosts
 

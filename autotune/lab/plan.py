@@ -183,7 +183,7 @@ def read_plan(names: LabNames) -> LabPlan | None:
     except (ValueError, KeyError, TypeError) as error:
         raise AutotuneError(
             f"{names.plan_file} cannot be read: {error}",
-            hint="run `autotune lab down`, which removes the lab without this file",
+            hint="run `autotune lab down`, which can remove the lab without this file",
         ) from None
 
 

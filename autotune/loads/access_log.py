@@ -75,7 +75,7 @@ def parse_access_log(
         elif request["method"] not in SAFE_METHODS and not keep_unsafe:
             log.skipped[f"{request['method']} may change data (--unsafe keeps it)"] += 1
         elif not match["status"].startswith("2") and match["status"] != NOT_MODIFIED_STATUS:
-            log.skipped[f"answered with {match['status']}"] += 1
+            log.skipped[f"status {match['status']}"] += 1
         else:
             path = mask_secrets(request["path"])
             log.masked_count += path != request["path"]

@@ -82,7 +82,7 @@ class ReferenceAnswer:
     def from_samples(cls, samples: Sequence[ProbeAnswer]) -> ReferenceAnswer:
         """Return the common properties of samples. Raises ValueError without samples."""
         if not samples:
-            raise ValueError("reference answers are missing")
+            raise ValueError("reference responses are missing")
         titles = {find_title(sample) for sample in samples}
         closings = {find_ending(sample) for sample in samples}
         sizes = [sample.size for sample in samples]
@@ -116,7 +116,9 @@ def _list_differences(reference_answer: ReferenceAnswer, answer: ProbeAnswer) ->
     if (kind := find_media_type(answer)) not in reference_answer.media_types:
         types = " or ".join(sorted(reference_answer.media_types)) or "none"
         yield describe_difference(
-            answer, reference_answer, f"{_sanitize_text(kind) or 'no type'} instead of {types}"
+            answer,
+            reference_answer,
+            f"{_sanitize_text(kind) or 'no media type'} instead of {types}",
         )
     if reference_answer.ending and reference_answer.ending != find_ending(answer):
         yield describe_difference(

@@ -247,7 +247,10 @@ class AnswerValidator:
             by_size = count_wrong_sizes(result.sizes, sizes, inspection.wrong_size)
             if by_size > max(0, wrong):
                 wrong = by_size
-                example = example or f"the mean size of all answers shows {by_size} of another size"
+                example = (
+                    example
+                    or f"the mean size of all responses shows that {by_size} have another size"
+                )
         counted = result.reclassify(self.method, wrong)
         return replace(
             counted, looked_at=inspection.inspected, wrong=inspection.wrong_count, example=example

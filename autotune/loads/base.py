@@ -36,7 +36,7 @@ NO_PORT_ERROR, NO_FILE_ERROR = "no free port", "file table full"
 EXHAUSTION_MESSAGES = {
     NO_PORT_ERROR: "the load host ran out of client ports: set net.ipv4.tcp_tw_reuse=1 there, widen"
     " net.ipv4.ip_local_port_range, or add load hosts",
-    NO_FILE_ERROR: "the load host ran out of open files: raise fs.file-max and its limit there",
+    NO_FILE_ERROR: "the load host ran out of open files: raise fs.file-max and the open-file limit there",
 }
 
 
@@ -347,7 +347,9 @@ class LoadGenerator(ABC):
             result.limited is None
             and result.intended > MAX_MADE_FACTOR * process.request_count + MAX_EXTRA_REQUESTS
         ):
-            reason = f"{self.name} made {result.intended} requests of {process.request_count}"
+            reason = (
+                f"{self.name} made {result.intended} requests instead of {process.request_count}"
+            )
             return LoadResult.not_sent(process.request_count, reason)
         if not result.is_consistent:
             reason = f"{self.name} printed figures that do not add up: {last_line(output)}"

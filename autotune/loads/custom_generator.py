@@ -94,7 +94,7 @@ class CustomGenerator(LoadGenerator):
             latencies = {spec.latency_limit: right, LATE_BIN_LIMITS * spec.latency_limit: late}
         limited = answer["limited"]
         if intended < (1.0 - MAX_MISSED_SHARE) * process.request_count and not limited:
-            limited = f"the generator intended only {intended} of {process.request_count} requests"
+            limited = f"the generator planned only {intended} of {process.request_count} requests"
         return LoadResult(
             intended=intended,
             sent=intended,
@@ -139,12 +139,12 @@ def _parse_answer(output: str) -> dict[str, Any] | str:
         return "`latencies` or `late` is missing"
     counted = sum(errors.values()) + (late if latencies is None else sum(latencies.values()))
     if counted > requests or (latencies is not None and counted != requests):
-        return f"answers and errors add up to {counted}, not to {requests} requests"
+        return f"responses and errors add up to {counted}, not to {requests} requests"
     return {"requests": requests, "errors": errors, "latencies": latencies, "late": late,
             "limited": limited}  # fmt: skip
 
 
 def _parse_count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r} is not a count")
+        raise ValueError(f"{value!r} is not a valid count")
     return value

@@ -190,7 +190,7 @@ MIN_HELD_LIMITS = 5.0  # latency limits that a process's connections must cover
 MAX_HELD_LIMITS = 10.0  # latency limits for which it may hold connections at most
 MIN_OPEN_CONNECTIONS = 64
 OTHER_DESCRIPTORS = 16
-STOPPED_MESSAGE = "the load generator was stopped before it sent the whole load"
+STOPPED_MESSAGE = "the load generator was stopped before it sent all requests"
 
 
 @dataclass(frozen=True)

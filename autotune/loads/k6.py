@@ -227,7 +227,7 @@ def list_bin_edges(spec: LoadSpec) -> list[float]:
 def whole_count(number: object) -> int:
     """Return a count printed by k6. Raises ValueError."""
     if isinstance(number, bool) or not isinstance(number, int | float) or number != int(number):
-        raise ValueError(f"{number!r} is not a count")
+        raise ValueError(f"{number!r} is not a valid count")
     return int(number)
 
 

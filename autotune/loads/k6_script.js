@@ -27,10 +27,10 @@ function spend(params) {
 }
 
 function spendOne() {
-  if (stage === 'teardown') throw new Error('teardown may send no requests: nothing would limit them');
+  if (stage === 'teardown') throw new Error('teardown must not send requests, because their rate would be unlimited');
   if (stage === 'load' && !running) {
     late.add(1);
-    throw new Error('a run is over when its function returns: return a promise, or use sleep');
+    throw new Error('a run ends when its function returns: return a promise, or use sleep');
   }
   made += 1;
   if (stage === 'setup' || order.counting) {
@@ -56,7 +56,7 @@ function place(url) {
     return `${order.site}${rest.startsWith('/') ? '' : '/'}${rest}`;
   }
   wrong = wrong || 'elsewhere';
-  throw new Error(`it asks for ${text}, and load goes nowhere else than to ${order.names[0]}`);
+  throw new Error(`it requests ${text}, but load may go only to ${order.names[0]}`);
 }
 
 function ours(params) {
@@ -136,7 +136,7 @@ function optionsFor(script) {
   const theirs = script.options || {};
   const fighting = OURS.filter((name) => theirs[name] !== undefined);
   if (fighting.length) {
-    throw new Error(`its options set ${fighting.join(', ')}, which is autotune's to say: take it out`);
+    throw new Error(`its options set ${fighting.join(', ')}, which only autotune may set: remove it`);
   }
   if (typeof script.default !== 'function') throw new Error('it exports no default function');
   const bodies = { discardResponseBodies: Boolean(theirs.discardResponseBodies) };

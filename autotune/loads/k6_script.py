@@ -61,10 +61,10 @@ TOO_MANY_REQUESTS = "too many requests"
 UNCOUNTED_REQUESTS = "k6 sent requests that are not counted"
 LATE_REQUESTS = "requests after the end of a run are not counted"
 COUNTED_CALLS_HINT = (
-    "use http.request or http.batch, and return a promise if a timer makes requests"
+    "use http.request or http.batch, and return a promise if a timer sends requests"
 )
 REQUESTS_PER_RUN_HINT = "`load: {requests_per_run: N}`"
-SHORTER_RUN_HINT = "divide it, so that a run is one visit"
+SHORTER_RUN_HINT = "split the script, so that one run is one visit"
 _IMPORT_PATTERN = re.compile(
     r"""(\bfrom\s*|\bimport\s*\(?\s*|\brequire\s*\(\s*)(['"])([^'"\n]+)\2"""
 )

@@ -92,7 +92,7 @@ class MutilateShape:
 # SIGMETRICS 2012), with thirty reads for each write.
 SHAPES = (
     MutilateShape("100 B", "17", "100"),
-    MutilateShape("2 KB in the mean", "17", "exponential:0.00048828125"),
+    MutilateShape("2 KB on average", "17", "exponential:0.00048828125"),
     MutilateShape("4 KB", "17", "4096"),
     MutilateShape("as Facebook's", "fb_key", "fb_value", arrivals="fb_ia", update_share=0.03),
 )

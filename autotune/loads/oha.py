@@ -235,7 +235,7 @@ def count_failures(report: Mapping[str, Any]) -> dict[str, int]:
     for message, count in report["errorDistribution"].items():
         kind = next((kind for word, kind in _ERROR_KINDS if word in message.lower()), "other")
         if not isinstance(count, int) or count < 0:
-            raise ValueError(f"{count!r} is not a count")
+            raise ValueError(f"{count!r} is not a valid count")
         kinds[kind] += count
     return dict(kinds)
 
@@ -248,9 +248,9 @@ def read_stored_answers(text: str) -> list[OhaAnswer]:
     try:
         content = base64.b64decode(text.strip(), validate=True)
     except ValueError as error:
-        raise ValueError(f"the file of answers is damaged: {error}") from error
+        raise ValueError(f"the file of responses is damaged: {error}") from error
     if not content.startswith(_SQLITE_HEADER):
-        raise ValueError("the file of answers is missing")
+        raise ValueError("the file of responses is missing")
     store = sqlite3.connect(":memory:")
     try:
         store.deserialize(content)
@@ -260,7 +260,7 @@ def read_stored_answers(text: str) -> list[OhaAnswer]:
     finally:
         store.close()
     if not all(isinstance(n, int | float) and 0 <= n < MAX_NUMBER for row in rows for n in row):
-        raise ValueError("the file of answers contains invalid numbers")
+        raise ValueError("the file of responses contains invalid numbers")
     return sorted((OhaAnswer(*row) for row in rows), key=lambda answer: answer.due_at)
 
 

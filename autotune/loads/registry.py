@@ -78,7 +78,7 @@ def _check_sessions(file: TargetFile, key: str) -> None:
     timeout that the server did not cause.
     """
     if file.target.load.uses_tls:
-        reason = "httperf cannot read long answers over TLS in sessions"
+        reason = "httperf cannot read long responses over TLS in sessions"
         raise file.document.build_error(
             ["load", key], reason, hint="load: {generator: k6, requests: FILE}"
         )

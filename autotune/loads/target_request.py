@@ -91,7 +91,7 @@ def find_foreign_address(file: TargetFile) -> Iterator[TargetError]:
         return
     yield file.document.build_error(
         ["load", "url"],
-        f"{host_name} is not an address of the entry tier, so autotune sends it no load",
+        f"{host_name} is not an address of the entry tier, so autotune sends no load to it",
         hint=f"use {' or '.join(allowed)}, or declare a shared address: `load: {{vip: {host_name}}}`",
     )
 

@@ -64,7 +64,7 @@ def parse_answer(output: str) -> BenchmarkAnswer:
     """Return the answer in the last line, or a `BenchmarkFault` if it cannot be read."""
     lines = [line.strip() for line in split_lines(output) if line.strip()]
     if not lines:
-        return BenchmarkFault("it printed no answer")
+        return BenchmarkFault("it printed no result")
     try:
         answer = json.loads(lines[-1])
     except (ValueError, RecursionError):
@@ -186,7 +186,7 @@ class Benchmark:
                 return BenchmarkFault(f"cannot start {self._argv[0]}: {error.strerror}")
             if code is None:
                 return BenchmarkFault(
-                    f"it gave no answer within {self._timeout:g} s", _read_tail(stderr)
+                    f"it printed no result within {self._timeout:g} s", _read_tail(stderr)
                 )
             if code:
                 return BenchmarkFault(_describe_exit(code), _read_tail(stderr))

@@ -124,7 +124,7 @@ class HostWatch:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         for host in self._streams:
-            self._failures.append(f"{host} did not deliver its samples in time")
+            self._failures.append(f"{host} did not send its samples in time")
 
     @property
     def observations(self) -> Observations:

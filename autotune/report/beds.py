@@ -72,7 +72,7 @@ def format_bed_lines(view: StudyView) -> Iterator[str]:
         if bed["set_aside"]:
             yield f"{'':9}removed from the study: {bed['set_aside']}"
     if document["disagree"]:
-        yield "! the gains of the beds differ by more than noise: few beds make the interval wide"
+        yield "! the gains of the beds differ by more than noise; with few beds, the interval is wide"
 
 
 def build_bed_rows(view: StudyView) -> Iterator[tuple[str, ...]]:

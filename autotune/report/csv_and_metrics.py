@@ -90,7 +90,7 @@ def format_metrics(view: StudyView) -> str:
          [({"outcome": kind}, count) for kind, count in view.trial_counts.items()]),
         ("trials_budget", "Trials in the budget.", [({}, status["trials"]["budget"])]),
         ("capacity", "Capacity within the SLO, with its 90 % interval.", _list_capacity_samples(status)),
-        ("ratio", "Best over baseline; proven once the study is finished.",
+        ("ratio", "Best capacity divided by the baseline's; proven once the study is finished.",
          [({}, status["ratio"])]),
         ("trial_begun_timestamp_seconds", "Start of the latest trials, as Unix time.",
          _list_start_samples(view)),

@@ -41,7 +41,11 @@ ACTION_TEXTS = {
     Action.RELOAD: "a change needs a reload",
     Action.RESTART: "a change needs a restart",
 }
-DIRECTION_TEXTS = {"": "", "+": ", guides recommend more", "-": ", guides recommend less"}
+DIRECTION_TEXTS = {
+    "": "",
+    "+": ", guides recommend higher values",
+    "-": ", guides recommend lower values",
+}
 
 
 @dataclass(frozen=True)
@@ -172,7 +176,7 @@ def format_presets(parameter: Parameter) -> str:
 def format_effect(parameter: Parameter) -> str:
     """Return the expected effect, the advised direction, the safe range and the decisive loads."""
     safe = f"; safe from {parameter.safe[0]} to {parameter.safe[1]}" if parameter.safe else ""
-    loads = "".join(f"; decides under {TRAIT_LABELS[trait]}" for trait in sorted(parameter.decides))
+    loads = "".join(f"; matters with {TRAIT_LABELS[trait]}" for trait in sorted(parameter.decides))
     return f"{EFFECT_TEXTS[parameter.effect]}{DIRECTION_TEXTS[parameter.direction]}{safe}{loads}"
 
 

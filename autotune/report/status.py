@@ -206,8 +206,8 @@ def _format_lines(view: StudyView, status_document: Mapping[str, Any]) -> Iterat
         yield f"  proof     {finals}, {confirmed}"
     answers = status_document["answers"]
     if answers["wrong"] or answers["example"]:
-        shares = f"{answers['wrong']} of {answers['looked_at']} checked answers are wrong"
-        yield f"  answers   {shares}, such as {answers['example']}"
+        shares = f"{answers['wrong']} of {answers['looked_at']} checked responses are incorrect"
+        yield f"  responses {shares}, such as {answers['example']}"
     yield f"  baseline  {_format_peak(status_document['baseline'], units)}"
     if status_document["best"] or not status_document["verdict"]:
         change = (

@@ -394,7 +394,7 @@ def _format_unchecked(view: StudyView) -> Iterator[str]:
             )
         if target.simulated is None:
             load = target.load.command[0] if target.load.command else target.load.generator
-            yield f"load other than {load} on {target.load.page_text}; other machines"
+            yield f"any load other than {load} on {target.load.page_text}; other machines"
         else:
             yield "real hosts"
     if len(view.changes) > 1 and view.verdict != "no-improvement" and not view.state.explanation:

@@ -131,7 +131,7 @@ def _describe_cause(trial: Trial, counts: ReadingCounts | None) -> str:
     if trial.failure is not None:
         return (trial.failure.strip().splitlines() or ["no reason given"])[0]
     if counts is not None and counts.failed_share >= MOSTLY_ERRORS_SHARE:
-        return "requests failed or got wrong answers"
+        return "requests failed or got incorrect responses"
     return "the SLO was not met at any rate tried"
 
 

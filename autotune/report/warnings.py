@@ -45,7 +45,7 @@ WARNING_KINDS = {
         WarningKind(
             "insecure",
             "Certificates were not checked, so another server may have responded.",
-            "name the authority that signed the certificate: `load: {ca: FILE}`",
+            "set the authority that signed the certificate: `load: {ca: FILE}`",
         ),
         WarningKind(
             "wrong-answers",
@@ -54,7 +54,7 @@ WARNING_KINDS = {
         ),
         WarningKind(
             "few-answers",
-            "Few whole responses were checked, so wrong ones may be unnoticed.",
+            "Few complete responses were checked, so incorrect ones may have gone unnoticed.",
             "raise `budget.time`, or use a generator that checks every response",
         ),
         WarningKind(
@@ -119,7 +119,7 @@ WARNING_KINDS = {
         WarningKind(
             "many-failed",
             "Many trials failed, so the search learned little.",
-            "narrow the ranges that the failures name, under `parameters:`",
+            "under `parameters:`, narrow the ranges that the failures mention",
         ),
         WarningKind(
             "few-trials",
@@ -129,7 +129,7 @@ WARNING_KINDS = {
         WarningKind(
             "time-not-loading",
             "Restarts and other overhead took much of the time.",
-            "restarts take most of it: fix the parameters that need one (`fixed:`)",
+            "restarts take most of it: use `fixed:` for parameters that need a restart",
         ),
     )
 }
@@ -173,7 +173,7 @@ def _warn_of_model(view: StudyView) -> Iterator[StudyWarning]:
     if view.target.simulated is not None:
         yield _build_warning(
             "simulated", 1, 0,
-            "the stack is a model: no host was measured, and all figures are the model's",
+            "the stack is a model: no host was measured, and all figures come from the model",
         )  # fmt: skip
 
 
@@ -200,7 +200,7 @@ def _warn_of_answers(view: StudyView) -> Iterator[StudyWarning]:
             "wrong-answers",
             wrong,
             0,
-            f"{share:.2g} % of {looked_at:,} checked responses were wrong, in "
+            f"{share:.2g} % of {looked_at:,} checked responses were incorrect, in "
             f"{format_count(len(trials), 'trial')} ({fmt.format_first_numbers(trials)}). Example: "
             f"{examples[0]}",
         )
@@ -218,8 +218,8 @@ def _warn_of_answers(view: StudyView) -> Iterator[StudyWarning]:
             fewest,
             ENOUGH_ANSWERS,
             f"only {fewest} responses were checked in some of {format_count(len(affected), 'trial')} "
-            f"({fmt.format_first_numbers(affected)}): up to {unnoticed_percent:.2g} % wrong responses "
-            "may be unnoticed",
+            f"({fmt.format_first_numbers(affected)}): up to {unnoticed_percent:.2g} % incorrect "
+            f"responses may have gone unnoticed",
         )
 
 

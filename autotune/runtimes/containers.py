@@ -216,10 +216,11 @@ class Containers(Runtime):
                 or not file.target.edits_host_files(name)
             ):
                 raise file.document.build_error(
-                    ["tiers", name], f"tier {name}: its image determines the software, and its own "
-                    "files are edited", hint="use one `service:` without `app:`, `local_cache:`, "
-                    "`replace:` and `templates:`",
-                )  # fmt: skip
+                    ["tiers", name],
+                    f"tier {name}: its image determines the software, and autotune edits only its own "
+                    "files",
+                    hint="use one `service:` without `app:`, `local_cache:`, `replace:` and `templates:`",
+                )
         return create_transports(file)
 
     def read_facts(
@@ -339,8 +340,8 @@ class Containers(Runtime):
         yield f"reachable, as root: {', '.join(stack.hosts)}"
         for unit in dict.fromkeys(instance.placement.unit for instance in stack.instances):
             yield (
-                f"{unit}: autotune recreates this container with its files mounted, and again without "
-                "them at the end"
+                f"{unit}: autotune recreates this container with changed files mounted, and at "
+                f"the end without them"
             )
 
     def make_run_directory(self, study: Path) -> str:

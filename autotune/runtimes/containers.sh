@@ -121,7 +121,7 @@ up() { # unit port-or-socket seconds: waits until it runs and listens
         sleep 0.1
         read -r uptime idle </proc/uptime || return
     done
-    echo "$service of $project does not listen at $2: it is ${state:-not there}"
+    echo "$service of $project does not listen on $2: its state is ${state:-missing}"
     words
     return 1
 }

@@ -47,7 +47,7 @@ up() {
         sleep "$pause"
         read -r uptime idle </proc/uptime || return
     done
-    echo "$1 does not listen at $2: it is $(systemctl is-active -- "$1")"
+    echo "$1 does not listen on $2: it is $(systemctl is-active -- "$1")"
     words "$1"
     return 1
 }

@@ -180,7 +180,7 @@ def explain_unread(
 
     def explain(name: str) -> str:
         reasons = (
-            f"{path} may set it and was not read: {reason}"
+            f"{path} may set it, but was not read: {reason}"
             for path, reason in config.unread_files.items()
             if may_set(name, config.unread_blocks.get(path, ()))
         )

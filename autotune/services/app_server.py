@@ -68,7 +68,7 @@ def explain_command_option(option: str, file: str) -> str:
 
 def explain_condition(file: str) -> str:
     """Return the reason why a parameter set only under a condition is not tuned."""
-    return f"{file} sets it under a condition: set it on an unconditional line to tune it"
+    return f"{file} sets it conditionally: set it on a line without a condition to tune it"
 
 
 def explain_socket_unit(host: RunningHost, unit: str) -> str:
@@ -236,7 +236,7 @@ def _find_running(
             yield f"{unit}: {_UNIT_TEMPLATE_REASON}"
             continue
         if socket and first:
-            several = f"only one {service.title} per host is tuned at a unix socket"
+            several = f"autotune tunes only one {service.title} per host at a unix socket"
             yield f"{unit}: {several}, and that is {first}"
             continue
         first = unit if socket else first

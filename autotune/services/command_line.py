@@ -23,7 +23,9 @@ from autotune.services.directives import (
 
 EXEC_START = "ExecStart"
 _SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
-SHELL_REASON = "not tuned, because a shell starts it: write the program into ExecStart= to tune it"
+SHELL_REASON = (
+    "not tuned, because a shell starts it: start the program directly in ExecStart= to tune it"
+)
 Words = tuple[Word, ...]
 OptionParser = Callable[[Words], Iterable[Directive]]  # parses the words of a command
 

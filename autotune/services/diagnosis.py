@@ -334,7 +334,7 @@ class WorkerPool:
         if self.answers_queries and activity.unanswered_queries:
             return f"none free to report its state, {activity.unanswered_queries} times,", MEASURED
         if activity.accepted_when_queued + kept >= BUSY_FRACTION * running:
-            held = f" and {kept:.0f} held by kept connections" if kept else ""
+            held = f" and {kept:.0f} held by idle keep-alive connections" if kept else ""
             return f"{round(activity.accepted_when_queued, 1):g} busy{held}", MEASURED
         # A TCP port does not show accepted connections, and a truncated reading ends before the
         # next query. A free worker accepts immediately if it gets CPU time.

@@ -272,7 +272,7 @@ def _map_present(
     value = values.pop()
     if value is None or not accepts(name, value):
         written = " ".join(locations[0].words[:1])
-        why = "" if value is None else ": the catalogue has other values"
+        why = "" if value is None else ": the catalogue allows other values"
         reason = f"`{tunable.directive} {written}` is not a valid baseline value{why}"
         return AdoptionResult(skipped={name: reason})
     return AdoptionResult(

@@ -233,7 +233,7 @@ def _find_skip_reason(
     """Return the reason why a setting is not tuned, or an empty string."""
     name, variable = setting.variable, environment.variables.get(setting.variable)
     if variable is None and environment.unread_files:
-        return f"{environment.unread_files[0]} was not read and may set `{name}`"
+        return f"{environment.unread_files[0]} was not read, but may set `{name}`"
     if variable and variable.path not in environment.texts:
         return f"{variable.path} sets `{name}`: move it to `Environment=` in the unit to tune it"
     if variable and not _PLAIN_TEXT_PATTERN.fullmatch(variable.value):

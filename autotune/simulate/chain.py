@@ -211,7 +211,7 @@ def name_cache_cause(
     if relieved.missed_keys >= chain.missed_keys or gain < MIN_GAIN:
         return shortage
     evidence = (
-        f"{chain.missed_keys:.1f} keys of a request miss, and {shortage.tier}.{shortage.service} waits"
+        f"{chain.missed_keys:.1f} keys per request miss, and {shortage.tier}.{shortage.service} waits"
         f" for them: with more memory, the stack would serve about {gain:.1f} × as many requests"
         " (modelled): raise memory"
     )

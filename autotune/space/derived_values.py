@@ -62,7 +62,7 @@ def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> tu
             expressions[name] = replace_names(expressions[name], substitute)
     except CycleError as error:
         name = next(name for name in graph if name in error.args[1])
-        raise file.document.build_error(["parameters"], f"{name} follows from itself") from None
+        raise file.document.build_error(["parameters"], f"{name} depends on itself") from None
     return tuple(
         _compute_dimension(replace(d, expression=expressions[d.name]), dimensions)
         if d.name in expressions

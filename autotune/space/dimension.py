@@ -74,7 +74,7 @@ class Dimension:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{self.name}: {format_value(value)} is not a number")  # noqa: TRY004  # of what a user wrote
         if not abs(value) < MAX_VALUE:
-            raise ValueError(f"{self.name}: {format_value(value)} is not a number that can be used")
+            raise ValueError(f"{self.name}: {format_value(value)} is not a usable number")
         minimum = self.parameter.low
         if (
             isinstance(minimum, int | float)

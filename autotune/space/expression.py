@@ -184,9 +184,9 @@ def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
     while rest := text[location:].strip():
         word = _WORD_PATTERN.match(text, location)
         if word is None:
-            raise ValueError(f"{rest[0]!r} has no meaning in {text!r}")
+            raise ValueError(f"{rest[0]!r} is not valid in {text!r}")
         if len(words) == MAX_WORDS:
-            raise ValueError(f"more than {MAX_WORDS} words are too many: {text[:60]!r} …")
+            raise ValueError(f"expression with more than {MAX_WORDS} words: {text[:60]!r} …")
         if word["number"]:
             number = float(word["number"]) * UNIT_FACTORS.get(word["unit"], 1.0)
             number = number / 100 if "%" in word[0] else number
@@ -230,7 +230,7 @@ def _build_syntax_error(text: str, tokens: list[str]) -> ValueError:
         if value_expected and not starts_value and word != "-":
             return ValueError(f"expected a value, not {word or 'the end'!r}, in {text!r}")
         if opened < 0 or (starts_value and not value_expected):
-            return ValueError(f"{word!r} is one word too many in {text!r}")
+            return ValueError(f"{word!r} is unexpected in {text!r}")
         function = word[:-1].strip() if word.endswith("(") else ""
         if function and function not in FUNCTIONS:
             names = ", ".join(sorted({*FACT_FUNCTIONS, *FUNCTIONS}))

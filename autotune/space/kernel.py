@@ -118,7 +118,7 @@ def _find_exclusion_reasons(
         elif key in facts[host].unsettable:
             yield facts[host].unsettable[key], host
         elif key not in facts[host].kernel_values:
-            yield "its value is not readable", host
+            yield "its value cannot be read", host
 
 
 def _describe_differences(

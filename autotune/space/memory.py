@@ -92,8 +92,8 @@ class MemoryCheck:
             with mistakes.collect():
                 raise self.file.document.build_error(
                     ["parameters", largest, self._value_key(largest) or ""],
-                    f"{largest}: {host} needs {format_bytes(needed)} of memory for it, and has "
-                    f"{format_bytes(memory)}",
+                    f"{largest}: {host} needs {format_bytes(needed)} of memory for it, but has "
+                    f"only {format_bytes(memory)}",
                     hint=f"lower it, or give {host} more memory",
                 )
         mistakes.raise_all()

@@ -71,7 +71,7 @@ class ParameterCap:
             for host, value in self.host_values.items()
         ]
         limits += [(float(settings[name]), name) for name in self.tuned_by]
-        return min([*limits, (self.observed_clamp.maximum, "the limit that a deployment showed")])
+        return min([*limits, (self.observed_clamp.maximum, "the limit found in a deployment")])
 
     def effective(self, value: float, settings: Settings) -> tuple[float, str]:
         """Return the value that takes effect for ``value``, and the reason if they differ."""

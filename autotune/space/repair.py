@@ -60,7 +60,7 @@ def repair_settings(
         reached.add(state)
         repair.repair_rule(broken)
     raise InfeasibleRule(
-        f"no values keep the rules: {rules[0].format_arithmetic(repair.names)}", rules[0]
+        f"no values satisfy the rules: {rules[0].format_arithmetic(repair.names)}", rules[0]
     )
 
 

@@ -217,7 +217,7 @@ class SearchSpace:
             if problem := _find_problem(dimensions, name, value):
                 raise AutotuneError(
                     f"settings in the study do not fit its target: {problem[:200]}",
-                    hint="its records were changed, or the hosts: start a new study",
+                    hint="its records or the hosts have changed: start a new study",
                 )
 
     def replace_impossible(self, settings: Settings, instead: Settings) -> dict[str, Value]:
@@ -313,7 +313,7 @@ def build_space(
         broken = space.build_candidate({}).repairs
     except InfeasibleRule as error:
         location = _find_rule_location(file, error.rule, {})
-        raise file.document.build_error(location, f"nothing can satisfy {error}") from None
+        raise file.document.build_error(location, f"no values can satisfy {error}") from None
     if broken:
         reason = f"the baseline itself breaks a constraint: {broken[0].rule}"
         raise file.document.build_error(["constraints"], reason)
@@ -337,7 +337,7 @@ def _check_deployments(file: TargetFile, space: SearchSpace) -> None:
             chosen = ", ".join(f"{name} {value}" for name, value in deployment.items())
             raise file.document.build_error(
                 _find_rule_location(file, error.rule, deployment),
-                f"with {chosen} nothing can satisfy {error}",
+                f"with {chosen}, no values can satisfy {error}",
                 hint=("" if error.rule.is_built_in else "relax the constraint, ")
                 + "widen the range, or take the software out of `service:`",
             ) from None
@@ -370,7 +370,8 @@ def _add_builtin_rules(space: SearchSpace, limiting: Iterable[tuple[Rule, ...]])
                 replace(of_baseline, baseline_excess=beyond), baseline
             )
             dropped.append(
-                f"the baseline itself breaks a rule, which others may do no further: {arithmetic}"
+                "the baseline itself breaks a rule, and no other configuration may exceed the limit "
+                f"further: {arithmetic}"
             )
     return replace(space, constraints=tuple(constraints), excluded=tuple(dropped))
 
@@ -384,7 +385,7 @@ def _limit_to_memory(file: TargetFile, space: SearchSpace) -> SearchSpace:
     cut = {d.name: check.limit_range(d) for d in space.dimensions}
     lines = (
         f"{name}: the range ends at {cut[name].high} {d.parameter.unit} instead of {d.high}, "
-        "the most that fits into the memory of its hosts"
+        "the most that fits into the memory of the hosts"
         for name, d in by_name.items() if cut[name] is not d
     )  # fmt: skip
     return replace(space, dimensions=tuple(cut.values()), excluded=(*space.excluded, *lines))
@@ -526,7 +527,7 @@ def find_unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
             ):
                 yield file.document.build_error(
                     ["tiers", name, "service", index],
-                    f"{deployment} is a unit of its hosts, and runs in no other way",
+                    f"{deployment} can run only as a unit of its hosts",
                     hint=f"`runtime: {runtimes.format_runtime_names(installed=True)}`",
                 )
         yield from _find_name_clashes(file, name, tier)
@@ -543,25 +544,27 @@ def _find_name_clashes(file: TargetFile, name: str, tier: Tier) -> Iterator[Targ
                 if own.get(part.name, part.key) != part.key:
                     yield file.document.build_error(
                         ["tiers", name, "service", index],
-                        f"{first} and {other} are no choice for one tier: both have parameters called"
-                        f" {name}.{part.name}.…, and they differ",
-                        hint=f"`service: {first}`, or a target for each",
+                        f"{first} and {other} cannot be alternatives in one tier: both have "
+                        f"parameters called"
+                        f" {name}.{part.name}.…, but these differ",
+                        hint=f"use `service: {first}`, or a separate target for each",
                     )
 
 
 def _find_data_mismatch(
     file: TargetFile, name: str, tier: Tier, deployment: str
 ) -> Iterator[TargetError]:
-    where, message = ["tiers", name, "service"], f"{deployment} runs where its data is"
+    where, message = ["tiers", name, "service"], f"{deployment} must run where its data is"
     if not tier.installed:
-        hint = f"`runtime: {runtimes.format_runtime_names(installed=True)}` tunes what the host has"
+        names = runtimes.format_runtime_names(installed=True)
+        hint = f"`runtime: {names}` tunes the services of the host"
         yield file.document.build_error(
             where, f"{message}, not as `runtime: {tier.runtime}`", hint=hint
         )
     if len(tier.service) > 1:
-        hint = f"`service: {deployment}`, or a target for each"
+        hint = f"use `service: {deployment}`, or a separate target for each"
         yield file.document.build_error(
-            where, f"{message}: another service has none of it", hint=hint
+            where, f"{message}: another service does not have this data", hint=hint
         )
 
 
@@ -646,5 +649,5 @@ def _adjust_range(file: TargetFile, dimension: Dimension, rule: ParameterRule) -
     raise file.document.build_error(
         [*location, *(["default"] if rule.default is not None else [])],
         f"{dimension.name}: the default {dimension.baseline} is outside {dimension.format_range}",
-        hint="widen the range, or set `default:` to where the stack stands today",
+        hint="widen the range, or set `default:` to the current value of the stack",
     )

@@ -42,11 +42,11 @@ def read_compatible_settings(space: SearchSpace, export: Path) -> Settings:
         rules = "; ".join(str(binding) for binding in candidate.repairs)
         raise AutotuneError(
             f"{export} does not fit these hosts: {values}" + (f" ({rules})" if rules else ""),
-            hint="start a study of this target to find settings that fit these hosts",
+            hint="start a study with this target to find settings that fit these hosts",
         )
     if inactive := _find_inactive_settings(space, export, candidate.settings, settings):
         raise AutotuneError(
-            f"settings of {export} without an effect in this target: {', '.join(inactive)}",
+            f"these settings of {export} have no effect in this target: {', '.join(inactive)}",
             hint="use the target of its study, or a target with the same services",
         )
     return settings

@@ -146,7 +146,7 @@ def build_ceiling_request(
     ]
     if cache_tier not in caches:
         raise UsageError(
-            f"tier {cache_tier!r} does not speak {PROTOCOL}",
+            f"tier {cache_tier!r} does not use {PROTOCOL}",
             hint=suggest_name(cache_tier, caches),
         )
     return CeilingRequest(request.settings, cache_tier, (), target.load.unpaced)

@@ -39,7 +39,7 @@ def find_study(
         if foreign_files.has_file(directory, EVENTS_FILE):
             return directory.resolve()
     study_names = list_study_names(root)
-    hint = f"studies there: {', '.join(study_names)}" if study_names else fallback_hint
+    hint = f"existing studies: {', '.join(study_names)}" if study_names else fallback_hint
     if nearest := find_nearest_name(Path(name).name, study_names):
         hint = f"did you mean {nearest!r}?"
     raise AutotuneError(f"unknown study {Path(name).name!r}", hint=hint)

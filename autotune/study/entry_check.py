@@ -28,19 +28,19 @@ def await_entry(file: TargetFile, transports: Mapping[str, Transport]) -> str:
     try:
         request = build_request(file, build_entry_stack(target))
     except AutotuneError as error:
-        return f"the entry was not requested: {error.message}"
+        return f"no request was sent to the entry: {error.message}"
     if request.method not in SAFE_METHODS:
-        return f"the entry was not requested: {request.method} may change data"
+        return f"no request was sent to the entry: {request.method} may change data"
     host = transports[target.load.hosts[0]] if target.load.hosts else LocalTransport()
     limit = target.ready or MIN_LATE_SECONDS
     right = RightAnswer(statuses=request.statuses)
     pause = max(1.0, len(request.per_endpoint()) / target.load.max_rate)
     try:
-        with wait_notices.wait("the stack", "a right answer", limit):
+        with wait_notices.wait("the stack", "a correct response", limit):
             wrong = wait_until_ready(lambda: _request_entries(host, request), right, limit, pause)
     except AutotuneError as error:
         wrong = error.message
-    answered = "answers correctly" if wrong is None else f"does not answer correctly: {wrong}"
+    answered = "responds correctly" if wrong is None else f"does not respond correctly: {wrong}"
     return f"{request.url} {answered}"
 
 

@@ -51,7 +51,8 @@ def check_not_shared(directory: Path) -> None:
     """Raise AutotuneError for a study in a storage, which one machine alone cannot measure."""
     if load_state(directory).is_shared:
         raise AutotuneError(
-            f"study {directory.name} is in a storage; --measure supports studies of one machine only",
+            f"study {directory.name} is in a shared database; --measure supports only studies on "
+            f"one machine",
             hint="omit --measure, or start a study from its best settings on one machine: `autotune run "
             f"TARGET --from {shlex.quote(directory.name)}`",
         )

@@ -127,7 +127,7 @@ def prepare_joining_beds(
     if lines:
         raise AutotuneError(
             "\n".join([f"the stack differs from the stack of study {study.name}:", *lines]),
-            hint="make the hosts alike: `autotune check TARGET --beds all` shows the differences",
+            hint="make the hosts equal: `autotune check TARGET --beds all` shows the differences",
         )
     return environment
 

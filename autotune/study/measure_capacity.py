@@ -127,13 +127,15 @@ def parse_required_capacity(
     if text is None:
         return None
     if of_ceiling or environment.file.target.command_goal is not None:
-        raise UsageError("--at-least is about the capacity of a stack", hint="leave --at-least out")
+        raise UsageError(
+            "--at-least applies only to the capacity of a stack", hint="omit --at-least"
+        )
     try:
         rate = parse_rate(text)
     except ValueError as error:
         raise UsageError(f"--at-least: {error}", hint="such as --at-least 1200/s") from None
     if reason := find_excess(rate, environment.file.target.load.max_rate):
-        hint = "raise `load: {max_rate: …}` in the target, or ask for less"
+        hint = "raise `load: {max_rate: …}` in the target, or require a lower rate"
         raise UsageError(f"--at-least can never be reached: {reason}", hint=hint)
     return rate
 
@@ -238,7 +240,7 @@ def _measure_once(
         raise AutotuneError(f"{label} cannot be used: {trial.failure}")
     if differences := [line for line in trial.differences if line.partition(":")[0] in settings]:
         raise AutotuneError(
-            f"{label} did not take effect unchanged: {'; '.join(differences)}",
+            f"{label} took effect with different values: {'; '.join(differences)}",
             hint="start a study with `autotune run` to find settings that take effect here",
         )
     return trial, trial.peak

@@ -153,7 +153,7 @@ def format_plan(plan: dict[str, Any]) -> str:
         f"Modelled servers: {servers}.",
     ) if plan["simulated"] else (
         f"Load goes to {plan['entry']} only, up to {budget['max_rate']:g} requests/s.",
-        f"Right answers: {plan['right_answers']}.",
+        f"Correct responses: {plan['right_answers']}.",
         *(_format_installed_services(plan) if plan["installed"] else
           (f"Private servers, stopped after the study: {servers}.",)),
     )  # fmt: skip

@@ -130,8 +130,8 @@ def prepare_existing(directory: Path, beds: str | None = None) -> Environment:
     if missing := [d.name for d in environment.space.tunable_dimensions if d.name not in recorded]:
         others_text = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise AutotuneError(
-            f"study {directory.name} lacks values of {missing[0]}{others_text}: another version of "
-            "autotune or other hosts started it",
+            f"study {directory.name} lacks values of {missing[0]}{others_text}: it was started "
+            f"with another version of autotune or on other hosts",
             hint="start a new study with its best configurations: autotune run TARGET --from "
             f"{shlex.quote(directory.name)}",
         )

@@ -213,7 +213,7 @@ class StudyDatabase:
         self._is_waiting = True
         try:
             with wait_notices.wait(
-                "the storage", "an answer from the database", self._retry_seconds
+                "the storage", "a response from the database", self._retry_seconds
             ):
                 yield
         finally:
@@ -548,7 +548,7 @@ def _resolve_below(directory: Path, name: str) -> Path:
     path = directory / name
     if "\0" in name or ".." in path.parts or not path.is_relative_to(directory):
         raise AutotuneError(
-            f"invalid file name {name!r} in the storage: it is outside of {directory}",
+            f"invalid file name {name!r} in the database: it is outside of {directory}",
             hint="the database may be compromised; stop all workers and find out who wrote this record",
         )
     return path

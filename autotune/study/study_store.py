@@ -61,7 +61,7 @@ class StudyStore:
         self.state = replay_records(journal.read_records(directory / EVENTS_FILE))
         if self.state.is_shared and not self.is_shared:
             raise AutotuneError(
-                f"study {directory.name} is a copy; the original is in a storage",
+                f"study {directory.name} is a copy; the original is in a shared database",
                 hint=f"autotune resume {shlex.quote(directory.name)} --storage URL --beds …",
             )
         self._events = journal.Journal(directory / EVENTS_FILE)

@@ -132,7 +132,7 @@ def _summarize_rate(
     responses = [time for record in at_rate if (time := mean_response_seconds(record)) is not None]
     failure = None
     if not responses:
-        failure = "no request got a correct answer"
+        failure = "no request got a correct response"
     elif any(record["truncated"] for record in at_rate):
         failure = "overloaded: readings were cut short"
     pooled = Reading.pool([reading_from_record(record) for record in at_rate])

@@ -62,7 +62,7 @@ def _check_load(target: Target) -> Iterator[TargetMistake]:
     load = target.load
     yield from _check_request(load)
     if load.command and "generator" in load.model_fields_set:
-        yield TargetMistake(("load", "command"), "`generator` and `command` exclude each other")
+        yield TargetMistake(("load", "command"), "`generator` and `command` cannot be combined")
     for key, generator in (("uris", "httperf"), ("sessions", "httperf"), ("script", "k6")):
         if getattr(load, key) is not None and (load.command or load.generator != generator):
             yield TargetMistake(("load", key), f"`{key}` needs `generator: {generator}`",
@@ -72,11 +72,11 @@ def _check_load(target: Target) -> Iterator[TargetMistake]:
                       "load: {generator: k6, script: …, requests_per_run: …}")  # fmt: skip
     lists = [key for key in REQUEST_LIST_KEYS if getattr(load, key) is not None]
     if len(lists) > 1:
-        yield TargetMistake(("load", lists[1]), f"`{lists[0]}` and `{lists[1]}` exclude each other")
+        yield TargetMistake(("load", lists[1]), f"`{lists[0]}` and `{lists[1]}` cannot be combined")
     for name in ("requests", "script"):
         for key in ("command", "method", "body"):
             if getattr(load, name) is not None and key in load.model_fields_set:
-                yield TargetMistake(("load", key), f"`{key}` and `{name}` exclude each other")
+                yield TargetMistake(("load", key), f"`{key}` and `{name}` cannot be combined")
 
 
 def _check_request(load: Load) -> Iterator[TargetMistake]:
@@ -84,7 +84,7 @@ def _check_request(load: Load) -> Iterator[TargetMistake]:
     if load.url is not None:
         for key in ("path", "host"):
             if key in load.model_fields_set:
-                yield TargetMistake(("load", key), f"`{key}` and `url` exclude each other",
+                yield TargetMistake(("load", key), f"`{key}` and `url` cannot be combined",
                               "the URL contains both")  # fmt: skip
         port = re.match(r"https?://[^/:]*:([0-9]+)", load.url)
         if port and not 1 <= int(port[1]) <= 65535:
@@ -102,7 +102,7 @@ def _check_request(load: Load) -> Iterator[TargetMistake]:
 
 def _check_expect(load: Load) -> Iterator[TargetMistake]:
     if load.expect and load.script:
-        yield TargetMistake(("load", "expect"), "`expect` and `script` exclude each other",
+        yield TargetMistake(("load", "expect"), "`expect` and `script` cannot be combined",
                       "`check()` in the script decides whether a response is correct")  # fmt: skip
     if load.expect and load.expect.reads_body and load.method == "HEAD":
         yield TargetMistake(
@@ -131,7 +131,7 @@ def _check_tls(load: Load) -> Iterator[TargetMistake]:
                     ("load", key), f"{key}: needs an https URL", "load: {url: https://…}"
                 )
     if load.insecure and load.ca:
-        yield TargetMistake(("load", "insecure"), "`insecure` and `ca` exclude each other")
+        yield TargetMistake(("load", "insecure"), "`insecure` and `ca` cannot be combined")
 
 
 def is_secret_header_name(name: str) -> bool:
@@ -298,10 +298,10 @@ def _check_stack_keys(target: Target) -> Iterator[TargetMistake]:
 def _check_command_keys(target: Target) -> Iterator[TargetMistake]:
     for key in STACK_KEYS:
         if key in target.model_fields_set:
-            message = f"`{key}:` and `command:` exclude each other"
+            message = f"`{key}:` and `command:` cannot be combined"
             yield TargetMistake((key,), message, "remove it")
     if target.maximize and target.minimize:
-        yield TargetMistake(("minimize",), "`maximize` and `minimize` exclude each other")
+        yield TargetMistake(("minimize",), "`maximize` and `minimize` cannot be combined")
     if not target.parameters:
         example = "such as `parameters: {threads: {range: [1, 16], default: 4}}`"
         yield TargetMistake(("parameters",), "nothing to tune: `parameters` is empty", example)

@@ -55,21 +55,21 @@ PARAMETER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,62}$"
 
 # Descriptions of the patterns.
 PATTERN_DESCRIPTIONS = {
-    NAME_PATTERN: "a name: letters, digits, '-' and '_', a letter first",
-    TIER_PATTERN: "a tier's name: small letters, digits and '_', a letter first",
+    NAME_PATTERN: "a name: letters, digits, '-' and '_', starting with a letter",
+    TIER_PATTERN: "a tier's name: lower-case letters, digits and '_', starting with a letter",
     USER_PATTERN: "a user name",
     ADDRESS_PATTERN: "a host name or address",
-    PATH_PATTERN: "a path on the site: '/' first, no spaces",
+    PATH_PATTERN: "a path on the site: it starts with '/' and contains no spaces",
     URL_PATTERN: "a site's URL, such as https://shop.example/",
     HEADER_PATTERN: "the name of a header",
     METHOD_PATTERN: "a method, such as POST",
     TEXT_PATTERN: "text on one line",
     ARGUMENT_PATTERN: "an argument of a command",
-    FILE_PATTERN: "the whole path of a file on the host",
-    COMPOSE_FILE_PATTERN: "the whole path of a Compose file on the host",
+    FILE_PATTERN: "the absolute path of a file on the host",
+    COMPOSE_FILE_PATTERN: "the absolute path of a Compose file on the host",
     COMPOSE_NAME_PATTERN: "a name in a Compose project: letters, digits, '_', '.' and '-'",
     UNIT_PATTERN: "the name of a unit, such as shop.service",
-    PARAMETER_PATTERN: "a parameter's name: letters, digits and '_', a letter first",
+    PARAMETER_PATTERN: "a parameter's name: letters, digits and '_', starting with a letter",
 }
 
 

@@ -38,7 +38,7 @@ ConditionValues = Annotated[
 class ParameterRule(TargetModel):
     """Rule for one parameter: its range, a fixed value or its baseline.
 
-    This class checks only what holds for any parameter; other checks need the catalogue. With
+    This class checks only rules that apply to any parameter; other checks need the catalogue. With
     `command:`, the rule declares a parameter.
     """
 
@@ -78,7 +78,7 @@ class ParameterRule(TargetModel):
             raise ValueError("needs `range`, `choices`, `fixed`, `derive`, `default` or `drop`")
         kinds = [key for key in present if key in ("range", "choices", "fixed", "derive", "drop")]
         if len(kinds) > 1:
-            raise error_at_key(kinds[1], f"`{kinds[0]}` and `{kinds[1]}` exclude each other")
+            raise error_at_key(kinds[1], f"`{kinds[0]}` and `{kinds[1]}` cannot be combined")
         exclusions = {"default": ("fixed", "drop", "derive"),
                       "log": ("choices", "fixed", "drop", "derive")}  # fmt: skip
         for key, excluded in (
@@ -87,7 +87,7 @@ class ParameterRule(TargetModel):
             for excluded_key in excluded_keys
         ):
             if key in present and excluded in present:
-                raise error_at_key(key, f"`{key}` and `{excluded}` exclude each other")
+                raise error_at_key(key, f"`{key}` and `{excluded}` cannot be combined")
         return self
 
     @model_validator(mode="after")

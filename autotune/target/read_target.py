@@ -389,5 +389,5 @@ def _mapping_hint(location: Location, value: object, model: type[TargetModel]) -
     if value is None:
         return "remove the key to use its defaults"
     if location[0] == "parameters" and isinstance(value, bool | int | float | str):
-        return f"to fix it at that value: `{{fixed: {value}}}`"
+        return f"to set it to this fixed value: `{{fixed: {value}}}`"
     return f"valid keys: {', '.join(list_keys_at(location, model))}"

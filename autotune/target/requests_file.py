@@ -39,7 +39,7 @@ def _validate_count(items: tuple[Item, ...]) -> tuple[Item, ...]:
 
 
 class SessionStep(TargetModel):
-    """One request of a session. ``think`` (seconds) is the pause after it."""
+    """One request of a session. ``think`` is the pause after the request, in seconds."""
 
     path: RequestPath
     method: Annotated[str, Field(pattern=METHOD_PATTERN)] = "GET"
@@ -73,7 +73,7 @@ class WeightedVisit(TargetModel):
         if (self.path is None) == (self.session is None):
             raise ValueError("needs either `path` or `session`")
         if self.path is None and (self.body or self.expect or "method" in self.model_fields_set):
-            raise ValueError("`method`, `body` and `expect` belong to the requests of the session")
+            raise ValueError("write `method`, `body` and `expect` in the requests of the session")
         assert self.session_steps  # a single request is validated as a `SessionStep` too
         return self
 

@@ -1,6 +1,7 @@
 # -- the transaction: every file is built and validated before any is replaced ---------------------
-# Functions of files get: NUMBER PATH MODE DIGEST ORIGINAL KIND. The digests are of the new and the original
-# file: "absent" if it is missing, "-" if it is not recorded. KIND is whole, edited or kernel.
+# Functions for a file get: NUMBER PATH MODE DIGEST ORIGINAL KIND. The two digests are those of the new and
+# the original file. ORIGINAL is "absent" if the file was missing, and "-" if its digest is not recorded.
+# KIND is whole, edited or kernel.
 backups=/var/backups
 work= backup= force= differing= lost= shown=
 
@@ -12,19 +13,19 @@ for_one() { # FUNCTION PATH NUMBER PATH…
   shift 2
   [ -n "$chosen" ] && [ "$chosen" != "$2" ] || "$run" "$@"
 }
-open_work() { # a directory that only root can enter; it may hold secrets of files
+open_work() { # creates a directory that only root can enter, because files in it may contain secrets
   trap 'finish; exit 1' HUP INT TERM
   trap close_work EXIT
   work=$(umask 077 && mktemp -d -t autotune-export.XXXXXXXXXX) && survey "$backups/any" && for_each survey_path || return
   [ ! -e "$backups" ] || is_ours "$backups"
 }
-is_ours() { # DIRECTORY: no other account can change it, or what is in it
+is_ours() { # DIRECTORY: true if no other account can change it or its contents
   if is_exposed "$1/any"; then
-    echo "other accounts than root can write to a directory on the way to $1: let root own it" >&2
+    echo "accounts other than root can write to a directory on the path to $1: let root own that directory" >&2
     return 1
   fi
   is_own "$1" >/dev/null && return
-  echo "other accounts than root can write to $1: let root own it" >&2
+  echo "accounts other than root can write to $1: let root own it" >&2
   return 1
 }
 close_work() {
@@ -37,36 +38,36 @@ finish() { # a closed connection does not interrupt the cleanup
 survey_path() {
   survey "$2"
 }
-is_pending() { # NUMBER: it must be written
+is_pending() { # NUMBER: true if the file must be written
   [ -e "$work/$1.pending" ]
 }
 any_pending() {
   for each in "$work"/*.pending; do [ ! -e "$each" ] || return 0; done
   return 1
 }
-cannot() { # PATH REASON: nothing was changed
+cannot() { # PATH REASON: prints why nothing was changed
   refuse_path "$1" "$2"
   echo "nothing was changed" >&2
   return 1
 }
 
 # -- building ---------------------------------------------------------------------------------------
-lines() { # FIRST LAST: of the file on this host
+lines() { # FIRST LAST: prints these lines of the file on this host
   sed -n "$1,$2p" "$old"
 }
-dropped() { # FIRST LAST: those lines of the file on this host, which are the input, are not in the new file
+dropped() { # FIRST LAST: removes these lines, which must equal the input, from the new file
   cat >"$work/dropped" && lines "$1" "$2" | cmp -s - "$work/dropped" || { other_lines "$1" "$2"; return 1; }
   [ "$shown" != old ] || cat "$work/dropped"
 }
-added() { # the input is in the new file
+added() { # adds the input to the new file
   if [ "$shown" = old ]; then cat >/dev/null; else cat; fi
 }
 other_lines() { # FIRST LAST
-  echo "lines $1 to $2 differ from the lines that the study exchanged" >&2
+  echo "lines $1 to $2 differ from the lines that the study replaced" >&2
 }
-# NUMBER PART…: prints the new version of that line. The input is two lines: the line of the file on this
-# host, and the new line. In both, each PART stands for masked words. Quoted patterns match literally, and
-# the words are never arguments of a program.
+# NUMBER PART…: prints the new version of that line. The input is two lines: the recorded line of this
+# host's file, and the new line. In both, each PART stands for masked words. Quoted patterns match literally,
+# and the masked words are never arguments of a program.
 fill() {
   number=$1 result=
   shift
@@ -76,7 +77,7 @@ fill() {
   new) printf '%s\n' "$replacing" && return ;;
   esac
   lines "$number" "$number" >"$work/line" && rest=$(cat "$work/line") || return
-  # A shell cannot hold all bytes in a variable: the line must be the same again.
+  # A shell variable cannot hold every byte, so the copy is compared with the line.
   printf '%s\n' "$rest" | cmp -s - "$work/line" && next_literal "$1" && cut_start && shift || {
     other_lines "$number" "$number"
     return 1
@@ -88,7 +89,7 @@ fill() {
   cut_end || { other_lines "$number" "$number"; return 1; }
   printf '%s%s\n' "$result" "$replacing"
 }
-next_literal() { # PART: sets `literal`, the text in front of it in the recorded line, and `put`, in the new one
+next_literal() { # PART: sets `literal` to the text before it in the recorded line, and `put` to that in the new line
   case $removed in *"$1"*) ;; *) return 1 ;; esac
   literal=${removed%%"$1"*} removed=${removed#*"$1"}
   put=${replacing%%"$1"*} replacing=${replacing#*"$1"}
@@ -97,7 +98,7 @@ cut_start() {
   case $rest in "$literal"*) ;; *) return 1 ;; esac
   rest=${rest#"$literal"} result=$put
 }
-cut_piece() { # the literal is in one place only, with a piece in front of it
+cut_piece() { # succeeds if the literal occurs once, with masked words in front of it
   case $rest in ?*"$literal"*) ;; *) return 1 ;; esac
   after=${rest#?*"$literal"}
   [ "$after" = "${rest##*"$literal"}" ] || return
@@ -109,13 +110,13 @@ cut_end() {
   piece=${rest%"$literal"}
   keep_piece
 }
-keep_piece() { # a piece with a backslash at its end would change what the text behind it means
+keep_piece() { # a backslash at the end of a piece would change the meaning of the text after it
   case $piece in *\\) return 1 ;; esac
   result=$result$piece
 }
-begins_line() { # NUMBER: that line does not continue the one in front of it
+begins_line() { # NUMBER: fails if that line continues the previous line
   [ "$1" -gt 1 ] || return 0
-  case $(lines "$(($1 - 1))" "$(($1 - 1))") in *\\) echo "line $1 continues another" >&2; return 1 ;; esac
+  case $(lines "$(($1 - 1))" "$(($1 - 1))") in *\\) echo "line $1 continues the previous line" >&2; return 1 ;; esac
 }
 examine() {
   look_at "$2" || { cannot "$2" "$reason"; return; }
@@ -132,7 +133,7 @@ examine() {
   built=$(sha256sum <"$work/$1.new")
   built=${built%% *}
   if [ "$6" = kernel ]; then
-    # The order of lines does not matter: the role writes each of them by itself.
+    # The order of lines does not matter, because the role writes each line separately.
     [ "$(sort "$work/$1.old" | sha256sum)" = "$(sort "$work/$1.new" | sha256sum)" ] || : >"$work/$1.pending"
   elif [ "$built" = "$4" ]; then
     : >"$work/$1.pending"
@@ -140,16 +141,16 @@ examine() {
     cannot "$2" "the new file would differ from the one that the study measured: use \`autotune apply\`"
   fi
 }
-is_expected() { # prints why a file is not written; fails if it cannot be built either
+is_expected() { # prints why a file is not written; fails if the new file cannot be built at all
   case $6:$5 in kernel:* | *:"$now" | whole:-) return 0 ;; esac
   if [ "$6" = edited ]; then
-    echo "$2 differs from the file before the study, and the script exchanges only lines of that file:" \
+    echo "$2 has changed since the study, and the script can only replace the lines that the study recorded:" \
       "--force has no effect; use \`autotune apply\`" >&2
     differing=yes
     return 1
   fi
   [ -z "$force" ] || return 0
-  echo "$2 differs from the file before the study: it is not overwritten without --force" >&2
+  echo "$2 has changed since the study: it is not overwritten without --force" >&2
   differing=yes
 }
 read_old() { # NUMBER PATH
@@ -158,9 +159,9 @@ read_old() { # NUMBER PATH
   encoded=$(contents "$2" 2>&1) && printf %s "$encoded" | base64 -d >"$work/$1.old" 2>/dev/null
   read_now=$(sha256sum <"$work/$1.old")
   [ "${read_now%% *}" != "$now" ] || return 0
-  cannot "$2" "it changed while it was read: run this again"
+  cannot "$2" "it was changed while it was read: run this script again"
 }
-show_changes() { # only lines that differ; words that are masked in the study stay masked
+show_changes() { # prints only lines that differ; masked words stay masked
   is_pending "$1" || return 0
   before_file=$work/$1.old after_file=$work/$1.new
   if [ "$6" = edited ]; then

@@ -1,10 +1,10 @@
-# -- how a path is, as autotune's own functions see it ---------------------------------------------
+# -- state of a path, as autotune's own functions see it -------------------------------------------
 plain="use \`autotune apply\`, or make it a plain file"
 refuse_path() { # PATH REASON
   printf '%s: %s\n' "$1" "$2" >&2
 }
-# PATH: sets `before`, the digest, mode and owner of the file, or "absent", and `staging`, where a new
-# version waits. If it is no plain file, it fails, and `reason` shows why.
+# PATH: sets `before` to the digest, mode and owner of the file, or to "absent". Sets `staging` to the path
+# at which a new version is staged. If PATH is not a plain file, it fails, and `reason` shows why.
 look_at() {
   reason=
   seen=$(look "$1" 2>&1) || { reason=$seen; return 1; }
@@ -19,7 +19,7 @@ look_at() {
   absent)
     before=absent
     route "${1%/*}"
-    [ ! -L "$missing" ] || reason="$missing is a symbolic link that leads nowhere: let it lead to a directory"
+    [ ! -L "$missing" ] || reason="$missing is a symbolic link that does not lead to a directory: correct the link"
     ;;
   "file "*) before=$(describe_file $seen) ;;
   "refused "*) reason=${seen#refused } ;;

@@ -4,13 +4,13 @@ swap_file() {
   read -r was bits account <"$work/$1.before"
   [ "$was" != absent ] || was=
   told=$(swap "$2" "$(cat "$work/$1.staged")" '' "$was" 2>&1) || { echo "$2: $told" >&2; return 1; }
-  [ -z "$told" ] || echo "others had changed $2: theirs is kept as $told" >&2
+  [ -z "$told" ] || echo "others had changed $2: their version is kept as $told" >&2
 }
-verify_file() { # others have not changed it since
+verify_file() { # fails if others have changed the new file
   is_pending "$1" || return 0
   sum=$(sha256sum <"$work/$1.new")
   look_at "$2" && [ "${before%% *}" = "${sum%% *}" ] && return
-  echo "$2: others changed it during the deployment" >&2
+  echo "$2: another process changed it during the deployment" >&2
   return 1
 }
 restore_file() {
@@ -22,7 +22,7 @@ restore_file() {
   else
     return 0
   fi || { not_restored "$2: $told"; return 0; }
-  [ -z "$told" ] || echo "others had changed $2: theirs is kept as $told" >&2
+  [ -z "$told" ] || echo "others had changed $2: their version is kept as $told" >&2
   if is_as_kept "$2" "$kept"; then echo "restored: $2"; else not_restored "$2: ${reason:-others changed it}"; fi
 }
 reinstate() ( # PATH COPY DIGEST
@@ -36,7 +36,7 @@ reinstate() ( # PATH COPY DIGEST
   fi
   rm -f -- "$place" && cp -a -- "$2" "$place" && swap "$1" "$place" '' "${sum%% *}" "$3"
 )
-is_as_kept() { # PATH COPY: in content, mode and owner; both may be absent
+is_as_kept() { # PATH COPY: true if both are equal in content, mode and owner, or both are absent
   look_at "$1" || return
   [ -e "$2" ] || { [ "$before" = absent ]; return; }
   sum=$(sha256sum <"$2")
@@ -46,7 +46,7 @@ not_restored() {
   echo "NOT restored: $1" >&2
   lost=yes
 }
-restore() { # all that the backup has
+restore() { # restores everything in the backup
   finish
   trap close_work EXIT
   lost=
@@ -67,7 +67,7 @@ restore() { # all that the backup has
       systemctl restart "$unit"
     fi
   done <"$backup/units"
-  sleep 2 # a service that stops right after its start has stopped by then
+  sleep 2 # long enough for a service that stops right after its start
   while read -r unit state; do
     if [ "$(unit_state "$unit")" = "$state" ]; then
       echo "restored: $unit, $state"
@@ -77,13 +77,13 @@ restore() { # all that the backup has
   done <"$backup/units"
   close_work
   if [ -n "$lost" ]; then
-    echo "the originals are in $backup" >&2
+    echo "the original files are in $backup" >&2
     return 1
   fi
   : >"$backup/done"
 }
 fail() {
-  echo "failed: restoring what was there before from $backup" >&2
+  echo "failed: restoring the previous state from $backup" >&2
   restore
   exit 1
 }
@@ -95,7 +95,7 @@ discard_all() {
   close_work
 }
 
-# -- what can be requested ----------------------------------------------------------------------------
+# -- commands of this script --------------------------------------------------------------------------
 examine_all() { # fails if a file is not as expected
   open_work && for_each examine || exit 1
 }
@@ -115,7 +115,7 @@ show_value() { # NAME VALUE
   now=$(value_of "$1")
   [ "$now" = "$2" ] || echo "$1 $now -> $2"
 }
-is_needed() { # something is not as configured, or an earlier run was interrupted
+is_needed() { # true if something differs from the configuration, or an earlier run was interrupted
   any_pending || ! for_each_value is_value || ! are_units && return
   for each in "$backups"/autotune-20[0-9]*/complete; do
     [ ! -e "$each" ] || [ -e "${each%complete}done" ] || return 0
@@ -136,7 +136,7 @@ configure() {
   stop_units && for_each swap_file && act && for_each verify_file || exit 1
   trap close_work EXIT
   : >"$backup/done"
-  echo "done; what was there before is in $backup: --restore $backup restores it"
+  echo "done; the previous state is in $backup: --restore $backup restores it"
 }
 restore_from() { # DIRECTORY
   case $1 in /*) ;; *) echo "$1 is not an absolute path" >&2; exit 1 ;; esac
@@ -149,8 +149,8 @@ check_place() {
   refuse_path "$2" "$real"
   return 1
 }
-# DIRECTORY: validates all files, and makes a backup. One that was never restored stays in use: it has how
-# units and kernel values were, and the originals of files that are changed already.
+# DIRECTORY: validates all files, and makes a backup. An existing backup that was never restored stays in use: it
+# contains the previous state of units and kernel values, and the originals of files that were changed already.
 prepare() {
   examine_all
   refuse_differing
@@ -177,7 +177,7 @@ write() {
   open_work && for_each examine "$2" || exit 1
   refuse_differing
   backup=$1
-  # An earlier run may have ended before units read it.
+  # An earlier run may have stopped before units read the file.
   if ! any_pending; then
     if is_unread "$2"; then echo changed; else echo unchanged; fi
     exit 0
@@ -192,7 +192,7 @@ write() {
 is_unread() { # PATH
   grep -qxsF -- "$1" "$backup/unread"
 }
-acted() { # DIRECTORY: units have read all files
+acted() { # DIRECTORY: records that units have read all files
   if is_ours "$1"; then rm -f -- "$1/unread"; fi
 }
 compare() { # DIRECTORY PATH: prints whether `write` would change the file

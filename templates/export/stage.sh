@@ -1,5 +1,5 @@
 # -- staging and validation -------------------------------------------------------------------------
-stage_file() { # with the owner and mode that the file had when it was examined
+stage_file() { # stages the new file with the owner and mode that the old file had when it was examined
   is_pending "$1" || return 0
   read -r was bits account <"$work/$1.before"
   [ "$was" != absent ] || bits=$3 account=0:0
@@ -9,7 +9,7 @@ stage_file() { # with the owner and mode that the file had when it was examined
     cmp -s -- "$work/$1.new" "$place" && return
   cannot "$2" "it cannot be staged: $told"
 }
-name_missing() { # DIRECTORY: it and those above that do not exist, the lowest first
+name_missing() { # DIRECTORY: prints it and its parents that do not exist, the lowest first
   above=$1
   while [ -n "$above" ] && [ ! -d "$above/" ]; do
     printf '%s\n' "$above"
@@ -21,7 +21,7 @@ drop_staged() {
   unstage "$2" >/dev/null 2>&1
   return 0
 }
-unstage_file() { # also what an earlier run staged
+unstage_file() { # removes the staged file, even one from an earlier run
   unstage "$2" >/dev/null 2>&1
   return 0
 }
@@ -29,8 +29,9 @@ remove_directories() {
   while IFS= read -r directory; do rmdir -- "$directory" 2>/dev/null; done <"$backup/directories"
   return 0
 }
-# NUMBERS COMMAND…: it accepts what is staged of these files. A command with the paths of all of them gets
-# those of staged files. Otherwise, they are mounted over the real ones, for the command alone.
+# NUMBERS COMMAND…: succeeds if the command accepts the staged files. If the command contains the paths of all
+# files, these are replaced by the paths of the staged files. Otherwise, the staged files are mounted over the
+# real ones, for this command only.
 validate() {
   numbers=
   direct=yes count=0
@@ -57,10 +58,10 @@ validate() {
   [ -n "$direct" ] || set -- with_files "$count" "$@"
   told=$("$@" 2>&1) && return
   printf '%s\n' "$told" >&2
-  echo "the software refuses its configuration; nothing was changed" >&2
+  echo "the software refuses the new configuration; nothing was changed" >&2
   return 1
 }
-names_file() { # NUMBER COMMAND…: the file is staged next to the real one, which the command names
+names_file() { # NUMBER COMMAND…: true if the file is staged next to the real one, and the command contains its path
   path=$(cat "$work/$1.path")
   [ "$(cat "$work/$1.staged")" = "${path%/*}/.${path##*/}.autotune-new" ] || return
   shift
@@ -79,7 +80,7 @@ keep_file() {
   kept=$backup/files$2
   read -r was bits account <"$work/$1.before"
   if [ -e "$kept" ] || grep -qxF -- "$2" "$backup/absent"; then
-    [ "$6" != kernel ] || return 0 # others write to this file, too: the first backup has the original
+    [ "$6" != kernel ] || return 0 # others write to this file, too: the first backup contains the original
     grep -vxF -- "$2" "$backup/absent" >"$backup/absent.new"
     mv -f -- "$backup/absent.new" "$backup/absent" && rm -f -- "$kept" || return
   fi
@@ -88,11 +89,11 @@ keep_file() {
     return
   fi
   mkdir -p -- "${kept%/*}" && told=$(copy_of "$2" "$kept" 2>&1) && sync -- "$kept" || {
-    cannot "$2" "there is no backup of it: $told"
+    cannot "$2" "it could not be backed up: $told"
     return
   }
   sum=$(sha256sum <"$kept")
-  [ "${sum%% *}" = "$was" ] || cannot "$2" "it was changed while it was copied: run this again"
+  [ "${sum%% *}" = "$was" ] || cannot "$2" "it was changed while it was copied: run this script again"
 }
 copy_of() ( # PATH COPY
   if is_exposed "$1"; then
@@ -111,11 +112,11 @@ keep_unit() { # UNIT
 keep_value() { # NAME VALUE
   printf '%s=%s\n' "$1" "$(value_of "$1")" >>"$backup/kernel"
 }
-value_of() { # NAME: with one blank between words
+value_of() { # NAME: prints the value with one space between words
   set -- $(sysctl -n "$1")
   echo "$*"
 }
-unit_state() { # UNIT: how it starts at boot, and whether it runs
+unit_state() { # UNIT: prints if it starts at boot, and if it is running
   enabled=$(systemctl is-enabled "$1" 2>/dev/null)
   active=$(systemctl is-active "$1" 2>/dev/null)
   [ "$active" = active ] || active=inactive

@@ -71,7 +71,7 @@ function limitLabel() {
 
 const ms = (value) => (value >= 999.5 ? `${(value / 1000).toPrecision(2)} s` : `${value.toPrecision(3)} ms`);
 
-// Must match the answers of `report --at`.
+// Must show the same values as `report --at`.
 function atRate(fit, asked) {
   const { rate: rates, capacity } = fit, last = rates.length - 1;
   if (capacity && asked > capacity[2]) return `more than ${ms(data.slo.limit)} (above the capacity of ${rate(capacity[0])}/s)`;
@@ -117,7 +117,7 @@ function drawProgress() {
     name: "failed", mode: "markers", cliponaxis: false, x: failed.map((p) => minutes(p.at)), y: failed.map(() => floor), text: failed.map((p) => p.says),
     marker: { color: colour("bad"), symbol: "x", size: 9 }, hovertemplate: "%{text}<extra></extra>",
   });
-  // A chart of failures alone shows nothing.
+  // A chart that contains only failures is useless.
   draw("progress", failed.length < data.peaks.length ? traces.filter((t) => t.x.length) : [], layout({
     xaxis: { title: { text: data.time }, rangemode: "tozero" }, yaxis: { title: { text: `${data.quantity}, ${data.unit.name}` }, rangemode: fromZero() },
   }));
@@ -208,13 +208,13 @@ function drawSlices() {
   const band = (data.slices || {})[one.name];
   if (band && one.choices) {
     traces.push({
-      x: band.x, y: band.mean, mode: "markers", name: "model, others as in the best", marker: { color: colour("accent"), symbol: "line-ew", size: 28, line: { color: colour("accent"), width: 3 } },
+      x: band.x, y: band.mean, mode: "markers", name: "model, other settings as in the best", marker: { color: colour("accent"), symbol: "line-ew", size: 28, line: { color: colour("accent"), width: 3 } },
       error_y: { type: "data", symmetric: false, array: band.high.map((high, i) => high - band.mean[i]), arrayminus: band.low.map((low, i) => band.mean[i] - low), color: colour("accent"), thickness: 2, width: 8 },
       hovertemplate: `%{y:,.4~g}${data.unit.suffix} with %{x}<extra></extra>`,
     });
   } else if (band) {
     traces.push({ x: band.x.concat([...band.x].reverse()), y: band.high.concat([...band.low].reverse()), fill: "toself", mode: "lines", line: { width: 0 }, fillcolor: "rgba(120,150,220,0.2)", name: "model, 90 %", hoverinfo: "skip" });
-    traces.push({ x: band.x, y: band.mean, mode: "lines", line: { color: colour("accent") }, name: "model, others as in the best", hovertemplate: `%{y:,.4~g}${data.unit.suffix} at %{x}<extra></extra>` });
+    traces.push({ x: band.x, y: band.mean, mode: "lines", line: { color: colour("accent") }, name: "model, other settings as in the best", hovertemplate: `%{y:,.4~g}${data.unit.suffix} at %{x}<extra></extra>` });
   }
   traces.push({
     mode: "markers", x, y: mine.map((i) => peaks[i]), text, name: "trials", hovertemplate: "%{text} at %{x}<extra></extra>",

@@ -116,9 +116,9 @@ def test_what_apache_lowers_shows_as_a_difference(opened: Opened) -> None:
         }
         deployed = fleet(bench).deploy(asked)
         assert {str(difference) for difference in deployed.mismatches} == {
-            "lb.apache.MaxRequestWorkers: asked 1000, in effect 150",
-            "web.apache.MaxRequestWorkers: asked 300, in effect 256",
-            f"web.apache.ListenBacklog: asked {somaxconn + 1}, in effect {somaxconn}",
+            "lb.apache.MaxRequestWorkers: requested 1000, effective 150",
+            "web.apache.MaxRequestWorkers: requested 300, effective 256",
+            f"web.apache.ListenBacklog: requested {somaxconn + 1}, effective {somaxconn}",
         }
 
 

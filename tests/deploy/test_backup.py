@@ -110,5 +110,5 @@ def test_a_record_that_makes_no_sense_says_where_it_is(content: bytes) -> None:
 )
 def test_only_paths_as_services_name_them_are_restored(path: str) -> None:
     backup = HostBackup("web1", "shop", HostState({path: FileState()}, {}, {}))
-    with pytest.raises(AutotuneError, match="is not the path of a file"):
+    with pytest.raises(AutotuneError, match="is not a valid file path"):
         decode_backup(encode_backup(backup), "a copy")

@@ -80,7 +80,7 @@ def test_a_unit_that_does_not_run_is_started(tmp_path: Path) -> None:
         observed=replace(now.observed, units={NGINX: ObservedUnit(True, False, "enabled", 0, 0)}),
     )
     changes = compute_host_changes("lb1", stock, stock, stopped)
-    assert changes.units == {NGINX: UnitChange("restart", ("it does not run",))}
+    assert changes.units == {NGINX: UnitChange("restart", ("it is not running",))}
 
 
 def test_hosts_that_act_at_once_are_told_together() -> None:

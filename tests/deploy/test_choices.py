@@ -52,7 +52,7 @@ def test_a_deployment_that_answers_wrong_gives_its_place_back(
         fleet(bench).deploy(settings(bench))
         give_up_soon(fleet(bench))
         assert {"nginx"} < programs(bench, "web")
-        with pytest.raises(DeployFailed, match="does not answer correctly"):
+        with pytest.raises(DeployFailed, match="does not respond correctly"):
             fleet(bench).deploy(settings(bench, web__service="apache+mod_php"))
         assert answer(bench) == RIGHT
         assert "apache2" not in programs(bench, "web")

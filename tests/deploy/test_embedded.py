@@ -123,7 +123,7 @@ def test_what_validates_and_then_answers_wrong_is_rolled_back(
     with opened(change) as bench:
         fleet(bench).deploy(settings(bench))
         give_up_soon(fleet(bench))
-        with pytest.raises(DeployFailed, match="does not answer correctly"):
+        with pytest.raises(DeployFailed, match="does not respond correctly"):
             fleet(bench).deploy(settings(bench, web__php_fpm__max_children=13))
         assert answer(bench) == RIGHT
         good = fleet(bench).deploy(settings(bench))

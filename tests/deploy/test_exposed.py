@@ -189,7 +189,7 @@ def test_a_directory_that_one_account_can_swap_for_another_s_is_refused(
 def test_a_link_in_an_exposed_directory_is_refused_before_anything_is_changed(scene: Scene) -> None:
     scene.conf.unlink()
     scene.conf.symlink_to(scene.outside / "secret")
-    with pytest.raises(AutotuneError, match="is a link in a directory where other accounts"):
+    with pytest.raises(AutotuneError, match="is a link in a directory to which other accounts"):
         scene.deploy()
     assert not scene.host.is_changed
     scene.intact()

@@ -332,7 +332,7 @@ def test_nothing_is_done_on_a_host_that_was_taken_over(tmp_path: Path) -> None:
     touch = Command(("touch", str(tmp_path / "changed")))
     assert not run_commands(here, [lock.assert_command, touch])[0].ok
     assert not (tmp_path / "changed").exists()
-    with pytest.raises(LockedError, match="no longer ours"):
+    with pytest.raises(LockedError, match="no longer holds"):
         lock.renew()
     lock.unlock()
     assert host_lock.read_lock(here).record == "somebody else"

@@ -66,9 +66,9 @@ def test_a_late_rollback_does_not_end_the_study(monkeypatch: pytest.MonkeyPatch)
     fleet = build_fleet(answers, monkeypatch)
     refused = StackNotReady("refused")
     fleet._roll_back(PLANS, refused)
-    assert "The previous configuration is deployed again" in refused.message
+    assert "The previous configuration was deployed again" in refused.message
     # A host is the cause only if the stack is still wrong before the next deployment.
-    with pytest.raises(AutotuneError, match="does not work any more"):
+    with pytest.raises(AutotuneError, match="no longer works"):
         fleet._await_late_stack()
     fleet.probe = EntryProbe(lambda: (200, b"found"))
     fleet._await_late_stack()

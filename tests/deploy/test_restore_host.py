@@ -408,7 +408,7 @@ def test_a_copy_that_is_out_of_date_reverts_no_later_work(
         (line,) = again.notes
     else:
         (line,) = restored(here, tmp_path)
-    assert "was restored by others" in line
+    assert "others have restored it" in line
     assert (tmp_path / "conf").read_text() == "later work\n"
     assert (tmp_path / "more").read_text() == "original\n"
     assert not (tmp_path / "restarted").exists()
@@ -462,11 +462,11 @@ def test_what_another_study_has_changed_since_is_restored_by_that_one(
     (tmp_path / "conf").write_text("later work\n")
     deploy(other, tuned(tmp_path, b"tuned by others\n"))
     other.lock.unlock()
-    with pytest.raises(AutotuneError, match="changed by study theirs since"):
+    with pytest.raises(AutotuneError, match="study theirs has changed it since"):
         restored(here, tmp_path)
     assert (tmp_path / "conf").read_text() == "tuned by others\n"
     restore_hosts(tmp_path / "lost", {"here": here}, SERVICE_MANAGER)
-    assert "was restored by others" in restored(here, tmp_path)[0]
+    assert "others have restored it" in restored(here, tmp_path)[0]
     assert (tmp_path / "conf").read_text() == "later work\n"
 
 
@@ -500,7 +500,7 @@ def test_a_host_that_is_not_as_before_is_not_rolled_back(here: Host, tmp_path: P
     again = tmp_path / "units" / f"{UNIT}.again"
     again.touch()
     with pytest.raises(
-        AutotuneError, match=rf"(?s)refused.*here differs from its state before: {UNIT}"
+        AutotuneError, match=rf"(?s)refused.*here differs from its previous state: {UNIT}"
     ):
         fleet._roll_back({"here": plan}, AutotuneError("refused"))
     assert (tmp_path / "conf").read_text() == "original\n"
@@ -591,9 +591,7 @@ def test_an_access_list_that_is_lost_is_noticed(
     deploy(host, tuned(tmp_path))
     (tmp_path / "conf").unlink()
     if not shutil.which("setfacl"):
-        with pytest.raises(
-            AutotuneError, match=r"conf had the access list user::rw-,user:[^,]+:rw-,"
-        ):
+        with pytest.raises(AutotuneError, match=r"conf had the ACL user::rw-,user:[^,]+:rw-,"):
             restore_host(host)
         os.setxattr(tmp_path / "conf", "system.posix_acl_access", access_list)
     restore_host(host)

@@ -136,7 +136,7 @@ def test_a_slow_application_is_waited_for_and_the_balancer_too(
         for transport in environment.transports.values():
             transport.close()
     assert right_after == [RIGHT] * 200
-    assert "every host is restored, and the stack answers correctly" in news.notes
+    assert "every host was restored, and the stack responds correctly" in news.notes
     assert differing(before, ground.pictures()) == []
 
 

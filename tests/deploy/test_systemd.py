@@ -189,7 +189,7 @@ def test_what_starts_and_answers_wrong_is_rolled_back(ground: Ground) -> None:
     trap = "{% if max_children == 13 %}\nphp_admin_value[disable_functions] = printf\n{% endif %}"
     with ground.opened(templates(ground, "php_fpm/php-fpm.conf.j2", trap)) as fleet:
         give_up_soon(fleet)
-        with pytest.raises(DeployFailed, match="does not answer correctly"):
+        with pytest.raises(DeployFailed, match="does not respond correctly"):
             fleet.deploy(settings(fleet, web__php_fpm__max_children=13))
         assert fetched(fleet.stack.entry, "/kv.php") == RIGHT
 
@@ -228,7 +228,7 @@ def test_what_only_reloaded_is_rolled_back_by_a_reload(ground: Ground) -> None:
 
         fleet.probe = replace(fleet.probe, send=request)
         give_up_soon(fleet)
-        with pytest.raises(DeployFailed, match="does not answer correctly"):
+        with pytest.raises(DeployFailed, match="does not respond correctly"):
             fleet.deploy(settings(fleet, lb__nginx__worker_processes=3))
         assert ground.sh("fllb", MAIN) == main
         client.sendall(b"Connection: close\r\n\r\n")
@@ -281,7 +281,7 @@ def test_what_ends_a_trial_before_its_value_is_on_record(ground: Ground) -> None
             run_commands(ground.transports["flweb"], [Command(("claim", lock.record, record))])
             if "boot" in other:
                 lock.record = record
-            with pytest.raises(AutotuneError, match=r"flweb.*(no longer ours|booted)"):
+            with pytest.raises(AutotuneError, match=r"flweb.*(no longer holds|booted)"):
                 fleet.verify()
             if "token" in other:
                 run_commands(ground.transports["flweb"], [Command(("claim", record, lock.record))])
@@ -578,7 +578,9 @@ def guest(ground: Ground) -> Iterator[tuple[str, str]]:
 def test_an_account_without_sudo_is_told_what_is_missing(
     ground: Ground, guest: tuple[str, str]
 ) -> None:
-    with pytest.raises(AutotuneError, match="fllb does not let the account become root") as raised:
+    with pytest.raises(
+        AutotuneError, match="fllb does not allow the account to become root"
+    ) as raised:
         ground.bed(guest)
     assert SUDOERS_RULE in (raised.value.hint or "")
 
@@ -598,7 +600,9 @@ def test_one_line_of_sudoers_is_enough_to_tune_and_to_restore(
     restore_study(ground.directory / "study", by_guest, SERVICE_MANAGER)
     assert differing(before, ground.pictures()) == []
     ground.sh("fllb", "rm /etc/sudoers.d/autotune")
-    with pytest.raises(AutotuneError, match="fllb does not let the account become root") as raised:
+    with pytest.raises(
+        AutotuneError, match="fllb does not allow the account to become root"
+    ) as raised:
         restore_hosts(ground.directory / "study", by_guest, SERVICE_MANAGER)
     assert SUDOERS_RULE in (raised.value.hint or "")
 

@@ -230,7 +230,7 @@ def test_an_account_that_cannot_become_root_is_told_what_to_do(ground: Ground) -
     config = derive_names(ground.lab).ssh_config
     with pytest.raises(AutotuneError) as raised:
         adopt_hosts([f"adguest@{ADDRESS}"], ground.directory / "no.yaml", config, None)
-    assert "does not let the account become root" in raised.value.message
+    assert "does not allow the account to become root" in raised.value.message
     assert "sudo -n" in (raised.value.hint or "")
     assert not (ground.directory / "no.yaml").exists()
 
@@ -387,11 +387,11 @@ def is_patched(ground: Ground, files_before: str, files_applied: str) -> None:
 
 def refuses_others_edits(ground: Ground, role: Path, text: str) -> None:
     ground.sh(NAME, "echo '# by hand' >>/etc/nginx/nginx.conf")
-    assert "differs from the file before the study" in played(role, failing=True)
+    assert "has changed since the study" in played(role, failing=True)
     for option in ("--check", "--force"):
         code, said = scripted(ground, text, option)
         assert code == 1
-        assert "differs from the file before the study" in said
+        assert "has changed since the study" in said
     ground.sh(NAME, "sed -i '$d' /etc/nginx/nginx.conf")
 
 

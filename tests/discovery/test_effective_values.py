@@ -51,6 +51,6 @@ def test_a_value_that_the_server_contradicts_is_left(port: int) -> None:
     text = f"-p {port}\n-l 127.0.0.1\n-m 64\n-c 500\n"
     found = host("h1", "127.0.0.1", {"/etc/memcached.conf": text}, "memcached.service")
     tier = adopted(read_effective_values(LocalTransport(), found))
-    reason = "its files mean 64, but the running software reports 100"
+    reason = "its files imply 64, but the running software reports 100"
     assert tier.skipped["memcached.memory"] == reason
     assert tier.baseline_values["memcached.connections"] == 500

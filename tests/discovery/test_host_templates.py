@@ -95,7 +95,7 @@ def test_what_runs_on_the_hosts_in_no_tier_is_named(tmp_path: Path) -> None:
     beside = replace(web(), tree=FileTree({**web().tree.files, **cache().tree.files}, web().tree.links),
                      units={**web().units, **cache().units})  # fmt: skip
     files = in_place(target(tmp_path), beside)
-    assert "web1: memcached on port 11211 is in no tier" in files.skipped_lines
+    assert "web1: memcached on port 11211 belongs to no tier" in files.skipped_lines
 
 
 def test_a_study_goes_on_with_what_it_began_with(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_bytes_that_are_no_utf8_hide_no_file_and_come_back(
          "/etc/nginx is a link to /srv/git/nginx.conf"),
         (replace(BALANCER, units={"nginx.service": "masked"}),
          "nginx.service is masked"),
-        (with_files(BALANCER, {"/etc/nginx/nginx.conf": b"events {\n"}), "nginx.service runs"),
+        (with_files(BALANCER, {"/etc/nginx/nginx.conf": b"events {\n"}), "nginx.service is running"),
     ],
     ids=["a link", "a masked unit", "another syntax"],
 )  # fmt: skip

@@ -59,8 +59,10 @@ def test_a_host_in_no_tier_and_two_entries_are_named() -> None:
     front = host("lb1", "10.0.0.9", {"/etc/nginx/nginx.conf": front_text}, "nginx.service")
     _, notes = _find_tiers([idle, web(), front])
     idle_line, entries = notes
-    assert idle_line == "idle: autotune found no service to tune, so the host is in no tier"
-    assert entries.startswith("ambiguous entry tier: no file shows what forwards to lb and web.")
+    assert idle_line == "idle: autotune found no service to tune, so the host belongs to no tier"
+    assert entries.startswith(
+        "ambiguous entry tier: no file shows which tier forwards to lb and web."
+    )
     assert _find_tiers([web(), cache()])[1] == []
 
 

@@ -93,8 +93,8 @@ def test_numbers_are_edited_in_place_and_others_come_at_the_end() -> None:
 
 def test_what_a_block_or_a_condition_says_is_left_alone() -> None:
     tier = adopted(host(OWN, place="/srv/shop/tmp/puma.sock"))
-    assert "under a condition" in tier.skipped["puma.workers"]
-    assert "under a condition" in adopted(host()).skipped["puma.worker_timeout"]
+    assert "conditionally" in tier.skipped["puma.workers"]
+    assert "conditionally" in adopted(host()).skipped["puma.worker_timeout"]
 
 
 def test_what_it_takes_from_its_environment_is_set_there() -> None:

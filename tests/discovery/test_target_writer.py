@@ -75,7 +75,7 @@ def test_a_tier_that_was_renamed_is_refused(tmp_path: Path) -> None:
     own = manifest.read_manifest(written.templates_directory)
     with pytest.raises(AutotuneError, match=r"web\.web1\.nginx") as raised:
         manifest.check_manifest(own, [part.replace("web.", "site.") for part in own])
-    assert "rename" in (raised.value.hint or "")
+    assert "use the same names" in (raised.value.hint or "")
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"a": {}}', '{"a": {"files": "x"}}'])
@@ -98,7 +98,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     [
         (["--from", ","], "--from: missing host", "user@host"),
         (["--from", "a:b:c"], "is not a host", "user@host"),
-        (["--from", "x", "--example", "lab"], "exclude each other", "one of them"),
+        (["--from", "x", "--example", "lab"], "cannot be combined", "one of them"),
         (["--from", "x", "--ssh-config", "/nope"], "/nope does not exist", "ssh_config"),
         (["--from", "nobody@127.0.0.1:1"], "127.0.0.1", "check the host name, the port and sshd"),
     ],

@@ -192,7 +192,7 @@ def test_the_one_web_host_of_two_that_answers_wrong_is_named(lab: Path, tmp_path
                 assert web2.run(mended).ok
             assert found.host == "web2"
             assert f"web2 answers {said}" in found.evidence
-            assert "web1 answers correctly" in found.evidence
+            assert "web1 responds correctly" in found.evidence
 
 
 def test_a_starved_generator_is_no_slow_server(lab: Path, tmp_path: Path) -> None:

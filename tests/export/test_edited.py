@@ -132,7 +132,7 @@ def test_a_file_that_others_changed_is_not_edited(
     before = machine.state()
     done = machine.run(script_of(of_file()), *options)
     assert done.returncode == 1
-    assert "differs from the file before the study" in done.stderr
+    assert "has changed since the study" in done.stderr
     assert "--force has no effect; use `autotune apply`" in done.stderr
     assert (machine.state(), verbs(machine), backups(machine)) == (before, [], [])
 
@@ -144,11 +144,11 @@ WRONG = {
     ),
     "lines that the host does not have": (
         replace(of_file(OWN.replace("1;", "2;"), NEW), original=of_file().original),
-        "lines 2 to 2 differ from the lines that the study exchanged",
+        "lines 2 to 2 differ from the lines that the study replaced",
     ),
     "lines beyond the end": (
         replace(of_file(f"{OWN}more\n", f"{NEW}less\n"), original=of_file().original),
-        "differ from the lines that the study exchanged",
+        "differ from the lines that the study replaced",
     ),
 }
 
@@ -200,7 +200,7 @@ def test_a_line_of_a_unit_never_becomes_part_of_another(machine: Machine) -> Non
     place.write_text(own)
     done = machine.run(script_of(of_file(own, new, f"/etc/systemd/system/{UNIT}.d/autotune.conf")))
     assert done.returncode == 1
-    assert "line 3 continues another" in done.stderr
+    assert "line 3 continues the previous line" in done.stderr
     assert place.read_text() == own
 
 
@@ -218,7 +218,7 @@ def test_a_patch_needs_no_other_lines(tmp_path: Path) -> None:
 
 def test_edits_that_the_recorded_file_does_not_have_are_refused() -> None:
     file = replace(of_file(), content=masked(OWN))
-    with pytest.raises(AutotuneError, match="are not in the recorded file"):
+    with pytest.raises(AutotuneError, match="do not match the recorded file"):
         _check_words(open_study(STUDY), file)
 
 

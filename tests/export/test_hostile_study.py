@@ -285,13 +285,22 @@ def test_a_hosts_own_file_is_exported_as_edits(edited: Study, fmt: str) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"added": ["hz autotune-masked-1-of-2;\n"]}, "changes more than settings of Redis"),
-        ({"removed": ["autotune-masked-1-of-2\n"]}, "changes more than settings of Redis"),
-        ({"start_line": 3}, "its edits of .* are not in the recorded file"),
-        ({"added": ["hz 20\n", "loadmodule /tmp/x.so\n"]}, "changes more than settings of Redis"),
-        ({"removed": ["requirepass 1\n"]}, "changes more than settings of Redis"),
+        (
+            {"added": ["hz autotune-masked-1-of-2;\n"]},
+            "changes something other than settings of Redis",
+        ),
+        (
+            {"removed": ["autotune-masked-1-of-2\n"]},
+            "changes something other than settings of Redis",
+        ),
+        ({"start_line": 3}, "its edits of .* do not match the recorded file"),
+        (
+            {"added": ["hz 20\n", "loadmodule /tmp/x.so\n"]},
+            "changes something other than settings of Redis",
+        ),
+        ({"removed": ["requirepass 1\n"]}, "changes something other than settings of Redis"),
         ({"removed": [], "added": []}, "nothing changes at line 2"),
-        ({"removed": ["hz", "10\n"]}, "a line in the middle of a file has no end"),
+        ({"removed": ["hz", "10\n"]}, "a line in the middle of a file has no newline"),
     ],
 )
 def test_edits_that_are_not_those_of_the_file_are_refused(
@@ -318,7 +327,9 @@ def test_a_new_file_of_a_host_holds_settings_alone(edited: Study) -> None:
         record["hosts"]["db1"]["original"]["files"][REDIS] = None
 
     study = changed(edited, "deployed", change)
-    with pytest.raises(AutotuneError, match=r"line 1 of .* changes more than settings of Redis"):
+    with pytest.raises(
+        AutotuneError, match=r"line 1 of .* changes something other than settings of Redis"
+    ):
         build_export(study, study.state.find_trial(1), "shell", include_unchanged=True)
 
 

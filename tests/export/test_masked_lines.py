@@ -213,7 +213,7 @@ def test_any_line_becomes_the_one_deployed_or_is_refused(tmp_path: Path, shell: 
     results = built(tmp_path, files, shell)
     for (_, file), result in zip(files, results, strict=True):
         if isinstance(result, str):
-            assert result == "lines 2 to 2 differ from the lines that the study exchanged\n"
+            assert result == "lines 2 to 2 differ from the lines that the study replaced\n"
         else:
             assert sha256(result).hexdigest() == file.deployed, file.edits
     assert sum(isinstance(result, bytes) for result in results) > 25
@@ -240,7 +240,7 @@ def test_a_line_that_is_not_the_recorded_one_changes_nothing(machine: Machine, n
     for options in ((), ("--check",), ("--force",)):
         done = machine.run(script_of(file), *options)
         assert (done.returncode == 1) or (options == ("--check",) and not own)
-        assert "lines 2 to 2 differ from the lines that the study exchanged" in done.stderr
+        assert "lines 2 to 2 differ from the lines that the study replaced" in done.stderr
         assert machine.conf.read_bytes() == own
 
 
@@ -250,7 +250,7 @@ def test_words_that_could_end_in_two_places_are_refused(machine: Machine) -> Non
     shown = [f"a {WORD(1, 2)} {number} {WORD(2, 2)}\n" for number in (1, 2)]
     done = machine.run(script_of(edit(own.encode(), new.encode(), *shown)))
     assert done.returncode == 1
-    assert "lines 1 to 1 differ from the lines that the study exchanged" in done.stderr
+    assert "lines 1 to 1 differ from the lines that the study replaced" in done.stderr
     assert machine.conf.read_text() == own
 
 
@@ -265,13 +265,13 @@ def test_another_result_changes_nothing(machine: Machine) -> None:
 
 W1, W2 = WORD(1, 2), WORD(2, 2)
 FORGED = {
-    "a word is in no removed line": ([], [f"load {W1}\n"], "moves words"),
-    "a word goes": ([f"deny {W1};\n"], [], "moves words"),
-    "a word twice": ([f"a {W1}\n"], [f"a {W1} {W1}\n"], "moves words"),
-    "a word of another line": ([f"a {W1}\n", f"b {W2}\n"], [f"a {W2}\n", f"b {W1}\n"], "moves words"),
-    "a word in both lines": ([f"a {W1} {W1}\n"], [f"b {W1} {W1}\n"], "repeats words"),
+    "a word is in no removed line": ([], [f"load {W1}\n"], "moves masked words"),
+    "a word goes": ([f"deny {W1};\n"], [], "moves masked words"),
+    "a word twice": ([f"a {W1}\n"], [f"a {W1} {W1}\n"], "moves masked words"),
+    "a word of another line": ([f"a {W1}\n", f"b {W2}\n"], [f"a {W2}\n", f"b {W1}\n"], "moves masked"),
+    "a word in both lines": ([f"a {W1} {W1}\n"], [f"b {W1} {W1}\n"], "repeats masked words"),
     "words without text between them": ([f"a {W1}{W2}\n"], [f"a {W1} {W2}\n"], "no text between"),
-    "no end of line": ([f"a {W1}"], [f"b {W1}"], "no end of line"),
+    "does not end with a newline": ([f"a {W1}"], [f"b {W1}"], "does not end with a newline"),
     "escapes": ([f"a {W1}\x1b[2J{W2}\n"], [f"b {W1}\x1b[2J{W2}\n"], "control characters"),
 }  # fmt: skip
 
@@ -345,7 +345,7 @@ def test_a_patch_of_another_file_is_not_made(machine: Machine) -> None:
     machine.conf.write_text(f"{OWN}# by hand\n")
     done = machine.run(build_patch_script("Trial 3", "lb1", hosts_of(of_log())))
     assert (done.returncode, done.stdout) == (1, "")
-    assert "differs from the file before the study" in done.stderr
+    assert "has changed since the study" in done.stderr
 
 
 def test_edits_are_read_as_a_study_records_them() -> None:

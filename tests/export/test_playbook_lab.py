@@ -246,7 +246,7 @@ def test_a_role_that_fails_leaves_every_host_as_it_was(
     told = failing(role, "--limit", "flweb")
     script.write_text(right)
     assert "nonsense" in told
-    assert "the software refuses its configuration; nothing was changed" in told
+    assert "the software refuses the new configuration; nothing was changed" in told
     assert differing(before, lasting(ground.pictures())) == [], told
 
     ground.sh("flweb", "systemctl mask --runtime php8.2-fpm")

@@ -73,8 +73,8 @@ REFUSED: tuple[tuple[Callable[[Machine], None], str, str], ...] = (
     (linked_through_shared, "other accounts can write to", "let root own"),
     (fifo, "is neither a file nor a directory", "autotune apply"),
     (hard_link, "it has several names", "autotune apply"),
-    (circle, "is a symbolic link that leads nowhere", "let it lead to a directory"),
-    (backups, "other accounts than root can write to", "let root own"),
+    (circle, "is a symbolic link that does not lead to a directory", "correct the link"),
+    (backups, "accounts other than root can write to", "let root own"),
 )
 
 
@@ -130,5 +130,5 @@ def test_a_backup_that_others_can_change_is_not_restored(tmp_path: Path) -> None
     Path(backup).chmod(0o770)
     done = machine.run(of_host(), "--restore", backup)
     assert done.returncode == 1
-    assert "other accounts than root can write to" in done.stderr
+    assert "accounts other than root can write to" in done.stderr
     assert machine.conf.read_text() == written

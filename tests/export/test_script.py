@@ -198,7 +198,7 @@ def test_what_cannot_be_restored_is_named(machine: Machine) -> None:
     done = machine.run(of_host())
     assert done.returncode == 1
     assert "NOT restored: apache2.service, which was enabled active" in done.stderr
-    assert "the originals are in" in done.stderr
+    assert "the original files are in" in done.stderr
     assert "restored: apache2.service" not in done.stdout
     assert machine.conf.read_text() == BEFORE
 
@@ -222,7 +222,7 @@ def test_a_file_that_is_not_the_one_expected_is_not_overwritten(machine: Machine
     for options in ((), ("--check",)):
         done = machine.run(text, *options)
         assert done.returncode == 1
-        assert "differs from the file before the study" in done.stderr
+        assert "has changed since the study" in done.stderr
         assert machine.state() == before
     assert machine.run(text, "--force").returncode == 0
     assert machine.conf.read_text() == AFTER
@@ -299,7 +299,7 @@ def test_a_file_that_is_gone_is_not_taken_for_the_one_expected(machine: Machine)
     before = machine.state()
     done = machine.run(of_host())
     assert done.returncode == 1
-    assert "differs from the file before the study" in done.stderr
+    assert "has changed since the study" in done.stderr
     assert machine.state() == before
 
 

@@ -95,6 +95,8 @@ def test_an_edit_of_a_unit(part: ServiceInstance, name: str) -> None:
     if allowed:
         check()
         return
-    with pytest.raises(AutotuneError, match="sets more than limits and numbers") as raised:
+    with pytest.raises(
+        AutotuneError, match="changes unit settings other than limits and numbers"
+    ) as raised:
         check()
     assert "autotune apply" in (raised.value.hint or "")

@@ -122,7 +122,7 @@ def test_sizes_in_words(size: int, words: str) -> None:
 
 
 def test_without_samples_there_is_no_reference() -> None:
-    with pytest.raises(ValueError, match="reference answers are missing"):
+    with pytest.raises(ValueError, match="reference responses are missing"):
         ReferenceAnswer.from_samples([])
 
 

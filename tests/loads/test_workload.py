@@ -83,11 +83,11 @@ def test_a_target_names_its_file(tmp_path: Path) -> None:
     [
         ("{uris: nowhere}", "cannot read nowhere"),
         ("{sessions: mine.yaml}", "not a path"),
-        ("{uris: list, sessions: list}", "exclude each other"),
+        ("{uris: list, sessions: list}", "cannot be combined"),
         ("{generator: oha, uris: list}", "needs `generator: httperf`"),
         ("{command: [./mine], sessions: list}", "needs `generator: httperf`"),
-        ('{url: "https://lb.example/", sessions: list}', "long answers over TLS"),
-        ('{url: "https://lb.example/", requests: pauses.yaml}', "long answers over TLS"),
+        ('{url: "https://lb.example/", sessions: list}', "long responses over TLS"),
+        ('{url: "https://lb.example/", requests: pauses.yaml}', "long responses over TLS"),
     ],
 )
 def test_what_does_not_fit_is_refused_where_it_stands(load: str, said: str, tmp_path: Path) -> None:

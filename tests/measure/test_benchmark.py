@@ -185,8 +185,8 @@ def test_answers(printed: str, answer: BenchmarkAnswer) -> None:
 @pytest.mark.parametrize(
     ("printed", "why"),
     [
-        ("", "it printed no answer"),
-        ("\n \n", "it printed no answer"),
+        ("", "it printed no result"),
+        ("\n \n", "it printed no result"),
         ('{"value": 1}\ndone\n', "the last line of output is not JSON: done"),
         ("41.2", "the last line of output must be"),
         ("[1]", "the last line of output must be"),

@@ -99,7 +99,7 @@ def test_a_host_that_hangs_is_not_waited_for(
 
     with HostWatch([host(tmp_path, Hanging())], 1.0) as watch:
         pass
-    assert "a did not deliver its samples in time" in watch.observations.failures
+    assert "a did not send its samples in time" in watch.observations.failures
     over.set()
 
 

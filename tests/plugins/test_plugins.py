@@ -107,8 +107,8 @@ def test_its_generator_loads_its_server(installed: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("change", "message", "hint"),
     [
-        (("CONTRACT = 1", "CONTRACT = 2"), "needs version 2 of the contract", "--upgrade autotune`"),
-        (("CONTRACT = 1", "CONTRACT = 0"), "this autotune has version 1", "--upgrade autotune-sample`"),
+        (("CONTRACT = 1", "CONTRACT = 2"), "version 2 of the plug-in contract", "--upgrade autotune`"),
+        (("CONTRACT = 1", "CONTRACT = 0"), "autotune provides version 1", "--upgrade autotune-sample`"),
         (("CONTRACT = 1", ""), "(AttributeError): ", "pip uninstall autotune-sample"),
         (("deployment = \"pages\"", "deployment = 1 / 0"), "ZeroDivisionError", "pip uninstall"),
         (('name = "pages"', 'name = "nginx"'), "'nginx' in its services, but", "uninstall"),

@@ -132,7 +132,9 @@ def test_failures_and_screening_are_said(study: Opened) -> None:
 
 def test_details_on_request(study: Opened) -> None:
     said = "\n".join(plainly(study("improved"), verbose=True))
-    assert "deployed: reload web.here.nginx; web.nginx.backlog: asked 9000, in effect 4096" in said
+    assert (
+        "deployed: reload web.here.nginx; web.nginx.backlog: requested 9000, effective 4096" in said
+    )
     assert "warm after 2 windows, hit rate 90.5 %" in said
     assert "peak     1,200/s ✓ p99   20 ms  0.5 % late or failed  (timeout 2)" in said
 

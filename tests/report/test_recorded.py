@@ -109,7 +109,7 @@ def test_a_peak_of_the_search_alone_is_not_reported(study: Opened) -> None:
 def test_fast_wrong_answers_are_reported_as_failures(study: Opened) -> None:
     opened = study("infeasible")
     said = rendered(opened)
-    assert "1 × requests failed or got wrong answers: 97 % of" in said
+    assert "1 × requests failed or got incorrect responses: 97 % of" in said
     wrong = next(n for n, seen in opened.reading_counts.items() if "5xx" in seen.errors)
     assert summarised(opened)["best"]["trial"] != wrong
 

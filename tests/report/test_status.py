@@ -35,7 +35,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest(copied: Copied, tmp_path: 
     assert caught.value.hint == "did you mean 'improved'?"
     with pytest.raises(AutotuneError) as caught:
         find_study("zzz", tmp_path / "studies")
-    assert caught.value.hint == "studies there: aa, improved"
+    assert caught.value.hint == "existing studies: aa, improved"
 
 
 def test_where_there_are_none(tmp_path: Path) -> None:

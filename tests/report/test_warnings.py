@@ -75,7 +75,7 @@ CASES: list[tuple[str, State, float, float]] = [
     (
         "took-effect-differently",
         State(
-            trials=(*trials(differences=("web.x.y: asked 9, in effect 4",)), *some(20)),
+            trials=(*trials(differences=("web.x.y: requested 9, effective 4",)), *some(20)),
             verdict=verdict(),
         ),
         1,

@@ -293,8 +293,8 @@ CONTROL = ("directive:", "choices: [a, b], directive:")
         (("4 * cpus", "64MB"), "this parameter has no unit"),
         (CONTROL, "`range` or `choices`"),
         (("threads = {}", "threads ="), "must contain `{}` once, in place of the value"),
-        (("/etc/quick.conf", "/etc/../quick.conf"), "is not the whole path of a file"),
-        (("/etc/quick.conf", "/-delete"), "is not the whole path of a file"),
+        (("/etc/quick.conf", "/etc/../quick.conf"), "is not the absolute path of a file"),
+        (("/etc/quick.conf", "/-delete"), "is not the absolute path of a file"),
         (("quick.service", "--now"), "is not the name of a unit"),
         (
             ("    files", "    read: [{command: [x], values: {threads: '^x'}}]\n    files"),
@@ -303,7 +303,7 @@ CONTROL = ("directive:", "choices: [a, b], directive:")
         (("    files", "    helps: {cpu: workers+}\n    files"), "unknown parameter 'workers'"),
         (("    files", "    needs: {memory: workers * 1 MB}\n    files"), "unknown name 'workers'"),
         (("service: quick", "service: quick, replace: true"), "lacks `text` and `template`"),
-        (("service: quick", "service: quick, runtime: embedded"), "runs in no other way"),
+        (("service: quick", "service: quick, runtime: embedded"), "can run only as"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_declared(tmp_path: Path, change: tuple[str, str], message: str) -> None:

@@ -180,13 +180,19 @@ def test_memory_and_connections_of_a_database_are_in_the_rules(tmp_path: Path) -
     ("service", "why", "hint"),
     [
         ("postgresql, runtime: embedded", "not as `runtime: embedded`", "systemd"),
-        ("[postgresql, redis]", "another service has none of it", "a target for each"),
+        (
+            "[postgresql, redis]",
+            "another service does not have this data",
+            "a separate target for each",
+        ),
     ],
 )
 def test_it_is_tuned_where_its_data_is(tmp_path: Path, service: str, why: str, hint: str) -> None:
     path = tmp_path / "shop.yaml"
     path.write_text(TARGET.replace("service: postgresql", f"service: {service}"))
     facts = dict.fromkeys(("web1", "web2", "db1"), HostFacts(2, 4 * GIB, 65_536))
-    with pytest.raises(TargetError, match=f"postgresql runs where its data is.*{why}") as refused:
+    with pytest.raises(
+        TargetError, match=f"postgresql must run where its data is.*{why}"
+    ) as refused:
         build_space(read_target(path), facts)
     assert hint in str(refused.value.hint)

@@ -57,9 +57,9 @@ def test_the_product_of_two_stays_within_its_bounds_and_rules(tmp_path: Path) ->
         (["web.php_fpm.max_children: {derive: 2 *}"], "expected a value"),
         (["web.php_fpm.pm: {derive: max_children}"], "takes choices: a formula cannot compute it"),
         (["web.php_fpm.max_children: {derive: max_requests, default: 5}"],
-         "`default` and `derive` exclude each other"),
+         "`default` and `derive` cannot be combined"),
         (["web.php_fpm.max_children: {derive: max_spare_servers}",
-          "web.php_fpm.max_spare_servers: {derive: max_children}"], "follows from itself"),
+          "web.php_fpm.max_spare_servers: {derive: max_children}"], "depends on itself"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_derived_is_said(tmp_path: Path, rules: list[str], said: str) -> None:

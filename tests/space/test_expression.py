@@ -43,11 +43,11 @@ def test_arithmetic(text: str, value: float) -> None:
     [
         ("", "expected a value, not 'the end'"),
         ("2 *", "expected a value, not 'the end'"),
-        ("2 3", "'3' is one word too many"),
+        ("2 3", "'3' is unexpected"),
         ("(2", "expected ')'"),
-        ("2 ; 3", "';' has no meaning"),
+        ("2 ; 3", "';' is not valid"),
         ("system(1)", "unknown function 'system'"),
-        ("__import__('os')", "has no meaning"),
+        ("__import__('os')", "is not valid"),
     ],
 )
 def test_nonsense_is_said_where_it_is(text: str, said: str) -> None:
@@ -60,7 +60,7 @@ def test_nonsense_is_said_where_it_is(text: str, said: str) -> None:
     ["1" + " + 1" * 3000, "-" * 3000 + "1", "(" * 3000 + "1" + ")" * 3000, "min(" * 3000 + "1"],
 )
 def test_what_is_too_long_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="more than 250 words are too many"):
+    with pytest.raises(ValueError, match="more than 250 words"):
         parse_expression(text)
 
 

@@ -98,7 +98,7 @@ def test_inactive_parameters_are_known(local: SearchSpace) -> None:
         ("constraints: [web.php_fpm.max_childs <= 3]", "unknown name 'web.php_fpm.max_childs'"),
         ("constraints: ['web.php_fpm.max_children <=']", "expected a value"),
         ("constraints: [web.php_fpm.max_children <= 3]", "the baseline itself breaks"),
-        ("constraints: [web.php_fpm.max_children <= 1]", "nothing can satisfy"),
+        ("constraints: [web.php_fpm.max_children <= 1]", "no values can satisfy"),
     ],
 )
 def test_bad_constraints_point_at_their_line(tmp_path: Path, more: str, said: str) -> None:
@@ -127,10 +127,10 @@ MEMORY = "cache.memcached.memory: {range: [5MB, 7MB], default: 7MB}"
         ("lb.nginx.multi_accept: {fixed: maybe}", "cannot be 'maybe'"),
         ("lb.nginx.multi_accept: {fixed: 1}", "lb.nginx.multi_accept cannot be 1"),
         ("lb.nginx.worker_connections: {choices: [512, true]}", "true is not a number"),
-        ("cache.memcached.threads: {fixed: 1e300}", "is not a number that can be used"),
+        ("cache.memcached.threads: {fixed: 1e300}", "is not a usable number"),
         ("lb.nginx.multi_accept: {range: [1, 2]}", "takes choices, not a range"),
         ("web.php_fpm.max_children: {fixed: -1}", "-1 is below 0"),
-        ("web.php_fpm.max_children: {fixed: 0}", "nothing can satisfy"),
+        ("web.php_fpm.max_children: {fixed: 0}", "no values can satisfy"),
     ],
 )
 def test_bad_rules_are_said(tmp_path: Path, rule: str, said: str) -> None:

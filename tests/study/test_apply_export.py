@@ -123,7 +123,7 @@ REFUSED = [
     # Spare servers of a pool have no effect while all of its children always run.
     (
         {"parameters": {"web.php_fpm.pm": "static", "web.php_fpm.max_spare_servers": 4}},
-        "without an effect in this target: web.php_fpm.max_spare_servers",
+        "have no effect in this target: web.php_fpm.max_spare_servers",
     ),
 ]
 

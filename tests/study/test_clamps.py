@@ -177,7 +177,7 @@ def test_a_limit_that_other_settings_move_is_none_of_the_parameter() -> None:
     def trial(number: int, asked: int, effective: int) -> Trial:
         values: Mapping[str, Value] = {"a": asked}
         return Trial(number, Phase.SEARCH, values, effective={"a": effective},
-                     differences=(f"a: asked {asked}, in effect {effective}",))  # fmt: skip
+                     differences=(f"a: requested {asked}, effective {effective}",))  # fmt: skip
 
     first, same, other = trial(0, 9000, 1024), trial(1, 5000, 1024), trial(2, 9000, 4096)
     assert clamps.find_clamps([first, same]) == {"a": Clamp(maximum=1024)}
@@ -189,7 +189,7 @@ def test_readings_of_one_configuration_are_pooled(tmp_path: Path) -> None:
     asked = [{"a": 9000}, {"a": 4000}]
     trials = tuple(
         Trial(number, Phase.SEARCH, values, effective={"a": 1024}, peak=Peak.from_estimate(peak),
-              differences=("a: asked, in effect 1024",))
+              differences=("a: requested, effective 1024",))
         for number, (values, peak) in enumerate(zip(asked, (first, second), strict=True))
     )  # fmt: skip
     (estimate,) = estimate_candidates(State(trials=trials)).values()
@@ -202,7 +202,7 @@ def test_learning_is_unchanged_where_nothing_is_clamped() -> None:
 
 
 def _one(number: int, asked: int, effective: int, **more: Any) -> Trial:
-    differing = (f"a: asked {asked}, in effect {effective}",) if asked != effective else ()
+    differing = (f"a: requested {asked}, effective {effective}",) if asked != effective else ()
     values: Mapping[str, Value] = {"a": asked}
     return Trial(number, Phase.SEARCH, values, effective={"a": effective}, differences=differing,
                  **more)  # fmt: skip
@@ -249,7 +249,7 @@ def test_a_number_of_a_record_that_nothing_can_use_is_refused(asked: int) -> Non
         {"event": "trial", "trial": 0, "phase": "search", "of": None, "asked": None,
          "settings": {"a": asked}, "suggested": {}, "bindings": []},
         {"event": "deployed", "trial": 0, "effective": {"a": 10**400},
-         "differences": ["a: asked 5, in effect 1"]},
+         "differences": ["a: requested 5, effective 1"]},
     ]  # fmt: skip
     with pytest.raises(AutotuneError, match="invalid record of kind"):
         assert replay_records(records).clamps

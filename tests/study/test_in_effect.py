@@ -20,7 +20,7 @@ def test_a_value_that_did_not_take_effect_is_not_shown(
     asked: Value, effective: Value, shown: Value
 ) -> None:
     trial = Trial(1, Phase.SEARCH, {NAME: asked, "other": 1}, effective={NAME: effective, "other": 2},
-                  differences=(f"{NAME}: asked {asked}, in effect {effective}",))  # fmt: skip
+                  differences=(f"{NAME}: requested {asked}, effective {effective}",))  # fmt: skip
     assert trial.effective_settings == {NAME: shown, "other": 1}
     assert type(trial.effective_settings[NAME]) is type(shown)
     assert replace(trial, differences=()).effective_settings == trial.settings

@@ -76,7 +76,7 @@ def test_a_load_host_that_was_taken_over_ends_the_trial(ground: Ground) -> None:
         host = environment.transports[LOAD]
         record = read_lock(host).record
         run_commands(host, [Command(("claim", record, '{"pid": 1}'))])
-        with pytest.raises(LockedError, match=rf"{LOAD}.*no longer ours"):
+        with pytest.raises(LockedError, match=rf"{LOAD}.*no longer holds"):
             session.fleet.verify()
         run_commands(host, [Command(("claim", '{"pid": 1}', record))])
     assert state(ground) == before

@@ -160,7 +160,7 @@ def test_a_study_outlives_a_killed_worker_and_a_restarted_database(
     assert printed("explanation", explained.stdout.splitlines()[-1])["importance"]
     refused = CliRunner().invoke(app, ["explain", study.name, "--measure", *where])
     assert isinstance(refused.exception, AutotuneError)
-    assert "is in a storage" in refused.exception.message
+    assert "is in a shared database" in refused.exception.message
     assert f"--from {study.name}" in (refused.exception.hint or "")
     out = tmp_path / "export"
     words = ["export", study.name, "--out", str(out), "--trial", "1", "--of-a-model", *where]
@@ -517,7 +517,7 @@ def test_a_database_that_is_not_there(tmp_path: Path) -> None:
 def test_a_copy_of_a_shared_study_is_not_gone_on_with_alone(tmp_path: Path) -> None:
     with closing(journal.Journal(tmp_path / "events.jsonl")) as events:
         events.append(FIRST)
-    with pytest.raises(AutotuneError, match="is in a storage"):
+    with pytest.raises(AutotuneError, match="is in a shared database"):
         StudyStore(tmp_path)
 
 

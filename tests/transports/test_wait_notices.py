@@ -110,9 +110,9 @@ def test_a_command_has_the_name_of_its_program(argv: Sequence[str], name: str) -
     [
         ([("fence",), ("stop", "a.service"), ("swap", "/x"), ("restart", "b.service"), ("up", "b")],
          "stop a.service, restart b.service"),
-        ([("look", "/etc/x")], "the state of files and units"),
-        ([("stage", "/etc/x"), ("nginx", "-t")], "writing new files and their check"),
-        ([("cat", "/x")], "commands of autotune"),
+        ([("look", "/etc/x")], "reading the state of files and units"),
+        ([("stage", "/etc/x"), ("nginx", "-t")], "writing and checking new files"),
+        ([("cat", "/x")], "running commands"),
     ],
 )  # fmt: skip
 def test_an_exchange_is_named_after_what_it_does(

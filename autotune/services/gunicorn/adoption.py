@@ -194,11 +194,11 @@ def _explain_unread_config(tree: FileTree, config: Config, unit: str) -> str:
     content = tree.files.get(tree.resolve(path))
     if content is None:
         usual = path.endswith(f"/{_DEFAULT_CONFIG_FILE}") and "%" not in path
-        return "" if usual and path not in tree.unread else f"{path} may set it and was not read"
+        return "" if usual and path not in tree.unread else f"{path} may set it, but was not read"
     try:
         ast.parse(content)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two for nested code
-        return f"{path} may set it and cannot be parsed"
+        return f"{path} may set it, but cannot be parsed"
     return ""
 
 

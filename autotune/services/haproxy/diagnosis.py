@@ -32,7 +32,7 @@ def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage 
     if limit and waited > answered:
         reason = (
             f"up to {counted['qmax']:.0f} requests waited {waited:.0f} ms on average for a web host"
-            f" (limit {limit}, answers in {answered:.0f} ms): raise server_maxconn"
+            f" (limit {limit}, response time {answered:.0f} ms): raise server_maxconn"
         )
     elif (
         sessions and counted["smax"] >= sessions and activity.queued_fraction >= MIN_QUEUED_FRACTION

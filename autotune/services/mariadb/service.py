@@ -135,7 +135,7 @@ def parse_effective(text: str) -> Settings:
 # description of the count, and the recommended move.
 RATIO_RULES = (
     ("Innodb_row_lock_waits", "Questions", 0.05, 10, Resource.LOCKS,
-     "times a statement waited for a row locked by another",
+     "times a statement waited for a row that another statement had locked",
      "shorten transactions, or allow fewer (max_connections, thread_pool_size)"),
     ("Innodb_log_waits", "Questions", 0.01, 1, Resource.DISK,
      "times a statement waited for space in the log buffer", "raise innodb_log_buffer_size"),

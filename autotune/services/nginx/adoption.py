@@ -226,7 +226,7 @@ def _build_log_tunable(config: Config) -> Tunable:
     absent = DirectiveInsertion(
         DEFAULT_LOG_BUFFER, [placed.end_position for placed in plain], " buffer=", " flush=5s"
     )
-    left = "" if plain else "no unbuffered `access_log` exists"
+    left = "" if plain else "no `access_log` without a buffer exists"
     return Tunable(
         name, "access_log", KILOBYTES, (), absent, skip_reason=left, extra_edits=combined
     )

@@ -115,11 +115,11 @@ def limit_to_port(tunable: Tunable, config: Config, port: int) -> Tunable:
     everywhere = all(own) and bool(own)
     reason = ""
     if in_http and any(own):
-        reason = f"a `server` of port {port} overrides `{name}`"
+        reason = f"a `server` on port {port} overrides `{name}`"
     elif deeper and (in_http or any(own)):
         reason = f"a `{deeper[0].block}` overrides `{name}`"
     elif any(own) and not everywhere:
-        reason = f"only some servers of port {port} set `{name}`"
+        reason = f"only some servers on port {port} set `{name}`"
     elif deeper and not all(map(_covers_site, deeper)):
         reason = f"only a `{deeper[0].block}` sets `{name}`"
     counting: list[PlacedDirective] = [p for inner in own for p in inner] or in_http or deeper
