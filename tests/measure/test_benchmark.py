@@ -77,7 +77,7 @@ def test_it_is_told_and_answers(tmp_path: Path) -> None:
         ),
         ("import os; os.kill(os.getpid(), 9)", "signal 9 (Killed)", ""),
         ("print('hello')", "not JSON: hello", ""),
-        ("", "no answer", ""),
+        ("", "no result", ""),
     ],
 )
 def test_its_faults_come_with_its_last_words(
