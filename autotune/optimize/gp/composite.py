@@ -184,7 +184,13 @@ def fit_composite(
         [fitted[index] for index in chosen], sharpness, points, log_peaks, sds
     )
     parts = [
-        _fit_capacity(tables, points, shared_sds, evidence[index].with_peaks(logs, variances))
+        _fit_capacity(
+            tables,
+            points,
+            shared_sds,
+            evidence[index].with_peaks(logs, variances),
+            fitted[index].process,
+        )
         for index, logs, variances in zip(chosen, *by_peaks, strict=True)
     ]
     soft = soft_minimum(np.array([part.predict(points)[0] for part in parts]), sharpness)
@@ -282,24 +288,31 @@ def _collect_evidence(grid: ParameterGrid, capacities: InstanceCapacities) -> li
 
 
 def _fit_capacity(
-    tables: tuple[Array, ...], points: GridPoints, shared_sds: Array | None, evidence: _Evidence
+    tables: tuple[Array, ...],
+    points: GridPoints,
+    shared_sds: Array | None,
+    evidence: _Evidence,
+    similar: GaussianProcess | None = None,
 ) -> CapacityModel:
-    """Fitted to all of the evidence; then again, disregarding what the rest of it contradicts."""
+    """Fitted to all of the evidence; then again, disregarding what the rest of it contradicts.
+
+    ``similar`` is its process without some of the evidence.
+    """
     weighted = zip(evidence.axes, evidence.weights, strict=True)
-    own, at = (
-        tuple(w * tables[d] for d, w in weighted),
-        points[np.ix_(evidence.rows, evidence.axes)],
-    )
+    own = tuple(tables[d] if w == 1.0 else w * tables[d] for d, w in weighted)
+    at = points[np.ix_(evidence.rows, evidence.axes)]
     shared_sds = None if shared_sds is None else shared_sds[evidence.rows]
-    process = fit_process(
-        own, at, evidence.logs, evidence.variances, CAPACITY_PRIORS, shared_sds=shared_sds
-    )
+
+    def fit(variances: Array, similar: GaussianProcess | None) -> GaussianProcess:
+        return fit_process(
+            own, at, evidence.logs, variances, CAPACITY_PRIORS, shared_sds=shared_sds,
+            similar=similar,
+        )  # fmt: skip
+
+    process = fit(evidence.variances, similar)
     if len(evidence.rows) >= MIN_COMPARED_TRIALS:
         error, sd = process.leave_one_out()
         wrong = np.abs(error) > OUTLIER_SDS * sd
         if wrong.any():
-            variances = evidence.variances + np.where(wrong, 4 * error**2, 0.0)
-            process = fit_process(
-                own, at, evidence.logs, variances, CAPACITY_PRIORS, shared_sds=shared_sds
-            )
+            process = fit(evidence.variances + np.where(wrong, 4 * error**2, 0.0), process)
     return CapacityModel(evidence.axes, process)

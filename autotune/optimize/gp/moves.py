@@ -16,7 +16,7 @@ from math import inf, log
 import numpy as np
 import numpy.typing as npt
 
-from autotune.optimize.gp.grid import GridAxis, GridPoints, ParameterGrid
+from autotune.optimize.gp.grid import GridAxis, GridPoints, ParameterGrid, distinct_indices
 from autotune.optimize.gp.surrogate import TrialObservations
 
 Array = npt.NDArray[np.float64]
@@ -247,7 +247,10 @@ def list_guided_candidates(
     moves: Sequence[str],
     lengths: Sequence[float | None] = (*STEP_FRACTIONS, None),
 ) -> GridPoints:
-    """The start of ``past`` with the recommended moves, all together and each alone, by each length."""
+    """Return the start of ``past`` with the recommended moves, together and each alone, by each length.
+
+    Equal points are listed once, as each is repaired and predicted.
+    """
     readable, start = read_moves(grid, moves), past.start
     candidates = [np.empty((0, len(grid.axes)), np.intp)]
     for length in lengths:
@@ -261,7 +264,8 @@ def list_guided_candidates(
             alone = np.tile(start, (len(changed), 1))
             alone[np.arange(len(changed)), changed] = together[changed]
             candidates += [together[None, :], alone]
-    return np.vstack(candidates)
+    points = np.vstack(candidates)
+    return points[distinct_indices(points)]
 
 
 def suggest_long_step(

@@ -278,16 +278,33 @@ def propose(
     )
     pool = _evolve(acquisition, leaders, rng, region)
     candidates, scores = _find_untried(acquisition, pool, project_points)
-    for index, leader in zip(leading, leaders, strict=True):
-        for points, bonus in list_recommended(
-            grid, observations, int(index), is_first=index == leading[0]
-        ):
-            advised = grid.reset_inactive(project_points(points, leader))
-            candidates = np.vstack([candidates, advised])
-            scores = np.concatenate([scores, acquisition.score(advised) + bonus])
+    advised, bonuses = _list_advised(grid, observations, leading, project_points)
+    if len(advised):
+        candidates = np.vstack([candidates, advised])
+        scores = np.concatenate([scores, acquisition.score(advised) + bonuses])
     if current is not None:
         scores = scores - RESTART_PENALTY * count_restarts(grid, current, candidates)
     return np.asarray(candidates[int(scores.argmax())]), candidates
+
+
+def _list_advised(
+    grid: ParameterGrid,
+    observations: TrialObservations,
+    leading: npt.NDArray[np.intp],
+    project_points: PointProjection,
+) -> tuple[GridPoints, Array]:
+    """Return the points of moves from the leaders in rows ``leading``, with what is added to their
+    scores.
+    """
+    points, bonuses = [np.empty((0, len(grid.axes)), np.intp)], [np.empty(0)]
+    for index in leading:
+        for moved, bonus in list_recommended(
+            grid, observations, int(index), is_first=index == leading[0]
+        ):
+            projected = project_points(moved, observations.points[index])
+            points.append(grid.reset_inactive(projected))
+            bonuses.append(np.full(len(projected), bonus))
+    return np.vstack(points), np.concatenate(bonuses)
 
 
 def list_recommended(
