@@ -4,6 +4,9 @@ A diagnosis names which of a hundred parameters to move, and the direction. That
 than the measured number. It does not name the length. A move goes far until a configuration ahead
 of it failed; it then goes half as far. A value that did harm bounds a parameter for the whole
 study, and `bisect_harm` closes in on that bound.
+
+A long step may go too far: its gain ends where another part becomes the limit, and the rest of the
+step may cost memory or CPU time. Once the climb is over, `retreat` goes half of the surplus back.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import inf, log
+from math import exp, inf, log, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +31,8 @@ LONG_STEP_FACTOR = 3.0  # by which a long step moves what has a logarithmic rang
 MIN_STEP = 0.05  # of a range: shorter moves teach nothing
 MIN_GAIN = 0.03  # log peak: a smaller gain is a failure
 MIN_LONG_STEP_GAIN = 0.1  # log peak: a gain like this is worth another long step
+# A value this many times the lowest that can sustain the peak is too high, by a long step.
+OVERSHOOT_FACTOR = LONG_STEP_FACTOR
 MAX_FAILED_STEPS = 2  # failed long steps from one leader before the model suggests
 MAX_ATTRIBUTED_CHANGES = 2  # a failure of at most this many changes counts for each
 MAX_DIFFERENCES = 6  # changed parameters: a larger difference shows nothing about each
@@ -87,8 +92,8 @@ class MoveHistory:
     """The outcome of moves so far, for the next move from the configuration ``start``.
 
     ``log_peak`` is the log peak of ``start``. ``previous`` is its origin, if ``start`` is clearly
-    better. ``unusable_count`` is the number of configurations made from ``start`` that could not be
-    used.
+    better, by ``gain`` in log peak. ``previous_moves`` were recommended for the origin.
+    ``unusable_count`` is the number of configurations made from ``start`` that could not be used.
     """
 
     start: GridPoints
@@ -96,6 +101,8 @@ class MoveHistory:
     failures: tuple[FailedMove, ...]
     previous: GridPoints | None
     unusable_count: int = 0
+    gain: float = 0.0
+    previous_moves: tuple[str, ...] = ()
 
     def list_failures(self, axis: int) -> Iterator[FailedMove]:
         """Yield the failures of changes of this axis that still count.
@@ -117,6 +124,14 @@ class MoveHistory:
             and int((each.point != each.start).sum()) <= MAX_ATTRIBUTED_CHANGES
             for each in self.list_failures(move.axis)
         )
+
+    def is_refuted(self, move: Move, name: str) -> bool:
+        """True if a move takes back a change of this parameter that gained without being recommended."""
+        if self.previous is None or self.gain < MIN_LONG_STEP_GAIN:
+            return False
+        came = (int(self.start[move.axis]) - int(self.previous[move.axis])) * move.direction
+        opposite = f"{name}{'-' if move.direction > 0 else '+'}"
+        return came < 0 and opposite not in self.previous_moves
 
     def limit_levels(self, move: Move, step: int) -> int:
         """Return the number of levels to move, for a move of ``step``.
@@ -174,9 +189,13 @@ def read_history(observations: TrialObservations, row: int) -> MoveHistory:
             unusable += origin == row
     own = observations.suggested[row] if observations.suggested else False
     origin = _find_origin(points[:row], peaks[:row], points[row]) if own else None
-    better = origin is not None and peaks[row] >= peaks[origin] + MIN_GAIN
-    before = points[origin] if better else None
-    return MoveHistory(points[row], float(peaks[row]), tuple(failed), before, unusable)
+    gain = 0.0 if origin is None else float(peaks[row] - peaks[origin])
+    if origin is None or gain < MIN_GAIN:
+        return MoveHistory(points[row], float(peaks[row]), tuple(failed), None, unusable)
+    moves = observations.recommended_changes[origin] if observations.recommended_changes else ()
+    return MoveHistory(
+        points[row], float(peaks[row]), tuple(failed), points[origin], unusable, gain, moves
+    )
 
 
 def _find_origin(points: GridPoints, log_peaks: Array, point: GridPoints) -> int | None:
@@ -204,6 +223,8 @@ def apply_moves(
         axis, here = grid.axes[move.axis], int(past.start[move.axis])
         if not axis.is_ordered:
             point[move.axis] = here if past.is_exhausted(move) else move.level
+            continue
+        if past.is_refuted(move, axis.dimension.name):
             continue
         low, high = axis.safe_levels
         room = max(high - here, 0) if move.direction > 0 else max(here - low, 0)
@@ -298,8 +319,59 @@ def _list_long_steps(
     moves = observations.recommended_changes[leader]
     yield bisect_harm(grid, past, moves)
     since = sum(observations.suggested[leader + 1 :]) + past.unusable_count
-    if since < MAX_FAILED_STEPS and is_climbing(observations, leader):
-        yield list_guided_candidates(grid, past, moves, lengths=(None,))
+    steps = list_guided_candidates(grid, past, moves, lengths=(None,))
+    may_climb = since < MAX_FAILED_STEPS and is_climbing(observations, leader)
+    if may_climb and not since:
+        yield steps
+    yield retreat(grid, observations, past)
+    if may_climb:
+        yield steps
+
+
+def retreat(grid: ParameterGrid, observations: TrialObservations, past: MoveHistory) -> GridPoints:
+    """Return the start with every value that is too high moved half of the surplus back.
+
+    The surplus is what the value exceeds the lowest one that can sustain the peak of the start.
+    """
+    point = past.start.copy()
+    for axis in range(len(grid.axes)):
+        lowest = _find_sufficient_value(grid.axes[axis], axis, observations, past)
+        here = int(past.start[axis])
+        value = float(grid.axes[axis].values[here]) if lowest is not None else 0.0
+        if lowest is None or value < OVERSHOOT_FACTOR * lowest:
+            continue
+        move, middle = Move(axis, -1), grid.axes[axis].find_level(sqrt(lowest * value))
+        step = min(here - middle, past.limit_levels(move, here - middle))
+        if is_worthwhile(grid.axes[axis], here, move, step, here):
+            point[axis] = here - step
+    return np.asarray(point[None, :] if (point != past.start).any() else point[None, :][:0])
+
+
+def _find_sufficient_value(
+    axis: GridAxis, place: int, observations: TrialObservations, past: MoveHistory
+) -> float | None:
+    """Return the lowest value of a parameter that can sustain the peak of the start.
+
+    A capacity grows no faster than the number that limits it. So it follows from the highest lower value
+    for which the diagnosis recommended more. ``None`` if there is none.
+    """
+    if not axis.is_ordered or not axis.dimension.is_logarithmic:
+        return None
+    move, here = f"{axis.dimension.name}+", int(past.start[place])
+    limiting = [
+        (int(levels[place]), past.log_peak - float(log_peak))
+        for levels, log_peak, moves in zip(
+            observations.points,
+            observations.log_peaks,
+            observations.recommended_changes,
+            strict=True,
+        )
+        if move in moves and levels[place] < here and log_peak < past.log_peak
+    ]
+    if not limiting:
+        return None
+    level, gain = max(limiting, key=lambda each: (each[0], -each[1]))
+    return max(float(axis.values[level]), 1.0) * exp(gain)
 
 
 def bisect_harm(grid: ParameterGrid, past: MoveHistory, moves: Sequence[str]) -> GridPoints:

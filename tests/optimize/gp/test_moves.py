@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import log
+from math import log, sqrt
 
 import numpy as np
 import optuna
@@ -141,6 +141,7 @@ def next_step(told: TrialObservations) -> dict[str, object] | None:
 
 
 MORE = f"{CHILDREN}+"
+LESS = f"{CHILDREN}-"
 
 
 def test_a_move_that_helped_goes_twice_as_far_next_and_one_that_failed_half_as_far() -> None:
@@ -204,8 +205,7 @@ def test_steps_close_in_on_a_value_that_does_harm(cliff: int) -> None:
 
 
 def test_a_move_back_stops_half_way_to_its_origin() -> None:
-    less = f"{CHILDREN}-"
-    first, overshot = ({CHILDREN: 10}, 0.0, MORE), ({CHILDREN: 90}, 0.3, less)
+    first, overshot = ({CHILDREN: 10}, 0.0, MORE), ({CHILDREN: 90}, 0.3, LESS)
     step = next_step(observed(first, overshot))
     assert step is not None
     assert 25 < float(step[CHILDREN]) < 36  # type: ignore[arg-type]
@@ -222,6 +222,37 @@ def test_small_gains_leave_the_next_step_to_the_model() -> None:
     assert next_step(observed(first, ({CHILDREN: 15}, MIN_LONG_STEP_GAIN / 2, MORE))) is None
     assert next_step(observed(first, ({CHILDREN: 15}, MIN_LONG_STEP_GAIN * 2, MORE))) is not None
     assert next_step(observed(({}, 0.0, ""))) is None
+
+
+OVERSHOT = ({CHILDREN: 5}, 0.0, MORE), ({CHILDREN: 200}, 0.4, "")
+
+
+def test_a_step_that_went_too_far_is_taken_back_by_half_of_the_surplus() -> None:
+    """Five children carry e^0 and are too few, so 5 e^0.4 = 7.5 may carry what 200 do."""
+    assert next_step(observed(*OVERSHOT)) == {CHILDREN: pytest.approx(sqrt(7.5 * 200), rel=0.05)}
+
+
+def test_advice_to_take_back_what_gained_without_advice_is_not_followed() -> None:
+    gained = ({CHILDREN: 20}, 0.6, MORE)
+    assert next_step(observed(OVERSHOT[0], ({CHILDREN: 200}, 0.4, MORE), gained)) is None
+    assert next_step(observed(OVERSHOT[0], ({CHILDREN: 200}, 0.4, LESS), gained)) is not None
+
+
+def test_what_is_taken_back_again_is_not_doubled() -> None:
+    again = ({CHILDREN: 50}, 0.6, "")
+    assert next_step(observed(*OVERSHOT, again)) == {CHILDREN: pytest.approx(21, abs=1)}
+
+
+@pytest.mark.parametrize(
+    ("high", "gain", "moves"),
+    [
+        (14, 0.4, MORE),  # less than a long step above what suffices
+        (200, 0.4, "os.x.flag=True"),  # nobody said that five are too few
+        (200, 3.7, MORE),  # all of it is needed
+    ],
+)
+def test_what_is_not_clearly_too_high_stays(high: int, gain: float, moves: str) -> None:
+    assert next_step(observed(({CHILDREN: 5}, 0.0, moves), ({CHILDREN: high}, gain, ""))) is None
 
 
 def test_what_is_being_measured_elsewhere_is_not_suggested_again() -> None:
