@@ -157,6 +157,10 @@ class MoveHistory:
         ]
         return [(distance, harmful) for distance, harmful in ahead if distance > 0]
 
+    def has_failed(self, move: Move) -> bool:
+        """True if the value was moved this way before, without a gain."""
+        return bool(self._list_ahead(move))
+
     def find_harm(self, move: Move) -> int | None:
         """Return the distance in levels of the nearest harmful failure ahead.
 
@@ -338,10 +342,11 @@ def retreat(grid: ParameterGrid, observations: TrialObservations, past: MoveHist
         lowest = _find_sufficient_value(grid.axes[axis], axis, observations, past)
         here = int(past.start[axis])
         value = float(grid.axes[axis].values[here]) if lowest is not None else 0.0
-        if lowest is None or value < OVERSHOOT_FACTOR * lowest:
+        move = Move(axis, -1)
+        if lowest is None or value < OVERSHOOT_FACTOR * lowest or past.has_failed(move):
             continue
-        move, middle = Move(axis, -1), grid.axes[axis].find_level(sqrt(lowest * value))
-        step = min(here - middle, past.limit_levels(move, here - middle))
+        middle = grid.axes[axis].find_level(sqrt(lowest * value))
+        step = here - middle
         if is_worthwhile(grid.axes[axis], here, move, step, here):
             point[axis] = here - step
     return np.asarray(point[None, :] if (point != past.start).any() else point[None, :][:0])
@@ -353,7 +358,7 @@ def _find_sufficient_value(
     """Return the lowest value of a parameter that can sustain the peak of the start.
 
     A capacity grows no faster than the number that limits it. So it follows from the highest lower value
-    for which the diagnosis recommended more. ``None`` if there is none.
+    for which the diagnosis recommended more before anything else. ``None`` if there is none.
     """
     if not axis.is_ordered or not axis.dimension.is_logarithmic:
         return None
@@ -366,7 +371,7 @@ def _find_sufficient_value(
             observations.recommended_changes,
             strict=True,
         )
-        if move in moves and levels[place] < here and log_peak < past.log_peak
+        if moves[:1] == (move,) and levels[place] < here and log_peak < past.log_peak
     ]
     if not limiting:
         return None

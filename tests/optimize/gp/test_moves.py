@@ -238,9 +238,10 @@ def test_advice_to_take_back_what_gained_without_advice_is_not_followed() -> Non
     assert next_step(observed(OVERSHOT[0], ({CHILDREN: 200}, 0.4, LESS), gained)) is not None
 
 
-def test_what_is_taken_back_again_is_not_doubled() -> None:
+def test_what_is_taken_back_again_is_not_doubled_and_not_repeated_after_a_failure() -> None:
     again = ({CHILDREN: 50}, 0.6, "")
     assert next_step(observed(*OVERSHOT, again)) == {CHILDREN: pytest.approx(21, abs=1)}
+    assert next_step(observed(*OVERSHOT, ({CHILDREN: 39}, 0.4, ""))) is None
 
 
 @pytest.mark.parametrize(
@@ -248,6 +249,7 @@ def test_what_is_taken_back_again_is_not_doubled() -> None:
     [
         (14, 0.4, MORE),  # less than a long step above what suffices
         (200, 0.4, "os.x.flag=True"),  # nobody said that five are too few
+        (200, 0.4, f"web.x.threads+ {MORE}"),  # another parameter limits first
         (200, 3.7, MORE),  # all of it is needed
     ],
 )
