@@ -8,8 +8,8 @@ do not show how much such pairs differ. A measurement far below the median of it
 disturbed: its pair is left out.
 
 Pairs that prove a gain are lucky more often than unlucky. The reported ratio of a proven gain is
-therefore the one for which such pairs would have come out higher or lower equally often, given a proof.
-The interval is not corrected, and the ratio stays inside it.
+corrected for this. Given a proof, pairs come out above and below it equally often. The interval is not
+corrected, and contains the ratio.
 """
 
 from __future__ import annotations
@@ -171,19 +171,21 @@ class BedConfirmation:
 
     def compute_gain(self, coverage: float = INTERVAL_COVERAGE) -> Gain | None:
         """The gain over all beds together; ``None`` before the first pair."""
-        ratios = [ratio for each in self._pair_ratios() for ratio in each]
-        if not ratios:
-            return None
-        return self._summarize_pairs(ratios).build_gain(coverage)
+        mean = self._summarize_pairs()
+        return mean.build_gain(coverage) if mean else None
 
     def compute_proven_gain(self) -> Gain | None:
         """As the function `compute_proven_gain`, over all beds together."""
-        ratios = [ratio for each in self._pair_ratios() for ratio in each]
-        return self._summarize_pairs(ratios).build_proven_gain() if ratios else None
+        mean = self._summarize_pairs()
+        return mean.build_proven_gain() if mean else None
 
-    def _summarize_pairs(self, ratios: Sequence[Estimate]) -> _PairMean:
-        observed = self._mean_ratios() if self.beds_disagree else ratios
-        return _PairMean.from_ratios(observed, len(ratios))
+    def _summarize_pairs(self) -> _PairMean | None:
+        ratios = [ratio for each in self._pair_ratios() for ratio in each]
+        if not ratios:
+            return None
+        return _PairMean.from_ratios(
+            self._mean_ratios() if self.beds_disagree else ratios, len(ratios)
+        )
 
     @property
     def is_proven(self) -> bool:

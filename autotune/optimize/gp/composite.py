@@ -299,13 +299,13 @@ def _fit_capacity(
     ``similar`` is its process without some of the evidence.
     """
     weighted = zip(evidence.axes, evidence.weights, strict=True)
-    own = tuple(tables[d] if w == 1.0 else w * tables[d] for d, w in weighted)
+    scaled = tuple(tables[d] if w == 1.0 else w * tables[d] for d, w in weighted)
     at = points[np.ix_(evidence.rows, evidence.axes)]
     shared_sds = None if shared_sds is None else shared_sds[evidence.rows]
 
     def fit(variances: Array, similar: GaussianProcess | None) -> GaussianProcess:
         return fit_process(
-            own, at, evidence.logs, variances, CAPACITY_PRIORS, shared_sds=shared_sds,
+            scaled, at, evidence.logs, variances, CAPACITY_PRIORS, shared_sds=shared_sds,
             similar=similar,
         )  # fmt: skip
 

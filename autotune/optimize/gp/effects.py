@@ -48,10 +48,10 @@ class LevelEffects:
         rows, places = np.nonzero(self._has_effect.take(cells))
         ends = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(points)))])
         values, squares = self._flat_values
-        chosen = csr_array(
+        selection = csr_array(
             (np.ones(len(rows)), cells[rows, places], ends), shape=(len(points), len(values))
         )
-        return chosen @ values, chosen @ squares
+        return selection @ values, selection @ squares
 
 
 def tabulate_variances(tables: tuple[Array, ...]) -> Array:

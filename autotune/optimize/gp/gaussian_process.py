@@ -95,7 +95,7 @@ def matern_correlation(distance: Array) -> Array:
 
 
 def factorize(matrix: Array) -> Array:
-    """Return the lower Cholesky factor; what is above its diagonal has no meaning.
+    """Return the lower Cholesky factor, with undefined numbers above its diagonal.
 
     LAPACK is called directly: with few trials, the checks of scipy's functions cost more than the
     arithmetic. Raises LinAlgError if the matrix is not positive definite.
@@ -183,8 +183,8 @@ class GaussianProcess:
 
     def prior_variance(self, points: GridPoints) -> Array:
         """Return the prior variance of the function at each point."""
-        each = self.amplitudes * take_levels(self._effect_variances, points)
-        return self._interact(each.sum(axis=1), (each * each).sum(axis=1))
+        effects = self.amplitudes * take_levels(self._effect_variances, points)
+        return self._interact(effects.sum(axis=1), (effects * effects).sum(axis=1))
 
     def predict(self, points: GridPoints) -> tuple[Array, Array]:
         """Mean and sd of the noiseless function."""
@@ -281,8 +281,8 @@ class _FitProblem:
     """Minus the log posterior of the hyperparameters, with its gradient.
 
     θ = (log squared amplitude relative to the scale per varied parameter …, log scale², log β', log
-    noise²). β = β' / scale², so that an interaction is relative to its two effects. Observations say
-    nothing about a parameter that no trial varied: its amplitude is the mode of its prior.
+    noise²). β = β' / scale², so that an interaction is relative to its two effects. The
+    amplitude of a parameter that no trial varied is the mode of its prior.
     """
 
     def __init__(

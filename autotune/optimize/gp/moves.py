@@ -5,8 +5,8 @@ than the measured number. It does not name the length. A move goes far until a c
 of it failed; it then goes half as far. A value that did harm bounds a parameter for the whole
 study, and `bisect_harm` closes in on that bound.
 
-A long step may go too far: its gain ends where another part becomes the limit, and the rest of the
-step may cost memory or CPU time. Once the climb is over, `retreat` goes half of the surplus back.
+The gain of a long step ends where another part becomes the limit. The rest of the step may cost memory
+or CPU time. Once the climb is over, `retreat` goes half of the surplus back.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import exp, inf, log, sqrt
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -335,25 +336,24 @@ def _list_long_steps(
 def retreat(grid: ParameterGrid, observations: TrialObservations, past: MoveHistory) -> GridPoints:
     """Return the start with every value that is too high moved half of the surplus back.
 
-    The surplus is what the value exceeds the lowest one that can sustain the peak of the start.
+    The surplus is the part of a value above the lowest one that can sustain the peak of the start.
     """
     point = past.start.copy()
-    for axis in range(len(grid.axes)):
-        lowest = _find_sufficient_value(grid.axes[axis], axis, observations, past)
-        here = int(past.start[axis])
-        value = float(grid.axes[axis].values[here]) if lowest is not None else 0.0
-        move = Move(axis, -1)
-        if lowest is None or value < OVERSHOOT_FACTOR * lowest or past.has_failed(move):
+    for index, axis in enumerate(grid.axes):
+        lowest = _find_sufficient_value(axis, index, observations, past)
+        move, level = Move(index, -1), int(past.start[index])
+        if lowest is None or past.has_failed(move):
             continue
-        middle = grid.axes[axis].find_level(sqrt(lowest * value))
-        step = here - middle
-        if is_worthwhile(grid.axes[axis], here, move, step, here):
-            point[axis] = here - step
+        value = float(axis.values[level])
+        step = level - axis.find_level(sqrt(lowest * value))
+        is_too_high = value >= OVERSHOOT_FACTOR * lowest
+        if is_too_high and is_worthwhile(axis, level, move, step, level):
+            point[index] = level - step
     return np.asarray(point[None, :] if (point != past.start).any() else point[None, :][:0])
 
 
 def _find_sufficient_value(
-    axis: GridAxis, place: int, observations: TrialObservations, past: MoveHistory
+    axis: GridAxis, index: int, observations: TrialObservations, past: MoveHistory
 ) -> float | None:
     """Return the lowest value of a parameter that can sustain the peak of the start.
 
@@ -362,21 +362,21 @@ def _find_sufficient_value(
     """
     if not axis.is_ordered or not axis.dimension.is_logarithmic:
         return None
-    move, here = f"{axis.dimension.name}+", int(past.start[place])
-    limiting = [
-        (int(levels[place]), past.log_peak - float(log_peak))
-        for levels, log_peak, moves in zip(
+    move = f"{axis.dimension.name}+"
+    limits = [
+        (-past.log_peak + float(log_peak), int(point[index]))
+        for point, log_peak, moves in zip(
             observations.points,
             observations.log_peaks,
             observations.recommended_changes,
             strict=True,
         )
-        if moves[:1] == (move,) and levels[place] < here and log_peak < past.log_peak
+        if moves[:1] == (move,) and point[index] < past.start[index] and log_peak < past.log_peak
     ]
-    if not limiting:
+    if not limits:
         return None
-    level, gain = max(limiting, key=lambda each: (each[0], -each[1]))
-    return max(float(axis.values[level]), 1.0) * exp(gain)
+    loss, level = max(limits, key=itemgetter(1, 0))
+    return max(float(axis.values[level]), 1.0) * exp(-loss)
 
 
 def bisect_harm(grid: ParameterGrid, past: MoveHistory, moves: Sequence[str]) -> GridPoints:
