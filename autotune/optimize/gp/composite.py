@@ -184,14 +184,8 @@ def fit_composite(
         [fitted[index] for index in chosen], sharpness, points, log_peaks, sds
     )
     parts = [
-        _fit_capacity(
-            tables,
-            points,
-            shared_sds,
-            evidence[index].with_peaks(logs, variances),
-            fitted[index].process,
-        )
-        for index, logs, variances in zip(chosen, *by_peaks, strict=True)
+        _refine_capacity(tables, points, shared_sds, evidence[index], fitted[index], peaks)
+        for index, peaks in zip(chosen, zip(*by_peaks, strict=True), strict=True)
     ]
     soft = soft_minimum(np.array([part.predict(points)[0] for part in parts]), sharpness)
     offset = _estimate_offset(soft, log_peaks)
@@ -207,6 +201,23 @@ def fit_composite(
         - compress_log_peaks(apart + _estimate_offset(apart, log_peaks), top),
     )
     return CompositeModel(tuple(parts), sharpness, offset, top, residual, error)
+
+
+def _refine_capacity(
+    tables: tuple[Array, ...],
+    points: GridPoints,
+    shared_sds: Array | None,
+    evidence: _Evidence,
+    fitted: CapacityModel,
+    peaks: tuple[Array, Array],
+) -> CapacityModel:
+    """Return the model of a part with what peaks show about it: log capacities, and variances.
+
+    A part that never was the narrowest keeps its model.
+    """
+    if np.isinf(peaks[1]).all():
+        return fitted
+    return _fit_capacity(tables, points, shared_sds, evidence.with_peaks(*peaks), fitted.process)
 
 
 def _leave_one_out_error(residual: GaussianProcess, rest: Array) -> float:

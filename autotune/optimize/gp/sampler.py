@@ -19,7 +19,7 @@ from optuna.distributions import BaseDistribution
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from autotune.optimize.base import SpaceSampler
+from autotune.optimize.base import SamplerTask, SpaceSampler
 from autotune.optimize.gp.grid import GridPoints, ParameterGrid, distinct_indices
 from autotune.optimize.gp.moves import (
     MAX_FAILED_STEPS,
@@ -50,11 +50,12 @@ MIN_STOP_TRIALS = 20
 EXHAUSTED_PROBABILITY = 0.1
 # One suggestion of this many may change any parameter to any value.
 ALL_PARAMETERS_INTERVAL = 3
+MAX_CACHED_REPAIRS = 2000
 
 
 class GpSampler(SpaceSampler):
-    """The project's sampler. It is stateless: suggestions follow from the stored trials and the
-    seed.
+    """The project's sampler. It is stateless but for a cache: suggestions follow from the stored trials
+    and the seed.
 
     After a reseed, suggestions differ from those in other processes. ``improvement_probability``
     belongs to the last suggestion: the probability that any configuration is better than the best
@@ -62,6 +63,11 @@ class GpSampler(SpaceSampler):
     """
 
     improvement_probability: float | None = None
+
+    def __init__(self, task: SamplerTask) -> None:
+        super().__init__(task)
+        self._repairs_task = task
+        self._repairs: dict[tuple[bytes, frozenset[str]], GridPoints | None] = {}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -126,16 +132,30 @@ class GpSampler(SpaceSampler):
 
         Differences from ``origin`` survive if changes of other parameters can keep the rules.
         """
-        grid, space = self._task.grid, self._task.space
-        repaired = []
+        grid, repaired = self._task.grid, []
         for point in points:
             keep = set() if origin is None else _select_distinct(grid, point, origin)
-            try:
-                settings = _select_candidate(space, grid.decode(point), keep)
-            except InfeasibleRule:
-                continue
-            repaired.append(grid.encode(settings))
+            projected = self._repair_point(point, frozenset(keep))
+            if projected is not None:
+                repaired.append(projected)
         return np.array(repaired) if repaired else points
+
+    def _repair_point(self, point: GridPoints, keep: frozenset[str]) -> GridPoints | None:
+        """Return one point as it would be measured; ``None`` if nothing keeps the rules.
+
+        Suggestions from the same leader repeat most of its moves, so results are cached.
+        """
+        grid, space = self._task.grid, self._task.space
+        if self._repairs_task is not self._task or len(self._repairs) >= MAX_CACHED_REPAIRS:
+            self._repairs_task, self._repairs = self._task, {}
+        key = (point.tobytes(), keep)
+        if key not in self._repairs:
+            try:
+                settings = _select_candidate(space, grid.decode(point), set(keep))
+                self._repairs[key] = grid.encode(settings)
+            except InfeasibleRule:
+                self._repairs[key] = None
+        return self._repairs[key]
 
 
 def _select_distinct(grid: ParameterGrid, point: GridPoints, origin: GridPoints) -> set[str]:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spaces import SPACE
 
+from autotune.optimize.gp import sampler
 from autotune.optimize.gp.grid import GridPoints, ParameterGrid
 from autotune.optimize.gp.moves import (
     MAX_FAILED_STEPS,
@@ -292,6 +293,20 @@ def test_suggestions_keep_the_rules_and_follow_from_the_seed(space: SearchSpace)
     for settings in suggestions:
         assert all(d.allows(settings[d.name]) for d in space.tunable_dimensions)
         assert all(space.is_kept(rule, settings) for rule in space.constraints)
+
+
+def test_no_point_is_repaired_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consecutive suggestions from one leader have most of their candidates in common."""
+    repaired: list[tuple[str, frozenset[str]]] = []
+    select = sampler._select_candidate
+
+    def count(space: SearchSpace, settings: Settings, keep: set[str]) -> Settings:
+        repaired.append((repr(settings), frozenset(keep)))
+        return select(space, settings, keep)
+
+    monkeypatch.setattr(sampler, "_select_candidate", count)
+    asked(PAIR, [({"web.x.threads": 2}, 5000.0, MORE), ({"lb.x.keepalive": 90}, 800.0, "")], 6)
+    assert len(repaired) == len(set(repaired)) > 0
 
 
 def test_what_a_raised_value_needs_is_raised_with_it() -> None:
