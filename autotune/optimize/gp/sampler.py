@@ -37,7 +37,7 @@ from autotune.optimize.gp.surrogate import (
     read_shifts,
 )
 from autotune.parameter_name import ParameterName
-from autotune.services.base import Action, Settings
+from autotune.services.base import Action, Settings, Value
 from autotune.space.dimension import PRESET_NAMES
 from autotune.space.space import InfeasibleRule, SearchSpace
 
@@ -67,7 +67,7 @@ class GpSampler(SpaceSampler):
     def __init__(self, task: SamplerTask) -> None:
         super().__init__(task)
         self._repairs_task = task
-        self._repairs: dict[tuple[bytes, frozenset[str]], GridPoints | None] = {}
+        self._repairs: dict[tuple[Value | frozenset[str], ...], GridPoints | None] = {}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -148,11 +148,11 @@ class GpSampler(SpaceSampler):
         grid, space = self._task.grid, self._task.space
         if self._repairs_task is not self._task or len(self._repairs) >= MAX_CACHED_REPAIRS:
             self._repairs_task, self._repairs = self._task, {}
-        key = (point.tobytes(), keep)
+        settings = grid.decode(point)
+        key = (*settings.values(), keep)
         if key not in self._repairs:
             try:
-                settings = _select_candidate(space, grid.decode(point), set(keep))
-                self._repairs[key] = grid.encode(settings)
+                self._repairs[key] = grid.encode(_select_candidate(space, settings, set(keep)))
             except InfeasibleRule:
                 self._repairs[key] = None
         return self._repairs[key]
