@@ -21,6 +21,8 @@ from bench.stacks import NOISE, Stack, best, number, random_stack
 from bench.studies import Study, study
 
 TRIALS = 12
+SMALL_GAINS = (0.03, 0.06, 0.12, 0.25)  # true ones, in the size of the noise and above
+UPPER_HALF = 32.0  # of a logarithmic range from 1 to 1000
 Weather = Callable[[np.random.Generator], Iterator[float]]
 
 
@@ -34,6 +36,17 @@ def without_effect() -> Stack:
         return 1000.0
 
     return Stack("without effect", space, peak, frozenset())
+
+
+def one_effect(gain: float) -> Stack:
+    """As `without_effect`, but one parameter gains this share in the upper half of its range."""
+    idle = without_effect()
+    name = idle.space.dimensions[0].name
+
+    def peak(settings: Settings) -> float | None:
+        return 1000.0 * (1.0 + gain * (float(settings[name]) >= UPPER_HALF))
+
+    return replace(idle, name="one effect", peak=peak)
 
 
 def twice(rng: np.random.Generator) -> Iterator[float]:
@@ -90,9 +103,34 @@ def _claims(name: str, weather: Weather | None, count: int) -> None:
             f"no effect, {kind:6} {count} studies: no-improvement in {share:.1%} (bar: 95 %)",
             flush=True,
         )
+    for gain in SMALL_GAINS:
+        small = one_effect(gain)
+        _small_gain(gain, [
+            (small, study(small, kind="random", trials=TRIALS, seed=seed, weather=sky(seed)))
+            for seed in range(count)
+        ])  # fmt: skip
     stacks = [random_stack(seed) for seed in range(20)]
     _coverage([(s, study(s, kind="random", trials=TRIALS, seed=i, weather=sky(i)))
                for i in range(count) for s in (stacks[i % len(stacks)],)])  # fmt: skip
+
+
+def _small_gain(gain: float, found: Sequence[tuple[Stack, Study]]) -> None:
+    """By how much the gains reported as improvements are too high, if the true one is small."""
+    errors = [
+        100 * (one.verdict.gain.ratio - _true_gain(stack, one, one.verdict.best))
+        for stack, one in found
+        if one.verdict.verdict == "improved" and one.verdict.gain and one.verdict.best is not None
+    ]
+    if len(errors) < 2:
+        print(f"effect {gain:+.0%}, {len(found)} studies: {len(errors)} improved", flush=True)
+        return
+    print(
+        f"effect {gain:+.0%}, {len(found)} studies: improved in {len(errors) / len(found):.0%}; then "
+        f"the gain is too high by {np.mean(errors):+.1f} ± "
+        f"{1.65 * np.std(errors) / len(errors) ** 0.5:.1f} points, {np.median(errors):+.1f} at the "
+        f"median (bar: 1 point)",
+        flush=True,
+    )
 
 
 def _drift(count: int) -> None:

@@ -134,6 +134,9 @@ class Model(Fleet):
     def count_cache_lookups(self) -> tuple[int, int]:
         return self.stack.cache_hits, self.stack.cache_misses
 
+    def probe_latency(self) -> float | None:
+        return ModelMeter(self.stack).probe_latency()
+
     def take_reading(self, rate: float, seconds: float, *, ramp_seconds: float) -> WatchedReading:
         return ModelMeter(self.stack).take_reading(rate, seconds, ramp_seconds=ramp_seconds)
 

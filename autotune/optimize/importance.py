@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_solve
 
 from autotune.estimate import SDS_WITHIN_90
+from autotune.optimize.gp.gaussian_process import solve
 from autotune.optimize.gp.grid import GridAxis, GridPoints
 from autotune.optimize.gp.scale import decompress
 from autotune.optimize.gp.surrogate import SurrogateModel
@@ -72,7 +72,7 @@ def compute_effect_sds(surrogate: SurrogateModel) -> dict[str, float]:
         levels = points[:, d]
         own = process.amplitudes[d] * process.tables[d][levels[:, None], levels[None, :]]
         across = part @ direction
-        variance = direction @ own @ direction - across @ cho_solve(process.cholesky_factor, across)
+        variance = direction @ own @ direction - across @ solve(process.cholesky_factor, across)
         sds[name] = float(np.sqrt(max(float(variance), 0.0)))
     return sds
 

@@ -20,6 +20,7 @@ from autotune.optimize.confirmation import (
     Gain,
     SideMeasurement,
     compute_gain,
+    compute_proven_gain,
     is_proven,
     repeat_sd,
 )
@@ -555,8 +556,9 @@ def decide_verdict(state: State) -> Verdict:
     if state.beds:
         return _decide_bed_verdict(state, challenger)
     measured = list_confirmations(state, challenger)
-    improved = is_proven(measured)
-    return Verdict("improved" if improved else "no-improvement", challenger, compute_gain(measured))
+    if is_proven(measured):
+        return Verdict("improved", challenger, compute_proven_gain(measured))
+    return Verdict("no-improvement", challenger, compute_gain(measured))
 
 
 def collect_bed_proof(state: State, challenger: int) -> BedConfirmation:
@@ -574,7 +576,7 @@ def _decide_bed_verdict(state: State, challenger: int) -> Verdict:
     return Verdict(
         "improved" if proof.is_proven else "no-improvement",
         challenger,
-        proof.compute_gain(),
+        proof.compute_proven_gain() if proof.is_proven else proof.compute_gain(),
         beds=proof.gain_by_bed,
         disagree=proof.beds_disagree,
     )

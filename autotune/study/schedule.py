@@ -351,7 +351,11 @@ def _plan_reference(state: State, bed: str | None) -> ScheduleStep | None:
         t for t in state.list_finished(*COUNTED_PHASES) if t.number > last_number and t.bed == bed
     ]
     pruned_count = sum(t.peak is None or t.peak.is_pruned for t in later)
-    if len(later) - pruned_count + pruned_count / PRUNED_TRIALS_DIVISOR < REFERENCE_INTERVAL_TRIALS:
+    # A rough trial is short, and drift is small compared with its uncertainty.
+    rough_count = sum(t.peak is not None and t.peak.is_rough for t in later)
+    full_count = len(later) - pruned_count - rough_count
+    count = full_count + pruned_count / PRUNED_TRIALS_DIVISOR + ROUGH_TRIAL_SHARE * rough_count
+    if count < REFERENCE_INTERVAL_TRIALS:
         return None
     return MeasureStep(
         Phase.REFERENCE, reference.settings, source_trial=state.configuration_number(reference)

@@ -13,6 +13,7 @@ from autotune.study.ranking import estimate_study_drift, find_reference
 from autotune.study.schedule import (
     PRUNED_TRIALS_DIVISOR,
     REFERENCE_INTERVAL_TRIALS,
+    ROUGH_TRIAL_SHARE,
     MeasureStep,
     SuggestStep,
     select_next_step,
@@ -80,6 +81,7 @@ def test_it_is_the_best_that_was_known_beforehand(
         ("measured", 400.0, REFERENCE_INTERVAL_TRIALS),
         ("screened", 400.0, REFERENCE_INTERVAL_TRIALS * PRUNED_TRIALS_DIVISOR),
         ("failed", None, REFERENCE_INTERVAL_TRIALS * PRUNED_TRIALS_DIVISOR),
+        ("rough", 400.0, round(REFERENCE_INTERVAL_TRIALS / ROUGH_TRIAL_SHARE)),
     ],
 )
 def test_it_is_due_after_so_many_trials_that_said_something(

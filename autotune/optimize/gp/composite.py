@@ -184,8 +184,8 @@ def fit_composite(
         [fitted[index] for index in chosen], sharpness, points, log_peaks, sds
     )
     parts = [
-        _fit_capacity(tables, points, shared_sds, evidence[index].with_peaks(logs, variances))
-        for index, logs, variances in zip(chosen, *by_peaks, strict=True)
+        _refine_capacity(tables, points, shared_sds, evidence[index], fitted[index], peaks)
+        for index, peaks in zip(chosen, zip(*by_peaks, strict=True), strict=True)
     ]
     soft = soft_minimum(np.array([part.predict(points)[0] for part in parts]), sharpness)
     offset = _estimate_offset(soft, log_peaks)
@@ -201,6 +201,23 @@ def fit_composite(
         - compress_log_peaks(apart + _estimate_offset(apart, log_peaks), top),
     )
     return CompositeModel(tuple(parts), sharpness, offset, top, residual, error)
+
+
+def _refine_capacity(
+    tables: tuple[Array, ...],
+    points: GridPoints,
+    shared_sds: Array | None,
+    evidence: _Evidence,
+    fitted: CapacityModel,
+    peaks: tuple[Array, Array],
+) -> CapacityModel:
+    """Return the model of a part with what peaks show about it: log capacities, and variances.
+
+    A part that never was the narrowest keeps its model.
+    """
+    if np.isinf(peaks[1]).all():
+        return fitted
+    return _fit_capacity(tables, points, shared_sds, evidence.with_peaks(*peaks), fitted.process)
 
 
 def _leave_one_out_error(residual: GaussianProcess, rest: Array) -> float:
@@ -282,24 +299,31 @@ def _collect_evidence(grid: ParameterGrid, capacities: InstanceCapacities) -> li
 
 
 def _fit_capacity(
-    tables: tuple[Array, ...], points: GridPoints, shared_sds: Array | None, evidence: _Evidence
+    tables: tuple[Array, ...],
+    points: GridPoints,
+    shared_sds: Array | None,
+    evidence: _Evidence,
+    similar: GaussianProcess | None = None,
 ) -> CapacityModel:
-    """Fitted to all of the evidence; then again, disregarding what the rest of it contradicts."""
+    """Fitted to all of the evidence; then again, disregarding what the rest of it contradicts.
+
+    ``similar`` is its process without some of the evidence.
+    """
     weighted = zip(evidence.axes, evidence.weights, strict=True)
-    own, at = (
-        tuple(w * tables[d] for d, w in weighted),
-        points[np.ix_(evidence.rows, evidence.axes)],
-    )
+    scaled = tuple(tables[d] if w == 1.0 else w * tables[d] for d, w in weighted)
+    at = points[np.ix_(evidence.rows, evidence.axes)]
     shared_sds = None if shared_sds is None else shared_sds[evidence.rows]
-    process = fit_process(
-        own, at, evidence.logs, evidence.variances, CAPACITY_PRIORS, shared_sds=shared_sds
-    )
+
+    def fit(variances: Array, similar: GaussianProcess | None) -> GaussianProcess:
+        return fit_process(
+            scaled, at, evidence.logs, variances, CAPACITY_PRIORS, shared_sds=shared_sds,
+            similar=similar,
+        )  # fmt: skip
+
+    process = fit(evidence.variances, similar)
     if len(evidence.rows) >= MIN_COMPARED_TRIALS:
         error, sd = process.leave_one_out()
         wrong = np.abs(error) > OUTLIER_SDS * sd
         if wrong.any():
-            variances = evidence.variances + np.where(wrong, 4 * error**2, 0.0)
-            process = fit_process(
-                own, at, evidence.logs, variances, CAPACITY_PRIORS, shared_sds=shared_sds
-            )
+            process = fit(evidence.variances + np.where(wrong, 4 * error**2, 0.0), process)
     return CapacityModel(evidence.axes, process)

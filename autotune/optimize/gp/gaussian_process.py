@@ -18,9 +18,15 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import lapack
 from scipy.optimize import minimize
 
+from autotune.optimize.gp.effects import (
+    LevelEffects,
+    list_varied_axes,
+    tabulate_variances,
+    take_levels,
+)
 from autotune.optimize.gp.grid import GridAxis, GridPoints
 
 Array = npt.NDArray[np.float64]
@@ -28,6 +34,10 @@ Array = npt.NDArray[np.float64]
 # Smallest squared amplitude relative to the scale, as a logarithm: with few trials no parameter is
 # certain to have no effect.
 MIN_LOG_AMPLITUDE = -3.0
+# A fit stops at a relative step of minus the log posterior below this. No observation could tell the
+# difference to the optimum, less than 0.01.
+FIT_TOLERANCE = 1e-5
+PRIOR_MODE_LOG_AMPLITUDE = 0.0  # the same at the mode of its half-Cauchy prior
 LEVEL_VARIANCE = 1.0  # variance of the level, in squares of the logarithm
 # Hyperparameters are learned from at most this many observations, as the cost grows with their cube.
 # These are the highest, and an even choice of the others. Predictions use all observations.
@@ -84,6 +94,24 @@ def matern_correlation(distance: Array) -> Array:
     return np.asarray((1.0 + scaled + scaled**2 / 3.0) * np.exp(-scaled))
 
 
+def factorize(matrix: Array) -> Array:
+    """Return the lower Cholesky factor, with undefined numbers above its diagonal.
+
+    LAPACK is called directly: with few trials, the checks of scipy's functions cost more than the
+    arithmetic. Raises LinAlgError if the matrix is not positive definite.
+    """
+    factor, info = lapack.dpotrf(matrix, lower=1, clean=0)
+    if info:
+        raise np.linalg.LinAlgError("the matrix is not positive definite")
+    return np.asarray(factor)
+
+
+def solve(factor: Array, right: Array) -> Array:
+    """Return the solution of a system, from the lower Cholesky factor of its matrix."""
+    solution, _ = lapack.dpotrs(factor, right, lower=1)
+    return np.asarray(solution)
+
+
 @dataclass(frozen=True)
 class ProcessPriors:
     """Priors in the unit of the observations: typical ``effect_size`` of a parameter, ``noise_sd`` sd.
@@ -97,7 +125,8 @@ class ProcessPriors:
 @dataclass(frozen=True)
 class GaussianProcess:
     """A fitted process. ``amplitudes`` are per parameter, squared; ``noise_variance`` is a variance;
-    ``values`` are relative to ``level``. ``shared_sds``: see `fit_process`."""
+    ``values`` are relative to ``level``. ``shared_sds``: see `fit_process`. ``log_scale`` is the
+    logarithm of the amplitudes' common scale."""
 
     tables: tuple[Array, ...]
     points: GridPoints
@@ -108,69 +137,67 @@ class GaussianProcess:
     variances: Array
     values: Array
     shared_sds: Array
+    log_scale: float
 
     @cached_property
-    def cholesky_factor(self) -> tuple[Array, bool]:
-        """Cholesky factor of the covariance of the observations."""
-        total = self.covariance(self.points, self.points) + self.shared_sds @ self.shared_sds.T
+    def cholesky_factor(self) -> Array:
+        """Lower Cholesky factor of the covariance of the observations."""
+        total = self._sum_effects(self._observed_effects, self.points)
+        total += self.shared_sds @ self.shared_sds.T
         total[np.diag_indices_from(total)] += self.variances
-        factor: tuple[Array, bool] = cho_factor(total, lower=True)
-        return factor
+        return factorize(total)
 
     @cached_property
     def observation_weights(self) -> Array:
         """The weights of the observations."""
-        return np.asarray(cho_solve(self.cholesky_factor, self.values))
+        return solve(self.cholesky_factor, self.values)
 
     @cached_property
-    def _diagonals(self) -> Array:
-        """Variance of each parameter's effect, ``[parameter, level]``, padded with zeros."""
-        padded = np.zeros((len(self.tables), max(map(len, self.tables), default=0)))
-        for d, table in enumerate(self.tables):
-            padded[d, : len(table)] = table.diagonal()
-        return padded
+    def _effect_variances(self) -> Array:
+        return tabulate_variances(self.tables)
 
-    def _deviations(self, points: GridPoints) -> npt.NDArray[np.bool_]:
-        """True where a point differs from the parameter's anchor, ``[parameter, point]``.
+    @cached_property
+    def _observed_effects(self) -> LevelEffects:
+        return self._covariance_effects(self.points)
 
-        A parameter has no effect at its anchor, and most configurations leave most parameters there.
-        """
-        return np.asarray(self._diagonals[np.arange(len(self.tables))[:, None], points.T] > 0)
-
-    def covariance(self, left: GridPoints, right: GridPoints) -> Array:
-        first = np.zeros((len(left), len(right)))
-        squares = np.zeros_like(first)
-        by_row, by_column = self._deviations(left), self._deviations(right)
-        for d in np.flatnonzero(by_row.any(axis=1) & by_column.any(axis=1)):
-            rows, columns = np.flatnonzero(by_row[d]), np.flatnonzero(by_column[d])
+    def _covariance_effects(self, points: GridPoints) -> LevelEffects:
+        """The covariance of each parameter's effect at each level with that at each point."""
+        axes = list_varied_axes(self._effect_variances, points)
+        values = np.zeros((len(axes), self._effect_variances.shape[1], len(points)))
+        for place, d in enumerate(axes):
             table = self.tables[d]
-            part = self.amplitudes[d] * table[left[rows, d][:, None], right[columns, d]]
-            where = np.ix_(rows, columns) if part.shape != first.shape else ...
-            first[where] += part
-            squares[where] += part * part
+            values[place, : len(table)] = self.amplitudes[d] * table[:, points[:, d]]
+        return LevelEffects(axes, values, self._effect_variances)
+
+    def _sum_effects(self, effects: LevelEffects, points: GridPoints) -> Array:
+        """Return the level, the effects and their interactions at each point, ``[point, column]``."""
+        return self._interact(*effects.sum_at(points))
+
+    def _interact(self, first: Array, squares: Array) -> Array:
+        """Return the covariance from the sums of all effects' covariances and of their squares."""
         return LEVEL_VARIANCE + first + self.interaction_weight * 0.5 * (first * first - squares)
 
+    def covariance(self, left: GridPoints, right: GridPoints) -> Array:
+        """Return the prior covariance of the function, ``[left, right]``."""
+        return self._sum_effects(self._covariance_effects(right), left)
+
     def prior_variance(self, points: GridPoints) -> Array:
-        diagonals = self._diagonals[np.arange(len(self.tables))[:, None], points.T]
-        parts = self.amplitudes[:, None] * diagonals
-        first = parts.sum(axis=0)
-        squares = (parts * parts).sum(axis=0)
-        return np.asarray(
-            LEVEL_VARIANCE + first + self.interaction_weight * 0.5 * (first * first - squares)
-        )
+        """Return the prior variance of the function at each point."""
+        effects = self.amplitudes * take_levels(self._effect_variances, points)
+        return self._interact(effects.sum(axis=1), (effects * effects).sum(axis=1))
 
     def predict(self, points: GridPoints) -> tuple[Array, Array]:
         """Mean and sd of the noiseless function."""
-        across = self.covariance(self.points, points)
-        mean = self.level + across.T @ self.observation_weights
-        explained = (across * cho_solve(self.cholesky_factor, across)).sum(axis=0)
+        across = self._sum_effects(self._observed_effects, points)
+        mean = self.level + across @ self.observation_weights
+        explained = (across * solve(self.cholesky_factor, across.T).T).sum(axis=1)
         return mean, np.sqrt(np.maximum(self.prior_variance(points) - explained, 1e-10))
 
     def sample(self, points: GridPoints, count: int, rng: np.random.Generator) -> Array:
         """``count`` samples of the posterior at ``points``, one per row."""
-        across = self.covariance(self.points, points)
-        mean = self.level + across.T @ self.observation_weights
-        total = self.covariance(points, points) - across.T @ cho_solve(self.cholesky_factor, across)
+        across = self._sum_effects(self._observed_effects, points)
+        mean = self.level + across @ self.observation_weights
+        total = self.covariance(points, points) - across @ solve(self.cholesky_factor, across.T)
         size, shape = np.linalg.eigh(total)
         root = shape * np.sqrt(np.maximum(size, 0.0))
         return np.asarray(mean + rng.normal(size=(count, len(points))) @ root.T)
@@ -190,7 +217,7 @@ class GaussianProcess:
 
     def leave_one_out(self) -> tuple[Array, Array]:
         """Each observation minus what the others predict of it, and the sd of that."""
-        inverse = cho_solve(self.cholesky_factor, np.eye(len(self.points)))
+        inverse = solve(self.cholesky_factor, np.eye(len(self.points)))
         variance = 1.0 / inverse.diagonal()
         return self.observation_weights * variance, np.sqrt(variance)
 
@@ -204,12 +231,13 @@ def fit_process(
     level: float | None = None,
     steps: int = 40,
     shared_sds: Array | None = None,
+    similar: GaussianProcess | None = None,
 ) -> GaussianProcess:
     """``variances`` are known ones per observation; the noise that all have alike comes on top.
 
     ``shared_sds``, ``[observation, source]``: the sd of each error that several observations have in
     common, such as how much more a test bed carries than is known. Their differences are not affected
-    by it.
+    by it. ``similar`` is a process fitted to almost the same observations: the fit starts from it.
     """
     shared_sds = np.zeros((len(points), 0)) if shared_sds is None else shared_sds
     level = float(np.median(values)) if level is None else level
@@ -224,17 +252,17 @@ def fit_process(
     )
     optimum = minimize(
         problem.loss_and_gradient,
-        problem.opening,
+        problem.opening if similar is None else problem.opening_from(similar),
         jac=True,
         method="L-BFGS-B",
         bounds=problem.bounds(),
-        options={"maxiter": steps},
+        options={"maxiter": steps, "ftol": FIT_TOLERANCE},
     )
-    relative, (scale, beta, noise) = optimum.x[: len(tables)], optimum.x[len(tables) :]
+    relative, (scale, beta, noise) = problem.read_optimum(optimum.x)
     variance = float(np.exp(noise))
     return GaussianProcess(
         tables, points, np.exp(relative + scale), float(np.exp(beta - scale)), variance, level,
-        variances + variance, values - level, shared_sds,
+        variances + variance, values - level, shared_sds, float(scale),
     )  # fmt: skip
 
 
@@ -252,61 +280,82 @@ def _select_fitted(values: Array) -> npt.NDArray[np.intp]:
 class _FitProblem:
     """Minus the log posterior of the hyperparameters, with its gradient.
 
-    θ = (log squared amplitude relative to the scale per parameter …, log scale², log β', log
-    noise²). β = β' / scale², so that an interaction is relative to its two effects.
+    θ = (log squared amplitude relative to the scale per varied parameter …, log scale², log β', log
+    noise²). β = β' / scale², so that an interaction is relative to its two effects. The
+    amplitude of a parameter that no trial varied is the mode of its prior.
     """
 
     def __init__(
         self, tables: tuple[Array, ...], points: GridPoints, values: Array, variances: Array,
         shared_sds: Array, beliefs: ProcessPriors,
     ) -> None:  # fmt: skip
-        self.tables, self.values, self.variances = tables, values, variances
-        self.common = LEVEL_VARIANCE + shared_sds @ shared_sds.T
-        self.flat = np.stack(
-            [t[points[:, d][:, None], points[:, d][None, :]].ravel() for d, t in enumerate(tables)]
-        )
+        self.values, self.variances = values, variances
+        self.parameter_count = len(tables)
+        self.axes = list_varied_axes(tabulate_variances(tables), points)
+        # Covariances are symmetric: each pair of observations is one column.
+        self.pairs = np.tril_indices(len(points))
+        self.times = np.where(self.pairs[0] == self.pairs[1], 1.0, 2.0)
+        first, second = points[self.pairs[0]], points[self.pairs[1]]
+        self.flat = np.zeros((len(self.axes), len(first)))
+        for place, d in enumerate(self.axes):
+            self.flat[place] = tables[d][first[:, d], second[:, d]]
         self.flat2 = self.flat**2
-        self.shape = (len(points), len(points))
+        self.common = (LEVEL_VARIANCE + shared_sds @ shared_sds.T)[self.pairs]
+        self.diagonal = np.flatnonzero(self.times == 1.0)
+        self.identity = np.eye(len(points))
         # Means and sds of the priors on what follows the amplitudes in θ.
         self.middle = np.array(
             [2 * np.log(beliefs.effect_size), np.log(0.1), 2 * np.log(beliefs.noise_sd)]
         )
         self.widths = np.array([beliefs.scale_width, 1.5, 1.5])
-        self.opening = np.concatenate([np.full(len(tables), -1.0), self.middle])
+        self.opening = np.concatenate([np.full(len(self.axes), -1.0), self.middle])
+
+    def opening_from(self, process: GaussianProcess) -> Array:
+        """Return θ of a fitted process."""
+        relative = np.log(process.amplitudes[self.axes]) - process.log_scale
+        beta = np.log(process.interaction_weight) + process.log_scale
+        return np.concatenate([relative, [process.log_scale, beta, np.log(process.noise_variance)]])
 
     def bounds(self) -> list[tuple[float, float]]:
         scale, _, noise = self.middle
         return [
-            *[(MIN_LOG_AMPLITUDE, 6.0)] * len(self.tables),
+            *[(MIN_LOG_AMPLITUDE, 6.0)] * len(self.axes),
             (scale - 5, scale + 4),
             (-5.0, 3.0),
             (noise - 2.5, noise + 3),
         ]
 
+    def read_optimum(self, theta: Array) -> tuple[Array, Array]:
+        """Return the relative amplitude of each parameter, and what follows the amplitudes in θ."""
+        relative = np.full(self.parameter_count, PRIOR_MODE_LOG_AMPLITUDE)
+        relative[self.axes] = theta[: len(self.axes)]
+        return relative, theta[len(self.axes) :]
+
     def loss_and_gradient(self, theta: Array) -> tuple[float, Array]:
-        size = len(self.tables)
+        size = len(self.axes)
         relative, (scale, beta, noise) = theta[:size], theta[size:]
         amplitudes = np.exp(relative + scale)
         share = float(np.exp(beta - scale))
-        first = (amplitudes @ self.flat).reshape(self.shape)
-        squares = (amplitudes**2 @ self.flat2).reshape(self.shape)
+        first, squares = amplitudes @ self.flat, amplitudes**2 @ self.flat2
         second = 0.5 * (first * first - squares)
-        total = self.common + first + share * second
-        total[np.diag_indices_from(total)] += self.variances + np.exp(noise)
+        below = self.common + first + share * second
+        below[self.diagonal] += self.variances + np.exp(noise)
+        total = np.zeros_like(self.identity)
+        total[self.pairs] = below
         try:
-            factor = cho_factor(total, lower=True)
+            factor = factorize(total)
         except np.linalg.LinAlgError:
             return 1e10, np.zeros_like(theta)
-        inverse = cho_solve(factor, np.eye(len(total)))
+        inverse = solve(factor, self.identity)
         alpha = inverse @ self.values
-        fit_ = 0.5 * self.values @ alpha + np.log(factor[0].diagonal()).sum()
-        slope = -0.5 * (np.outer(alpha, alpha) - inverse)
-        weights = slope * (1.0 + share * first)
-        each = amplitudes * (self.flat @ weights.ravel()) - share * amplitudes**2 * (
-            self.flat2 @ slope.ravel()
-        )
-        pairs = share * float((slope * second).sum())
-        others = [each.sum() - pairs, pairs, float(np.exp(noise) * slope.trace())]
+        fit_ = 0.5 * self.values @ alpha + np.log(factor.diagonal()).sum()
+        # Half of the sum over all pairs in both orders.
+        slope = 0.5 * self.times * (inverse - np.outer(alpha, alpha))[self.pairs]
+        each = amplitudes * (
+            self.flat @ (slope * (1.0 + share * first))
+        ) - share * amplitudes**2 * (self.flat2 @ slope)
+        pairs = share * float(slope @ second)
+        others = [each.sum() - pairs, pairs, float(np.exp(noise) * slope[self.diagonal].sum())]
         gradient = np.concatenate([each, others])
         prior, prior_gradient = self._prior_and_gradient(theta)
         return float(fit_ + prior), gradient + prior_gradient
@@ -318,7 +367,7 @@ class _FitProblem:
         Jacobian (as in BoTorch's MAP-SAAS) the search would take it to have no effect and never try it.
         The prior of a parameter's class limits how many may matter (`surrogate.EFFECT_VARIANCES`).
         """
-        size = len(self.tables)
+        size = len(self.axes)
         relative = theta[:size]
         loss = np.log1p(np.exp(relative)) - 0.5 * relative
         gradient = 1.0 / (1.0 + np.exp(-relative)) - 0.5

@@ -4,6 +4,9 @@ A diagnosis names which of a hundred parameters to move, and the direction. That
 than the measured number. It does not name the length. A move goes far until a configuration ahead
 of it failed; it then goes half as far. A value that did harm bounds a parameter for the whole
 study, and `bisect_harm` closes in on that bound.
+
+The gain of a long step ends where another part becomes the limit. The rest of the step may cost memory
+or CPU time. Once the climb is over, `retreat` goes half of the surplus back.
 """
 
 from __future__ import annotations
@@ -11,12 +14,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import inf, log
+from math import exp, inf, log, sqrt
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
 
-from autotune.optimize.gp.grid import GridAxis, GridPoints, ParameterGrid
+from autotune.optimize.gp.grid import GridAxis, GridPoints, ParameterGrid, distinct_indices
 from autotune.optimize.gp.surrogate import TrialObservations
 
 Array = npt.NDArray[np.float64]
@@ -28,6 +32,8 @@ LONG_STEP_FACTOR = 3.0  # by which a long step moves what has a logarithmic rang
 MIN_STEP = 0.05  # of a range: shorter moves teach nothing
 MIN_GAIN = 0.03  # log peak: a smaller gain is a failure
 MIN_LONG_STEP_GAIN = 0.1  # log peak: a gain like this is worth another long step
+# A value this many times the lowest that can sustain the peak is too high, by a long step.
+OVERSHOOT_FACTOR = LONG_STEP_FACTOR
 MAX_FAILED_STEPS = 2  # failed long steps from one leader before the model suggests
 MAX_ATTRIBUTED_CHANGES = 2  # a failure of at most this many changes counts for each
 MAX_DIFFERENCES = 6  # changed parameters: a larger difference shows nothing about each
@@ -87,8 +93,8 @@ class MoveHistory:
     """The outcome of moves so far, for the next move from the configuration ``start``.
 
     ``log_peak`` is the log peak of ``start``. ``previous`` is its origin, if ``start`` is clearly
-    better. ``unusable_count`` is the number of configurations made from ``start`` that could not be
-    used.
+    better, by ``gain`` in log peak. ``previous_moves`` were recommended for the origin.
+    ``unusable_count`` is the number of configurations made from ``start`` that could not be used.
     """
 
     start: GridPoints
@@ -96,6 +102,8 @@ class MoveHistory:
     failures: tuple[FailedMove, ...]
     previous: GridPoints | None
     unusable_count: int = 0
+    gain: float = 0.0
+    previous_moves: tuple[str, ...] = ()
 
     def list_failures(self, axis: int) -> Iterator[FailedMove]:
         """Yield the failures of changes of this axis that still count.
@@ -117,6 +125,14 @@ class MoveHistory:
             and int((each.point != each.start).sum()) <= MAX_ATTRIBUTED_CHANGES
             for each in self.list_failures(move.axis)
         )
+
+    def is_refuted(self, move: Move, name: str) -> bool:
+        """True if a move takes back a change of this parameter that gained without being recommended."""
+        if self.previous is None or self.gain < MIN_LONG_STEP_GAIN:
+            return False
+        came = (int(self.start[move.axis]) - int(self.previous[move.axis])) * move.direction
+        opposite = f"{name}{'-' if move.direction > 0 else '+'}"
+        return came < 0 and opposite not in self.previous_moves
 
     def limit_levels(self, move: Move, step: int) -> int:
         """Return the number of levels to move, for a move of ``step``.
@@ -141,6 +157,10 @@ class MoveHistory:
             for each in self.list_failures(move.axis)
         ]
         return [(distance, harmful) for distance, harmful in ahead if distance > 0]
+
+    def has_failed(self, move: Move) -> bool:
+        """True if the value was moved this way before, without a gain."""
+        return bool(self._list_ahead(move))
 
     def find_harm(self, move: Move) -> int | None:
         """Return the distance in levels of the nearest harmful failure ahead.
@@ -174,9 +194,13 @@ def read_history(observations: TrialObservations, row: int) -> MoveHistory:
             unusable += origin == row
     own = observations.suggested[row] if observations.suggested else False
     origin = _find_origin(points[:row], peaks[:row], points[row]) if own else None
-    better = origin is not None and peaks[row] >= peaks[origin] + MIN_GAIN
-    before = points[origin] if better else None
-    return MoveHistory(points[row], float(peaks[row]), tuple(failed), before, unusable)
+    gain = 0.0 if origin is None else float(peaks[row] - peaks[origin])
+    if origin is None or gain < MIN_GAIN:
+        return MoveHistory(points[row], float(peaks[row]), tuple(failed), None, unusable)
+    moves = observations.recommended_changes[origin] if observations.recommended_changes else ()
+    return MoveHistory(
+        points[row], float(peaks[row]), tuple(failed), points[origin], unusable, gain, moves
+    )
 
 
 def _find_origin(points: GridPoints, log_peaks: Array, point: GridPoints) -> int | None:
@@ -205,6 +229,8 @@ def apply_moves(
         axis, here = grid.axes[move.axis], int(past.start[move.axis])
         if not axis.is_ordered:
             point[move.axis] = here if past.is_exhausted(move) else move.level
+            continue
+        if past.is_refuted(move, axis.dimension.name):
             continue
         room = _count_room(axis, here, move.direction)
         step = min(room, past.limit_levels(move, _count_levels(axis, length)))
@@ -258,7 +284,10 @@ def list_guided_candidates(
     moves: Sequence[str],
     lengths: Sequence[float | None] = (*STEP_FRACTIONS, None),
 ) -> GridPoints:
-    """The start of ``past`` with the recommended moves, all together and each alone, by each length."""
+    """Return the start of ``past`` with the recommended moves, together and each alone, by each length.
+
+    Equal points are listed once, as each is repaired and predicted.
+    """
     readable, start = read_moves(grid, moves), past.start
     candidates = [np.empty((0, len(grid.axes)), np.intp)]
     for length in lengths:
@@ -272,7 +301,8 @@ def list_guided_candidates(
             alone = np.tile(start, (len(changed), 1))
             alone[np.arange(len(changed)), changed] = together[changed]
             candidates += [together[None, :], alone]
-    return np.vstack(candidates)
+    points = np.vstack(candidates)
+    return points[distinct_indices(points)]
 
 
 def suggest_long_step(
@@ -305,8 +335,59 @@ def _list_long_steps(
     moves = observations.recommended_changes[leader]
     yield bisect_harm(grid, past, moves)
     since = sum(observations.suggested[leader + 1 :]) + past.unusable_count
-    if since < MAX_FAILED_STEPS and is_climbing(observations, leader):
-        yield list_guided_candidates(grid, past, moves, lengths=(None,))
+    steps = list_guided_candidates(grid, past, moves, lengths=(None,))
+    may_climb = since < MAX_FAILED_STEPS and is_climbing(observations, leader)
+    if may_climb and not since:
+        yield steps
+    yield retreat(grid, observations, past)
+    if may_climb:
+        yield steps
+
+
+def retreat(grid: ParameterGrid, observations: TrialObservations, past: MoveHistory) -> GridPoints:
+    """Return the start with every value that is too high moved half of the surplus back.
+
+    The surplus is the part of a value above the lowest one that can sustain the peak of the start.
+    """
+    point = past.start.copy()
+    for index, axis in enumerate(grid.axes):
+        lowest = _find_sufficient_value(axis, index, observations, past)
+        move, level = Move(index, -1), int(past.start[index])
+        if lowest is None or past.has_failed(move):
+            continue
+        value = float(axis.values[level])
+        step = level - axis.find_level(sqrt(lowest * value))
+        is_too_high = value >= OVERSHOOT_FACTOR * lowest
+        if is_too_high and is_worthwhile(axis, level, move, step, level):
+            point[index] = level - step
+    return np.asarray(point[None, :] if (point != past.start).any() else point[None, :][:0])
+
+
+def _find_sufficient_value(
+    axis: GridAxis, index: int, observations: TrialObservations, past: MoveHistory
+) -> float | None:
+    """Return the lowest value of a parameter that can sustain the peak of the start.
+
+    A capacity grows no faster than the number that limits it. So it follows from the highest lower value
+    for which the diagnosis recommended more before anything else. ``None`` if there is none.
+    """
+    if not axis.is_ordered or not axis.dimension.is_logarithmic:
+        return None
+    move = f"{axis.dimension.name}+"
+    limits = [
+        (-past.log_peak + float(log_peak), int(point[index]))
+        for point, log_peak, moves in zip(
+            observations.points,
+            observations.log_peaks,
+            observations.recommended_changes,
+            strict=True,
+        )
+        if moves[:1] == (move,) and point[index] < past.start[index] and log_peak < past.log_peak
+    ]
+    if not limits:
+        return None
+    loss, level = max(limits, key=itemgetter(1, 0))
+    return max(float(axis.values[level]), 1.0) * exp(-loss)
 
 
 def bisect_harm(grid: ParameterGrid, past: MoveHistory, moves: Sequence[str]) -> GridPoints:

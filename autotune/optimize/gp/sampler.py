@@ -19,7 +19,7 @@ from optuna.distributions import BaseDistribution
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from autotune.optimize.base import SpaceSampler
+from autotune.optimize.base import SamplerTask, SpaceSampler
 from autotune.optimize.gp.grid import GridPoints, ParameterGrid, distinct_indices
 from autotune.optimize.gp.moves import (
     MAX_FAILED_STEPS,
@@ -37,7 +37,7 @@ from autotune.optimize.gp.surrogate import (
     read_shifts,
 )
 from autotune.parameter_name import ParameterName
-from autotune.services.base import Action, Settings
+from autotune.services.base import Action, Settings, Value
 from autotune.space.dimension import PRESET_NAMES
 from autotune.space.space import InfeasibleRule, SearchSpace
 
@@ -50,11 +50,12 @@ MIN_STOP_TRIALS = 20
 EXHAUSTED_PROBABILITY = 0.1
 # One suggestion of this many may change any parameter to any value.
 ALL_PARAMETERS_INTERVAL = 3
+MAX_CACHED_REPAIRS = 2000
 
 
 class GpSampler(SpaceSampler):
-    """The project's sampler. It is stateless: suggestions follow from the stored trials and the
-    seed.
+    """The project's sampler. It is stateless but for a cache: suggestions follow from the stored trials
+    and the seed.
 
     After a reseed, suggestions differ from those in other processes. ``improvement_probability``
     belongs to the last suggestion: the probability that any configuration is better than the best
@@ -62,6 +63,11 @@ class GpSampler(SpaceSampler):
     """
 
     improvement_probability: float | None = None
+
+    def __init__(self, task: SamplerTask) -> None:
+        super().__init__(task)
+        self._repairs_task = task
+        self._repairs: dict[tuple[Value | frozenset[str], ...], GridPoints | None] = {}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -126,16 +132,30 @@ class GpSampler(SpaceSampler):
 
         Differences from ``origin`` survive if changes of other parameters can keep the rules.
         """
-        grid, space = self._task.grid, self._task.space
-        repaired = []
+        grid, repaired = self._task.grid, []
         for point in points:
             keep = set() if origin is None else _select_distinct(grid, point, origin)
-            try:
-                settings = _select_candidate(space, grid.decode(point), keep)
-            except InfeasibleRule:
-                continue
-            repaired.append(grid.encode(settings))
+            projected = self._repair_point(point, frozenset(keep))
+            if projected is not None:
+                repaired.append(projected)
         return np.array(repaired) if repaired else points
+
+    def _repair_point(self, point: GridPoints, keep: frozenset[str]) -> GridPoints | None:
+        """Return one point as it would be measured; ``None`` if nothing keeps the rules.
+
+        Suggestions from the same leader repeat most of its moves, so results are cached.
+        """
+        grid, space = self._task.grid, self._task.space
+        if self._repairs_task is not self._task or len(self._repairs) >= MAX_CACHED_REPAIRS:
+            self._repairs_task, self._repairs = self._task, {}
+        settings = grid.decode(point)
+        key = (*settings.values(), keep)
+        if key not in self._repairs:
+            try:
+                self._repairs[key] = grid.encode(_select_candidate(space, settings, set(keep)))
+            except InfeasibleRule:
+                self._repairs[key] = None
+        return self._repairs[key]
 
 
 def _select_distinct(grid: ParameterGrid, point: GridPoints, origin: GridPoints) -> set[str]:
@@ -278,16 +298,33 @@ def propose(
     )
     pool = _evolve(acquisition, leaders, rng, region)
     candidates, scores = _find_untried(acquisition, pool, project_points)
-    for index, leader in zip(leading, leaders, strict=True):
-        for points, bonus in list_recommended(
-            grid, observations, int(index), is_first=index == leading[0]
-        ):
-            advised = grid.reset_inactive(project_points(points, leader))
-            candidates = np.vstack([candidates, advised])
-            scores = np.concatenate([scores, acquisition.score(advised) + bonus])
+    advised, bonuses = _list_advised(grid, observations, leading, project_points)
+    if len(advised):
+        candidates = np.vstack([candidates, advised])
+        scores = np.concatenate([scores, acquisition.score(advised) + bonuses])
     if current is not None:
         scores = scores - RESTART_PENALTY * count_restarts(grid, current, candidates)
     return np.asarray(candidates[int(scores.argmax())]), candidates
+
+
+def _list_advised(
+    grid: ParameterGrid,
+    observations: TrialObservations,
+    leading: npt.NDArray[np.intp],
+    project_points: PointProjection,
+) -> tuple[GridPoints, Array]:
+    """Return the points of moves from the leaders in rows ``leading``, with what is added to their
+    scores.
+    """
+    points, bonuses = [np.empty((0, len(grid.axes)), np.intp)], [np.empty(0)]
+    for index in leading:
+        for moved, bonus in list_recommended(
+            grid, observations, int(index), is_first=index == leading[0]
+        ):
+            projected = project_points(moved, observations.points[index])
+            points.append(grid.reset_inactive(projected))
+            bonuses.append(np.full(len(projected), bonus))
+    return np.vstack(points), np.concatenate(bonuses)
 
 
 def list_recommended(

@@ -384,8 +384,9 @@ def _fit_log_peak(tables: tuple[Array, ...], observations: TrialObservations) ->
         return process
     variances = sds**2 + np.where(void, np.maximum(residual**2, sd**2) * 4.0, 0.0)
     return fit_process(
-        tables, observations.points, values, variances, ProcessPriors(), shared_sds=shared
-    )
+        tables, observations.points, values, variances, ProcessPriors(), shared_sds=shared,
+        similar=process,
+    )  # fmt: skip
 
 
 def log_expected_improvement(mean: Array, sd: Array, best_log_peak: float) -> Array:

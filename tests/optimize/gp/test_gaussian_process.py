@@ -132,3 +132,41 @@ def test_a_covariance_is_the_sum_over_parameters_and_pairs() -> None:
         total = gaussian_process.LEVEL_VARIANCE + sum(kappa) + process.interaction_weight * pairs
         assert process.covariance(POINTS, others) == pytest.approx(total, abs=1e-12)
         assert process.covariance(POINTS[:2], POINTS[:0]).shape == (2, 0)
+
+
+def fit_two_varied(similar: gaussian_process.GaussianProcess | None = None) -> tuple[
+    gaussian_process.GaussianProcess, int
+]:  # fmt: skip
+    """Return a process fitted to points that vary two parameters, and how often the loss was computed."""
+    anchored = tuple(
+        axis_covariance(axis, int(level)) for axis, level in zip(GRID.axes, POINTS[0], strict=True)
+    )
+    points = np.where(np.arange(8) < 2, POINTS, POINTS[0])
+    losses: list[float] = []
+    compute = gaussian_process._FitProblem.loss_and_gradient
+
+    def count(problem: gaussian_process._FitProblem, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        assert len(theta) == 2 + 3
+        loss, gradient = compute(problem, theta)
+        losses.append(loss)
+        return loss, gradient
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gaussian_process._FitProblem, "loss_and_gradient", count)
+        process = gaussian_process.fit_process(
+            anchored, points, NOISY, np.zeros(40), ProcessPriors(), similar=similar
+        )
+    return process, len(losses)
+
+
+def test_only_parameters_that_were_varied_are_fitted() -> None:
+    process, _ = fit_two_varied()
+    assert np.log(process.amplitudes[2:]) == pytest.approx(process.log_scale)
+    assert process.amplitudes[:2].min() > process.amplitudes[2]
+
+
+def test_a_fit_that_starts_from_a_similar_process_is_short_and_ends_alike() -> None:
+    first, count = fit_two_varied()
+    second, again = fit_two_varied(similar=first)
+    assert again <= count / 3
+    assert second.predict(POINTS)[0] == pytest.approx(first.predict(POINTS)[0], abs=0.01)

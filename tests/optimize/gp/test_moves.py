@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import log
+from math import log, sqrt
 
 import numpy as np
 import optuna
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spaces import SPACE
 
+from autotune.optimize.gp import sampler
 from autotune.optimize.gp.grid import GridPoints, ParameterGrid
 from autotune.optimize.gp.moves import (
     MAX_FAILED_STEPS,
@@ -66,11 +67,11 @@ def changes(points: GridPoints, origin: GridPoints) -> list[dict[str, object]]:
     ("settings", "moves", "expected"),
     [
         # A tenth of a logarithmic range from 2 to 256 is a factor of 1.6, in a hundred steps.
-        ({CHILDREN: 40}, [f"{CHILDREN}+"], [{CHILDREN: 66}] * 2),
-        ({CHILDREN: 40}, [f"{CHILDREN}-"], [{CHILDREN: 25}] * 2),
+        ({CHILDREN: 40}, [f"{CHILDREN}+"], [{CHILDREN: 66}]),
+        ({CHILDREN: 40}, [f"{CHILDREN}-"], [{CHILDREN: 25}]),
         # Never beyond the range; a short range moves by one at least.
         ({"web.x.threads": 4}, ["web.x.threads+"], []),
-        ({"web.x.threads": 3}, ["web.x.threads+"], [{"web.x.threads": 4}] * 2),
+        ({"web.x.threads": 3}, ["web.x.threads+"], [{"web.x.threads": 4}]),
         # All together first, then each alone, in the order of the advice.
         (
             {CHILDREN: 40},
@@ -97,10 +98,10 @@ def test_moves_are_made_alone_and_together(
 
 def test_without_a_length_what_is_logarithmic_moves_by_a_factor_of_three() -> None:
     past = start({CHILDREN: 20})
-    up, _ = changes(
+    (up,) = changes(
         list_guided_candidates(GRID, past, [f"{CHILDREN}+"], lengths=(None,)), past.start
     )
-    down, _ = changes(
+    (down,) = changes(
         list_guided_candidates(GRID, past, [f"{CHILDREN}-"], lengths=(None,)), past.start
     )
     assert (up, down) == ({CHILDREN: 60}, {CHILDREN: 6})
@@ -122,6 +123,12 @@ def test_a_move_stops_at_a_guides_bound_and_goes_on_from_there(
     past = MoveHistory(origin, 0.0, (), None)
     points = list_guided_candidates(grid, past, [f"{CHILDREN}+"], lengths=(None,))
     assert [grid.decode(point)[CHILDREN] for point in points[:1]] == expected
+
+
+def test_equal_moves_of_several_lengths_are_one_candidate() -> None:
+    past = start({})
+    points = list_guided_candidates(GRID, past, ["web.x.threads+"])
+    assert changes(points, past.start) == [{"web.x.threads": 2}]
 
 
 @given(st.lists(st.sampled_from(TOLD), max_size=6), st.integers(0, 1000), st.booleans())
@@ -153,6 +160,7 @@ def next_step(told: TrialObservations) -> dict[str, object] | None:
 
 
 MORE = f"{CHILDREN}+"
+LESS = f"{CHILDREN}-"
 
 
 def test_a_move_that_helped_goes_twice_as_far_next_and_one_that_failed_half_as_far() -> None:
@@ -216,8 +224,7 @@ def test_steps_close_in_on_a_value_that_does_harm(cliff: int) -> None:
 
 
 def test_a_move_back_stops_half_way_to_its_origin() -> None:
-    less = f"{CHILDREN}-"
-    first, overshot = ({CHILDREN: 10}, 0.0, MORE), ({CHILDREN: 90}, 0.3, less)
+    first, overshot = ({CHILDREN: 10}, 0.0, MORE), ({CHILDREN: 90}, 0.3, LESS)
     step = next_step(observed(first, overshot))
     assert step is not None
     assert 25 < float(step[CHILDREN]) < 36  # type: ignore[arg-type]
@@ -234,6 +241,39 @@ def test_small_gains_leave_the_next_step_to_the_model() -> None:
     assert next_step(observed(first, ({CHILDREN: 15}, MIN_LONG_STEP_GAIN / 2, MORE))) is None
     assert next_step(observed(first, ({CHILDREN: 15}, MIN_LONG_STEP_GAIN * 2, MORE))) is not None
     assert next_step(observed(({}, 0.0, ""))) is None
+
+
+OVERSHOT = ({CHILDREN: 5}, 0.0, MORE), ({CHILDREN: 200}, 0.4, "")
+
+
+def test_a_step_that_went_too_far_is_taken_back_by_half_of_the_surplus() -> None:
+    """Five children carry e^0 and are too few, so 5 e^0.4 = 7.5 may carry what 200 do."""
+    assert next_step(observed(*OVERSHOT)) == {CHILDREN: pytest.approx(sqrt(7.5 * 200), rel=0.05)}
+
+
+def test_advice_to_take_back_what_gained_without_advice_is_not_followed() -> None:
+    gained = ({CHILDREN: 20}, 0.6, MORE)
+    assert next_step(observed(OVERSHOT[0], ({CHILDREN: 200}, 0.4, MORE), gained)) is None
+    assert next_step(observed(OVERSHOT[0], ({CHILDREN: 200}, 0.4, LESS), gained)) is not None
+
+
+def test_what_is_taken_back_again_is_not_doubled_and_not_repeated_after_a_failure() -> None:
+    again = ({CHILDREN: 50}, 0.6, "")
+    assert next_step(observed(*OVERSHOT, again)) == {CHILDREN: pytest.approx(21, abs=1)}
+    assert next_step(observed(*OVERSHOT, ({CHILDREN: 39}, 0.4, ""))) is None
+
+
+@pytest.mark.parametrize(
+    ("high", "gain", "moves"),
+    [
+        (14, 0.4, MORE),  # less than a long step above what suffices
+        (200, 0.4, "os.x.flag=True"),  # nobody said that five are too few
+        (200, 0.4, f"web.x.threads+ {MORE}"),  # another parameter limits first
+        (200, 3.7, MORE),  # all of it is needed
+    ],
+)
+def test_what_is_not_clearly_too_high_stays(high: int, gain: float, moves: str) -> None:
+    assert next_step(observed(({CHILDREN: 5}, 0.0, moves), ({CHILDREN: high}, gain, ""))) is None
 
 
 def test_what_is_being_measured_elsewhere_is_not_suggested_again() -> None:
@@ -271,6 +311,20 @@ def test_suggestions_keep_the_rules_and_follow_from_the_seed(space: SearchSpace)
     for settings in suggestions:
         assert all(d.allows(settings[d.name]) for d in space.tunable_dimensions)
         assert all(space.is_kept(rule, settings) for rule in space.constraints)
+
+
+def test_no_point_is_repaired_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consecutive suggestions from one leader have most of their candidates in common."""
+    repaired: list[tuple[str, frozenset[str]]] = []
+    select = sampler._select_candidate
+
+    def count(space: SearchSpace, settings: Settings, keep: set[str]) -> Settings:
+        repaired.append((repr(settings), frozenset(keep)))
+        return select(space, settings, keep)
+
+    monkeypatch.setattr(sampler, "_select_candidate", count)
+    asked(PAIR, [({"web.x.threads": 2}, 5000.0, MORE), ({"lb.x.keepalive": 90}, 800.0, "")], 6)
+    assert len(repaired) == len(set(repaired)) > 0
 
 
 def test_what_a_raised_value_needs_is_raised_with_it() -> None:

@@ -1,0 +1,72 @@
+"""Sums of the effects of many parameters at many points of a grid.
+
+A parameter has no effect at its anchor, and most configurations leave most parameters there. The sums
+skip those parameters. A sparse product adds up the others, for all points at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from autotune.optimize.gp.grid import GridPoints
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LevelEffects:
+    """``values``, ``[axis, level, column]``, of the effect of a parameter at each level.
+
+    ``axes`` are the numbers of these parameters on the grid. ``variances``, ``[parameter, level]``, are
+    positive where a parameter of the grid has an effect.
+    """
+
+    axes: npt.NDArray[np.intp]
+    values: Array
+    variances: Array
+
+    @cached_property
+    def _flat_values(self) -> tuple[Array, Array]:
+        """The values and their squares, ``[axis and level, column]``."""
+        axes, levels, columns = self.values.shape
+        flat = self.values.reshape(axes * levels, columns)
+        return flat, flat**2
+
+    @cached_property
+    def _has_effect(self) -> npt.NDArray[np.bool_]:
+        return np.asarray(self.variances[self.axes] > 0).ravel()
+
+    def sum_at(self, points: GridPoints) -> tuple[Array, Array]:
+        """Return the sums of the values and of their squares at each point, ``[point, column]``."""
+        count, levels = self.variances.shape[1], points[:, self.axes]
+        cells = levels + count * np.arange(len(self.axes))
+        rows, places = np.nonzero(self._has_effect.take(cells))
+        ends = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(points)))])
+        values, squares = self._flat_values
+        selection = csr_array(
+            (np.ones(len(rows)), cells[rows, places], ends), shape=(len(points), len(values))
+        )
+        return selection @ values, selection @ squares
+
+
+def tabulate_variances(tables: tuple[Array, ...]) -> Array:
+    """Return the variance of each parameter's effect, ``[parameter, level]``, padded with zeros."""
+    padded = np.zeros((len(tables), max(map(len, tables), default=0)))
+    for d, table in enumerate(tables):
+        padded[d, : len(table)] = table.diagonal()
+    return padded
+
+
+def take_levels(table: Array, points: GridPoints) -> Array:
+    """Return the entries of ``table``, ``[parameter, level]``, at each point, ``[point, parameter]``."""
+    return np.asarray(table.ravel().take(points + table.shape[1] * np.arange(len(table))))
+
+
+def list_varied_axes(variances: Array, points: GridPoints) -> npt.NDArray[np.intp]:
+    """Return the axes on which any of the points differs from the anchor."""
+    return np.flatnonzero((take_levels(variances, points) > 0).any(axis=0))
