@@ -33,7 +33,7 @@ from autotune.errors import UsageError
 from autotune.terminal import echo
 
 ConfigOption = Annotated[
-    Path | None, typer.Option(metavar="EXPORT", help="Export to measure. [default: the baseline]")
+    Path | None, typer.Option(metavar="EXPORT", help="Exported configuration to measure. [default: the baseline]")
 ]
 AgainstOption = Annotated[
     str | None,

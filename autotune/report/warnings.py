@@ -65,7 +65,7 @@ WARNING_KINDS = {
         ),
         WarningKind(
             "few-pairs",
-            "The gain comes from too few alternating pairs for a reliable interval.",
+            "The gain is based on too few alternating pairs for a reliable interval.",
             "raise `budget.time`, or lower `budget.trials`",
         ),
         WarningKind(

@@ -91,7 +91,8 @@ class ServiceParameter(TargetModel):
     source: Text = "the target"
     """Source of the recommendation."""
     effect: Literal["capacity", "small", "cosmetic"] = "capacity"
-    """Expected effect on the capacity. The search starts with `capacity`, a large effect."""
+    """Expected effect on the capacity. The search starts with parameters marked
+    `capacity`, which have a large effect."""
     direction: Literal["", "+", "-"] = ""
     """Direction in which guides recommend changing the value."""
     safe: tuple[Scalar, Scalar] | None = None

@@ -1,4 +1,4 @@
-"""Types of a target's values: names, texts, numbers and quantities; errors at a key."""
+"""Types of the values in a target, such as names, strings and quantities, and errors that name a key."""
 
 from __future__ import annotations
 

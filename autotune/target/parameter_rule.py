@@ -112,7 +112,7 @@ class ParameterRule(TargetModel):
             raise error_at_key("range", f"the range from {first} to {last} is empty")
         if self.log and low[1] <= 0:
             raise error_at_key(
-                "range", f"with `log: true` the range starts above 0, not at {first}"
+                "range", f"with `log: true`, the range must start above 0, not at {first}"
             )
         if self.default is not None:
             default = _parse_magnitude("default", self.default)
