@@ -38,6 +38,11 @@ class MemoryCosts:
     measured: float | None = None
 
     @property
+    def has_memory_changes(self) -> bool:
+        """True if a single change needs more or less memory."""
+        return any(abs(change) >= MIN_SHOWN_BYTES for change in self.by_change.values())
+
+    @property
     def text(self) -> str:
         """The costs of all changes as text: ``about +1.9 GB (modelled)``; empty if unknown."""
         parts = {"modelled": self.modelled, "measured at capacity": self.measured}

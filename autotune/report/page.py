@@ -28,7 +28,6 @@ from autotune.report.page_summary import (
     list_provenance,
 )
 from autotune.report.studies import Study
-from autotune.report.text_report import format_change_memory
 from autotune.report.trial_outcomes import describe_bottleneck
 from autotune.report.view import StudyView, build_study_view
 from autotune.report.warnings import collect_warnings
@@ -140,7 +139,7 @@ def render_page(view: StudyView) -> str:
         steps=build_next_steps(view),
         has_costs=bool(view.reversal_costs or minimal),
         has_actions=view.target.command is None,
-        has_memory=any(format_change_memory(view, change.name) for change in view.changes),
+        has_memory=view.memory_costs.has_memory_changes,
         data=encode_json(charts),
         plotly=encode_plotly(),
         measurements=len(view.state.trials),

@@ -244,9 +244,15 @@ def _build_change_row(view: StudyView, change: SettingChange) -> tuple[str, ...]
 
 
 def format_change_memory(view: StudyView, name: str) -> str:
-    """Return the modelled memory that a change needs; empty if it needs none, or if it is unknown."""
-    change = view.memory_costs.by_change.get(name, 0.0)
-    return format_memory_change(change) if abs(change) >= MIN_SHOWN_BYTES else ""
+    """Return the modelled memory that a change needs: empty for none, a dash if it is unknown.
+
+    It is empty for all changes if none of them is known to need memory.
+    """
+    costs = view.memory_costs
+    change = costs.by_change.get(name)
+    if not costs.has_memory_changes or (change is not None and abs(change) < MIN_SHOWN_BYTES):
+        return ""
+    return format_memory_change(change)
 
 
 def _shorten(text: str, max_width: int) -> str:

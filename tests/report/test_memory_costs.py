@@ -69,6 +69,9 @@ def test_modelled_memory_is_that_of_the_rules(improved: Path) -> None:
     shown = format_memory_change(costs.modelled)
     assert f"memory   about {shown} (modelled)" in text
     assert f"Memory {shown} modelled maximum" in cards
+    children_text = format_memory_change(costs.by_change[children.name])
+    (row,) = [line for line in text.splitlines() if line.startswith(f"  {children.name}")]
+    assert f"  {children_text}  " in row
     assert numbers == {"modelled": round(costs.modelled), "measured": None}
 
 
