@@ -22,7 +22,8 @@ import optuna
 
 from autotune.optimize.bed_differences import estimate_offsets
 from autotune.optimize.searcher import Searcher
-from autotune.study.ranking import Verdict, decide_verdict, estimate_study_drift, list_bed_readings
+from autotune.study.ranking import decide_verdict, estimate_study_drift, list_bed_readings
+from autotune.study.record_codec import encode
 from autotune.study.schedule import (
     ConcludeStep,
     MeasureStep,
@@ -36,6 +37,7 @@ from autotune.study.schedule import (
 from autotune.study.simplification import select_next_block
 from autotune.study.study_loop import STOP_PROBABILITY, record_outcome
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial, apply_record
+from autotune.study.verdict import Verdict
 from autotune.target.model import Budget
 from bench.claims import without_effect
 from bench.stacks import Stack, best, random_stack
@@ -139,7 +141,7 @@ class Simulation:
         elif isinstance(step, SimplifyStep):
             surrogate = self.searcher.fit_surrogate(estimate_study_drift(self.state))
             record = select_next_block(self.state, surrogate, self.stack.space, step.trial_number)
-            self._record("simplified", **record)
+            self._record("simplified", **encode(record))
         elif isinstance(step, SuggestStep):
             return self._asked()
         return None

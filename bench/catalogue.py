@@ -138,9 +138,7 @@ def stack(name: str, seed: int) -> Stack:
 
     def advise(settings: Settings, peak: float) -> tuple[str, ...]:
         kept = at.repaired(settings) or at.space.baseline
-        return list_recommended_changes(
-            vars(find_bottleneck(at.topology, at.chain(kept), peak, at.slo))
-        )
+        return list_recommended_changes(find_bottleneck(at.topology, at.chain(kept), peak, at.slo))
 
     active = frozenset(
         d.name for d in at.space.tunable_dimensions if has_effect(at.topology, d.name)

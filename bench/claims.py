@@ -14,7 +14,7 @@ from math import exp, log
 
 import numpy as np
 
-from autotune.report.view import list_repeats, pool_peaks
+from autotune.report.conclusion import list_repeats, pool_peaks
 from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from bench.stacks import NOISE, Stack, best, number, random_stack
@@ -168,7 +168,7 @@ def _coverage(found: Sequence[tuple[Stack, Study]]) -> None:
 
 def _shown(stack: Stack, one: Study, winner: int) -> float:
     """By how much the logarithm of the winner's peak that reports show is too high."""
-    state = replace(one.state, verdict=one.verdict.record)
+    state = replace(one.state, verdict=one.verdict)
     peak = pool_peaks([trial.peak for trial in list_repeats(state, winner) if trial.peak])
     true = stack.peak(state.find_trial(winner).settings)
     return log(peak.peak / true) if peak and true else 0.0

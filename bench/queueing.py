@@ -17,9 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
+from autotune.diagnose.bottleneck import Bottleneck
 from autotune.diagnose.diagnosis import list_recommended_changes
 from autotune.environments.simulated import DEFAULT_FACTS
 from autotune.services.base import Effect, Settings, Trait
+from autotune.services.diagnosis import Resource
 from autotune.space.dimension import PRESET_NAMES, AdoptedValues
 from autotune.space.space import InfeasibleRule, SearchSpace, build_space
 from autotune.target.read_target import read_target
@@ -167,7 +169,7 @@ class Problem:
             return ()
         kept = self.space.build_candidate(settings).settings
         tier, service, resource = _cause(self.load, kept, min(rates, key=lambda part: rates[part]))
-        return list_recommended_changes({"tier": tier, "service": service, "resource": resource})
+        return list_recommended_changes(Bottleneck(tier, service, "", Resource(resource), "", 1.0))
 
     def parts(self, settings: Settings) -> Parts:
         """What can be seen of the parts: their CPUs, and PHP's workers."""

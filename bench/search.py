@@ -40,7 +40,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import product
 from math import inf, log, sqrt
@@ -165,9 +165,7 @@ def stack_of(family: str, name: str) -> Stack:
 def advise(variant: Variant, settings: Settings, peak: float) -> tuple[str, ...]:
     """The moves that the bottleneck of the modelled stack suggests."""
     made = build_chain(variant.topology, {**variant.space.baseline, **settings})
-    return list_recommended_changes(
-        asdict(find_bottleneck(variant.topology, made, peak, variant.slo))
-    )
+    return list_recommended_changes(find_bottleneck(variant.topology, made, peak, variant.slo))
 
 
 def _stations(variant: Variant, settings: Settings) -> dict[str, tuple[float, tuple[str, ...]]]:

@@ -31,7 +31,7 @@ from optuna.storages import InMemoryStorage, RDBStorage
 from sqlalchemy import text
 
 from autotune.deploy.deploy_result import DeployResult
-from autotune.diagnose.context import Bottleneck
+from autotune.diagnose.bottleneck import Bottleneck
 from autotune.environments import simulated
 from autotune.environments.clock import StudyClock
 from autotune.environments.peak import Peak

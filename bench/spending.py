@@ -40,7 +40,7 @@ import numpy as np
 import optuna
 
 from autotune.deploy.deploy_result import DeployFailed, DeployResult, Fleet
-from autotune.diagnose.context import Bottleneck
+from autotune.diagnose.bottleneck import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.clock import StudyClock
 from autotune.environments.load_session import LoadSession, build_search_limits

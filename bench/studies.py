@@ -13,7 +13,8 @@ import optuna
 
 from autotune.optimize.gp.surrogate import CAPACITIES_KEY, CHANGES_KEY
 from autotune.optimize.searcher import Searcher
-from autotune.study.ranking import Verdict, decide_verdict, estimate_study_drift
+from autotune.study.ranking import decide_verdict, estimate_study_drift
+from autotune.study.record_codec import encode
 from autotune.study.schedule import (
     ConcludeStep,
     MeasureStep,
@@ -25,6 +26,7 @@ from autotune.study.schedule import (
 from autotune.study.simplification import select_next_block
 from autotune.study.study_loop import MODELLED_PHASES, STOP_PROBABILITY, record_outcome
 from autotune.study.study_state import Phase, State, Trial, apply_record
+from autotune.study.verdict import Verdict
 from autotune.target.model import Budget
 from bench.search import Probes
 from bench.stacks import Stack
@@ -76,7 +78,7 @@ def study(
         if isinstance(step, SimplifyStep):
             surrogate = searcher.fit_surrogate(estimate_study_drift(state))
             record = select_next_block(state, surrogate, stack.space, step.trial_number)
-            state = apply_record(state, _record("simplified", **record))
+            state = apply_record(state, _record("simplified", **encode(record)))
             continue
         if isinstance(step, SuggestStep):
             asked = searcher.suggest(estimate_study_drift(state))

@@ -19,7 +19,6 @@ from autotune.measure.warm_up import WarmUpResult, WarmUpWindow
 from autotune.report.live_progress import LiveProgress
 from autotune.report.studies import Study, open_study
 from autotune.study.study_state import Phase, Trial, replay_records
-from autotune.study.study_store import reading_from_record
 
 FILE = Path(__file__).parents[1] / "docs" / "terminal.svg"
 COLUMNS, LINES = 84, 40
@@ -55,8 +54,7 @@ def panel(study: Study, trial: Trial) -> str:
     starts = [record["event"] == "trial" and record["trial"] == trial.number
               for record in study.records].index(True)  # fmt: skip
     state, stream = replay_records(study.records[:starts]), _Terminal()
-    taken = [(reading_from_record(record), str(record["purpose"])) for record in study.readings
-             if record["trial"] == trial.number]  # fmt: skip
+    taken = [(r.reading, r.purpose) for r in study.readings if r.trial == trial.number]
     with LiveProgress(study.target, lambda: state, stream) as live:
         live.on_trial_start(trial)
         for reading, purpose in taken:
@@ -68,11 +66,9 @@ def panel(study: Study, trial: Trial) -> str:
 
 def warm_up_of(study: Study, trial: Trial) -> WarmUpResult:
     """Return the recorded warm-up of a configuration."""
-    (record,) = (r for r in study.list_records("warm-up") if r["trial"] == trial.number)
-    window = WarmUpWindow(
-        rate=0.0, is_overloaded=False, median_latency=None, hit_rate=record["hits"]
-    )
-    return WarmUpResult(record["settled"], (window,) * record["windows"])
+    record = study.state.warmups[trial.number]
+    window = WarmUpWindow(rate=0.0, is_overloaded=False, median_latency=None, hit_rate=record.hits)
+    return WarmUpResult(record.settled, (window,) * record.windows)
 
 
 def without_fonts(svg: str) -> str:

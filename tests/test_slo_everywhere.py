@@ -34,9 +34,10 @@ from autotune.services.base import Endpoint
 from autotune.simulate.chain import build_chain, diagnose_search, find_bottleneck
 from autotune.simulate.topology import ChainTopology
 from autotune.study import trial
+from autotune.study.reading_records import RecordedReading, load_readings, record_reading
 from autotune.study.schedule import MeasureStep
 from autotune.study.study_state import Phase
-from autotune.study.study_store import StudyStore, load_readings, reading_to_record
+from autotune.study.study_store import StudyStore
 from autotune.study.trial_context import TrialContext
 from autotune.sweep import figures, results, runner
 from autotune.sweep.plan import AxisValue, PointMeasurement, SweepAxis, SweepPlan
@@ -76,9 +77,9 @@ each = pytest.mark.parametrize(("taken", "met"), READINGS.values(), ids=READINGS
 each_taken = pytest.mark.parametrize(("taken", "met"), TAKEN.values(), ids=TAKEN)
 
 
-def read_report(taken: Reading) -> dict[str, Any]:
-    hosts = {"web1": {"cpu": 0.5}}
-    return {"trial": 0, "purpose": "peak", "at": "", **reading_to_record(taken), "hosts": hosts}
+def read_report(taken: Reading) -> RecordedReading:
+    usage = HostUsage(0.5, 0.0, 1.0, 1.0, 0.1, 9, 3, 1000.0)
+    return record_reading(0, "", "peak", taken, {"web1": usage})
 
 
 def study_of(taken: Reading) -> Any:
@@ -125,12 +126,15 @@ def test_the_diagnosis(taken: Reading, met: bool) -> None:
 
 @each
 def test_the_timeline_of_the_page(taken: Reading, met: bool) -> None:
-    assert (classify_reading(read_report(taken), None, SLO) == "met") is met
+    assert (classify_reading(taken, None, SLO) == "met") is met
 
 
 @each
 def test_the_hosts_at_peak(taken: Reading, met: bool) -> None:
-    assert average_host_usage([read_report(taken)], SLO) == ({"web1": {"cpu": 0.5}} if met else {})
+    usage = average_host_usage([read_report(taken)], SLO)
+    assert {host: figures["cpu"] for host, figures in usage.items()} == (
+        {"web1": 0.5} if met else {}
+    )
 
 
 @each
@@ -176,9 +180,9 @@ def test_under_cpu_steal_a_trial_takes_no_reading_again_whatever_it_says(
         run_trial(tmp_path / name, taken, [], stolen)
         for name, stolen in (("calm", CALM), ("stormy", STOLEN))
     )
-    assert not any(reading["disturbed"] for reading in (*calm, *stormy))
-    assert {reading["stolen"] for reading in stormy if reading["purpose"] == "peak"} == {STOLEN}
-    assert stormy[0]["rate"] == calm[0]["rate"]
+    assert not any(reading.disturbed for reading in (*calm, *stormy))
+    assert {reading.stolen for reading in stormy if reading.purpose == "peak"} == {STOLEN}
+    assert stormy[0].rate == calm[0].rate
 
 
 @each_taken
@@ -276,7 +280,7 @@ def open_loaded_stack(
 
 def run_trial(
     directory: Path, taken: Reading, drained: list[str], stolen: float
-) -> list[dict[str, Any]]:
+) -> list[RecordedReading]:
     """One trial; its readings as recorded. Where the load was never made, it has no value."""
     unmade = pytest.raises(AutotuneError, match="could not be measured") if taken.limited else None
     with closing(StudyStore(directory)) as store, unmade or nullcontext():

@@ -65,15 +65,18 @@ PRIVATE = {
 }
 # Words of everyday that say nothing of what a name holds.
 NAMELESS = re.compile(r"found|seen|known|wanted|said|told|made|one|taken|given|shown")
-KEYS = {"autotune/measure/benchmark.py": "said"}  # of journals on disk
+KEYS = {
+    "autotune/measure/benchmark.py": "said",
+    "autotune/study/reading_records.py": "said",
+}  # of journals on disk
 # Where a private word stands all the same: file or folder, word, reason.
 ALLOWED = [
     ("autotune/study/study_state.py", "standings", "an event of journals on disk"),
     ("autotune/study/study_store.py", "standings", "an event of journals on disk"),
-    ("autotune/study/record_shapes.py", "standings", "an event of journals on disk"),
+    ("autotune/study/journal_records.py", "standings", "an event of journals on disk"),
     ("autotune/report/", "remedy", "a key of `report --json`"),
     ("autotune/report/measurement_report.py", "ladder", "a key of `report --json`"),
-    ("autotune/cli/json_schemas.py", "ladder", "a key of `measure --json`"),
+    ("autotune/report/documents.py", "ladder", "a key of `measure --json`"),
     ("autotune/report/csv_and_metrics.py", "gauge", "a kind of metric in Prometheus' format"),
 ]
 JOINT = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|_+")

@@ -33,7 +33,10 @@ from autotune.errors import UsageError
 from autotune.terminal import echo
 
 ConfigOption = Annotated[
-    Path | None, typer.Option(metavar="EXPORT", help="Exported configuration to measure. [default: the baseline]")
+    Path | None,
+    typer.Option(
+        metavar="EXPORT", help="Exported configuration to measure. [default: the baseline]"
+    ),
 ]
 AgainstOption = Annotated[
     str | None,
@@ -157,7 +160,7 @@ def measure(
     directory = find_free_directory(studies, f"{environment.file.target.name}-measured")
     with open_progress(environment, directory, progress) as reporter:
         if bounds is not None:
-            record = ceilings.measure_ceilings(environment, bounds, directory, reporter).to_record()
+            record = ceilings.measure_ceilings(environment, bounds, directory, reporter)
             text = "\n".join(format_ceiling_lines(record))
             print_json(build_ceilings_json(record)) if json_ else echo(text)
             return

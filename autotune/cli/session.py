@@ -193,7 +193,8 @@ def run_session(
 
     ``resume_arguments`` are the arguments of `autotune resume`, by default the study's name.
     """
-    with _print_resume_command(resume_arguments or directory.name):
+    has_hosts = environment.file.target.simulated is None
+    with _print_resume_command(resume_arguments or directory.name, has_hosts=has_hosts):
         try:
             with open_progress(environment, directory, detail) as progress:
                 run(environment, directory, progress)
@@ -216,7 +217,7 @@ def run_sweep_session(
     from autotune.sweep import runner
 
     with (
-        _print_resume_command(directory.name),
+        _print_resume_command(directory.name, has_hosts=environment.file.target.simulated is None),
         open_progress(environment, directory, detail, with_page=False) as progress,
     ):
         runner.run_sweep(environment.file, plan, directory, progress)
@@ -224,13 +225,11 @@ def run_sweep_session(
 
 
 @contextmanager
-def _print_resume_command(study: str) -> Iterator[None]:
-    """Print how to continue a stopped study."""
+def _print_resume_command(study: str, *, has_hosts: bool) -> Iterator[None]:
+    """Print how to continue a stopped study. A model has no hosts to restore."""
     try:
         yield
     except KeyboardInterrupt:
-        echo(
-            f"stopped; the hosts are restored. Continue with `autotune resume {study}`",
-            err=True,
-        )
+        restored = "; the hosts are restored" if has_hosts else ""
+        echo(f"stopped{restored}. Continue with `autotune resume {study}`", err=True)
         raise typer.Exit(errors.INTERRUPTED_EXIT_CODE) from None

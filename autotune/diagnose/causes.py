@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotune.diagnose.context import Bottleneck, ReadingContext, RelatedShortage, time_in_php
+from autotune.diagnose.bottleneck import Bottleneck, RelatedShortage
+from autotune.diagnose.context import ReadingContext, time_in_php
 from autotune.services.base import Role
 from autotune.services.diagnosis import INFERRED, InstanceActivity, LookupCounters, Resource
 from autotune.services.registry import find_diagnosis

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from autotune.deploy.stack import Stack
 from autotune.measure.reading import Reading
@@ -12,39 +11,9 @@ from autotune.monitor.activity import HostActivity, compute_host_activity, compu
 from autotune.monitor.host_watch import Observations, WatchedHost
 from autotune.parameter_name import select_service_settings
 from autotune.services.base import Role, Settings
-from autotune.services.diagnosis import InstanceActivity, InstanceReading, Resource
+from autotune.services.diagnosis import InstanceActivity, InstanceReading
 from autotune.services.registry import find_diagnosis
 from autotune.target.slo import Slo
-
-
-class RelatedShortage(NamedTuple):
-    """Another shortage that shows in the same readings; its changes are recommended second."""
-
-    tier: str
-    service: str
-    resource: Resource
-
-
-@dataclass(frozen=True)
-class Bottleneck:
-    """``evidence`` is one verifiable line. ``confidence`` is 0 … 1.
-
-    The confidence is how directly the rule observed the bottleneck, times the fraction of the readings
-    just above the peak that agree. ``gain`` is the factor in requests/s that its removal would give, 0
-    if unknown. ``related`` are other shortages, such as the workers that wait because of this one.
-    """
-
-    tier: str
-    service: str
-    host: str
-    resource: Resource
-    evidence: str
-    confidence: float
-    gain: float = 0.0
-    related: tuple[RelatedShortage, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.tier}.{self.service} on {self.host}: {self.resource}: {self.evidence}"
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from autotune.deploy.stack import Stack
+from autotune.diagnose.bottleneck import Bottleneck
 from autotune.diagnose.causes import name_cause
-from autotune.diagnose.context import Bottleneck, ReadingContext, build_context, latency_floor
+from autotune.diagnose.context import ReadingContext, build_context, latency_floor
 from autotune.diagnose.rules import BOTTLENECK_RULES
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostUsage
@@ -109,7 +109,7 @@ def find_max_rss(watched_readings: Iterable[WatchedReading]) -> dict[str, int]:
 
 
 def list_recommended_changes(
-    bottleneck: Mapping[str, Any] | None, among: Container[str] | None = None
+    bottleneck: Bottleneck | None, among: Container[str] | None = None
 ) -> tuple[str, ...]:
     """Return the moves that a recorded bottleneck suggests: first its own, then of related shortages.
 
@@ -120,18 +120,17 @@ def list_recommended_changes(
     """
     if not bottleneck:
         return ()
-    own = bottleneck["tier"], bottleneck["service"], Resource(bottleneck["resource"])
-    related = [
-        (str(tier), str(service), Resource(resource))
-        for tier, service, resource in bottleneck.get("related") or ()
-    ]
+    own = bottleneck.tier, bottleneck.service, bottleneck.resource
     # The evidence names the parameter against this very shortage, such as tmp_table_size.
-    named = set(re.findall(r"\w+", str(bottleneck.get("evidence", ""))))
+    named = set(re.findall(r"\w+", bottleneck.evidence))
     first = sorted(
         _list_changes(*own, among),
         key=lambda move: _parse_parameter(move).rpartition(".")[2] not in named,
     )
-    moves = (*first, *(move for shortage in related for move in _list_changes(*shortage, among)))
+    moves = (
+        *first,
+        *(move for shortage in bottleneck.related for move in _list_changes(*shortage, among)),
+    )
     return tuple(dict.fromkeys(moves))
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from autotune.diagnose.context import Bottleneck, ReadingContext, latency_floor, time_in_php
+from autotune.diagnose.bottleneck import Bottleneck
+from autotune.diagnose.context import ReadingContext, latency_floor, time_in_php
 from autotune.monitor.activity import HostActivity
 from autotune.services.base import Role
 from autotune.services.diagnosis import (

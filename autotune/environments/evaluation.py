@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, Protocol
 
 from autotune.deploy.deploy_result import DeployResult
-from autotune.diagnose.context import Bottleneck
+from autotune.diagnose.bottleneck import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate, InstanceCapacity

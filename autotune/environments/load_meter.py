@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from autotune.deploy.stack import Stack
+from autotune.diagnose.bottleneck import Bottleneck
 from autotune.diagnose.capacities import list_uses, pool_capacities
-from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading, build_contexts, find_bottleneck
 from autotune.diagnose.faulty_hosts import find_faulty_instances, is_host_suspected
 from autotune.environments.answer_check import AnswerCheck

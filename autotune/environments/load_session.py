@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, Protocol
 
 from autotune.deploy.deploy_result import DeployFailed, Fleet
-from autotune.diagnose.context import Bottleneck
+from autotune.diagnose.bottleneck import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading, find_max_rss
 from autotune.environments.clock import StudyClock
 from autotune.environments.evaluation import (

@@ -12,8 +12,8 @@ from autotune.deploy import stack as stacks
 from autotune.deploy.desired_state import build_desired_state
 from autotune.deploy.runtime import installed_layout
 from autotune.deploy.stack import ServiceInstance, Stack
+from autotune.diagnose.bottleneck import Bottleneck
 from autotune.diagnose.capacities import build_host_uses, pool_capacities
-from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.base import CheckResult, Preview, describe_size
 from autotune.environments.clock import StudyClock

@@ -15,9 +15,9 @@ from autotune.export.masked_lines import find_placeholders, split_hunk
 from autotune.export.record_checks import ORDINARY_TEXT_PATTERN
 from autotune.export.unit_commands import can_run_commands
 from autotune.masking import has_placeholder
+from autotune.report.conclusion import find_conclusion
 from autotune.report.diff import read_rendered_files
 from autotune.report.studies import Study
-from autotune.report.view import find_conclusion
 from autotune.study.study_state import Trial
 from autotune.target import runtimes
 from autotune.unified_diff import Hunk, split_lines

@@ -22,23 +22,23 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from hashlib import sha256
 from typing import Any
 
 from autotune.export.host_files import Hosts
 from autotune.report.parameters import DeclaredParameters, find_declared_parameters, list_changes
 from autotune.report.studies import Study
-from autotune.report.summary import summarize_slo
+from autotune.report.summary import encode_gain, summarize_slo
 from autotune.report.trial_outcomes import WARM_UP_PURPOSE
 from autotune.report.view import StudyView, build_study_view
 from autotune.services.base import Settings
-from autotune.study.record_shapes import CALL_PURPOSE
+from autotune.study.reading_records import RecordedCall, RecordedReading, describe_call
 from autotune.study.study_state import Phase, Trial
 from autotune.target.model import Target
 
 SCHEMA_VERSION = 1
 VERIFY_COMMAND = "autotune measure target.yaml --config . --against baseline"
-ANSWER_KEYS = ("seconds", "value", "sd", "why", "said")
 COUNT_KEYS = ("rate", "seconds", "intended", "violations", "truncated", "limited", "disturbed")
 
 
@@ -54,7 +54,7 @@ def build_manifest(
     baseline = sides["baseline"].trial if "baseline" in sides else None
     command = study.target.command is not None
     # A command runs in the directory of its original target, not in the export.
-    source = study.list_records("study")[0].get("source") if command else None
+    source = study.start.source if command else None
     return {
         "schema": SCHEMA_VERSION,
         "kind": "autotune-export",
@@ -62,7 +62,7 @@ def build_manifest(
         "trial": trial.number,
         "phase": str(trial.phase),
         **({"simulated": True} if study.target.simulated else {}),
-        **study.provenance,
+        **asdict(study.provenance),
         "slo": summarize_slo(study.target),
         **_describe_measurement(study.target, source),
         "claim": _build_claim(view) if is_best else None,
@@ -103,9 +103,13 @@ def _describe_measurement(target: Target, source: str | None) -> dict[str, Any]:
 
 def _build_claim(view: StudyView) -> dict[str, Any]:
     """Return the claim of the study about its winner. No other trial has a claim."""
-    baseline = view.capacities["baseline"] if "baseline" in view.conclusion.sides else None
-    best = view.capacities["best"]
-    return {"verdict": view.verdict, "gain": view.gain, "best": best, "baseline": baseline}
+    has_baseline = "baseline" in view.conclusion.sides
+    return {
+        "verdict": view.verdict,
+        "gain": encode_gain(view.gain) if view.gain else None,
+        "best": asdict(view.capacities["best"]),
+        "baseline": asdict(view.capacities["baseline"]) if has_baseline else None,
+    }
 
 
 def _list_changes(
@@ -147,12 +151,15 @@ def _list_readings(view: StudyView) -> Iterator[dict[str, Any]]:
         for trial in side.repeats
         if trial.phase is Phase.CONFIRM
     }
-    for reading in (*view.study.readings, *view.study.command_calls):
-        side = side_of.get(reading["trial"])
-        origin = {"trial": reading["trial"], "side": side, "at": reading.get("at")}
-        if side and reading.get("purpose") == CALL_PURPOSE:
-            yield {**origin, **{key: reading[key] for key in ANSWER_KEYS if key in reading}}
-        elif side and reading.get("purpose") != WARM_UP_PURPOSE:
-            counts = {key: reading.get(key) for key in COUNT_KEYS}
-            errors = dict(reading.get("errors") or {})
-            yield {**origin, **counts, "errors": errors}
+    records: list[RecordedReading | RecordedCall] = [
+        *view.study.readings,
+        *view.study.command_calls,
+    ]
+    for record in records:
+        side = side_of.get(record.trial)
+        origin = {"trial": record.trial, "side": side, "at": record.at}
+        if side and isinstance(record, RecordedCall):
+            yield {**origin, **describe_call(record)}
+        elif side and isinstance(record, RecordedReading) and record.purpose != WARM_UP_PURPOSE:
+            counts = {key: getattr(record, key) for key in COUNT_KEYS}
+            yield {**origin, **counts, "errors": dict(record.errors)}

@@ -12,9 +12,9 @@ from autotune.deploy.host_state import format_sysctl_file
 from autotune.errors import AutotuneError
 from autotune.export.escaping import escape_line, fill_template
 from autotune.export.host_files import ABSENT, MODEL, SYSCTL_FILE, HostFile, Hosts, group_by_host
+from autotune.report.conclusion import find_conclusion
 from autotune.report.diff import read_rendered_files
 from autotune.report.studies import Study
-from autotune.report.view import find_conclusion
 from autotune.study.study_state import Trial
 from autotune.unified_diff import format_edit_diff, format_file_diff
 

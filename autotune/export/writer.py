@@ -16,7 +16,9 @@ from autotune.export.host_files import MODEL, SAFETY, Hosts, list_changed_hosts
 from autotune.export.manifest import build_manifest
 from autotune.export.record_checks import check_trial
 from autotune.export.scripts import export_patch, export_shell, has_masked_edits
+from autotune.report.conclusion import find_conclusion
 from autotune.report.diff import find_trial, read_rendered_files
+from autotune.report.headline import format_headline
 from autotune.report.parameters import (
     find_declared_parameters,
     find_parameter,
@@ -24,8 +26,7 @@ from autotune.report.parameters import (
     list_changes,
 )
 from autotune.report.studies import Study
-from autotune.report.text_report import format_headline
-from autotune.report.view import build_study_view, find_conclusion
+from autotune.report.view import build_study_view
 from autotune.services.base import Settings, Value
 from autotune.study.study_state import Trial
 from autotune.target.messages import is_same_value, suggest_name
@@ -89,13 +90,13 @@ def select_trial(study: Study, name: str | None) -> Trial:
 
 def find_minimal_trial(study: Study) -> str:
     """Return the trial with only the changes that cause the gain. Raises AutotuneError."""
-    explained = study.state.explanation
-    if explained is None or explained["trial"] is None:
+    minimal = study.state.minimal_changes
+    if minimal is None or minimal.trial is None:
         raise AutotuneError(
             f"study {study.name!r} did not measure which changes cause its gain",
             hint=f"autotune explain {study.name} --measure",
         )
-    return str(explained["trial"])
+    return str(minimal.trial)
 
 
 def build_export(

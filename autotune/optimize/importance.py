@@ -8,10 +8,8 @@ configurations is its contribution to the differences between them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from itertools import combinations
 from math import exp
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +19,13 @@ from autotune.optimize.gp.gaussian_process import solve
 from autotune.optimize.gp.grid import GridAxis, GridPoints
 from autotune.optimize.gp.scale import decompress
 from autotune.optimize.gp.surrogate import SurrogateModel
-from autotune.services.base import Value
+from autotune.optimize.model_view import (
+    InteractingPair,
+    ModelSlice,
+    ModelView,
+    ParameterEffect,
+    RangeEdge,
+)
 
 Array = npt.NDArray[np.float64]
 
@@ -31,25 +35,6 @@ WIDENING_SHARE = 2.0  # factor by which a range that is too narrow is widened
 MAX_SLICES = 8  # the most important parameters get a slice in the view
 SLICE_POINTS = 41
 MIN_EDGE_SLOPE = 0.2  # part of the range over which the model is asked whether it still climbs
-
-
-@dataclass(frozen=True)
-class InteractingPair:
-    """Two parameters whose joint effect differs from the sum of the two; ``effect`` is a log ratio."""
-
-    first: str
-    second: str
-    effect: float
-
-
-@dataclass(frozen=True)
-class RangeEdge:
-    """A parameter whose best value is at the ``low`` or ``high`` end of its range, and what to try."""
-
-    parameter: str
-    value: Value
-    end: str
-    try_range: tuple[Value, Value]
 
 
 def compute_effects(surrogate: SurrogateModel) -> dict[str, float]:
@@ -150,32 +135,22 @@ def _parameter_covariances(surrogate: SurrogateModel) -> Iterator[tuple[str, Arr
         yield axis.dimension.name, part
 
 
-def build_view(surrogate: SurrogateModel) -> dict[str, Any]:
-    """Return the model's findings as JSON.
-
-    ``importance`` has an ``effect`` and its ``sd`` as log ratios. ``pairs`` are interactions, and
-    ``edges`` are ranges that may need to be wider. ``slices`` cover the parameters that matter
-    most, through the presumed best configuration. Each has ``x``, ``mean`` and the 90 % band
-    ``low`` to ``high``, as peaks.
-    """
+def build_view(surrogate: SurrogateModel) -> ModelView:
+    """Return the model's findings."""
     best = surrogate.observations.points[surrogate.best_index()]
     ranked, sds = compute_effects(surrogate), compute_effect_sds(surrogate)
-    return {
-        "importance": [
-            {
-                "parameter": name,
-                "effect": round(effect, 4),
-                "sd": round(sds[name], 4),
-            }
+    return ModelView(
+        importance=tuple(
+            ParameterEffect(name, round(effect, 4), round(sds[name], 4))
             for name, effect in ranked.items()
-        ],
-        "pairs": [asdict(pair) for pair in find_interacting_pairs(surrogate)],
-        "edges": [asdict(edge) for edge in find_range_edges(surrogate, best)],
-        "slices": {name: _build_slice(surrogate, name) for name in list(ranked)[:MAX_SLICES]},
-    }
+        ),
+        pairs=tuple(find_interacting_pairs(surrogate)),
+        edges=tuple(find_range_edges(surrogate, best)),
+        slices={name: _build_slice(surrogate, name) for name in list(ranked)[:MAX_SLICES]},
+    )
 
 
-def _build_slice(surrogate: SurrogateModel, name: str) -> dict[str, list[Any]]:
+def _build_slice(surrogate: SurrogateModel, name: str) -> ModelSlice:
     axes = surrogate.grid.axes
     d = next(d for d, axis in enumerate(axes) if axis.dimension.name == name)
     count = len(axes[d].values)
@@ -187,13 +162,13 @@ def _build_slice(surrogate: SurrogateModel, name: str) -> dict[str, list[Any]]:
     mean, sd = surrogate.predict(points)
     scale = exp(surrogate.observations.log_peaks.max())
 
-    def peaks(log_peaks: Any) -> list[float]:
+    def peaks(log_peaks: Array) -> tuple[float, ...]:
         # Peaks of a benchmark command may be of any size.
-        return [float(f"{scale * np.exp(h):.6g}") for h in decompress(log_peaks)]
+        return tuple(float(f"{scale * np.exp(h):.6g}") for h in decompress(log_peaks))
 
-    return {
-        "x": [axes[d].values[level] for level in levels],
-        "mean": peaks(mean),
-        "low": peaks(mean - SDS_WITHIN_90 * sd),
-        "high": peaks(mean + SDS_WITHIN_90 * sd),
-    }
+    return ModelSlice(
+        x=tuple(axes[d].values[level] for level in levels),
+        mean=peaks(mean),
+        low=peaks(mean - SDS_WITHIN_90 * sd),
+        high=peaks(mean + SDS_WITHIN_90 * sd),
+    )

@@ -38,6 +38,7 @@ from autotune.optimize.gp.surrogate import (
     read_shifts,
 )
 from autotune.optimize.importance import build_view
+from autotune.optimize.model_view import ModelView
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.optimize.samplers import choose_sampler
 from autotune.services.base import Settings, Value
@@ -184,7 +185,7 @@ class Searcher:
         }
         return PosteriorPeaks(peaks, float(np.sqrt(surrogate.log_peak_model.noise_variance)))
 
-    def build_view(self, drift: StudyDrift = EMPTY_DRIFT) -> dict[str, Any]:
+    def build_view(self, drift: StudyDrift = EMPTY_DRIFT) -> ModelView:
         """Return the model's findings on the parameters, for reports (see `importance.build_view`)."""
         return build_view(self.fit_surrogate(drift))
 

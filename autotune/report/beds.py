@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import exp
-from typing import Any
 
 from autotune.estimate import SDS_WITHIN_90
+from autotune.optimize.confirmation import Gain
+from autotune.report import documents
 from autotune.report import format as fmt
+from autotune.report.documents import BedOffsetInterval, BedSummaries, BedSummary
 from autotune.report.view import StudyView
 from autotune.study.study_state import State
 from autotune.target.messages import format_count
 
 
-def summarize_beds(view: StudyView) -> dict[str, Any]:
+def summarize_beds(view: StudyView) -> BedSummaries:
     """Return the figures of each test bed by name, and whether the gains disagree.
 
     - ``trials``: the number of finished trials, and trials ``per_hour`` of the bed's time.
@@ -24,15 +26,15 @@ def summarize_beds(view: StudyView) -> dict[str, Any]:
     - ``set_aside``: why the bed was removed from the study, or ``null``.
     - ``disagree``: true if the gains of the beds differ by more than noise.
     """
-    state, verdict = view.state, view.state.verdict or {}
-    gains = verdict.get("beds", {})
+    state, verdict = view.state, view.state.verdict
+    gains = verdict.beds if verdict else {}
     return {
         "each": {bed: _summarize_bed(state, bed, gains.get(bed)) for bed in state.beds},
-        "disagree": bool(verdict.get("disagree")),
+        "disagree": bool(verdict and verdict.disagree),
     }
 
 
-def _summarize_bed(state: State, bed: str, gain: Mapping[str, Any] | None) -> dict[str, Any]:
+def _summarize_bed(state: State, bed: str, gain: Gain | None) -> BedSummary:
     finished = sum(trial.bed == bed for trial in state.list_finished())
     seconds = state.bed_seconds.get(bed, 0.0)
     return {
@@ -40,21 +42,29 @@ def _summarize_bed(state: State, bed: str, gain: Mapping[str, Any] | None) -> di
         "seconds": round(seconds, 1),
         "per_hour": round(3600 * finished / seconds, 1) if seconds else None,
         "offset": _format_offset(state, bed),
-        "gain": {k: v if k == "pairs" else round(v, 4) for k, v in gain.items()} if gain else None,
+        "gain": _encode_gain(gain) if gain else None,
         "set_aside": state.exclusion_reasons.get(bed),
     }
 
 
-def _format_offset(state: State, bed: str) -> dict[str, float] | None:
+def _encode_gain(gain: Gain) -> documents.Gain:
+    ratio, low, high = (round(end, 4) for end in (gain.ratio, gain.low, gain.high))
+    return {"ratio": ratio, "low": low, "high": high, "pairs": gain.pairs}
+
+
+def _format_offset(state: State, bed: str) -> BedOffsetInterval | None:
     if bed not in state.offsets:
         return None
     offset = state.offsets[bed]
     half = SDS_WITHIN_90 * offset.sd
-    ends = {"ratio": 0.0, "low": -half, "high": half}
-    return {
-        **{key: round(exp(offset.log + end), 4) for key, end in ends.items()},
-        "noise": round(offset.noise, 4),
-    }
+    ratio, low, high = (round(exp(offset.log + end), 4) for end in (0.0, -half, half))
+    return {"ratio": ratio, "low": low, "high": high, "noise": round(offset.noise, 4)}
+
+
+def _format_interval(figures: BedOffsetInterval | documents.Gain) -> str:
+    """Return a ratio and its interval as changes."""
+    ratio, low, high = (figures[end] or 0.0 for end in ("ratio", "low", "high"))
+    return fmt.format_change_interval(ratio, low, high)
 
 
 def format_bed_lines(view: StudyView) -> Iterator[str]:
@@ -63,11 +73,13 @@ def format_bed_lines(view: StudyView) -> Iterator[str]:
     for name, bed in document["each"].items():
         columns = [f"{name:9}{format_count(bed['trials'], 'measurement')}"]
         if offset := bed["offset"]:
-            interval = fmt.format_change_interval(offset["ratio"], offset["low"], offset["high"])
-            columns.append(f"{interval} vs. average bed, noise {100 * offset['noise']:.0f} %")
+            columns.append(
+                f"{_format_interval(offset)} vs. average bed, noise {100 * offset['noise']:.0f} %"
+            )
         if gain := bed["gain"]:
-            change = fmt.format_change_interval(gain["ratio"], gain["low"], gain["high"])
-            columns.append(f"gain {change} in {format_count(gain['pairs'], 'pair')}")
+            columns.append(
+                f"gain {_format_interval(gain)} in {format_count(gain['pairs'], 'pair')}"
+            )
         yield ", ".join(columns)
         if bed["set_aside"]:
             yield f"{'':9}removed from the study: {bed['set_aside']}"
@@ -83,22 +95,18 @@ def build_bed_rows(view: StudyView) -> Iterator[tuple[str, ...]]:
         yield (
             name,
             str(bed["trials"]),
-            fmt.format_change_interval(offset["ratio"], offset["low"], offset["high"])
-            if offset
-            else "–",
+            _format_interval(offset) if offset else "–",
             f"{100 * offset['noise']:.0f} %" if offset else "–",
-            f"{fmt.format_change_interval(gain['ratio'], gain['low'], gain['high'])}, {pairs}"
-            if gain
-            else "–",
+            f"{_format_interval(gain)}, {pairs}" if gain else "–",
             f"removed: {bed['set_aside']}" if bed["set_aside"] else "active",
         )
 
 
 def format_bed_count(view: StudyView) -> str:
     """Return the number of test beds that confirmed a gain, for the end of a sentence."""
-    verdict = view.state.verdict or {}
-    bed_count = len(verdict.get("beds", {}))
-    if not bed_count:
+    verdict = view.state.verdict
+    if verdict is None or not verdict.beds:
         return ""
+    bed_count = len(verdict.beds)
     location = " on one test bed only" if bed_count == 1 else f" on {bed_count} test beds"
-    return location + (" that disagree" if verdict.get("disagree") else "")
+    return location + (" that disagree" if verdict.disagree else "")

@@ -2,116 +2,184 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from autotune.loads.closed_load import CLOSED_LOOP_LABEL
+from autotune.report import documents
 from autotune.report import format as fmt
-from autotune.study.study_state import CACHE_CEILING
-
-SCHEMA_VERSION = 1
-CeilingRecord = Mapping[str, Any]
-
-
-def build_ceilings_json(record: CeilingRecord) -> dict[str, Any]:
-    """Return the record with its schema version; `study.ceilings` defines the other keys."""
-    return {"schema": SCHEMA_VERSION, **record}
+from autotune.study.ceiling_records import (
+    CacheCeilingAtSize,
+    CacheCeilings,
+    Ceilings,
+    StackCeiling,
+    StackCeilings,
+)
 
 
-def format_ceiling_lines(record: CeilingRecord) -> Iterator[str]:
+@dataclass(frozen=True)
+class CeilingsTable:
+    """A table of the HTML report, with a note below it."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str
+
+
+def build_ceilings_json(
+    record: Ceilings,
+) -> documents.MeasuredStackCeilings | documents.MeasuredCacheCeilings:
+    """Return the record with its schema version; `study.ceiling_records` describes the other keys."""
+    if isinstance(record, StackCeilings):
+        return {"schema": 1, **_encode_stack_ceilings(record)}
+    return {"schema": 1, **_encode_cache_ceilings(record)}
+
+
+def encode_ceilings(record: Ceilings) -> documents.StackCeilings | documents.CacheCeilings:
+    """Return the record as JSON."""
+    if isinstance(record, StackCeilings):
+        return _encode_stack_ceilings(record)
+    return _encode_cache_ceilings(record)
+
+
+def _encode_stack_ceilings(record: StackCeilings) -> documents.StackCeilings:
+    return {
+        "of": record.of,
+        "generator": record.generator,
+        "closed": record.closed,
+        "ceilings": [
+            {
+                "concurrency": ceiling.concurrency,
+                "rate": ceiling.rate,
+                "requests": ceiling.requests,
+                "errors": ceiling.errors,
+                "percentiles": ceiling.percentiles,
+                "failed": ceiling.failed,
+                "limited": ceiling.limited,
+                "example": ceiling.example,
+            }
+            for ceiling in record.ceilings
+        ],
+    }
+
+
+def _encode_cache_ceilings(record: CacheCeilings) -> documents.CacheCeilings:
+    return {
+        "of": record.of,
+        "servers": list(record.servers),
+        "ceilings": [
+            {
+                "objects": ceiling.objects,
+                "how": ceiling.how,
+                "together": ceiling.together,
+                "rate": ceiling.rate,
+                "gigabits": ceiling.gigabits,
+                "hits": ceiling.hits,
+                "failed": ceiling.failed,
+            }
+            for ceiling in record.ceilings
+        ],
+        "chain": record.chain,
+    }
+
+
+def format_ceiling_lines(record: Ceilings) -> Iterator[str]:
     """Yield a title, one line per ceiling, and a note if one applies."""
     yield _format_title(record)
-    is_cache_record = record["of"] == CACHE_CEILING
-    for ceiling in record["ceilings"]:
-        name = (
-            f"{ceiling['objects']:>16}"
-            if is_cache_record
-            else f"concurrency {ceiling['concurrency']:>4}"
-        )
-        if ceiling["failed"]:
-            yield f"{name}  {ceiling['failed']}"
-        elif is_cache_record:
-            yield (
-                f"{name}  {fmt.format_rate(ceiling['rate']):>9} ops/s  {ceiling['gigabits']:.2f} Gb/s  "
-                f"hit rate {100 * ceiling['hits']:.1f} %  ({ceiling['how']})"
-            )
-        else:
-            rate, errors = f"{fmt.format_rate(ceiling['rate']):>7}/s", _format_error_counts(ceiling)
-            limit_notes = ["lower bound: load.max_rate reached"] if ceiling["limited"] else []
-            yield "  ".join([name, rate, _format_latencies(ceiling), *errors, *limit_notes])
+    if isinstance(record, StackCeilings):
+        yield from map(_format_stack_ceiling, record.ceilings)
+    else:
+        yield from map(_format_cache_ceiling, record.ceilings)
     if note := _format_share_note(record):
         yield note
 
 
-def build_ceilings_table(record: CeilingRecord) -> dict[str, Any]:
-    """Return ``title``, ``heads``, ``rows`` and ``note`` of the HTML table."""
-    if record["of"] == CACHE_CEILING:
-        heads = ["objects", "ceiling", "traffic", "hit rate", "how"]
-        rows = [
-            [
-                ceiling["objects"],
-                ceiling["failed"] or f"{fmt.format_rate(ceiling['rate'])} ops/s",
-                f"{ceiling['gigabits']:.2f} Gb/s",
-                f"{100 * ceiling['hits']:.1f} %",
-                ceiling["how"],
-            ]
-            for ceiling in record["ceilings"]
-        ]
-    else:
-        heads = ["concurrency", "ceiling", "latency", "errors"]
-        rows = [
-            [
-                str(ceiling["concurrency"]),
-                ceiling["failed"] or _format_request_rate(ceiling),
+def _format_stack_ceiling(ceiling: StackCeiling) -> str:
+    name = f"concurrency {ceiling.concurrency:>4}"
+    if ceiling.failed:
+        return f"{name}  {ceiling.failed}"
+    rate, errors = f"{fmt.format_rate(ceiling.rate):>7}/s", _format_error_counts(ceiling)
+    limit_notes = ["lower bound: load.max_rate reached"] if ceiling.limited else []
+    return "  ".join([name, rate, _format_latencies(ceiling), *errors, *limit_notes])
+
+
+def _format_cache_ceiling(ceiling: CacheCeilingAtSize) -> str:
+    name = f"{ceiling.objects:>16}"
+    if ceiling.failed:
+        return f"{name}  {ceiling.failed}"
+    return (
+        f"{name}  {fmt.format_rate(ceiling.rate):>9} ops/s  {ceiling.gigabits:.2f} Gb/s  "
+        f"hit rate {100 * ceiling.hits:.1f} %  ({ceiling.how})"
+    )
+
+
+def build_ceilings_table(record: Ceilings) -> CeilingsTable:
+    """Return the HTML table."""
+    heads: tuple[str, ...]
+    if isinstance(record, StackCeilings):
+        heads = ("concurrency", "ceiling", "latency", "errors")
+        rows = tuple(
+            (
+                str(ceiling.concurrency),
+                ceiling.failed or _format_request_rate(ceiling),
                 _format_latencies(ceiling),
                 ", ".join(_format_error_counts(ceiling)),
-            ]
-            for ceiling in record["ceilings"]
-        ]
-    return {
-        "title": _format_title(record),
-        "heads": heads,
-        "rows": rows,
-        "note": _format_share_note(record),
-    }
+            )
+            for ceiling in record.ceilings
+        )
+        return CeilingsTable(_format_title(record), heads, rows, "")
+    heads = ("objects", "ceiling", "traffic", "hit rate", "how")
+    cache_rows = tuple(
+        (
+            ceiling.objects,
+            ceiling.failed or f"{fmt.format_rate(ceiling.rate)} ops/s",
+            f"{ceiling.gigabits:.2f} Gb/s",
+            f"{100 * ceiling.hits:.1f} %",
+            ceiling.how,
+        )
+        for ceiling in record.ceilings
+    )
+    return CeilingsTable(_format_title(record), heads, cache_rows, _format_share_note(record))
 
 
-def _format_title(record: CeilingRecord) -> str:
-    if record["of"] == CACHE_CEILING:
-        return f"{', '.join(record['servers'])} alone"
-    return f"{record['generator']}, {CLOSED_LOOP_LABEL}"
+def _format_title(record: Ceilings) -> str:
+    if isinstance(record, CacheCeilings):
+        return f"{', '.join(record.servers)} alone"
+    return f"{record.generator}, {CLOSED_LOOP_LABEL}"
 
 
-def _format_share_note(record: CeilingRecord) -> str:
+def _format_share_note(record: Ceilings) -> str:
     """Return the stack's keys/s at capacity as a share of the caches' own ceiling.
 
     The reference is the last ceiling if it was measured with several keys per request. Otherwise it is
     the first ceiling, with one key per request.
     """
-    if record["of"] != CACHE_CEILING:
+    if isinstance(record, StackCeilings) or not record.ceilings:
         return ""
-    condition, ceiling = "at the same batch size", record["ceilings"][-1]
-    if ceiling["together"] == 1:
-        condition, ceiling = "with one key per request", record["ceilings"][0]
-    if not ceiling["rate"]:
+    condition, ceiling = "at the same batch size", record.ceilings[-1]
+    if ceiling.together == 1:
+        condition, ceiling = "with one key per request", record.ceilings[0]
+    if not ceiling.rate:
         return ""
     return (
-        f"at capacity the stack reads {fmt.format_rate(record['chain'])} keys/s: "
-        f"{fmt.format_share(record['chain'], ceiling['rate'])} of the caches' own ceiling {condition}"
+        f"at capacity the stack reads {fmt.format_rate(record.chain)} keys/s: "
+        f"{fmt.format_share(record.chain, ceiling.rate)} of the caches' own ceiling {condition}"
     )
 
 
-def _format_request_rate(ceiling: CeilingRecord) -> str:
+def _format_request_rate(ceiling: StackCeiling) -> str:
     """Return the ceiling as text; a lower bound if load.max_rate was reached."""
-    rate = f"{fmt.format_rate(ceiling['rate'])} requests/s"
-    return f"at least {rate} (load.max_rate reached)" if ceiling["limited"] else rate
+    rate = f"{fmt.format_rate(ceiling.rate)} requests/s"
+    return f"at least {rate} (load.max_rate reached)" if ceiling.limited else rate
 
 
-def _format_latencies(ceiling: CeilingRecord) -> str:
-    percentiles = ceiling["percentiles"]
-    return ", ".join(f"{name} {fmt.format_latency(value)}" for name, value in percentiles.items())
+def _format_latencies(ceiling: StackCeiling) -> str:
+    return ", ".join(
+        f"{name} {fmt.format_latency(value)}" for name, value in ceiling.percentiles.items()
+    )
 
 
-def _format_error_counts(ceiling: CeilingRecord) -> list[str]:
-    counts = [f"{count} {kind}" for kind, count in ceiling["errors"].items()]
-    return [*counts, ceiling["example"]] if ceiling.get("example") else counts
+def _format_error_counts(ceiling: StackCeiling) -> list[str]:
+    counts = [f"{count} {kind}" for kind, count in ceiling.errors.items()]
+    return [*counts, ceiling.example] if ceiling.example else counts

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from autotune.errors import AutotuneError
+from autotune.optimize.model_view import ModelSlice, ModelView, ParameterEffect
 from autotune.report import format as fmt
 from autotune.report import timeline
+from autotune.report.capacity import build_trial_capacity
+from autotune.report.ceilings import encode_ceilings
+from autotune.report.chart_data import (
+    ChartColumns,
+    ChartData,
+    EffectRow,
+    FittedCurve,
+    Importance,
+    ParameterColumn,
+    ParameterColumns,
+    SliceBand,
+    TrialRow,
+)
 from autotune.report.diff import read_rendered_files
-from autotune.report.importance import build_importance_rows, format_edge
+from autotune.report.importance import build_importance_rows, encode_pair, format_edge
 from autotune.report.latency import LatencyCurve, fit_latency_curves
 from autotune.report.load_curve import PERCENTILES, average_host_usage, build_load_curve
 from autotune.report.parameters import (
@@ -22,30 +35,31 @@ from autotune.report.parameters import (
 )
 from autotune.report.studies import Study
 from autotune.report.trial_outcomes import VERDICT_TEXTS, describe_bottleneck, format_outcome
-from autotune.report.units import RequestUnits
-from autotune.report.view import StudyView, build_trial_capacity
+from autotune.report.units import RequestUnits, Units
+from autotune.report.view import StudyView
 from autotune.services.base import Value
 from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
+from autotune.study.reading_records import RecordedReading
 from autotune.study.study_state import COUNTED_PHASES, State, Trial
 from autotune.unified_diff import FileContents, format_file_diff
 
-ChartColumns = dict[str, list[float | None]]
 MAX_TABLE_COLUMNS = 24  # settings with a column in the table of trials
 
 
-def build_chart_data(view: StudyView) -> dict[str, Any]:
+def build_chart_data(view: StudyView) -> ChartData:
     """Return the data of all charts."""
     slo, units = view.target.slo.objective, view.units
     sides, readings = view.conclusion.sides, view.readings_by_side()
     time, columns = timeline.select_time_axis(view), _build_parameter_columns(view)
     # A side without a reading that met the SLO has no figures.
     hosts = {side: average_host_usage(records, slo) for side, records in readings.items()}
-    return {
+    column_names = [column["name"] for column in columns["parameters"][:MAX_TABLE_COLUMNS]]
+    data: ChartData = {
         "slo": {
             "percentile": fmt.format_percentile(slo),
             "limit": 1000 * slo.limit,
             "allowed": 100 * slo.allowed_violations,
-            "said": fmt.format_objective(slo),
+            "text": fmt.format_objective(slo),
         },
         "baseline": sides["baseline"].trial.number if "baseline" in sides else None,
         "best": sides["best"].trial.number if "best" in sides else None,
@@ -65,18 +79,22 @@ def build_chart_data(view: StudyView) -> dict[str, Any]:
         "fitted": {
             side: _build_fitted_curve(curve) for side, curve in fit_latency_curves(view).items()
         },
-        "columns": [column["name"] for column in columns["parameters"][:MAX_TABLE_COLUMNS]],
+        "columns": column_names,
         "hosts": {side: means for side, means in hosts.items() if means},
         "parameters": columns,
-        "trials": _build_trial_rows(
-            view, [column["name"] for column in columns["parameters"][:MAX_TABLE_COLUMNS]]
-        ),
-        "ceilings": [dict(record) for record in view.state.ceilings],
-        **_build_model_charts(view),
+        "trials": _build_trial_rows(view, column_names),
+        "ceilings": list(map(encode_ceilings, view.state.ceilings)),
     }
+    model = view.state.model
+    if model is not None and len(list_measured_trials(view.state)) >= MIN_CONFIGURATIONS:
+        data["importance"] = _build_importance(view, model)
+        data["slices"] = {
+            name: _build_slice(band, view.units) for name, band in model.slices.items()
+        }
+    return data
 
 
-def _build_percentile_curve(readings: Iterable[Mapping[str, Any]]) -> ChartColumns:
+def _build_percentile_curve(readings: Iterable[RecordedReading]) -> ChartColumns:
     """Return the rates, the requests behind each point, and each percentile in ms.
 
     A percentile covers *intended* requests; ``None`` if too few were answered correctly. Readings that
@@ -93,40 +111,40 @@ def _build_percentile_curve(readings: Iterable[Mapping[str, Any]]) -> ChartColum
     }
 
 
-def _build_fitted_curve(curve: LatencyCurve) -> dict[str, Any]:
-    """Return the fitted curve for the page: rates, milliseconds with their band, the capacity."""
-    bands = {"middle": curve.median, "low": curve.low, "high": curve.high}
+def _build_fitted_curve(curve: LatencyCurve) -> FittedCurve:
+    """Return the fitted curve for the page."""
+    middle, low, high = (
+        [float(f"{1000 * seconds:.4g}") for seconds in band]
+        for band in (curve.median, curve.low, curve.high)
+    )
     peak = curve.capacity
     return {
         "rate": [round(rate, 1) for rate in curve.rates],
-        **{name: [float(f"{1000 * ms:.4g}") for ms in band] for name, band in bands.items()},
+        "middle": middle,
+        "low": low,
+        "high": high,
         "capacity": [round(rate, 1) for rate in (peak.peak, peak.low, peak.high)] if peak else None,
     }
 
 
-def _build_model_charts(view: StudyView) -> dict[str, Any]:
-    """Return importance, interactions, ranges to widen and slices; empty without enough trials."""
-    model, units = view.state.model, view.units
-    if model is None or len(list_measured_trials(view.state)) < MIN_CONFIGURATIONS:
-        return {}
+def _build_importance(view: StudyView, model: ModelView) -> Importance:
     return {
-        "importance": {
-            "rows": _build_importance_rows(view, model["importance"]),
-            "pairs": model["pairs"],
-            "edges": list(map(format_edge, model["edges"])),
-        },
-        # The model predicts peaks; the page shows the user's units.
-        "slices": {
-            name: band | {key: [units.round_value(units.from_peak(peak)) for peak in band[key]]
-                          for key in ("mean", "low", "high")}
-            for name, band in model["slices"].items()
-        },
-    }  # fmt: skip
+        "rows": _build_effect_rows(view, model.importance),
+        "pairs": list(map(encode_pair, model.pairs)),
+        "edges": list(map(format_edge, model.edges)),
+    }
 
 
-def _build_importance_rows(
-    view: StudyView, effects: Iterable[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+def _build_slice(band: ModelSlice, units: Units) -> SliceBand:
+    """Return a slice in the user's units; the model predicts peaks."""
+    mean, low, high = (
+        [units.round_value(units.from_peak(peak)) for peak in peaks]
+        for peaks in (band.mean, band.low, band.high)
+    )
+    return {"x": band.x, "mean": mean, "low": low, "high": high}
+
+
+def _build_effect_rows(view: StudyView, effects: Iterable[ParameterEffect]) -> list[EffectRow]:
     """Return effects in per cent with their 90 % intervals (``null`` if none was recorded)."""
     baseline = view.conclusion.baseline
     rows = build_importance_rows(
@@ -142,13 +160,8 @@ def _build_importance_rows(
     ]
 
 
-def _build_parameter_columns(view: StudyView) -> dict[str, Any]:
-    """Return the trials in the budget, their capacities, and every setting that varied.
-
-    ``parameters`` contains ``name``, ``unit``, ``log`` and one value per trial, ``None`` without
-    effect. ``choices`` lists the values of a setting that is not numeric. Capacities come with 90 %
-    intervals.
-    """
+def _build_parameter_columns(view: StudyView) -> ParameterColumns:
+    """Return the trials in the budget, their capacities, and every setting that varied."""
     trials = list_measured_trials(view.state)
     names = dict.fromkeys(name for trial in trials for name in trial.effective_settings)
     declared = find_declared_parameters(view.target)
@@ -164,25 +177,28 @@ def _build_parameter_columns(view: StudyView) -> dict[str, Any]:
     columns.sort(key=lambda column: ranks.get(column["name"], (1, len(ranks))))
     return {
         "trials": [trial.number for trial in trials],
-        "peaks": [capacity["peak"] for capacity in capacities],
-        "lows": [capacity["low"] for capacity in capacities],
-        "highs": [capacity["high"] for capacity in capacities],
+        "peaks": [capacity.peak for capacity in capacities],
+        "lows": [capacity.low for capacity in capacities],
+        "highs": [capacity.high for capacity in capacities],
         "parameters": columns,
     }
 
 
 def _rank_settings(view: StudyView) -> dict[str, tuple[int, int]]:
     """Return the order of settings: changes of the best by cost, then the rest by importance."""
-    changed = {change.name for change in view.changes}
+    changed = [change.name for change in view.changes]
     ranked = [*view.reversal_costs]
-    ranked += [row["parameter"] for row in (view.state.model or {}).get("importance", ())]
+    ranked += (
+        [effect.parameter for effect in view.state.model.importance] if view.state.model else []
+    )
     names = dict.fromkeys([*ranked, *changed])
     return {name: (int(name not in changed), location) for location, name in enumerate(names)}
 
 
 def _build_parameter_column(
     name: str, values: list[Value | None], declared_parameters: DeclaredParameters
-) -> dict[str, Any]:
+) -> ParameterColumn:
+    """Return a column; ``choices`` lists the values of a setting that is not numeric."""
     parameter = find_parameter(name, declared_parameters=declared_parameters)
     numeric = all(
         value is None or (isinstance(value, int | float) and not isinstance(value, bool))
@@ -198,7 +214,7 @@ def _build_parameter_column(
     }
 
 
-def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[dict[str, Any]]:
+def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[TrialRow]:
     """Return the table of trials; a repeat refers to the trial that it repeats.
 
     ``values`` belong to the settings in ``columns``; ``null`` means no effect.
@@ -208,16 +224,22 @@ def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[dict[str,
     declared = find_declared_parameters(view.target)
     rows = []
     for trial in view.state.trials:
-        row: dict[str, Any] = {
+        capacity, finding = (
+            build_trial_capacity(trial, view.units),
+            view.state.bottlenecks.get(trial.number),
+        )
+        row: TrialRow = {
             "trial": trial.number,
             "phase": str(trial.phase),
             "of": trial.source_trial,
             "bed": trial.bed,
-            **build_trial_capacity(trial, view.units),
+            "peak": capacity.peak,
+            "low": capacity.low,
+            "high": capacity.high,
             "outcome": format_outcome(trial, view.units) if trial.is_finished else "in progress",
             "verdict": "failed" if trial.failure else _format_verdict(trial),
-            "bottleneck": describe_bottleneck(view.state.bottlenecks.get(trial.number, {})),
-            "limit": _format_limit(view.state.bottlenecks.get(trial.number, {})),
+            "bottleneck": describe_bottleneck(finding) if finding else "",
+            "limit": describe_bottleneck(finding, with_evidence=False) if finding else "",
             "values": _list_values(trial, columns, declared),
             "rules": list(trial.bindings),
             "differences": list(trial.differences),
@@ -239,11 +261,6 @@ def _has_own_settings(state: State, trial: Trial, baseline: Trial) -> bool:
         trial.source_trial is None
         or trial.settings != state.find_trial(trial.source_trial).settings
     )
-
-
-def _format_limit(finding: Mapping[str, Any]) -> str:
-    """Return what limited a trial, without the evidence."""
-    return describe_bottleneck({key: finding.get(key) for key in ("tier", "service", "resource")})
 
 
 def _list_values(

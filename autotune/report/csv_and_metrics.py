@@ -6,13 +6,13 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
 
+from autotune.report.capacity import build_trial_capacity
+from autotune.report.documents import StudyStatus
 from autotune.report.load_curve import PERCENTILES
 from autotune.report.status import build_status
-from autotune.report.view import StudyView, build_trial_capacity
+from autotune.report.view import StudyView
 from autotune.services.base import Value
-from autotune.study.study_store import reading_from_record
 
 TABLE_NAMES = ("trials", "readings")
 METRIC_PREFIX = "autotune_"
@@ -37,14 +37,14 @@ def format_csv(view: StudyView, name: str) -> str:
 
 def _list_trial_rows(view: StudyView) -> Iterator[CsvRow]:
     for trial in view.state.trials:
+        capacity = build_trial_capacity(trial, view.units)
         yield {
             "trial": trial.number,
             "phase": str(trial.phase),
             "of": trial.source_trial,
-            **{
-                "capacity" if k == "peak" else k: v
-                for k, v in build_trial_capacity(trial, view.units).items()
-            },
+            "capacity": capacity.peak,
+            "low": capacity.low,
+            "high": capacity.high,
             "p99": trial.peak.p99 if trial.peak else None,
             "verdict": trial.peak.verdict if trial.peak else None,
             "failure": trial.failure,
@@ -55,11 +55,11 @@ def _list_trial_rows(view: StudyView) -> Iterator[CsvRow]:
 def _list_reading_rows(view: StudyView) -> Iterator[CsvRow]:
     slo = view.target.slo.objective
     for record in view.study.readings:
-        reading = reading_from_record(record)
+        reading = record.reading
         yield {
-            "trial": record["trial"],
-            "at": record["at"],
-            "purpose": record["purpose"],
+            "trial": record.trial,
+            "at": record.at,
+            "purpose": record.purpose,
             "rate": reading.rate,
             "seconds": reading.seconds,
             "intended": reading.intended,
@@ -103,24 +103,27 @@ def format_metrics(view: StudyView) -> str:
 
 
 def _list_capacity_samples(
-    status_document: Mapping[str, Any],
+    status_document: StudyStatus,
 ) -> Iterator[tuple[Mapping[str, str], float | None]]:
-    for side in ("baseline", "best"):
-        for key in ("peak", "low", "high"):
-            yield {"side": side, "value": key}, (status_document[side] or {}).get(key)
+    sides = {"baseline": status_document["baseline"], "best": status_document["best"]}
+    for name, side in sides.items():
+        if side is not None:
+            yield {"side": name, "value": "peak"}, side["peak"]
+            yield {"side": name, "value": "low"}, side["low"]
+            yield {"side": name, "value": "high"}, side["high"]
 
 
 def _list_start_samples(view: StudyView) -> Iterator[tuple[Mapping[str, str], float | None]]:
-    for record in view.study.list_records("trial")[-MAX_METRIC_TRIALS:]:
-        if at := record.get("at"):
-            labels = {"trial": str(record["trial"]), "phase": record["phase"]}
-            yield labels, datetime.fromisoformat(at).timestamp()
+    for trial in view.state.trials[-MAX_METRIC_TRIALS:]:
+        if trial.started_at:
+            labels = {"trial": str(trial.number), "phase": str(trial.phase)}
+            yield labels, datetime.fromisoformat(trial.started_at).timestamp()
 
 
 def _list_trial_samples(view: StudyView) -> Iterator[tuple[Mapping[str, str], float | None]]:
     for trial in view.state.trials[-MAX_METRIC_TRIALS:]:
         labels = {"trial": str(trial.number), "phase": str(trial.phase)}
-        yield labels, build_trial_capacity(trial, view.units)["peak"]
+        yield labels, build_trial_capacity(trial, view.units).peak
 
 
 def _format_metric_family(

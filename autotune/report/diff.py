@@ -11,6 +11,7 @@ from autotune import foreign_files
 from autotune.errors import AutotuneError, UsageError
 from autotune.masking import Outliner, mask_changed_lines, mask_nothing, mask_secret_bytes
 from autotune.report import format as fmt
+from autotune.report.conclusion import find_conclusion
 from autotune.report.parameters import (
     NO_DECLARED,
     DeclaredParameters,
@@ -18,7 +19,6 @@ from autotune.report.parameters import (
     list_changes,
 )
 from autotune.report.studies import Study
-from autotune.report.view import find_conclusion
 from autotune.services.registry import find_outliner, list_by_name
 from autotune.study import ownership
 from autotune.study.study_state import State, Trial

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from autotune.optimize.model_view import ModelView, RangeEdge
 from autotune.optimize.reversal_cost import ReversalCost
-from autotune.report.importance import ImportanceRow, build_importance_rows, format_edge
+from autotune.report import documents
+from autotune.report.importance import (
+    ImportanceRow,
+    build_importance_rows,
+    encode_pair,
+    format_edge,
+)
 from autotune.report.reversal_costs import format_reversal_cost, select_reversal_costs
 from autotune.report.view import StudyView
 from autotune.study.explain_study import analyze_study, find_baseline_and_winner
 from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
-from autotune.study.study_state import format_reduction
+from autotune.study.winner_changes import MinimalChanges, format_reduction
 from autotune.target.messages import format_count
 
 NAME_WIDTH = 48  # columns for the name of a parameter
@@ -29,7 +35,7 @@ class Explanation:
     configurations: int
     costs: Mapping[str, ReversalCost]
     effects: tuple[ImportanceRow, ...]
-    model: Mapping[str, Any]
+    model: ModelView
 
 
 def build_explanation(view: StudyView) -> Explanation:
@@ -46,12 +52,12 @@ def build_explanation(view: StudyView) -> Explanation:
         winner.number,
         len(trials),
         select_reversal_costs(state, modelled),
-        build_importance_rows(analysis.view["importance"], trials, baseline),
+        build_importance_rows(analysis.view.importance, trials, baseline),
         analysis.view,
     )
 
 
-def build_explanation_json(view: StudyView, explanation: Explanation) -> dict[str, Any]:
+def build_explanation_json(view: StudyView, explanation: Explanation) -> documents.Explanation:
     """Return the explanation as one JSON object."""
     return {
         "schema": 1,
@@ -77,9 +83,37 @@ def build_explanation_json(view: StudyView, explanation: Explanation) -> dict[st
             }
             for row in explanation.effects
         ],
-        "interactions": list(explanation.model["pairs"]),
-        "edges": list(explanation.model["edges"]),
-        "minimal": dict(view.state.explanation) if view.state.explanation else None,
+        "interactions": [encode_pair(pair) for pair in explanation.model.pairs],
+        "edges": [_encode_edge(edge) for edge in explanation.model.edges],
+        "minimal": _encode_minimal(view.state.minimal_changes),
+    }
+
+
+def _encode_edge(edge: RangeEdge) -> documents.RangeEdge:
+    return {
+        "parameter": edge.parameter,
+        "value": edge.value,
+        "end": edge.end,
+        "try_range": edge.try_range,
+    }
+
+
+def _encode_minimal(minimal: MinimalChanges | None) -> documents.MinimalChanges | None:
+    if minimal is None:
+        return None
+    return {
+        "event": "explained",
+        "at": minimal.at or "",
+        "kept": list(minimal.kept),
+        "dropped": list(minimal.dropped),
+        "share": minimal.share,
+        "low": minimal.low,
+        "high": minimal.high,
+        "measurements": minimal.measurements,
+        "losses": minimal.losses,
+        "sds": minimal.sds,
+        "changes": minimal.changes,
+        "trial": minimal.trial,
     }
 
 
@@ -110,12 +144,12 @@ def _format_effects(explanation: Explanation) -> Iterator[str]:
     for row in explanation.effects:
         name = " + ".join(row.names)
         yield f"  {name:{NAME_WIDTH}} {format_effect(row)}   changed in {row.changed_in}"
-    if explanation.model["pairs"]:
+    if explanation.model.pairs:
         yield ""
         yield "Interactions:"
-    for pair in explanation.model["pairs"]:
-        yield f"  {pair['first']} × {pair['second']}: ±{100 * pair['effect']:.1f} %"
-    for edge in explanation.model["edges"]:
+    for pair in explanation.model.pairs:
+        yield f"  {pair.first} × {pair.second}: ±{100 * pair.effect:.1f} %"
+    for edge in explanation.model.edges:
         yield ""
         yield format_edge(edge)
 
@@ -130,11 +164,11 @@ def format_effect(row: ImportanceRow) -> str:
 
 
 def _format_minimal_changes(view: StudyView) -> Iterator[str]:
-    minimal = view.state.explanation
+    minimal = view.state.minimal_changes
     if minimal is None:
         yield "`--measure` finds the smallest set of changes that keeps 95 % of the gain."
         return
     yield f"{format_reduction(minimal)}:"
-    yield from (f"  {name}" for name in minimal["kept"])
-    if minimal["trial"] is not None:
+    yield from (f"  {name}" for name in minimal.kept)
+    if minimal.trial is not None:
         yield f"`autotune export {view.name} --minimal --out DIR` writes only those."

@@ -66,7 +66,7 @@ def _compare(
 def format_ratio(ratio: Estimate, units: Units, before_peak: float) -> str:
     """Return a ratio to ``before_peak`` with its interval: ``+41 % [36, 47]``."""
     gain = Gain(ratio.value, *ratio.interval(), pairs=0)
-    return units.format_gain_interval(units.build_gain(gain, before_peak))
+    return units.build_gain(gain, before_peak).interval_text
 
 
 def format_gain_shares(

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from autotune.estimate import SDS_WITHIN_90
+from autotune.optimize.model_view import InteractingPair, ParameterEffect, RangeEdge
+from autotune.report import documents
 from autotune.study.study_state import Trial
 
 MIN_LOG_EFFECT = 0.002  # smallest effect shown, as a log ratio
+
+
+def encode_pair(pair: InteractingPair) -> documents.InteractingPair:
+    """Return an interaction as JSON."""
+    return {"first": pair.first, "second": pair.second, "effect": pair.effect}
 
 
 @dataclass(frozen=True)
@@ -26,37 +32,37 @@ class ImportanceRow:
     changed_in: int
 
 
-def format_edge(edge: Mapping[str, Any]) -> str:
-    """Return a recorded range edge as text, with the range to try."""
-    low, high = edge["try_range"]
+def format_edge(edge: RangeEdge) -> str:
+    """Return a range edge as text, with the range to try."""
+    low, high = edge.try_range
     return (
-        f"{edge['parameter']} is best at the {edge['end']} end of its range ({edge['value']}): "
+        f"{edge.parameter} is best at the {edge.end} end of its range ({edge.value}): "
         f"try {{range: [{low}, {high}]}}"
     )
 
 
 def build_importance_rows(
-    effects: Iterable[Mapping[str, Any]], trials: Sequence[Trial], baseline: Trial | None
+    effects: Iterable[ParameterEffect], trials: Sequence[Trial], baseline: Trial | None
 ) -> tuple[ImportanceRow, ...]:
     """Return the effects on the measured ``trials``, largest first.
 
     Settings that always changed together cannot be separated, so they form one row.
     """
-    groups: dict[tuple[int, ...], list[Mapping[str, Any]]] = {}
-    for row in effects:
-        values = [trial.effective_settings.get(row["parameter"]) for trial in trials]
-        groups.setdefault(tuple(map(values.index, values)), []).append(row)
+    groups: dict[tuple[int, ...], list[ParameterEffect]] = {}
+    for effect in effects:
+        values = [trial.effective_settings.get(effect.parameter) for trial in trials]
+        groups.setdefault(tuple(map(values.index, values)), []).append(effect)
     rows = [_build_row(group, trials, baseline) for group in groups.values()]
     relevant = [row for row in rows if row.effect >= MIN_LOG_EFFECT]
     return tuple(sorted(relevant, key=lambda row: -row.effect))
 
 
 def _build_row(
-    group: Sequence[Mapping[str, Any]], trials: Sequence[Trial], baseline: Trial | None
+    group: Sequence[ParameterEffect], trials: Sequence[Trial], baseline: Trial | None
 ) -> ImportanceRow:
-    names = tuple(row["parameter"] for row in group)
-    sds = [row.get("sd") for row in group]
+    names = tuple(effect.parameter for effect in group)
+    sds = [effect.sd for effect in group]
     half_width = None if None in sds else SDS_WITHIN_90 * sum(sd for sd in sds if sd is not None)
     before = baseline.effective_settings.get(names[0]) if baseline else None
     changed_in = sum(trial.effective_settings.get(names[0]) != before for trial in trials)
-    return ImportanceRow(names, sum(row["effect"] for row in group), half_width, changed_in)
+    return ImportanceRow(names, sum(effect.effect for effect in group), half_width, changed_in)

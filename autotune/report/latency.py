@@ -12,11 +12,10 @@ would make the band of an isotonic curve too narrow (Sen, Banerjee, Woodroofe, A
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log
 from random import Random
-from typing import Any
 
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
@@ -24,7 +23,7 @@ from autotune.measure.reading import Reading
 from autotune.report import format as fmt
 from autotune.report.trial_outcomes import WARM_UP_PURPOSE
 from autotune.report.view import StudyView
-from autotune.study.study_store import reading_from_record
+from autotune.study.reading_records import RecordedReading
 from autotune.target.slo import Slo
 
 AT_MOST_BOUND, MORE_THAN_BOUND = "at most", "more than"
@@ -106,16 +105,17 @@ def fit_latency_curves(view: StudyView) -> dict[str, LatencyCurve]:
 
 
 def fit_curve(
-    records: Iterable[Mapping[str, Any]], slo: Slo, timeout_seconds: float, capacity: Peak | None
+    records: Iterable[RecordedReading], slo: Slo, timeout_seconds: float, capacity: Peak | None
 ) -> LatencyCurve | None:
     """Return the curve of a configuration's readings; ``None`` for fewer than ``MIN_READINGS`` readings.
 
     A percentile beyond all answers counts as ``timeout_seconds``, the request timeout in seconds.
     """
     readings = [
-        reading for record in records if record.get("purpose") != WARM_UP_PURPOSE and record["intended"]
-        if (reading := reading_from_record(record)).is_valid
-    ]  # fmt: skip
+        record.reading
+        for record in records
+        if record.purpose != WARM_UP_PURPOSE and record.intended and record.reading.is_valid
+    ]
     if len(readings) < MIN_READINGS:
         return None
     points = sorted(_build_point(reading, slo, timeout_seconds) for reading in readings)

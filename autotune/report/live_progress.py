@@ -5,7 +5,8 @@ The panel is redrawn only after an event. A timer would take CPU from the stack 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Self, TextIO
 
@@ -13,12 +14,14 @@ from rich.console import Group, RenderableType
 from rich.live import Live as Redrawn
 from rich.panel import Panel
 from rich.table import Table
+from rich.text import Text
 
 from autotune.deploy.deploy_result import DeployResult
 from autotune.measure.reading import Reading
 from autotune.measure.steal import HIGH_STEAL_SHARE
 from autotune.measure.warm_up import WarmUpResult
 from autotune.report import format as fmt
+from autotune.report.outlook import StudyOutlook, build_outlook
 from autotune.report.progress import (
     format_deployed_line,
     format_error_line,
@@ -28,14 +31,19 @@ from autotune.report.progress import (
     select_verdict_mark,
 )
 from autotune.report.trial_outcomes import WARM_UP_PURPOSE, format_outcome, format_trial_label
-from autotune.report.view import StudyOutlook, build_outlook
 from autotune.study.study_state import State, Trial
 from autotune.target.messages import format_count
 from autotune.target.model import Target
-from autotune.terminal import create_console, style_text
+from autotune.target.slo import Slo
+from autotune.terminal import StyledLine, create_console, style_text
 
 MAX_SHOWN_READINGS = 10  # readings shown of the current trial
 MAX_SHOWN_TRIALS = 8  # finished trials shown
+BORDER_COLUMNS, BORDER_LINES = 4, 3  # of the panel, with a line below it for the cursor
+MAX_STEP_LINES = 3  # lines of the current step, and of the best so far
+MIN_TRIAL_LINES = 3  # lines that readings leave to finished trials
+CELL_PADDING = 8  # columns between and after the cells of a row
+MIN_TABLE_COLUMNS = 60  # a narrower terminal shows trials without their intervals
 MARK_STYLES = {"✓": "green", "✗": "red", "?": "yellow"}
 
 
@@ -115,40 +123,119 @@ class LiveProgress:
         return f"   CPU steal in {format_count(count, 'reading')}" if count else ""
 
     def _build_panel(self) -> Panel:
-        state, budget = self._state(), self._target.budget
+        state, budget, slo = self._state(), self._target.budget, self._target.slo.objective
         outlook = build_outlook(self._target, state)
-        slo = self._target.slo.objective
         trial = format_trial_label(self._trial) + ": " if self._trial else ""
         latest = sorted(self._readings[-MAX_SHOWN_READINGS:], key=lambda reading: reading.rate)
+        space = PanelSpace(*self._console.size)
+        step = space.reserve(trial + self._step, "bold")
+        outlook_lines = space.reserve_outlook(outlook, self._format_steal())
+        readings = space.reserve_readings(latest, self._readings[-1:], slo)
         parts: list[RenderableType] = [
-            _build_trial_table(state, outlook),
-            style_text(trial + self._step, "bold"),
-            *(
-                style_text(
-                    "  " + format_reading_line(reading, "peak", slo),
-                    MARK_STYLES[select_verdict_mark(reading, slo)],
-                )
-                for reading in latest
-            ),
-            style_text(f"{outlook}{self._format_steal()}", "cyan"),
+            *space.build_trials(state, outlook),
+            *step,
+            *readings,
+            *outlook_lines,
         ]
-        count_text = f"configuration {outlook.trial_count} of {budget.trials}"
-        title = style_text(f"{self._target.name} · {outlook.units.objective} · {count_text}")
-        return Panel(Group(*parts), title=title, title_align="left")
+        count = f"configuration {outlook.trial_count} of {budget.trials}"
+        title = space.choose_title(self._target.name, outlook.units.objective, count)
+        return Panel(Group(*parts), title=style_text(title), title_align="left")
 
 
-def _build_trial_table(state: State, outlook: StudyOutlook) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("trial", "outcome", "90 % interval"):
-        table.add_column(heading, justify="left", header_style="dim")
-    units, leader = outlook.units, outlook.leader
-    for trial in state.list_finished()[-MAX_SHOWN_TRIALS:]:
-        style = "green" if leader is not None and trial.number == leader.trial.number else ""
-        interval = ""
-        if trial.peak is not None and trial.peak.is_feasible:
-            interval = units.format_interval(
-                units.from_peak(trial.peak.low), units.from_peak(trial.peak.high)
-            )
-        cells = (format_trial_label(trial), format_outcome(trial, units), interval)
-        table.add_row(*(style_text(cell, style) for cell in cells))
-    return table
+class PanelSpace:
+    """The lines of a panel that are still free on a terminal of this size.
+
+    The step, the best so far and the newest reading come first. Other readings and finished trials
+    get the lines that are left. Lines break between words.
+    """
+
+    def __init__(self, width: int, height: int) -> None:
+        self._width, self._free = max(width - BORDER_COLUMNS, 1), height - BORDER_LINES
+
+    def reserve(self, text: str, style: str) -> list[Text]:
+        """Return the lines of a text, and count them as used."""
+        return self._use([(line, style) for line in self._wrap(text)[:MAX_STEP_LINES]])
+
+    def reserve_outlook(self, outlook: StudyOutlook, steal: str) -> list[Text]:
+        """Return the lines of the best so far and the time left, on one line if they fit."""
+        if len(line := f"{outlook}{steal}") <= self._width:
+            return self.reserve(line, "cyan")
+        parts = (outlook.best_text, outlook.time_left_text, steal.strip())
+        return [line for part in parts if part for line in self.reserve(part, "cyan")]
+
+    def reserve_readings(
+        self, readings: Sequence[Reading], newest: Sequence[Reading], slo: Slo
+    ) -> list[Text]:
+        """Return the lines of the readings that fit, in order; the newest reading always fits."""
+        selected = list(newest)
+        lines = {id(r): self._wrap("  " + format_reading_line(r, "peak", slo)) for r in readings}
+        used = sum(len(lines[id(reading)]) for reading in selected)
+        for reading in reversed([r for r in readings if r not in newest]):
+            used += len(lines[id(reading)])
+            if used > self._free - MIN_TRIAL_LINES:
+                break
+            selected.append(reading)
+        return self._use([
+            (line, MARK_STYLES[select_verdict_mark(reading, slo)])
+            for reading in readings if reading in selected for line in lines[id(reading)]
+        ])  # fmt: skip
+
+    def build_trials(self, state: State, outlook: StudyOutlook) -> list[RenderableType]:
+        """Return the newest finished trials, as a table if the terminal is wide enough."""
+        trials = state.list_finished()[-MAX_SHOWN_TRIALS:]
+        if self._width >= MIN_TABLE_COLUMNS:
+            count = self._free - 1  # the heading
+            return [self._build_table(trials[-count:], outlook)] if count > 0 else []
+        rows = [(self._fit(_format_row(t, outlook)), _select_style(t, outlook)) for t in trials]
+        return [style_text(line, style) for line, style in rows[len(rows) - self._free :]]
+
+    def choose_title(self, name: str, objective: str, count: str) -> str:
+        """Return the title; on a narrow terminal without the objective, or without the name."""
+        titles = (f"{name} · {objective} · {count}", f"{name} · {count}", count)
+        return next((title for title in titles if len(title) <= self._width - 2), "")
+
+    def _build_table(self, trials: Sequence[Trial], outlook: StudyOutlook) -> Table:
+        table = Table(box=None, padding=(0, 2, 0, 0))
+        for heading in ("trial", "outcome", "90 % interval"):
+            table.add_column(heading, justify="left", header_style="dim", no_wrap=True)
+        labels = max((len(format_trial_label(trial)) for trial in trials), default=0)
+        intervals = [len(_format_interval(trial, outlook)) for trial in trials]
+        width = self._width - labels - max([len("90 % interval"), *intervals]) - CELL_PADDING
+        for trial in trials:
+            outcome = format_outcome(trial, outlook.units)
+            if len(outcome) > width:
+                outcome = textwrap.shorten(outcome, width, placeholder=" …")
+            cells = (format_trial_label(trial), outcome, _format_interval(trial, outlook))
+            style = _select_style(trial, outlook)
+            table.add_row(*(style_text(cell, style) for cell in cells))
+        return table
+
+    def _use(self, lines: Sequence[StyledLine]) -> list[Text]:
+        self._free -= len(lines)
+        return [style_text(line, style) for line, style in lines]
+
+    def _wrap(self, text: str) -> list[str]:
+        indent = " " * (len(text) - len(text.lstrip()))
+        return textwrap.wrap(
+            text.replace("\n", " "), self._width, subsequent_indent=indent, break_on_hyphens=False
+        )
+
+    def _fit(self, text: str) -> str:
+        """Return the words of a text that fit on a line."""
+        return textwrap.shorten(text, self._width, placeholder=" …")
+
+
+def _format_interval(trial: Trial, outlook: StudyOutlook) -> str:
+    if trial.peak is None or not trial.peak.is_feasible:
+        return ""
+    low, high = map(outlook.units.from_peak, (trial.peak.low, trial.peak.high))
+    return outlook.units.format_interval(low, high)
+
+
+def _format_row(trial: Trial, outlook: StudyOutlook) -> str:
+    return f"{format_trial_label(trial)} {format_outcome(trial, outlook.units).strip()}"
+
+
+def _select_style(trial: Trial, outlook: StudyOutlook) -> str:
+    leader = outlook.leader
+    return "green" if leader is not None and trial.number == leader.trial.number else ""

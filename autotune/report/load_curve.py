@@ -6,19 +6,18 @@ percentiles cannot be averaged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import log
 from statistics import fmean
-from typing import Any
 
 from autotune.measure.reading import Reading
+from autotune.monitor.activity import HostUsage
 from autotune.report.trial_outcomes import WARM_UP_PURPOSE
-from autotune.study.study_store import reading_from_record
+from autotune.study.reading_records import RecordedReading
 from autotune.target.slo import Slo
 
-ReadingRecords = Iterable[Mapping[str, Any]]
-
+ReadingRecords = Iterable[RecordedReading]
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 # Width of a load step in log units of the rate.
 STEP_LOG_WIDTH = 0.04
@@ -70,12 +69,11 @@ def build_load_curve(readings: ReadingRecords) -> tuple[LoadStep, ...]:
     """Return the load steps of recorded readings, lowest rate first, without the warm-up."""
     by_kind: dict[tuple[int, bool, str], list[Reading]] = {}
     for record in readings:
-        if record.get("purpose") == WARM_UP_PURPOSE or not record["intended"]:
+        if record.purpose == WARM_UP_PURPOSE or not record.intended:
             continue
-        location = round(log(record["rate"]) / STEP_LOG_WIDTH)
-        invalid = record.get("limited") or ("disturbed" if record.get("disturbed") else "")
-        kind = (location, bool(record.get("truncated")), invalid)
-        by_kind.setdefault(kind, []).append(reading_from_record(record))
+        location = round(log(record.rate) / STEP_LOG_WIDTH)
+        invalid = record.limited or ("disturbed" if record.disturbed else "")
+        by_kind.setdefault((location, record.truncated, invalid), []).append(record.reading)
     steps = [LoadStep(len(pooled), Reading.pool(pooled)) for pooled in by_kind.values()]
     return tuple(sorted(steps, key=lambda step: step.pooled_reading.rate))
 
@@ -94,24 +92,18 @@ def average_host_usage(readings: ReadingRecords, slo: Slo) -> dict[str, dict[str
     usable = [
         reading
         for reading in readings
-        if reading.get("purpose") != WARM_UP_PURPOSE
-        and reading.get("hosts")
-        and slo.is_met(reading_from_record(reading))
+        if reading.purpose != WARM_UP_PURPOSE and reading.hosts and slo.is_met(reading.reading)
     ]
-    highest = sorted(usable, key=lambda reading: -float(reading["rate"]))[:READINGS_AT_CAPACITY]
-    hosts = sorted({host for reading in highest for host in reading["hosts"]})
-    return {host: _average_usages([r["hosts"][host] for r in highest if host in r["hosts"]])
+    highest = sorted(usable, key=lambda reading: -reading.rate)[:READINGS_AT_CAPACITY]
+    hosts = sorted({host for reading in highest for host in reading.hosts})
+    return {host: _average_usages([r.hosts[host] for r in highest if host in r.hosts])
             for host in hosts}  # fmt: skip
 
 
-def _average_usages(usages: list[Mapping[str, float]]) -> dict[str, float]:
-    return {
-        key: round(fmean(usage[key] for usage in usages), 3)
-        for key in HOST_METRICS
-        if all(key in usage for usage in usages)
-    }
+def _average_usages(usages: Sequence[HostUsage]) -> dict[str, float]:
+    return {key: round(fmean(getattr(usage, key) for usage in usages), 3) for key in HOST_METRICS}
 
 
 def has_host_usage(readings: ReadingRecords) -> bool:
     """True if any reading recorded host data, even if it missed the SLO."""
-    return any(reading.get("hosts") for reading in readings)
+    return any(reading.hosts for reading in readings)

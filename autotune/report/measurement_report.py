@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
-from typing import Any
 
 from autotune.environments.peak import Peak
+from autotune.report import documents
 from autotune.report import format as fmt
+from autotune.report.capacity import CapacityFigures, build_capacity
 from autotune.report.load_curve import PERCENTILES, LoadStep, average_host_usage, build_load_curve
 from autotune.report.studies import Study
+from autotune.report.summary import encode_finding, encode_gain
 from autotune.report.trial_outcomes import VERDICT_TEXTS, describe_bottleneck
 from autotune.report.units import RequestUnits, Units, select_units
-from autotune.report.view import build_capacity
 from autotune.space.dimension import BASELINE_NAME
+from autotune.study.journal_records import RecordedBottleneck
 from autotune.study.measure_capacity import Measurement
+from autotune.study.reading_records import RecordedReading
 from autotune.study.study_state import Trial
 from autotune.target.messages import format_count
-
-SCHEMA_VERSION = 1
 
 
 def build_measurement_json(
     measurement: Measurement, study: Study, required_rate: float | None = None
-) -> dict[str, Any]:
+) -> documents.Measurement:
     """Return ``peaks`` and the ``spread`` of repeats; for a comparison, both sides and the ``gain``.
 
     ``at_least`` is the requested minimum capacity, if any, and whether it is ``met``. With a ``limit``
@@ -40,25 +40,25 @@ def build_measurement_json(
     """
     units = select_units(study.target, study.state)
     configuration_trials = [_build_trial_json(trial, study, units) for trial in measurement.trials]
-    envelope: dict[str, Any] = {"schema": SCHEMA_VERSION, "study": measurement.study}
+    envelope: documents.Measurement = {"schema": 1, "study": measurement.study}
     if required_rate is not None:
         envelope["at_least"] = {
             "rate": required_rate,
             "met": measurement.reaches_rate(required_rate),
         }
     if measurement.gain is not None and measurement.against is not None:
-        comparison_key = BASELINE_NAME if measurement.against.name == BASELINE_NAME else "other"
-        return {
-            **envelope,
-            "against": measurement.against.name,
-            comparison_key: [
-                _build_trial_json(trial, study, units) for trial in measurement.comparison_trials
-            ],
-            "configuration": configuration_trials,
-            "gain": units.build_gain(
-                measurement.gain, _list_peaks(measurement.comparison_trials)[0].peak
-            ),
-        }
+        comparison = [
+            _build_trial_json(trial, study, units) for trial in measurement.comparison_trials
+        ]
+        envelope["against"] = measurement.against.name
+        if measurement.against.name == BASELINE_NAME:
+            envelope["baseline"] = comparison
+        else:
+            envelope["other"] = comparison
+        gain = units.build_gain(
+            measurement.gain, _list_peaks(measurement.comparison_trials)[0].peak
+        )
+        return {**envelope, "configuration": configuration_trials, "gain": encode_gain(gain)}
     return {
         **envelope,
         "peaks": configuration_trials,
@@ -69,45 +69,70 @@ def build_measurement_json(
     }
 
 
-def _build_trial_json(trial: Trial, study: Study, units: Units) -> dict[str, Any]:
+def _build_trial_json(trial: Trial, study: Study, units: Units) -> documents.MeasuredSide:
     assert trial.peak is not None  # the command exits if a measurement has no peak
     finding = study.state.bottlenecks.get(trial.number)
+    peak = trial.peak
+    capacity = (
+        build_capacity(peak, units)
+        if peak.peak
+        else CapacityFigures(peak.peak, peak.low, peak.high)
+    )
     return {
-        **asdict(trial.peak),
-        **(build_capacity(trial.peak, units) if trial.peak.peak else {}),
+        "peak": capacity.peak,
+        "low": capacity.low,
+        "high": capacity.high,
+        "sd": peak.sd,
+        "verdict": peak.verdict,
+        "p99": peak.p99,
+        "limit": peak.limit,
         "trial": trial.number,
         "bindings": list(trial.bindings),
         "ladder": _build_load_curve_json([trial], study),
         "hosts": average_host_usage(_select_readings([trial], study), study.target.slo.objective),
-        "bottleneck": {k: v for k, v in finding.items() if k not in ("event", "trial")}
-        if finding
-        else None,
+        "bottleneck": _encode_finding(finding) if finding else None,
     }
 
 
-def _build_load_curve_json(trials: Iterable[Trial], study: Study) -> list[dict[str, Any]]:
+def _encode_finding(finding: RecordedBottleneck) -> documents.Finding:
+    """Return a finding without its trial, which the measurement shows already."""
+    document = encode_finding(finding)
+    del document["trial"]
+    return document
+
+
+def _build_load_curve_json(
+    trials: Iterable[Trial], study: Study
+) -> list[documents.MeasuredLoadStep]:
     slo = study.target.slo.objective
     return [
-        {
-            "rate": round(step.pooled_reading.rate, 2),
-            "readings": step.reading_count,
-            "seconds": round(step.pooled_reading.seconds, 3),
-            "intended": step.pooled_reading.intended,
-            "violations": step.pooled_reading.violations,
-            "errors": _list_errors(step),
-            "looked_at": step.pooled_reading.looked_at,
-            "wrong": step.pooled_reading.wrong,
-            "example": step.pooled_reading.example or None,
-            "goodput": None if step.goodput is None else round(step.goodput, 2),
-            **{
-                f"p{percent:g}": _round_percentile_seconds(step, percent) for percent in PERCENTILES
-            },
-            "met": slo.is_met(step.pooled_reading),
-            "cut_short": step.pooled_reading.truncated,
-            "limited": step.invalid_reason,
-        }
+        _build_step_json(step, met_slo=slo.is_met(step.pooled_reading))
         for step in build_load_curve(_select_readings(trials, study))
     ]
+
+
+def _build_step_json(step: LoadStep, *, met_slo: bool) -> documents.MeasuredLoadStep:
+    reading = step.pooled_reading
+    return {
+        "rate": round(reading.rate, 2),
+        "readings": step.reading_count,
+        "seconds": round(reading.seconds, 3),
+        "intended": reading.intended,
+        "violations": reading.violations,
+        "errors": _list_errors(step),
+        "looked_at": reading.looked_at,
+        "wrong": reading.wrong,
+        "example": reading.example or None,
+        "goodput": None if step.goodput is None else round(step.goodput, 2),
+        "p50": _round_percentile_seconds(step, 50),
+        "p90": _round_percentile_seconds(step, 90),
+        "p95": _round_percentile_seconds(step, 95),
+        "p99": _round_percentile_seconds(step, 99),
+        "p99.9": _round_percentile_seconds(step, 99.9),
+        "met": met_slo,
+        "cut_short": reading.truncated,
+        "limited": step.invalid_reason,
+    }
 
 
 def format_measurement(
@@ -130,9 +155,8 @@ def format_measurement(
 def _format_result(measurement: Measurement, units: Units) -> Iterator[str]:
     gain, against = measurement.gain, measurement.against
     if gain is not None and against is not None:
-        gain_text = units.format_gain(
-            units.build_gain(gain, _list_peaks(measurement.comparison_trials)[0].peak)
-        )
+        comparison_peak = _list_peaks(measurement.comparison_trials)[0].peak
+        gain_text = units.build_gain(gain, comparison_peak).text
         pairs = format_count(gain.pairs, "alternating pair")
         yield f"{gain_text}{units.objective_suffix} against {against.phrase}, {pairs}"
         return
@@ -193,9 +217,9 @@ def _list_errors(step: LoadStep) -> dict[str, int]:
     return {kind: count for kind, count in sorted(step.pooled_reading.errors.items()) if count}
 
 
-def _select_readings(trials: Iterable[Trial], study: Study) -> list[Any]:
+def _select_readings(trials: Iterable[Trial], study: Study) -> list[RecordedReading]:
     numbers = {trial.number for trial in trials}
-    return [reading for reading in study.readings if reading["trial"] in numbers]
+    return [reading for reading in study.readings if reading.trial in numbers]
 
 
 def _list_peaks(trials: Iterable[Trial]) -> list[Peak]:

@@ -6,7 +6,9 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.report.view import STOPPED_VERDICT, StudyView
+from autotune.report.conclusion import STOPPED_VERDICT
+from autotune.report.view import StudyView
+from autotune.study.winner_changes import MinimalChanges
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,9 @@ def build_next_steps(view: StudyView) -> NextSteps:
     if view.verdict != "improved":
         return NextSteps()
     output = shlex.quote(f"{view.name}-best")
-    minimal = " --minimal" if (view.state.explanation or {}).get("trial") is not None else ""
+    minimal = (
+        " --minimal" if (view.state.minimal_changes or MinimalChanges()).trial is not None else ""
+    )
     export = f"autotune export {name}{minimal} --out {output}"
     if view.target.simulated:
         note = "The stack is a model, so there is no host to change. The export shows the files."

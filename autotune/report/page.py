@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -20,6 +19,7 @@ from autotune.report import text_report as text
 from autotune.report.beds import build_bed_rows
 from autotune.report.ceilings import build_ceilings_table
 from autotune.report.charts import build_chart_data
+from autotune.report.headline import UNDECIDED_MARK, VERDICT_MARKS, format_headline
 from autotune.report.load_curve import has_host_usage
 from autotune.report.next_steps import build_next_steps
 from autotune.report.page_summary import (
@@ -32,7 +32,7 @@ from autotune.report.trial_outcomes import describe_bottleneck
 from autotune.report.view import StudyView, build_study_view
 from autotune.report.warnings import collect_warnings
 from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
-from autotune.study.study_state import format_reduction
+from autotune.study.winner_changes import format_reduction
 from autotune.target.shipped_files import find_shipped_directory
 
 MAX_SHOWN_SETTINGS = 12  # settings that are not folded
@@ -67,7 +67,7 @@ def add_word_breaks(name: str) -> Markup:
     return Markup("<wbr>").join(re.split(r"(?<=[._+])|(?<=[a-z])(?=[A-Z])", name))
 
 
-def encode_json(data: Mapping[str, Any]) -> str:
+def encode_json(data: Mapping[str, object]) -> str:
     """Return the data as JSON, compressed with gzip and encoded as base64.
 
     The diffs of a long study are repetitive and compress well. The encoded text cannot close the HTML
@@ -116,17 +116,17 @@ def render_page(view: StudyView) -> str:
         for side, readings in view.readings_by_side().items()
         if side not in charts["hosts"] and has_host_usage(readings)
     ]
+    minimal, importance = view.state.minimal_changes, charts.get("importance")
     template = load_templates().get_template("page.html.j2")
     return template.render(
         name=view.name,
-        mark=text.VERDICT_MARKS.get(view.verdict, text.UNDECIDED_MARK)[0],
+        mark=VERDICT_MARKS.get(view.verdict, UNDECIDED_MARK)[0],
         verdict=view.verdict,
-        headline=text.format_headline(view),
+        headline=format_headline(view),
         refresh=REFRESH_SECONDS if view.study.running_process else None,
         words=sections,
-        intervals=any(
-            row["half"] is not None for row in charts.get("importance", {}).get("rows", ())
-        ),
+        intervals=importance is not None
+        and any(row["half"] is not None for row in importance["rows"]),
         too_few=configurations if configurations < MIN_CONFIGURATIONS else 0,
         cards=build_cards(view),
         provenance=list_provenance(view),
@@ -134,11 +134,12 @@ def render_page(view: StudyView) -> str:
         folded_tiers=group_changes_by_tier(view, MAX_SHOWN_SETTINGS, remaining=True),
         settings_folded=len(view.changes) - MAX_SHOWN_SETTINGS,
         settings_title=text.select_change_title(view),
-        reduction=format_reduction(view.state.explanation) if view.state.explanation else "",
+        reduction=format_reduction(minimal) if minimal else "",
         limits=view.bottlenecks.items(),
         steps=build_next_steps(view),
-        has_costs=bool(view.reversal_costs or view.state.explanation),
+        has_costs=bool(view.reversal_costs or minimal),
         has_actions=view.target.command is None,
+        has_memory=view.memory_costs.has_memory_changes,
         data=encode_json(charts),
         plotly=encode_plotly(),
         measurements=len(view.state.trials),

@@ -3,23 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
 
 from autotune.report import format as fmt
+from autotune.report.conclusion import STOPPED_VERDICT, MeasuredConfiguration
+from autotune.report.headline import format_gain_split
+from autotune.report.memory_costs import format_memory_change
 from autotune.report.parameters import SettingChange
 from autotune.report.reversal_costs import format_reversal_cost, select_action
 from autotune.report.studies import Study
-from autotune.report.text_report import format_gain_split, sort_changes
+from autotune.report.text_report import format_change_memory, sort_changes
 from autotune.report.units import RequestUnits
-from autotune.report.view import STOPPED_VERDICT, MeasuredConfiguration, StudyView
+from autotune.report.view import StudyView
+from autotune.study.winner_changes import MinimalChanges
 from autotune.target.messages import format_count
 
 AFTER_TITLES = {"improved": "After", STOPPED_VERDICT: "Best so far"}
 KEPT_LABEL, DROPPED_LABEL = "needed for the gain", "reverted without loss"
 
 
-def build_cards(view: StudyView) -> list[dict[str, str]]:
-    """Return the cards, each with ``title``, ``figure`` and ``note``.
+@dataclass(frozen=True)
+class Card:
+    """A figure at the top of the page."""
+
+    title: str
+    figure: str
+    note: str
+
+
+@dataclass(frozen=True)
+class ChangeRow:
+    """A row of the table of settings to change, as text."""
+
+    name: str
+    before: str
+    after: str
+    action: str
+    cost: str
+    memory: str
+    meaning: str
+    source: str
+
+
+@dataclass(frozen=True)
+class TierChanges:
+    """The settings of one tier to change."""
+
+    tier: str
+    rows: tuple[ChangeRow, ...]
+
+
+def build_cards(view: StudyView) -> list[Card]:
+    """Return the cards.
 
     They show the capacity before, with the best preset and after, the gain, and the SLO.
     """
@@ -37,68 +72,78 @@ def build_cards(view: StudyView) -> list[dict[str, str]]:
     return [
         *(_build_capacity_card(view, label, sides.get(label), t) for label, t in titles.items()),
         _build_gain_card(view),
+        *_build_memory_cards(view),
         _build_objective_card(view),
     ]
 
 
 def _build_capacity_card(
     view: StudyView, label: str, side: MeasuredConfiguration | None, title: str
-) -> dict[str, str]:
+) -> Card:
     units = view.units
     if side is None:
-        return {"title": title, "figure": "–", "note": "not measured"}
+        return Card(title, "–", "not measured")
     capacity, repeats = view.capacities[label], f"re\u2011measured {side.repeat_count}×"
     if side.best_estimate is not None and side.best_estimate.is_load_limited:
         note = f"limited by {side.best_estimate.limit}"
-        return {
-            "title": title,
-            "figure": units.format_lower_bound(side.best_estimate.peak),
-            "note": note,
-        }
-    if units.has_value(capacity["peak"]):
-        interval = units.format_interval(capacity["low"] or 0.0, capacity["high"] or 0.0)
+        return Card(title, units.format_lower_bound(side.best_estimate.peak), note)
+    if units.has_value(capacity.peak):
+        interval = units.format_interval(capacity.low or 0.0, capacity.high or 0.0)
         note = f"{interval}, trial {side.trial.number}" + (
             f", {repeats}" if side.repeated_peak else ""
         )
-        return {"title": title, "figure": units.format_amount(capacity["peak"]), "note": note}
+        return Card(title, units.format_amount(capacity.peak), note)
     if side.selection_peak is not None and side.selection_peak.is_feasible:
         figure = units.format_amount(units.from_peak(side.selection_peak.peak))
-        return {"title": title, "figure": figure, "note": "search result, not re-measured"}
-    return {"title": title, "figure": "–", "note": units.no_result_text}
+        return Card(title, figure, "search result, not re-measured")
+    return Card(title, "–", units.no_result_text)
 
 
-def _build_gain_card(view: StudyView) -> dict[str, str]:
+def _build_gain_card(view: StudyView) -> Card:
+    split = f"; {text}" if (text := format_gain_split(view)) else ""
     if view.gain is None:
         figures = {"improved": "from zero", STOPPED_VERDICT: "none yet"}
         note = "not proven" if view.verdict != "improved" else "the baseline has no capacity"
-        return {"title": "Gain", "figure": figures.get(view.verdict, "none"), "note": note}
-    figure, _, rest = view.units.format_gain(view.gain).partition(" [")
-    pairs = format_count(view.gain["pairs"], "alternating pair")
-    split = f"; {text}" if (text := format_gain_split(view)) else ""
+        return Card("Gain", figures.get(view.verdict, "none"), f"{note}{split}")
+    figure, _, rest = view.gain.text.partition(" [")
+    pairs = format_count(view.gain.pairs, "alternating pair")
     note = f"[{rest.partition(']')[0]}], {pairs}{split}"
     if view.verdict == "improved":
-        return {"title": "Gain", "figure": figure, "note": note}
-    return {"title": "Gain", "figure": "none proven", "note": f"{figure} {note}"}
+        return Card("Gain", figure, note)
+    return Card("Gain", "none proven", f"{figure} {note}")
 
 
-def _build_objective_card(view: StudyView) -> dict[str, str]:
+def _build_memory_cards(view: StudyView) -> list[Card]:
+    """Return a card with the memory that the changes need, if it is known."""
+    costs = view.memory_costs
+    if view.verdict == "no-improvement" or not costs.text:
+        return []
+    if costs.modelled is None:
+        return [Card("Memory", format_memory_change(costs.measured), "measured at capacity")]
+    note = "modelled maximum"
+    if costs.measured is not None:
+        note += f"; {format_memory_change(costs.measured)} measured at capacity"
+    return [Card("Memory", format_memory_change(costs.modelled), note)]
+
+
+def _build_objective_card(view: StudyView) -> Card:
     if not isinstance(view.units, RequestUnits):
-        return {"title": "Objective", "figure": view.units.objective, "note": "benchmark command"}
+        return Card("Objective", view.units.objective, "benchmark command")
     errors = f"{100 * view.target.slo.objective.errors:g} % of requests"
-    return {"title": "SLO", "figure": view.units.objective, "note": f"errors ≤ {errors}"}
+    return Card("SLO", view.units.objective, f"errors ≤ {errors}")
 
 
 def list_provenance(view: StudyView) -> list[tuple[str, str]]:
     """Return when, with which tool, on which hosts and under which load autotune measured."""
     study, target, budget = view.study, view.target, view.target.budget
     origin = study.provenance
-    versions = origin["versions"]
-    dates = [str(at)[:16].split("T") for at in (origin["started"], origin["concluded"]) if at]
+    versions = origin.versions
+    dates = [at[:16].split("T") for at in (origin.started, origin.concluded) if at]
     if len(dates) > 1 and dates[0][0] == dates[1][0]:
         dates[1] = dates[1][1:]  # the same day is shown once
     rows = [
         ("measured", " to ".join(map(" ".join, dates)) + " UTC"),
-        ("tool", f"autotune {origin['autotune']}, Python {versions.get('python', '–')}"),
+        ("tool", f"autotune {origin.autotune}, Python {versions.get('python', '–')}"),
         ("hosts", "; ".join(_describe_hosts(study))),
     ]
     if not target.simulated:
@@ -128,14 +173,14 @@ def list_provenance(view: StudyView) -> list[tuple[str, str]]:
 
 
 def _describe_hosts(study: Study) -> Iterator[str]:
-    for name, facts in (study.records[0].get("facts") or {}).items():
-        memory = f", {facts['memory'] / 2**30:.1f} GB" if facts.get("memory") else ""
-        yield f"{name} ({format_count(facts['cpus'], 'CPU')}{memory})"
+    for name, facts in study.start.facts.items():
+        memory = f", {facts.memory / 2**30:.1f} GB" if facts.memory else ""
+        yield f"{name} ({format_count(facts.cpus or 0, 'CPU')}{memory})"
 
 
 def group_changes_by_tier(
     view: StudyView, shown_count: int, *, remaining: bool = False
-) -> list[dict[str, Any]]:
+) -> list[TierChanges]:
     """Return the settings to change by tier: the first ``shown_count``, or the rest with ``remaining``.
 
     Settings with a large cost of reverting come first. The result is empty without an improvement.
@@ -143,31 +188,32 @@ def group_changes_by_tier(
     if view.verdict == "no-improvement" or view.conclusion.best is None:
         return []
     changes = sort_changes(view)
-    tiers: dict[str, list[dict[str, str]]] = {}
+    tiers: dict[str, list[ChangeRow]] = {}
     for change in changes[shown_count:] if remaining else changes[:shown_count]:
         tier, dot, rest = change.name.partition(".")
         group, name = (tier, rest) if dot else ("", change.name)
         tiers.setdefault(group, []).append(_build_change_row(view, change, name))
-    return [{"tier": tier, "rows": rows} for tier, rows in tiers.items()]
+    return [TierChanges(tier, tuple(rows)) for tier, rows in tiers.items()]
 
 
-def _build_change_row(view: StudyView, change: SettingChange, name: str) -> dict[str, str]:
+def _build_change_row(view: StudyView, change: SettingChange, name: str) -> ChangeRow:
     before, after = change.texts
-    return {
-        "name": name,
-        "before": before,
-        "after": after,
-        "action": "" if view.target.command is not None else select_action(change),
-        "cost": _format_cost(view, change.name),
-        "meaning": change.meaning,
-        "source": change.parameter.source if change.parameter else "",
-    }
+    return ChangeRow(
+        name=name,
+        before=before,
+        after=after,
+        action="" if view.target.command is not None else select_action(change),
+        cost=_format_cost(view, change.name),
+        memory=format_change_memory(view, change.name),
+        meaning=change.meaning,
+        source=change.parameter.source if change.parameter else "",
+    )
 
 
 def _format_cost(view: StudyView, name: str) -> str:
-    explanation = view.state.explanation or {}
-    if name in explanation.get("dropped", ()):
+    minimal = view.state.minimal_changes or MinimalChanges()
+    if name in minimal.dropped:
         return DROPPED_LABEL
-    if name in explanation.get("kept", ()) and name not in view.reversal_costs:
+    if name in minimal.kept and name not in view.reversal_costs:
         return KEPT_LABEL
     return format_reversal_cost(view.reversal_costs.get(name), view.units, view.best_peak)

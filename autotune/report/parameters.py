@@ -6,10 +6,10 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from autotune.errors import AutotuneError
 from autotune.parameter_name import ParameterName, select_service_settings
+from autotune.report import documents
 from autotune.report import format as fmt
 from autotune.services.base import Action, Effect, Parameter, Role, Service, Settings, Trait, Value
 from autotune.services.registry import (
@@ -36,6 +36,9 @@ TRAIT_LABELS = {
     Trait.TLS: "TLS",
     Trait.CHURN: "a connection for each request",
 }
+ACTION_LABELS: Mapping[Action, documents.ActionLabel] = {
+    Action.NONE: "none", Action.RELOAD: "reload", Action.RESTART: "restart",
+}  # fmt: skip
 ACTION_TEXTS = {
     Action.NONE: "a change takes effect immediately",
     Action.RELOAD: "a change needs a reload",
@@ -95,21 +98,19 @@ def _merge_kinds(kinds: list[Service]) -> list[CatalogueEntry]:
     return [*map(CatalogueEntry, shared), *kind_entries]
 
 
-def build_catalogue_json(name: str | None = None) -> dict[str, Any]:
+def build_catalogue_json(name: str | None = None) -> documents.ParameterCatalogue:
     """Return ``services`` → parameters with all fields of the catalogue. Raises AutotuneError."""
     return {
         "schema": 1,
         "services": {
-            service: [
-                _build_entry_json(entry.parameter) | {"deployments": list(entry.deployments)}
-                for entry in entries
-            ]
+            service: [_build_entry_json(entry) for entry in entries]
             for service, entries in list_catalogue(name).items()
         },
     }
 
 
-def _build_entry_json(parameter: Parameter) -> dict[str, Any]:
+def _build_entry_json(entry: CatalogueEntry) -> documents.Parameter:
+    parameter = entry.parameter
     return {
         "name": parameter.name,
         "meaning": parameter.meaning,
@@ -123,11 +124,12 @@ def _build_entry_json(parameter: Parameter) -> dict[str, Any]:
         "choices": list(parameter.choices),
         "when": {other: list(values) for other, values in parameter.when},
         "roles": sorted(map(str, parameter.roles)) if parameter.roles else None,
-        "action": parameter.action.name.lower(),
+        "action": ACTION_LABELS[parameter.action],
         "effect": str(parameter.effect),
         "direction": parameter.direction,
         "safe": list(parameter.safe) if parameter.safe else None,
         "source": parameter.source,
+        "deployments": list(entry.deployments),
     }
 
 

@@ -17,6 +17,7 @@ from autotune.measure.reading import Reading
 from autotune.measure.steal import HIGH_STEAL_SHARE
 from autotune.measure.warm_up import WarmUpResult
 from autotune.report import format as fmt
+from autotune.report.outlook import StudyOutlook, build_outlook
 from autotune.report.trial_outcomes import (
     VERDICT_TEXTS,
     WARM_UP_PURPOSE,
@@ -24,7 +25,6 @@ from autotune.report.trial_outcomes import (
     format_trial_label,
     is_unusable,
 )
-from autotune.report.view import StudyOutlook, build_outlook
 from autotune.services.base import Action
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
 from autotune.study.trial_context import ProgressReporter

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autotune.optimize.reversal_cost import ReversalCost
+from autotune.report import documents
 from autotune.report.gain_shares import format_ratio
-from autotune.report.parameters import SettingChange
+from autotune.report.parameters import ACTION_LABELS, SettingChange
 from autotune.report.units import Units
 from autotune.services.base import Action
 from autotune.study.study_state import State
+from autotune.study.winner_changes import MinimalChanges
 
-ACTION_LABELS = {Action.NONE: "none", Action.RELOAD: "reload", Action.RESTART: "restart"}
 INDISTINGUISHABLE_TEXT = "not distinguishable"
 
 
@@ -22,18 +23,17 @@ def select_reversal_costs(
 
     ``modelled`` replaces the recorded costs of a study without a verdict.
     """
-    explanation = state.explanation or {}
-    losses, sds = explanation.get("losses") or {}, explanation.get("sds") or {}
+    minimal = state.minimal_changes or MinimalChanges()
     measured = {
-        name: ReversalCost(loss, sds[name], is_measured=True)
-        for name, loss in losses.items()
-        if name in sds
+        name: ReversalCost(loss, minimal.sds[name], is_measured=True)
+        for name, loss in minimal.losses.items()
+        if name in minimal.sds
     }
     costs = {**(state.reversal_costs if modelled is None else modelled), **measured}
     return dict(sorted(costs.items(), key=lambda item: -item[1].loss))
 
 
-def select_action(change: SettingChange) -> str:
+def select_action(change: SettingChange) -> documents.ActionLabel:
     """Return ``none``, ``reload`` or ``restart``: the action that the change needs."""
     return (
         ACTION_LABELS[change.parameter.action] if change.parameter else ACTION_LABELS[Action.NONE]

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from autotune import terminal
 from autotune.report import format as fmt
 from autotune.report.beds import summarize_beds
+from autotune.report.capacity import CapacityFigures, build_capacity
+from autotune.report.conclusion import MeasuredConfiguration
+from autotune.report.documents import (
+    BedStatus,
+    BedSummary,
+    CheckedAnswers,
+    RunningTrial,
+    StatusSide,
+    StudyStatus,
+)
+from autotune.report.headline import format_headline
 from autotune.report.studies import Study, open_study
-from autotune.report.text_report import format_headline
 from autotune.report.trial_outcomes import format_outcome_counts
 from autotune.report.units import RequestUnits, Units, ValueUnits
-from autotune.report.view import MeasuredConfiguration, StudyView, build_capacity, build_study_view
+from autotune.report.view import StudyView, build_study_view
 from autotune.study.study_state import APPLY_PURPOSE, Phase, Trial
 from autotune.target.messages import format_count
 
-SCHEMA_VERSION = 1
 POLL_SECONDS = 2.0  # seconds between polls: reading a journal must not take CPU from the stack
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
 
-def build_status(view: StudyView) -> dict[str, Any]:
+def build_status(view: StudyView) -> StudyStatus:
     """Return the status as one JSON object.
 
     Peaks pool later measurements if there are any. Otherwise they come from the search and prove
@@ -41,20 +50,24 @@ def build_status(view: StudyView) -> dict[str, Any]:
     holder = view.study.running_process
     running = {t.bed: t for t in state.list_running()}
     beds = {
-        bed: {
-            **summary,
-            "trial": _summarize_running_trial(view.study, [running[bed]] if bed in running else []),
-        }
+        bed: _summarize_bed(view.study, summary, [running[bed]] if bed in running else [])
         for bed, summary in summarize_beds(view)["each"].items()
     }
-    return {
-        "schema": SCHEMA_VERSION,
+    counts = view.trial_counts
+    document: StudyStatus = {
+        "schema": 1,
         "study": view.name,
         "state": "running" if holder else "finished" if is_over else "stopped",
         "holder": holder,
-        "verdict": state.verdict["verdict"] if state.verdict else None,
+        "verdict": state.verdict.verdict if state.verdict else None,
         "trial": _summarize_running_trial(view.study, view.state.trials[-1:]),
-        "trials": {**view.trial_counts, "done": view.outlook.trial_count, "budget": budget.trials},
+        "trials": {
+            "complete": counts["complete"],
+            "failed": counts["failed"],
+            "screened": counts["screened"],
+            "done": view.outlook.trial_count,
+            "budget": budget.trials,
+        },
         "proof": {
             "finalists": len(state.list_finished(Phase.FINALIST)),
             "confirmations": len(state.list_finished(Phase.CONFIRM)),
@@ -64,16 +77,22 @@ def build_status(view: StudyView) -> dict[str, Any]:
         "ratio": _compute_ratio(view, baseline, best),
         "change": _format_change(view),
         "answers": summarize_answers(view.study),
-        **({"beds": beds} if beds else {}),
         "seconds": {
             "elapsed": round(state.elapsed_seconds, 1),
             "left": None if is_over else round(view.outlook.seconds_left, 1),
             "budget": budget.time,
         },
     }
+    if beds:
+        document["beds"] = beds
+    return document
 
 
-def summarize_answers(study: Study) -> dict[str, Any]:
+def _summarize_bed(study: Study, summary: BedSummary, running: Sequence[Trial]) -> BedStatus:
+    return {**summary, "trial": _summarize_running_trial(study, running)}
+
+
+def summarize_answers(study: Study) -> CheckedAnswers:
     """Return the number of answers checked under load, the number of wrong ones, and an example."""
     counts = study.reading_counts.values()
     return {
@@ -83,7 +102,7 @@ def summarize_answers(study: Study) -> dict[str, Any]:
     }
 
 
-def _summarize_running_trial(study: Study, trials: Sequence[Trial]) -> dict[str, Any] | None:
+def _summarize_running_trial(study: Study, trials: Sequence[Trial]) -> RunningTrial | None:
     """Return the status of the last of ``trials``, or ``None`` if it is over."""
     last = trials[-1] if trials else None
     if last is None or last.is_finished:
@@ -97,32 +116,37 @@ def _summarize_running_trial(study: Study, trials: Sequence[Trial]) -> dict[str,
         "deployed": bool(last.effective) or counts is not None,
         "windows": counts.warmed if counts else 0,
         "readings": counts.readings if counts else 0,
-        "rate": reading["rate"] if reading else None,
+        "rate": reading.rate if reading else None,
     }
 
 
-def _summarize_side(side: MeasuredConfiguration | None, units: Units) -> dict[str, Any] | None:
+def _summarize_side(side: MeasuredConfiguration | None, units: Units) -> StatusSide | None:
     if side is None:
         return None
     is_infeasible = isinstance(units, RequestUnits) and side.best_estimate is None
-    numbers = (
-        dict.fromkeys(("peak", "low", "high"), 0.0)
+    capacity = (
+        CapacityFigures(0.0, 0.0, 0.0)
         if is_infeasible
         else build_capacity(side.best_estimate, units)
     )
-    limit = side.best_estimate.limit if side.best_estimate else None
-    return {"trial": side.trial.number, **numbers, "limit": limit}
+    return {
+        "trial": side.trial.number,
+        "peak": capacity.peak,
+        "low": capacity.low,
+        "high": capacity.high,
+        "limit": side.best_estimate.limit if side.best_estimate else None,
+    }
 
 
 def _compute_ratio(
-    view: StudyView, baseline: Mapping[str, Any] | None, best: Mapping[str, Any] | None
+    view: StudyView, baseline: StatusSide | None, best: StatusSide | None
 ) -> float | None:
     """Return the best over the baseline: the verdict's gain if there is one."""
     if gain := view.conclusion.gain:
-        return float(view.units.build_gain(gain, _find_baseline_peak(view))["ratio"])
-    if not best or not baseline or not baseline["peak"]:
+        return view.units.build_gain(gain, _find_baseline_peak(view)).ratio
+    if not best or not baseline or not baseline["peak"] or best["peak"] is None:
         return None
-    return float(round(best["peak"] / baseline["peak"], 4))
+    return round(best["peak"] / baseline["peak"], 4)
 
 
 def _find_baseline_peak(view: StudyView) -> float:
@@ -163,7 +187,7 @@ def watch_status(
         sleep(POLL_SECONDS)
 
 
-def _format_lines(view: StudyView, status_document: Mapping[str, Any]) -> Iterator[str]:
+def _format_lines(view: StudyView, status_document: StudyStatus) -> Iterator[str]:
     units, trials, proof = view.units, status_document["trials"], status_document["proof"]
     if (purpose := view.study.state.purpose) and status_document["state"] != "running":
         command = "restore" if purpose == APPLY_PURPOSE else "report"
@@ -231,7 +255,7 @@ def _format_lines(view: StudyView, status_document: Mapping[str, Any]) -> Iterat
         yield f"  next      autotune {command} {view.name}"
 
 
-def _format_running_trial(trial: Mapping[str, Any], units: Units, *, running: bool) -> str:
+def _format_running_trial(trial: RunningTrial, units: Units, *, running: bool) -> str:
     """Return the current step of the trial in progress."""
     of = f" of trial {trial['of']}" if trial["of"] is not None else ""
     name = f"trial {trial['trial']} ({trial['phase']}{of})"
@@ -247,13 +271,14 @@ def _format_running_trial(trial: Mapping[str, Any], units: Units, *, running: bo
     return f"{name} is being measured: {readings}, the last at {fmt.format_rate(trial['rate'])}/s"
 
 
-def _format_peak(side: Mapping[str, Any] | None, units: Units) -> str:
+def _format_peak(side: StatusSide | None, units: Units) -> str:
     if side is None:
         return "not measured yet"
-    if not units.has_value(side["peak"]):
+    peak, low, high = side["peak"], side["low"], side["high"]
+    if peak is None or low is None or high is None or not units.has_value(peak):
         return f"{units.no_result_text} (trial {side['trial']})"
     if side["limit"]:
-        bound = f"{units.format_lower_bound(side['peak'])} (limited by {side['limit']})"
+        bound = f"{units.format_lower_bound(peak)} (limited by {side['limit']})"
         return f"{bound} (trial {side['trial']})"
-    interval = units.format_interval(side["low"], side["high"])
-    return f"{units.format_amount(side['peak'])} {interval} (trial {side['trial']})"
+    interval = units.format_interval(low, high)
+    return f"{units.format_amount(peak)} {interval} (trial {side['trial']})"

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from autotune import foreign_files
 from autotune.errors import AutotuneError
@@ -19,11 +19,33 @@ from autotune.services.registry import add_declared
 from autotune.strict_parsing import parse_json
 from autotune.study import journal
 from autotune.study.directory import EVENTS_FILE, WORKERS_FILE, describe_lock_holder, is_locked
-from autotune.study.record_shapes import CALL_PURPOSE
-from autotune.study.study_state import State, replay_records
-from autotune.study.study_store import READINGS_FILE, load_readings
+from autotune.study.journal_records import SessionStart, StudyStart
+from autotune.study.reading_records import (
+    READINGS_FILE,
+    RecordedCall,
+    RecordedReading,
+    load_records,
+)
+from autotune.study.study_state import State, decode_valid_record, replay_records
 from autotune.target.model import Target
 from autotune.target.read_target import TARGET_FILE_NAME, read_recorded_target
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Versions and dates of a study; ``None`` if not recorded."""
+
+    autotune: str | None
+    versions: Mapping[str, str]
+    started: str | None
+    concluded: str | None
+
+
+class DatedEvent(NamedTuple):
+    """The kind of a record, and when it was written (ISO 8601)."""
+
+    kind: str
+    at: str
 
 
 @dataclass(frozen=True)
@@ -42,41 +64,49 @@ class Study:
     @property
     def target_path(self) -> Path:
         """The target file that the study started from; it may no longer exist."""
-        return Path(str(self.records[0]["source"]))
+        return Path(self.start.source)
+
+    @cached_property
+    def start(self) -> StudyStart:
+        """The first record."""
+        return decode_valid_record(StudyStart, self.records[0])
 
     @property
-    def provenance(self) -> dict[str, Any]:
-        """Versions of autotune and its programs, and dates; ``None`` if not recorded."""
-        first_record, session = self.list_records("study")[0], self.list_records("session")[-1]
-        return {
-            "autotune": first_record.get("autotune"),
-            "versions": dict(sorted(session.get("versions", {}).items())),
-            "started": first_record.get("started"),
-            "concluded": self.list_records("verdict")[-1].get("at"),
-        }
+    def provenance(self) -> Provenance:
+        """Versions of autotune and its programs, and dates."""
+        sessions = self._list_records("session")
+        versions = decode_valid_record(SessionStart, sessions[-1]).versions if sessions else {}
+        concluded = [str(record.get("at")) for record in self._list_records("verdict")]
+        return Provenance(
+            self.start.autotune,
+            dict(sorted(versions.items())),
+            self.start.started,
+            concluded[-1] if concluded else None,
+        )
 
-    def list_records(self, event: str) -> list[Mapping[str, Any]]:
-        """Return the records of one kind, or one empty record if there are none."""
-        return [record for record in self.records if record["event"] == event] or [{}]
+    @property
+    def dated_events(self) -> list[DatedEvent]:
+        """All events with a date, in the order recorded."""
+        dates = [(str(r["event"]), r.get("at") or r.get("started")) for r in self.records]
+        return [DatedEvent(kind, str(at)) for kind, at in dates if at]
+
+    def _list_records(self, event: str) -> list[Mapping[str, Any]]:
+        return [record for record in self.records if record["event"] == event]
 
     @cached_property
-    def readings(self) -> tuple[Mapping[str, Any], ...]:
+    def readings(self) -> tuple[RecordedReading, ...]:
         """Every reading of load, in the order taken. Raises AutotuneError."""
-        return tuple(
-            record for record in self._all_readings if record.get("purpose") != CALL_PURPOSE
-        )
+        return tuple(r for r in self._all_readings if isinstance(r, RecordedReading))
 
     @cached_property
-    def command_calls(self) -> tuple[Mapping[str, Any], ...]:
+    def command_calls(self) -> tuple[RecordedCall, ...]:
         """Every call of a benchmark command, in order. Raises AutotuneError."""
-        return tuple(
-            record for record in self._all_readings if record.get("purpose") == CALL_PURPOSE
-        )
+        return tuple(r for r in self._all_readings if isinstance(r, RecordedCall))
 
     @cached_property
-    def _all_readings(self) -> tuple[Mapping[str, Any], ...]:
+    def _all_readings(self) -> tuple[RecordedReading | RecordedCall, ...]:
         with _wrap_read_errors(self.directory / READINGS_FILE):
-            return tuple(load_readings(self.directory))
+            return tuple(load_records(self.directory))
 
     @cached_property
     def reading_counts(self) -> dict[int, ReadingCounts]:
@@ -93,7 +123,8 @@ class Study:
 
 def open_study(directory: Path) -> Study:
     """Read a study. Raises AutotuneError if it is damaged, TargetError for a bad target."""
-    records = tuple(_read_events(directory / EVENTS_FILE))
+    with _wrap_read_errors(directory / EVENTS_FILE):
+        records = tuple(journal.read_records(directory / EVENTS_FILE))
     if not records:
         raise AutotuneError(
             f"study {directory.name} stopped before it recorded anything",
@@ -121,11 +152,6 @@ def _read_workers(directory: Path) -> tuple[str, ...]:
         f"{directory / WORKERS_FILE} is not a list of workers: the study is damaged",
         hint=journal.DAMAGED_HINT,
     )
-
-
-def _read_events(path: Path) -> list[dict[str, Any]]:
-    with _wrap_read_errors(path):
-        return list(journal.read_records(path))
 
 
 @contextmanager

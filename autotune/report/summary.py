@@ -11,7 +11,10 @@
 - ``preset``: the best shipped preset, like ``best``; ``null`` if none was measured to the end.
 - ``gain_shares``: ``preset`` is the best preset over the baseline, ``search`` the best over that preset.
   Each is a ratio with its 90 % interval, or ``null``. Without a proven gain, ``gain_shares`` is ``null``.
+- ``memory``: the bytes that all changes add, summed over the hosts. ``modelled`` is the maximum by the
+  memory rules, ``measured`` the use at capacity. Each is ``null`` if unknown.
 - ``changes``: the settings that turn the baseline into the best. ``action`` is none, reload or restart.
+  ``memory`` is the modelled maximum that the change adds, in bytes, or ``null``.
   ``cost`` is the capacity without the change over the best's, with its 90 % interval, or ``null``.
 - ``next``: the commands to ``resume`` the study, ``apply`` the best and ``undo`` that, and a ``note``.
 - ``trials``: the configurations in the budget by outcome: ``failed`` (not deployed, or no load within
@@ -32,66 +35,93 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Mapping
 
 from autotune.estimate import Estimate
+from autotune.report import documents
 from autotune.report.beds import summarize_beds
-from autotune.report.latency import estimate_latency_at
+from autotune.report.ceilings import encode_ceilings
+from autotune.report.conclusion import STOPPED_VERDICT, MeasuredConfiguration
+from autotune.report.latency import LatencyEstimate, estimate_latency_at
 from autotune.report.next_steps import build_next_steps
 from autotune.report.parameters import SettingChange
 from autotune.report.reversal_costs import select_action
 from autotune.report.text_report import sort_changes
-from autotune.report.view import MeasuredConfiguration, StudyView
-from autotune.report.warnings import collect_warnings
+from autotune.report.units import DifferenceFigures, GainFigures
+from autotune.report.view import StudyView
+from autotune.report.warnings import StudyWarning, collect_warnings
+from autotune.study.journal_records import RecordedBottleneck
 from autotune.target.model import Target
 
-SCHEMA_VERSION = 1
-SIDE_NAMES = ("baseline", "best")
+VERDICT_NAMES: Mapping[str, documents.VerdictName] = {
+    "improved": "improved", "no-improvement": "no-improvement", "unmeetable": "unmeetable",
+    STOPPED_VERDICT: "stopped",
+}  # fmt: skip
 
 
-def build_summary(view: StudyView) -> dict[str, Any]:
+def build_summary(view: StudyView) -> documents.Study:
     """Return the JSON object of a study, as described above."""
-    goal, findings, ceilings = view.target.command_goal, view.bottlenecks, view.state.ceilings
-    document: dict[str, Any] = {
-        "schema": SCHEMA_VERSION,
+    counts, seconds, steps = view.trial_counts, view.seconds_by_activity, build_next_steps(view)
+    return {
+        "schema": 1,
         "study": view.name,
-        "verdict": view.verdict,
+        "verdict": VERDICT_NAMES[view.verdict],
         "slo": summarize_slo(view.target),
-    }
-    if goal is not None:
-        direction = "maximize" if goal.maximize else "minimize"
-        document["goal"] = {"direction": direction, "name": goal.name, "unit": goal.unit}
-    document |= {
+        **_summarize_goal(view.target),
         "baseline": _summarize_side(view, "baseline"),
         "best": _summarize_side(view, "best"),
         "preset": _summarize_configuration(view, "preset", view.conclusion.preset),
-        "gain": view.gain,
+        "gain": encode_gain(view.gain) if view.gain else None,
         "gain_shares": _summarize_shares(view),
+        "memory": {
+            "modelled": _round_bytes(view.memory_costs.modelled),
+            "measured": _round_bytes(view.memory_costs.measured),
+        },
         "changes": [_summarize_change(view, change) for change in sort_changes(view)],
-        "next": _summarize_steps(view),
-        "trials": dict(view.trial_counts),
-        "seconds": dict(view.seconds_by_activity),
-        "bottleneck": {side: findings.get(side) for side in SIDE_NAMES} if findings else None,
+        "next": {
+            "resume": list(steps.resume),
+            "apply": list(steps.apply),
+            "undo": list(steps.undo),
+            "note": steps.note,
+        },
+        "trials": {
+            "complete": counts["complete"],
+            "failed": counts["failed"],
+            "screened": counts["screened"],
+        },
+        "seconds": {
+            "total": seconds["total"],
+            "load": seconds["load"],
+            "deploy": seconds["deploy"],
+            "search": seconds["search"],
+            "other": seconds["other"],
+        },
+        "bottleneck": _summarize_findings(view),
+        **_summarize_optional_parts(view),
+        "warnings": [_encode_warning(warning) for warning in collect_warnings(view)],
     }
-    if view.state.beds:
-        document["beds"] = summarize_beds(view)
-    if ceilings:
-        document["ceilings"] = list(map(dict, ceilings))
-    return document | {"warnings": [asdict(warning) for warning in collect_warnings(view)]}
 
 
-def build_latency_answer(view: StudyView, rate: float) -> dict[str, Any]:
+def build_latency_answer(view: StudyView, rate: float) -> documents.RateAnswer:
     """Return an entry of ``at``; a side without enough readings is ``null``."""
     answers = {
-        side: {"latency": latency.seconds, "low": latency.low, "high": latency.high,
-               "bound": latency.bound or None, "why": reason or None}
+        side: _encode_latency(latency, reason)
         for side, (latency, reason) in estimate_latency_at(view, rate).items()
-    }  # fmt: skip
-    return {"rate": rate, **{side: answers.get(side) for side in SIDE_NAMES}}
+    }
+    return {"rate": rate, "baseline": answers.get("baseline"), "best": answers.get("best")}
 
 
-def summarize_slo(target: Target) -> dict[str, float] | None:
+def _encode_latency(latency: LatencyEstimate, reason: str) -> documents.LatencyAnswer:
+    return {
+        "latency": latency.seconds,
+        "low": latency.low,
+        "high": latency.high,
+        "bound": latency.bound or None,
+        "why": reason or None,
+    }
+
+
+def summarize_slo(target: Target) -> documents.Slo | None:
     """Return the SLO of a stack, or ``None`` for a command."""
     if target.command_goal is not None:
         return None
@@ -99,55 +129,132 @@ def summarize_slo(target: Target) -> dict[str, float] | None:
     return {"percentile": round(100 * slo.quantile, 6), "limit": slo.limit, "errors": slo.errors}
 
 
-def _summarize_side(view: StudyView, label: str) -> dict[str, Any] | None:
+def _summarize_goal(target: Target) -> documents.GoalOfCommand:
+    goal = target.command_goal
+    if goal is None:
+        return {}
+    direction: documents.Direction = "maximize" if goal.maximize else "minimize"
+    return {"goal": {"direction": direction, "name": goal.name, "unit": goal.unit}}
+
+
+def _summarize_optional_parts(view: StudyView) -> documents.OptionalKeys:
+    document: documents.OptionalKeys = {}
+    if view.state.beds:
+        document["beds"] = summarize_beds(view)
+    if view.state.ceilings:
+        document["ceilings"] = list(map(encode_ceilings, view.state.ceilings))
+    return document
+
+
+def _summarize_side(view: StudyView, label: str) -> documents.Configuration | None:
     return _summarize_configuration(view, label, view.conclusion.sides.get(label))
 
 
 def _summarize_configuration(
     view: StudyView, label: str, side: MeasuredConfiguration | None
-) -> dict[str, Any] | None:
+) -> documents.Configuration | None:
     if side is None:
         return None
-    parameters = dict(sorted(side.trial.effective_settings.items()))
-    return {"trial": side.trial.number, **view.capacities[label], "parameters": parameters}
+    capacity = view.capacities[label]
+    return {
+        "trial": side.trial.number,
+        "peak": capacity.peak,
+        "low": capacity.low,
+        "high": capacity.high,
+        "parameters": dict(sorted(side.trial.effective_settings.items())),
+    }
 
 
-def _summarize_shares(view: StudyView) -> dict[str, Any] | None:
+def encode_gain(gain: GainFigures) -> documents.Gain:
+    """Return a gain as JSON; only a command's values have a ``difference``."""
+    document: documents.Gain = {
+        "ratio": gain.ratio,
+        "low": gain.low,
+        "high": gain.high,
+        "pairs": gain.pairs,
+    }
+    if gain.difference is not None:
+        document["difference"] = _encode_difference(gain.difference)
+    return document
+
+
+def _encode_difference(difference: DifferenceFigures) -> documents.Difference:
+    return {"value": difference.value, "low": difference.low, "high": difference.high}
+
+
+def _summarize_shares(view: StudyView) -> documents.GainShares | None:
     if view.verdict != "improved":
         return None
-    shares = view.gain_shares
-    if view.gain and view.conclusion.preset_won and not view.conclusion.shows_preset:
+    shares, gain = view.gain_shares, view.gain
+    if gain and view.conclusion.preset_won and not view.conclusion.shows_preset:
         # The winner is the preset, so its share is the proven gain.
-        return {"preset": {key: view.gain[key] for key in ("ratio", "low", "high")}, "search": None}
-    return {"preset": _summarize_ratio(shares.preset), "search": _summarize_ratio(shares.search)}
+        return {"preset": _encode_gain_ratio(gain), "search": None}
+    return {
+        "preset": _encode_ratio(shares.preset) if shares.preset else None,
+        "search": _encode_ratio(shares.search) if shares.search else None,
+    }
 
 
-def _summarize_ratio(ratio: Estimate | None) -> dict[str, float] | None:
-    if ratio is None:
+def _round_bytes(change: float | None) -> int | None:
+    return None if change is None else round(change)
+
+
+def _encode_gain_ratio(gain: GainFigures) -> documents.Ratio | None:
+    if gain.ratio is None:
         return None
+    return {"ratio": gain.ratio, "low": gain.low, "high": gain.high}
+
+
+def _encode_ratio(ratio: Estimate) -> documents.Ratio:
     low, high = ratio.interval()
     return {"ratio": round(ratio.value, 4), "low": round(low, 4), "high": round(high, 4)}
 
 
-def _summarize_change(view: StudyView, change: SettingChange) -> dict[str, Any]:
+def _summarize_change(view: StudyView, change: SettingChange) -> documents.Change:
     cost = view.reversal_costs.get(change.name)
-    summary: dict[str, Any] = {
+    return {
         "parameter": change.name,
         "before": change.before,
         "after": change.after,
         "action": select_action(change),
-        "cost": None,
-    }
-    if cost is not None:
-        summary["cost"] = {
-            **(_summarize_ratio(cost.ratio) or {}),
+        "memory": _round_bytes(view.memory_costs.by_change.get(change.name)),
+        "cost": {
+            **_encode_ratio(cost.ratio),
             "distinguishable": cost.is_distinguishable,
             "measured": cost.is_measured,
         }
-    return summary
+        if cost is not None
+        else None,
+    }
 
 
-def _summarize_steps(view: StudyView) -> dict[str, Any]:
-    steps = build_next_steps(view)
-    commands = {"resume": steps.resume, "apply": steps.apply, "undo": steps.undo}
-    return {**{purpose: list(lines) for purpose, lines in commands.items()}, "note": steps.note}
+def _summarize_findings(view: StudyView) -> documents.Findings | None:
+    if not view.bottlenecks:
+        return None
+    findings = {side: encode_finding(finding) for side, finding in view.bottlenecks.items()}
+    return {"baseline": findings.get("baseline"), "best": findings.get("best")}
+
+
+def encode_finding(finding: RecordedBottleneck) -> documents.Finding:
+    """Return a bottleneck as JSON."""
+    return {
+        "trial": finding.trial,
+        "tier": finding.tier,
+        "service": finding.service,
+        "host": finding.host,
+        "resource": str(finding.resource),
+        "evidence": finding.evidence,
+        "confidence": finding.confidence,
+        "gain": finding.gain,
+        "related": [list(map(str, shortage)) for shortage in finding.related],
+    }
+
+
+def _encode_warning(warning: StudyWarning) -> documents.StudyWarning:
+    return {
+        "code": warning.code,
+        "value": warning.value,
+        "threshold": warning.threshold,
+        "text": warning.text,
+        "remedy": warning.remedy,
+    }

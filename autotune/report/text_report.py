@@ -5,12 +5,18 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from autotune.optimize.confirmation import CLAIM_COVERAGE, MIN_PAIRS
 from autotune.report import format as fmt
-from autotune.report.beds import format_bed_count, format_bed_lines
+from autotune.report.beds import format_bed_lines
 from autotune.report.ceilings import format_ceiling_lines
-from autotune.report.gain_shares import format_gain_shares
+from autotune.report.conclusion import STOPPED_VERDICT, MeasuredConfiguration
+from autotune.report.headline import (
+    UNDECIDED_MARK,
+    VERDICT_MARKS,
+    format_gain_split,
+    format_headline,
+)
 from autotune.report.latency import estimate_latency_at
+from autotune.report.memory_costs import MIN_SHOWN_BYTES, format_memory_change
 from autotune.report.next_steps import build_next_steps
 from autotune.report.parameters import SettingChange, list_active_parameters
 from autotune.report.reversal_costs import format_reversal_cost, select_action
@@ -22,113 +28,14 @@ from autotune.report.trial_outcomes import (
     format_trial_label,
     group_failures,
 )
-from autotune.report.units import RequestUnits, ValueUnits
-from autotune.report.view import STOPPED_VERDICT, MeasuredConfiguration, StudyView
+from autotune.report.view import StudyView
 from autotune.report.warnings import collect_warnings
 from autotune.study.study_state import Phase
 from autotune.target.messages import format_count
 from autotune.terminal import StyledLine
 
-VERDICT_MARKS = {
-    "improved": ("✓", "green"),
-    "unmeetable": ("✗", "red"),
-    STOPPED_VERDICT: ("…", "yellow"),
-}
-UNDECIDED_MARK = ("=", "yellow")
 MAX_NAMED_CHANGES = 4  # changes listed at the end of a run; the report lists all
 MAX_BRIEF_WARNINGS = 3  # warnings listed at the end of a run
-
-
-def format_headline(view: StudyView) -> str:
-    """Return the verdict in one line: ``+41 % [36, 47] requests/s at p99 ≤ 50 ms, 6 alternating pairs``.
-
-    The line claims only proven results.
-    """
-    match view.verdict:
-        case "improved" if view.gain:
-            text = _format_gain(view)
-        case "improved":
-            # A baseline without a capacity gives no ratio.
-            requests = isinstance(view.units, RequestUnits)
-            problem = "does not meet the SLO at any rate" if requests else "gave no value"
-            best = view.units.format_amount(view.capacities["best"]["peak"])
-            text = f"{best}{view.units.objective_suffix}; the baseline {problem}"
-        case "no-improvement":
-            text = _format_no_improvement(view)
-        case "unmeetable":
-            text = _format_unmeetable(view)
-        case _ if view.conclusion.baseline is None and not sum(view.trial_counts.values()):
-            text = (
-                f"no verdict: {view.name} compared no configurations{view.units.objective_suffix}"
-            )
-        case _:
-            text = f"unfinished: no verdict for {view.name} yet"
-    return f"{text} (simulated; no host was touched)" if view.target.simulated else text
-
-
-def _format_no_improvement(view: StudyView) -> str:
-    units = view.units
-    if view.gain is not None:
-        is_worse = units.is_loss(view.gain)
-        if not is_worse and view.gain["pairs"] < MIN_PAIRS:
-            return (
-                f"too little time to prove a gain (needs {MIN_PAIRS} pairs): {_format_gain(view)}"
-            )
-        if units.is_gain(view.gain):
-            confidence = f"{100 * CLAIM_COVERAGE:g} %"
-            return f"likely an improvement, but not proven at {confidence}: {_format_gain(view)}"
-        kind = (
-            "improvement: the best candidate is worse, "
-            if is_worse
-            else "distinguishable improvement: "
-        )
-        return f"no {kind}{_format_gain(view)}"
-    if sum(view.trial_counts.values()) <= 1:
-        reason = "time ran out before any candidate was tried"
-    elif view.conclusion.best:
-        reason = "no other configuration was confirmed"
-    else:
-        outcome = "met the SLO" if isinstance(units, RequestUnits) else "gave a value"
-        reason = f"no other configuration {outcome}"
-    if limited := _format_load_limit(view):
-        return f"no gain could be measured{units.objective_suffix}: {limited}"
-    return f"no improvement{units.objective_suffix}: {reason}"
-
-
-def _format_load_limit(view: StudyView) -> str:
-    """Return the highest capacity under a load limit, as text; empty if no trial hit a limit."""
-    limited_peaks = [
-        t.peak for t in view.state.trials if t.peak and t.peak.is_load_limited and t.peak.met_slo
-    ]
-    if not limited_peaks:
-        return ""
-    highest = max(limited_peaks, key=lambda peak: peak.peak)
-    bound = view.units.format_lower_bound(highest.peak)
-    return (
-        f"the capacity is {bound} in {format_count(len(limited_peaks), 'measurement')} (limited by "
-        f"{highest.limit})"
-    )
-
-
-def _format_unmeetable(view: StudyView) -> str:
-    if limited := _format_load_limit(view):
-        return f"no verdict{view.units.objective_suffix}: {limited}"
-    if isinstance(view.units, ValueUnits):
-        return "no configuration gave a reproducible value"
-    if best := view.conclusion.best:
-        return (
-            f"{view.units.objective} not met: trial {best.trial.number} met it once, but not again"
-        )
-    return f"{view.units.objective} not attainable at any rate with any configuration tried"
-
-
-def _format_gain(view: StudyView) -> str:
-    assert view.gain is not None
-    pairs = format_count(view.gain["pairs"], "alternating pair")
-    return (
-        f"{view.units.format_gain(view.gain)}{view.units.objective_suffix}, "
-        f"{pairs}{format_bed_count(view)}"
-    )
 
 
 def format_latency_lines(view: StudyView, rate: float) -> Iterator[StyledLine]:
@@ -157,7 +64,9 @@ def format_brief_lines(view: StudyView) -> Iterator[StyledLine]:
     """Yield the verdict in a few lines for the end of a run; `report` prints the rest."""
     mark, style = VERDICT_MARKS.get(view.verdict, UNDECIDED_MARK)
     yield f"{mark} {format_headline(view)}", style
-    findings = [describe_bottleneck({**f, "evidence": ""}) for f in view.bottlenecks.values()]
+    findings = [
+        describe_bottleneck(finding, with_evidence=False) for finding in view.bottlenecks.values()
+    ]
     if findings:
         findings = [f"limits   {', then '.join(dict.fromkeys(findings))}"]
     changes_text = [
@@ -244,18 +153,6 @@ def _list_shown_sides(view: StudyView) -> dict[str, MeasuredConfiguration]:
     return {**sides, "preset": preset, **({"best": best} if best else {})}
 
 
-def format_gain_split(view: StudyView) -> str:
-    """Return what the preset and the search contributed to a proven gain; empty if unknown."""
-    conclusion = view.conclusion
-    if conclusion.preset_won and not conclusion.shows_preset and view.verdict == "improved":
-        return "from the preset alone; the search found nothing better"
-    peaks = []
-    for side in (conclusion.baseline, conclusion.preset):
-        peak = side.best_estimate if side else None
-        peaks.append(peak.peak if peak and peak.is_feasible else 0.0)
-    return format_gain_shares(view.gain_shares, view.units, *peaks)
-
-
 def _format_apply_steps(view: StudyView) -> Iterator[str]:
     steps = build_next_steps(view)
     yield from steps.apply
@@ -267,6 +164,8 @@ def _format_capacities(view: StudyView) -> Iterator[str]:
     yield from _format_sides(view)
     if split := format_gain_split(view):
         yield f"{'gain':9}{split}"
+    if view.verdict != "no-improvement" and (memory := view.memory_costs.text):
+        yield f"{'memory':9}{memory}"
 
 
 def _format_sides(view: StudyView) -> Iterator[str]:
@@ -277,10 +176,10 @@ def _format_sides(view: StudyView) -> Iterator[str]:
         if side.best_estimate is not None and side.best_estimate.is_load_limited:
             bound = units.format_lower_bound(side.best_estimate.peak)
             yield f"{name:9}{bound} (limited by {side.best_estimate.limit})  {trial_text}"
-        elif units.has_value(capacity["peak"]):
-            interval = units.format_interval(capacity["low"], capacity["high"])
+        elif units.has_value(capacity.peak):
+            interval = units.format_interval(capacity.low or 0.0, capacity.high or 0.0)
             repeats = f", re-measured {side.repeat_count}×" if side.repeated_peak else ""
-            yield f"{name:9}{units.format_amount(capacity['peak'])} {interval}  {trial_text}{repeats}"
+            yield f"{name:9}{units.format_amount(capacity.peak)} {interval}  {trial_text}{repeats}"
         elif side.selection_peak is not None and side.selection_peak.is_feasible:
             yield (
                 f"{name:9}{units.format_amount(units.from_peak(side.selection_peak.peak))} (search "
@@ -315,7 +214,7 @@ def _format_changes(view: StudyView, width: int | None) -> Iterator[str]:
             yield (f"best candidate: trial {trial.number} ({count} changed). No measurable gain.")
         return
     rows = [_build_change_row(view, change) for change in sort_changes(view)]
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(5)]
     for row, change in zip(rows, sort_changes(view), strict=True):
         columns = [f"{text:{size}}" for text, size in zip(row, widths, strict=True) if size]
         line = "  ".join(columns)
@@ -330,8 +229,8 @@ def sort_changes(view: StudyView) -> list[SettingChange]:
     return sorted(view.changes, key=lambda change: ranks.get(change.name, len(ranks)))
 
 
-def _build_change_row(view: StudyView, change: SettingChange) -> tuple[str, str, str, str]:
-    """Return name, values, action and cost of reverting."""
+def _build_change_row(view: StudyView, change: SettingChange) -> tuple[str, ...]:
+    """Return name, values, action, cost of reverting and memory."""
     before = "–" if change.before is None else fmt.format_setting(change.before)
     action = select_action(change)
     cost = view.reversal_costs.get(change.name)
@@ -340,7 +239,20 @@ def _build_change_row(view: StudyView, change: SettingChange) -> tuple[str, str,
         f"{before} → {change.texts[1]}",
         "" if view.target.command is not None else action,
         format_reversal_cost(cost, view.units, view.best_peak) if view.reversal_costs else "",
+        format_change_memory(view, change.name),
     )
+
+
+def format_change_memory(view: StudyView, name: str) -> str:
+    """Return the modelled memory that a change needs: empty for none, a dash if it is unknown.
+
+    It is empty for all changes if none of them is known to need memory.
+    """
+    costs = view.memory_costs
+    change = costs.by_change.get(name)
+    if not costs.has_memory_changes or (change is not None and abs(change) < MIN_SHOWN_BYTES):
+        return ""
+    return format_memory_change(change)
 
 
 def _shorten(text: str, max_width: int) -> str:
@@ -397,7 +309,11 @@ def _format_unchecked(view: StudyView) -> Iterator[str]:
             yield f"any load other than {load} on {target.load.page_text}; other machines"
         else:
             yield "real hosts"
-    if len(view.changes) > 1 and view.verdict != "no-improvement" and not view.state.explanation:
+    if (
+        len(view.changes) > 1
+        and view.verdict != "no-improvement"
+        and not view.state.minimal_changes
+    ):
         yield "the effects of single changes: they were measured together"
 
 
@@ -409,7 +325,7 @@ def _list_next_commands(view: StudyView) -> Iterator[str]:
         yield f"autotune status {name}"
     yield from steps.apply[:1]
     if view.gain and view.verdict == "improved" and len(view.changes) > 1:
-        measure = "" if view.state.explanation else " --measure"
+        measure = "" if view.state.minimal_changes else " --measure"
         yield f"autotune explain {name}{measure}"
     if view.conclusion.best:
         yield f"autotune diff {name}"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from autotune.diagnose.bottleneck import Bottleneck
 from autotune.measure.steal import HIGH_STEAL_SHARE
 from autotune.report import format as fmt
 from autotune.report.units import RequestUnits, Units
-from autotune.study.record_shapes import CALL_PURPOSE
+from autotune.study.reading_records import RecordedCall, RecordedReading
 from autotune.study.study_state import State, Trial
 
 WARM_UP_PURPOSE = "warm-up"
@@ -44,7 +44,7 @@ class ReadingCounts:
     intended: int = 0
     violations: int = 0
     errors: Mapping[str, int] = field(default_factory=dict)
-    last: Mapping[str, Any] | None = None
+    last: RecordedReading | None = None
     looked_at: int = 0
     wrong: int = 0
     example: str = ""
@@ -135,11 +135,11 @@ def _describe_cause(trial: Trial, counts: ReadingCounts | None) -> str:
     return "the SLO was not met at any rate tried"
 
 
-def describe_bottleneck(finding: Mapping[str, Any]) -> str:
-    """Return ``web.php_fpm: workers: …`` from the recorded parts of a finding."""
-    location = ".".join(str(finding[key]) for key in ("tier", "service") if finding.get(key))
-    rest = [str(finding[key]) for key in ("resource", "evidence") if finding.get(key)]
-    return ": ".join(filter(None, [location, *rest]))
+def describe_bottleneck(finding: Bottleneck, *, with_evidence: bool = True) -> str:
+    """Return ``web.php_fpm: workers: …``, or without the evidence ``web.php_fpm: workers``."""
+    location = ".".join(filter(None, (finding.tier, finding.service)))
+    evidence = finding.evidence if with_evidence else ""
+    return ": ".join(filter(None, (location, str(finding.resource), evidence)))
 
 
 def describe_errors(counts: ReadingCounts | None) -> str:
@@ -152,35 +152,39 @@ def describe_errors(counts: ReadingCounts | None) -> str:
     return f"{failed}, such as {counts.example}" if counts.example else failed
 
 
-def count_readings(readings: Iterable[Mapping[str, Any]]) -> dict[int, ReadingCounts]:
+def count_readings(
+    readings: Iterable[RecordedReading | RecordedCall],
+) -> dict[int, ReadingCounts]:
     """Return trial number → counts, from the records of ``readings.jsonl`` in any order."""
     counts: dict[int, ReadingCounts] = {}
-    for reading in readings:
-        before = counts.get(reading["trial"], ReadingCounts())
-        counts[reading["trial"]] = _add_reading(before, reading)
+    for record in readings:
+        before = counts.get(record.trial, ReadingCounts())
+        counts[record.trial] = (
+            replace(before, readings=before.readings + 1)
+            if isinstance(record, RecordedCall)
+            else _add_reading(before, record)
+        )
     return counts
 
 
-def _add_reading(counts: ReadingCounts, reading: Mapping[str, Any]) -> ReadingCounts:
-    if reading.get("disturbed"):
+def _add_reading(counts: ReadingCounts, reading: RecordedReading) -> ReadingCounts:
+    if reading.disturbed:
         return replace(counts, disturbed=counts.disturbed + 1, last=reading)
     counts = replace(
         counts,
-        stolen=counts.stolen + (reading.get("stolen", 0.0) > HIGH_STEAL_SHARE),
-        looked_at=counts.looked_at + reading.get("looked_at", 0),
-        wrong=counts.wrong + reading.get("wrong", 0),
-        example=counts.example or str(reading.get("example", "")),
+        stolen=counts.stolen + (reading.stolen > HIGH_STEAL_SHARE),
+        looked_at=counts.looked_at + reading.looked_at,
+        wrong=counts.wrong + reading.wrong,
+        example=counts.example or reading.example,
     )
-    if reading.get("purpose") == WARM_UP_PURPOSE:
+    if reading.purpose == WARM_UP_PURPOSE:
         return replace(counts, warmed=counts.warmed + 1, last=reading)
-    if reading.get("purpose") == CALL_PURPOSE:
-        return replace(counts, readings=counts.readings + 1)
     return replace(
         counts,
         readings=counts.readings + 1,
-        limited=counts.limited + (reading.get("limited") is not None),
-        intended=counts.intended + reading["intended"],
-        violations=counts.violations + reading["violations"],
-        errors=dict(Counter(counts.errors) + Counter(reading.get("errors") or {})),
+        limited=counts.limited + (reading.limited is not None),
+        intended=counts.intended + reading.intended,
+        violations=counts.violations + reading.violations,
+        errors=dict(Counter(counts.errors) + Counter(reading.errors)),
         last=reading,
     )

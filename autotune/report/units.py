@@ -7,16 +7,40 @@ minimized. ``from_peak`` turns a peak into the user's number; the other function
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, log
-from typing import Any
 
 from autotune.measure.objective_scale import ObjectiveScale
 from autotune.optimize.confirmation import Gain
 from autotune.report import format as fmt
 from autotune.study.study_state import State
 from autotune.target.model import Target
+
+
+@dataclass(frozen=True)
+class DifferenceFigures:
+    """A difference of a command's values, with its 90 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class GainFigures:
+    """A gain in the user's units: the ratio with its 90 % interval, from ``pairs`` of readings.
+
+    A command's values also have a ``difference``. The ratio is ``None`` if a value is not positive.
+    ``interval_text`` is the gain as text, ``+41 % [36, 47]``; ``text`` also names the unit.
+    """
+
+    ratio: float | None
+    low: float | None
+    high: float | None
+    pairs: int
+    difference: DifferenceFigures | None = None
+    interval_text: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,26 +87,21 @@ class RequestUnits:
         """Return the change from the peak ``baseline`` to ``ratio`` times that peak, as text."""
         return fmt.format_change(ratio)
 
-    def build_gain(self, gain: Gain, baseline: float) -> dict[str, Any]:
-        """Return the gain as in ``report.summary``, relative to the peak ``baseline``."""
-        ratios = {key: round(getattr(gain, key), 4) for key in ("ratio", "low", "high")}
-        return {**ratios, "pairs": gain.pairs}
+    def build_gain(self, gain: Gain, baseline: float) -> GainFigures:
+        """Return the gain relative to the peak ``baseline``."""
+        ratio, low, high = (round(end, 4) for end in (gain.ratio, gain.low, gain.high))
+        text = fmt.format_change_interval(ratio, low, high)
+        return GainFigures(
+            ratio, low, high, gain.pairs, interval_text=text, text=f"{text} {self.unit}"
+        )
 
-    def is_loss(self, gain: Mapping[str, Any]) -> bool:
+    def is_loss(self, gain: GainFigures) -> bool:
         """True if the whole interval is a loss."""
-        return bool(gain["high"] < 1)
+        return gain.high is not None and gain.high < 1
 
-    def is_gain(self, gain: Mapping[str, Any]) -> bool:
+    def is_gain(self, gain: GainFigures) -> bool:
         """True if the whole interval is a gain. A claim requires a wider interval above 1."""
-        return bool(gain["low"] > 1)
-
-    def format_gain(self, gain: Mapping[str, Any]) -> str:
-        """Return the gain as text, with its unit."""
-        return f"{self.format_gain_interval(gain)} {self.unit}"
-
-    def format_gain_interval(self, gain: Mapping[str, Any]) -> str:
-        """Return the gain as text: ``+41 % [36, 47]``."""
-        return fmt.format_change_interval(gain["ratio"], gain["low"], gain["high"])
+        return gain.low is not None and gain.low > 1
 
 
 @dataclass(frozen=True)
@@ -138,36 +157,36 @@ class ValueUnits:
             return fmt.format_change(after / before)
         return f"{after - before:+.4g}"
 
-    def build_gain(self, gain: Gain, baseline: float) -> dict[str, Any]:
+    def build_gain(self, gain: Gain, baseline: float) -> GainFigures:
         before = self.from_peak(baseline)
         low, high = sorted(self._scale_value(baseline, end) for end in (gain.low, gain.high))
-        ends = {"ratio": self._scale_value(baseline, gain.ratio), "low": low, "high": high}
-        comparable = min(before, *ends.values()) > 0
-        differences = {key: self.round_value(end - before) for key, end in ends.items()}
-        return {
-            **{key: round(end / before, 6) if comparable else None for key, end in ends.items()},
-            "pairs": gain.pairs,
-            "difference": {"value": differences.pop("ratio"), **differences},
-        }
+        ends = (self._scale_value(baseline, gain.ratio), low, high)
+        is_comparable = min(before, *ends) > 0
+        ratio, low_ratio, high_ratio = (
+            round(end / before, 6) if is_comparable else None for end in ends
+        )
+        differences = (self.round_value(end - before) for end in ends)
+        difference = DifferenceFigures(*differences)
+        if ratio is None or low_ratio is None or high_ratio is None:
+            interval = f"{difference.low:+.4g}, {difference.high:+.4g}"
+            text, unit = f"{difference.value:+.4g} [{interval}]", self.unit
+        else:
+            text, unit = fmt.format_change_interval(ratio, low_ratio, high_ratio), self.name
+        return GainFigures(
+            ratio, low_ratio, high_ratio, gain.pairs, difference, text, f"{text} {unit}"
+        )
 
-    def is_loss(self, gain: Mapping[str, Any]) -> bool:
-        difference = gain["difference"]
-        return bool(difference["high"] < 0 if self.maximize else difference["low"] > 0)
+    def is_loss(self, gain: GainFigures) -> bool:
+        difference = gain.difference
+        if difference is None:
+            return False
+        return difference.high < 0 if self.maximize else difference.low > 0
 
-    def is_gain(self, gain: Mapping[str, Any]) -> bool:
-        difference = gain["difference"]
-        return bool(difference["low"] > 0 if self.maximize else difference["high"] < 0)
-
-    def format_gain(self, gain: Mapping[str, Any]) -> str:
-        unit = self.unit if gain["ratio"] is None else self.name
-        return f"{self.format_gain_interval(gain)} {unit}"
-
-    def format_gain_interval(self, gain: Mapping[str, Any]) -> str:
-        if gain["ratio"] is not None:
-            return fmt.format_change_interval(gain["ratio"], gain["low"], gain["high"])
-        difference = gain["difference"]
-        ends = f"{difference['low']:+.4g}, {difference['high']:+.4g}"
-        return f"{difference['value']:+.4g} [{ends}]"
+    def is_gain(self, gain: GainFigures) -> bool:
+        difference = gain.difference
+        if difference is None:
+            return False
+        return difference.low > 0 if self.maximize else difference.high < 0
 
     def _scale_value(self, baseline: float, ratio: float) -> float:
         return self.from_peak(exp(log(baseline) + log(ratio)))

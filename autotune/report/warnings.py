@@ -12,8 +12,9 @@ from autotune.loads.answer_validation import ENOUGH_ANSWERS
 from autotune.measure.warm_up import MAX_WINDOWS
 from autotune.optimize.confirmation import MIN_PAIRS
 from autotune.report import format as fmt
+from autotune.report.conclusion import STOPPED_VERDICT
 from autotune.report.trial_outcomes import is_unusable
-from autotune.report.view import STOPPED_VERDICT, StudyView
+from autotune.report.view import StudyView
 from autotune.study.study_state import Trial
 from autotune.target.messages import format_count
 
@@ -209,7 +210,7 @@ def _warn_of_answers(view: StudyView) -> Iterator[StudyWarning]:
         for number, count in counts.items()
         if count.readings and count.looked_at < ENOUGH_ANSWERS
     ]
-    is_exact = view.state.answers == ()
+    is_exact = view.state.reference_count == 0
     if affected and not is_exact:
         fewest = min(counts[number].looked_at for number in affected)
         unnoticed_percent = 100 * (1 - 0.05 ** (1 / fewest))

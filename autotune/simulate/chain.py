@@ -9,8 +9,8 @@ from math import exp, log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.diagnose.bottleneck import Bottleneck, RelatedShortage
 from autotune.diagnose.causes import MIN_GAIN
-from autotune.diagnose.context import Bottleneck, RelatedShortage
 from autotune.measure.reading import Reading
 from autotune.services.base import Settings
 from autotune.services.diagnosis import Resource

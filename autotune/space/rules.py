@@ -140,9 +140,7 @@ class RuleVocabulary:
     ) -> None:
         self._target, self._facts = target, facts
         self._dimensions = {d.name: d for d in dimensions}
-        self._conditions = {
-            location.name: location.when for location in list_target_services(target)
-        }
+        self._conditions = _merge_conditions(list_target_services(target))
 
     @property
     def known_names(self) -> frozenset[str]:
@@ -221,6 +219,25 @@ class RuleVocabulary:
         if isinstance(operand, Name) and operand.name in self._dimensions:
             return self._dimensions[operand.name].expression
         return None
+
+
+def _merge_conditions(services: Iterable[TierService]) -> dict[str, Conditions]:
+    """Return the conditions of each service. Any of the deployments that contain it is enough."""
+    alternatives: dict[str, list[Conditions]] = {}
+    for service in services:
+        alternatives.setdefault(service.name, []).append(service.when)
+    return {name: _join_alternatives(conditions) for name, conditions in alternatives.items()}
+
+
+def _join_alternatives(alternatives: Iterable[Conditions]) -> Conditions:
+    """Return the conditions that hold if any of the alternatives does; none if one is empty."""
+    joined: dict[str, tuple[Value, ...]] = {}
+    for conditions in alternatives:
+        if not conditions:
+            return ()
+        for name, values in conditions:
+            joined[name] = (*joined.get(name, ()), *values)
+    return tuple(joined.items())
 
 
 def find_size_expressions(tier_service: TierService, size: str) -> list[str]:

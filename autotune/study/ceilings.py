@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from autotune.environments.base import Environment
 from autotune.environments.cache_peak import CachePeak, derive_cache_slo, measure_cache_peak
@@ -23,9 +22,15 @@ from autotune.services.base import Endpoint, Role, Settings
 from autotune.services.registry import any_speaks_protocol
 from autotune.strict_parsing import parse_uint
 from autotune.study import trial as trials
+from autotune.study.ceiling_records import (
+    CacheCeilingAtSize,
+    CacheCeilings,
+    StackCeiling,
+    StackCeilings,
+)
 from autotune.study.measure_capacity import MeasurementRequest
 from autotune.study.schedule import MeasureStep
-from autotune.study.study_state import CACHE_CEILING, MEASURE_PURPOSE, STACK_CEILING, Phase
+from autotune.study.study_state import MEASURE_PURPOSE, Phase
 from autotune.study.trial_context import ProgressReporter, TrialContext, begin_study, open_session
 from autotune.target.messages import suggest_name
 from autotune.target.model import Target
@@ -42,72 +47,6 @@ NOT_FOUND_STATUSES = (126, 127)
 MUTILATE_PROGRAM = "mutilate"
 ALLOW_UNPACED_SETTING = "`load: {unpaced: true}`"
 MAX_CLIENTS = 500  # more clients need over 1,000 descriptors, and one core serves them all
-
-
-@dataclass(frozen=True)
-class StackCeilings:
-    """Closed-loop results at the entry tier, by number of clients."""
-
-    generator: str
-    ceilings: tuple[ClosedLoopCeiling, ...]
-
-    def to_record(self) -> dict[str, Any]:
-        """Return the record: ``ceilings`` by number of clients, latencies in seconds."""
-        ceilings = [
-            {
-                "concurrency": c.concurrency,
-                "rate": round(c.rate, 1),
-                "requests": c.requests,
-                "errors": dict(c.errors),
-                "percentiles": {f"p{at:g}": value for at, value in sorted(c.percentiles.items())},
-                "failed": c.failure,
-                "limited": c.is_rate_limited,
-                "example": c.example,
-            }
-            for c in self.ceilings
-        ]
-        return {
-            "of": STACK_CEILING,
-            "generator": self.generator,
-            "closed": True,
-            "ceilings": ceilings,
-        }
-
-
-@dataclass(frozen=True)
-class CacheCeilings:
-    """The memcached hosts alone, by object size."""
-
-    servers: tuple[str, ...]
-    ceilings: tuple[CacheCeiling | CachePeak, ...]
-    stack_key_rate: float
-    """Keys/s that the whole stack requests from the caches at its peak."""
-
-    def to_record(self) -> dict[str, Any]:
-        """Return the record: ``ceilings`` by object size.
-
-        ``how`` is the generator, ``rate`` is in operations/s, ``gigabits`` in Gb/s, ``hits`` a fraction
-        of the gets, ``together`` the keys per get. ``chain`` is ``stack_key_rate`` in keys/s.
-        """
-        ceilings = [
-            {
-                "objects": c.shape,
-                "how": c.generator,
-                "together": c.keys_per_get,
-                "rate": round(c.rate, 1),
-                "gigabits": round(c.gigabits, 4),
-                "hits": round(c.hit_share, 4),
-                "failed": c.failure,
-            }
-            for c in self.ceilings
-        ]
-        stack_key_rate = round(self.stack_key_rate, 1)
-        return {
-            "of": CACHE_CEILING,
-            "servers": list(self.servers),
-            "ceilings": ceilings,
-            "chain": stack_key_rate,
-        }
 
 
 @dataclass(frozen=True)
@@ -179,7 +118,7 @@ def measure_ceilings(
             if request.tier is None
             else _measure_caches(environment.file.target, context, session.meter, request)
         )
-        context.store.record_ceilings(ceilings.to_record())
+        context.store.record_ceilings(ceilings)
         return ceilings
 
 
@@ -206,7 +145,7 @@ def _measure_stack(
         context.progress.note(
             f"{generator.name}, {clients} concurrent: {ceilings[-1].rate:.0f}/s{wrong}"
         )
-    return StackCeilings(generator.name, tuple(ceilings))
+    return StackCeilings(generator.name, tuple(map(StackCeiling.from_result, ceilings)))
 
 
 def _find_closed_generator(host: Transport, *, allow_unpaced: bool) -> ClosedLoopGenerator:
@@ -269,7 +208,11 @@ def _measure_caches(
         outcome = ceiling.failure or f"{ceiling.rate:.0f} ops/s"
         context.progress.note(f"{ceiling.generator}, {ceiling.shape}: {outcome}")
         ceilings.append(ceiling)
-    return CacheCeilings(tuple(map(str, servers)), tuple(ceilings), trial.peak.peak * keys)
+    return CacheCeilings(
+        tuple(map(str, servers)),
+        tuple(map(CacheCeilingAtSize.from_result, ceilings)),
+        round(trial.peak.peak * keys, 1),
+    )
 
 
 def _check_paced_generator(hosts: Mapping[str, Transport], *, allow_unpaced: bool) -> None:

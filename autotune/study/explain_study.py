@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import log
 from pathlib import Path
-from typing import Any
 
 from optuna.storages import InMemoryStorage
 
@@ -16,6 +15,7 @@ from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
 from autotune.optimize.ablation import Ablation, PredictedEffect, RevertedChanges
 from autotune.optimize.gp.surrogate import SurrogateModel
+from autotune.optimize.model_view import ModelView
 from autotune.optimize.reversal_cost import ReversalCost
 from autotune.optimize.searcher import Searcher
 from autotune.services.base import Settings
@@ -43,6 +43,7 @@ from autotune.study.trial_context import (
     collect_versions,
     open_session,
 )
+from autotune.study.winner_changes import MinimalChanges
 
 MAX_MEASUREMENTS = 60  # measurements that a reduction takes by default
 
@@ -62,7 +63,7 @@ def check_not_shared(directory: Path) -> None:
 class ModelAnalysis:
     """The model's view of a study: ``view`` as recorded, and the cost of reverting each change."""
 
-    view: Mapping[str, Any]
+    view: ModelView
     costs: Mapping[str, ReversalCost]
 
 
@@ -105,10 +106,13 @@ def reduce_changes(
         result = Ablation(
             predicted, gain, noise, reverting.measure_log_peak, max_measurements
         ).run()
-        context.store.record_explanation({
-            **asdict(result), "kept": list(result.kept), "dropped": list(result.dropped),
-            "changes": len(predicted), "trial": reverting.trials.get(frozenset(result.dropped)),
-        })  # fmt: skip
+        context.store.record_explanation(
+            MinimalChanges(
+                **asdict(result),
+                changes=len(predicted),
+                trial=reverting.trials.get(frozenset(result.dropped)),
+            )
+        )
 
 
 def _describe_search(
@@ -154,7 +158,7 @@ class _AblationTrials:
 
 def find_baseline_and_winner(state: State) -> tuple[Trial, Trial]:
     stock = find_baseline(state)
-    number = state.verdict["best"] if state.verdict else find_best_trial(state)
+    number = state.verdict.best if state.verdict else find_best_trial(state)
     if stock is None or number is None:
         raise AutotuneError(
             "the study has no winner to explain", hint="`autotune status` shows its state"
@@ -164,12 +168,12 @@ def find_baseline_and_winner(state: State) -> tuple[Trial, Trial]:
 
 def _proven_log_gain(state: State) -> float:
     verdict = state.verdict
-    if verdict is None or verdict["verdict"] != "improved" or verdict["gain"] is None:
+    if verdict is None or verdict.verdict != "improved" or verdict.gain is None:
         raise AutotuneError(
             "--measure needs a proven gain over a working baseline",
             hint="omit --measure to see the model's estimates",
         )
-    return log(verdict["gain"]["ratio"])
+    return log(verdict.gain.ratio)
 
 
 def _predict_effects(

@@ -13,7 +13,6 @@ from autotune import durable_files, foreign_files
 from autotune.errors import AutotuneError
 from autotune.strict_parsing import parse_json
 
-Record = Mapping[str, Any]
 DAMAGED_HINT = "restore the file from a copy, or move the study's directory away"
 MAX_LINE_BYTES = 1 << 24  # the largest records of long studies take a tenth of this
 
@@ -33,7 +32,7 @@ class Journal:
         self._file = os.open(path, flags, 0o600)
         durable_files.sync_directory(path.parent)
 
-    def append(self, *records: Record) -> None:
+    def append(self, *records: Mapping[str, object]) -> None:
         self.append_lines([encode_record(record) for record in records])
 
     def append_lines(self, lines: Iterable[bytes]) -> None:
@@ -68,7 +67,7 @@ class Journal:
             os.truncate(self.path, size)
 
 
-def encode_record(record: Record) -> bytes:
+def encode_record(record: Mapping[str, object]) -> bytes:
     return json.dumps(record, separators=(",", ":")).encode()
 
 

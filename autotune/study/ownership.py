@@ -6,7 +6,7 @@ actions of later sessions. Someone else's study, or one with a changed target, h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,7 +23,7 @@ RESTORE_TARGET_HINT = (
 )
 
 
-def seal_study(study: Path, target: bytes, first: journal.Record) -> None:
+def seal_study(study: Path, target: bytes, first: Mapping[str, object]) -> None:
     """Seal a study as this account's own, on disk before its first record. Raises AutotuneError."""
     sealed = account_key.create_seal("study", target, journal.encode_record(first))
     durable_files.write_file(

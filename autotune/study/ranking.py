@@ -6,11 +6,10 @@ rank the candidates, because a single reading overstates the best by about a ten
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import hypot, log
-from typing import Any
 
 from autotune.estimate import Estimate
 from autotune.optimize import ranking
@@ -32,6 +31,7 @@ from autotune.optimize.ranking import (
     probability_better,
 )
 from autotune.study.study_state import COUNTED_PHASES, OPENING_PHASES, Phase, State, Trial
+from autotune.study.verdict import Verdict
 
 MIN_CONFIGURATIONS = 10  # configurations that a model needs to estimate importance
 PLAUSIBLE_SDS = 2.0  # maximum distance of a finalist from the leader, in sds
@@ -222,10 +222,9 @@ def find_best_trial(state: State) -> int | None:
     if (confirmed_number := next(confirmed, None)) is not None:
         return confirmed_number
     number, simplified = find_leader(state), state.simplification
-    if number is None or simplified is None or simplified.get("of") != number:
+    if number is None or simplified is None or simplified.of != number:
         return number
-    accepted = simplified.get("accepted")
-    return number if accepted is None else int(accepted)
+    return number if simplified.accepted is None else simplified.accepted
 
 
 def find_leader(state: State) -> int | None:
@@ -511,31 +510,6 @@ def _remove_bed_offset(state: State, trial: Trial) -> Estimate:
     return Estimate(peak.log_mean - state.bed_offset(trial.bed).log, peak.sd) if trial.bed else peak
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The verdict of a study.
-
-    - ``gain``: from readings taken after the winner was selected, or ``None``
-    - ``peaks_from``: phases whose measurements give the displayed peak of the best configuration
-    - ``beds``: the gain on each test bed, if there are several
-    - ``disagree``: the gains of the beds differ by more than noise
-    """
-
-    verdict: str
-    best: int | None
-    gain: Gain | None
-    peaks_from: tuple[Phase, ...] = (Phase.CONFIRM,)
-    beds: Mapping[str, Gain] = field(default_factory=dict)
-    disagree: bool = False
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """The fields to record; ``beds`` and ``disagree`` only with several beds."""
-        fields = asdict(self)
-        bed_fields = {key: fields.pop(key) for key in ("beds", "disagree")}
-        return fields | (bed_fields if self.beds else {})
-
-
 def baseline_meets_slo(state: State) -> bool:
     """True if the baseline met the objective at any rate; only then is there a gain to compare."""
     baseline = find_baseline(state)
@@ -546,19 +520,24 @@ def decide_verdict(state: State) -> Verdict:
     """Return the verdict of a study that has nothing left to measure."""
     challenger, meets_slo = find_best_trial(state), baseline_meets_slo(state)
     if challenger is None:
-        return Verdict("no-improvement" if meets_slo else "unmeetable", None, None)
+        return _conclude("no-improvement" if meets_slo else "unmeetable", None)
     if not meets_slo:
         # Without a baseline capacity, meeting the objective is the improvement. A second, independent
         # measurement must confirm it.
         repeats = estimate_peaks(state, state.list_finished(Phase.FINALIST))
         was_repeated = any(trial == challenger for trial, _ in repeats)
-        return Verdict("improved" if was_repeated else "unmeetable", challenger, None)
+        return _conclude("improved" if was_repeated else "unmeetable", challenger)
     if state.beds:
         return _decide_bed_verdict(state, challenger)
     measured = list_confirmations(state, challenger)
     if is_proven(measured):
-        return Verdict("improved", challenger, compute_proven_gain(measured))
-    return Verdict("no-improvement", challenger, compute_gain(measured))
+        return _conclude("improved", challenger, compute_proven_gain(measured))
+    return _conclude("no-improvement", challenger, compute_gain(measured))
+
+
+def _conclude(verdict: str, best: int | None, gain: Gain | None = None) -> Verdict:
+    """Return a verdict whose displayed peaks come from the proof alone."""
+    return Verdict(verdict, best, gain, (Phase.CONFIRM,))
 
 
 def collect_bed_proof(state: State, challenger: int) -> BedConfirmation:
@@ -573,10 +552,10 @@ def collect_bed_proof(state: State, challenger: int) -> BedConfirmation:
 
 def _decide_bed_verdict(state: State, challenger: int) -> Verdict:
     proof = collect_bed_proof(state, challenger)
-    return Verdict(
+    decided = _conclude(
         "improved" if proof.is_proven else "no-improvement",
         challenger,
         proof.compute_proven_gain() if proof.is_proven else proof.compute_gain(),
-        beds=proof.gain_by_bed,
-        disagree=proof.beds_disagree,
     )
+    gains = proof.gain_by_bed
+    return replace(decided, beds=gains, disagree=proof.beds_disagree) if gains else decided

@@ -17,7 +17,10 @@ from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace
 from autotune.study import journal
 from autotune.study.directory import EVENTS_FILE
-from autotune.study.study_store import load_state, read_first_record
+from autotune.study.journal_records import BedJoined, RecordedBed, RecordedFacts, StudyStart
+from autotune.study.record_codec import decode
+from autotune.study.study_state import Trial, decode_valid_record
+from autotune.study.study_store import load_state
 from autotune.target.read_target import TargetFile, read_recorded_target
 
 
@@ -34,18 +37,25 @@ def read_environment(directory: Path) -> RecordedEnvironment:
 
     Raises TargetError, and AutotuneError for a study without trials.
     """
-    first_record, trials = read_first_record(directory), load_state(directory).trials
     records = tuple(journal.read_records(directory / EVENTS_FILE))
+    return rebuild_environment(directory, records, load_state(directory).trials)
+
+
+def rebuild_environment(
+    directory: Path, records: Sequence[Mapping[str, Any]], trials: Sequence[Trial]
+) -> RecordedEnvironment:
+    """Return the environment of a study from its records and trials; see ``read_environment``."""
     if not trials:
         raise AutotuneError("the study has no trials yet", hint="`autotune status` shows it")
+    start = decode_valid_record(StudyStart, records[0])
     file, settings = read_recorded_target(directory), trials[0].settings
     add_declared(file.target.services)
-    bed = next(iter(_find_bed_records(records)), None)
+    bed = next(iter(_find_beds(records)), None)
     if bed is not None:
         file = file.for_bed(bed)
     adopted = find_adopted_record(records, bed)
     skipped = from_record(adopted or {}).adopted_values.skipped
-    facts = {} if file.target.command else _read_facts(first_record["facts"], file, settings)
+    facts = {} if file.target.command else _read_facts(start.facts, file, settings)
     full_space = space.build_space(file, facts, AdoptedValues(settings, skipped))
     # Parameters that were added to the catalogue later were not tried.
     dimensions = tuple(d for d in full_space.dimensions if d.name in settings)
@@ -54,34 +64,27 @@ def read_environment(directory: Path) -> RecordedEnvironment:
 
 def find_adopted_record(
     records: Sequence[Mapping[str, Any]], bed: str | None
-) -> Mapping[str, Any] | None:
+) -> Mapping[str, object] | None:
     """Return the record of the hosts' own files that a study edits, or ``None``.
 
     ``bed`` is the test bed, in a study with several. In a storage, each bed has its own record.
     """
     if bed is None:
-        adopted: Mapping[str, Any] | None = records[0].get("adopted")
-        return adopted
-    return _find_bed_records(records).get(bed, {}).get("adopted")
+        return decode(StudyStart, records[0]).adopted
+    return _find_beds(records).get(bed, RecordedBed()).adopted
 
 
-def _find_bed_records(records: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    joined = {record["bed"]: record for record in records if record["event"] == "joined"}
-    return {**(records[0].get("beds") or {}), **joined}
+def _find_beds(records: Sequence[Mapping[str, Any]]) -> dict[str, RecordedBed]:
+    joined = [decode(BedJoined, record) for record in records if record["event"] == "joined"]
+    return {**decode(StudyStart, records[0]).beds, **{bed.bed: bed for bed in joined}}
 
 
 def _read_facts(
-    recorded: dict[str, Any], file: TargetFile, settings: Settings
+    recorded: Mapping[str, RecordedFacts], file: TargetFile, settings: Settings
 ) -> dict[str, HostFacts]:
     """Return the facts of each host, with kernel values from the first trial."""
     values = kernel.list_set_keys(file.target, settings)
+    hosts = [host for tier in file.target.tiers.values() for host in tier.hosts]
     return {
-        host: HostFacts(
-            float(recorded[host]["cpus"]),
-            int(recorded[host]["memory"]),
-            int(recorded[host]["nofile"]),
-            kernel_values=values.get(host, {}),
-        )
-        for tier in file.target.tiers.values()
-        for host in tier.hosts
+        host: recorded[host].to_host_facts(values.get(host, {})) for host in dict.fromkeys(hosts)
     }

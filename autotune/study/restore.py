@@ -17,7 +17,7 @@ from autotune.errors import AutotuneError, LockedError, join_errors
 from autotune.study import ownership
 from autotune.study.directory import EVENTS_FILE, describe_lock_holder, is_locked
 from autotune.study.entry_check import await_entry
-from autotune.study.study_store import load_state, read_first_record
+from autotune.study.study_store import load_state, read_study_start
 from autotune.target.beds import BEDS_DIRECTORY, bed_directory, needs_bed
 from autotune.target.read_target import TARGET_FILE_NAME, TargetFile, read_addresses
 from autotune.target.runtimes import import_runtime
@@ -128,9 +128,10 @@ def _reject_running_studies(studies: Sequence[Path]) -> None:
 def _read_target_path(study: Path) -> Path | None:
     """Return the path of a study's target file; ``None`` if it is not recorded."""
     try:
-        return Path(read_first_record(study)["source"])
-    except (AutotuneError, KeyError, TypeError):
+        source = read_study_start(study).source
+    except AutotuneError:
         return None
+    return Path(source) if source else None
 
 
 def _restore_unlocked(study: Path) -> list[str]:
@@ -171,7 +172,7 @@ def _list_study_beds(study: Path) -> tuple[str, ...]:
     """Return the recorded test beds of a study, or else the beds with saved originals."""
     saved_beds = foreign_files.list_names(study, BEDS_DIRECTORY)
     try:
-        return tuple(read_first_record(study).get("beds") or saved_beds)
+        return tuple(read_study_start(study).beds or saved_beds)
     except AutotuneError:
         return saved_beds
 

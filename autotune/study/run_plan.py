@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
 
 from autotune.deploy.changes import HostChanges
 from autotune.environments.base import Environment, Preview
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Action, Settings
+from autotune.space.memory import HostMemory
 from autotune.space.rules import MEMORY_SHARE, format_bytes
 from autotune.space.space import Candidate
+from autotune.study import plan_documents
+from autotune.study.plan_documents import Plan
 from autotune.study.schedule import MAX_PAIRS, MIN_FINALISTS, max_reserve_seconds
 from autotune.target.messages import format_count
 from autotune.transports.curl import describe_answer
 from autotune.unified_diff import format_file_diff
 
 
-def build_plan(environment: Environment) -> dict[str, Any]:
+def build_plan(environment: Environment) -> Plan:
     """Return files, actions, rules in force, memory and budget as one JSON object."""
     if environment.file.target.command_goal is not None:
         return _build_command_plan(environment)
@@ -27,7 +28,7 @@ def build_plan(environment: Environment) -> dict[str, Any]:
     preview = environment.build_preview()
     baseline = space.complete_unrepaired(space.baseline)
     recommended = space.build_candidate(space.preset_settings("recommended"))
-    return {
+    plan: Plan = {
         "schema": 1,
         "target": target.name,
         "simulated": target.simulated is not None,
@@ -46,38 +47,62 @@ def build_plan(environment: Environment) -> dict[str, Any]:
             for rule in space.constraints
             if rule.is_built_in and rule.applies(recommended.settings)
         ],
-        "memory": [asdict(host) for host in space.compute_memory_use(recommended.settings)],
-        **({"right_answers": preview.answer_checks} if preview.answer_checks else {}),
+        "memory": list(map(_encode_memory, space.compute_memory_use(recommended.settings))),
         "actions": _group_services_by_action(environment, baseline, recommended),
-        **_describe_differences(preview, baseline.settings, recommended.settings),
+        "diff": "",
         "budget": {**_describe_budget(environment), "max_rate": target.load.max_rate},
     }
+    if preview.answer_checks:
+        plan["right_answers"] = preview.answer_checks
+    _add_differences(plan, preview, baseline.settings, recommended.settings)
+    return plan
 
 
-def _describe_differences(
-    preview: Preview, stock: Settings, recommended: Settings
-) -> dict[str, Any]:
-    """Return the difference between the recommended settings and the hosts, or else the baseline."""
-    if preview.compute_changes is None:
-        files = preview.render_files(stock), preview.render_files(recommended)
-        return {"diff": format_file_diff(*files, "baseline", "recommended")}
-    changes = preview.compute_changes(recommended)
+def _encode_memory(host: HostMemory) -> plan_documents.HostMemory:
     return {
-        "diff": "".join(change.diff for change in changes.values()),
-        "hosts": changes_to_json(changes),
-        "may_restart": {unit: list(hosts) for unit, hosts in preview.restarted_units.items()},
-        "requests": {
-            url: describe_answer(answer) for url, answer in preview.request_answers().items()
-        },
+        "host": host.host,
+        "rule": host.rule,
+        "needed": host.needed,
+        "allowed": host.allowed,
+        "memory": host.memory,
+        "of_baseline": host.of_baseline,
     }
 
 
-def changes_to_json(changes: Mapping[str, HostChanges]) -> dict[str, Any]:
+def _add_differences(plan: Plan, preview: Preview, stock: Settings, recommended: Settings) -> None:
+    """Add the difference between the recommended settings and the hosts, or else the baseline."""
+    if preview.compute_changes is None:
+        files = preview.render_files(stock), preview.render_files(recommended)
+        plan["diff"] = format_file_diff(*files, "baseline", "recommended")
+        return
+    changes = preview.compute_changes(recommended)
+    plan["diff"] = "".join(change.diff for change in changes.values())
+    plan["hosts"] = changes_to_json(changes)
+    plan["may_restart"] = {unit: list(hosts) for unit, hosts in preview.restarted_units.items()}
+    plan["requests"] = {
+        url: describe_answer(answer) for url, answer in preview.request_answers().items()
+    }
+
+
+def changes_to_json(changes: Mapping[str, HostChanges]) -> dict[str, plan_documents.HostChanges]:
     """Return by host: files with their diff, kernel values from → to, units with action and reasons."""
-    return {name: asdict(change) for name, change in changes.items()}
+    return {name: _encode_changes(change) for name, change in changes.items()}
 
 
-def format_changes(changes: Mapping[str, Any]) -> Iterator[str]:
+def _encode_changes(changes: HostChanges) -> plan_documents.HostChanges:
+    units: dict[str, plan_documents.UnitChange] = {
+        unit: {"action": change.action, "because": change.because}
+        for unit, change in changes.units.items()
+    }
+    return {
+        "diff": changes.diff,
+        "files": changes.files,
+        "sysctls": changes.sysctls,
+        "units": units,
+    }
+
+
+def format_changes(changes: Mapping[str, plan_documents.HostChanges]) -> Iterator[str]:
     """Yield units with action, hosts and reasons, then kernel values; ``changes`` as in JSON."""
     hosts: dict[tuple[str, ...], list[str]] = {}
     for host, change in changes.items():
@@ -97,7 +122,7 @@ def _format_hosts(hosts: Sequence[str]) -> str:
     return ", ".join(hosts) + (f" ({len(hosts)} at once)" if len(hosts) > 1 else "")
 
 
-def _build_command_plan(environment: Environment) -> dict[str, Any]:
+def _build_command_plan(environment: Environment) -> Plan:
     """Return the plan of a benchmark command, which changes no host: parameters of the first calls."""
     preview, space = environment.build_preview(), environment.space
     first_settings = [
@@ -121,7 +146,7 @@ def _build_command_plan(environment: Environment) -> dict[str, Any]:
     }
 
 
-def _describe_budget(environment: Environment) -> dict[str, Any]:
+def _describe_budget(environment: Environment) -> plan_documents.Budget:
     budget = environment.file.target.budget
     return {
         "trials": budget.trials,
@@ -132,7 +157,7 @@ def _describe_budget(environment: Environment) -> dict[str, Any]:
     }
 
 
-def format_plan(plan: dict[str, Any]) -> str:
+def format_plan(plan: Plan) -> str:
     """Return the plan as text, diffs last."""
     budget = plan["budget"]
     budget_text = (
@@ -172,13 +197,13 @@ def format_plan(plan: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _format_parameter_counts(plan: dict[str, Any]) -> str:
+def _format_parameter_counts(plan: Plan) -> str:
     """Return the number of searched parameters, with the number of those searched first."""
     core, total = len(plan.get("core", plan["tunable"])), len(plan["tunable"])
     return f"{total}" if core == total else f"{core} of {total}"
 
 
-def _format_core_parameters(plan: dict[str, Any]) -> Iterator[str]:
+def _format_core_parameters(plan: Plan) -> Iterator[str]:
     """Yield the parameters searched first, by service. The others follow later."""
     if len(plan["core"]) == len(plan["tunable"]):
         return
@@ -190,7 +215,7 @@ def _format_core_parameters(plan: dict[str, Any]) -> Iterator[str]:
     yield from (f"  {name}: {', '.join(names)}" for name, names in services.items())
 
 
-def _format_installed_services(plan: dict[str, Any]) -> Iterator[str]:
+def _format_installed_services(plan: Plan) -> Iterator[str]:
     """Yield the existing services that a study reconfigures, and when they are restored."""
     yield (
         f"Existing services to reconfigure: {', '.join(plan['servers'])}. They are reloaded or restarted "
@@ -206,7 +231,7 @@ def _format_installed_services(plan: dict[str, Any]) -> Iterator[str]:
     yield from (f"Now {url}: {words}." for url, words in plan["requests"].items())
 
 
-def _format_actions(plan: dict[str, Any]) -> Iterator[str]:
+def _format_actions(plan: Plan) -> Iterator[str]:
     if "hosts" not in plan:
         yield "From the baseline to the recommended settings:"
         yield from (f"  {action}: {', '.join(names)}"
@@ -218,7 +243,7 @@ def _format_actions(plan: dict[str, Any]) -> Iterator[str]:
 
 def _describe_deployment(
     environment: Environment, preview: Preview, chosen: Settings
-) -> dict[str, Any]:
+) -> plan_documents.Deployment:
     """Return the services of one deployment, and the rules that limit its recommended settings."""
     candidate = environment.space.build_candidate(
         environment.space.preset_settings("recommended", chosen)
@@ -235,11 +260,11 @@ def _describe_deployment(
     }
 
 
-def _format_memory(hosts: list[dict[str, Any]]) -> Iterator[str]:
+def _format_memory(hosts: Sequence[plan_documents.HostMemory]) -> Iterator[str]:
     """Yield the maximum memory of the recommended settings by host, with the limit."""
     for host in hosts:
-        needed, allowed, memory = (
-            format_bytes(host[key]) for key in ("needed", "allowed", "memory")
+        needed, allowed, memory = map(
+            format_bytes, (host["needed"], host["allowed"], host["memory"])
         )
         if host["of_baseline"]:
             reason = f"no more than the baseline, which exceeds {MEMORY_SHARE} of {memory}"
@@ -248,7 +273,7 @@ def _format_memory(hosts: list[dict[str, Any]]) -> Iterator[str]:
         yield f"  memory of {host['host']}: {needed} of the allowed {allowed} ({reason})"
 
 
-def _format_deployments(deployments: list[dict[str, Any]]) -> Iterator[str]:
+def _format_deployments(deployments: Sequence[plan_documents.Deployment]) -> Iterator[str]:
     if len(deployments) < 2:
         return
     yield f"{len(deployments)} deployments. Each is tried with its recommended settings first:"

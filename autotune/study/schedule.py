@@ -490,7 +490,7 @@ def _plan_simplification(state: State, budget: Budget, elapsed: float) -> Schedu
         return None
     if not baseline_meets_slo(state):
         return None
-    if simplified is None or measured > simplified.get("measured", 0):
+    if simplified is None or measured > simplified.measured:
         return SimplifyStep(number)
     needed = average_trial_seconds(state) + min_proof_seconds(state)
     # The first block holds settings of low documented impact. It may shorten the proof.
@@ -498,9 +498,9 @@ def _plan_simplification(state: State, budget: Budget, elapsed: float) -> Schedu
         needed if measured else min(needed, max(MIN_PROOF_SECONDS, needed / MAX_SHORTENING_FACTOR))
     )
     latest = budget.time * (1.0 if measured else MAX_OVERRUN_FACTOR)
-    if not simplified["reverted"] or measured >= MAX_BLOCKS or elapsed + needed > latest:
+    if not simplified.reverted or measured >= MAX_BLOCKS or elapsed + needed > latest:
         return None
-    return MeasureStep(Phase.SIMPLIFIED, simplified["settings"], source_trial=number)
+    return MeasureStep(Phase.SIMPLIFIED, simplified.settings, source_trial=number)
 
 
 def misses_slo(state: State) -> bool:

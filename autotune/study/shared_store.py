@@ -30,7 +30,7 @@ from autotune.masking import mask_secrets
 from autotune.study import journal, study_database
 from autotune.study.directory import EVENTS_FILE
 from autotune.study.study_database import Lease, SharedStudy, StudyDatabase
-from autotune.study.study_state import Record, Trial, add_seconds, replay_records
+from autotune.study.study_state import Trial, add_seconds, replay_records
 from autotune.study.study_store import StudyStore, current_timestamp
 
 T = TypeVar("T")
@@ -110,11 +110,10 @@ class SharedStore(StudyStore):
         location = f"process {getpid()} on {socket.gethostname()}"
         self._lease = Lease(uuid.uuid4().hex, location)
         self._number = sum(1 for _ in journal.read_records(directory / EVENTS_FILE))
-        self._waiting: dict[str | None, list[Record]] = {}
+        self._waiting: dict[str | None, list[dict[str, Any]]] = {}
         self._exclusion_reasons: dict[str, str] = {}
-        self._noise_records: list[
-            Record
-        ] = []  # large records, replaced by each trial: only the last counts
+        # Large records, replaced by each trial: only the last counts.
+        self._noise_records: list[dict[str, Any]] = []
         self._files: dict[str, bytes] = {}
         self._decision: Connection | None = None
         self._unwritten_lines: list[
@@ -136,7 +135,7 @@ class SharedStore(StudyStore):
             self._apply_lines(self.database.run_transaction(self._read_new_lines))
             self._flush_journal()
 
-    def join_beds(self, beds: Mapping[str, Record]) -> None:
+    def join_beds(self, beds: Mapping[str, Mapping[str, object]]) -> None:
         """Join the study with these test beds, each with the fields of its record.
 
         The bed of a worker that was killed in this directory is free immediately. Any other bed is free
@@ -158,7 +157,7 @@ class SharedStore(StudyStore):
         self.refresh()
         self._heart.start()
 
-    def _join_bed(self, bed: str, record: Record, earlier_worker: str | None) -> None:
+    def _join_bed(self, bed: str, record: Mapping[str, object], earlier_worker: str | None) -> None:
         key, monitor = uuid.uuid4().hex, HeartbeatMonitor()
 
         def take(connection: Connection) -> Lease | None:
@@ -288,7 +287,7 @@ class SharedStore(StudyStore):
             else:
                 self._send_records(bed, self._waiting.pop(bed))
 
-    def _send_records(self, bed: str | None, records: Sequence[Record]) -> None:
+    def _send_records(self, bed: str | None, records: Sequence[Mapping[str, object]]) -> None:
         files, self._files = self._files, {}
         append = partial(
             study_database.append_records,
@@ -326,7 +325,7 @@ class SharedStore(StudyStore):
         self._unwritten_lines.clear()
 
 
-def _merge_spent_records(records: list[Record]) -> list[Record]:
+def _merge_spent_records(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the records, with the records of time spent merged into one."""
     spent = [record for record in records if record["event"] == "spent"]
     seconds: Mapping[str, float] = {}

@@ -22,10 +22,9 @@ from autotune.optimize.storage import open_sqlite, translate_storage_errors
 from autotune.study import journal, ownership, ranking, study_loop
 from autotune.study.bed_workers import run_bed_workers as tune_on_beds
 from autotune.study.directory import EVENTS_FILE
-from autotune.study.ranking import Verdict
 from autotune.study.recorded_environment import RecordedEnvironment
 from autotune.study.study_state import APPLY_PURPOSE, MEASURE_PURPOSE
-from autotune.study.study_store import StudyStore, load_state, read_first_record
+from autotune.study.study_store import StudyStore, load_state, read_study_start
 from autotune.study.trial_context import (
     ProgressReporter,
     TrialContext,
@@ -35,6 +34,7 @@ from autotune.study.trial_context import (
     open_session,
     record_study_start,
 )
+from autotune.study.verdict import Verdict
 from autotune.target.beds import select_beds
 from autotune.target.messages import format_count
 from autotune.target.read_target import TargetFile, read_recorded_target, read_target
@@ -144,13 +144,13 @@ def _prepare_environment(directory: Path, beds: str | None) -> Environment:
     ``beds`` selects test beds by name; the default is all. For a study in a storage, one joined bed is
     enough, because the beds are alike.
     """
-    file, first_record = _read_current_target(directory), read_first_record(directory)
-    if first_record.get("shared"):
+    file, study_start = _read_current_target(directory), read_study_start(directory)
+    if study_start.shared:
         return _prepare_joined_bed(file, directory)
-    recorded = first_record.get("beds")
-    if recorded is None and beds is None:
+    recorded = study_start.beds
+    if not recorded and beds is None:
         return prepare(file)
-    if recorded is None:
+    if not recorded:
         raise AutotuneError(
             f"study {directory.name} does not use test beds",
             hint="omit `--beds`",
@@ -161,7 +161,7 @@ def _prepare_environment(directory: Path, beds: str | None) -> Environment:
             f"bed {unknown[0]} is not a bed of study {directory.name}",
             hint=f"its beds: {', '.join(recorded)}",
         )
-    return prepare_beds(file, names, {name: recorded[name]["adopted"] for name in names})
+    return prepare_beds(file, names, {name: recorded[name].adopted for name in names})
 
 
 def _prepare_joined_bed(file: TargetFile, directory: Path) -> Environment:
@@ -268,18 +268,16 @@ def _read_current_target(directory: Path) -> TargetFile:
 
     Raises TargetError if a change of the target invalidates earlier readings.
     """
-    record = read_first_record(directory)
-    source, adopted = Path(record["source"]), record.get("adopted", {})
+    study_start = read_study_start(directory)
+    source, adopted = Path(study_start.source), study_start.adopted or {}
     recorded = read_recorded_target(directory)
     if not source.exists():
         return replace(recorded, adopted=adopted)
-    current = read_target(
-        source, [(option, value) for option, value in record.get("overrides", ())]
-    )
+    current = read_target(source, [(option, value) for option, value in study_start.overrides])
     changes = list_differences(recorded.target, current.target)
     breaking = [str(change) for change in changes if change.invalidates_readings]
     if not breaking:
-        recorded_digests = record.get("asked", {})
+        recorded_digests = study_start.asked
         current_digests = compute_request_digests(current) if recorded_digests else {}
         breaking = [
             f"{name}: the requests have changed"

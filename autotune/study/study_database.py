@@ -38,7 +38,6 @@ from autotune.target.messages import find_nearest_name
 from autotune.target.read_target import TARGET_FILE_NAME
 from autotune.transports import wait_notices
 
-Record = Mapping[str, Any]
 T = TypeVar("T")
 
 URL_SCHEME, URL_DRIVER = "postgresql", "postgresql+psycopg"
@@ -124,7 +123,7 @@ class SharedStudy:
     study_id: int
     name: str
     target_text: str
-    first_record: Record
+    first_record: Mapping[str, Any]
 
 
 class StudyDatabase:
@@ -308,7 +307,7 @@ class StudyDatabase:
             else "`autotune run TARGET --storage URL` starts one",
         )
 
-    def create_study(self, name: str, target: str, records: Sequence[Record]) -> bool:
+    def create_study(self, name: str, target: str, records: Sequence[Mapping[str, object]]) -> bool:
         """Create a study with its first records; ``False`` if the name exists here or in Optuna."""
 
         def insert(connection: Connection) -> bool:
@@ -363,7 +362,9 @@ class StudyDatabase:
         self.copy_files(study, map(json.loads, lines), location)
         return location
 
-    def copy_files(self, study: SharedStudy, records: Iterable[Record], directory: Path) -> None:
+    def copy_files(
+        self, study: SharedStudy, records: Iterable[Mapping[str, Any]], directory: Path
+    ) -> None:
         """Copy the rendered files of all trials that ``directory`` lacks."""
         missing: dict[str, list[Path]] = {}
         for record in records:
@@ -480,7 +481,7 @@ def append_records(
     connection: Connection,
     study: int,
     key: str,
-    records: Sequence[Record],
+    records: Sequence[Mapping[str, object]],
     files: Mapping[str, bytes] | None = None,
     lease: tuple[str, str | None] | None = None,
 ) -> int:
@@ -629,7 +630,7 @@ def _migrate_tables(connection: Connection) -> None:
         connection.execute(text("INSERT INTO autotune_schema VALUES (:v)"), {"v": number})
 
 
-def compress_record(record: Record) -> bytes:
+def compress_record(record: Mapping[str, object]) -> bytes:
     return zlib.compress(journal.encode_record(record), 9)
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from autotune.diagnose.diagnosis import list_recommended_changes
 from autotune.environments.load_session import UNMEASURED_PEAK_SD
-from autotune.estimate import Estimate
+from autotune.estimate import Estimate, InstanceCapacity
 from autotune.optimize.gp.surrogate import (
     BED_KEY,
     CAPACITIES_KEY,
@@ -26,7 +25,6 @@ from autotune.study import trial as trials
 from autotune.study.ranking import (
     FINAL_PHASES,
     MIN_CONFIGURATIONS,
-    Verdict,
     decide_verdict,
     estimate_study_drift,
     find_baseline,
@@ -48,6 +46,7 @@ from autotune.study.schedule import (
 from autotune.study.simplification import select_next_block
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
 from autotune.study.trial_context import TrialContext
+from autotune.study.verdict import Verdict
 from autotune.target.messages import format_count
 from autotune.target.model import Budget
 
@@ -158,7 +157,7 @@ def record_verdict(context: TrialContext, searcher: Searcher) -> Verdict:
     with context.clock.time_activity("search"):
         _record_reversal_costs(context, searcher, verdict)
     context.record_time_spent()
-    context.store.record_verdict(verdict.record)
+    context.store.record_verdict(verdict)
     return verdict
 
 
@@ -255,15 +254,15 @@ def _record_simplification(context: TrialContext, searcher: Searcher, trial_numb
     context.store.record_simplification(record)
     winner = state.find_trial(trial_number).effective_settings
     changed = sum(winner[name] != value for name, value in space.baseline.items())
-    if record["reverted"]:
+    if record.reverted:
         context.progress.note(
-            f"The model expects no effect from {len(record['reverted'])} of "
+            f"The model expects no effect from {len(record.reverted)} of "
             f"{format_count(changed, 'change')} in trial {trial_number}. If time allows, autotune "
             "measures it without them."
         )
-    elif record["accepted"] is not None:
+    elif record.accepted is not None:
         context.progress.note(
-            f"Measurements show no effect from {len(record['without'])} of "
+            f"Measurements show no effect from {len(record.without)} of "
             f"{format_count(changed, 'change')} in trial {trial_number}. The proof omits them."
         )
 
@@ -277,7 +276,7 @@ def record_outcome(
     searcher: Searcher,
     trial: Trial,
     moves: Sequence[str] = (),
-    capacities: Mapping[str, Any] | None = None,
+    capacities: Mapping[str, InstanceCapacity] | None = None,
 ) -> None:
     """Report the outcome of a trial to the sampler.
 

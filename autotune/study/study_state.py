@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, singledispatch
 from itertools import chain
 from operator import attrgetter
 from sys import intern
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError
-from autotune.estimate import Estimate
+from autotune.estimate import Estimate, InstanceCapacity
 from autotune.optimize.bed_offset import NO_OFFSET, BedOffset
+from autotune.optimize.model_view import ModelView
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.optimize.reversal_cost import ReversalCost
 from autotune.services.base import Settings, Value
 from autotune.space.parameter_caps import Clamp
 from autotune.study import clamps
-from autotune.study.record_shapes import check_record
-from autotune.target.messages import format_count
+from autotune.study import journal_records as records
+from autotune.study.ceiling_records import CacheCeilings, Ceilings, StackCeilings
+from autotune.study.journal_records import (
+    RecordedBottleneck,
+    RecordedNoise,
+    WarmUp,
+    find_record_type,
+)
+from autotune.study.record_codec import decode
+from autotune.study.verdict import Verdict
+from autotune.study.winner_changes import MinimalChanges, Simplification
 
 if TYPE_CHECKING:
     from autotune.space.space import SearchSpace
 
-Record = Mapping[str, Any]
+T = TypeVar("T")
 
 
 class Phase(enum.StrEnum):
@@ -63,9 +73,7 @@ COUNTED_PHASES = frozenset(
 # Phases of configurations that are known before the search.
 OPENING_PHASES = COUNTED_PHASES - {Phase.SEARCH}
 
-STACK_CEILING, CACHE_CEILING = "stack", "caches"  # values of ``of`` in records of ceilings
 LEFT_OUT_REASON = "left out of this session"  # reason for an inactive test bed
-ENVELOPE_KEYS = frozenset({"event", "at"})  # keys that every record has
 APPLY_PURPOSE, MEASURE_PURPOSE = "applied", "measured"  # purposes of studies without a search
 
 
@@ -82,6 +90,7 @@ class Trial:
     - ``replaced_trial``: the trial that another bed did not finish and this one repeats.
     - ``capped_parameters``: parameters whose suggested value was beyond a cap; ``settings`` contains
       the value used instead.
+    - ``started_at``, ``ended_at``: when it started, and when its outcome was recorded (ISO 8601).
     """
 
     number: int
@@ -100,6 +109,8 @@ class Trial:
     bed: str | None = None
     replaced_trial: int | None = None
     capped_parameters: tuple[str, ...] = ()
+    started_at: str = ""
+    ended_at: str = ""
 
     @property
     def clamped_parameters(self) -> tuple[str, ...]:
@@ -154,13 +165,13 @@ class State:
     - ``posterior``: the model's estimates after the search.
     - ``simplification``: the winner's changes without an effect according to the model.
     - ``reversal_costs``: the modelled cost of reverting each of the winner's changes, largest first.
-    - ``explanation``: the winner's changes that its gain needs.
+    - ``minimal_changes``: the winner's changes that its gain needs.
     - ``rss``: the largest process of each `tier.service` in any trial, in bytes.
     - ``capacities``: the capacities of the service instances, by trial.
     - ``values``: the values from a benchmark command, by trial, in order.
-    - ``ceilings``: measured ceilings of the stack or of its caches (``study.ceilings``).
+    - ``ceilings``: measured ceilings of the stack or of its caches (``study.ceiling_records``).
     - ``purpose``: ``APPLY_PURPOSE`` or ``MEASURE_PURPOSE`` for a study without a search.
-    - ``answers``: the reference answers of the last session, by page.
+    - ``reference_count``: the number of pages with reference answers in the last session.
     - ``beds``: the test beds of a study on several; ``offsets`` are their differences.
     - ``bed_seconds``: the seconds that each bed has spent.
     - ``exclusion_reasons``: why a bed is inactive in this session.
@@ -172,22 +183,22 @@ class State:
     seconds: Mapping[str, float] = field(default_factory=dict)
     started: str | None = None
     purpose: str = ""
-    noise: Mapping[str, Any] | None = None
-    bottlenecks: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    capacities: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    noise: RecordedNoise | None = None
+    bottlenecks: Mapping[int, RecordedBottleneck] = field(default_factory=dict)
+    capacities: Mapping[int, Mapping[str, InstanceCapacity]] = field(default_factory=dict)
     posterior: PosteriorPeaks | None = None
     transferred: tuple[Settings, ...] = ()
     stop_reason: str | None = None
-    warmups: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    explanation: Mapping[str, Any] | None = None
-    simplification: Mapping[str, Any] | None = None
-    model: Mapping[str, Any] | None = None
+    warmups: Mapping[int, WarmUp] = field(default_factory=dict)
+    minimal_changes: MinimalChanges | None = None
+    simplification: Simplification | None = None
+    model: ModelView | None = None
     reversal_costs: Mapping[str, ReversalCost] = field(default_factory=dict)
     rss: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
-    ceilings: tuple[Mapping[str, Any], ...] = ()
-    verdict: Mapping[str, Any] | None = None
-    answers: tuple[Mapping[str, Any], ...] = ()
+    ceilings: tuple[Ceilings, ...] = ()
+    verdict: Verdict | None = None
+    reference_count: int = 0
     beds: tuple[str, ...] = ()
     offsets: Mapping[str, BedOffset] = field(default_factory=dict)
     bed_seconds: Mapping[str, float] = field(default_factory=dict)
@@ -328,74 +339,157 @@ def _find_index(trials: Sequence[Trial], number: int) -> int:
     raise KeyError(number)
 
 
-def format_reduction(explanation: Record) -> str:
-    """Return the share of the gain that remains with the changes kept by an ablation, as text."""
-    share, low, high = (f"{explanation[key]:.0%}" for key in ("share", "low", "high"))
-    kept, changes = len(explanation["kept"]), format_count(explanation["changes"], "change")
-    measured = format_count(explanation["measurements"], "measurement")
-    return f"{kept} of {changes} keep {share} of the gain [{low}, {high}], {measured}"
-
-
-def replay_records(records: Iterable[Record], state: State | None = None) -> State:
+def replay_records(journal: Iterable[Mapping[str, Any]], state: State | None = None) -> State:
     """Return the state after these records, in written order, starting from ``state`` if given.
 
     Raises AutotuneError for a record without the required content.
     """
     state = state or State()
-    for record in records:
-        try:
-            check_record(record)
+    for record in journal:
+        with _convert_errors(record):
             state = apply_record(state, record)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise AutotuneError(
-                f"invalid record of kind {record.get('event')!r} ({error}): the study is damaged, or "
-                "another version of autotune wrote it",
-                hint="restore its events.jsonl from a copy, or move its directory away",
-            ) from error
     return state
 
 
-def apply_record(state: State, record: Record) -> State:
-    """Return the state after one more record. Unknown records are skipped."""
-    event = record["event"]
-    if event in _TRIAL_EVENTS:
-        changes, trials = _TRIAL_EVENTS[event](record), list(state.trials)
-        with suppress(LookupError):
-            location = _find_index(trials, record["trial"])
-            trials[location] = replace(trials[location], **changes)
-        return replace(state, trials=tuple(trials))
-    return (
-        replace(state, **_STUDY_EVENTS[event](state, record)) if event in _STUDY_EVENTS else state
+def decode_valid_record(kind: type[T], record: Mapping[str, Any]) -> T:
+    """Return a record of one kind. Raises AutotuneError if it lacks the required content."""
+    with _convert_errors(record):
+        return decode(kind, record)
+
+
+@contextmanager
+def _convert_errors(record: Mapping[str, Any]) -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise AutotuneError(
+            f"invalid record of kind {record.get('event')!r} ({error}): the study is damaged, or "
+            "another version of autotune wrote it",
+            hint="restore its events.jsonl from a copy, or move its directory away",
+        ) from error
+
+
+def apply_record(state: State, record: Mapping[str, Any]) -> State:
+    """Return the state after one more record. Unknown records are skipped.
+
+    Raises ValueError for a record without the required content of its kind.
+    """
+    kind = find_record_type(record)
+    return _apply(decode(kind, record), state) if kind else state
+
+
+@singledispatch
+def _apply(_: object, state: State) -> State:
+    """Return the state after a record; it is unchanged by records that no decision depends on."""
+    return state
+
+
+@_apply.register
+def _apply_study_start(record: records.StudyStart, state: State) -> State:
+    return replace(state, started=record.started, is_shared=record.shared, purpose=record.purpose)
+
+
+@_apply.register
+def _apply_session(record: records.SessionStart, state: State) -> State:
+    """Return the state in a new session, which retries every bed except those left out."""
+    beds = tuple(dict.fromkeys((*state.beds, *record.beds)))
+    left_out = {bed: LEFT_OUT_REASON for bed in beds if bed not in record.beds}
+    return replace(state, beds=beds, exclusion_reasons=left_out)
+
+
+@_apply.register
+def _apply_joined(record: records.BedJoined, state: State) -> State:
+    """Return the state after a test bed joins, or joins again."""
+    bed = record.bed
+    missed = max(0.0, state.elapsed_seconds - state.bed_seconds.get(bed, 0.0))
+    reasons = {name: reason for name, reason in state.exclusion_reasons.items() if name != bed}
+    return replace(
+        state,
+        beds=tuple(dict.fromkeys((*state.beds, bed))),
+        exclusion_reasons=reasons,
+        missed_seconds={**state.missed_seconds, bed: missed},
     )
 
 
-# Keys of a trial's record whose field has another name, or is optional.
-_TRIAL_FIELDS = {
-    "of": "source_trial",
-    "asked": "suggestion_number",
-    "repeats": "replaced_trial",
-    "bed": "bed",
-}
+@_apply.register
+def _apply_exclusion(record: records.BedExclusion, state: State) -> State:
+    reasons = {**state.exclusion_reasons, record.bed: record.set_aside}
+    return replace(state, exclusion_reasons=reasons)
 
 
-def _parse_trial(record: Record) -> Trial:
-    fields = {field: record[key] for key, field in _TRIAL_FIELDS.items() if key in record}
-    fields["capped_parameters"] = tuple(record.get("capped") or ())
-    fields |= {key: _intern_names(record[key]) for key in ("settings", "suggested")}
-    bindings = tuple(record["bindings"])
-    return Trial(record["trial"], Phase(record["phase"]), bindings=bindings, **fields)
+@_apply.register
+def _apply_offsets(record: records.BedOffsets, state: State) -> State:
+    return replace(state, offsets=record.offsets)
 
 
-def _intern_names(values: Record) -> Settings:
+@_apply.register
+def _apply_trial_start(record: records.TrialStart, state: State) -> State:
+    trial = Trial(
+        record.trial,
+        Phase(record.phase),
+        _intern_names(record.settings),
+        source_trial=record.source_trial,
+        suggestion_number=record.suggestion_number,
+        suggested=_intern_names(record.suggested),
+        bindings=record.bindings,
+        bed=record.bed,
+        replaced_trial=record.replaced_trial,
+        capped_parameters=record.capped_parameters,
+        started_at=record.at,
+    )
+    return replace(state, trials=(*state.trials, trial))
+
+
+def _intern_names(values: Settings) -> Settings:
     """Return the values with interned names: separate names would dominate memory in long studies."""
     return {intern(name): value for name, value in values.items()}
 
 
-def _parse_posterior(record: Record) -> PosteriorPeaks:
-    peaks = {
-        int(number): Estimate.from_value(peak, sd) for number, (peak, sd) in record["peaks"].items()
-    }
-    return PosteriorPeaks(peaks, record["noise"])
+def _replace_trial(state: State, number: int, **changes: Any) -> State:
+    """Return the state with changed fields of a trial; unchanged without this trial."""
+    trials = list(state.trials)
+    with suppress(LookupError):
+        location = _find_index(trials, number)
+        trials[location] = replace(trials[location], **changes)
+    return replace(state, trials=tuple(trials))
+
+
+@_apply.register
+def _apply_deployed(record: records.Deployed, state: State) -> State:
+    return _replace_trial(
+        state,
+        record.trial,
+        effective=_intern_names(record.effective),
+        differences=record.differences,
+        files=record.files,
+    )
+
+
+@_apply.register
+def _apply_peak(record: records.MeasuredPeak, state: State) -> State:
+    peak = Peak(**{name: getattr(record, name) for name in Peak.__dataclass_fields__})
+    return _replace_trial(state, record.trial, peak=peak, ended_at=record.at)
+
+
+@_apply.register
+def _apply_failure(record: records.Failed, state: State) -> State:
+    return _replace_trial(
+        state, record.trial, failure=record.why, is_fault=record.fault, ended_at=record.at
+    )
+
+
+@_apply.register
+def _apply_values(record: records.CommandValues, state: State) -> State:
+    return replace(state, values={**state.values, record.trial: record.values})
+
+
+@_apply.register
+def _apply_spent(record: records.TimeSpent, state: State) -> State:
+    state = replace(state, seconds=add_seconds(state.seconds, record.seconds))
+    if record.bed is None:
+        return state
+    spent = {record.bed: sum(record.seconds.values())}
+    return replace(state, bed_seconds=add_seconds(state.bed_seconds, spent))
 
 
 def add_seconds(seconds: Mapping[str, float], more: Mapping[str, float]) -> Mapping[str, float]:
@@ -403,86 +497,80 @@ def add_seconds(seconds: Mapping[str, float], more: Mapping[str, float]) -> Mapp
     return {**seconds, **{kind: seconds.get(kind, 0.0) + value for kind, value in more.items()}}
 
 
-def _apply_session(state: State, record: Record) -> dict[str, Any]:
-    """Return the changes of a new session: it retries every bed except those left out."""
-    beds = tuple(dict.fromkeys((*state.beds, *record.get("beds", ()))))
-    left_out = {bed: LEFT_OUT_REASON for bed in beds if bed not in record.get("beds", ())}
-    return {"beds": beds, "exclusion_reasons": left_out}
+@_apply.register
+def _apply_noise(record: RecordedNoise, state: State) -> State:
+    return replace(state, noise=record)
 
 
-def _apply_joined(state: State, record: Record) -> dict[str, Any]:
-    """Return the changes after a test bed joins, or joins again."""
-    bed = record["bed"]
-    missed = max(0.0, state.elapsed_seconds - state.bed_seconds.get(bed, 0.0))
-    return {
-        "beds": tuple(dict.fromkeys((*state.beds, bed))),
-        "exclusion_reasons": {
-            name: reason for name, reason in state.exclusion_reasons.items() if name != bed
-        },
-        "missed_seconds": {**state.missed_seconds, bed: missed},
-    }
+@_apply.register
+def _apply_bottleneck(record: records.RecordedBottleneck, state: State) -> State:
+    return replace(state, bottlenecks={**state.bottlenecks, record.trial: record})
 
 
-def _apply_spent(state: State, record: Record) -> dict[str, Any]:
-    changes: dict[str, Any] = {"seconds": add_seconds(state.seconds, record["seconds"])}
-    if "bed" in record:
-        spent = {record["bed"]: sum(record["seconds"].values())}
-        changes["bed_seconds"] = add_seconds(state.bed_seconds, spent)
-    return changes
+@_apply.register
+def _apply_capacities(record: records.Capacities, state: State) -> State:
+    return replace(state, capacities={**state.capacities, record.trial: record.parts})
 
 
-def _merge_max_rss(rss: Mapping[str, int], new_sizes: Mapping[str, int]) -> Mapping[str, int]:
-    return {**rss, **{name: max(size, rss.get(name, 0)) for name, size in new_sizes.items()}}
+@_apply.register
+def _apply_memory(record: records.ProcessSizes, state: State) -> State:
+    largest = {name: max(size, state.rss.get(name, 0)) for name, size in record.rss.items()}
+    return replace(state, rss={**state.rss, **largest})
 
 
-def _parse_peak(record: Mapping[str, Any]) -> Peak:
-    """Return the peak of a trial; ``limit`` is recorded only for a limited load."""
-    fields = (key for key in Peak.__dataclass_fields__ if key != "limit")
-    return Peak(**{key: record[key] for key in fields}, limit=record.get("limit"))
+@_apply.register
+def _apply_standings(record: records.Standings, state: State) -> State:
+    peaks = {number: Estimate.from_value(*peak) for number, peak in record.peaks.items()}
+    return replace(state, posterior=PosteriorPeaks(peaks, record.noise))
 
 
-# The fields that each event changes: in its trial, or in the study.
-_TRIAL_EVENTS: Mapping[str, Callable[[Record], dict[str, Any]]] = {
-    "deployed": lambda r: {
-        "effective": _intern_names(r["effective"]),
-        "differences": tuple(r["differences"]),
-        "files": dict(r.get("files") or {}),
-    },
-    "measured": lambda r: {"peak": _parse_peak(r)},
-    "failed": lambda r: {"failure": r["why"], "is_fault": r.get("fault", False)},
-}
-_STUDY_EVENTS: Mapping[str, Callable[[State, Record], dict[str, Any]]] = {
-    "study": lambda _, r: {
-        "started": r["started"],
-        "is_shared": r.get("shared", False),
-        "purpose": str(r.get("purpose", "")),
-    },
-    "joined": _apply_joined,
-    "trial": lambda state, r: {"trials": (*state.trials, _parse_trial(r))},
-    "answered": lambda state, r: {"values": {**state.values, r["trial"]: tuple(r["values"])}},
-    "spent": _apply_spent,
-    "session": _apply_session,
-    "bed": lambda state, r: {
-        "exclusion_reasons": {**state.exclusion_reasons, r["bed"]: r["set_aside"]}
-    },
-    "beds": lambda _, r: {"offsets": {b: BedOffset(**o) for b, o in r["offsets"].items()}},
-    "noise": lambda _, r: {"noise": r},
-    "bottleneck": lambda state, r: {"bottlenecks": {**state.bottlenecks, r["trial"]: r}},
-    "capacities": lambda state, r: {"capacities": {**state.capacities, r["trial"]: r["parts"]}},
-    "memory": lambda state, r: {"rss": _merge_max_rss(state.rss, r["rss"])},
-    "standings": lambda _, r: {"posterior": _parse_posterior(r)},
-    "model": lambda _, r: {"model": r["view"]},
-    "reversal-costs": lambda _, r: {
-        "reversal_costs": {c["parameter"]: ReversalCost(c["loss"], c["sd"]) for c in r["costs"]}
-    },
-    "settled": lambda _, r: {"stop_reason": r["why"]},
-    "answers": lambda _, r: {"answers": tuple(dict(page) for page in r["pages"])},
-    "transferred": lambda _, r: {"transferred": tuple(r["configurations"])},
-    "warm-up": lambda state, r: {"warmups": {**state.warmups, r["trial"]: r}},
-    "ceilings": lambda state, r: {
-        "ceilings": (*state.ceilings, {k: v for k, v in r.items() if k not in ENVELOPE_KEYS})
-    },
-    "explained": lambda _, r: {"explanation": r},
-    "simplified": lambda _, r: {"simplification": r},
-    "verdict": lambda _, r: {"verdict": r},
-}
+@_apply.register
+def _apply_transferred(record: records.Transferred, state: State) -> State:
+    return replace(state, transferred=record.configurations)
+
+
+@_apply.register
+def _apply_model(record: records.RecordedModel, state: State) -> State:
+    return replace(state, model=record.view)
+
+
+@_apply.register
+def _apply_costs(record: records.ReversalCosts, state: State) -> State:
+    costs = {cost.parameter: ReversalCost(cost.loss, cost.sd) for cost in record.costs}
+    return replace(state, reversal_costs=costs)
+
+
+@_apply.register
+def _apply_stop(record: records.SearchStopped, state: State) -> State:
+    return replace(state, stop_reason=record.why)
+
+
+@_apply.register
+def _apply_answers(record: records.ReferenceAnswers, state: State) -> State:
+    return replace(state, reference_count=len(record.pages))
+
+
+@_apply.register
+def _apply_warm_up(record: records.WarmUp, state: State) -> State:
+    return replace(state, warmups={**state.warmups, record.trial: record})
+
+
+@_apply.register(StackCeilings)
+@_apply.register(CacheCeilings)
+def _apply_ceilings(record: Ceilings, state: State) -> State:
+    return replace(state, ceilings=(*state.ceilings, record))
+
+
+@_apply.register
+def _apply_explanation(record: MinimalChanges, state: State) -> State:
+    return replace(state, minimal_changes=record)
+
+
+@_apply.register
+def _apply_simplification(record: Simplification, state: State) -> State:
+    return replace(state, simplification=record)
+
+
+@_apply.register
+def _apply_verdict(record: Verdict, state: State) -> State:
+    return replace(state, verdict=record)

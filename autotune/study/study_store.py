@@ -15,6 +15,7 @@ import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path, PurePath
@@ -22,7 +23,7 @@ from typing import Any, TypeVar
 
 from autotune import __version__, durable_files, foreign_files
 from autotune.deploy.deploy_result import DeployResult
-from autotune.diagnose.context import Bottleneck
+from autotune.diagnose.bottleneck import Bottleneck
 from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError
 from autotune.estimate import InstanceCapacity
@@ -33,18 +34,31 @@ from autotune.measure.reading import Reading
 from autotune.measure.warm_up import WarmUpResult
 from autotune.monitor.activity import HostUsage
 from autotune.optimize.bed_offset import BedOffset
+from autotune.optimize.model_view import ModelView
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.optimize.reversal_cost import ReversalCost
+from autotune.services.base import Settings
 from autotune.space.space import Candidate
 from autotune.study import journal, ownership
+from autotune.study.ceiling_records import Ceilings
 from autotune.study.directory import EVENTS_FILE, find_study
-from autotune.study.record_shapes import CALL_PURPOSE, SCHEMA_VERSION, check_reading
-from autotune.study.study_state import Phase, State, Trial, apply_record, replay_records
+from autotune.study.journal_records import SCHEMA_VERSION, StudyStart, TrialStart
+from autotune.study.reading_records import READINGS_FILE, encode_call, record_reading
+from autotune.study.record_codec import encode
+from autotune.study.study_state import (
+    Phase,
+    State,
+    Trial,
+    apply_record,
+    decode_valid_record,
+    replay_records,
+)
+from autotune.study.verdict import Verdict
+from autotune.study.winner_changes import MinimalChanges, Simplification
 from autotune.target.overrides import Override
 from autotune.target.read_target import TARGET_FILE_NAME
 
 T = TypeVar("T")
-READINGS_FILE = "readings.jsonl"
 
 
 def current_timestamp() -> str:
@@ -119,34 +133,28 @@ class StudyStore:
         *,
         source_trial: int | None = None,
         suggestion_number: int | None = None,
-        suggested: Mapping[str, Any] | None = None,
+        suggested: Settings | None = None,
         bed: str | None = None,
         replaced_trial: int | None = None,
     ) -> Trial:
         """Record and return a new trial, before anything is changed for it."""
-        optional_fields: dict[str, Any] = {
-            "bed": bed,
-            "repeats": replaced_trial,
-            "capped": list(candidate.capped_parameters),
-        }
-        optional_fields = {
-            key: value for key, value in optional_fields.items() if value not in (None, [])
-        }
         with self._lock:
             trials = self.state.trials
             number = trials[-1].number + 1 if trials else 0
-            self._record_event(
-                "trial",
-                trial=number,
-                phase=phase,
-                of=source_trial,
-                asked=suggestion_number,
-                at=current_timestamp(),
-                settings=dict(candidate.settings),
-                suggested=dict(suggested or {}),
-                bindings=[str(binding) for binding in candidate.repairs],
-                **optional_fields,
+            record = TrialStart(
+                number,
+                phase,
+                source_trial,
+                suggestion_number,
+                current_timestamp(),
+                settings=candidate.settings,
+                suggested=suggested or {},
+                bindings=tuple(map(str, candidate.repairs)),
+                bed=bed,
+                replaced_trial=replaced_trial,
+                capped_parameters=candidate.capped_parameters,
             )
+            self._record_event("trial", **encode(record))
             return self.state.trials[-1]
 
     def record_deployment(self, trial: Trial, deployed: DeployResult) -> None:
@@ -171,10 +179,11 @@ class StudyStore:
         self, trial: Trial, reading: Reading, purpose: str, hosts: Mapping[str, HostUsage]
     ) -> None:
         """Record a reading with its host usage; it is on disk when this method returns."""
-        usage = {name: dataclasses.asdict(used) for name, used in hosts.items()}
-        self._record_reading(trial, purpose, **reading_to_record(reading), hosts=usage)
+        record = record_reading(trial.number, current_timestamp(), purpose, reading, hosts)
+        with self._lock:
+            self._readings.append(encode(record))
 
-    def record_reference_answers(self, references: Sequence[Mapping[str, Any]]) -> None:
+    def record_reference_answers(self, references: Sequence[Mapping[str, object]]) -> None:
         """Record the reference answers, taken before the first trial of a session."""
         self._record_event(
             "answers", at=current_timestamp(), pages=[dict(reference) for reference in references]
@@ -201,9 +210,9 @@ class StudyStore:
 
     def record_call(self, trial: Trial, answer: BenchmarkAnswer, seconds: float) -> None:
         """Record a call of a benchmark command; it is on disk when this method returns."""
-        self._record_reading(
-            trial, CALL_PURPOSE, seconds=round(seconds, 3), **dataclasses.asdict(answer)
-        )
+        record = encode_call(trial.number, current_timestamp(), seconds, answer)
+        with self._lock:
+            self._readings.append(record)
 
     def record_command_values(self, trial: Trial, values: Sequence[float]) -> None:
         """Record the values that a benchmark command gave for this trial, in call order."""
@@ -219,7 +228,7 @@ class StudyStore:
             fault=is_fault,
         )
 
-    def record_sweep_plan(self, plan: Mapping[str, Any]) -> None:
+    def record_sweep_plan(self, plan: Mapping[str, object]) -> None:
         """Record the plan of a sweep."""
         self._record_event("sweep", plan=dict(plan))
 
@@ -261,17 +270,15 @@ class StudyStore:
         peaks = {str(number): [e.value, e.sd] for number, e in posterior.peaks.items()}
         self._record_event("standings", peaks=peaks, noise=posterior.noise)
 
-    def record_transferred(
-        self, study_name: str, configurations: Sequence[Mapping[str, Any]]
-    ) -> None:
+    def record_transferred(self, study_name: str, configurations: Sequence[Settings]) -> None:
         """Record the configurations of an earlier study, as changes to the baseline."""
         self._record_event(
             "transferred", of=study_name, configurations=[dict(c) for c in configurations]
         )
 
-    def record_model(self, view: Mapping[str, Any]) -> None:
+    def record_model(self, view: ModelView) -> None:
         """Record the model's view of the parameters after the search."""
-        self._record_event("model", view=view)
+        self._record_event("model", view=encode(view))
 
     def record_reversal_costs(self, trial: Trial, costs: Mapping[str, ReversalCost]) -> None:
         """Record the modelled cost of reverting each change of the winner ``trial``."""
@@ -285,26 +292,20 @@ class StudyStore:
         """Record why the search stopped: the model expects no further improvement."""
         self._record_event("settled", at=current_timestamp(), why=reason)
 
-    def record_simplification(self, record: Mapping[str, Any]) -> None:
-        """Record the winner's changes to revert next, and those reverted (`study.simplification`)."""
-        self._record_event("simplified", at=current_timestamp(), **record)
+    def record_simplification(self, record: Simplification) -> None:
+        """Record the winner's changes to revert next, and those reverted."""
+        self._record_event("simplified", at=current_timestamp(), **encode(record))
 
-    def record_explanation(self, explanation: Mapping[str, Any]) -> None:
+    def record_explanation(self, minimal: MinimalChanges) -> None:
         """Record the winner's changes that its gain needs, as measured."""
-        self._record_event("explained", at=current_timestamp(), **explanation)
+        self._record_event("explained", **encode(replace(minimal, at=current_timestamp())))
 
-    def record_ceilings(self, ceilings: Mapping[str, Any]) -> None:
+    def record_ceilings(self, ceilings: Ceilings) -> None:
         """Record the measured maximum of the stack, or of its caches alone."""
-        self._record_event("ceilings", at=current_timestamp(), **ceilings)
+        self._record_event("ceilings", at=current_timestamp(), **encode(ceilings))
 
-    def record_verdict(self, verdict: Mapping[str, Any]) -> None:
-        self._record_event("verdict", at=current_timestamp(), **verdict)
-
-    def _record_reading(self, trial: Trial, purpose: str, **fields: Any) -> None:
-        with self._lock:
-            self._readings.append(
-                {"trial": trial.number, "at": current_timestamp(), "purpose": purpose, **fields}
-            )
+    def record_verdict(self, verdict: Verdict) -> None:
+        self._record_event("verdict", at=current_timestamp(), **encode(verdict))
 
     def _record_event(self, event: str, **fields: Any) -> None:
         record = {"event": event, **fields}
@@ -317,11 +318,11 @@ def build_first_record(
     name: str,
     *,
     source: str,
-    facts: Mapping[str, Any],
+    facts: Mapping[str, object],
     overrides: Sequence[Override] = (),
-    adopted: Mapping[str, Any] | None = None,
+    adopted: Mapping[str, object] | None = None,
     asked: Mapping[str, str] | None = None,
-    beds: Mapping[str, Any] | None = None,
+    beds: Mapping[str, object] | None = None,
     purpose: str = "",
 ) -> dict[str, Any]:
     """Return the first record of a study.
@@ -355,58 +356,13 @@ def load_state(directory: Path) -> State:
     )
 
 
-def read_first_record(directory: Path) -> dict[str, Any]:
-    """Return the first record of a study. Raises AutotuneError if there is none."""
+def read_study_start(directory: Path) -> StudyStart:
+    """Return the first record of a study. Raises AutotuneError if there is none, or if it is invalid."""
     for record in journal.read_records(find_study(str(directory), directory.parent) / EVENTS_FILE):
-        return record
+        return decode_valid_record(StudyStart, record)
     raise AutotuneError(
         f"study {directory.name} was stopped before its first record",
         hint="the study is empty; remove its directory",
-    )
-
-
-def load_readings(directory: Path) -> list[dict[str, Any]]:
-    """Return every reading of a study, in order. Raises AutotuneError."""
-    path = directory / READINGS_FILE
-    return [_validate_reading(path, record) for record in journal.read_records(path)]
-
-
-def _validate_reading(path: Path, record: dict[str, Any]) -> dict[str, Any]:
-    try:
-        check_reading(record)
-    except ValueError as error:
-        raise AutotuneError(
-            f"invalid reading in {path} ({error}): the study is damaged, or another version of autotune "
-            "wrote it",
-            hint=journal.DAMAGED_HINT,
-        ) from error
-    return record
-
-
-def reading_to_record(reading: Reading) -> dict[str, Any]:
-    """Return the JSON record of a reading. Histogram edges are in milliseconds, to be short."""
-    fields = dataclasses.asdict(reading)
-    fields["histogram"] = {f"{edge * 1000:g}": n for edge, n in sorted(reading.histogram.items())}
-    return fields
-
-
-def reading_from_record(record: Mapping[str, Any]) -> Reading:
-    """Return the reading of a record."""
-    histogram = record.get("histogram") or {}
-    return Reading(
-        rate=record["rate"],
-        seconds=record["seconds"],
-        intended=record["intended"],
-        violations=record["violations"],
-        errors=record.get("errors") or {},
-        histogram={float(edge) / 1000: count for edge, count in histogram.items()},
-        truncated=bool(record.get("truncated")),
-        limited=record.get("limited"),
-        disturbed=record.get("disturbed"),
-        stolen=record.get("stolen", 0.0),
-        looked_at=record.get("looked_at", 0),
-        wrong=record.get("wrong", 0),
-        example=str(record.get("example", "")),
     )
 
 

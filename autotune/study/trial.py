@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
-from typing import Any
 
 from autotune.deploy.deploy_result import DeployResult
 from autotune.diagnose.diagnosis import WatchedReading
@@ -58,12 +58,14 @@ def begin_trial(step: MeasureStep, context: TrialContext) -> Trial:
     space = context.clamped_space
     # Settings from a record are not sealed, so they are validated again.
     space.validate_settings(step.settings)
-    optional_fields: dict[str, Any] = {
-        "suggestion_number": step.suggestion_number,
-        "suggested": step.suggested,
-        "bed": context.bed,
-        "replaced_trial": step.replaced_trial,
-    }
+    record_start = partial(
+        store.begin_trial,
+        step.phase,
+        suggestion_number=step.suggestion_number,
+        suggested=step.suggested,
+        bed=context.bed,
+        replaced_trial=step.replaced_trial,
+    )
     try:
         # A repeat uses the same settings, even if its memory needs are known better now.
         repeated = step.source_trial is not None or step.phase is Phase.BASELINE
@@ -72,13 +74,11 @@ def begin_trial(step: MeasureStep, context: TrialContext) -> Trial:
         )
     except InfeasibleRule as error:
         candidate = context.space.build_candidate({})
-        trial = store.begin_trial(step.phase, candidate, **optional_fields)
+        trial = record_start(candidate)
         return _finish_trial(
             context, trial, FailedEvaluation(f"no values satisfy the rule {error}")
         )
-    trial = store.begin_trial(
-        step.phase, candidate, source_trial=step.source_trial, **optional_fields
-    )
+    trial = record_start(candidate, source_trial=step.source_trial)
     context.progress.on_trial_start(trial)
     return trial
 
@@ -133,7 +133,7 @@ class TrialRecorder:
         self.context.record_time_spent()
         self.context.progress.on_reading(self.trial, watched.reading, purpose)
 
-    def on_references(self, references: Sequence[Mapping[str, Any]]) -> None:
+    def on_references(self, references: Sequence[Mapping[str, object]]) -> None:
         self.context.wait_for_turn()
         self.context.store.record_reference_answers(references)
 

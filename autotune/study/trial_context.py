@@ -27,8 +27,9 @@ from autotune.measure.warm_up import WarmUpResult
 from autotune.space.space import SearchSpace
 from autotune.study import ownership
 from autotune.study.directory import StudyLock, is_locked
+from autotune.study.reading_records import load_records
 from autotune.study.study_state import APPLY_PURPOSE, Trial
-from autotune.study.study_store import StudyStore, load_readings
+from autotune.study.study_store import StudyStore
 from autotune.target import runtimes
 from autotune.target.beds import find_study_directory
 from autotune.target.write_target import dump_yaml
@@ -200,17 +201,11 @@ def read_history(store: StudyStore, bed: str | None = None) -> MeasurementHistor
     state = store.state
     noise = state.noise
     trial_numbers = {trial.number for trial in state.trials if bed in (None, trial.bed)}
-    readings = [
-        r for r in load_readings(store.directory) if bed is None or r["trial"] in trial_numbers
-    ]
+    readings = [r for r in load_records(store.directory) if bed is None or r.trial in trial_numbers]
     return MeasurementHistory(
         elapsed_seconds=state.bed_seconds.get(bed, 0.0) if bed else state.elapsed_seconds,
         reading_count=len(readings),
-        noise=Noise(
-            tuple(noise["weights"]), int(noise["readings"]), tuple(noise.get("effects", ()))
-        )
-        if noise
-        else Noise(),
+        noise=Noise(noise.weights, noise.readings, noise.effects) if noise else Noise(),
         answers=tuple(
             (state.find_trial(number).settings, values) for number, values in state.values.items()
         ),

@@ -15,8 +15,8 @@ from scipy.special import stdtrit  # not scipy.stats: it takes a second to impor
 from autotune.measure.reading import Reading
 from autotune.services.registry import add_declared
 from autotune.study import journal
+from autotune.study.reading_records import RecordedReading, load_readings
 from autotune.study.study_state import replay_records
-from autotune.study.study_store import load_readings, reading_from_record
 from autotune.sweep.plan import SWEEP_PURPOSE, GridPoint, SweepPlan, read_plan
 from autotune.target.model import Target
 from autotune.target.read_target import read_recorded_target
@@ -93,10 +93,10 @@ def load_results(directory: Path) -> SweepResults:
             measured[record["point"]].append(record["trial"])
     failures = {r["trial"]: r["why"] for r in records if r["event"] == "failed"}
     if plan.rates:
-        readings: dict[int, list[Record]] = defaultdict(list)
-        for record in load_readings(directory):
-            if record["purpose"] == SWEEP_PURPOSE and not record.get("disturbed"):
-                readings[record["trial"]].append(record)
+        readings: dict[int, list[RecordedReading]] = defaultdict(list)
+        for reading in load_readings(directory):
+            if reading.purpose == SWEEP_PURPOSE and not reading.disturbed:
+                readings[reading.trial].append(reading)
         results = [
             _summarize_rate(point, rate, measured[point.number], readings, failures, target)
             for point in plan.points
@@ -122,25 +122,25 @@ def _summarize_rate(
     point: GridPoint,
     rate: float,
     trials: Sequence[int],
-    readings: Mapping[int, Sequence[Record]],
+    readings: Mapping[int, Sequence[RecordedReading]],
     failures: Mapping[int, str],
     target: Target,
 ) -> Result:
-    at_rate = [r for trial in trials for r in readings.get(trial, ()) if r["rate"] == rate]
+    at_rate = [r for trial in trials for r in readings.get(trial, ()) if r.rate == rate]
     if not at_rate:
         return Result(point, rate, failure=_find_first_failure(failures, trials))
     responses = [time for record in at_rate if (time := mean_response_seconds(record)) is not None]
     failure = None
     if not responses:
         failure = "no request got a correct response"
-    elif any(record["truncated"] for record in at_rate):
+    elif any(record.truncated for record in at_rate):
         failure = "overloaded: readings were cut short"
-    pooled = Reading.pool([reading_from_record(record) for record in at_rate])
+    pooled = Reading.pool([record.reading for record in at_rate])
     return Result(
         point,
         rate,
         response=compute_mean(responses),
-        throughput=compute_mean([sum(r["histogram"].values()) / r["seconds"] for r in at_rate]),
+        throughput=compute_mean([sum(r.histogram.values()) / r.seconds for r in at_rate]),
         p50=pooled.percentile(0.5),
         p99=pooled.percentile(0.99),
         violations=pooled.violation_fraction,
@@ -173,21 +173,23 @@ def _find_first_failure(failures: Mapping[int, str], trials: Sequence[int]) -> s
     return next((failures[trial] for trial in trials if trial in failures), None)
 
 
-def mean_response_seconds(reading: Record) -> float | None:
+def mean_response_seconds(reading: RecordedReading) -> float | None:
     """Return the mean time of correct answers in seconds, from the histogram's upper edges."""
-    answered = sum(reading["histogram"].values())
+    answered = sum(reading.histogram.values())
     if not answered:
         return None
-    spent = sum(float(edge) * n for edge, n in reading["histogram"].items())
+    spent = sum(float(edge) * n for edge, n in reading.histogram.items())
     return float(spent / answered / 1000.0)
 
 
-def _average_by_tier(readings: Sequence[Record], target: Target, figure: str) -> dict[str, Mean]:
+def _average_by_tier(
+    readings: Sequence[RecordedReading], target: Target, figure: str
+) -> dict[str, Mean]:
     """Return a figure per tier: the mean over its hosts in a reading, then over the repeats."""
     tiers: dict[str, Mean] = {}
     for name, tier in target.tiers.items():
         by_reading = [
-            [r["hosts"][host][figure] for host in tier.hosts if host in r["hosts"]]
+            [float(getattr(r.hosts[host], figure)) for host in tier.hosts if host in r.hosts]
             for r in readings
         ]
         if (over := compute_mean([fmean(values) for values in by_reading if values])) is not None:

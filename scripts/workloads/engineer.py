@@ -101,7 +101,7 @@ def _measure_settings(context: TrialContext, settings: Settings, best: Attempt |
 
 def _describe_attempt(context: TrialContext, settings: Settings, trial: Trial) -> Attempt:
     bottleneck = context.store.state.bottlenecks.get(trial.number)
-    service = f"{bottleneck['tier']}.{bottleneck['service']}" if bottleneck else None
+    service = f"{bottleneck.tier}.{bottleneck.service}" if bottleneck else None
     usable = trial.peak is not None and trial.peak.met_slo and not trial.peak.is_pruned
     return Attempt(
         settings, trial.peak.peak if usable and trial.peak else 0.0, service, trial.number

@@ -151,7 +151,7 @@ def _measure(
 def _find_bottleneck(state: State, trial: int) -> Record | None:
     bottleneck = state.bottlenecks.get(trial)
     fields = ("tier", "service", "host", "resource", "evidence")
-    return {field: bottleneck[field] for field in fields} if bottleneck else None
+    return {field: str(getattr(bottleneck, field)) for field in fields} if bottleneck else None
 
 
 def record_engineer(recording: Recording, _: Record) -> Record:
@@ -193,13 +193,14 @@ def _run_study(recording: Recording, stage: str, sampler: str | None) -> Record:
     with open_progress(environment, directory, ProgressOptions(), with_page=False) as progress:
         start.start_study(environment, directory, progress)
     state = load_state(directory)
-    verdict = dict(state.verdict or {})
-    challenger = state.find_trial(verdict["best"]) if verdict.get("best") is not None else None
+    verdict = state.verdict
+    has_best = verdict is not None and verdict.best is not None
+    challenger = state.find_trial(verdict.best) if has_best else None
     # Without a proven improvement, the hosts keep the stock settings.
-    winner = challenger if verdict.get("verdict") == "improved" else find_baseline(state)
+    winner = challenger if verdict and verdict.verdict == "improved" else find_baseline(state)
     return {
-        "verdict": verdict.get("verdict"),
-        "gain": verdict.get("gain"),
+        "verdict": verdict.verdict if verdict else None,
+        "gain": asdict(verdict.gain) if verdict and verdict.gain else None,
         "settings": _select_changes(environment.space, winner),
         "challenger": _select_changes(environment.space, challenger),
         "capacity": winner.peak.peak if winner and winner.peak else 0.0,

@@ -66,7 +66,7 @@ function limitLine() {
   return { type: "line", xref: "paper", x0: 0, x1: 1, y0: data.slo.limit, y1: data.slo.limit, line: { color: colour("bad"), width: 1.5, dash: "dash" } };
 }
 function limitLabel() {
-  return { xref: "paper", x: 0, xanchor: "left", y: Math.log10(data.slo.limit), yanchor: "bottom", showarrow: false, text: data.slo.said, font: { color: colour("bad") }, bgcolor: colour("paper"), opacity: 0.85 };
+  return { xref: "paper", x: 0, xanchor: "left", y: Math.log10(data.slo.limit), yanchor: "bottom", showarrow: false, text: data.slo.text, font: { color: colour("bad") }, bgcolor: colour("paper"), opacity: 0.85 };
 }
 
 const ms = (value) => (value >= 999.5 ? `${(value / 1000).toPrecision(2)} s` : `${value.toPrecision(3)} ms`);

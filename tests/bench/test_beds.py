@@ -7,8 +7,8 @@ from math import exp
 import numpy as np
 import pytest
 
-from autotune.study.ranking import Verdict
 from autotune.study.study_state import State
+from autotune.study.verdict import Verdict
 from bench.beds import Study, efficiency
 
 VERDICT = Verdict("no-improvement", None, None)

@@ -35,11 +35,12 @@ def test_what_is_confirmed_is_the_winner_less_what_measurements_showed_to_do_not
     assert number is not None
     winner, best = state.find_trial(number), state.find_trial(done.verdict.best or 0)
     assert (best.phase, best.source_trial) == (Phase.SIMPLIFIED, number)
-    simple, baseline = state.simplification or {}, case.stack.space.baseline
-    assert simple["accepted"] == best.number
-    assert simple["without"]
+    simple, baseline = state.simplification, case.stack.space.baseline
+    assert simple is not None
+    assert simple.accepted == best.number
+    assert simple.without
     for name, value in best.settings.items():
-        assert value == (baseline if name in simple["without"] else winner.settings)[name]
+        assert value == (baseline if name in simple.without else winner.settings)[name]
     assert len(changes(case.stack, best.settings)) < len(changes(case.stack, winner.settings))
     assert {trial.source_trial for trial in state.list_finished(Phase.CONFIRM)} == {0, best.number}
     # Time for them, and for the proof, was kept.

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from autotune.cli import app
-from autotune.study.study_store import load_readings
+from autotune.study.reading_records import load_readings
 from tests.modelled import noisy
 
 CAP = 100.0  # requests/s; the model carries several times as many
@@ -42,7 +42,7 @@ def test_a_capacity_beyond_the_limit_meets_what_the_limit_shows(
         ("limited", "load.max_rate")
     }
     for directory in (tmp_path / "studies").iterdir():
-        assert max(r["rate"] for r in load_readings(directory)) == CAP
+        assert max(r.rate for r in load_readings(directory)) == CAP
 
 
 def test_no_gain_is_made_of_two_lower_bounds(target: Path, tmp_path: Path) -> None:

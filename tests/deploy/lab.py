@@ -14,7 +14,7 @@ from typing import Any
 from autotune.deploy.deployment import Deployment
 from autotune.deploy.host_commands import Command, run_commands
 from autotune.deploy.managed_hosts import ManagedHosts
-from autotune.diagnose.context import Bottleneck
+from autotune.diagnose.bottleneck import Bottleneck
 from autotune.discovery.target_writer import AdoptionSummary, adopt_hosts
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.stack import StackEnvironment, prepare

@@ -12,7 +12,6 @@ import pytest
 
 from autotune.deploy.deployment import Deployment, EntryProbe
 from autotune.deploy.readiness import RightAnswer
-from autotune.diagnose.context import Resource
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.stack import prepare
@@ -21,6 +20,7 @@ from autotune.loads.registry import LOAD_GENERATORS
 from autotune.measure.steal import HIGH_STEAL_SHARE, CpuSteal
 from autotune.monitor.host_watch import build_watched_hosts
 from autotune.services.base import Value
+from autotune.services.diagnosis import Resource
 from autotune.services.registry import expected_body
 from autotune.space.space import SearchSpace
 from autotune.target.read_target import read_target

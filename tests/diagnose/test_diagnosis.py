@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
 
-from autotune.diagnose.context import Bottleneck, ReadingContext
+from autotune.diagnose.bottleneck import Bottleneck
+from autotune.diagnose.context import ReadingContext
 from autotune.diagnose.diagnosis import (
     find_first_bottleneck,
     list_recommended_changes,
@@ -81,7 +81,7 @@ def test_verdict(values: dict[str, Any]) -> None:
 def test_the_change_against_the_cause_comes_first(values: dict[str, Any]) -> None:
     found = find_first_bottleneck(case(values))
     assert found is not None
-    moves = list_recommended_changes(json.loads(json.dumps(asdict(found))))
+    moves = list_recommended_changes(found)
     assert moves[0] == values["first"]
     assert "then" not in values or values["then"] in moves
 
@@ -150,8 +150,8 @@ def test_confidence_is_shared_by_readings_that_disagree() -> None:
     assert apart.confidence == pytest.approx(alone.confidence / 2)
 
 
-def found(service: str, resource: Resource) -> dict[str, object]:
-    return asdict(Bottleneck("web", service, "web1", resource, "said so", 0.9))
+def found(service: str, resource: Resource) -> Bottleneck:
+    return Bottleneck("web", service, "web1", resource, "said so", 0.9)
 
 
 def test_moves_name_parameters_of_the_tier_in_full() -> None:

@@ -28,11 +28,11 @@ from autotune.report.view import build_study_view
 from autotune.services.base import Settings
 from autotune.space.space import build_space
 from autotune.study import journal
-from autotune.study.ranking import Verdict
 from autotune.study.study_loop import run_study_loop
 from autotune.study.study_state import COUNTED_PHASES, Phase, State
 from autotune.study.study_store import StudyStore
 from autotune.study.trial_context import TrialContext, read_history
+from autotune.study.verdict import Verdict
 from autotune.target.read_target import read_target
 
 pytestmark = pytest.mark.long

@@ -29,9 +29,10 @@ from autotune.estimate import Estimate
 from autotune.measure.warm_up import WarmUpResult, WarmUpWindow
 from autotune.monitor.activity import HostUsage
 from autotune.study import trial
+from autotune.study.reading_records import load_readings
 from autotune.study.schedule import MeasureStep
 from autotune.study.study_state import Phase, Trial
-from autotune.study.study_store import StudyStore, load_readings
+from autotune.study.study_store import StudyStore
 from tests.study.simulated import FormulaFleet, context, flat
 
 CALM, STOLEN = 0.01, 0.2
@@ -78,9 +79,9 @@ def test_a_storm_changes_no_peak_and_loses_no_reading(tmp_path: Path) -> None:
             assert abs(math.log(done.peak.peak / 1000)) < 0.08, first
         kept = load_readings(tmp_path / str(first))
         assert len(kept) == weather.count
-        assert all(reading["disturbed"] is None for reading in kept)
-        stormy = [r for r in kept if r["hosts"]["web1"]["steal"] == STOLEN]
-        assert {r["stolen"] for r in stormy} == {round(STOLEN - CALM, 4)}
+        assert all(reading.disturbed is None for reading in kept)
+        stormy = [r for r in kept if r.hosts["web1"].steal == STOLEN]
+        assert {r.stolen for r in stormy} == {round(STOLEN - CALM, 4)}
         assert len(stormy) == 3
 
 
@@ -216,7 +217,7 @@ def test_a_ramp_comes_before_readings_of_rates_that_were_not_just_offered(tmp_pa
 
         session.meter.take_reading = take  # type: ignore[method-assign]
         trial.run_trial(MeasureStep(Phase.BASELINE, made.space.baseline), made, None, None)
-    purposes = [reading["purpose"] for reading in load_readings(tmp_path)]
+    purposes = [reading.purpose for reading in load_readings(tmp_path)]
     before = (0.0, 0.0, True)
     for purpose, now in zip(purposes, taken, strict=True):
         offered = not before[2] and now[0] <= before[0] * (1 + SHORT_RAMP_INCREASE)
@@ -272,5 +273,5 @@ def test_the_first_rate_follows_the_latency(
         assert isinstance(session, LoadSession)
         session.meter.probe_latency = lambda: latency  # type: ignore[method-assign]
         trial.run_trial(MeasureStep(Phase.BASELINE, made.space.baseline), made, None, None)
-        assert load_readings(tmp_path)[0]["rate"] == rate
+        assert load_readings(tmp_path)[0].rate == rate
         assert session.limits.min_rate == pytest.approx(min(1.0, 0.1 / (latency or 0.001)))

@@ -11,6 +11,8 @@ import pytest
 
 from autotune.environments.stack import prepare
 from autotune.report.studies import open_study
+from autotune.study.ceiling_records import CacheCeilings
+from autotune.study.record_codec import encode
 from autotune.target.read_target import read_target
 from tests.printed import printed
 
@@ -52,7 +54,7 @@ def test_closed_loops_are_ceilings_and_stay_on_record(tmp_path: Path) -> None:
     assert [one["concurrency"] for one in ceilings] == [1, 5]
     assert all(one["rate"] > 0 and one["percentiles"] for one in ceilings)
     (kept,) = open_study(tmp_path / "studies" / "local-measured").state.ceilings
-    assert kept["ceilings"] == ceilings
+    assert [encode(one) for one in kept.ceilings] == ceilings
 
 
 @pytest.mark.timeout(900)
@@ -64,7 +66,8 @@ def test_the_caches_alone_stand_beside_the_chain(tmp_path: Path) -> None:
     assert all(one["failed"] or one["rate"] > 0 for one in ceilings)
     assert found["chain"]
     (kept,) = open_study(tmp_path / "studies" / "local-measured").state.ceilings
-    assert kept["chain"] == found["chain"]
+    assert isinstance(kept, CacheCeilings)
+    assert kept.chain == found["chain"]
 
 
 def test_check_asks_for_no_generator_that_is_not_used(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from autotune.diagnose.context import Bottleneck
+from autotune.diagnose.bottleneck import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.evaluation import MeasurementHistory
 from autotune.environments.load_session import StackMeter

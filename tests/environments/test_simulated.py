@@ -14,8 +14,9 @@ from autotune.cli import app
 from autotune.environments.base import environment_module, prepare
 from autotune.errors import AutotuneError, TargetError
 from autotune.study import ranking, start
+from autotune.study.reading_records import load_readings
 from autotune.study.study_state import COUNTED_PHASES
-from autotune.study.study_store import load_readings, load_state
+from autotune.study.study_store import load_state
 from autotune.target.read_target import TargetFile, read_target
 from tests.modelled import noisy
 from tests.printed import printed
@@ -163,7 +164,7 @@ def test_the_same_seed_takes_the_same_readings(target: Path, tmp_path: Path) -> 
     for name in ("one", "two"):
         with pytest.raises(KeyboardInterrupt):
             start.start_study(prepare(read_target(target)), tmp_path / name, Impatient(12))
-        taken.append([(r["rate"], r["histogram"]) for r in load_readings(tmp_path / name)])
+        taken.append([(r.rate, r.histogram) for r in load_readings(tmp_path / name)])
     assert taken[0] == taken[1]
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from autotune.errors import AutotuneError
 from autotune.export.writer import SETTINGS_FORMATS, write_export
+from autotune.report.headline import format_headline
 from autotune.report.studies import Study, open_study
-from autotune.report.text_report import format_headline
 from autotune.report.view import build_study_view
 from autotune.target.read_target import read_target
 from autotune.target.yaml_document import load_yaml
@@ -87,7 +87,7 @@ def test_the_claim_comes_with_its_readings(study: Opened, tmp_path: Path) -> Non
         of = confirming[reading["trial"]]
         assert reading["side"] == ("baseline" if of == 0 else "best")
         assert reading["intended"] >= reading["violations"] >= 0
-    counted = [r for r in opened.readings if r["trial"] in confirming and r["purpose"] != "warm-up"]
+    counted = [r for r in opened.readings if r.trial in confirming and r.purpose != "warm-up"]
     assert len(readings) == len(counted)
 
 

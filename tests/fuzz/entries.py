@@ -93,7 +93,8 @@ from autotune.space import expression
 from autotune.study import ceilings
 from autotune.study.apply_export import read_exported_rss, read_exported_settings
 from autotune.study.directory import describe_lock_holder
-from autotune.study.study_store import JournalTail, load_readings, load_state, reading_from_record
+from autotune.study.reading_records import RecordedCall, load_records
+from autotune.study.study_store import JournalTail, load_state
 from autotune.sweep import request as sweep_request
 from autotune.target import quantities
 from autotune.target import requests_file as requests
@@ -923,7 +924,8 @@ def _reading(desk: Desk, text: str) -> object:
     directory = desk.directory / "read"
     directory.mkdir(exist_ok=True)
     (directory / "readings.jsonl").write_bytes(_bytes(text.replace("\n", " ") + "\n"))
-    return [reading_from_record(record) for record in load_readings(directory)]
+    records = load_records(directory)
+    return [r if isinstance(r, RecordedCall) else r.reading for r in records]
 
 
 def _reports(directory: Path, name: str, text: str, whole: str) -> None:

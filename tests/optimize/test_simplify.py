@@ -191,15 +191,13 @@ def test_a_block_is_reverted_where_the_loss_to_expect_is_less_than_its_changes_a
         posterior=PosteriorPeaks({24: Estimate.from_value(top, 0.03)}, MEASUREMENT_LOG_SD),
     )
     asked = select_next_block(state, search.fit_surrogate(), SPACE, 24)
-    tried = Trial(
-        25, Phase.SIMPLIFIED, asked["settings"], source_trial=24, peak=_peak(reading * top)
-    )
+    tried = Trial(25, Phase.SIMPLIFIED, asked.settings, source_trial=24, peak=_peak(reading * top))
     search.record_outcome(None, tried.settings, Outcome(reading * top, {"trial": 25, "sd": 0.02}))
     state = replace(state, trials=(*trials, tried), simplification=asked)
     record = select_next_block(state, search.fit_surrogate(), SPACE, 24)
-    assert record["accepted"] == (25 if holds else None)
-    assert record["without"] == (asked["reverted"] if holds else [])
-    assert record["refused"] == ([] if holds else [asked["reverted"]])
+    assert record.accepted == (25 if holds else None)
+    assert record.without == (asked.reverted if holds else ())
+    assert record.refused == (() if holds else (asked.reverted,))
 
 
 def _peak(value: float) -> Peak:

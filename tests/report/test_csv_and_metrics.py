@@ -36,7 +36,7 @@ def test_every_trial_and_reading_is_a_row(name: str, study: Callable[[str], Stud
     opened = study(name)
     trials, readings = rows(opened, "trials"), rows(opened, "readings")
     assert [int(row["trial"]) for row in trials] == [trial.number for trial in opened.state.trials]
-    assert [float(row["rate"]) for row in readings] == [r["rate"] for r in opened.readings]
+    assert [float(row["rate"]) for row in readings] == [r.rate for r in opened.readings]
 
 
 def test_a_row_has_the_settings_and_the_capacity(study: Callable[[str], Study]) -> None:

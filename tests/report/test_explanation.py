@@ -6,6 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from autotune.optimize.model_view import (
+    InteractingPair,
+    ModelView,
+    ParameterEffect,
+    RangeEdge,
+)
 from autotune.optimize.reversal_cost import ReversalCost
 from autotune.report.explanation import Explanation, format_explanation
 from autotune.report.importance import ImportanceRow, build_importance_rows
@@ -14,7 +20,7 @@ from autotune.report.view import build_study_view
 from autotune.study.study_state import Phase, Trial
 
 Opened = Callable[[str], Study]
-EDGE = {"parameter": "a.b.c", "value": 64, "end": "high", "try_range": [8, 128]}
+EDGE = RangeEdge("a.b.c", 64, "high", (8, 128))
 
 
 @pytest.mark.parametrize("configurations", [1, 9, 10, 40])
@@ -25,7 +31,7 @@ def test_costs_come_first_and_too_few_configurations_show_none(
         2, configurations,
         {"lb.nginx.use": ReversalCost(0.3, 0.01), "web.nginx.use": ReversalCost(0.1, 0.1)},
         (ImportanceRow(("lb.nginx.use", "lb.nginx.backlog"), 0.2, 0.05, 5),),
-        {"pairs": [{"first": "a", "second": "b", "effect": 0.1}], "edges": [EDGE]},
+        ModelView((), (InteractingPair("a", "b", 0.1),), (EDGE,), {}),
     )  # fmt: skip
     text = format_explanation(build_study_view(study("improved")), explanation)
     indented = [" ".join(line.split()) for line in text.splitlines() if line.startswith("  ")]
@@ -47,7 +53,7 @@ def test_settings_that_changed_together_share_a_row() -> None:
     trials = [
         Trial(n, Phase.SEARCH, {"a": n % 2, "b": 10 * (n % 2), "c": n}) for n in range(4)
     ]  # fmt: skip
-    effects = [{"parameter": name, "effect": 0.1, "sd": 0.01} for name in ("a", "b", "c")]
+    effects = [ParameterEffect(name, 0.1, 0.01) for name in ("a", "b", "c")]
     rows = build_importance_rows(effects, trials, trials[0])
     assert [(row.names, row.changed_in) for row in rows] == [(("a", "b"), 2), (("c",), 3)]
     assert rows[0].effect == pytest.approx(0.2)

@@ -11,19 +11,22 @@ import pytest
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
 from autotune.optimize.reversal_cost import ReversalCost
+from autotune.report.conclusion import find_conclusion
 from autotune.report.gain_shares import (
     PeakMeasurement,
     compute_gain_shares,
     format_gain_shares,
 )
+from autotune.report.headline import format_gain_split
 from autotune.report.reversal_costs import format_reversal_cost, select_reversal_costs
 from autotune.report.studies import Study
 from autotune.report.summary import build_summary
-from autotune.report.text_report import format_gain_split, format_report_lines, sort_changes
+from autotune.report.text_report import format_report_lines, sort_changes
 from autotune.report.units import RequestUnits
-from autotune.report.view import build_study_view, find_conclusion
+from autotune.report.view import build_study_view
 from autotune.study.ranking import find_best_preset
 from autotune.study.study_state import Phase, State, Trial, replay_records
+from autotune.study.verdict import Verdict
 
 Opened = Callable[[str], Study]
 UNITS = RequestUnits("p99 ≤ 50 ms")
@@ -99,7 +102,7 @@ def test_a_preset_wins_as_it_is_or_simplified(
     winner: Trial, preset_won: bool, shows_preset: bool
 ) -> None:
     trials = SEARCHED if winner in SEARCHED else (*SEARCHED, winner)
-    verdict = {"verdict": "improved", "best": winner.number, "gain": None}
+    verdict = Verdict("improved", winner.number)
     conclusion = find_conclusion(State(trials=trials, verdict=verdict))
     assert conclusion.preset is not None
     assert conclusion.preset.trial.number == 2
@@ -110,9 +113,10 @@ def test_a_preset_wins_as_it_is_or_simplified(
 def test_a_winning_preset_has_the_proven_gain_in_text_and_json(study: Opened) -> None:
     view = build_study_view(study("improved"))
     assert format_gain_split(view) == "from the preset alone; the search found nothing better"
-    shares = build_summary(view)["gain_shares"]
-    assert view.gain is not None
-    assert shares == {"preset": {k: view.gain[k] for k in ("ratio", "low", "high")}, "search": None}
+    shares, gain = build_summary(view)["gain_shares"], view.gain
+    assert gain is not None
+    preset = {"ratio": gain.ratio, "low": gain.low, "high": gain.high}
+    assert shares == {"preset": preset, "search": None}
 
 
 def test_nothing_is_split_without_a_proven_gain(study: Opened) -> None:

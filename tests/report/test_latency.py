@@ -1,9 +1,9 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from math import log
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -20,6 +20,7 @@ from autotune.report.latency import (
 )
 from autotune.report.studies import open_study
 from autotune.report.view import build_study_view
+from autotune.study.reading_records import RecordedReading
 from autotune.target.slo import Slo
 from tests.printed import printed
 from tests.report.recorded_lab import lab_study, shop_study
@@ -33,16 +34,16 @@ def p99(rate: float) -> float:
     return log(100) / (1092.1 - rate)
 
 
-def readings(rates: list[float], seed: int = 1) -> list[dict[str, Any]]:
+def readings(rates: list[float], seed: int = 1) -> list[RecordedReading]:
     """Readings whose percentile scatters by 10 % around the true one."""
     draws, records = Random(seed), []
     for rate in rates:
         late = 1000 * p99(rate) * draws.lognormvariate(0, 0.1)
-        records.append({
-            "trial": 0, "purpose": "peak", "rate": rate, "seconds": 2.0, "intended": 1000,
-            "violations": 10 if late <= 50 else 20, "errors": {},
-            "histogram": {f"{late / 5:g}": 900, f"{late:g}": 100},
-        })  # fmt: skip
+        histogram = {f"{late / 5:g}": 900, f"{late:g}": 100}
+        violations = 10 if late <= 50 else 20
+        records.append(
+            RecordedReading(0, "", "peak", rate, 2.0, 1000, violations, histogram=histogram)
+        )
     return records
 
 
@@ -85,8 +86,10 @@ def test_what_was_not_measured_is_a_bound() -> None:
 
 
 def test_a_disturbed_reading_does_not_make_latency_fall() -> None:
-    disturbed = [{**record, "histogram": {"900": 1000}} if record["rate"] == 600 else record
-                 for record in readings(RATES)]  # fmt: skip
+    disturbed = [
+        replace(record, histogram={"900": 1000}) if record.rate == 600 else record
+        for record in readings(RATES)
+    ]
     known = fit_curve(disturbed, SLO, 2.0, CAPACITY)
     assert known is not None
     assert list(known.median) == sorted(known.median)

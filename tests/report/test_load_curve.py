@@ -8,23 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.report.load_curve import build_load_curve
+from autotune.study.reading_records import RecordedReading
 from autotune.target.slo import Slo
 
 
-def taken(rate: float, histogram: Mapping[str, int], **more: Any) -> dict[str, Any]:
+def taken(rate: float, histogram: Mapping[str, int], **more: Any) -> RecordedReading:
     answered = sum(histogram.values())
     errors = sum(more.get("errors", {}).values())
-    return {
-        "trial": 0,
-        "purpose": "peak",
-        "rate": rate,
-        "seconds": 2.0,
-        "intended": answered + errors,
-        "violations": sum(n for edge, n in histogram.items() if float(edge) > 50) + errors,
-        "errors": {},
-        "histogram": histogram,
-        **more,
-    }
+    late = sum(n for edge, n in histogram.items() if float(edge) > 50)
+    counts = {"intended": answered + errors, "violations": late + errors, "histogram": histogram}
+    origin = {"trial": 0, "at": "", "purpose": "peak", "rate": rate, "seconds": 2.0}
+    return RecordedReading(**{**origin, **counts, **more})
 
 
 def test_a_stall_in_one_of_two_readings_is_not_averaged_away() -> None:
@@ -77,7 +71,7 @@ def test_nothing_is_lost_between_readings_and_rungs(made: list[tuple[float, int,
     rungs = build_load_curve(readings)
     for count in ("intended", "violations", "seconds"):
         assert sum(getattr(rung.pooled_reading, count) for rung in rungs) == sum(
-            r[count] for r in readings
+            getattr(r, count) for r in readings
         )
     assert [rung.pooled_reading.rate for rung in rungs] == sorted(
         rung.pooled_reading.rate for rung in rungs

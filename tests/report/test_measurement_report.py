@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from autotune.report import measurement_report
+from autotune.report.conclusion import find_conclusion
 from autotune.report.load_curve import build_load_curve
 from autotune.report.studies import Study
-from autotune.report.view import find_conclusion
 from autotune.study.measure_capacity import Measurement
 from autotune.study.study_state import Trial
 
@@ -29,12 +29,8 @@ def test_each_measurement_has_its_ladder_hosts_and_bottleneck(study: Opened) -> 
     said = json.loads(json.dumps(measurement_report.build_measurement_json(found, opened)))
     assert len(said["peaks"]) == len(found.trials) > 1
     for one in said["peaks"]:
-        mine = [
-            r
-            for r in opened.readings
-            if r["trial"] == one["trial"] and r.get("purpose") != "warm-up"
-        ]
-        assert sum(step["intended"] for step in one["ladder"]) == sum(r["intended"] for r in mine)
+        mine = [r for r in opened.readings if r.trial == one["trial"] and r.purpose != "warm-up"]
+        assert sum(step["intended"] for step in one["ladder"]) == sum(r.intended for r in mine)
         assert {"hosts", "bottleneck"} <= one.keys()
     assert sum(step["readings"] for step in said["ladder"]) == sum(
         step["readings"] for one in said["peaks"] for step in one["ladder"]
@@ -50,7 +46,7 @@ def test_the_text_has_a_line_for_each_load_step(study: Opened) -> None:
     trials = repeats(opened)
     said = measurement_report.format_measurement(Measurement(opened.name, trials), opened)
     numbers = {trial.number for trial in trials}
-    steps = build_load_curve(r for r in opened.readings if r["trial"] in numbers)
+    steps = build_load_curve(r for r in opened.readings if r.trial in numbers)
     lines = said.splitlines()
     head = next(i for i, line in enumerate(lines) if "offered" in line)
     assert all("/s" in line for line in lines[head + 1 : head + 1 + len(steps)])

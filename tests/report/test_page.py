@@ -14,14 +14,18 @@ from typing import Any
 
 import pytest
 
+from autotune.measure.reading import Reading
+from autotune.monitor.activity import HostUsage
 from autotune.report.charts import build_chart_data as page_data
 from autotune.report.page import mark_code, write_page
 from autotune.report.page import render_page as whole_page
-from autotune.report.studies import Study, open_study
+from autotune.report.studies import DatedEvent, Study, open_study
 from autotune.report.timeline import build_study_time_axis
 from autotune.report.view import build_study_view
 from autotune.study.directory import StudyLock
 from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
+from autotune.study.reading_records import record_reading
+from autotune.study.record_codec import encode
 from autotune.study.study_state import Phase
 from tests.report.recorded_lab import lab_study
 
@@ -127,13 +131,14 @@ def test_readings_and_trials_are_all_there() -> None:
 def test_pauses_between_sittings_do_not_count() -> None:
     clock = "2026-03-02T09:{}:00+00:00".format
     events = [
-        {"event": "study", "started": clock("00")},
-        {"event": "session", "at": clock("00")},
-        {"event": "trial", "at": clock("02")},
-        {"event": "session", "at": clock("30")},
-        {"event": "trial", "at": clock("31")},
+        DatedEvent("study", clock("00")),
+        DatedEvent("session", clock("00")),
+        DatedEvent("trial", clock("02")),
+        DatedEvent("session", clock("30")),
+        DatedEvent("trial", clock("31")),
     ]
-    time = build_study_time_axis(events, [{"at": clock("05")}, {"at": clock("33")}])
+    readings = [record_reading(0, clock(at), "peak", ANY, {}) for at in ("05", "33")]
+    time = build_study_time_axis(events, readings)
     assert [time.seconds_until(clock(minute)) for minute in ("02", "05", "30", "33")] == [
         120.0, 300.0, 300.0, 480.0,
     ]  # fmt: skip
@@ -147,17 +152,18 @@ def test_a_model_has_no_time_but_that_of_its_load(copied: Callable[[str], Path])
     found = data(study)
     assert found["time"] == "minutes of load (virtual time)"
     assert data(opened("improved"))["time"] == "minutes of study"
-    lengths = [reading["seconds"] for reading in study.readings]
+    lengths = [reading.seconds for reading in study.readings]
     assert found["readings"]["at"] == pytest.approx(
         [sum(lengths[: n + 1]) for n in range(len(lengths))], abs=0.051
     )
     ends = {point["trial"]: point["at"] for point in found["peaks"]}
     for trial, at in ends.items():
-        until = [n for n, r in enumerate(study.readings) if r["trial"] <= trial]
+        until = [n for n, r in enumerate(study.readings) if r.trial <= trial]
         assert at == pytest.approx(sum(lengths[: until[-1] + 1]), abs=0.051)
 
 
-HOSTS = {"web1": {"cpu": 0.5, "load": 1.5, "sockets": 9, "memory": 0.1}}
+ANY = Reading(100.0, 1.0, 100, 0)
+HOSTS = {"web1": HostUsage(0.5, 0.0, 1.5, 1.0, 0.1, 9, 3, 1000.0)}
 
 
 @pytest.mark.parametrize(
@@ -177,8 +183,8 @@ def test_hosts_of_what_never_met_the_objective(
     met = {number for name, side in known if name in sides for number in side.trial_numbers}
     lines = []
     for reading in study.readings:
-        failed = {} if reading["trial"] in met else {"violations": reading["intended"]}
-        lines.append(json.dumps({**reading, "hosts": HOSTS, **failed}))
+        late = reading.violations if reading.trial in met else reading.intended
+        lines.append(json.dumps(encode(replace(reading, hosts=HOSTS, violations=late))))
     (directory / "readings.jsonl").write_text("\n".join([*lines, ""]))
     study = open_study(directory)
     assert set(data(study)["hosts"]) == shown
@@ -234,7 +240,7 @@ def test_importance_is_not_told_from_a_few_trials() -> None:
 def test_settings_that_always_changed_together_are_one_row(tmp_path: Path) -> None:
     study = open_study(lab_study(tmp_path))
     assert study.state.model
-    effects = {row["parameter"]: row["effect"] for row in study.state.model["importance"]}
+    effects = {row.parameter: row.effect for row in study.state.model.importance}
     rows = data(study)["importance"]["rows"]
     (together,) = [row for row in rows if len(row["names"]) > 1][:1]
     trials = list_measured_trials(study.state)

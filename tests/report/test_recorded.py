@@ -54,7 +54,7 @@ def test_summary_keeps_the_contract(name: str, study: Opened) -> None:
     found = summarised(study(name))
     assert list(found) == [
         "schema", "study", "verdict", "slo", "baseline", "best", "preset", "gain", "gain_shares",
-        "changes", "next", "trials", "seconds", "bottleneck", "warnings",
+        "memory", "changes", "next", "trials", "seconds", "bottleneck", "warnings",
     ]  # fmt: skip
     assert found["schema"] == 1
     assert set(found["slo"]) == {"percentile", "limit", "errors"}

@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
+from autotune.optimize.confirmation import Gain
+from autotune.report.capacity import CapacityFigures
+from autotune.report.conclusion import Conclusion, MeasuredConfiguration
+from autotune.report.headline import format_headline
 from autotune.report.studies import Study
-from autotune.report.text_report import format_headline
-from autotune.report.view import Conclusion, MeasuredConfiguration, build_study_view
+from autotune.report.units import GainFigures, RequestUnits
+from autotune.report.view import build_study_view
 from autotune.study.study_state import Phase, State, Trial
 from autotune.target.model import Simulated, Target
 from autotune.target.read_target import read_target
@@ -27,15 +31,15 @@ def told(verdict: str, target: Target = TARGET, **known: Any) -> str:
         replace(
             empty,
             conclusion=Conclusion(verdict, known["baseline"], known["best"], None),
-            capacities={"baseline": {"peak": None}, "best": {"peak": 1706.0}},
+            capacities={"baseline": CapacityFigures(), "best": CapacityFigures(1706.0)},
             gain=known["gain"],
             trial_counts=known["trials"],
         )
     )
 
 
-def gain(ratio: float, low: float, high: float, pairs: int = 6) -> dict[str, float]:
-    return {"ratio": ratio, "low": low, "high": high, "pairs": pairs}
+def gain(ratio: float, low: float, high: float, pairs: int = 6) -> GainFigures:
+    return RequestUnits(AT).build_gain(Gain(ratio, low, high, pairs), 1.0)
 
 
 CASES: list[tuple[str, dict[str, Any], str]] = [

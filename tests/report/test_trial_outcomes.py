@@ -1,24 +1,20 @@
 from __future__ import annotations
 
+from typing import Any
+
 from autotune.report.trial_outcomes import (
     ReadingCounts,
     count_readings,
     describe_errors,
     format_trial_label,
 )
+from autotune.study.reading_records import RecordedReading
 from autotune.study.study_state import Phase, Trial
 
 
-def reading(trial: int, purpose: str = "peak", **counts: object) -> dict[str, object]:
-    return {
-        "trial": trial,
-        "purpose": purpose,
-        "intended": 100,
-        "violations": 10,
-        "errors": {"5xx": 4},
-        "limited": None,
-        **counts,
-    }
+def reading(trial: int, purpose: str = "peak", **counts: Any) -> RecordedReading:
+    known: dict[str, Any] = {"errors": {"5xx": 4}, **counts}
+    return RecordedReading(trial, "", purpose, 100.0, 1.0, 100, 10, **known)
 
 
 def test_counts_are_summed_by_trial() -> None:

@@ -11,16 +11,13 @@ from hypothesis import strategies as st
 
 from autotune.environments.peak import Peak
 from autotune.measure.objective_scale import ObjectiveScale
+from autotune.report.capacity import CapacityFigures, build_capacity
+from autotune.report.conclusion import MeasuredConfiguration, list_repeats, pool_peaks
 from autotune.report.studies import Study
 from autotune.report.units import RequestUnits, ValueUnits
-from autotune.report.view import (
-    MeasuredConfiguration,
-    build_capacity,
-    build_study_view,
-    list_repeats,
-    pool_peaks,
-)
+from autotune.report.view import build_study_view
 from autotune.study.study_state import Phase, State, Trial
+from autotune.study.verdict import Verdict
 
 Opened = Callable[[str], Study]
 
@@ -28,17 +25,17 @@ Opened = Callable[[str], Study]
 def test_a_capacity_has_its_interval_the_lower_end_first() -> None:
     peak = Peak(1000.004, 900.0, 1100.0, 0.05, "measured")
     requests = RequestUnits("p99 ≤ 50 ms")
-    assert build_capacity(peak, requests) == {"peak": 1000.0, "low": 900.0, "high": 1100.0}
+    assert build_capacity(peak, requests) == CapacityFigures(1000.0, 900.0, 1100.0)
     seconds = ValueUnits("elapsed", "s", maximize=False, scale=ObjectiveScale(False, 10.0))
     turned = build_capacity(peak, seconds)
-    assert turned["low"] < turned["peak"] < turned["high"]  # type: ignore[operator]
+    assert turned.low < turned.peak < turned.high  # type: ignore[operator]
 
 
 def test_no_capacity_is_none_or_zero() -> None:
     requests = RequestUnits("p99 ≤ 50 ms")
-    assert build_capacity(None, requests) == {"peak": None, "low": None, "high": None}
+    assert build_capacity(None, requests) == CapacityFigures()
     nothing = build_capacity(Peak(0.0, 0.0, 12.345, 0.0, "unmeetable"), requests)
-    assert nothing == {"peak": 0.0, "low": 0.0, "high": 12.35}
+    assert nothing == CapacityFigures(0.0, 0.0, 12.35)
 
 
 def test_readings_are_of_the_side_and_its_repeats(study: Opened) -> None:
@@ -46,7 +43,7 @@ def test_readings_are_of_the_side_and_its_repeats(study: Opened) -> None:
     readings = view.readings_by_side()
     assert set(readings) == {"baseline", "best"}
     for label, side in view.conclusion.sides.items():
-        taken = {reading["trial"] for reading in readings[label]}
+        taken = {reading.trial for reading in readings[label]}
         assert taken == {side.trial.number, *(trial.number for trial in side.repeats)}
 
 
@@ -127,7 +124,7 @@ def test_only_what_was_measured_after_selection_is_fresh() -> None:
     )
     assert [trial.number for trial in list_repeats(state, 1)] == [2, 3, 4]
     # The finals decided who wins: what is concluded from now on is shown by the confirmation alone.
-    concluded = replace(state, verdict={"verdict": "improved", "peaks_from": ["confirm"]})
+    concluded = replace(state, verdict=Verdict("improved", peaks_from=("confirm",)))
     assert [trial.number for trial in list_repeats(concluded, 1)] == [3, 4]
     unmeetable = replace(concluded, trials=state.trials[:3])
     assert [trial.number for trial in list_repeats(unmeetable, 1)] == [2]

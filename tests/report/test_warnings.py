@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from autotune.environments.peak import Peak
+from autotune.optimize.confirmation import Gain
 from autotune.report.studies import Study
 from autotune.report.trial_outcomes import ReadingCounts
 from autotune.report.view import build_study_view
 from autotune.report.warnings import StudyWarning, collect_warnings
 from autotune.study.study_state import Phase, State, Trial
+from autotune.study.verdict import Verdict
 from autotune.target.model import Load, Simulated, Target
 from autotune.target.read_target import read_target
 
@@ -34,12 +36,8 @@ def trials(
     return tuple(listed)
 
 
-def verdict(pairs: int = 3, said: str = "improved") -> dict[str, Any]:
-    return {
-        "verdict": said,
-        "best": 1,
-        "gain": {"ratio": 1.5, "low": 1.4, "high": 1.6, "pairs": pairs} if pairs else None,
-    }
+def verdict(pairs: int = 3, said: str = "improved") -> Verdict:
+    return Verdict(said, 1, Gain(1.5, 1.4, 1.6, pairs) if pairs else None)
 
 
 def found(

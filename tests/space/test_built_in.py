@@ -12,10 +12,13 @@ import pytest
 from autotune.errors import INVALID_TARGET_EXIT_CODE, TargetError
 from autotune.services.base import Value
 from autotune.space.dimension import Dimension
-from autotune.space.space import SearchSpace
+from autotune.space.facts import HostFacts
+from autotune.space.space import SearchSpace, build_space
+from autotune.target.read_target import read_target
 from tests.space.targets import GB, ROOMY, fleet
 
 MB = 2**20
+PAPER = Path(__file__).parents[2] / "targets" / "paper.yaml"
 
 
 def sampled(dimension: Dimension, rng: random.Random) -> Value:
@@ -215,3 +218,14 @@ def test_a_repair_changes_nothing_that_keeps_every_rule(tmp_path: Path) -> None:
         again = space.build_candidate(once.settings)
         assert again.settings == once.settings
         assert again.repairs == ()
+
+
+def test_the_memory_rule_holds_in_each_deployment_that_shares_a_service() -> None:
+    file = read_target(PAPER)
+    facts = HostFacts(cpus=4, memory=32 * GB, nofile=65_536)
+    space = build_space(file, dict.fromkeys(file.target.hosts, facts))
+    assert len(space.deployments) == 4
+    for chosen in space.deployments:  # both web deployments run PHP, with the same php.ini
+        settings = space.build_candidate(space.preset_settings("recommended", chosen)).settings
+        hosts = {use.host for use in space.compute_memory_use(settings)}
+        assert hosts == set(file.target.hosts), chosen

@@ -26,10 +26,10 @@ from autotune.services.base import Action, Settings
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace, build_space
 from autotune.study.directory import StudyLock
-from autotune.study.ranking import Verdict
 from autotune.study.study_loop import run_study_loop
 from autotune.study.study_store import StudyStore
 from autotune.study.trial_context import TrialContext, read_history
+from autotune.study.verdict import Verdict
 from autotune.target.model import Budget
 from autotune.target.read_target import read_target
 from autotune.target.slo import Slo

@@ -25,6 +25,7 @@ from autotune.report.page import render_page as whole_page
 from autotune.report.studies import open_study
 from autotune.report.view import build_study_view
 from autotune.study import start
+from autotune.study.reading_records import load_readings
 from autotune.study.schedule import (
     ConcludeStep,
     MeasureStep,
@@ -33,7 +34,7 @@ from autotune.study.schedule import (
     select_next_step,
 )
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial, replay_records
-from autotune.study.study_store import load_readings, load_state
+from autotune.study.study_store import load_state
 from autotune.target.model import Budget
 from autotune.target.read_target import TargetFile, read_target
 from tests.modelled import noisy
@@ -96,9 +97,10 @@ def test_offsets_are_those_of_the_models(three: Path) -> None:
 def test_the_gain_is_confirmed_within_two_beds_at_least(three: Path) -> None:
     state = load_state(three)
     assert state.verdict is not None
-    assert state.verdict["verdict"] == "improved"
-    assert len(state.verdict["beds"]) >= 2
-    assert state.verdict["gain"]["pairs"] == sum(g["pairs"] for g in state.verdict["beds"].values())
+    assert state.verdict.verdict == "improved"
+    assert len(state.verdict.beds) >= 2
+    assert state.verdict.gain is not None
+    assert state.verdict.gain.pairs == sum(gain.pairs for gain in state.verdict.beds.values())
     # Pairs are A B B A on each bed by itself.
     for bed in LEVELS:
         sides = [t.source_trial == 0 for t in state.list_finished(Phase.CONFIRM) if t.bed == bed]
@@ -206,7 +208,7 @@ def test_a_bed_that_fails_is_set_aside_and_its_trial_repeated_once(tmp_path: Pat
     assert repeated[0].bed in ("a", "c")
     assert len(state.list_counted()) == 8
     assert state.verdict is not None
-    assert set(state.verdict["beds"]) <= {"a", "c"}
+    assert set(state.verdict.beds) <= {"a", "c"}
 
 
 @pytest.mark.long
@@ -230,7 +232,7 @@ def test_without_a_bed_left_a_study_stops_and_can_be_resumed(tmp_path: Path) -> 
     for trial in interrupted:
         later = [t for t in state.trials if t.number > trial.number and t.bed == trial.bed]
         assert (later[0].phase, later[0].settings) == (trial.phase, trial.settings)
-    told = Counter(r["trial"] for r in load_readings(tmp_path / "study") if r["purpose"] == "peak")
+    told = Counter(r.trial for r in load_readings(tmp_path / "study") if r.purpose == "peak")
     assert set(told) <= {t.number for t in state.trials}
 
 

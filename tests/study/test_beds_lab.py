@@ -87,5 +87,5 @@ def test_a_study_on_two_beds_confirms_its_claim_on_both(ground: Ground) -> None:
     state = load_state(ground.directory / "studies" / "twins")
     assert state.verdict is not None
     assert {t.bed for t in state.list_finished(Phase.BASELINE)} == {"a", "b"}
-    assert set(state.verdict["beds"]) == {"a", "b"}, output
+    assert set(state.verdict.beds) == {"a", "b"}, output
     assert differing(before, ground.pictures()) == [], output

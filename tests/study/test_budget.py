@@ -17,7 +17,6 @@ from autotune.optimize.confirmation import MIN_PAIRS
 from autotune.optimize.searcher import Searcher
 from autotune.optimize.storage import open_sqlite
 from autotune.services.base import Settings
-from autotune.study.ranking import Verdict
 from autotune.study.schedule import (
     MAX_RESERVE_SHARE,
     MIN_MEASUREMENT_SECONDS,
@@ -31,6 +30,7 @@ from autotune.study.schedule import (
 from autotune.study.study_loop import run_study_loop
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.study_store import StudyStore
+from autotune.study.verdict import Verdict
 from autotune.target.model import Budget
 from tests.study import simulated
 

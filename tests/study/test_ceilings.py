@@ -71,7 +71,7 @@ def test_a_stack_is_warmed_up_once_and_loaded_by_each_number_of_clients(
     measured = of_stack(host, 1, 5)
     assert host.ran == ["loop 1 1", "loop 1 5", "loop 5 5"]
     assert measured.generator == "loop"
-    assert [ceiling["rate"] for ceiling in measured.to_record()["ceilings"]] == [100.0, 100.0]
+    assert [ceiling.rate for ceiling in measured.ceilings] == [100.0, 100.0]
     with pytest.raises(LoadError) as caught:
         of_stack(Host(), 1)
     assert caught.value.hint == "install loops on load1"

@@ -21,6 +21,7 @@ from autotune.study.ranking import (
 )
 from autotune.study.schedule import MeasureStep, SimplifyStep, select_next_step
 from autotune.study.study_state import Phase, State, Trial
+from autotune.study.winner_changes import Simplification
 from autotune.target.model import Budget
 
 Placed = tuple[Phase, float]
@@ -100,7 +101,7 @@ def test_leader_and_preset_are_compared_before_anything_is_claimed() -> None:
     # Their pairs count when the winner is chosen, and it is the winner that is compared next.
     decided = measured_again(state, Phase.RUNNER_UP, (1, 100.0), (2, 125.0), (2, 125.0), (1, 100.0))
     assert find_best_trial(decided) == 2
-    decided = replace(decided, simplification={"settings": {}, "reverted": []})
+    decided = replace(decided, simplification=Simplification())
     step = select_next_step(decided, space, budget, 60.0)
     assert isinstance(step, MeasureStep)
     assert (step.phase, step.source_trial) == (Phase.CONFIRM, 0)
@@ -200,7 +201,7 @@ def test_a_winner_is_proven_without_what_does_nothing() -> None:
     state = replace(state, seconds={"load": 60.0})
     space, budget = SearchSpace((), (), {}), Budget.model_construct(trials=4, time=3600.0)
     assert select_next_step(state, space, budget, 60.0) == SimplifyStep(2)
-    block = {"of": 2, "settings": {"a.b.c": 1}, "reverted": ["a.b.d"], "accepted": None}
+    block = Simplification(of=2, settings={"a.b.c": 1}, reverted=("a.b.d",))
     state = replace(state, simplification=block)
     step = select_next_step(state, space, budget, 60.0)
     assert isinstance(step, MeasureStep)
@@ -210,20 +211,20 @@ def test_a_winner_is_proven_without_what_does_nothing() -> None:
     # The model is asked again: what it accepts is proven, when it knows of nothing more.
     assert select_next_step(simple, space, budget, 60.0) == SimplifyStep(2)
     number = len(simple.trials) - 1
-    done = {**block, "reverted": [], "without": ["a.b.d"], "accepted": number, "measured": 1}
+    done = replace(block, reverted=(), without=("a.b.d",), accepted=number, measured=1)
     simple = replace(simple, simplification=done)
     assert find_best_trial(simple) == number
     step = select_next_step(simple, space, budget, 60.0)
     assert isinstance(step, MeasureStep)
     assert (step.phase, step.source_trial) == (Phase.CONFIRM, 0)
     # Another block is measured as long as there is time to prove what is left.
-    following = replace(simple, simplification={**done, "reverted": ["a.b.d", "a.b.e"]})
+    following = replace(simple, simplification=replace(done, reverted=("a.b.d", "a.b.e")))
     assert select_next_step(following, space, budget, 60.0).phase is Phase.SIMPLIFIED  # type: ignore[union-attr]
     assert select_next_step(following, space, budget, 3590.0).phase is Phase.CONFIRM  # type: ignore[union-attr]
     # What turns out to have carried some of the gain stays.
-    refused = {**done, "accepted": None, "without": [], "refused": [["a.b.d"]]}
+    refused = replace(done, accepted=None, without=(), refused=(("a.b.d",),))
     assert find_best_trial(replace(simple, simplification=refused)) == 2
-    nothing = replace(state, simplification={"settings": {}, "reverted": []})
+    nothing = replace(state, simplification=Simplification())
     step = select_next_step(nothing, space, budget, 60.0)
     assert isinstance(step, MeasureStep)
     assert step.phase is Phase.CONFIRM

@@ -16,8 +16,8 @@ from autotune.deploy.backup import BackupStore, HostBackup, encode_backup
 from autotune.deploy.host_commands import STATE_DIRECTORY
 from autotune.deploy.host_state import FileState, HostState
 from autotune.errors import AutotuneError
-from autotune.study import ownership, restore
-from autotune.study.study_store import StudyStore, read_first_record
+from autotune.study import journal, ownership, restore
+from autotune.study.study_store import StudyStore
 from autotune.transports.base import HostUnreachable, Transport
 from autotune.transports.local import LocalTransport
 from tests.deploy.doubles import Here
@@ -104,7 +104,8 @@ class Killed:
 def seal(killed: Killed) -> None:
     """As if the study had begun with the target that it has now."""
     target = (killed.study / "target.yaml").read_bytes()
-    ownership.seal_study(killed.study, target, read_first_record(killed.study))
+    first = next(journal.read_records(killed.study / "events.jsonl"))
+    ownership.seal_study(killed.study, target, first)
 
 
 @pytest.fixture

@@ -177,5 +177,5 @@ def test_a_study_on_both_beds_confirms_its_claim_on_both(lab: Lab) -> None:
           f" {both.measured_count / alone.measured_count:.2f} times the measurements")  # fmt: skip
     assert configurations(both) > len(both.beds)
     assert both.verdict is not None
-    assert both.verdict["verdict"] == "improved"
-    assert set(both.verdict["beds"]) == {"a", "b"}
+    assert both.verdict.verdict == "improved"
+    assert set(both.verdict.beds) == {"a", "b"}

@@ -152,7 +152,7 @@ def test_a_study_outlives_a_killed_worker_and_a_restarted_database(
     where = ("--storage", database.url, "--studies", str(tmp_path / "elsewhere"))
     report = CliRunner().invoke(app, ["report", study.name, "--json", *where])
     assert state.verdict is not None
-    assert json.loads(report.stdout)["verdict"] == state.verdict["verdict"]
+    assert json.loads(report.stdout)["verdict"] == state.verdict.verdict
     assert "bed a" in CliRunner().invoke(app, ["status", *where]).stdout
     assert "bed a" in CliRunner().invoke(app, ["status", study.name, "--watch", *where]).stdout
     explained = CliRunner().invoke(app, ["explain", study.name, "--json", *where])

@@ -50,7 +50,7 @@ def test_a_study_goes_from_the_baseline_to_a_proven_gain(tmp_path: Path) -> None
     assert state.posterior is not None
     assert len(state.list_finished(Phase.CONFIRM)) >= 6
     assert set(state.warmups) == {trial.number for trial in state.trials if trial.peak}
-    assert all(record["settled"] for record in state.warmups.values())
+    assert all(record.settled for record in state.warmups.values())
     assert verdict.verdict == "improved"
     true = simulated.climbing(state.find_trial(verdict.best).settings) / simulated.climbing(
         state.find_trial(0).settings

@@ -7,7 +7,12 @@ import pytest
 
 from autotune.errors import AutotuneError
 from autotune.measure import Reading
-from autotune.study.study_store import JournalTail, reading_from_record, reading_to_record
+from autotune.monitor.activity import HostUsage
+from autotune.study.reading_records import RecordedReading, record_reading
+from autotune.study.record_codec import decode, encode
+from autotune.study.study_store import JournalTail
+
+USAGE = HostUsage(0.5, 0.0, 1.0, 1.0, 0.1, 9, 3, 1000.0, {"web.php_fpm": 30_000_000})
 
 
 def test_a_reading_survives_its_record() -> None:
@@ -16,12 +21,16 @@ def test_a_reading_survives_its_record() -> None:
         1000.5, 2.0, 1000, 5, {"timeout": 2}, histogram, truncated=True, limited="ports",
         looked_at=150, wrong=8, example="/: 1.2 KB instead of 14–15 KB",
     )  # fmt: skip
-    assert reading_from_record(json.loads(json.dumps(reading_to_record(reading)))) == reading
+    record = record_reading(3, "2026-03-02T09:00:00", "peak", reading, {"web1": USAGE})
+    again = decode(RecordedReading, json.loads(json.dumps(encode(record))))
+    assert again == record
+    assert again.reading == reading
 
 
-def test_a_record_of_an_earlier_version_lacks_fields() -> None:
-    record = {"rate": 100.0, "seconds": 2.0, "intended": 200, "violations": 3}
-    assert reading_from_record(record) == Reading(100.0, 2.0, 200, 3)
+def test_fields_with_a_default_may_be_missing() -> None:
+    counts = {"rate": 100.0, "seconds": 2.0, "intended": 200, "violations": 3}
+    record = {"trial": 0, "at": "", "purpose": "peak", **counts}
+    assert decode(RecordedReading, record).reading == Reading(100.0, 2.0, 200, 3)
 
 
 def test_a_study_is_followed_record_by_record(tmp_path: Path) -> None:

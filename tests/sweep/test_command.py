@@ -13,8 +13,9 @@ from autotune.cli import app
 from autotune.environments.base import prepare
 from autotune.errors import AutotuneError
 from autotune.report.page import encode_plotly
+from autotune.study.reading_records import load_readings
 from autotune.study.start import prepare_unfinished
-from autotune.study.study_store import load_readings, load_state
+from autotune.study.study_store import load_state
 from autotune.sweep import request, results, runner
 from autotune.sweep.plan import read_finished_measurements
 from tests.printed import printed
@@ -101,7 +102,7 @@ def test_stopped_at_any_reading_it_goes_on_and_measures_nothing_twice(tmp_path: 
     found = results.load_results(directory)
     assert found.remaining_measurements == 0
     assert [r.response.count for r in found.results if r.response] == [2, 2, 2, 2]
-    read = [r["trial"] for r in load_readings(directory) if r["purpose"] == "sweep"]
+    read = [r.trial for r in load_readings(directory) if r.purpose == "sweep"]
     assert len(load_state(directory).trials) > len(read_finished_measurements(directory)) == 8
     assert len(read) == len(set(read)) >= 8
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from math import sqrt
 
 import pytest
 
+from autotune.study.reading_records import RecordedReading
 from autotune.sweep.results import compute_mean, mean_response_seconds
 
 
@@ -25,6 +27,7 @@ def test_one_value_has_no_interval_and_none_no_mean() -> None:
 
 
 def test_response_time_is_that_of_right_answers() -> None:
-    reading = {"histogram": {"10": 3, "50": 1}, "errors": {"timeout": 100}}
+    histogram = {"10": 3, "50": 1}
+    reading = RecordedReading(0, "", "sweep", 100.0, 1.0, 104, 100, {"timeout": 100}, histogram)
     assert mean_response_seconds(reading) == pytest.approx(0.020)
-    assert mean_response_seconds({"histogram": {}}) is None
+    assert mean_response_seconds(replace(reading, histogram={})) is None

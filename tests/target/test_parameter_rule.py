@@ -44,7 +44,11 @@ def test_reads(written: dict[str, Any]) -> None:
         ({"range": [True, 2]}, "range", "true is not a number"),
         ({"range": ["1", 2]}, "range", "'1' is not a number"),
         ({"range": [0, 2], "log": True}, "range", "with `log: true`, the range must start above 0"),
-        ({"range": [-1, 2], "log": True}, "range", "with `log: true`, the range must start above 0"),
+        (
+            {"range": [-1, 2], "log": True},
+            "range",
+            "with `log: true`, the range must start above 0",
+        ),
         ({"range": [1, 2], "default": 3}, "default", "3 is outside the range from 1 to 2"),
         ({"range": [1, 2], "default": "low"}, "default", "'low' is not a number"),
         ({"range": [1, 2], "fixed": 1}, "fixed", "`range` and `fixed` cannot be combined"),

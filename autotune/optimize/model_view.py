@@ -1,0 +1,61 @@
+"""Findings of the search model about the parameters, as values for records and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autotune.services.base import Value
+
+
+@dataclass(frozen=True)
+class ParameterEffect:
+    """The ``effect`` of a parameter over the measured range and its ``sd``, as log ratios."""
+
+    parameter: str
+    effect: float
+    sd: float | None = None
+
+
+@dataclass(frozen=True)
+class InteractingPair:
+    """Two parameters whose joint effect differs from the sum of the two; ``effect`` is a log ratio."""
+
+    first: str
+    second: str
+    effect: float
+
+
+@dataclass(frozen=True)
+class RangeEdge:
+    """A parameter whose best value is at the ``low`` or ``high`` end of its range, and what to try."""
+
+    parameter: str
+    value: Value
+    end: str
+    try_range: tuple[Value, Value]
+
+
+@dataclass(frozen=True)
+class ModelSlice:
+    """Peaks over the values ``x`` of one parameter: the mean and its 90 % band."""
+
+    x: tuple[Value, ...]
+    mean: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ModelView:
+    """The model's findings.
+
+    - ``pairs``: interactions, the strongest
+    - ``edges``: ranges that may need to be wider
+    - ``slices``: by the parameters that matter most, through the presumed best configuration
+    """
+
+    importance: tuple[ParameterEffect, ...]
+    pairs: tuple[InteractingPair, ...]
+    edges: tuple[RangeEdge, ...]
+    slices: Mapping[str, ModelSlice]

@@ -1,0 +1,156 @@
+"""Types of the data that the script of the report page reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NotRequired, TypedDict
+
+from autotune.report import documents
+from autotune.services.base import Value
+
+ChartColumns = Mapping[str, Sequence[float | None]]
+
+
+class ChartSlo(TypedDict):
+    """``limit`` in milliseconds, ``allowed`` violations in per cent; ``text`` is the SLO as text."""
+
+    percentile: str
+    limit: float
+    allowed: float
+    text: str
+
+
+class ChartUnit(TypedDict):
+    """``from_zero``: the axis of the capacity starts at zero."""
+
+    name: str
+    suffix: str
+    from_zero: bool
+
+
+class PeakPoint(documents.Capacity):
+    """A measured trial: seconds until its end ``at``, capacity, phase, and its outcome as text."""
+
+    trial: int
+    of: int | None
+    phase: str
+    at: float
+    says: str
+
+
+class BestStep(TypedDict):
+    """A rise of the highest capacity so far."""
+
+    at: float
+    peak: float
+    trial: int
+
+
+class ReadingColumns(TypedDict):
+    """Readings as columns: `timeline.build_reading_columns` describes them."""
+
+    at: list[float]
+    trial: list[int]
+    warm: list[bool]
+    rate: list[float]
+    late: list[float | None]
+    bad: list[float]
+    state: list[str]
+
+
+class FittedCurve(TypedDict):
+    """Rates, milliseconds with their band, and the capacity with its interval."""
+
+    rate: list[float]
+    middle: list[float]
+    low: list[float]
+    high: list[float]
+    capacity: list[float] | None
+
+
+class ParameterColumn(TypedDict):
+    """A setting that varied: one value per trial, ``None`` without effect."""
+
+    name: str
+    unit: str
+    log: bool
+    values: Sequence[Value | None]
+    choices: list[str] | None
+
+
+class ParameterColumns(TypedDict):
+    """Trials in the budget with their capacities, and every setting that varied."""
+
+    trials: list[int]
+    peaks: list[float | None]
+    lows: list[float | None]
+    highs: list[float | None]
+    parameters: list[ParameterColumn]
+
+
+class TrialRow(documents.Capacity):
+    """A row of the table of trials; ``values`` belong to the table's columns."""
+
+    trial: int
+    phase: str
+    of: int | None
+    bed: str | None
+    outcome: str
+    verdict: str
+    bottleneck: str
+    limit: str
+    values: list[Value | None]
+    rules: list[str]
+    differences: list[str]
+    changes: NotRequired[list[list[str]]]
+    diff: NotRequired[str]
+
+
+class EffectRow(TypedDict):
+    """An effect in per cent with half of its 90 % interval."""
+
+    names: list[str]
+    effect: float
+    half: float | None
+
+
+class Importance(TypedDict):
+    """The effects over the searched ranges, interactions, and ranges to widen."""
+
+    rows: list[EffectRow]
+    pairs: list[documents.InteractingPair]
+    edges: list[str]
+
+
+class SliceBand(TypedDict):
+    """Capacities over the values ``x`` of one setting: the mean and its 90 % band."""
+
+    x: Sequence[Value]
+    mean: list[float]
+    low: list[float]
+    high: list[float]
+
+
+class ChartData(TypedDict):
+    """The data of all charts and of the table of trials."""
+
+    slo: ChartSlo
+    baseline: int | None
+    best: int | None
+    proven: bool
+    time: str
+    unit: ChartUnit
+    quantity: str
+    counted: list[str]
+    peaks: list[PeakPoint]
+    steps: list[BestStep]
+    readings: ReadingColumns
+    latency: Mapping[str, ChartColumns]
+    fitted: Mapping[str, FittedCurve]
+    columns: list[str]
+    hosts: Mapping[str, Mapping[str, Mapping[str, float]]]
+    parameters: ParameterColumns
+    trials: list[TrialRow]
+    ceilings: list[documents.StackCeilings | documents.CacheCeilings]
+    importance: NotRequired[Importance]
+    slices: NotRequired[Mapping[str, SliceBand]]

@@ -1,0 +1,165 @@
+"""The conclusion of a study: its verdict, the gain, and the configurations that it compares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import exp
+
+from autotune.environments.peak import Peak
+from autotune.estimate import Estimate
+from autotune.optimize.confirmation import Gain, find_outlier_threshold
+from autotune.study import ranking
+from autotune.study.study_state import Phase, State, Trial
+from autotune.study.verdict import FINALS_AND_PROOF, Verdict
+
+STOPPED_VERDICT = "stopped"
+
+
+@dataclass(frozen=True)
+class MeasuredConfiguration:
+    """The baseline, a preset or the best, with the trials that measured it again after selection."""
+
+    trial: Trial
+    repeats: tuple[Trial, ...]
+
+    @property
+    def selection_peak(self) -> Peak | None:
+        """The peak that decided the selection: as the best of many, it overstates the capacity."""
+        return self.trial.peak
+
+    @property
+    def repeated_peak(self) -> Peak | None:
+        """The capacity from repeats alone; ``None`` if no repeat met the SLO."""
+        return pool_peaks(self._feasible_repeats)
+
+    @property
+    def best_estimate(self) -> Peak | None:
+        """``repeated_peak`` if there is one, else ``selection_peak``, which alone proves nothing."""
+        return self.repeated_peak or self.selection_peak
+
+    @property
+    def repeat_count(self) -> int:
+        """The number of measurements that ``repeated_peak`` pools."""
+        return len(self._feasible_repeats)
+
+    @property
+    def _feasible_repeats(self) -> list[Peak]:
+        return [trial.peak for trial in self.repeats if trial.peak and trial.peak.is_feasible]
+
+    @property
+    def trial_numbers(self) -> tuple[int, ...]:
+        """The numbers of the trials that measured it: the first, then its repeats."""
+        return (self.trial.number, *(trial.number for trial in self.repeats))
+
+    @property
+    def latest_trial(self) -> Trial:
+        """The newest recorded deployment; its settings were effective when the gain was measured."""
+        deployed = [t for t in (self.trial, *self.repeats) if t.effective or t.differences]
+        return deployed[-1] if deployed else self.trial
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """``verdict``: improved, no-improvement or unmeetable; stopped without a verdict.
+
+    ``preset`` is the best preset that autotune ships, if one was measured to the end.
+    """
+
+    verdict: str
+    baseline: MeasuredConfiguration | None
+    best: MeasuredConfiguration | None
+    gain: Gain | None
+    preset: MeasuredConfiguration | None = None
+
+    @property
+    def preset_won(self) -> bool:
+        """True if the best configuration is the preset, or the preset without some of its changes."""
+        if self.preset is None or self.best is None:
+            return False
+        preset, best = self.preset.trial.number, self.best.trial
+        return best.number == preset or (
+            best.phase is Phase.SIMPLIFIED and best.source_trial == preset
+        )
+
+    @property
+    def shows_preset(self) -> bool:
+        """True if a gain is proven and the preset differs from the best configuration."""
+        return (
+            self.verdict == "improved"
+            and self.preset is not None
+            and (self.best is None or self.best.trial.number != self.preset.trial.number)
+        )
+
+    @property
+    def sides(self) -> Mapping[str, MeasuredConfiguration]:
+        """``baseline`` and ``best``, if they exist."""
+        sides = {"baseline": self.baseline, "best": self.best}
+        return {label: side for label, side in sides.items() if side is not None}
+
+
+def find_conclusion(state: State) -> Conclusion:
+    """Return the study's conclusion, or the interim result before the verdict."""
+    verdict = state.verdict or Verdict(STOPPED_VERDICT, ranking.find_best_trial(state))
+    baseline, best = ranking.find_baseline(state), _build_configuration(state, verdict.best)
+    return Conclusion(
+        verdict.verdict,
+        _build_configuration(state, baseline.number if baseline else None),
+        best,
+        verdict.gain,
+        _find_preset(state, best),
+    )
+
+
+def _find_preset(state: State, best: MeasuredConfiguration | None) -> MeasuredConfiguration | None:
+    preset = ranking.find_best_preset(state)
+    if preset is None:
+        return None
+    number = state.configuration_number(preset)
+    if best is not None and best.trial.number in (preset.number, number):
+        return best
+    repeats = ranking.list_final_trials(state, number)
+    trials = [_remove_bed_offset(state, trial) for trial in (preset, *repeats)]
+    return MeasuredConfiguration(trials[0], tuple(trials[1:]))
+
+
+def _build_configuration(state: State, number: int | None) -> MeasuredConfiguration | None:
+    if number is None:
+        return None
+    trials = (state.find_trial(number), *list_repeats(state, number))
+    trial, *repeats = (_remove_bed_offset(state, trial) for trial in trials)
+    return MeasuredConfiguration(trial, tuple(repeats))
+
+
+def _remove_bed_offset(state: State, trial: Trial) -> Trial:
+    """Return the trial as an average test bed would have measured it."""
+    if trial.bed is None or trial.peak is None:
+        return trial
+    level, peak = exp(-state.bed_offset(trial.bed).log), trial.peak
+    scaled = {key: level * getattr(peak, key) for key in ("peak", "low", "high")}
+    return replace(trial, peak=replace(peak, **scaled))
+
+
+def list_repeats(state: State, number: int) -> tuple[Trial, ...]:
+    """Return the finished measurements of a trial's settings after its selection.
+
+    They come from the confirmation, or from the finals without a confirmation.
+    """
+    # A verdict lists the phases of its peaks. Before the verdict, finals count too.
+    phases = state.verdict.peaks_from if state.verdict else FINALS_AND_PROOF
+    repeats = [t for t in state.list_finished(*map(Phase, phases)) if t.source_trial == number]
+    return tuple(
+        repeats or (t for t in state.list_finished(Phase.FINALIST) if t.source_trial == number)
+    )
+
+
+def pool_peaks(peaks: Sequence[Peak]) -> Peak | None:
+    """Return several peaks pooled into one (`Estimate.pool`), without the disturbed ones.
+
+    A single peak keeps its own interval. No peaks give ``None``.
+    """
+    if len(peaks) < 2:
+        return peaks[0] if peaks else None
+    estimates = [peak.estimate for peak in peaks]
+    lowest = find_outlier_threshold(estimates)
+    return Peak.from_estimate(Estimate.pool([peak for peak in estimates if peak.value >= lowest]))

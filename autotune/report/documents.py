@@ -1,0 +1,497 @@
+"""Types of the JSON objects that reports, `status`, `explain`, `measure` and `params` print.
+
+`autotune schema` derives their JSON Schemas from these types. While ``schema`` is 1, keys are only
+added, and never change their meaning. Rates are in requests/s (or a command's values), times in seconds,
+shares are fractions of one, intervals are of 90 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from autotune.services.base import Value
+from autotune.study.plan_documents import Settings, VersionedObject
+
+
+class Interval(TypedDict):
+    low: float | None
+    high: float | None
+
+
+class Capacity(Interval):
+    peak: float | None
+
+
+class Slo(TypedDict):
+    """``percentile`` 99 is p99; ``limit`` in seconds, ``errors`` a fraction."""
+
+    percentile: float
+    limit: float
+    errors: float
+
+
+VerdictName = Literal["improved", "no-improvement", "unmeetable", "stopped"]
+Direction = Literal["maximize", "minimize"]
+ActionLabel = Literal["none", "reload", "restart"]
+
+
+class Goal(TypedDict):
+    direction: Direction
+    name: str
+    unit: str
+
+
+class Side(Capacity):
+    trial: int
+
+
+class Configuration(Side):
+    parameters: Settings
+
+
+class Difference(Interval):
+    value: float
+
+
+class Gain(Interval):
+    """Best over baseline, from alternating ``pairs``; ``difference`` of a command's values."""
+
+    ratio: float | None
+    pairs: int
+    difference: NotRequired[Difference]
+
+
+class Finding(TypedDict):
+    """The limit of a configuration: ``confidence`` is from 0 to 1.
+
+    ``gain`` is the factor in requests/s that the removal of the cause would give, 0 if unknown.
+    ``related`` are other shortages: tier, service and resource.
+    """
+
+    trial: NotRequired[int]
+    tier: str
+    service: str
+    host: str
+    resource: str
+    evidence: str
+    confidence: float
+    gain: NotRequired[float]
+    related: NotRequired[list[list[str]]]
+
+
+class Findings(TypedDict):
+    baseline: Finding | None
+    best: Finding | None
+
+
+class Ratio(Interval):
+    ratio: float
+
+
+class GainShares(TypedDict):
+    """``preset``: the best preset over the baseline; ``search``: the best over that preset."""
+
+    preset: Ratio | None
+    search: Ratio | None
+
+
+class ReversalCost(Ratio):
+    """The capacity without the change over the best's; ``measured`` by `explain --measure`."""
+
+    distinguishable: bool
+    measured: bool
+
+
+class MemoryChange(TypedDict):
+    """Bytes that all changes add, over all hosts: the maximum by the rules, the use at capacity."""
+
+    modelled: int | None
+    measured: int | None
+
+
+class Change(TypedDict):
+    parameter: str
+    before: Value | None
+    after: Value
+    action: ActionLabel
+    memory: int | None
+    cost: ReversalCost | None
+
+
+class NextCommands(TypedDict):
+    """Commands by purpose, and a note if a command alone cannot apply the best."""
+
+    resume: Sequence[str]
+    apply: Sequence[str]
+    undo: Sequence[str]
+    note: str
+
+
+class TrialCounts(TypedDict):
+    complete: int
+    failed: int
+    screened: int
+
+
+class TimeSpent(TypedDict):
+    total: float
+    load: float
+    deploy: float
+    search: float
+    other: float
+
+
+class BedOffsetInterval(Interval):
+    ratio: float
+    noise: float
+
+
+class BedSummary(TypedDict):
+    """A test bed. ``offset`` is relative to an average bed; ``set_aside`` is why it was removed."""
+
+    trials: int
+    seconds: float
+    per_hour: float | None
+    offset: BedOffsetInterval | None
+    gain: Gain | None
+    set_aside: str | None
+
+
+class BedSummaries(TypedDict):
+    each: Mapping[str, BedSummary]
+    disagree: bool
+
+
+class StackCeiling(TypedDict):
+    concurrency: int
+    rate: float
+    requests: int
+    errors: Mapping[str, int]
+    percentiles: Mapping[str, float]
+    failed: str | None
+    limited: bool
+    example: str
+
+
+class StackCeilings(TypedDict):
+    of: str
+    generator: str
+    closed: bool
+    ceilings: Sequence[StackCeiling]
+
+
+class CacheCeiling(TypedDict):
+    objects: str
+    how: str
+    together: int
+    rate: float
+    gigabits: float
+    hits: float
+    failed: str | None
+
+
+class CacheCeilings(TypedDict):
+    of: str
+    servers: Sequence[str]
+    ceilings: Sequence[CacheCeiling]
+    chain: float
+
+
+class StudyWarning(TypedDict):
+    """``value`` exceeds ``threshold``; ``text`` is the consequence in this study."""
+
+    code: str
+    value: float
+    threshold: float
+    text: str
+    remedy: str
+
+
+class LatencyAnswer(Interval):
+    """Latency at a rate. ``bound`` is `at most` or `more than` if the rate is outside the measured
+    range.
+    """
+
+    latency: float | None
+    bound: str | None
+    why: str | None
+
+
+class RateAnswer(TypedDict):
+    rate: float
+    baseline: LatencyAnswer | None
+    best: LatencyAnswer | None
+
+
+class GoalOfCommand(TypedDict):
+    """The goal of a study, only for a command."""
+
+    goal: NotRequired[Goal]
+
+
+class OptionalKeys(TypedDict):
+    """Keys of a study that exist only with test beds, with ceilings, or for requested rates."""
+
+    beds: NotRequired[BedSummaries]
+    ceilings: NotRequired[Sequence[StackCeilings | CacheCeilings]]
+    at: NotRequired[Sequence[RateAnswer]]
+
+
+class Study(VersionedObject):
+    """A study and its verdict. The best's ``peak`` is from measurements after its selection."""
+
+    study: str
+    verdict: VerdictName
+    slo: Slo | None
+    goal: NotRequired[Goal]
+    baseline: Configuration | None
+    best: Configuration | None
+    preset: Configuration | None
+    gain: Gain | None
+    gain_shares: GainShares | None
+    memory: MemoryChange
+    changes: Sequence[Change]
+    next: NextCommands
+    trials: TrialCounts
+    seconds: TimeSpent
+    bottleneck: Findings | None
+    beds: NotRequired[BedSummaries]
+    ceilings: NotRequired[Sequence[StackCeilings | CacheCeilings]]
+    at: NotRequired[Sequence[RateAnswer]]
+    warnings: Sequence[StudyWarning]
+
+
+class RunningTrial(TypedDict):
+    trial: int
+    phase: str
+    of: int | None
+    deployed: bool
+    windows: int
+    readings: int
+    rate: float | None
+
+
+class BedStatus(BedSummary):
+    trial: RunningTrial | None
+
+
+class TrialProgress(TrialCounts):
+    done: int
+    budget: int
+
+
+class ProofProgress(TypedDict):
+    finalists: int
+    confirmations: int
+
+
+class StatusSeconds(TypedDict):
+    elapsed: float
+    left: float | None
+    budget: float
+
+
+class StatusSide(Side):
+    """With a ``limit``, ``peak`` is a lower bound of the capacity."""
+
+    limit: str | None
+
+
+class CheckedAnswers(TypedDict):
+    """Complete answers under load: how many were checked, how many were wrong, and one example."""
+
+    looked_at: int
+    wrong: int
+    example: str | None
+
+
+class StudyStatus(VersionedObject):
+    """The state of a study. ``ratio`` is preliminary until there is a ``verdict``."""
+
+    study: str
+    state: Literal["running", "stopped", "finished"]
+    holder: str | None
+    verdict: str | None
+    trial: RunningTrial | None
+    trials: TrialProgress
+    proof: ProofProgress
+    baseline: StatusSide | None
+    best: StatusSide | None
+    ratio: float | None
+    change: str | None
+    answers: CheckedAnswers
+    beds: NotRequired[Mapping[str, BedStatus]]
+    seconds: StatusSeconds
+
+
+class Status(VersionedObject):
+    studies: Sequence[StudyStatus]
+
+
+class InteractingPair(TypedDict):
+    """Two parameters whose joint effect differs from the sum of the two; ``effect`` is a log ratio."""
+
+    first: str
+    second: str
+    effect: float
+
+
+class RangeEdge(TypedDict):
+    """A parameter whose best value is at the ``low`` or ``high`` end of its range, and what to try."""
+
+    parameter: str
+    value: Value
+    end: str
+    try_range: tuple[Value, Value]
+
+
+class Importance(TypedDict):
+    """The effect over the searched range: an sd of the capacity's logarithm.
+
+    ``parameters`` always changed together. ``changed_in`` counts the measured configurations that differ
+    from the baseline in them.
+    """
+
+    parameters: Sequence[str]
+    effect: float
+    half_width: float | None
+    changed_in: int
+
+
+class PredictedLoss(TypedDict):
+    """The cost of reverting a change, as a logarithm; ``measured`` by `explain --measure`."""
+
+    parameter: str
+    loss: float
+    sd: float
+    distinguishable: bool
+    measured: bool
+
+
+class MinimalChanges(Interval):
+    """A measured reduction: the changes ``kept`` provide ``share`` of the gain."""
+
+    event: str
+    at: str
+    kept: Sequence[str]
+    dropped: Sequence[str]
+    share: float
+    measurements: int
+    losses: Mapping[str, float]
+    sds: Mapping[str, float]
+    changes: int
+    trial: int | None
+
+
+class Explanation(VersionedObject):
+    """``configurations`` is the number of measured ones. Predictions from fewer than ten are
+    unreliable.
+    """
+
+    study: str
+    trial: int
+    configurations: int
+    importance: Sequence[Importance]
+    interactions: Sequence[InteractingPair]
+    edges: Sequence[RangeEdge]
+    changes: Sequence[PredictedLoss]
+    minimal: MinimalChanges | None
+
+
+# Readings of a rate. A percentile is null if it exceeds all answers.
+MeasuredLoadStep = TypedDict(
+    "MeasuredLoadStep",
+    {
+        "rate": float,
+        "readings": int,
+        "seconds": float,
+        "intended": int,
+        "violations": int,
+        "errors": Mapping[str, int],
+        "looked_at": int,
+        "wrong": int,
+        "example": str | None,
+        "goodput": float | None,
+        "p50": float | None,
+        "p90": float | None,
+        "p95": float | None,
+        "p99": float | None,
+        "p99.9": float | None,
+        "met": bool,
+        "cut_short": bool,
+        "limited": str | None,
+    },
+)
+
+
+class MeasuredSide(Side):
+    """``sd`` is the sd of the capacity's logarithm. ``bindings`` are changes made to keep a rule."""
+
+    sd: float
+    verdict: str
+    limit: str | None
+    p99: float | None
+    bindings: Sequence[str]
+    ladder: Sequence[MeasuredLoadStep]
+    hosts: Mapping[str, Mapping[str, float]]
+    bottleneck: Finding | None
+
+
+class RequiredCapacity(TypedDict):
+    rate: float
+    met: bool
+
+
+class Measurement(VersionedObject):
+    """``peaks`` of repeats; or, with ``against``, the peaks of both sides and the ``gain``."""
+
+    study: str
+    at_least: NotRequired[RequiredCapacity]
+    peaks: NotRequired[Sequence[MeasuredSide]]
+    peak: NotRequired[float]
+    limit: NotRequired[str | None]
+    spread: NotRequired[float | None]
+    ladder: NotRequired[Sequence[MeasuredLoadStep]]
+    against: NotRequired[str]
+    baseline: NotRequired[Sequence[MeasuredSide]]
+    other: NotRequired[Sequence[MeasuredSide]]
+    configuration: NotRequired[Sequence[MeasuredSide]]
+    gain: NotRequired[Gain]
+
+
+class MeasuredStackCeilings(VersionedObject, StackCeilings):
+    """A closed loop of clients: not a capacity within an SLO."""
+
+
+class MeasuredCacheCeilings(VersionedObject, CacheCeilings):
+    """Caches alone. ``chain`` is the rate at which the whole stack reads them, in keys/s."""
+
+
+class Parameter(TypedDict):
+    """Values may be expressions of host facts, such as `4 * cpus`."""
+
+    name: str
+    meaning: str
+    unit: str
+    stock: Value | None
+    recommended: Value | None
+    published: Settings
+    low: Value | None
+    high: Value | None
+    log: bool
+    choices: Sequence[Value]
+    when: Mapping[str, Sequence[Value]]
+    roles: Sequence[str] | None
+    action: ActionLabel
+    effect: str
+    direction: str
+    deployments: Sequence[str]
+    safe: Sequence[Value] | None
+    source: str
+
+
+class ParameterCatalogue(VersionedObject):
+    services: Mapping[str, Sequence[Parameter]]

@@ -1,0 +1,119 @@
+"""The verdict of a study in one line, and what the preset and the search contributed to a gain."""
+
+from __future__ import annotations
+
+from autotune.optimize.confirmation import CLAIM_COVERAGE, MIN_PAIRS
+from autotune.report.beds import format_bed_count
+from autotune.report.conclusion import STOPPED_VERDICT
+from autotune.report.gain_shares import format_gain_shares
+from autotune.report.units import RequestUnits, ValueUnits
+from autotune.report.view import StudyView
+from autotune.target.messages import format_count
+
+VERDICT_MARKS = {
+    "improved": ("✓", "green"),
+    "unmeetable": ("✗", "red"),
+    STOPPED_VERDICT: ("…", "yellow"),
+}
+UNDECIDED_MARK = ("=", "yellow")
+
+
+def format_headline(view: StudyView) -> str:
+    """Return the verdict in one line: ``+41 % [36, 47] requests/s at p99 ≤ 50 ms, 6 alternating pairs``.
+
+    The line claims only proven results.
+    """
+    match view.verdict:
+        case "improved" if view.gain:
+            text = _format_gain(view)
+        case "improved":
+            # A baseline without a capacity gives no ratio.
+            requests = isinstance(view.units, RequestUnits)
+            problem = "does not meet the SLO at any rate" if requests else "gave no value"
+            best = view.units.format_amount(view.capacities["best"].peak)
+            text = f"{best}{view.units.objective_suffix}; the baseline {problem}"
+        case "no-improvement":
+            text = _format_no_improvement(view)
+        case "unmeetable":
+            text = _format_unmeetable(view)
+        case _ if view.conclusion.baseline is None and not sum(view.trial_counts.values()):
+            text = (
+                f"no verdict: {view.name} compared no configurations{view.units.objective_suffix}"
+            )
+        case _:
+            text = f"unfinished: no verdict for {view.name} yet"
+    return f"{text} (simulated; no host was touched)" if view.target.simulated else text
+
+
+def _format_no_improvement(view: StudyView) -> str:
+    units = view.units
+    if view.gain is not None:
+        is_worse = units.is_loss(view.gain)
+        if not is_worse and view.gain.pairs < MIN_PAIRS:
+            return (
+                f"too little time to prove a gain (needs {MIN_PAIRS} pairs): {_format_gain(view)}"
+            )
+        if units.is_gain(view.gain):
+            confidence = f"{100 * CLAIM_COVERAGE:g} %"
+            return f"likely an improvement, but not proven at {confidence}: {_format_gain(view)}"
+        kind = (
+            "improvement: the best candidate is worse, "
+            if is_worse
+            else "distinguishable improvement: "
+        )
+        return f"no {kind}{_format_gain(view)}"
+    if sum(view.trial_counts.values()) <= 1:
+        reason = "time ran out before any candidate was tried"
+    elif view.conclusion.best:
+        reason = "no other configuration was confirmed"
+    else:
+        outcome = "met the SLO" if isinstance(units, RequestUnits) else "gave a value"
+        reason = f"no other configuration {outcome}"
+    if limited := _format_load_limit(view):
+        return f"no gain could be measured{units.objective_suffix}: {limited}"
+    return f"no improvement{units.objective_suffix}: {reason}"
+
+
+def _format_load_limit(view: StudyView) -> str:
+    """Return the highest capacity under a load limit, as text; empty if no trial hit a limit."""
+    limited_peaks = [
+        t.peak for t in view.state.trials if t.peak and t.peak.is_load_limited and t.peak.met_slo
+    ]
+    if not limited_peaks:
+        return ""
+    highest = max(limited_peaks, key=lambda peak: peak.peak)
+    bound = view.units.format_lower_bound(highest.peak)
+    return (
+        f"the capacity is {bound} in {format_count(len(limited_peaks), 'measurement')} (limited by "
+        f"{highest.limit})"
+    )
+
+
+def _format_unmeetable(view: StudyView) -> str:
+    if limited := _format_load_limit(view):
+        return f"no verdict{view.units.objective_suffix}: {limited}"
+    if isinstance(view.units, ValueUnits):
+        return "no configuration gave a reproducible value"
+    if best := view.conclusion.best:
+        return (
+            f"{view.units.objective} not met: trial {best.trial.number} met it once, but not again"
+        )
+    return f"{view.units.objective} not attainable at any rate with any configuration tried"
+
+
+def _format_gain(view: StudyView) -> str:
+    assert view.gain is not None
+    pairs = format_count(view.gain.pairs, "alternating pair")
+    return f"{view.gain.text}{view.units.objective_suffix}, {pairs}{format_bed_count(view)}"
+
+
+def format_gain_split(view: StudyView) -> str:
+    """Return what the preset and the search contributed to a proven gain; empty if unknown."""
+    conclusion = view.conclusion
+    if conclusion.preset_won and not conclusion.shows_preset and view.verdict == "improved":
+        return "from the preset alone; the search found nothing better"
+    peaks = []
+    for side in (conclusion.baseline, conclusion.preset):
+        peak = side.best_estimate if side else None
+        peaks.append(peak.peak if peak and peak.is_feasible else 0.0)
+    return format_gain_shares(view.gain_shares, view.units, *peaks)

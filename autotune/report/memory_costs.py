@@ -1,0 +1,142 @@
+"""The memory that a winner's changes need: modelled by the memory rules, and measured on the hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from autotune.errors import AutotuneError
+from autotune.parameter_name import ParameterName
+from autotune.report.conclusion import Conclusion
+from autotune.report.load_curve import average_host_usage
+from autotune.report.parameters import SettingChange
+from autotune.report.studies import Study
+from autotune.services.base import Settings
+from autotune.space.dimension import is_deployment_choice
+from autotune.space.rules import format_bytes
+from autotune.space.space import SearchSpace
+from autotune.study.reading_records import RecordedReading
+from autotune.study.recorded_environment import rebuild_environment
+from autotune.target.model import Target
+
+MIN_SHOWN_BYTES = 1_000_000  # smaller changes are shown as none
+
+
+@dataclass(frozen=True)
+class MemoryCosts:
+    """Changes of memory in bytes, summed over all hosts. ``None`` and missing changes are unknown.
+
+    - ``modelled``: the change of the maximum use that the memory rules allow, best over baseline. The
+      rules count each process with its size as measured in the study, if it was.
+    - ``by_change``: the same for single changes, best over the best without the change.
+    - ``measured``: the change of the memory in use at capacity, best over baseline.
+    """
+
+    modelled: float | None = None
+    by_change: Mapping[str, float] = field(default_factory=dict)
+    measured: float | None = None
+
+    @property
+    def has_memory_changes(self) -> bool:
+        """True if a single change needs more or less memory."""
+        return any(abs(change) >= MIN_SHOWN_BYTES for change in self.by_change.values())
+
+    @property
+    def text(self) -> str:
+        """The costs of all changes as text: ``about +1.9 GB (modelled)``; empty if unknown."""
+        parts = {"modelled": self.modelled, "measured at capacity": self.measured}
+        texts = [
+            f"about {format_memory_change(change)} ({source})"
+            for source, change in parts.items()
+            if change is not None
+        ]
+        return ", ".join(texts)
+
+
+NO_MEMORY_COSTS = MemoryCosts()
+
+
+def format_memory_change(change: float | None) -> str:
+    """Return a change in bytes as text, ``+1.9 GB``; a dash if it is unknown."""
+    if change is None:
+        return "–"
+    if abs(change) < MIN_SHOWN_BYTES:
+        return "±0 MB"
+    return f"{'+' if change > 0 else '-'}{format_bytes(abs(change))}"
+
+
+def compute_memory_costs(
+    study: Study,
+    conclusion: Conclusion,
+    changes: Sequence[SettingChange],
+    readings: Mapping[str, Sequence[RecordedReading]],
+) -> MemoryCosts:
+    """Return the memory that ``changes`` need. ``readings`` belong to ``baseline`` and ``best``."""
+    baseline, best = conclusion.baseline, conclusion.best
+    if baseline is None or best is None or not changes or study.target.command is not None:
+        return NO_MEMORY_COSTS
+    before, after = baseline.trial.effective_settings, best.trial.effective_settings
+    modelled, by_change = None, {}
+    # A study may lack facts of its hosts, or values of parameters that the rules count today.
+    with suppress(AutotuneError, LookupError):
+        recorded = rebuild_environment(study.directory, study.records, study.state.trials)
+        space = recorded.space.with_measured_memory(study.state.rss)
+        model = MemoryModel(space, study.target)
+        modelled = model.compute_change(before, after, [change.name for change in changes])
+        by_change = dict(_model_single_changes(model, changes, after))
+    return MemoryCosts(modelled, by_change, _measure_change(study, readings))
+
+
+@dataclass(frozen=True)
+class MemoryModel:
+    """The memory rules of a study's hosts."""
+
+    space: SearchSpace
+    target: Target
+
+    def compute_change(
+        self, before: Settings, after: Settings, names: Iterable[str]
+    ) -> float | None:
+        """Return the change of the maximum use that the parameters ``names`` cause, in bytes.
+
+        It is ``None`` unless rules cover all hosts of their tiers, with both settings.
+        """
+        tiers = {ParameterName.parse(name).tier for name in names}
+        hosts = {host for tier in tiers for host in self.target.tiers[tier].hosts}
+        old, new = (
+            {use.host: use.needed for use in self.space.compute_memory_use(settings)}
+            for settings in (before, after)
+        )
+        if not hosts <= old.keys() & new.keys():
+            return None
+        return sum(new[host] - old[host] for host in hosts)
+
+
+def _model_single_changes(
+    model: MemoryModel, changes: Sequence[SettingChange], after: Settings
+) -> Iterator[tuple[str, float]]:
+    for change in changes:
+        if change.before is None or is_deployment_choice(change.name):
+            continue
+        without = {**after, change.name: change.before}
+        cost = model.compute_change(without, after, [change.name])
+        if cost is not None:
+            yield change.name, cost
+
+
+def _measure_change(
+    study: Study, readings: Mapping[str, Sequence[RecordedReading]]
+) -> float | None:
+    """Return the change of the memory in use at capacity; ``None`` unless real hosts were all watched."""
+    if study.target.simulated is not None:
+        return None
+    facts, slo = study.start.facts, study.target.slo.objective
+    sides = []
+    for side in ("baseline", "best"):
+        usages = average_host_usage(readings.get(side, ()), slo)
+        sizes = {host: facts[host].memory for host in usages if host in facts}
+        if not usages or len(sizes) < len(facts) or not all(sizes.values()):
+            return None
+        sides.append(sum(usages[host]["memory"] * (size or 0.0) for host, size in sizes.items()))
+    return sides[1] - sides[0]

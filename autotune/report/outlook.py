@@ -1,0 +1,104 @@
+"""The outlook of a running study: its leader so far, and the time left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotune.optimize.confirmation import MIN_PAIRS
+from autotune.report import format as fmt
+from autotune.report.conclusion import MeasuredConfiguration, find_conclusion
+from autotune.report.units import RequestUnits, Units, select_units
+from autotune.study import schedule
+from autotune.study.study_state import Phase, State
+from autotune.target.model import Budget, Target
+
+
+@dataclass(frozen=True)
+class StudyOutlook:
+    """The state of a running study. ``leader`` sustains the highest rate so far; this is not proven.
+
+    The leader may be the baseline. Figures pool all later measurements of a configuration, as in the
+    report. ``trial_count`` is the number of finished configurations in the budget. ``seconds_left`` is
+    estimated from the trials so far and never exceeds the time left in the budget. ``is_virtual``: the
+    stack is a model, and its time is not wall-clock time.
+    """
+
+    units: Units
+    baseline: MeasuredConfiguration | None
+    leader: MeasuredConfiguration | None
+    trial_count: int
+    seconds_left: float
+    is_virtual: bool = False
+
+    @property
+    def time_left_text(self) -> str:
+        """The time left as text, marked as virtual for a model; empty without any."""
+        seconds = round(self.seconds_left)
+        unit = " of virtual time" if self.is_virtual else ""
+        return f"{fmt.format_duration(seconds)}{unit} left" if seconds else ""
+
+    @property
+    def is_baseline_leading(self) -> bool:
+        return self.leader is self.baseline
+
+    @property
+    def lead_text(self) -> str:
+        """The leader's gain over the baseline so far; empty while the baseline leads."""
+        before, best = select_feasible_peak(self.baseline), select_feasible_peak(self.leader)
+        if not before or not best or self.is_baseline_leading:
+            return ""
+        return self.units.format_change(best / before, before)
+
+    def __str__(self) -> str:
+        """Return the best so far, its gain over the baseline, and the time left."""
+        return f"{self.best_text}   {self.time_left_text}".rstrip()
+
+    @property
+    def best_text(self) -> str:
+        """The best so far, and its gain over the baseline."""
+        requests = isinstance(self.units, RequestUnits) and self.baseline is not None
+        best = "nothing meets the SLO yet" if requests else "nothing measured yet"
+        peak = select_feasible_peak(self.leader)
+        if self.leader is not None and peak:
+            lead = f", {self.lead_text}" if self.lead_text else ""
+            count = self.leader.repeat_count
+            repeats = f", re-measured {count}×" if self.leader.repeated_peak else ""
+            amount = self.units.format_short(self.units.from_peak(peak))
+            best = f"best {amount} (#{self.leader.trial.number}{lead}{repeats})"
+        return best
+
+
+def build_outlook(target: Target, state: State) -> StudyOutlook:
+    """Return the outlook; its leader is the best candidate if it beats the baseline."""
+    conclusion = find_conclusion(state)
+    baseline, best = conclusion.baseline, conclusion.best
+    return StudyOutlook(
+        units=select_units(target, state),
+        baseline=baseline,
+        leader=best if select_feasible_peak(best) > select_feasible_peak(baseline) else baseline,
+        trial_count=len(state.list_counted()),
+        seconds_left=_estimate_seconds_left(state, target.budget),
+        is_virtual=target.simulated is not None,
+    )
+
+
+def select_feasible_peak(side: MeasuredConfiguration | None) -> float:
+    """Return the best estimate of a configuration's peak; 0 if it met the objective at no rate."""
+    peak = side.best_estimate if side else None
+    return peak.peak if peak and peak.is_feasible else 0.0
+
+
+def _estimate_seconds_left(state: State, budget: Budget) -> float:
+    remaining = max(0.0, budget.time - state.elapsed_seconds)
+    trial_seconds = schedule.average_trial_seconds(state)
+    if not trial_seconds:
+        return remaining
+    finalists, confirmed = state.list_finished(Phase.FINALIST), state.list_finished(Phase.CONFIRM)
+    finals = max(0, schedule.MIN_FINALISTS - len(finalists))
+    proof = max(0, 2 * MIN_PAIRS - len(confirmed))
+    is_search_over = finalists or confirmed or state.stop_reason or state.posterior
+    searched = budget.trials if is_search_over else len(state.list_counted())
+    beds = max(1, len(state.active_beds))
+    return min(
+        remaining, trial_seconds * (max(0, budget.trials - searched) + finals + proof) / beds
+    )

@@ -1,0 +1,101 @@
+"""Records of measured ceilings: the maximum of the stack with a closed loop, or of its caches alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # these modules are heavy, and only their types are needed
+    from autotune.environments.cache_peak import CachePeak
+    from autotune.loads.closed_load import ClosedLoopCeiling
+    from autotune.loads.memcaslap import CacheCeiling
+
+STACK_CEILING, CACHE_CEILING = "stack", "caches"  # values of ``of``
+
+
+@dataclass(frozen=True)
+class StackCeiling:
+    """The result with ``concurrency`` clients: correct answers/s, and latencies in seconds.
+
+    ``failed`` is the reason for a missing result. ``limited``: ``load.max_rate`` limited the clients.
+    """
+
+    concurrency: int
+    rate: float
+    requests: int
+    errors: Mapping[str, int]
+    percentiles: Mapping[str, float]
+    failed: str | None
+    limited: bool
+    example: str
+
+    @classmethod
+    def from_result(cls, result: ClosedLoopCeiling) -> StackCeiling:
+        """Return the record of a measured ceiling."""
+        return cls(
+            concurrency=result.concurrency,
+            rate=round(result.rate, 1),
+            requests=result.requests,
+            errors=dict(result.errors),
+            percentiles={f"p{at:g}": value for at, value in sorted(result.percentiles.items())},
+            failed=result.failure,
+            limited=result.is_rate_limited,
+            example=result.example,
+        )
+
+
+@dataclass(frozen=True)
+class StackCeilings:
+    """Closed-loop results at the entry tier, by number of clients."""
+
+    of: str = field(default=STACK_CEILING, kw_only=True)
+    generator: str
+    closed: bool = field(default=True, kw_only=True)
+    ceilings: tuple[StackCeiling, ...]
+
+
+@dataclass(frozen=True)
+class CacheCeilingAtSize:
+    """The result with one size of ``objects``, by the generator ``how``.
+
+    ``together`` are the keys per get. ``rate`` is in operations/s, ``gigabits`` in Gb/s, ``hits`` a
+    fraction of the gets. ``failed`` is the reason for a missing result.
+    """
+
+    objects: str
+    how: str
+    together: int
+    rate: float
+    gigabits: float
+    hits: float
+    failed: str | None
+
+    @classmethod
+    def from_result(cls, result: CacheCeiling | CachePeak) -> CacheCeilingAtSize:
+        """Return the record of a measured ceiling."""
+        return cls(
+            objects=result.shape,
+            how=result.generator,
+            together=result.keys_per_get,
+            rate=round(result.rate, 1),
+            gigabits=round(result.gigabits, 4),
+            hits=round(result.hit_share, 4),
+            failed=result.failure,
+        )
+
+
+@dataclass(frozen=True)
+class CacheCeilings:
+    """The memcached hosts alone, by object size.
+
+    ``chain``: keys/s that the whole stack requests from the caches at capacity.
+    """
+
+    of: str = field(default=CACHE_CEILING, kw_only=True)
+    servers: tuple[str, ...]
+    ceilings: tuple[CacheCeilingAtSize, ...]
+    chain: float
+
+
+Ceilings = StackCeilings | CacheCeilings

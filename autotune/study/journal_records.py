@@ -1,0 +1,364 @@
+"""The records of a study's journal, by kind. The fields define the required content.
+
+A journal may come from other people, so `record_codec.decode` checks each record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from autotune.diagnose.bottleneck import Bottleneck
+from autotune.environments.peak import Peak
+from autotune.errors import AutotuneError
+from autotune.estimate import InstanceCapacity
+from autotune.optimize.bed_offset import BedOffset
+from autotune.optimize.model_view import ModelView
+from autotune.services.base import Settings, Value
+from autotune.space.facts import HostFacts
+from autotune.study.ceiling_records import CacheCeilings, StackCeilings
+from autotune.study.record_codec import named, omitted_if_empty
+from autotune.study.verdict import Verdict
+from autotune.study.winner_changes import MinimalChanges, Simplification
+
+SCHEMA_VERSION = 1  # version of a study's records
+
+
+@dataclass(frozen=True)
+class RecordedFacts:
+    """Facts of a host: its CPUs, its memory in bytes, and its maximum of open files."""
+
+    cpus: float | None = None
+    memory: float | None = None
+    nofile: float | None = None
+
+    def to_host_facts(self, kernel_values: Mapping[str, str]) -> HostFacts:
+        """Return the facts of a host with these values of its kernel.
+
+        Raises AutotuneError for an incomplete record.
+        """
+        if self.cpus is None or self.memory is None or self.nofile is None:
+            raise AutotuneError(
+                "the study does not record all facts of its hosts",
+                hint="start a new study with `autotune run`",
+            )
+        return HostFacts(
+            float(self.cpus), int(self.memory), int(self.nofile), kernel_values=kernel_values
+        )
+
+
+@dataclass(frozen=True)
+class RecordedBed:
+    """A test bed: the files that its hosts had, as `discovery.host_templates` records them."""
+
+    adopted: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True)
+class StudyStart:
+    """The first record: `study_store.build_first_record` describes its fields."""
+
+    started: str
+    schema: int = SCHEMA_VERSION
+    name: str | None = None
+    autotune: str | None = None
+    source: str = ""
+    facts: Mapping[str, RecordedFacts] = field(default_factory=dict)
+    overrides: tuple[tuple[str, str], ...] = ()
+    adopted: Mapping[str, object] | None = None
+    asked: Mapping[str, str] = field(default_factory=dict)
+    beds: Mapping[str, RecordedBed] = field(default_factory=dict)
+    purpose: str = ""
+    shared: bool = False
+    space: Mapping[str, object] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for records of another version."""
+        if self.schema != SCHEMA_VERSION:
+            raise ValueError(
+                f"unsupported schema {self.schema}; this version reads {SCHEMA_VERSION}"
+            )
+
+
+@dataclass(frozen=True)
+class SessionStart:
+    """A process that measures: the versions that results depend on, and its test beds."""
+
+    at: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    beds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BedJoined(RecordedBed):
+    """A test bed that joins a study in a storage."""
+
+    bed: str = ""
+    at: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raise ValueError without a name."""
+        if not self.bed:
+            raise ValueError("bed is missing")
+
+
+@dataclass(frozen=True)
+class BedExclusion:
+    """A test bed that was removed from the session, and why."""
+
+    bed: str
+    set_aside: str
+
+
+@dataclass(frozen=True)
+class BedOffsets:
+    """The estimated differences between the test beds."""
+
+    offsets: Mapping[str, BedOffset]
+
+
+@dataclass(frozen=True)
+class TrialStart:
+    """A trial before anything changes for it; `study_state.Trial` describes the fields."""
+
+    trial: int
+    phase: str
+    source_trial: int | None = named("of", None)
+    suggestion_number: int | None = named("asked", None)
+    at: str = ""
+    settings: Mapping[str, Value] = field(kw_only=True)
+    suggested: Mapping[str, Value] = field(kw_only=True)
+    bindings: tuple[str, ...] = field(kw_only=True)
+    bed: str | None = omitted_if_empty()
+    replaced_trial: int | None = omitted_if_empty(None, "repeats")
+    capped_parameters: tuple[str, ...] = omitted_if_empty((), "capped")
+
+
+@dataclass(frozen=True)
+class DeployedHost:
+    """A host in the record of a deployment; exports read its content."""
+
+    units: Mapping[str, object]
+    sysctls: Mapping[str, object]
+    files: Mapping[str, object]
+    original: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A deployment: effective values, differences from the request, digests of rendered files."""
+
+    trial: int
+    effective: Mapping[str, Value]
+    differences: tuple[str, ...]
+    files: Mapping[str, str] = field(default_factory=dict)
+    actions: Mapping[str, str] = field(default_factory=dict)
+    hosts: Mapping[str, DeployedHost] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """A warm-up: ``carried`` is the last rate in requests/s with which the stack kept up."""
+
+    trial: int
+    settled: bool
+    windows: int
+    hits: float | None = None
+    carried: bool | float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredPeak(Peak):
+    """The capacity of a trial, from ``readings`` that took ``load_seconds``."""
+
+    trial: int
+    readings: int = 0
+    load_seconds: float = 0.0
+    at: str = ""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A trial that failed; ``fault``: the benchmark or the load is the cause."""
+
+    trial: int
+    why: str
+    at: str = ""
+    fault: bool = False
+
+
+@dataclass(frozen=True)
+class CommandValues:
+    """The values from a benchmark command, in call order."""
+
+    trial: int
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedBottleneck(Bottleneck):
+    """The resource that limited the capacity of a trial."""
+
+    trial: int
+
+
+@dataclass(frozen=True)
+class RecordedNoise:
+    """The scatter of readings, as `measure.noise.Noise` describes it."""
+
+    weights: tuple[float, ...]
+    readings: int
+    effects: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Capacities:
+    """The capacities of service instances that a trial showed."""
+
+    trial: int
+    parts: Mapping[str, InstanceCapacity]
+
+
+@dataclass(frozen=True)
+class ProcessSizes:
+    """The largest process of each ``tier.service`` in a trial, in bytes."""
+
+    trial: int
+    rss: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class TimeSpent:
+    """Wall-clock seconds by activity, of one test bed if there are several."""
+
+    seconds: Mapping[str, float]
+    bed: str | None = omitted_if_empty()
+
+
+@dataclass(frozen=True)
+class Standings:
+    """The model's peaks of the measured configurations with their sds, and the noise of a peak."""
+
+    peaks: Mapping[int, tuple[float, float]]
+    noise: float
+
+
+@dataclass(frozen=True)
+class Transferred:
+    """Configurations of an earlier study, as changes to the baseline."""
+
+    of: str
+    configurations: tuple[Settings, ...]
+
+
+@dataclass(frozen=True)
+class RecordedModel:
+    """The model's view of the parameters."""
+
+    view: ModelView
+
+
+@dataclass(frozen=True)
+class RecordedCost:
+    """The modelled cost of reverting one change: a log loss and its sd."""
+
+    parameter: str
+    loss: float
+    sd: float
+
+
+@dataclass(frozen=True)
+class ReversalCosts:
+    """The modelled costs of reverting each change of the winner ``trial``, largest first."""
+
+    trial: int
+    costs: tuple[RecordedCost, ...]
+
+
+@dataclass(frozen=True)
+class SearchStopped:
+    """Why the search stopped before its budget was used."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class ReferenceAnswers:
+    """The reference answers of a session, one for each page."""
+
+    pages: tuple[Mapping[str, object], ...]
+
+
+@dataclass(frozen=True)
+class SweptValue:
+    """One value on an axis of a sweep."""
+
+    label: Value
+    settings: Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class SweptAxis:
+    """An axis of a sweep."""
+
+    name: str
+    choices: tuple[SweptValue, ...]
+
+
+@dataclass(frozen=True)
+class RecordedSweepPlan:
+    """The plan of a sweep, as `sweep.plan` reads it."""
+
+    title: str
+    axes: tuple[SweptAxis, ...]
+    hosts: Mapping[str, tuple[int, ...]]
+    settings: Mapping[str, Value]
+    rates: tuple[float, ...]
+    repeat: int
+    seconds: float
+    seed: int
+    keys: int
+
+
+@dataclass(frozen=True)
+class SweepStart:
+    """The first record of a sweep."""
+
+    plan: RecordedSweepPlan
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A trial that was the ``turn``-th measurement of a point."""
+
+    trial: int
+    point: int
+    turn: int
+
+
+RECORD_KINDS: Mapping[str, type] = {
+    "study": StudyStart, "session": SessionStart, "joined": BedJoined, "bed": BedExclusion,
+    "beds": BedOffsets, "trial": TrialStart, "deployed": Deployed, "warm-up": WarmUp,
+    "measured": MeasuredPeak, "answered": CommandValues, "failed": Failed, "sweep": SweepStart,
+    "swept": Swept, "noise": RecordedNoise, "bottleneck": RecordedBottleneck, "capacities": Capacities,
+    "memory": ProcessSizes, "spent": TimeSpent, "standings": Standings, "transferred": Transferred,
+    "model": RecordedModel, "reversal-costs": ReversalCosts, "settled": SearchStopped,
+    "answers": ReferenceAnswers, "simplified": Simplification, "explained": MinimalChanges,
+    "verdict": Verdict,
+}  # fmt: skip
+CEILING_KINDS: Mapping[str, type] = {kind.of: kind for kind in (StackCeilings, CacheCeilings)}
+
+
+def find_record_type(record: Mapping[str, Any]) -> type | None:
+    """Return the type of a record's content; ``None`` for an unknown kind.
+
+    Raises ValueError for a kind that is not text.
+    """
+    event = record["event"]
+    if not isinstance(event, str):
+        raise ValueError("event: expected text")  # noqa: TRY004  one error for records
+    if event == "ceilings":
+        return CEILING_KINDS.get(str(record.get("of")), CacheCeilings)
+    return RECORD_KINDS.get(event)

@@ -1,0 +1,91 @@
+"""Types of the plan that `autotune plan --json` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from autotune.services.base import Value
+
+Settings = Mapping[str, Value]
+
+
+class VersionedObject(TypedDict):
+    schema: Literal[1]
+
+
+class Deployment(TypedDict):
+    services: Settings
+    servers: Sequence[str]
+    parameters: int
+    bindings: Sequence[str]
+
+
+class Budget(TypedDict):
+    trials: int
+    seconds: float
+    proof_seconds: float
+    finalists: int
+    most_pairs: int
+    max_rate: NotRequired[float]
+
+
+class HostMemory(TypedDict):
+    """Memory of the recommended settings in bytes. ``of_baseline``: the baseline sets what is
+    ``allowed``.
+    """
+
+    host: str
+    rule: str
+    needed: float
+    allowed: float
+    memory: float
+    of_baseline: bool
+
+
+class UnitChange(TypedDict):
+    """Action on a unit (reload, restart, stop), and its causes: parameters, kernel values or files."""
+
+    action: str
+    because: Sequence[str]
+
+
+class HostChanges(TypedDict):
+    """Changes of one host. ``diff`` is unified, without secrets; ``sysctls`` maps names to old and new
+    values.
+    """
+
+    diff: str
+    files: Sequence[str]
+    sysctls: Mapping[str, tuple[str, str]]
+    units: Mapping[str, UnitChange]
+
+
+class Plan(VersionedObject):
+    """The plan of a run. ``hosts`` and the keys after it exist only for targets with hosts;
+    ``command`` and ``first`` only for a command.
+    """
+
+    target: str
+    tunable: Sequence[str]
+    bindings: Sequence[str]
+    diff: str
+    budget: Budget
+    command: NotRequired[str]
+    first: NotRequired[Sequence[Settings]]
+    simulated: NotRequired[bool]
+    entry: NotRequired[str]
+    servers: NotRequired[Sequence[str]]
+    host_settings: NotRequired[Sequence[str]]
+    installed: NotRequired[bool]
+    core: NotRequired[Sequence[str]]
+    deployments: NotRequired[Sequence[Deployment]]
+    limits: NotRequired[Sequence[str]]
+    memory: NotRequired[Sequence[HostMemory]]
+    actions: NotRequired[Mapping[str, Sequence[str]]]
+    hosts: NotRequired[Mapping[str, HostChanges]]
+    may_restart: NotRequired[Mapping[str, Sequence[str]]]
+    requests: NotRequired[Mapping[str, str]]
+    right_answers: NotRequired[str]

@@ -1,0 +1,114 @@
+"""The records of ``readings.jsonl``: readings of load, and calls of a benchmark command."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import AutotuneError
+from autotune.measure.benchmark import BenchmarkAnswer
+from autotune.measure.reading import Reading
+from autotune.monitor.activity import HostUsage
+from autotune.study import journal
+from autotune.study.record_codec import decode
+
+READINGS_FILE = "readings.jsonl"
+CALL_PURPOSE = "call"  # purpose of a reading from a benchmark command
+
+
+@dataclass(frozen=True)
+class RecordedReading:
+    """A reading of load: its trial, time (ISO 8601), purpose, content and the usage of hosts.
+
+    `Reading` describes the fields from ``rate`` to ``example``. Bin edges of ``histogram`` are in
+    milliseconds, to be short.
+    """
+
+    trial: int
+    at: str
+    purpose: str
+    rate: float
+    seconds: float
+    intended: int
+    violations: int
+    errors: Mapping[str, int] = field(default_factory=dict)
+    histogram: Mapping[str, int] = field(default_factory=dict)
+    truncated: bool = False
+    limited: str | None = None
+    disturbed: str | None = None
+    stolen: float = 0.0
+    looked_at: int = 0
+    wrong: int = 0
+    example: str = ""
+    hosts: Mapping[str, HostUsage] = field(default_factory=dict)
+
+    @cached_property
+    def reading(self) -> Reading:
+        """The reading without its trial and hosts."""
+        fields = {name: getattr(self, name) for name in Reading.__dataclass_fields__}
+        edges = {float(edge) / 1000: count for edge, count in self.histogram.items()}
+        return Reading(**{**fields, "histogram": edges})
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """A call of a benchmark command: its value and sd, or the reason for a missing value."""
+
+    trial: int
+    at: str
+    seconds: float
+    value: float | None = None
+    sd: float | None = None
+    why: str | None = None
+    said: str | None = None
+
+
+def record_reading(
+    trial: int, at: str, purpose: str, reading: Reading, hosts: Mapping[str, HostUsage]
+) -> RecordedReading:
+    """Return the record of a reading."""
+    fields = {name: getattr(reading, name) for name in Reading.__dataclass_fields__}
+    edges = {f"{edge * 1000:g}": count for edge, count in sorted(reading.histogram.items())}
+    return RecordedReading(trial, at, purpose, **{**fields, "histogram": edges, "hosts": hosts})
+
+
+def encode_call(trial: int, at: str, seconds: float, answer: BenchmarkAnswer) -> dict[str, Any]:
+    """Return the JSON object of a call. Its keys depend on the kind of answer."""
+    origin = {"trial": trial, "at": at, "purpose": CALL_PURPOSE, "seconds": round(seconds, 3)}
+    return {**origin, **dataclasses.asdict(answer)}
+
+
+def describe_call(call: RecordedCall) -> dict[str, float | str | None]:
+    """Return the seconds of a call and its answer. The keys depend on the kind of answer."""
+    if call.value is not None:
+        return {"seconds": call.seconds, "value": call.value, "sd": call.sd}
+    reason: dict[str, float | str | None] = {"seconds": call.seconds, "why": call.why}
+    return reason if call.said is None else {**reason, "said": call.said}
+
+
+def load_records(directory: Path) -> list[RecordedReading | RecordedCall]:
+    """Return every reading and call of a study, in order. Raises AutotuneError."""
+    path = directory / READINGS_FILE
+    return [_decode(path, record) for record in journal.read_records(path)]
+
+
+def load_readings(directory: Path) -> list[RecordedReading]:
+    """Return every reading of load, in order. Raises AutotuneError."""
+    return [record for record in load_records(directory) if isinstance(record, RecordedReading)]
+
+
+def _decode(path: Path, record: Mapping[str, Any]) -> RecordedReading | RecordedCall:
+    try:
+        if record.get("purpose") == CALL_PURPOSE:
+            return decode(RecordedCall, record)
+        return decode(RecordedReading, record)
+    except ValueError as error:
+        raise AutotuneError(
+            f"invalid reading in {path} ({error}): the study is damaged, or another version of autotune "
+            "wrote it",
+            hint=journal.DAMAGED_HINT,
+        ) from error

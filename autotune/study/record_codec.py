@@ -1,0 +1,205 @@
+"""JSON records as frozen dataclasses, because other people may have written a study.
+
+The fields of a dataclass define the keys, the types and the optional keys of a record. A field with a
+default may be missing or null. Other keys are ignored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Mapping
+from functools import cache
+from math import isfinite
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+Decoder = Callable[[Any, str], Any]
+KEY, OMIT_IF_EMPTY = "key", "omit_if_empty"
+MAX_LOCATION_LENGTH = 80
+TYPE_NAMES: Mapping[type, str] = {
+    str: "text", int: "a whole number", float: "a number", bool: "true or false",
+    NoneType: "nothing",
+}  # fmt: skip
+
+
+def omitted_if_empty(default: object = None, key: str | None = None) -> Any:
+    """Return a field whose key is not written for ``None`` or an empty value."""
+    return dataclasses.field(default=default, metadata={OMIT_IF_EMPTY: True, KEY: key})
+
+
+def named(key: str, default: object = dataclasses.MISSING) -> Any:
+    """Return a field whose key in a record differs from its name."""
+    if default is dataclasses.MISSING:
+        return dataclasses.field(metadata={KEY: key})
+    return dataclasses.field(default=default, metadata={KEY: key})
+
+
+def encode(record: Any) -> dict[str, Any]:
+    """Return the JSON object of a dataclass instance."""
+    encoded = {}
+    for item in dataclasses.fields(record):
+        value = getattr(record, item.name)
+        if not _is_omitted(item, value):
+            encoded[item.metadata.get(KEY) or item.name] = _encode_value(value)
+    return encoded
+
+
+def _is_omitted(item: dataclasses.Field[Any], value: object) -> bool:
+    return bool(item.metadata.get(OMIT_IF_EMPTY)) and value in (None, (), {})
+
+
+def _encode_value(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return encode(value)
+    if isinstance(value, Mapping):
+        return {key: _encode_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encode_value(item) for item in value]
+    return value
+
+
+def decode(kind: type[T], record: Mapping[str, Any]) -> T:
+    """Return the instance of a dataclass for a JSON object.
+
+    Raises ValueError, which names the location, if the object lacks required content.
+    """
+    hint: Any = kind
+    decoded: T = _select_decoder(hint)(record, "")
+    return decoded
+
+
+@cache
+def _select_decoder(hint: Any) -> Decoder:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is not None:
+        return _build_generic_decoder(origin, arguments)
+    if dataclasses.is_dataclass(hint):
+        return _build_record_decoder(hint)
+    return _build_plain_decoder(hint)
+
+
+def _build_generic_decoder(origin: Any, arguments: tuple[Any, ...]) -> Decoder:
+    if origin in (Union, UnionType):
+        return _build_union_decoder(arguments)
+    if origin is tuple:
+        return _build_tuple_decoder(arguments)
+    return _build_mapping_decoder(*arguments)
+
+
+def _build_plain_decoder(kind: Any) -> Decoder:
+    if kind is object:
+        return lambda value, _: value
+    if issubclass(kind, tuple):
+        return _build_named_tuple_decoder(kind)
+    if issubclass(kind, enum.Enum):
+        return lambda value, _: kind(value)
+    return _build_scalar_decoder((kind,))
+
+
+def _build_scalar_decoder(kinds: tuple[type, ...]) -> Decoder:
+    accepted = (*kinds, int) if float in kinds else kinds
+    names = " or ".join(TYPE_NAMES[kind] for kind in kinds)
+
+    def decode_scalar(value: Any, location: str) -> Any:
+        if isinstance(value, bool):
+            if bool in accepted:
+                return value
+            raise ValueError(f"{location}: unexpected true or false")
+        if not isinstance(value, accepted) or (
+            isinstance(value, int | float) and not _is_usable(value)
+        ):
+            raise ValueError(f"{location}: expected {names}")
+        return value
+
+    return decode_scalar
+
+
+def _build_union_decoder(members: tuple[Any, ...]) -> Decoder:
+    """Return the decoder of scalars, or of one other type that may be ``None``."""
+    if all(member in TYPE_NAMES for member in members):
+        return _build_scalar_decoder(members)
+    (inner,) = (_select_decoder(member) for member in members if member is not NoneType)
+    return lambda value, location: None if value is None else inner(value, location)
+
+
+def _build_tuple_decoder(arguments: tuple[Any, ...]) -> Decoder:
+    if arguments[-1] is Ellipsis:
+        item_decoder = _select_decoder(arguments[0])
+        return lambda value, location: tuple(
+            item_decoder(item, f"{location}[{index}]")
+            for index, item in enumerate(_check_list(value, location))
+        )
+    return _build_fixed_tuple_decoder(arguments, tuple)
+
+
+def _build_named_tuple_decoder(kind: Any) -> Decoder:
+    return _build_fixed_tuple_decoder(tuple(get_type_hints(kind).values()), lambda v: kind(*v))
+
+
+def _build_fixed_tuple_decoder(hints: tuple[Any, ...], build: Callable[[Any], Any]) -> Decoder:
+    decoders = [_select_decoder(hint) for hint in hints]
+
+    def decode_items(value: Any, location: str) -> Any:
+        if len(_check_list(value, location)) != len(decoders):
+            raise ValueError(f"{location}: expected {len(decoders)} values")
+        pairs = zip(decoders, value, strict=True)
+        return build([item(each, f"{location}[{n}]") for n, (item, each) in enumerate(pairs)])
+
+    return decode_items
+
+
+def _build_mapping_decoder(key_hint: Any, value_hint: Any) -> Decoder:
+    """Return the decoder of a mapping; keys of JSON are text, which ``int`` converts."""
+    item_decoder, convert = _select_decoder(value_hint), int if key_hint is int else str
+
+    def decode_mapping(value: Any, location: str) -> Any:
+        if not isinstance(value, dict):
+            raise ValueError(f"{location}: expected a mapping")  # noqa: TRY004  one error for records
+        return {
+            convert(key): item_decoder(item, f"{location}.{key}"[:MAX_LOCATION_LENGTH])
+            for key, item in value.items()
+        }
+
+    return decode_mapping
+
+
+def _build_record_decoder(kind: Any) -> Decoder:
+    hints = get_type_hints(kind)
+    fields = [
+        (item.name, item.metadata.get(KEY) or item.name, _select_decoder(hints[item.name]),
+         _is_required(item))
+        for item in dataclasses.fields(kind) if item.init
+    ]  # fmt: skip
+
+    def decode_record(value: Any, location: str) -> Any:
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{location}: expected a mapping")  # noqa: TRY004  one error for records
+        content = {}
+        for name, key, decoder, required in fields:
+            if required and key not in value:
+                raise ValueError(f"{location}.{key} is missing".lstrip("."))
+            if required or value.get(key) is not None:
+                content[name] = decoder(value[key], f"{location}.{key}".lstrip("."))
+        return kind(**content)
+
+    return decode_record
+
+
+def _is_required(item: dataclasses.Field[Any]) -> bool:
+    return item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
+
+
+def _check_list(value: Any, location: str) -> Any:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{location}: expected a list")  # noqa: TRY004  one error for records
+    return value
+
+
+def _is_usable(number: float) -> bool:
+    """True if the number is finite as a float; JSON integers have any length."""
+    try:
+        return isfinite(number)
+    except OverflowError:
+        return False

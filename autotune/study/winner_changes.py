@@ -1,0 +1,61 @@
+"""Records of the winner's changes: which ones were reverted, and which ones its gain needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autotune.services.base import Settings
+from autotune.target.messages import format_count
+
+
+@dataclass(frozen=True)
+class Simplification:
+    """The changes of trial ``of`` that were reverted before its proof, and what to measure next.
+
+    - ``settings``: its settings with all of ``reverted`` as in the baseline. An empty ``reverted``
+      means that nothing is left to measure.
+    - ``accepted``: the trial that measured the changes reverted for good, which are ``without``.
+    - ``refused``: sets of changes whose loss is too large.
+    - ``measured``: the number of measurements so far.
+    """
+
+    of: int | None = None
+    settings: Settings = field(default_factory=dict)
+    reverted: tuple[str, ...] = ()
+    accepted: int | None = None
+    without: tuple[str, ...] = ()
+    refused: tuple[tuple[str, ...], ...] = ()
+    measured: int = 0
+
+
+@dataclass(frozen=True)
+class MinimalChanges:
+    """The ``kept`` changes of a winner, which keep ``share`` of its gain, as measured.
+
+    The share is between ``low`` and ``high`` with 90 %. ``losses`` maps each kept change to the log
+    loss when it alone is reverted, with its sd in ``sds``. ``changes`` is the number of all changes.
+    ``trial`` measured the winner without the ``dropped`` changes.
+    """
+
+    at: str | None = None
+    kept: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    share: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    measurements: int = 0
+    losses: Mapping[str, float] = field(default_factory=dict)
+    sds: Mapping[str, float] = field(default_factory=dict)
+    changes: int = 0
+    trial: int | None = None
+
+
+def format_reduction(minimal: MinimalChanges) -> str:
+    """Return the share of the gain that remains with the changes kept by an ablation, as text."""
+    share, low, high = (f"{share:.0%}" for share in (minimal.share, minimal.low, minimal.high))
+    measured = format_count(minimal.measurements, "measurement")
+    return (
+        f"{len(minimal.kept)} of {format_count(minimal.changes, 'change')} keep {share} of the gain "
+        f"[{low}, {high}], {measured}"
+    )
