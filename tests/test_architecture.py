@@ -34,6 +34,7 @@ ORDINARY = {"sysctl", "limits", "reference", "container"}
 SERVICE_NAMES = {
     "simulate/": "models of the software of the published measurements: a model is of something",
     "loads/headroom.py": "load hosts run a server of their own to measure the generator against",
+    "loads/access_logs/": "formats of logs, and user agents of health checks",
     "loads/closed_load.py": "a package that brings a generator",
     "loads/memcaslap.py": "a package that brings a generator, and the protocol it speaks",
     "loads/mutilate.py": "the protocol it speaks",
