@@ -88,16 +88,16 @@ LONGER_FOLDERS = {
     # Its servers, locations and upstreams are scopes that override each other.
     "nginx": 790,
     # Counters of two versions of the server, and the evidence for each of eight resources.
-    "postgresql": 525,
+    "postgresql": 555,
     # A file in Ruby, whose lines, numbers and conditions are read without running it.
     "puma": 555,
     # Modes and variables that sections inherit from each other.
     "haproxy": 515,
     # Options of files, groups, the unit's command and its environment.
-    "mariadb": 470,
+    "mariadb": 490,
     # Settings of pools, of Apache's files and of several versions.
-    "php_ini": 455,
-    "apache": 445,
+    "php_ini": 475,
+    "apache": 465,
 }
 # Who may import a service's folder beside the folder itself; the registry does so by discovery.
 KERNEL = "the kernel is part of what a host is: its facts are read before any service is known"

@@ -241,6 +241,7 @@ def mask_secrets(path: str) -> str:
     return "".join(words)
 
 
+@lru_cache(maxsize=1 << 12)
 def _is_secret(name: str, word: str) -> bool:
     text = f"{name}={word}" if name else word
     return may_contain_secret(text) and (

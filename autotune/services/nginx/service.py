@@ -16,6 +16,7 @@ from autotune.services.base import (
     Role,
     ServerCheck,
     Service,
+    Settings,
     Trait,
     Value,
     accept_queue,
@@ -205,12 +206,20 @@ DIRECTIVE_NOTATIONS = {
         *LOCK_DIRECTIVES,
     )
 }
-# Parses ``nginx -T``, which does not print the number of workers for `auto`.
-parse_effective = build_config_parser(
+_parse_printed_files = build_config_parser(
     parse_directives,
     {name: name for name in DIRECTIVE_NOTATIONS},
     lambda name, word: DIRECTIVE_NOTATIONS[name][1].parse(word),
 )
+
+
+def parse_effective(text: str) -> Settings:
+    """Return the values that its dump of files contains, except the number of workers for `auto`.
+
+    Messages before the first file would become part of its first directive.
+    """
+    _, mark, files = text.partition("# configuration file ")
+    return _parse_printed_files(f"{mark}{files}" if mark else text)
 
 
 class Nginx(Service):
@@ -244,10 +253,10 @@ class Nginx(Service):
         return (*self._build_command(placement), "-g", "daemon off;")
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        return (
-            Readback((*self._build_command(placement), "-T"), parse_effective),
-            build_backlog_readback(placement),
-        )
+        return (*self.list_file_readbacks(placement), build_backlog_readback(placement))
+
+    def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
+        return (Readback((*self._build_command(placement), "-T"), parse_effective),)
 
     def build_server_check(self, placement: Placement) -> ServerCheck | None:
         if not placement.installed:

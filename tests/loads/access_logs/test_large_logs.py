@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import random
 import re
 import subprocess
@@ -66,15 +65,24 @@ def write_log(path: Path, page: Callable[[random.Random, int], str], count: int)
         file.writelines(lines())
 
 
+# A small parent, because the memory of a process includes that of its parent until it starts a program.
+LAUNCHER = """
+import resource, subprocess, sys
+done = subprocess.run(sys.argv[2:], stdout=subprocess.DEVNULL, stderr=open(sys.argv[1], "wb"))
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
+sys.exit(done.returncode)
+"""
+
+
 def run(argv: list[str], log: Path) -> tuple[float, int, str]:
     """Return the CPU seconds of a process and its children, its memory in bytes, and its messages."""
     messages = log.with_suffix(".messages")
-    with messages.open("wb") as file:
-        child = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=file)
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-    assert child.returncode == 0, messages.read_text()
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, messages.read_text()
+    launcher = [sys.executable, "-I", "-S", "-c", LAUNCHER, str(messages), *argv]
+    done = subprocess.run(launcher, stdout=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0, messages.read_text()
+    seconds, memory = done.stdout.split()
+    return float(seconds), int(memory), messages.read_text()
 
 
 def autotune(log: Path) -> list[str]:
