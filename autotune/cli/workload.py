@@ -39,8 +39,7 @@ def from_log(
         list[Path],
         typer.Argument(
             metavar="LOG",
-            help="Access logs of web servers or load balancers, as text or JSON, also compressed. "
-            "`-` is standard input.",
+            help="Access logs as text or JSON, also compressed. `-` is standard input.",
             show_default=False,
         ),
     ],
@@ -54,8 +53,7 @@ def from_log(
         list[str] | None,
         typer.Option(
             metavar="PATTERN",
-            help="Leave out requests by path, client address or user agent, such as '/admin/*'. "
-            "Repeatable.",
+            help="Leave out a path, client address or user agent, such as '/admin/*'. Repeatable.",
         ),
     ] = None,
     unsafe: Annotated[
@@ -65,7 +63,7 @@ def from_log(
 ) -> None:
     """Convert access logs to a list of weighted requests.
 
-    Skips health checks, crawlers and methods that may change data, and masks secrets.
+    Skips health checks, crawlers and unsafe methods. Masks secrets.
     """
     from autotune.loads.access_logs import log_files, recorded_requests
 

@@ -522,7 +522,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
     if runtime.installed:
         _require_persisted_state(file, space.baseline, instances, hosts, runtime)
     environment = replace(environment, space=space)
-    if runtime.installed and file.adopted is None:  # a resumed study has recorded the result
+    if runtime.installed and file.adopted is None:  # a resumed study uses the recorded result
         proof = prove_edits(space, instances, environment.read_file_values)
         in_place = in_place.without_parameters(proof.refuted)
         environment = replace(

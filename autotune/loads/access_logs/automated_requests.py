@@ -123,7 +123,7 @@ def _spreads(ordered: list[float]) -> bool:
 def parse_time(text: bytes) -> float | None:
     """Return the seconds of a log's time, to compare with others of that log, or ``None``."""
     try:
-        if text[2:3] == b"/":  # 22/Nov/2026:08:00:01 +0000, or a fraction instead of the zone
+        if text[2:3] == b"/":  # day/month/year, then a zone or a fraction
             clock = time.struct_time((
                 int(text[7:11]), _MONTHS[text[3:6]], int(text[:2]),
                 int(text[12:14]), int(text[15:17]), int(text[18:20]), 0, 0, 0,

@@ -17,7 +17,7 @@ MAX_HELD_BYTES = 32 << 20
 
 @dataclass
 class PageSample:
-    """Counts of pages. ``represented`` contains requests for other pages that a page stands for.
+    """Counts of pages. ``represented`` contains a page's share of the requests for dropped pages.
 
     ``was_reduced`` is true if pages were dropped.
     """
@@ -39,7 +39,7 @@ class PageSample:
             self.reduce(len(self.counts) // 4)
 
     def weigh(self, page: bytes) -> float:
-        """Return the requests that a page stands for, with its own."""
+        """Return a page's own requests and its share of those for dropped pages."""
         return self.counts[page] + self.represented.get(page, 0.0)
 
     def reduce(self, max_pages: int) -> None:
@@ -67,5 +67,5 @@ class PageSample:
 
 
 def _draw(page: bytes, seed: int) -> float:
-    """Return a number above 0 up to 1, the same for the same page, so that a log has one result."""
+    """Return a pseudo-random number above 0 up to 1 that depends on the page only."""
     return (crc32(page, seed * 0x9E3779B1 & 0xFFFFFFFF) + 1) / (1 << 32)

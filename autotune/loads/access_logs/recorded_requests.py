@@ -98,8 +98,8 @@ class RecordedRequests:
         """Yield a warning if the pages are a sample."""
         if self.pages.was_reduced:
             yield (
-                f"warning: the list covers {self.coverage:.0%} of the requests; its pages stand for "
-                "the others"
+                f"warning: the list covers {self.coverage:.0%} of the requests, as a sample of all "
+                "pages"
             )
             yield "caches may hit more often than on the site, because it serves more pages"
 
