@@ -11,28 +11,26 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from autotune.config_text import decode, encode
-from autotune.deploy.file_values import read_file_values
 from autotune.deploy.stack import ServiceInstance
 from autotune.discovery.tier_adoption import AdoptedTier, adopt_tier, check_templates
 from autotune.discovery.tiers import DiscoveredInstance, DiscoveredTier, find_instances
 from autotune.environments.edit_proof import is_same_value, list_alternatives
 from autotune.errors import AutotuneError
-from autotune.services.base import Endpoint, Placement, Service, Value
+from autotune.services.base import Endpoint, Placement, Readback, Service, Value
+from autotune.services.haproxy.stats import STATS_COMMANDS
 from autotune.services.registry import list_tier_services
 from autotune.space.facts import HostFacts
 from autotune.target.model import Tier
 from autotune.target.runtimes import DEFAULT_RUNTIME
-from autotune.transports.base import Argv, CommandResult
-from tests.deploy.doubles import Here
 from tests.discovery.places import host
 from tests.discovery.test_tier_adoption import rendered
 
@@ -62,9 +60,13 @@ http {
 """
 UNIT = "[Service]\nWorkingDirectory=/srv/shop\nExecStart="
 POOL = "/etc/php/8.2/fpm/pool.d/www.conf"
+SOCKET_CLIENT = (
+    'my $s = IO::Socket::UNIX->new("/run/query.sock") or die;'
+    " print $s qq(@ARGV\\n); print while <$s>"
+)
 PLACES = {
     "nginx": Place("/etc/nginx/nginx.conf", "nginx.service", ("/etc/nginx",)),
-    "apache": Place("/etc/apache2/conf-enabled/zz.conf", "apache2.service", ("/etc/apache2",)),
+    "apache": Place("/etc/apache2/conf-available/charset.conf", "apache2.service", ("/etc/apache2",)),
     "php_fpm": Place(
         POOL, "php8.2-fpm.service", ("/etc/php/8.2/fpm",),
         {"/etc/nginx/nginx.conf": NGINX}, ("nginx.service",),
@@ -94,28 +96,56 @@ PLACES = {
     ),
 }  # fmt: skip
 # Other processes see nothing that the programs create or change. What is read stays in place.
+# The arguments are the number of files, each file with its place, and the command.
 APART = """
 mount --make-rprivate / || exit
 for directory in /etc /usr /opt /srv /home /root /var/www /work; do
     [ ! -d "$directory" ] || { mount --rbind "$directory" "$directory" &&
         mount -o remount,ro,bind "$directory"; } || exit
 done
-for directory in /tmp /var/tmp /run /var/log /var/lib /var/cache /dev/shm; do
+mount -t tmpfs -o mode=755 none /run && mkdir -p /run/nginx /run/apache2 /run/php /run/lock || exit
+count=$1 && shift
+while [ "$count" -gt 0 ]; do
+    directory=${2%/*}
+    [ -e "$2" ] || { # a new file, in a copy of its directory
+        mkdir "/run/$count" && cp -a "$directory/." "/run/$count" &&
+            mount -t tmpfs -o mode=755 none "$directory" &&
+            cp -a "/run/$count/." "$directory" && : >"$2"
+    } || exit
+    mount --bind "$1" "$2" || exit
+    shift 2 && count=$((count - 1))
+done
+for directory in /tmp /var/tmp /var/log /var/lib /var/cache /dev/shm; do
     mount -t tmpfs -o mode=1777 none "$directory" || exit
 done
-mkdir -p /var/log/nginx /var/log/apache2 /var/lib/nginx /run/apache2 /run/php /run/lock
-chmod 755 /run /var/lib /var/log
-exec "$@"
+mkdir -p /var/log/nginx /var/log/apache2 /var/lib/nginx
+chmod 755 /var/lib /var/log
+cd / && exec "$@"
 """
+# These programs print values only while they run: here without a network, and for the query alone.
+QUERY = """
+ip link set lo up
+mkdir -p /var/lib/haproxy /var/lib/redis /run/haproxy
+printf 'global\\n stats socket /run/query.sock level admin\\n' >/run/query.cfg
+count=$1 && shift
+"$@" >/dev/null 2>&1 &
+server=$!
+for try in $(seq 30); do [ -S /run/query.sock ] && break; sleep 0.1; done
+"""
+STARTED = {
+    "redis": (
+        f'{QUERY} redis-cli -s /run/query.sock CONFIG GET "*"; kill -9 $server',
+        ("redis-server", "/etc/redis/redis.conf", "--port", "0", "--unixsocket", "/run/query.sock",
+         "--dir", "/tmp", "--daemonize", "no", "--supervised", "no", "--pidfile", "/run/query.pid",
+         "--logfile", "", "--requirepass", "", "--replicaof", "no", "one"),
+    ),
+    "haproxy": (
+        f"{QUERY} perl -MIO::Socket::UNIX -e '{SOCKET_CLIENT}' '{STATS_COMMANDS}'; kill -9 $server",
+        ("haproxy", "-db", "-f", "/etc/haproxy/haproxy.cfg", "-f", "/run/query.cfg"),
+    ),
+}  # fmt: skip
 MAX_ALTERNATIVES = 3
 FACTS = HostFacts(os.cpu_count() or 1, 8 * 2**30, 524_288)
-
-
-class Apart(Here):
-    """This machine, of which nothing can be changed."""
-
-    def run(self, argv: Argv, **options: Any) -> CommandResult:
-        return super().run(("unshare", "--mount", "sh", "-c", APART, "sh", *argv), **options)
 
 
 @dataclass
@@ -232,12 +262,12 @@ def adopt_file(results: Results, name: str, path: Path, directory: Path) -> None
     results.count(name, "left with reason", sum(k.startswith(f"{name}.") for k in tier.skipped))
     service = find_service(tier, name)
     instance = service and build_instance(tier, own[0], service, directory)
-    if service is None or instance is None or not service.list_file_readbacks(instance.placement):
+    if service is None or instance is None or not list_queries(service, instance.placement):
         results.count(name, "values not compared", len(values))
         return
     others = {"/etc/hosts": resolve_names(text), place.path: encode(text)}
     reader = Reader(directory, tier, instance, others)
-    (read,) = reader.read({})
+    read = reader.read({})
     if not read:
         results.count(name, "rejected by this machine's software")
         return
@@ -254,10 +284,31 @@ class Reader:
     instance: ServiceInstance
     others: Mapping[str, bytes]
 
-    def read(self, *changes: Mapping[str, Value]) -> list[Mapping[str, Value]]:
-        name = self.instance.service.name
-        cases = [(self.instance, {**self.others, **render(self.tier, name, c)}) for c in changes]
-        return read_file_values(Apart(self.directory), cases)
+    def read(self, changes: Mapping[str, Value]) -> Mapping[str, Value]:
+        """Return the values with these changes; nothing if the software rejects the files."""
+        service, values = self.instance.service, dict[str, Value]()
+        files = {**self.others, **render(self.tier, service.name, changes)}
+        words = [str(len(files))]
+        for number, (path, content) in enumerate(files.items()):
+            staged = self.directory / str(number)
+            staged.write_bytes(content)
+            words += [str(staged), path]
+        for readback in list_queries(service, self.instance.placement):
+            argv = ["unshare", "--mount", "--net", "sh", "-c", APART, "sh", *words, *readback.argv]
+            done = subprocess.run(
+                argv, capture_output=True, text=True, errors="replace", check=False
+            )
+            values |= readback.parse(done.stdout + done.stderr) if done.returncode == 0 else {}
+        return values
+
+
+def list_queries(service: Service, placement: Placement) -> tuple[Readback, ...]:
+    """Return the commands that print values, which start the program if nothing else does."""
+    if service.name not in STARTED:
+        return service.list_file_readbacks(placement)
+    script, argv = STARTED[service.name]
+    first = service.list_readbacks(placement)[0]
+    return (Readback(("sh", "-c", script, "sh", "0", *argv), first.parse),)
 
 
 def prove(
@@ -265,13 +316,13 @@ def prove(
 ) -> None:
     """Count the edits that take effect: all at once, then each other value alone."""
     service, pending = label.partition("/")[0], dict(changed)
-    (at_once,) = reader.read({key: values[0] for key, values in changed.items()})
+    at_once = reader.read({key: values[0] for key, values in changed.items()})
     for attempt in range(-1, MAX_ALTERNATIVES):
         keys = [key for key in pending if len(changed[key]) > attempt]
         if attempt < 0:
             after = [at_once] * len(keys)
         else:
-            after = reader.read(*({key: changed[key][attempt]} for key in keys)) if keys else []
+            after = [reader.read({key: changed[key][attempt]}) for key in keys]
         for key, read in zip(keys, after, strict=True):
             if read and key not in read:
                 results.count(service, "edits not printed")
