@@ -86,7 +86,7 @@ LONGER_FOLDERS = {
     # One program in two roles that share most of the code: balancing, and serving in front of FastCGI.
     # The role is known only after all services of a host were read.
     # Its servers, locations and upstreams are scopes that override each other.
-    "nginx": 790,
+    "nginx": 805,
     # Counters of two versions of the server, and the evidence for each of eight resources.
     "postgresql": 555,
     # A file in Ruby, whose lines, numbers and conditions are read without running it.

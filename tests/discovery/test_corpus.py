@@ -68,11 +68,13 @@ PLACES = {
     "nginx": Place("/etc/nginx/nginx.conf", "nginx.service", ("/etc/nginx",)),
     "apache": Place("/etc/apache2/conf-available/charset.conf", "apache2.service", ("/etc/apache2",)),
     "php_fpm": Place(
-        POOL, "php8.2-fpm.service", ("/etc/php/8.2/fpm",),
+        POOL, "php8.2-fpm.service",
+        ("/etc/php/8.2/fpm", "/etc/php/8.2/mods-available"),
         {"/etc/nginx/nginx.conf": NGINX}, ("nginx.service",),
     ),
     "php_ini": Place(
-        "/etc/php/8.2/fpm/php.ini", "php8.2-fpm.service", ("/etc/php/8.2/fpm",),
+        "/etc/php/8.2/fpm/php.ini", "php8.2-fpm.service",
+        ("/etc/php/8.2/fpm", "/etc/php/8.2/mods-available"),
         {"/etc/nginx/nginx.conf": NGINX}, ("nginx.service",),
     ),
     "mariadb": Place("/etc/mysql/mariadb.cnf", "mariadb.service", ("/etc/mysql",)),
@@ -244,9 +246,10 @@ def adopt_file(results: Results, name: str, path: Path, directory: Path) -> None
     socket = re.search(r"(?m)^\s*listen\s*=\s*([^\s;]+)", files.get(POOL, ""))
     files = {key: own.replace("SOCKET", find_upstream(socket[1] if socket else "9000"))
              for key, own in files.items()}  # fmt: skip
+    sockets = ("3000", "8000", "9292", *re.findall(r"\d{2,5}|/[\w./-]+\.sock", text))
     discovered = replace(
         host("h1", "10.0.0.9", files, place.unit, *place.other_units, links=list_links(place)),
-        facts=FACTS, processors=FACTS.cpus, backlogs={"8000": 2048, "3000": 1024, "9292": 1024},
+        facts=FACTS, processors=FACTS.cpus, backlogs=dict.fromkeys(sockets, 1024),
     )  # fmt: skip
     instances, notes = find_instances(discovered)
     own = [each for each in instances if name in each.services]
@@ -261,7 +264,7 @@ def adopt_file(results: Results, name: str, path: Path, directory: Path) -> None
     results.count(name, "adopted")
     results.count(name, "left with reason", sum(k.startswith(f"{name}.") for k in tier.skipped))
     service = find_service(tier, name)
-    instance = service and build_instance(tier, own[0], service, directory)
+    instance = build_instance(tier, own[0], service, directory) if service else None
     if service is None or instance is None or not list_queries(service, instance.placement):
         results.count(name, "values not compared", len(values))
         return

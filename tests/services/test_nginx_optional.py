@@ -143,3 +143,13 @@ def test_messages_before_the_files_hide_no_directive() -> None:
         "worker_processes 3;\nevents { worker_connections 2222; }\n"
     )
     assert parse_effective(printed) == {"worker_processes": 3, "worker_connections": 2222}
+
+
+def test_connections_to_servers_behind_have_values_of_their_own() -> None:
+    printed = (
+        "# configuration file /etc/nginx/nginx.conf:\nevents {}\n"
+        "stream { server { listen 1; } upstream s { server a; } }\n"
+        "http { upstream app { server a; keepalive_requests 100000; keepalive_timeout 9; }\n"
+        "server { keepalive_timeout 70; } }\n"
+    )
+    assert parse_effective(printed) == {"keepalive_timeout": 70}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import ClassVar
 
@@ -24,6 +24,7 @@ from autotune.services.base import (
     on_restart,
     with_guidance,
 )
+from autotune.services.config_files import Directive
 from autotune.services.diagnosis import (
     REPORTED,
     Diagnosis,
@@ -206,8 +207,20 @@ DIRECTIVE_NOTATIONS = {
         *LOCK_DIRECTIVES,
     )
 }
+
+# `keepalive_requests` and others have a second meaning there.
+_OTHER_BLOCKS = frozenset({"upstream", "stream", "mail"})
+
+
+def _parse_http_directives(text: str) -> Iterator[Directive]:
+    """Yield directives, except those for connections to servers behind it and other protocols."""
+    for directive in parse_directives(text):
+        if not any(block[:1] and block[0] in _OTHER_BLOCKS for block in directive.blocks):
+            yield directive
+
+
 _parse_printed_files = build_config_parser(
-    parse_directives,
+    _parse_http_directives,
     {name: name for name in DIRECTIVE_NOTATIONS},
     lambda name, word: DIRECTIVE_NOTATIONS[name][1].parse(word),
 )
