@@ -90,6 +90,13 @@ _EXPRESSION_PATTERN = re.compile(
 )
 _VARIABLE_PATTERN = re.compile(r"\$\{?\w+\}?|%[\[{][^\]}]{0,80}[\]}]\w?|\{\{.{0,80}?\}\}")
 
+# Every secret in a component of a URL's path or query contains a match, in small letters. Plain
+# alternatives are several times as fast as the patterns above.
+_POSSIBLE_SECRET_PATTERN = re.compile(
+    r"pass|secret|master|credential|private|key|token|jwt|pw|auth|dsn|sign|database_url|hmac"
+    r"|akia|gh[pousr]_|xox|sk_|eyj|\$|[^!-~]|[\"']|[a-z0-9+_-]{24}"
+)
+
 PLACEHOLDER_PATTERN = re.compile(r"autotune-masked-[0-9]+-of-[0-9]+")
 
 
@@ -100,6 +107,16 @@ def find_secrets(text: str) -> tuple[tuple[int, int], ...]:
         if not secrets or start >= secrets[-1][1]:
             secrets.append((start, end))
     return tuple(secrets)
+
+
+def may_contain_secret(text: str) -> bool:
+    """True if a component of a URL may be a secret. It is much faster than ``find_secrets``."""
+    return _POSSIBLE_SECRET_PATTERN.search(text.lower()) is not None
+
+
+def is_secret_assignment(name: str, value: str) -> bool:
+    """True if a name is a secret's, and the value may be one. Other secrets need ``find_secrets``."""
+    return _is_secret_name(name) and _is_secret(value)
 
 
 def find_in_lines(

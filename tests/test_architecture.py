@@ -34,6 +34,7 @@ ORDINARY = {"sysctl", "limits", "reference", "container"}
 SERVICE_NAMES = {
     "simulate/": "models of the software of the published measurements: a model is of something",
     "loads/headroom.py": "load hosts run a server of their own to measure the generator against",
+    "loads/access_logs/": "formats of logs, and user agents of health checks",
     "loads/closed_load.py": "a package that brings a generator",
     "loads/memcaslap.py": "a package that brings a generator, and the protocol it speaks",
     "loads/mutilate.py": "the protocol it speaks",
@@ -85,18 +86,18 @@ LONGER_FOLDERS = {
     # One program in two roles that share most of the code: balancing, and serving in front of FastCGI.
     # The role is known only after all services of a host were read.
     # Its servers, locations and upstreams are scopes that override each other.
-    "nginx": 790,
+    "nginx": 805,
     # Counters of two versions of the server, and the evidence for each of eight resources.
-    "postgresql": 525,
+    "postgresql": 555,
     # A file in Ruby, whose lines, numbers and conditions are read without running it.
     "puma": 555,
     # Modes and variables that sections inherit from each other.
     "haproxy": 515,
     # Options of files, groups, the unit's command and its environment.
-    "mariadb": 470,
+    "mariadb": 490,
     # Settings of pools, of Apache's files and of several versions.
-    "php_ini": 455,
-    "apache": 445,
+    "php_ini": 475,
+    "apache": 465,
 }
 # Who may import a service's folder beside the folder itself; the registry does so by discovery.
 KERNEL = "the kernel is part of what a host is: its facts are read before any service is known"

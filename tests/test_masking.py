@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autotune import masking, secret_detection
 from autotune.errors import AutotuneError
@@ -405,3 +407,18 @@ def test_a_placeholder_of_no_host_is_refused() -> None:
     assert b"later7" not in twice
     with pytest.raises(AutotuneError, match=r"the secrets in .* differ"):
         masking.restore_secrets(twice, OF_A_HOST, "it")
+
+
+PIECES_OF_WORDS = ["token", "password", "api_key", "session", "sk_live_", "AKIA", "eyJ", "$1$", "=",
+                   "0123456789ABCDEF", "abcdefghijkl", "-", "_", "+", ".", "%41", "id"]  # fmt: skip
+
+
+@given(
+    st.lists(
+        st.sampled_from(PIECES_OF_WORDS) | st.text("abXY09=._-%$+,", max_size=9),
+        max_size=8,
+    )
+)
+def test_a_word_of_a_url_without_a_possible_secret_has_none(pieces: list[str]) -> None:
+    word = "".join(pieces)
+    assert secret_detection.may_contain_secret(word) or not secret_detection.find_secrets(word)

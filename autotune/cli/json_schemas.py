@@ -131,8 +131,11 @@ class Lab(VersionedObject):
 
 
 class Workload(VersionedObject):
+    """``coverage`` is the share of ``requests`` whose page is among ``pages``."""
+
     requests: int
     pages: int
+    coverage: float
     masked: int
     left_out: Mapping[str, int]
     out: str | None

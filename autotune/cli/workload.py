@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autotune.cli.help import CommandWithExamples
 from autotune.cli.options import JsonOption
 from autotune.cli.output import print_json
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 from autotune.target.messages import format_count
 from autotune.terminal import echo
 
+if TYPE_CHECKING:
+    from autotune.loads.access_logs.log_files import ReadProgress
+    from autotune.loads.access_logs.recorded_requests import RecordedRequests
+
+_PROGRESS_SECONDS = 2.0
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -30,11 +35,11 @@ def _root() -> None:
 
 @app.command("from-log", cls=CommandWithExamples)
 def from_log(
-    log: Annotated[
-        Path,
+    logs: Annotated[
+        list[Path],
         typer.Argument(
             metavar="LOG",
-            help="Access log in combined or common format, optionally compressed (.gz).",
+            help="Access logs as text or JSON, optionally compressed. `-` is standard input.",
             show_default=False,
         ),
     ],
@@ -44,51 +49,80 @@ def from_log(
             "-o", "--out", metavar="FILE", help="File to write. [default: standard output]"
         ),
     ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Leave out a path, client address or user agent, such as '/admin/*'. Repeatable.",
+        ),
+    ] = None,
     unsafe: Annotated[
         bool, typer.Option("--unsafe", help="Keep POST and other methods that may change data.")
     ] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Convert an access log to a list of weighted requests.
+    """Convert access logs to a list of weighted requests.
 
-    Skips methods that may change data, and masks secrets.
+    Skips health checks, crawlers and unsafe methods. Masks secrets.
     """
-    from autotune.loads import access_log
+    from autotune.loads.access_logs import log_files, recorded_requests
 
     if out is not None and out.exists():
         raise AutotuneError(f"{out} already exists", hint="name another file with --out")
-    try:
-        with (
-            gzip.open(log, "rt", errors="replace")
-            if log.suffix == ".gz"
-            else log.open(errors="replace") as lines
-        ):
-            recorded = access_log.parse_access_log(lines, keep_unsafe=unsafe)
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise AutotuneError(f"cannot read {log}: {reason}") from error
-    left_out = list(recorded.describe_skipped())
-    if not recorded.requests:
+    if len({*logs}) < len(logs):
+        raise UsageError("a log occurs twice", hint="name each log once")
+    recorded = recorded_requests.record_requests(
+        log_files.read_lines(logs, _build_progress_listener()),
+        recorded_requests.RequestFilter(keep_unsafe=unsafe, exclude=tuple(exclude or ())),
+    )
+    names = [log_files.describe_path(log) for log in logs]
+    if not recorded.used_count:
         raise AutotuneError(
-            "\n".join([f"{log} contains no usable request", *left_out]),
-            hint="supported formats are combined and common",
+            "\n".join(
+                [f"{', '.join(names)} contains no usable request", *recorded.describe_skipped()]
+            ),
+            hint="supported formats: `autotune workload from-log --help`",
         )
+    _print_result(recorded, [Path(name).name for name in names], out, json_=json_)
+
+
+def _build_progress_listener() -> Callable[[ReadProgress], None]:
+    """Return a listener that prints progress every few seconds on standard error."""
+    last_time = time.monotonic()
+
+    def show(progress: ReadProgress) -> None:
+        nonlocal last_time
+        if time.monotonic() - last_time >= _PROGRESS_SECONDS:
+            last_time = time.monotonic()
+            share = "" if progress.share is None else f", {progress.share:.0%} of {progress.name}"
+            echo(f"{progress.line_count:,} lines read{share}", err=True)
+
+    return show
+
+
+def _print_result(
+    recorded: RecordedRequests, names: list[str], out: Path | None, *, json_: bool
+) -> None:
+    """Write the list of requests, and print what it contains."""
+    text = recorded.format_request_file(names)
     if out is not None:
-        out.write_text(recorded.format_request_file(log.name), encoding="utf-8")
+        out.write_text(text, encoding="utf-8")
     if json_:
         print_json({
             "schema": 1, "requests": recorded.used_count, "pages": len(recorded.requests),
-            "masked": recorded.masked_count, "left_out": dict(recorded.skipped),
-            "out": None if out is None else str(out),
+            "coverage": recorded.coverage, "masked": recorded.masked_count,
+            "left_out": dict(recorded.skipped), "out": None if out is None else str(out),
         })  # fmt: skip
         return
     if out is None:
-        echo(recorded.format_request_file(log.name), end="")
+        echo(text, end="")
     pages = format_count(len(recorded.requests), "page")
     echo(f"{format_count(recorded.used_count, 'request')} for {pages}", err=True)
+    for line in recorded.describe_sample():
+        echo(line, err=True)
     if recorded.masked_count:
         echo(f"{recorded.masked_count} × masked, because a value looks like a secret", err=True)
-    for line in left_out:
+    for line in recorded.describe_skipped():
         echo(f"left out: {line}", err=True)
     if out is not None:
         echo(f"wrote {out}; use it in a target as `load: {{requests: {out.name}}}`", err=True)

@@ -594,7 +594,7 @@ def _build_backup_check(check: ConfigurationCheck, backup: HostState) -> BackupC
 
 
 # After a lost connection, the commands still remove staged files.
-_IGNORE_BROKEN_PIPE = "trap : PIPE\n"
+IGNORE_BROKEN_PIPE = "trap : PIPE\n"
 
 
 def validate_cases(transport: Transport, cases: ValidationCases) -> list[str | None]:
@@ -618,7 +618,7 @@ def validate_cases(transport: Transport, cases: ValidationCases) -> list[str | N
     locations = sorted({f"{instance.placement.directory}.{own}" for instance, _ in cases})
     commands.append(Command(("rm", "-rf", "--", *locations)))
     answers = run_commands(
-        transport, commands, timeout=60.0 + 10.0 * len(cases), functions=_IGNORE_BROKEN_PIPE
+        transport, commands, timeout=60.0 + 10.0 * len(cases), functions=IGNORE_BROKEN_PIPE
     )
     return [None if at is None or answers[at].ok else answers[at].error_text or "it is refused"
             for at in command_indexes]  # fmt: skip
@@ -630,6 +630,31 @@ class CurrentFile:
 
     observed: ObservedFile
     content: bytes
+
+
+def stage_cases(
+    transport: Transport, cases: ValidationCases, name: str
+) -> tuple[list[tuple[ServiceInstance, dict[str, str]]], list[Command]]:
+    """Return the staged path of each case's files, and the commands that write them.
+
+    ``name`` is part of the directory's name. The last command of the exchange must remove it, see
+    ``build_removal``.
+    """
+    originals = _read_masked_files(transport, cases)
+    staged: list[tuple[ServiceInstance, dict[str, str]]] = []
+    commands: list[Command] = []
+    for number, (instance, files) in enumerate(_insert_secrets(cases, originals)):
+        location = f"{instance.placement.directory}.{name}/{number}"
+        staged.append((instance, {path: f"{location}{path}" for path in files}))
+        commands += [_build_write_command(path, f"{location}{path}", content, originals.get(path))
+                     for path, content in files.items()]  # fmt: skip
+    return staged, commands
+
+
+def build_removal(cases: ValidationCases, name: str) -> Command:
+    """Return the command that removes the files of ``stage_cases``."""
+    locations = sorted({f"{instance.placement.directory}.{name}" for instance, _ in cases})
+    return Command(("rm", "-rf", "--", *locations))
 
 
 def _read_masked_files(transport: Transport, cases: ValidationCases) -> dict[str, CurrentFile]:

@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol, TypeVar
 from autotune.deploy.host_state import HostPlan, HostState, ObservedHost, ServiceManager
 from autotune.deploy.stack import ServiceInstance, Stack
 from autotune.errors import AutotuneError
-from autotune.services.base import AdoptedConfig, Argv, ConfigFile, Settings, TrialStart
+from autotune.services.base import AdoptedConfig, Argv, ConfigFile, Settings, TrialStart, Value
 from autotune.space.facts import HostFacts
 from autotune.target.messages import format_count
 from autotune.target.model import Target
@@ -263,6 +263,15 @@ class Runtime(ABC):
         self, transport: Transport, cases: ValidationCases
     ) -> list[str | None]:
         """Return the software's message against each case's files, or ``None`` if it accepts them."""
+
+    def read_file_values(
+        self, transport: Transport, cases: ValidationCases
+    ) -> list[Mapping[str, Value]]:
+        """Return what each case's files mean according to the software, by bare parameter name.
+
+        A result is empty if the runtime or the software cannot show it.
+        """
+        return [{} for _ in cases]
 
     @abstractmethod
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterable[str]:

@@ -63,6 +63,11 @@ class HostTemplates:
                 for (service, why), parameters in names.items())  # fmt: skip
         return (*self.notes, *left)
 
+    def without_parameters(self, reasons: Mapping[str, str]) -> HostTemplates:
+        """Return the templates with more parameters that are not tuned, by full names with reasons."""
+        skipped = {**self.adopted_values.skipped, **reasons}
+        return replace(self, adopted_values=replace(self.adopted_values, skipped=skipped))
+
     @property
     def to_record(self) -> dict[str, Any]:
         """The record for the journal of a study, from which a resumed study continues."""

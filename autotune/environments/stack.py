@@ -30,6 +30,7 @@ from autotune.discovery.host_templates import (
 from autotune.environments.answer_check import NOT_COMPARED_NOTE, AnswerCheck
 from autotune.environments.base import CheckResult, Preview, describe_size
 from autotune.environments.data_loss import fix_restart_parameters
+from autotune.environments.edit_proof import NO_PROOF, EditProof, prove_edits
 from autotune.environments.evaluation import MeasurementHistory
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.load_session import LoadSession, build_search_limits
@@ -43,7 +44,7 @@ from autotune.loads.registry import find_generator
 from autotune.loads.target_request import find_traits, list_load_addresses
 from autotune.monitor.host_watch import WatchedHost, build_watched_hosts
 from autotune.parameter_name import ParameterName
-from autotune.services.base import Action, AdoptedConfig, Role, Settings
+from autotune.services.base import Action, AdoptedConfig, Role, Settings, Value
 from autotune.services.registry import expected_body, list_tier_services
 from autotune.space import space as spaces
 from autotune.space.dimension import NAMED_SETTINGS, PRESET_NAMES
@@ -89,6 +90,7 @@ class StackEnvironment:
     programs: Mapping[str, Mapping[str, str]]
     adopted: Mapping[str, AdoptedConfig]
     excluded: tuple[str, ...] = ()
+    edit_proof: EditProof = NO_PROOF
 
     def describe_load(self, *, study: bool = True) -> str:
         target = self.file.target
@@ -150,12 +152,14 @@ class StackEnvironment:
                 *self.runtime.describe_hosts(stack, self.transports),
                 f"{', '.join(NAMED_SETTINGS)}: rendered and accepted by the software",
                 *((f"correct response: {load.expect}",) if load.expect else ()),
+                *self.edit_proof.describe_proven(),
                 *(self._describe_current_state() if self.runtime.installed else ()),
             ),
             left_out=self.excluded,
             not_checked=(
                 *((INSECURE_NOTE,) if load.insecure else ()),
                 *((self.load.unchecked_tls,) if self.load.unchecked_tls and load.uses_tls else ()),
+                *self.edit_proof.describe_unproven(),
                 "responses and capacity of the stack: use `autotune measure`",
                 "maximum load of the generator: use `--headroom`",
             ),
@@ -429,6 +433,27 @@ class StackEnvironment:
 
         run_on_all([self.transports[host] for host in cases], validate).unwrap()
 
+    def read_file_values(
+        self, cases: Sequence[tuple[ServiceInstance, Settings]]
+    ) -> list[Mapping[str, Value]]:
+        """Return what the software reads in each instance's files with these settings."""
+        by_host: dict[str, list[int]] = {}
+        for index, (instance, _) in enumerate(cases):
+            by_host.setdefault(instance.placement.host, []).append(index)
+        values: list[Mapping[str, Value]] = [{} for _ in cases]
+
+        def read(host: Transport) -> None:
+            indexes = by_host[host.name]
+            rendered = [(instance, render_instance(self.file, instance, settings))
+                        for instance, settings in (cases[index] for index in indexes)]  # fmt: skip
+            for index, own in zip(
+                indexes, self.runtime.read_file_values(host, rendered), strict=True
+            ):
+                values[index] = own
+
+        run_on_all([self.transports[host] for host in by_host], read).unwrap()
+        return values
+
     def find_validation_errors(
         self, instance: ServiceInstance, candidates: Sequence[Settings]
     ) -> list[str | None]:
@@ -496,7 +521,17 @@ def prepare(file: TargetFile) -> StackEnvironment:
         )
     if runtime.installed:
         _require_persisted_state(file, space.baseline, instances, hosts, runtime)
-    return replace(environment, space=space, excluded=(*in_place.skipped_lines, *dropped))
+    environment = replace(environment, space=space)
+    if runtime.installed and file.adopted is None:  # a resumed study uses the recorded result
+        proof = prove_edits(space, instances, environment.read_file_values)
+        in_place = in_place.without_parameters(proof.refuted)
+        environment = replace(
+            environment,
+            space=space.with_fixed(proof.refuted),
+            file=replace(file, adopted=in_place.to_record),
+            edit_proof=proof,
+        )
+    return replace(environment, excluded=(*in_place.skipped_lines, *dropped))
 
 
 def _require_applications(

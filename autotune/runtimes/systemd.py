@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from autotune.deploy.file_values import read_file_values
 from autotune.deploy.host import validate_cases
 from autotune.deploy.host_lock import current_holder, find_stale_reason, read_lock
 from autotune.deploy.host_state import ObservedUnit, ServiceManager, wrap_parse_errors
@@ -18,7 +19,7 @@ from autotune.deploy.runtime import (
     ValidationCases,
 )
 from autotune.deploy.stack import Stack, StackContext, build_stack
-from autotune.services.base import AdoptedConfig
+from autotune.services.base import AdoptedConfig, Value
 from autotune.space.facts import HostFacts
 from autotune.strict_parsing import parse_uint, split_lines
 from autotune.target.model import Target
@@ -122,6 +123,11 @@ class Systemd(Runtime):
         self, transport: Transport, cases: ValidationCases
     ) -> list[str | None]:
         return validate_cases(transport, cases)
+
+    def read_file_values(
+        self, transport: Transport, cases: ValidationCases
+    ) -> list[Mapping[str, Value]]:
+        return read_file_values(transport, cases)
 
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterator[str]:
         """Yield the reachable hosts, and the hosts that another tuner has locked."""

@@ -467,6 +467,13 @@ class Service:
         """Return the commands that print effective values."""
         return ()
 
+    def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
+        """Return the commands that print what its configuration files mean, without a server.
+
+        They change nothing, and run while other files are mounted at the paths of the files.
+        """
+        return ()
+
     def build_server_check(self, placement: Placement) -> ServerCheck | None:
         """Return the check of a load balancer's servers, or ``None`` if it does not report states."""
         return None

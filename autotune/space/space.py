@@ -152,6 +152,13 @@ class SearchSpace:
         )
         return replace(self, dimensions=dimensions)
 
+    def with_fixed(self, names: Container[str]) -> SearchSpace:
+        """Return the space with some parameters fixed at their baselines."""
+        dimensions = tuple(
+            d.fixed_at(d.baseline) if d.name in names else d for d in self.dimensions
+        )
+        return replace(self, dimensions=dimensions)
+
     def for_traits(self, traits: frozenset[Trait]) -> SearchSpace:
         """Return the space for a load with these traits: parameters that they make decisive are
         core.

@@ -77,6 +77,8 @@ def test_values_in_effect() -> None:
     }  # fmt: skip
     unlimited = PRINTED.replace("web,web1,0,0,1,1,1,", "web,web1,0,0,1,1,,")
     assert stats.parse_effective(unlimited)["server_maxconn"] == 0
+    unnamed = PRINTED.replace("leastconn", "unknown")
+    assert "balance" not in stats.parse_effective(unnamed)
 
 
 def test_counters_of_a_queue() -> None:

@@ -133,3 +133,23 @@ def test_a_real_nginx_resumes_sessions_as_it_is_told(
     asked = {name: value for name, value in changed.items() if name != "http2" and (sessions or
              name != "ssl_session_cache")}  # fmt: skip
     assert {name: effective.get(name) for name in asked} == asked
+
+
+def test_messages_before_the_files_hide_no_directive() -> None:
+    printed = (
+        "nginx: the configuration file /etc/nginx/nginx.conf syntax is ok\n"
+        "nginx: configuration file /etc/nginx/nginx.conf test is successful\n"
+        "# configuration file /etc/nginx/nginx.conf:\n"
+        "worker_processes 3;\nevents { worker_connections 2222; }\n"
+    )
+    assert parse_effective(printed) == {"worker_processes": 3, "worker_connections": 2222}
+
+
+def test_connections_to_servers_behind_have_values_of_their_own() -> None:
+    printed = (
+        "# configuration file /etc/nginx/nginx.conf:\nevents {}\n"
+        "stream { server { listen 1; } upstream s { server a; } }\n"
+        "http { upstream app { server a; keepalive_requests 100000; keepalive_timeout 9; }\n"
+        "server { keepalive_timeout 70; } }\n"
+    )
+    assert parse_effective(printed) == {"keepalive_timeout": 70}

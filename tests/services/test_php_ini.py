@@ -33,13 +33,14 @@ BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
 CONF = "/etc/php/8.2/fpm/conf.d"
 OWN = f"{CONF}/zz-autotune.ini"
 PHP_INI = "/etc/php/8.2/fpm/php.ini"
+MODULE = "/etc/php/8.2/mods-available/opcache.ini"
 FILES = {
     PHP_INI: b"[PHP]\nmemory_limit = 128M\n;opcache.enable=1\n"
     b"realpath_cache_size = 64k\n[PATH=/srv/old]\nrealpath_cache_ttl = 7\n",
-    "/etc/php/8.2/mods-available/opcache.ini": b"zend_extension=opcache.so\nopcache.jit=off\n",
+    MODULE: b"zend_extension=opcache.so\nopcache.jit=off\n",
     f"{CONF}/20-shop.ini": b'opcache.memory_consumption = "96"\nopcache.interned_strings_buffer=4M\n',
 }
-LINKS = {f"{CONF}/10-opcache.ini": "/etc/php/8.2/mods-available/opcache.ini"}
+LINKS = {f"{CONF}/10-opcache.ini": MODULE}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,8 @@ def test_what_was_kept_there_is_edited() -> None:
     [
         (host(POOL + "php_admin_value[memory_limit] = 99M\n"), "memory_limit", "a pool sets it"),
         (host(files={**FILES, PHP_INI: b"= 3\n"}), "opcache_jit", "php.ini cannot be read: line 1"),
-        (host(files={PHP_INI: FILES[PHP_INI]}), "opcache_enable", "OPcache is not loaded"),
+        (host(files={PHP_INI: FILES[PHP_INI]}), "opcache_enable", "10-opcache.ini cannot be read"),
+        (host(files={**FILES, MODULE: b""}), "opcache_enable", "OPcache is not loaded"),
         (host(files={}), "opcache_enable", "not at Debian's paths"),
     ],
 )

@@ -16,10 +16,18 @@ from autotune.services.apache.parameters import EVENT_NEEDS, EVENT_PARAMETERS
 from autotune.services.base import Argv, Placement, Programs, Readback, Role, Service, Settings
 from autotune.services.directives import ON_OFF, select_notation
 from autotune.services.readback import build_backlog_readback
+from autotune.strict_parsing import split_lines
 
 # Host name for Apache's status pages (templates/apache/status.conf.j2).
 STATUS_HOST = "status.autotune.internal"
 _FINISHING_SLOT = "G"
+_DUMP_SCRIPT = """
+for module in /usr/lib/apache2/modules/mod_info.so /usr/lib64/httpd/modules/mod_info.so \\
+    modules/mod_info.so; do
+    [ ! -e "$module" ] || exec "$@" -C "LoadModule info_module $module" -t -D DUMP_CONFIG
+done
+exec "$@" -t -D DUMP_CONFIG
+"""
 _TAG_PATTERN = re.compile(r"<[^<>]*>")
 # mod_info: `<dd><tt>&nbsp;18:&nbsp;ServerLimit <i>10</i></tt></dd>`
 _DIRECTIVE_PATTERN = re.compile(r"(?<!\d)\d+:\s*(\w+)\s+(\S[^\n]*)")
@@ -56,6 +64,19 @@ class ApacheServer(Service):
             Readback(pages, self._parse_effective),
             build_backlog_readback(placement, "ListenBacklog"),
         )
+
+    def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
+        # The module prints all directives with `-t -D DUMP_CONFIG`, also if the site does not load it.
+        words = ("sh", "-c", _DUMP_SCRIPT, "sh", *self._build_command(placement))
+        return (Readback(words, self._parse_dump),)
+
+    def _parse_dump(self, text: str) -> Settings:
+        """Parse the configuration that mod_info prints, in which the last occurrence applies."""
+        lines = (line.strip().partition(" ") for line in split_lines(text))
+        words = {name: argument.strip() for name, _, argument in lines if name[:1].isalpha()}
+        values = {p.name: select_notation(p, ON_OFF).parse(words[p.name]) for p in self.parameters
+                  if p.name in words}  # fmt: skip
+        return {name: value for name, value in values.items() if value is not None}
 
     def _parse_effective(self, text: str) -> Settings:
         """Parse effective parameters from the text of both pages, or nothing if one is missing."""

@@ -62,9 +62,10 @@ def parse_effective(text: str) -> Settings:
     values: dict[str, Value] = {name: int(match[1]) for name, pattern in _INFO_PATTERNS.items()
                                 if (match := re.search(pattern, text))}  # fmt: skip
     limits = {row["slim"] or "0" for row in parse_rows(text) if row["svname"] not in TOTAL_ROWS}
+    # HAProxy 2.6 prints `unknown` for some methods, such as `random`.
     methods = {row["algo"] for row in parse_rows(text) if row["algo"]}
     for name, alike in (("server_maxconn", limits), ("balance", methods)):
-        if len(alike) == 1:
+        if len(alike) == 1 and "unknown" not in alike:
             values[name] = parse_number(alike.pop())
     return values
 

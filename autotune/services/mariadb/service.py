@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -40,6 +41,10 @@ exit 1
 _ERROR_PATTERN = r"\[ERROR\]|option '({})': .* adjusted to".format(
     "|".join(parameter.name.replace("_", "[-_]") for parameter in PARAMETERS)
 )
+
+
+_SWITCHES = {"TRUE": "ON", "FALSE": "OFF"}
+_UNSET_NUMBERS = ("4294967295", "18446744073709551615")  # the server computes these at its start
 
 
 class Mariadb(Service):
@@ -94,6 +99,10 @@ class Mariadb(Service):
         asking = Readback(build_query_command(placement, "SHOW GLOBAL VARIABLES"), parse_effective)
         return (asking, build_backlog_readback(placement, "back_log"))
 
+    def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
+        words = (placement.programs["mariadbd"], "--verbose", "--help")
+        return (Readback(words, parse_option_table),)
+
 
 SERVICES = (Mariadb(),)
 
@@ -121,6 +130,16 @@ def build_query_command(placement: Placement, statement: str) -> Argv:
 def parse_rows(text: str) -> dict[str, str]:
     """Return names and values of a two-column table."""
     return dict(line.split("\t", 1) for line in split_lines(text) if "\t" in line)
+
+
+def parse_option_table(text: str) -> Settings:
+    """Return the values of the option table that ``--verbose --help`` prints after the options."""
+    rows = re.findall(r"(?m)^([a-z][a-z0-9-]{2,80}) +(\S[^\n]*)$", text.rpartition("\n-----")[2])
+    printed = {name.replace("-", "_"): _SWITCHES.get(value, value) for name, value in rows
+               if value not in _UNSET_NUMBERS}  # fmt: skip
+    if printed.get("query_cache_type") == "OFF":
+        printed["query_cache_size"] = "0"
+    return {p.name: convert_unit(p, printed[p.name]) for p in PARAMETERS if p.name in printed}
 
 
 def parse_effective(text: str) -> Settings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import ClassVar
 
@@ -16,6 +16,7 @@ from autotune.services.base import (
     Role,
     ServerCheck,
     Service,
+    Settings,
     Trait,
     Value,
     accept_queue,
@@ -23,6 +24,7 @@ from autotune.services.base import (
     on_restart,
     with_guidance,
 )
+from autotune.services.config_files import Directive
 from autotune.services.diagnosis import (
     REPORTED,
     Diagnosis,
@@ -206,12 +208,32 @@ DIRECTIVE_NOTATIONS = {
         *LOCK_DIRECTIVES,
     )
 }
-# Parses ``nginx -T``, which does not print the number of workers for `auto`.
-parse_effective = build_config_parser(
-    parse_directives,
+
+# `keepalive_requests` and others have a second meaning there.
+_OTHER_BLOCKS = frozenset({"upstream", "stream", "mail"})
+
+
+def _parse_http_directives(text: str) -> Iterator[Directive]:
+    """Yield directives, except those for connections to servers behind it and other protocols."""
+    for directive in parse_directives(text):
+        if not any(block[:1] and block[0] in _OTHER_BLOCKS for block in directive.blocks):
+            yield directive
+
+
+_parse_printed_files = build_config_parser(
+    _parse_http_directives,
     {name: name for name in DIRECTIVE_NOTATIONS},
     lambda name, word: DIRECTIVE_NOTATIONS[name][1].parse(word),
 )
+
+
+def parse_effective(text: str) -> Settings:
+    """Return the values that its dump of files contains, except the number of workers for `auto`.
+
+    Messages before the first file would become part of its first directive.
+    """
+    _, mark, files = text.partition("# configuration file ")
+    return _parse_printed_files(f"{mark}{files}" if mark else text)
 
 
 class Nginx(Service):
@@ -245,10 +267,10 @@ class Nginx(Service):
         return (*self._build_command(placement), "-g", "daemon off;")
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        return (
-            Readback((*self._build_command(placement), "-T"), parse_effective),
-            build_backlog_readback(placement),
-        )
+        return (*self.list_file_readbacks(placement), build_backlog_readback(placement))
+
+    def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
+        return (Readback((*self._build_command(placement), "-T"), parse_effective),)
 
     def build_server_check(self, placement: Placement) -> ServerCheck | None:
         if not placement.installed:

@@ -135,13 +135,11 @@ class PhpFpm(Service):
             lines = (line for line in split_lines(text) if placement.socket_name in line)
             return build_backlog_parser("listen_backlog")("\n".join(lines))
 
-        return (
-            Readback(
-                self._build_readback_command(placement),
-                build_config_parser(parse_log, PARAMETERS_BY_DIRECTIVE),
-            ),
-            Readback(("ss", "-lxH"), own_backlog),
-        )
+        return (*self.list_file_readbacks(placement), Readback(("ss", "-lxH"), own_backlog))
+
+    def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
+        parse = build_config_parser(parse_log, PARAMETERS_BY_DIRECTIVE)
+        return (Readback(self._build_readback_command(placement), parse),)
 
     def _build_command(self, placement: Placement) -> Argv:
         return (*self._build_program(placement), "-y", self.config_path(placement))

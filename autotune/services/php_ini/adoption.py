@@ -167,7 +167,13 @@ def _read_other_files(tree: FileTree, location: str) -> tuple[Mapping[str, str],
     last value of a name takes effect, except that all values of ``zend_extension`` do."""
     values: dict[str, str] = {}
     build = location.partition("/conf.d/")[0]
-    for path in tree.glob(f"{build}/php.ini") + tree.glob(f"{build}/conf.d/*.ini"):
+    patterns = (f"{build}/php.ini", f"{build}/conf.d/*.ini")
+    missing = {link: tree.explain_missing(link)
+               for pattern in patterns for link in tree.find_broken_links(pattern)}  # fmt: skip
+    missing |= {path: why for each in patterns for path, why in tree.find_unread(each).items()}
+    for unread, reason in missing.items():
+        return {}, f"{unread} cannot be read: {reason}"
+    for path in (path for pattern in patterns for path in tree.glob(pattern)):
         config = _read_host_config(tree, path) if path != location else Config(path)
         for unread, reason in config.unread_files.items():
             return {}, f"{unread} cannot be read: {reason}"

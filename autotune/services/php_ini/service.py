@@ -141,6 +141,11 @@ class PhpIni(Service):
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         return (Readback(build_status_command(placement), parse_effective),)
 
+    def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
+        if "php-fpm" not in placement.programs:
+            return ()  # PHP's command line reads other directories than Apache's module
+        return (Readback((placement.programs["php-fpm"], "-i"), parse_information),)
+
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
         """Return a check with a program that reads these settings as ``server`` does. The program
         is PHP-FPM itself, or PHP's command line with options that load Apache's settings."""
@@ -179,14 +184,26 @@ def build_status_command(placement: Placement) -> Argv:
     )
 
 
-def parse_effective(text: str) -> Settings:
-    """Return directives in the parameters' units."""
-    printed = dict(line.split(" ", 1) for line in split_lines(text) if " " in line)
+def parse_information(text: str) -> Settings:
+    """Return the directives that ``-i`` prints, in the parameters' units."""
+    rows = (line.split(" => ") for line in split_lines(text))
+    printed = {row[0]: row[1].replace("no value", "") for row in rows if len(row) == 3}
+    return _convert_directives(printed)
+
+
+def _convert_directives(printed: Mapping[str, str]) -> dict[str, Value]:
     values: dict[str, Value] = {}
     for parameter in PARAMETERS:
         if (written := printed.get(directive_name(parameter))) is not None:
             value = parse_value(parameter, written)
             values |= {} if value is None else {parameter.name: value}
+    return values
+
+
+def parse_effective(text: str) -> Settings:
+    """Return directives in the parameters' units."""
+    printed = dict(line.split(" ", 1) for line in split_lines(text) if " " in line)
+    values = _convert_directives(printed)
     # The mapped size is effective, not the requested one.
     sizes = [printed.get(f"{kind}_memory", "") for kind in ("used", "free", "wasted")]
     if all(map(is_uint, sizes)):

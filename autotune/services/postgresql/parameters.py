@@ -157,10 +157,15 @@ def parse_value(parameter: Parameter, text: str, default_unit: str) -> Value | N
     return round(number) if abs(number - round(number)) < 1e-9 else None
 
 
+def get_bare_unit(parameter: Parameter) -> str:
+    """Return the unit of numbers without a unit in files."""
+    return _DEFAULT_UNITS.get(parameter.name, parameter.unit)
+
+
 def build_notation(parameter: Parameter) -> Notation:
     """Return the notation of a parameter's values in files."""
     unit = {"KB": "kB"}.get(parameter.unit, parameter.unit)
-    bare = _DEFAULT_UNITS.get(parameter.name, parameter.unit)
+    bare = get_bare_unit(parameter)
 
     def amount(name: str) -> str:
         return f'({name} ~ "{unit}" if {name} > 0 else {name})' if unit else name

@@ -32,6 +32,7 @@ from autotune.services.postgresql.parameters import (
     PGTUNE,
     RESOURCE_NEEDS,
     UNIT_FACTORS,
+    get_bare_unit,
     parse_value,
 )
 from autotune.strict_parsing import split_lines
@@ -69,6 +70,13 @@ cd / && exec "$@"
 """
 # `-C` reads all of a host's own files, or autotune's single file, and starts nothing.
 _VALIDATION_SCRIPT = 'exec "$1" -C max_connections -D "$2" ${3+-c config_file="$3"}'
+_DUMP_SCRIPT = """
+program=$1 directory=$2 && shift 2
+for name; do
+    value=$("$program" -C "$name" -D "$directory" 2>/dev/null) && echo "$name|$value"
+done
+:
+"""
 _PARAMETERS_BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
 # Values in effect and in files. They differ if a change waits for a restart (`pending_restart`).
 _SETTINGS_QUERY = f"""
@@ -135,6 +143,19 @@ def parse_effective(text: str) -> Settings:
                 )
                 values |= {} if value is None else {name: value}
     return values
+
+
+def parse_dump(text: str) -> Settings:
+    """Return the values that ``postgres -C`` prints, which are in units of files without a unit."""
+    rows = (line.partition("|") for line in split_lines(text))
+    values = {
+        name: parse_value(
+            _PARAMETERS_BY_NAME[name], value, get_bare_unit(_PARAMETERS_BY_NAME[name])
+        )
+        for name, _, value in rows
+        if name in _PARAMETERS_BY_NAME
+    }
+    return {name: value for name, value in values.items() if value is not None}
 
 
 class Postgresql(Service):
@@ -227,6 +248,13 @@ class Postgresql(Service):
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         return (Readback(_build_query_command(placement, _SETTINGS_QUERY), parse_effective),)
+
+    def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
+        location = find_cluster(placement)
+        names = [parameter.name for parameter in PARAMETERS]
+        program = f"{location.program_directory}/postgres"
+        dump = ("sh", "-c", _DUMP_SCRIPT, "sh", program, dirname(location.main_file), *names)
+        return (Readback(("sh", "-c", _AS_OWNER_SCRIPT, "sh", *dump), parse_dump),)
 
 
 SERVICES = (Postgresql(),)

@@ -1,0 +1,217 @@
+"""Proof that an edit takes effect: the software itself reads files with changed values.
+
+All parameters are changed at once, because the programs take a while. If one of a service then does
+not have its value, its parameters are changed one at a time. A parameter whose edit has no effect, or
+changes another value, is not tuned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from autotune.deploy.stack import ServiceInstance
+from autotune.errors import AutotuneError
+from autotune.parameter_name import ParameterName
+from autotune.services.base import Settings, Value
+from autotune.space.dimension import Dimension
+from autotune.space.space import SearchSpace
+
+_TOLERANCE = 0.006  # programs print fractions with two digits
+_MAX_ALTERNATIVES = 3
+_ByInstance = Mapping[str, Mapping[str, Value]]
+Case = tuple[ServiceInstance, Settings]
+ValueReader = Callable[[Sequence[Case]], Sequence[Mapping[str, Value]]]
+"""Map instances with settings to the values that their software reads, by bare parameter name."""
+
+
+@dataclass(frozen=True)
+class EditProof:
+    """``proven`` are parameters whose edits take effect, and ``refuted`` others with the reason.
+
+    ``unproven`` are tunable parameters whose software does not print values of files.
+    """
+
+    proven: tuple[str, ...] = ()
+    refuted: Mapping[str, str] = field(default_factory=dict)
+    unproven: tuple[str, ...] = ()
+
+    def describe_proven(self) -> Iterator[str]:
+        """Yield a line with the number of parameters of each service."""
+        groups = _group_by_service(self.proven)
+        if groups:
+            counts = ", ".join(f"{service} {len(names)}" for service, names in groups.items())
+            yield f"edits that take effect, according to the software: {counts}"
+
+    def describe_unproven(self) -> Iterator[str]:
+        """Yield a line for each service with parameters that are not proven."""
+        for service, names in _group_by_service(self.unproven).items():
+            yield f"{service}: effect of edits of {', '.join(names)} (its program does not print them)"
+
+
+NO_PROOF = EditProof()
+
+
+def prove_edits(
+    space: SearchSpace, instances: Iterable[ServiceInstance], read_values: ValueReader
+) -> EditProof:
+    """Return which edits of the tunable parameters take effect on every host."""
+    owners: dict[str, list[ServiceInstance]] = {}
+    for instance in instances:
+        if instance.placement.adopted is not None and instance.placement.adopted.files:
+            owners.setdefault(instance.parameter_prefix, []).append(instance)
+    dimensions = {
+        d.name: d
+        for d in space.tunable_dimensions
+        if ParameterName.parse(d.name).service_prefix in owners
+    }
+    prover = _Prover(space, owners, read_values)
+    return prover.prove(dimensions)
+
+
+@dataclass(frozen=True)
+class _Prover:
+    """``owners`` are the instances of each service with edited files."""
+
+    space: SearchSpace
+    owners: Mapping[str, Sequence[ServiceInstance]]
+    read_values: ValueReader
+
+    def prove(self, dimensions: Mapping[str, Dimension]) -> EditProof:
+        """Return the proof for tunable parameters of the owners."""
+        current = self._read_at_once(self.space.baseline)
+        answering = [
+            name
+            for name in dimensions
+            if all(_bare(name) in current.get(i.name, {}) for i in self._find_owners(name))
+        ]
+        suggested = {name: alternatives[0] for name in answering
+                     if (alternatives := list_alternatives(dimensions[name]))}  # fmt: skip
+        changed = _build_settings(self.space, suggested)
+        reported = self._read_at_once(changed) if changed else {}
+        doubtful = {
+            ParameterName.parse(name).service_prefix
+            for name in answering
+            if not self._takes_effect(name, changed, reported)
+        }
+        pending = [n for n in answering if ParameterName.parse(n).service_prefix in doubtful]
+        refuted = self._change_alone({name: dimensions[name] for name in pending}, current)
+        proven = sorted({*answering} - {*refuted})
+        return EditProof(tuple(proven), refuted, tuple(sorted({*dimensions} - {*answering})))
+
+    def _takes_effect(self, name: str, settings: Settings, reported: _ByInstance) -> bool:
+        """True if a value differs from the baseline and the software of all hosts reads it."""
+        if settings.get(name, self.space.baseline[name]) == self.space.baseline[name]:
+            return False
+        return all(
+            is_same_value(settings[name], reported.get(instance.name, {}).get(_bare(name)))
+            for instance in self._find_owners(name)
+        )
+
+    def _change_alone(
+        self, dimensions: Mapping[str, Dimension], current: _ByInstance
+    ) -> dict[str, str]:
+        """Return the parameters without effect when each is changed alone, with the reason."""
+        reasons: dict[str, str] = {}
+        pending = dict(dimensions)
+        for attempt in range(_MAX_ALTERNATIVES):
+            candidates = {name: settings for name, dimension in pending.items()
+                          if (settings := self._build_alone(dimension, attempt))}  # fmt: skip
+            if not candidates:
+                break
+            cases = [
+                (instance, settings)
+                for name, settings in candidates.items()
+                for instance in self._find_owners(name)
+            ]
+            values = iter(self.read_values(cases))
+            for name, settings in candidates.items():
+                own = {instance.name: next(values) for instance in self._find_owners(name)}
+                reasons[name] = self._explain(name, settings, own, current)
+                if not reasons[name]:
+                    del pending[name]
+        return {name: reason for name, reason in reasons.items() if reason}
+
+    def _build_alone(self, dimension: Dimension, attempt: int) -> Settings:
+        """Return a candidate with another value of one parameter, or nothing."""
+        alternatives = list_alternatives(dimension)
+        if attempt >= len(alternatives):
+            return {}
+        needed = {
+            name: values[0]
+            for name, values in dimension.conditions
+            if self.space.baseline.get(name) not in values
+        }
+        settings = _build_settings(self.space, {**needed, dimension.name: alternatives[attempt]})
+        return settings if settings.get(dimension.name) != dimension.baseline else {}
+
+    def _read_at_once(self, settings: Settings) -> _ByInstance:
+        instances = [
+            instance
+            for of_service in self.owners.values()
+            for instance in of_service
+            if instance.service.list_file_readbacks(instance.placement)
+        ]
+        values = self.read_values([(instance, settings) for instance in instances])
+        return {instance.name: own for instance, own in zip(instances, values, strict=True)}
+
+    def _explain(
+        self, name: str, settings: Settings, reported: _ByInstance, current: _ByInstance
+    ) -> str:
+        """Return why an edit has no effect, or nothing if it has."""
+        for instance in self._find_owners(name):
+            own, before = reported[instance.name], current[instance.name]
+            if not own:
+                return f"the software rejects {settings[name]} in its files"
+            if not is_same_value(settings[name], own.get(_bare(name))):
+                value = own.get(_bare(name), "no value")
+                return f"an edit to {settings[name]} has no effect: the software reads {value}"
+            for other, value in own.items():
+                full = f"{instance.parameter_prefix}.{other}"
+                is_same = settings.get(full) == self.space.baseline.get(full)
+                if is_same and not is_same_value(before.get(other, value), value):
+                    return f"an edit also changes {other}"
+        return ""
+
+    def _find_owners(self, name: str) -> Sequence[ServiceInstance]:
+        return self.owners[ParameterName.parse(name).service_prefix]
+
+
+def is_same_value(requested: Value, reported: Value | None) -> bool:
+    """True if the software reads the requested value."""
+    if reported is None:
+        return False
+    if isinstance(requested, str | bool) or isinstance(reported, str | bool):
+        return str(requested).lower() == str(reported).lower()
+    return abs(requested - reported) < _TOLERANCE
+
+
+def list_alternatives(dimension: Dimension) -> tuple[Value, ...]:
+    """Return a few other values of a parameter."""
+    if dimension.choices:
+        return tuple(c for c in dimension.choices if c != dimension.baseline)[:_MAX_ALTERNATIVES]
+    baseline = float(dimension.baseline)
+    candidates = (baseline + 1, baseline * 2, baseline / 2, baseline - 1, *dimension.bounds)
+    values = dict.fromkeys(dimension.clip(candidate) for candidate in candidates)
+    alternatives = tuple(value for value in values if value != dimension.baseline)
+    return alternatives[:_MAX_ALTERNATIVES]
+
+
+def _build_settings(space: SearchSpace, suggested: Settings) -> Settings:
+    """Return a whole candidate, or nothing if no candidate keeps the rules."""
+    try:
+        return space.build_candidate(suggested, keep=suggested).settings if suggested else {}
+    except AutotuneError:
+        return {}
+
+
+def _bare(name: str) -> str:
+    return ParameterName.parse(name).parameter
+
+
+def _group_by_service(names: Iterable[str]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        full = ParameterName.parse(name)
+        groups.setdefault(full.service_prefix, []).append(full.parameter)
+    return groups

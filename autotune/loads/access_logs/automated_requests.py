@@ -1,0 +1,137 @@
+"""Recognise requests that no user makes: health checks, monitoring, and crawlers."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from itertools import pairwise
+from statistics import median
+
+from autotune.loads.access_logs.line_formats import LoggedRequest, find_client
+
+HEALTH_CHECK = "health check or monitoring"
+_CRAWLER = "crawler"
+_MONITOR_PATTERN = re.compile(
+    rb"(?i)health[-_ ]?check|health[-_ ]?probe|kube-probe|googlehc|uptime|pingdom|statuscake|site24x7"
+    rb"|check_http|nagios|icinga|zabbix|checkmk|\bmonit/|blackbox|prometheus|datadog|newrelicpinger"
+    rb"|haproxy|load ?balancer|route ?53|traffic ?manager|cloudflare-traffic|freshping|hetrixtools"
+)
+_CRAWLER_PATTERN = re.compile(
+    rb"(?i)(?<!cu)bot(?![a-z])|bots?[/;+ ]|crawl|spider|slurp|scrapy|archiver|archive\.org"
+    rb"|facebookexternalhit|mediapartners|bingpreview|google-inspectiontool|feedfetcher|feedburner"
+    rb"|feedly|yandex(?:images|direct|media|metrika)|lighthouse|pagespeed|semrush|ahrefs|screaming"
+    rb"|zgrab|masscan|nmap|nuclei|censys|nikto|sqlmap|headlesschrome|whatsapp|embedly|validator"
+)
+_CHECK_PATH_PATTERN = re.compile(
+    rb"(?i)/(?:healthz?|livez?|readyz?|health[-_]?check|liveness|readiness|server-status"
+    rb"|(?:nginx|basic|stub)_status|fpm-(?:status|ping)|-/(?:health|healthy|ready)"
+    rb"|actuator/health(?:/[a-z]+)?)(?:\?.*)?"
+)
+_MONTHS = {
+    name: number
+    for number, name in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)
+}
+_MAX_SERIES = 5_000  # clients without user agent and their pages that are followed
+_MAX_TIMES = 64  # of a series
+_MIN_TIMES = 10  # fewer intervals can be regular by chance
+_MAX_CHECKERS = 3  # processes behind one address that check independently
+_REGULAR_SHARE = 0.8  # of intervals; restarts and outages cause others
+
+
+@lru_cache(maxsize=4096)
+def find_automation(agent: bytes) -> str:
+    """Return the kind of automated client that a user agent names, or nothing."""
+    if _MONITOR_PATTERN.search(agent):
+        return HEALTH_CHECK
+    return _CRAWLER if _CRAWLER_PATTERN.search(agent) else ""
+
+
+def is_check_path(path: bytes) -> bool:
+    """True if a path exists for health checks by convention."""
+    return _CHECK_PATH_PATTERN.fullmatch(path) is not None
+
+
+@dataclass
+class _Series:
+    """Requests of one client for one page."""
+
+    count: int = 0
+    times: list[float] = field(default_factory=list)
+
+
+@dataclass
+class RegularRequests:
+    """Requests without user agent, kept by client and page until their regularity is known.
+
+    Load balancers check the health of servers at fixed intervals, and usually send no user agent.
+    """
+
+    series: dict[tuple[bytes, bytes], _Series] = field(default_factory=dict)
+
+    def keep(self, request: LoggedRequest, page: bytes) -> bool:
+        """Keep a request that may be a health check. True if it is kept."""
+        if request.agent or (request.agent is None and request.protocol != b"1.0"):
+            return False
+        key = find_client(request.head), page
+        if key not in self.series and len(self.series) >= _MAX_SERIES:
+            return False
+        series = self.series.setdefault(key, _Series())
+        series.count += 1
+        if len(series.times) < _MAX_TIMES and (seconds := parse_time(request.time)) is not None:
+            series.times.append(seconds)
+        return True
+
+    def split(self) -> tuple[int, dict[bytes, int]]:
+        """Return the number of health checks, and the other requests by page."""
+        checks, pages = 0, dict[bytes, int]()
+        for (_, page), series in self.series.items():
+            if is_regular(series.times):
+                checks += series.count
+            else:
+                pages[page] = pages.get(page, 0) + series.count
+        return checks, pages
+
+
+def is_regular(times: list[float]) -> bool:
+    """True if requests were sent at a fixed interval, by up to ``_MAX_CHECKERS`` processes.
+
+    Most logs have a resolution of one second.
+    """
+    if len(times) < _MIN_TIMES:
+        return False
+    ordered = sorted(times)
+    for checkers in range(1, _MAX_CHECKERS + 1):
+        intervals = [ordered[i + checkers] - ordered[i] for i in range(len(ordered) - checkers)]
+        typical = median(intervals)
+        tolerance = 1 + 0.1 * typical if typical >= 5 else 0.1
+        near = sum(abs(interval - typical) <= tolerance for interval in intervals)
+        if typical >= 1 and near >= _REGULAR_SHARE * len(intervals) and _spreads(ordered):
+            return True
+    return False
+
+
+def _spreads(ordered: list[float]) -> bool:
+    """True if few requests share a moment; bursts are not checks."""
+    same = sum(later == earlier for earlier, later in pairwise(ordered))
+    return same <= len(ordered) / 2
+
+
+@lru_cache(maxsize=256)
+def parse_time(text: bytes) -> float | None:
+    """Return the seconds of a log's time, to compare with others of that log, or ``None``."""
+    try:
+        if text[2:3] == b"/":  # day/month/year, then a zone or a fraction
+            clock = time.struct_time((
+                int(text[7:11]), _MONTHS[text[3:6]], int(text[:2]),
+                int(text[12:14]), int(text[15:17]), int(text[18:20]), 0, 0, 0,
+            ))  # fmt: skip
+            fraction = text[20:24] if text[20:21] == b"." else b"0"
+            return datetime(*clock[:6]).timestamp() + float(fraction)  # noqa: DTZ001
+        if b"-" in text[1:]:
+            return datetime.fromisoformat(text.decode()).timestamp()
+        return float(text)
+    except (ValueError, KeyError, OverflowError):
+        return None

@@ -1,0 +1,122 @@
+"""Read the lines of log files: plain, compressed, or standard input, within bounded memory."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedReader, FileIO, RawIOBase
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from autotune.errors import AutotuneError
+
+STANDARD_INPUT = Path("-")
+MAX_LINE_BYTES = 1 << 16
+_BLOCK_BYTES = 1 << 20
+_ZSTANDARD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+class _Stream(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+_DECOMPRESSORS: Mapping[bytes, Callable[[Any], _Stream]] = {
+    b"\x1f\x8b": lambda raw: gzip.GzipFile(fileobj=raw),
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zXZ\x00": lzma.LZMAFile,
+}
+
+
+@dataclass(frozen=True)
+class ReadProgress:
+    """Lines read so far, in all files. ``share`` is the read share of the current file, if known."""
+
+    name: str
+    line_count: int
+    share: float | None
+
+
+ProgressListener = Callable[[ReadProgress], object]
+
+
+def read_lines(paths: Iterable[Path], listener: ProgressListener) -> Iterator[bytes]:
+    """Yield the lines of all files in their order, without line ends. Raises AutotuneError.
+
+    Only ``MAX_LINE_BYTES`` + 1 bytes of a longer line are read.
+    """
+    line_count = 0
+    for path in paths:
+        try:
+            with _open_raw(path) as raw:
+                size = 0 if path == STANDARD_INPUT else path.stat().st_size
+                for lines in _split_blocks(_decompress(path, raw)):
+                    yield from lines
+                    line_count += len(lines)
+                    share = min(1.0, raw.tell() / size) if size else None
+                    listener(ReadProgress(describe_path(path), line_count, share))
+        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise AutotuneError(f"cannot read {describe_path(path)}: {reason}") from error
+
+
+def describe_path(path: Path) -> str:
+    """Return the path of a log, or "standard input"."""
+    return "standard input" if path == STANDARD_INPUT else str(path)
+
+
+@contextmanager
+def _open_raw(path: Path) -> Iterator[BufferedReader[Any]]:
+    """Open a log. Standard input stays open."""
+    if path != STANDARD_INPUT:
+        with BufferedReader(FileIO(path)) as file:
+            yield file
+        return
+    stream: BufferedReader[Any] = BufferedReader(cast("RawIOBase", sys.stdin.buffer))
+    try:
+        yield stream
+    finally:
+        stream.detach()
+
+
+def _decompress(path: Path, raw: BufferedReader[Any]) -> _Stream:
+    """Return the stream of a log's text. Its first bytes decide, because rotated names vary."""
+    magic = raw.peek(6)[:6]
+    if magic.startswith(_ZSTANDARD_MAGIC):
+        name = describe_path(path)
+        raise AutotuneError(
+            f"cannot read {name}: it is compressed with Zstandard",
+            hint="decompress it: `zstdcat LOG | autotune workload from-log -`",
+        )
+    for prefix, decompress in _DECOMPRESSORS.items():
+        if magic.startswith(prefix):
+            return decompress(raw)
+    return raw
+
+
+def _split_blocks(stream: _Stream) -> Iterator[list[bytes]]:
+    """Yield lists of lines. The rest of an overlong line is skipped."""
+    start, is_overlong = b"", False
+    while block := stream.read(_BLOCK_BYTES):
+        *lines, last = (start + block).split(b"\n")
+        if is_overlong and lines:  # the end of a line that was yielded already
+            del lines[0]
+            is_overlong = False
+        elif is_overlong:
+            last = b""
+        if len(last) > MAX_LINE_BYTES:
+            lines.append(last)
+            last, is_overlong = b"", True
+        start = last
+        yield [_shorten(line) if len(line) > MAX_LINE_BYTES else line for line in lines]
+    if start and not is_overlong:
+        yield [_shorten(start)]
+
+
+def _shorten(line: bytes) -> bytes:
+    return line[: MAX_LINE_BYTES + 1]

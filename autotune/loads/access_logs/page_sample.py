@@ -1,0 +1,71 @@
+"""A bounded number of pages that represents all pages of a log.
+
+Priority sampling (Duffield, Lund, Thorup 2007) keeps frequent pages with their counts, and a random
+sample of the others. The sampled pages have larger weights, so that every group of pages keeps its
+expected share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from zlib import crc32
+
+MAX_HELD_PAGES = 100_000
+MAX_HELD_BYTES = 32 << 20
+
+
+@dataclass
+class PageSample:
+    """Counts of pages. ``represented`` contains a page's share of the requests for dropped pages.
+
+    ``was_reduced`` is true if pages were dropped.
+    """
+
+    counts: dict[bytes, int] = field(default_factory=dict)
+    represented: dict[bytes, float] = field(default_factory=dict)
+    held_bytes: int = 0
+    was_reduced: bool = False
+    _reductions: int = 0
+
+    def add(self, page: bytes, count: int = 1) -> None:
+        """Count requests for a page. The pages are reduced if they need too much memory."""
+        if page in self.counts:
+            self.counts[page] += count
+            return
+        self.counts[page] = count
+        self.held_bytes += len(page)
+        if len(self.counts) > MAX_HELD_PAGES or self.held_bytes > MAX_HELD_BYTES:
+            self.reduce(len(self.counts) // 4)
+
+    def weigh(self, page: bytes) -> float:
+        """Return a page's own requests and its share of those for dropped pages."""
+        return self.counts[page] + self.represented.get(page, 0.0)
+
+    def reduce(self, max_pages: int) -> None:
+        """Keep at most ``max_pages`` pages, which then represent the others."""
+        if len(self.counts) <= max_pages:
+            return
+        self._reductions += 1
+        self.was_reduced = True
+        seed = self._reductions
+        priorities = {page: self.weigh(page) / _draw(page, seed) for page in self.counts}
+        threshold = sorted(priorities.values())[-max_pages - 1]
+        chosen = [page for page, priority in priorities.items() if priority > threshold]
+        total = sum(self.counts.values()) + sum(self.represented.values())
+        others = {page: max(self.weigh(page), threshold) - self.counts[page] for page in chosen}
+        self.counts = {page: self.counts[page] for page in chosen}
+        # The estimate of the total varies, but the total is known.
+        scale = (total - sum(self.counts.values())) / sum(others.values())
+        self.represented = {page: number * scale for page, number in others.items() if number}
+        self.held_bytes = sum(map(len, chosen))
+
+    def list_weights(self) -> Iterator[tuple[bytes, int]]:
+        """Yield the pages with their weights, the largest first."""
+        weights = {page: max(1, round(self.weigh(page))) for page in self.counts}
+        yield from sorted(weights.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _draw(page: bytes, seed: int) -> float:
+    """Return a pseudo-random number above 0 up to 1 that depends on the page only."""
+    return (crc32(page, seed * 0x9E3779B1 & 0xFFFFFFFF) + 1) / (1 << 32)

@@ -1,0 +1,249 @@
+"""An access log as a workload: its successful requests, with their frequencies.
+
+Skipped lines are counted by reason. Values of a query and components of a path that look like
+secrets are masked; the load requests the page without them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fnmatch import translate
+from functools import lru_cache
+
+from autotune.foreign_files import MAX_TARGET_BYTES
+from autotune.loads.access_logs.automated_requests import (
+    HEALTH_CHECK,
+    RegularRequests,
+    find_automation,
+    is_check_path,
+)
+from autotune.loads.access_logs.line_formats import (
+    MAX_PATH_LENGTH,
+    LoggedRequest,
+    find_client,
+    parse_line,
+)
+from autotune.loads.access_logs.log_files import MAX_LINE_BYTES
+from autotune.loads.access_logs.page_sample import PageSample
+from autotune.secret_detection import find_secrets, is_secret_assignment, may_contain_secret
+from autotune.strict_parsing import is_uint
+from autotune.target.requests_file import MAX_REQUESTS
+
+MASK_TEXT = "masked"
+SAFE_METHODS = frozenset({b"GET", b"HEAD"})
+DATA_METHODS = frozenset({b"POST", b"PUT", b"PATCH", b"DELETE"})
+NOT_MODIFIED_STATUS = b"304"  # for cached pages; a load generator gets the whole page
+_MAX_BRACKET_PAIRS = 10
+_COMMENT_BYTES = 10_000  # names of logs, and lines about the sample
+_SEPARATOR_PATTERN = re.compile(r"([/?&;=])")
+
+
+@dataclass
+class RecordedRequests:
+    """Requests of a log by page, and counts of ``skipped`` lines by reason.
+
+    ``used_count`` is the number of requests that ``pages`` represents, and ``masked_count`` the number
+    of those with a possible secret.
+    """
+
+    pages: PageSample = field(default_factory=PageSample)
+    skipped: Counter[str] = field(default_factory=Counter)
+    used_count: int = 0
+    masked_count: int = 0
+
+    @property
+    def requests(self) -> dict[tuple[str, str], int]:
+        """Return the weights of pages by (method, path), the largest first."""
+        return {_split_page(page): weight for page, weight in self.pages.list_weights()}
+
+    @property
+    def coverage(self) -> float:
+        """Return the share of requests whose own page is in the list."""
+        return sum(self.pages.counts.values()) / self.used_count if self.used_count else 1.0
+
+    def add(self, page: bytes, count: int = 1) -> None:
+        """Count requests for a page, without its secrets."""
+        masked = _mask_page(page)
+        self.used_count += count
+        self.masked_count += count if masked != page else 0
+        self.pages.add(masked, count)
+
+    def limit_pages(self, max_requests: int, max_bytes: int = MAX_TARGET_BYTES) -> None:
+        """Reduce the pages to what a `requests:` file may contain."""
+        self.pages.reduce(max_requests)
+        while (size := len(self.format_request_file(()))) > max_bytes - _COMMENT_BYTES:
+            share = (max_bytes - _COMMENT_BYTES) / size
+            self.pages.reduce(max(1, int(len(self.pages.counts) * share * 0.95)))
+
+    def format_request_file(self, logs: Sequence[str]) -> str:
+        """Return the text of a `requests:` file."""
+        requests = self.requests
+        names = ", ".join(json.dumps(log)[:200] for log in logs[:9])
+        lines = [
+            f"# from-log: {self.used_count} requests for {len(requests)} pages, {names}",
+            *(f"# {line}" for line in self.describe_sample()),
+            *(f"# left out: {line}" for line in self.describe_skipped()),
+            "requests:",
+        ]
+        for (method, path), weight in requests.items():
+            method_key = "" if method == "GET" else f"method: {method}, "
+            lines.append(f"  - {{{method_key}path: {_quote_for_yaml(path)}, weight: {weight}}}")
+        return "\n".join(lines) + "\n"
+
+    def describe_sample(self) -> Iterator[str]:
+        """Yield a warning if the pages are a sample."""
+        if self.pages.was_reduced:
+            yield (
+                f"warning: the list covers {self.coverage:.0%} of the requests, as a sample of all "
+                "pages"
+            )
+            yield "caches may hit more often than on the site, because it serves more pages"
+
+    def describe_skipped(self) -> Iterator[str]:
+        """Yield one line for each reason to skip requests, the most frequent first."""
+        for reason, count in self.skipped.most_common():
+            yield f"{count} × {reason}"
+
+
+@dataclass(frozen=True)
+class RequestFilter:
+    """Decides which requests of a log are used.
+
+    ``keep_unsafe`` keeps methods that may change data. ``exclude`` contains patterns as in a shell, for
+    a whole path, client address or user agent.
+    """
+
+    keep_unsafe: bool = False
+    exclude: tuple[str, ...] = ()
+
+    def explain_skip(self, request: LoggedRequest) -> str:
+        """Return why a request is not used, or nothing if it is used."""
+        if self.exclude:
+            for pattern, expression in _compile_patterns(self.exclude):
+                if _matches(expression, request):
+                    return describe_exclusion(pattern)
+        return (
+            (request.agent and find_automation(request.agent))
+            or _explain_page(request.method, request.path, keep_unsafe=self.keep_unsafe)
+            or _explain_status(request.status)
+        )
+
+
+@lru_cache(maxsize=1 << 14)
+def _explain_page(method: bytes, path: bytes, *, keep_unsafe: bool) -> str:
+    """Return why no load can be made of a page, or nothing."""
+    if not path:
+        return "not a valid request"
+    if len(path) > MAX_PATH_LENGTH:
+        return f"path of more than {MAX_PATH_LENGTH} characters"
+    if is_check_path(path):
+        return HEALTH_CHECK
+    if method in SAFE_METHODS or (keep_unsafe and method in DATA_METHODS):
+        return ""
+    if method in DATA_METHODS:
+        return f"{method.decode()} may change data (--unsafe keeps it)"
+    return "OPTIONS requests no page" if method == b"OPTIONS" else "unsupported method"
+
+
+@lru_cache(maxsize=1000)
+def _explain_status(status: bytes) -> str:
+    if len(status) != 3 or not status.isdigit():
+        return "no answer"
+    if status[:1] == b"2" or status == NOT_MODIFIED_STATUS:
+        return ""
+    return f"answered with {status.decode()}"
+
+
+_EVERYTHING = RequestFilter()
+
+
+def describe_exclusion(pattern: str) -> str:
+    """Return the reason of requests that a pattern excludes."""
+    return f"excluded by {pattern}"
+
+
+def record_requests(
+    lines: Iterable[bytes],
+    request_filter: RequestFilter = _EVERYTHING,
+    *,
+    max_requests: int = MAX_REQUESTS,
+) -> RecordedRequests:
+    """Return the requests of a log that the filter accepts."""
+    recorded, regular = RecordedRequests(), RegularRequests()
+    recorded.skipped.update(dict.fromkeys(map(describe_exclusion, request_filter.exclude), 0))
+    for line in lines:
+        request = parse_line(line) if len(line) <= MAX_LINE_BYTES else None
+        reason = request_filter.explain_skip(request) if request else _explain_line(line)
+        if request is None or reason:
+            recorded.skipped[reason] += bool(reason)
+            continue
+        page = request.method + b" " + request.path
+        if not regular.keep(request, page):
+            recorded.add(page)
+    check_count, pages = regular.split()
+    if check_count:
+        recorded.skipped[HEALTH_CHECK] += check_count
+    for page, count in pages.items():
+        recorded.add(page, count)
+    recorded.limit_pages(max_requests)
+    return recorded
+
+
+def _explain_line(line: bytes) -> str:
+    """Return why a line is not a request; nothing for an empty line."""
+    if len(line) > MAX_LINE_BYTES:
+        return f"line of more than {MAX_LINE_BYTES // 1024} KB"
+    return "line in an unknown format" if line.strip() else ""
+
+
+@lru_cache(maxsize=8)
+def _compile_patterns(patterns: tuple[str, ...]) -> tuple[tuple[str, re.Pattern[bytes]], ...]:
+    return tuple((pattern, re.compile(translate(pattern).encode())) for pattern in patterns)
+
+
+def _matches(expression: re.Pattern[bytes], request: LoggedRequest) -> bool:
+    texts = (request.path, find_client(request.head), request.agent or b"")
+    return any(expression.match(text) for text in texts)
+
+
+def _split_page(page: bytes) -> tuple[str, str]:
+    method, _, path = page.decode("ascii").partition(" ")
+    return method, path
+
+
+@lru_cache(maxsize=1 << 14)
+def _mask_page(page: bytes) -> bytes:
+    method, path = _split_page(page)
+    return f"{method} {mask_secrets(path)}".encode() if may_contain_secret(path) else page
+
+
+def _quote_for_yaml(path: str) -> str:
+    """Return the path quoted for YAML.
+
+    Unpaired or many brackets become escapes, because the reader of the file limits open brackets.
+    """
+    is_paired = all(path.count(a) == path.count(b) <= _MAX_BRACKET_PAIRS for a, b in ("[]", "{}"))
+    escaped = re.sub(r"[][{}]", lambda bracket: f"\\u{ord(bracket[0]):04x}", json.dumps(path))
+    return json.dumps(path) if is_paired else escaped
+
+
+def mask_secrets(path: str) -> str:
+    """Return the path with ``MASK_TEXT`` in place of each component that looks like a secret."""
+    words = _SEPARATOR_PATTERN.split(path)
+    for index, word in enumerate(words):
+        name = words[index - 2] if index >= 2 and words[index - 1] == "=" else ""
+        if word and not is_uint(word) and _is_secret(name, word):
+            words[index] = MASK_TEXT
+    return "".join(words)
+
+
+@lru_cache(maxsize=1 << 12)
+def _is_secret(name: str, word: str) -> bool:
+    text = f"{name}={word}" if name else word
+    return may_contain_secret(text) and (
+        is_secret_assignment(name, word) or bool(find_secrets(text))
+    )
