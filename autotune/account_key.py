@@ -1,4 +1,4 @@
-"""The key of this account, which identifies its own studies and backups of hosts.
+"""The account's secret key, which proves that a study or a host's backup is the account's own.
 
 The key is outside of every study, so a foreign study cannot contain it.
 """

@@ -17,14 +17,14 @@ def encode(text: str) -> bytes:
 
 
 def is_utf8(text: str) -> bool:
-    """True if every byte of the text is UTF-8. Names and addresses must be, or no program finds
-    them.
+    """True if every byte of the text is UTF-8. Names and addresses must be, or else no program
+    finds them.
     """
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def escape_non_utf8(text: str) -> str:
-    """Return the text for people and for JSON, with each byte that is not UTF-8 as an escape,
+    """Return the text for display and JSON. Each byte that is not UTF-8 is escaped, as in
     ``\\xf6``.
     """
     return encode(text).decode("utf-8", "backslashreplace")

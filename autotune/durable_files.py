@@ -14,8 +14,9 @@ def write_file(
 ) -> None:
     """Write a new file next to ``path``, then rename it to ``path``.
 
-    With ``keep_owner`` it gets the owner of the file that it replaces. With ``sync`` it survives a
-    power failure after the return. Readers never see a partial file. Raises OSError.
+    With ``keep_owner``, the new file gets the owner of the file that it replaces. With ``sync``, it
+    survives a power failure once the function has returned. Readers never see a partial file.
+    Raises OSError.
     """
     if not path.name:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -35,9 +36,7 @@ def write_file(
 
 @contextmanager
 def with_path(path: Path) -> Iterator[None]:
-    """Set ``path`` as the file name of every OSError raised within. Errors of open files contain
-    none.
-    """
+    """Set ``path`` as the file name of every OSError raised within. Errors of open files lack it."""
     try:
         yield
     except OSError as error:
@@ -46,12 +45,12 @@ def with_path(path: Path) -> Iterator[None]:
 
 
 def find_orphaned_files(path: Path) -> list[Path]:
-    """Return the staged files that killed writers of ``path`` left."""
+    """Return the staged files that writers of ``path`` did not remove because they were killed."""
     return list(path.parent.glob(f".{path.name}.*.new"))
 
 
 def sync_directory(directory: Path) -> None:
-    """Write the names in ``directory`` to disk. The content of its files is synced separately."""
+    """Sync the names in ``directory`` to disk. The content of its files is synced separately."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -60,7 +59,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def make_directory(directory: Path, mode: int = 0o777) -> None:
-    """Create a directory and its missing parents, and sync each name to disk. Raises OSError."""
+    """Create a directory and its missing parents, and sync each new name to disk. Raises OSError."""
     missing = [path for path in (directory, *directory.parents) if not path.is_dir()]
     directory.mkdir(mode, parents=True, exist_ok=True)
     for path in reversed(missing):

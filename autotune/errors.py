@@ -136,7 +136,7 @@ class LockedError(AutotuneError):
 def join_errors(
     errors: Iterable[AutotuneError], *, first_lines: Iterable[str] = ()
 ) -> AutotuneError:
-    """Return several errors as one, each line once, after the lines ``first_lines``.
+    """Return one error with the lines of several, each line once, preceded by ``first_lines``.
 
     The joined error has the class of the errors if they share one; otherwise it is an
     AutotuneError.

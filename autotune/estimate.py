@@ -1,4 +1,4 @@
-"""A positive quantity with its uncertainty: a capacity, or the ratio of two."""
+"""A positive quantity with its uncertainty: a capacity, or the ratio of two capacities."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from math import exp, hypot, log, sqrt
 from statistics import NormalDist
 from typing import Final, NamedTuple
 
-MIN_LOG_SD: Final = 0.005  # no search is more precise
-# The sd of a log peak between measurements, in addition to the sd of each.
+MIN_LOG_SD: Final = 0.005  # no search measures more precisely than this
+# The sd of a log peak from one measurement to the next, in addition to the sd of each measurement.
 MEASUREMENT_LOG_SD: Final = 0.05
 
 
 def normal_half_width(level: float) -> float:
-    """Return the half width, in standard deviations, of the interval that contains ``level`` of a
-    normal distribution: 1.645 for 90 %, as in tables.
+    """Return the half width of a normal distribution's central interval, in standard deviations.
+
+    ``level`` is the probability of the interval: 0.9 gives 1.645, as in tables.
     """
     return round(NormalDist().inv_cdf(0.5 + level / 2), 3)
 
@@ -43,7 +44,7 @@ class Estimate:
 
     @classmethod
     def from_value(cls, value: float, sd: float = 0.0) -> Estimate:
-        """Return the estimate of a known value. ``sd`` is that of the logarithm.
+        """Return the estimate of a known value. ``sd`` is the standard deviation of its logarithm.
 
         Raises ValueError unless ``value`` is positive.
         """
@@ -54,13 +55,13 @@ class Estimate:
         return exp(self.log_mean)
 
     def interval(self, level: float = 0.90) -> tuple[float, float]:
-        """Return the ends of the interval that contains the quantity with probability ``level``."""
+        """Return the limits of the interval that contains the quantity with probability ``level``."""
         half = normal_half_width(level) * self.sd
         return exp(self.log_mean - half), exp(self.log_mean + half)
 
     @property
     def differs_from_one(self) -> bool:
-        """True if the 90 % interval excludes 1: of a ratio, its two quantities are distinguishable."""
+        """True if the 90 % interval excludes 1: if this is a ratio, its two quantities then differ."""
         return abs(self.log_mean) > SDS_WITHIN_90 * self.sd
 
     def ratio_to(self, other: Estimate) -> Estimate:
@@ -68,13 +69,15 @@ class Estimate:
         return Estimate(self.log_mean - other.log_mean, hypot(self.sd, other.sd))
 
     def add_noise(self, sd: float) -> Estimate:
-        """Return the estimate with independent noise, whose logarithm has this ``sd``."""
+        """Return the estimate after adding independent noise, with standard deviation ``sd`` of the
+        logarithm.
+        """
         return Estimate(self.log_mean, hypot(self.sd, sd))
 
     @classmethod
     def pool(cls, estimates: Sequence[Estimate]) -> Estimate:
-        """Return the mean of several measurements of one quantity: of their logs, weighted by
-        precision.
+        """Return the precision-weighted mean, on the log scale, of several measurements of one
+        quantity.
 
         If the measurements scatter more than their sds allow, a scale factor widens the sd
         (Particle Data Group, Review of Particle Physics, Introduction, section 5.2.2).

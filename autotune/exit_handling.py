@@ -22,7 +22,7 @@ from autotune.hints import disk_full_hint, find_command_hint, find_option_hint
 from autotune.standard_streams import OutputError, discard_output
 from autotune.terminal import echo
 
-# Errors of the system that autotune cannot resolve, with hints.
+# System errors that autotune cannot resolve, each with a hint for the user.
 SYSTEM_ERROR_HINTS: dict[int, str | None] = {
     errno.EACCES: "name a writable path, or use an account that may write there",
     errno.EPERM: "name a writable path, or use an account that may write there",
@@ -36,7 +36,7 @@ SYSTEM_ERROR_HINTS: dict[int, str | None] = {
 
 
 class Interrupted(KeyboardInterrupt):
-    """SIGTERM or SIGHUP. It stops a command as Ctrl-C does, and hosts are restored."""
+    """SIGTERM or SIGHUP was received. It stops a command as Ctrl-C does, and hosts are restored."""
 
 
 def run_command(action: Callable[[], Any], *, as_json: bool, command: str = "") -> int:
@@ -50,7 +50,7 @@ def run_command(action: Callable[[], Any], *, as_json: bool, command: str = "") 
         return _handle_broken_pipe(error)
 
 
-def _run_and_report(action: Callable[[], Any], *, as_json: bool, command: str) -> int:  # noqa: PLR0911  # a line per ending
+def _run_and_report(action: Callable[[], Any], *, as_json: bool, command: str) -> int:  # noqa: PLR0911  # one per outcome
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # `nohup` ignores SIGHUP
             signal.signal(number, _raise_interrupted)
@@ -69,13 +69,13 @@ def _run_and_report(action: Callable[[], Any], *, as_json: bool, command: str) -
         return _report_usage_error(error, as_json=as_json)
     except OSError as error:
         return _report_system_error(error, command, as_json=as_json)
-    except Exception:  # noqa: BLE001  # the last line of defence: a bug is reported as one
+    except Exception:  # noqa: BLE001  # last line of defence: a bug is reported as a bug
         return _report_bug(as_json=as_json)
     return result if isinstance(result, int) else 0
 
 
 def _handle_broken_pipe(error: BaseException) -> int:
-    """Return status 0 after the reader of the output closed the pipe.
+    """Return status 0 if the program that reads the output closed the pipe.
 
     Typer turns a broken pipe into `exit(1)`. Raises ``error`` for any other reason to exit.
     """
@@ -90,7 +90,9 @@ def _raise_interrupted(*_: object) -> None:
 
 
 def _report_error(error: AutotuneError, *, as_json: bool) -> int:
-    """Print all mistakes of a target with their lines. As JSON: one object, with the first on top."""
+    """Print all mistakes in a target with their lines. JSON output is one object; its top level is
+    the first mistake.
+    """
     mistakes = [error, *error.others] if isinstance(error, errors.TargetError) else [error]
     for mistake in mistakes:
         echo(f"autotune: {mistake.message}", err=True)
@@ -120,8 +122,8 @@ def _print_error_json(message: str, hint: str | None, code: int, **extra_keys: A
 
 
 def _report_usage_error(error: TyperException, *, as_json: bool) -> int:
-    """Print a usage error in the words of Typer, with a hint."""
-    error.show()  # type: ignore[attr-defined]  # all usage errors of Typer have it
+    """Print a usage error with Typer's message and a hint."""
+    error.show()  # type: ignore[attr-defined]  # all of Typer's usage errors have this method
     command = re.search("No such command '(.*?)'", str(error))
     hint = find_command_hint(command[1]) if command else None
     if "No such option" in str(error) and (option := getattr(error, "option_name", "")):
@@ -134,7 +136,7 @@ def _report_usage_error(error: TyperException, *, as_json: bool) -> int:
 
 
 def _find_typed_command(context: Any) -> str:
-    """Return the typed command without the program; "" for none."""
+    """Return the typed command without the program's name; "" if no command was typed."""
     names = []
     while context is not None and context.parent is not None:
         names.append(context.info_name)
@@ -143,7 +145,7 @@ def _find_typed_command(context: Any) -> str:
 
 
 def _report_system_error(error: OSError, command: str, *, as_json: bool) -> int:
-    """Print an error of the system, with a hint."""
+    """Print an operating system error with a hint."""
     hints = SYSTEM_ERROR_HINTS | dict.fromkeys(
         (errno.ENOSPC, errno.EDQUOT), disk_full_hint(command)
     )

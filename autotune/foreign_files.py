@@ -1,10 +1,10 @@
-"""Files of directories that other people may have written: studies, exports, files next to a
+"""Files in directories that other people may have written to: studies, exports, files next to a
 target.
 
 ``root`` is the directory that the user named; ``name`` is a path below it, which may be hostile. No
-link below ``root`` is followed. Only regular files up to a size are read, so no read blocks, opens
-a device or fills the memory. Writers also require a directory that no other account can change
-(``check_ownership``).
+link below ``root`` is followed. Only regular files of limited size are read, so no read blocks,
+opens a device or fills the memory. Writers also require a directory that no other account can
+change (``check_ownership``).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ MAX_TARGET_BYTES = 200_000
 MAX_RECORD_BYTES = 1 << 26  # a manifest, a backup, a rendered file, a page
 MAX_TEMPLATE_BYTES = 1 << 24
 MAX_JOURNAL_BYTES = 1 << 30
-MAX_DATABASE_BYTES = 1 << 32  # the sampler's storage; SQLite reads a page at a time
-MAX_FILES = 20_000  # listed below one directory
-MAX_DEPTH = 40  # directories between ``root`` and a file
+MAX_DATABASE_BYTES = 1 << 32  # the sampler's database, which SQLite reads page by page
+MAX_FILES = 20_000  # the most files listed below one directory
+MAX_DEPTH = 40  # the most directories between ``root`` and a file
 
 _INSPECT_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _KIND_NAMES = {
@@ -197,7 +197,7 @@ def _split_path(root: Path, name: str | PurePath) -> tuple[str, ...]:
 
 
 def _reopen(handle: int, path: Path, max_bytes: int) -> BinaryIO:
-    """Open the regular file behind an ``O_PATH`` handle. Nothing else is ever opened."""
+    """Open the regular file behind an ``O_PATH`` handle. Anything else raises an error."""
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
         if stat.S_ISDIR(status.st_mode):
@@ -260,8 +260,8 @@ def check_writable_path(root: Path, name: str | PurePath, maximum: int | None = 
 
 
 def make_directories(root: Path, name: str | PurePath) -> Path:
-    """Create a directory below ``root`` for this account alone, with its parents, and sync the
-    names.
+    """Create a directory below ``root`` with its parents, accessible to this account only, and sync
+    the names.
 
     Raises ForeignFileError if one of them is a link or a file.
     """

@@ -1,6 +1,7 @@
 """Hints for unknown options and commands.
 
-A hint names the typed command or a command that sends no load, unless the typed command sends load.
+Unless the typed command itself generates load, a hint names only that command and commands that
+generate no load.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _PREVIEW_HINTS = {
 _SHORT_FORMS = {"dry-run": "n", "quiet": "q", "output": "o", "verbose": "v", "target": "t"}
 _LONG_FORMS = {short: long for long, short in _SHORT_FORMS.items()}
 
-# Commands that other programs have, with what does the same here.
+# Command names known from other programs, with the equivalent in autotune.
 _COMMAND_HINTS = {
     "help": "`autotune --help`, or `autotune COMMAND --help`",
     "version": "`autotune --version`",
@@ -44,12 +45,12 @@ _COMMAND_HINTS = {
 
 
 def find_command_hint(command: str) -> str | None:
-    """The hint for a command of other programs, or None."""
+    """Return the hint for a command known from other programs, or ``None``."""
     return _COMMAND_HINTS.get(command)
 
 
 def find_option_hint(option: str, command: str) -> str:
-    """The hint for an unknown option of a command; "" is autotune itself."""
+    """Return the hint for an unknown option of a command. The command "" is autotune itself."""
     name = _LONG_FORMS.get(option.lstrip("-"), option.lstrip("-"))
     if not command:
         return f"put it after the command: `autotune COMMAND {option}`"
@@ -59,7 +60,7 @@ def find_option_hint(option: str, command: str) -> str:
 
 
 def _list_option_hints(command: str, option: str) -> dict[str, str]:
-    """The hints of a command, by unknown option."""
+    """Return the hints for a command, by unknown option."""
     hints = {
         "yes": f"`autotune {command}` needs no confirmation: omit {option}",
         "quiet": "progress goes to standard error: add `2>/dev/null` for the result only",
@@ -82,7 +83,7 @@ def _list_option_hints(command: str, option: str) -> dict[str, str]:
 
 
 def disk_full_hint(command: str) -> str:
-    """The hint for a full disk during ``command``."""
+    """Return the hint for a disk that is full while ``command`` runs."""
     again = ("run `autotune resume` or `autotune restore`" if command in LOAD_COMMANDS
              else "run the same command again")  # fmt: skip
     return f"free disk space, then {again}"

@@ -1,9 +1,9 @@
-"""Masking: the parts of a file that may be shown, with placeholders for everything else.
+"""Mask files: show only text that may be shown, and placeholders for everything else.
 
-If a service reads the file, only the words that the service understands are shown (`TextOutline`).
-In other text, everything is shown except what looks like a secret. A placeholder identifies a piece
-of the file; a deployment fills in that piece from the host's file. A piece never spans lines, so a
-masked file has the same lines as the original.
+In a file with a known syntax, only the words that its service understands are shown
+(`TextOutline`). In other text, everything is shown except what looks like a secret. A placeholder
+identifies a piece of the file; a deployment fills in that piece from the host's file. A piece never
+spans lines, so a masked file has as many lines as the original.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from autotune.secret_detection import PLACEHOLDER_PATTERN, find_secrets
 
 Span = tuple[int, int]
 GAP_STATE, HIDDEN_STATE, SHOWN_STATE = 0, 1, 2  # states of a character in an outline
-# No host's file can fill this in, because no piece has the number 0.
+# No file can fill in this placeholder, because pieces are numbered from 1.
 _UNRESOLVED_PLACEHOLDER = "autotune-masked-0-of-0"
-# A word of a masked piece, and a plain word that a message may repeat.
+# Words in masked pieces. A message may repeat the plain words among them.
 _SECRET_WORD_PATTERN = re.compile(r"[^\s\"'/:;,=@?&|{}()\[\]<>$#\\]{5,}")
 _PLAIN_WORD_PATTERN = re.compile(r"(?:[A-Za-z]?[a-z]+[._-]?){1,8}|[A-Z_]+|[\d.]+[a-zA-Z]?")
 _MIN_SECRET_LENGTH, _MAX_DIRECTORY_LENGTH, _WITHHELD_TEXT = 5, 10, "(masked)"
-_MAX_PASSES = 6  # until masked text contains no secrets; then whole lines are masked
-# The marks and blanks before the first word of a line.
+# passes until no secret is left in the masked text; otherwise whole lines are masked
+_MAX_PASSES = 6
+# The punctuation and blanks before the first word of a line.
 _MARKS_PATTERN = re.compile(r"""[\s;{}()\[\]<>#/*=,"'!&|\\:%-]*""")
 _SECTION_HEADER_PATTERN = re.compile(
     r"[ \t]*(?:\[[A-Za-z][\w.:@ -]{0,60}\]|</[A-Za-z]\w{0,40}>)[ \t\r]*"
@@ -52,7 +53,7 @@ class TextOutline:
     owners: tuple[tuple[int, int, str], ...] = ()
 
     def find_owner(self, position: int) -> str:
-        """Return the name of the directive around a position; empty outside of any, as in a
+        """Return the name of the directive around a position; empty if there is none, as in a
         comment.
         """
         at = bisect_right(self.owners, position, key=lambda owner: owner[0]) - 1
@@ -69,9 +70,7 @@ def mask_nothing(_: str) -> TextOutline:
 
 @lru_cache(maxsize=1024)  # most files are the same in every trial
 def find_masked_spans(text: str, outliner: Outliner | None = None) -> tuple[Span, ...]:
-    """Return the spans to mask, in order, without overlaps. Masking the masked text again finds
-    none.
-    """
+    """Return the spans to mask, in order, without overlaps. In masked text, there are none."""
     masks = merge_spans(_find_hidden_spans(text, outliner))
     for _ in range(_MAX_PASSES):
         masked, origins = _insert_placeholders(text, masks)
@@ -102,7 +101,9 @@ def list_placeholders(
 
 @lru_cache(maxsize=1024)
 def mask_secrets(text: str, outliner: Outliner | None = None) -> str:
-    """Return the text with a placeholder for each piece. Masked pieces are not changed."""
+    """Return the text with a placeholder for each piece to mask. Text that is already masked does
+    not change.
+    """
     pieces, last = [], 0
     for start, end, placeholder in list_placeholders(text, outliner):
         pieces += [text[last:start], placeholder]
@@ -111,13 +112,13 @@ def mask_secrets(text: str, outliner: Outliner | None = None) -> str:
 
 
 def mask_secret_bytes(content: bytes, outliner: Outliner | None = None) -> bytes:
-    """Return the masked bytes. Bytes that are not text are not changed."""
+    """Return the content with its pieces masked. All other bytes are preserved."""
     return encode(mask_secrets(decode(content), outliner))
 
 
 def mask_changed_lines(content: bytes, baseline: bytes, outliner: Outliner | None = None) -> bytes:
-    """Return the content masked, except for lines that ``baseline``, which is shown with it, also
-    contains.
+    """Return the masked content. Lines that ``baseline`` also contains are not masked, because it
+    is shown too.
     """
     text, shown_lines = decode(content), {*decode(baseline).split("\n")}
     lines = zip(text.split("\n"), mask_secrets(text, outliner).split("\n"), strict=True)
@@ -140,7 +141,7 @@ def find_secret_words(content: bytes, outliner: Outliner | None = None) -> froze
 
 
 def remove_words(message: str, words: Iterable[str]) -> str:
-    """Return a message without these words, such as the words of `find_secret_words`, and without
+    """Return a message without ``words``, such as those from `find_secret_words`, and without
     secrets.
     """
     longest_first = sorted({word for word in words if word in message}, key=len, reverse=True)
@@ -159,7 +160,7 @@ def has_placeholder(content: bytes) -> bool:
 def restore_secrets(
     content: bytes, original: bytes | None, file_name: str, outliner: Outliner | None = None
 ) -> bytes:
-    """Return the content with its pieces filled in from ``original``, the file on the host.
+    """Return the content with its placeholders filled in from ``original``, the file on the host.
 
     Raises AutotuneError if ``original`` does not contain the pieces that were masked.
     """
@@ -168,7 +169,7 @@ def restore_secrets(
     text, original_text = decode(content), decode(original or b"")
     values = {placeholder: original_text[start:end]
               for start, end, placeholder in list_placeholders(original_text, outliner)}  # fmt: skip
-    # A digit may follow a placeholder, so the pattern contains its last number.
+    # A digit may follow a placeholder, so the pattern ends with the exact number of pieces.
     pattern = re.compile(f"autotune-masked-[0-9]+-of-{len(values)}")
     restored = pattern.sub(lambda match: values.get(match[0], match[0]), text)
     labels = _label_placeholders(mask_secrets(original_text, outliner), pattern, outliner)
@@ -210,7 +211,7 @@ def _label_placeholders(
 
 
 def _is_fully_masked(text: str) -> bool:
-    """True if a text contains only placeholders and marks."""
+    """True if a text contains only placeholders and punctuation."""
     return PLACEHOLDER_PATTERN.search(text) is not None and not re.search(
         r"\w", PLACEHOLDER_PATTERN.sub("", text)
     )
@@ -239,7 +240,9 @@ def _find_hidden_spans(text: str, outliner: Outliner | None) -> Iterator[Span]:
 
 
 def _detect_secrets(text: str) -> list[Span]:
-    """Return spans that look like secrets. Skips lines that are already masked, which are most."""
+    """Return spans that look like secrets. Lines that are already masked, usually most lines, are
+    skipped.
+    """
     if PLACEHOLDER_PATTERN.search(text) is None:
         return [*find_secrets(text)]
     lines, starts, origins = [], list[int](), list[int]()
@@ -284,7 +287,7 @@ def _split_run_by_line(text: str, start: int, end: int, *, is_gap: bool) -> Iter
                 )
                 stop_of_piece = brackets.start("last") if brackets else stop
         elif piece_start == start and piece_start and text[piece_start] in "=,":
-            piece_start += 1  # after a visible name
+            piece_start += 1  # skip the sign after a visible name
         piece_start, end_of_piece = _strip_span(text, piece_start, stop_of_piece, is_gap=is_gap)
         if piece_start < end_of_piece and not _is_fully_masked(text[piece_start:end_of_piece]):
             yield piece_start, end_of_piece
@@ -292,7 +295,7 @@ def _split_run_by_line(text: str, start: int, end: int, *, is_gap: bool) -> Iter
 
 
 def _strip_span(text: str, piece_start: int, stop: int, *, is_gap: bool) -> Span:
-    """Return a span without blanks, and without half of a pair of quotes at its ends."""
+    """Return a span without blanks and unpaired quotes at its ends."""
     piece = text[piece_start:stop].rstrip(" \t\r\\" if is_gap else " \t\r")
     stop, piece = piece_start + len(piece), piece.lstrip()
     piece_start = stop - len(piece)
@@ -306,9 +309,7 @@ def _strip_span(text: str, piece_start: int, stop: int, *, is_gap: bool) -> Span
 
 @dataclass(frozen=True)
 class _OriginalPositions:
-    """The origins of the characters of masked text: literal parts, each by its start here and
-    there.
-    """
+    """Maps positions in masked text to positions in the original text."""
 
     starts: Sequence[int]
     places: Sequence[tuple[int, int, bool]]

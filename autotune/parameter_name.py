@@ -11,7 +11,8 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class ParameterName:
-    """A full name by components. The last may contain dots, as names of kernel settings do.
+    """A full name, split into its components. The last may contain dots, as names of kernel
+    settings do.
 
     ``tier.service`` alone, without ``parameter``, names a service, or a tier's choice of one.
     """
@@ -22,7 +23,7 @@ class ParameterName:
 
     @classmethod
     def parse(cls, name: str) -> ParameterName:
-        """Return the components of ``name``. Missing ones are empty, as for a ``command:`` target."""
+        """Return the components of ``name``. Missing ones are empty, as in a ``command:`` target."""
         tier, _, remainder = name.partition(".")
         service, _, parameter = remainder.partition(".")
         return cls(tier, service, parameter)

@@ -1,8 +1,9 @@
 """Services, load generators and samplers from other packages, found by their entry points.
 
-A package declares an entry point of the group `autotune.services`, `autotune.generators` or
-`autotune.samplers` for a module. The module sets ``CONTRACT``, the version of the contract that it
-implements. It declares ``SERVICES``, ``GENERATORS`` or ``SAMPLERS`` as autotune's own modules do.
+A package declares an entry point in the group `autotune.services`, `autotune.generators` or
+`autotune.samplers` that refers to a module. The module sets ``CONTRACT``, the version of the
+contract that it implements. It declares ``SERVICES``, ``GENERATORS`` or ``SAMPLERS`` as autotune's
+own modules do.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ CONTRACT = 1
 
 
 def iterate_plugins(kind: str) -> Iterator[tuple[str, Any]]:
-    """Yield each plug-in of a kind (``services``): its name and its declarations.
+    """Yield the name and the declarations of each plug-in of a kind, such as ``services``.
 
-    Raises AutotuneError for one that cannot be loaded, or with another version of the contract.
+    Raises AutotuneError if a plug-in cannot be loaded or implements another version of the
+    contract.
     """
     for point in entry_points(group=f"autotune.{kind}"):
         yield point.name, _load_plugin(point, kind)
 
 
 def merge_plugins(kind: str, shipped: Mapping[str, T]) -> dict[str, T]:
-    """Return the shipped entries and the entries of plug-ins. Raises AutotuneError for a taken
-    name.
+    """Return the shipped entries and the plug-ins' entries. Raises AutotuneError for a name that is
+    already taken.
     """
     merged = dict(shipped)
     for plugin, entries in iterate_plugins(kind):
@@ -40,7 +42,7 @@ def merge_plugins(kind: str, shipped: Mapping[str, T]) -> dict[str, T]:
 
 
 def check_name_free(plugin: str, kind: str, name: str, present: Collection[str]) -> None:
-    """Raise AutotuneError for a name that is taken."""
+    """Raise AutotuneError if a plug-in's name is already taken."""
     if name in present:
         raise AutotuneError(
             f"the plug-in {plugin} declares {name!r} in its {kind}, but that name is taken",

@@ -15,7 +15,7 @@ _NAME_REGEX = r"""(?x: passw|passphrase|secret|requirepass|masterauth|credential
         |purge|cookie).?key(?![a-z]) | filekey(?![a-z])
     | tokens?(?![a-z]) | jwt(?![a-z]) | (?<![a-z])(?:pass|pwd?|auth|dsn|authorization|sign)(?![a-z])
     | (?:db|mysql|pg|user|login|smtp|ldap|ftp)(?:pass|pwd?)(?![a-z]) | database_url )"""
-# Names that contain one of these words and are not secrets.
+# Names that contain a word such as "token" but are not names of secrets.
 _ORDINARY_NAME_PATTERN = re.compile(
     r"(?i)_tokens$|servertokens|(?:file|path|dir|directory|zone|header|timeout|length|size|ttl|type"
     r"|algo|policy|cookie|lifetime|mode|method)s?$|^(?:proxy|\w{1,5}gi|grpc|memc\w+)_pass(?:_|$)"
@@ -41,7 +41,7 @@ _ASSIGNMENT_PATTERN = re.compile(
     + r"""[\w.-]{0,40})["']?\]?[ \t]*(?:!?==?~?\*?|(?P<pattern>!?~\*?)|(?<=["']),(?=[ \t]*["'])"""
     r"""|(?P<sign>:)(?:[ \t]|(?<=["']:)(?=["'])))[ \t]*(?:""" + _VALUE_REGEX + ")"
 )
-# A pattern to compare a value with.
+# Values that are patterns to compare with, such as regular expressions, and therefore not secrets.
 _REGEX_VALUE_PATTERN = re.compile(r"[\[\](){}*+?|\\]|\^?(?i:basic|bearer)")
 # HAProxy: values that a header, a parameter or a cookie is compared with, and values of variables.
 _COMPARISON_PATTERN = re.compile(
@@ -52,8 +52,8 @@ _SET_VARIABLE_PATTERN = re.compile(
     r"set-var\((?P<name>[\w.-]{1,80})\)[ \t]+str\((?P<value>[^)\n]+)\)"
 )
 _CRYPT_HASH_PATTERN = re.compile(r"\$(?:apr1|2[abxy]|[156y])\$[\w./$=,+-]{8,}")
-# Repetitions that can start anywhere are bounded, because a host's file must not take minutes.
-# These are secrets in any position; the group is the value.
+# Each pattern matches a secret in any position; its group is the secret. Repetitions that can start
+# anywhere are bounded, because a scan of a host's file must not take minutes.
 _SECRET_PATTERNS = tuple(re.compile(pattern) for pattern in (
     r"(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z))",
     r"\w://[^\s/:@\"']*:([^\s/@\"']+)@",
@@ -63,7 +63,7 @@ _SECRET_PATTERNS = tuple(re.compile(pattern) for pattern in (
     r"(?m)^(?![ \t]*[#;])[^\n]*[ \t](?:--?|insecure-)?password[ \t]+([^\s\"']+)",
     r"(?i)[ \t]--?[\w-]{0,40}" + _NAME_REGEX + r"[\w-]{0,40}[ \t]+([^\s\"'-][^\s\"']*)",
     r"(?m)^[ \t]*user[ \t][^\n]*?[ \t][>#](\S+)",
-    # Quotes are doubled within a string of SQL.
+    # Quotes are doubled within an SQL string.
     r"(?i)\bpassword[ \t]*=[ \t]*(?:''|\\')([^'\\\s]+)",
     r"(?i)\b(?:identified[ \t]+by(?:[ \t]+password)?|password[ \t]*\()[ \t]*[\"']([^\"'\n]+)",
     # Commands in a file, such as those for archives or health checks.
@@ -84,7 +84,7 @@ _SWITCH_WORD_PATTERN = re.compile(
     r"(?i)on|off|yes|no|true|false|null|none|default|auto|optional|required|set|unset|append|add"
     r"|merge|edit|always|echo|allow|deny|any|all|prod|user|basic|digest|realm"
 )
-# Expressions of configuration languages: variables of VCL, expressions of Python and HAProxy.
+# Expressions in configuration languages: VCL variables, and Python and HAProxy expressions.
 _EXPRESSION_PATTERN = re.compile(
     r"(?:(?:be)?re(?:q|sp)|obj|client|server)\.[\w.-]+|(?:regsub(?:all)?|std\.\w+|os\.\w+|getenv)[\[(].*|%\[.*"
 )
@@ -168,8 +168,8 @@ def _find_candidates(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _find_in_directive(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the value of a directive, or of a variable or header that it sets, if its name is a
-    secret's.
+    """Yield the value of a directive, or of a variable or header that it sets, if its name suggests
+    a secret.
     """
     body = _INDENT_PATTERN.match(text, start, end)
     assert body is not None

@@ -19,7 +19,7 @@ class OutputError(AutotuneError):
 
 @contextlib.contextmanager
 def convert_output_errors() -> Iterator[None]:
-    """Raise OutputError for an error of standard output, except for a closed pipe."""
+    """Raise OutputError if standard output fails for any reason except a closed pipe."""
     try:
         yield
     except BrokenPipeError:
@@ -67,9 +67,9 @@ def _ignore_write_errors() -> Iterator[None]:
 
 
 def prepare_streams() -> None:
-    """Open closed streams, so that no file of a study gets their numbers.
+    """Open closed standard streams, so that no study file gets their descriptor numbers.
 
-    Closed input is empty, closed error output is discarded, and closed output fails on use.
+    If the caller closed them, input is empty, error output is discarded, and output fails on use.
     """
     for number, flags in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
@@ -86,15 +86,15 @@ def _wrap_stream(
     stream: TextIO | None, original: TextIO | None, descriptor: int, kind: type[io.TextIOWrapper]
 ) -> TextIO:
     if stream is not None and (stream is not original or isinstance(stream, kind)):
-        return stream  # replaced by a test
+        return stream  # a test has replaced the stream
     encoding = getattr(stream, "encoding", "utf-8")
     buffer = io.BufferedWriter(io.FileIO(descriptor, "w", closefd=False))
-    # Latin-1 does not contain `→`.
+    # Replace characters that an encoding lacks: Latin-1, for example, does not contain `→`.
     return kind(buffer, encoding=encoding, errors="replace", line_buffering=True)
 
 
 def discard_output() -> None:
-    """Discard unprinted output, which Python would otherwise write again at exit."""
+    """Discard unprinted output, which Python would otherwise try to write again at exit."""
     null_device = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null_device, 1)
     os.close(null_device)

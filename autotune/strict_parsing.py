@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from math import isfinite
 from typing import Any
 
-MAX_NUMBER = 2**64  # above every real count
+MAX_NUMBER = 2**64  # larger than any real count
 _UINT_PATTERN = re.compile(r"[0-9]{1,19}")
 _DECIMAL_PATTERN = re.compile(
     r"[+-]?(?:[0-9]{1,300}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?"
@@ -16,8 +16,8 @@ _DECIMAL_PATTERN = re.compile(
 
 
 def parse_uint(text: str, unit: int = 1) -> int:
-    """Return a count in ASCII digits, times ``unit``. It fits a signed 64-bit number. Raises
-    ValueError.
+    """Return a count given in ASCII digits, times ``unit``. Raises ValueError unless it fits a
+    signed 64-bit number.
     """
     if not _UINT_PATTERN.fullmatch(text) or int(text) * unit >= MAX_NUMBER // 2:
         raise ValueError(f"{text[:40]!r} is not a whole number")
@@ -39,8 +39,7 @@ def is_ip_address(text: str) -> bool:
 
 
 def split_lines(text: str) -> list[str]:
-    """Return the lines of a program's output. They end with a line feed, or carriage return and
-    line feed.
+    """Return the lines of a program's output. Each ends with LF or CR LF.
 
     `str.splitlines` also splits at separators that names and values may contain.
     """
@@ -72,9 +71,9 @@ def is_decimal(text: str) -> bool:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value of JSON by RFC 8259, with finite numbers and UTF-8 text. Raises ValueError.
+    """Return the value of RFC 8259 JSON with finite numbers and UTF-8 text. Raises ValueError.
 
-    Whole numbers have at most 64 bits.
+    Integers must fit in 64 bits.
     """
     text = text if isinstance(text, str) else text.decode()
     try:

@@ -1,7 +1,7 @@
 """Output to the terminal: results, progress and errors all pass through here.
 
-A host's file, log line or shell error may contain escape sequences. A terminal obeys them: they
-clear the screen, or put text on the clipboard (OSC 52). This module removes them.
+A host's file, log line or shell error may contain escape sequences. A terminal obeys them: they can
+clear the screen, or copy text to the clipboard (OSC 52). This module removes them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def make_printable(text: str) -> str:
 
 
 def echo(text: str, *, err: bool = False, end: str = "\n") -> None:
-    """Print a result, or with ``err`` a message on standard error."""
+    """Print a result on standard output or, with ``err``, a message on standard error."""
     write_text(sys.stderr if err else sys.stdout, text, end=end)
 
 
@@ -82,8 +82,8 @@ def print_lines(lines: Iterable[StyledLine]) -> None:
 
 
 def print_patch(lines: Iterable[StyledLine]) -> None:
-    """Print lines for programs such as `patch`. If standard output is not a terminal, bytes are
-    exact.
+    """Print lines for programs such as `patch`. Unless standard output is a terminal, the bytes are
+    unchanged.
     """
     if sys.stdout.isatty():
         print_lines(lines)
@@ -94,21 +94,21 @@ def print_patch(lines: Iterable[StyledLine]) -> None:
         with convert_output_errors():
             sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
             sys.stdout.buffer.flush()
-    else:  # a stream in memory
+    else:  # a stream in memory has no buffer
         sys.stdout.write(text)
 
 
 def create_console(stream: TextIO) -> Console:
-    """Return Rich's console, which follows NO_COLOR and TERM. Pass only ``style_text`` results to
-    it.
-    """
+    """Return a Rich console, which obeys NO_COLOR and TERM. Pass it only results of ``style_text``."""
     from rich.console import Console
 
     return Console(file=stream, markup=False, highlight=False, emoji=False)
 
 
 def style_text(text: str, style: str = "") -> Text:
-    """Return text for Rich without markup, control characters and escape sequences."""
+    """Return text for Rich without control characters and escape sequences. Markup in it has no
+    effect.
+    """
     from rich.text import Text
 
     return Text(make_printable(text), style=style)

@@ -15,10 +15,10 @@ NO_NEWLINE_MARK = "\\ No newline at end of file\n"
 
 @dataclass(frozen=True)
 class Hunk:
-    """Lines that replace others.
+    """Lines of a file, and the lines that replace them.
 
-    ``start_line`` is the number of the first ``removed`` line, or of the line after the ``added``
-    ones. Lines include their ends, and contain no masked words.
+    ``start_line`` is the number of the first ``removed`` line. If there is none, ``added`` lines
+    are inserted before that line. Lines include their ends, and contain no masked words.
     """
 
     start_line: int
@@ -45,7 +45,7 @@ def format_edit_diff(path: str, hunks: Iterable[Hunk]) -> str:
     diff, shift = [f"--- a/{path}\n+++ b/{path}\n"], 0
     for hunk in hunks:
         old, new = len(hunk.removed), len(hunk.added)
-        # An empty range has the number of the line before it.
+        # In a diff, an empty range has the number of the line before it.
         start, start_new = hunk.start_line - (old == 0), hunk.start_line + shift - (new == 0)
         diff.append(f"@@ -{start},{old} +{start_new},{new} @@\n")
         diff += [_with_newline(f"-{line}") for line in hunk.removed]
@@ -68,8 +68,8 @@ def find_hunks(
 ) -> tuple[Hunk, ...] | None:
     """Return the hunks that turn one file into another, with the text of their masked versions.
 
-    Returns ``None`` if the masked versions have other lines than the files, or if bytes in changed
-    lines are not UTF-8.
+    Returns ``None`` if a masked version has a different number of lines than its file, or if
+    changed lines contain bytes that are not UTF-8.
     """
     old, new = split_lines(before), split_lines(after)
     shown_old, shown_new = split_lines(shown_before), split_lines(shown_after)

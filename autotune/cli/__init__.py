@@ -64,7 +64,7 @@ def _root(
 
 def main() -> None:
     """Run a command and exit with its status, never with a traceback."""
-    # More threads do not speed up models of few trials; they only busy-wait for each other.
+    # More threads do not speed up models of few trials, because they only busy-wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     prepare_streams()
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")

@@ -1,7 +1,7 @@
-"""Shell completion of studies, trials, parameters and other names.
+"""Shell completion of the names of studies, trials, parameters and other objects.
 
-It runs at every key press, so it imports nothing heavy. Without candidates (no study yet, a broken
-file) it prints nothing, and the shell completes files instead.
+It runs at every key press, so it imports nothing slow. Without candidates (no study yet, an invalid
+file), it prints nothing, and the shell completes file names instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import typer
 Completion = str | tuple[str, str]
 """A value, optionally with its description."""
 
-# Copies from modules that take a second to import. A test compares them.
+# Copies of values from modules whose import takes a second. A test compares them.
 EXPORT_FORMATS = ("files", "ansible", "shell", "patch", "yaml", "json")
 SCHEMA_NAMES = (
     "study", "status", "check", "plan", "parameters", "explanation", "measurement", "ceilings",
@@ -29,7 +29,7 @@ SCHEMA_NAMES = (
 def _ignore_errors(
     complete_words: Callable[[typer.Context, str], Iterable[Completion]],
 ) -> Callable[[typer.Context, str], list[Completion]]:
-    """Return a completion without errors, because the command reports them when it runs."""
+    """Return a completion function that ignores errors, because the command reports them when it runs."""
 
     @wraps(complete_words)
     def complete(ctx: typer.Context, incomplete: str) -> list[Completion]:
@@ -51,7 +51,7 @@ def complete_studies(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @_ignore_errors
 def complete_trials(ctx: typer.Context, incomplete: str) -> Iterable[Completion]:
-    """Yield trials of the study on the command line, with phase and peak."""
+    """Yield the trials of the study on the command line, with phase and peak."""
     from autotune.study import journal
     from autotune.study.directory import EVENTS_FILE, find_study
     from autotune.study.study_state import replay_records
@@ -82,13 +82,13 @@ def complete_targets(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @_ignore_errors
 def complete_targets_and_studies(ctx: typer.Context, incomplete: str) -> Iterable[Completion]:
-    """Return targets and studies, the arguments of `restore`."""
+    """Return targets and studies, which are the arguments of `restore`."""
     return [*complete_studies(ctx, incomplete), *complete_targets(ctx, incomplete)]
 
 
 @_ignore_errors
 def complete_parameters(ctx: typer.Context, incomplete: str) -> Iterator[Completion]:
-    """Yield parameters of the target on the command line, with their meanings."""
+    """Yield the parameters of the target on the command line, with their descriptions."""
     root = _read_target_root(Path(_read_argument(ctx, "target")))
     _declare_services(root)
     rules = root.get("parameters") or {}
@@ -100,7 +100,7 @@ def complete_parameters(ctx: typer.Context, incomplete: str) -> Iterator[Complet
 
 @_ignore_errors
 def complete_host_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Return tiers of the target on the command line, each with `=` for numbers of hosts."""
+    """Return the tiers of the target on the command line, each with `=` for numbers of hosts."""
     return [
         f"{name}=" for name in _parse_tiers(_read_target_root(Path(_read_argument(ctx, "target"))))
     ]
@@ -108,7 +108,7 @@ def complete_host_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @_ignore_errors
 def complete_cache_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Return tiers of caches that can be measured alone."""
+    """Return the cache tiers that can be measured alone."""
     from autotune.loads.memcaslap import PROTOCOL
     from autotune.services.registry import any_speaks_protocol
 
@@ -118,7 +118,7 @@ def complete_cache_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @_ignore_errors
 def complete_references(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Return the named settings to compare with."""
+    """Return the names of settings that can be compared with."""
     from autotune.space.dimension import NAMED_SETTINGS
 
     return NAMED_SETTINGS
@@ -157,7 +157,7 @@ def complete_examples(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 class _CompletionTier:
     """The properties of a tier that determine its parameters' names.
 
-    `target.model.Tier` would import pydantic.
+    This class avoids `target.model.Tier`, which would import pydantic.
     """
 
     service: tuple[str, ...]
@@ -167,7 +167,7 @@ class _CompletionTier:
     local_cache: bool
 
     def list_parameters(self, name: str) -> dict[str, str]:
-        """Return full names with their meanings."""
+        """Return the full names with their descriptions."""
         from autotune.services.registry import choice_name, list_tier_services
 
         names = {choice_name(name): "service to run"} if len(self.service) > 1 else {}
@@ -195,7 +195,7 @@ def _parse_tiers(root: Mapping[str, Any]) -> dict[str, _CompletionTier]:
 
 
 def _declare_services(root: Mapping[str, Any]) -> None:
-    """Add the services that the target declares. This imports pydantic."""
+    """Add the services that the target declares, which imports pydantic."""
     if specs := root.get("services"):
         from autotune.services.registry import add_declared
         from autotune.target.declared_service import ServiceSpec
@@ -214,7 +214,7 @@ def _read_target_root(path: Path) -> Mapping[str, Any]:
 
 
 def _read_argument(ctx: typer.Context, name: str) -> str:
-    """Return the argument ``name``, which comes before all others of its command."""
+    """Return the argument ``name``, which is the first one of its command."""
     # If an option lacks its value, parsing stops before words are assigned to arguments.
     return str(ctx.params.get(name) or ctx.args[0])
 

@@ -1,4 +1,4 @@
-"""Layout of `--help`: groups of commands, examples, exit codes, and one style of names."""
+"""Layout of `--help`: groups of commands, examples, exit statuses, and a uniform style of names."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class CommandWithExamples(TyperCommand):
         ]
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Write arguments without their Python types, and ranges in words."""
+        """Write arguments without their Python types, and ranges as text."""
         records: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for parameter in self.get_params(ctx):
             if record := parameter.get_help_record(ctx):
@@ -90,7 +90,7 @@ class GroupedCommands(TyperGroup):
     """The commands in groups, each with its full summary."""
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Write a section for each group, in the order of a first study."""
+        """Write a section for each group, in the order in which a first study needs them."""
         for title, names in COMMAND_GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl(
@@ -98,14 +98,14 @@ class GroupedCommands(TyperGroup):
                 )
 
     def format_epilog(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Write the examples and the exit codes."""
+        """Write the examples and the exit statuses."""
         _write_examples("autotune", formatter)
         with formatter.section("Exit codes"):
             formatter.write_text(EXIT_CODE_TEXTS.replace("`", ""))
 
 
 def _format_ranges(text: str) -> str:
-    """Return ranges of numbers in words: `x>=10` is "at least 10"."""
+    """Return ranges of numbers as text: `x>=10` becomes "at least 10"."""
     return MINIMUM_PATTERN.sub(r"at least \1", RANGE_PATTERN.sub(r"from \1 to \2", text))
 
 

@@ -2,8 +2,9 @@
 
 Reports and plans define their own types: `report.documents` and `study.plan_documents`.
 
-While ``schema`` is 1, keys are only added, and never change their meaning. Rates are in requests/s
-(or a command's values), times in seconds, shares are fractions of one, intervals are of 90 %.
+As long as ``schema`` is 1, keys are only added and never change their meaning. Rates are in requests/s
+(or in a command's values), times in seconds, and shares are fractions of one. Intervals are 90 %
+intervals.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Check(VersionedObject):
 
 
 class SweepPoint(TypedDict):
-    """A point of a sweep at one ``rate``, or its capacity ``peak`` if the rate is null."""
+    """A point of a sweep at one ``rate``, or its capacity ``peak`` if ``rate`` is null."""
 
     at: Settings
     hosts: Mapping[str, int]
@@ -50,7 +51,7 @@ class SweepPoint(TypedDict):
     limit: str | None
 
 
-# A class cannot have a field called `with`.
+# A class cannot contain a field called `with`.
 SweepResult = TypedDict(
     "SweepResult",
     {
@@ -71,8 +72,8 @@ SweepResult = TypedDict(
 
 
 class ApplyResult(VersionedObject):
-    """``actions`` map each service to reload, restart or none. ``differences`` are settings not in
-    effect.
+    """An applied configuration. ``actions`` maps each service to reload, restart or none.
+    ``differences`` lists settings that are not in effect.
     """
 
     study: str
@@ -81,7 +82,7 @@ class ApplyResult(VersionedObject):
 
 
 class Initialized(VersionedObject):
-    """The written target. The other keys describe adopted hosts; examples have none."""
+    """The new target file. The other keys describe adopted hosts, which examples do not have."""
 
     target: str
     templates: NotRequired[str]
@@ -106,7 +107,7 @@ class Exported(VersionedObject):
 
 
 class Restored(VersionedObject):
-    """One text for each action; none if there was nothing to restore."""
+    """A text for each action; empty if there was nothing to restore."""
 
     restored: Sequence[str]
 
@@ -147,7 +148,7 @@ class Mistake(TypedDict):
 
 
 class ErrorDetails(Mistake):
-    """``code`` is the exit status; ``mistakes`` are all mistakes of a target."""
+    """An error. ``code`` is the exit status; ``mistakes`` lists all mistakes in a target."""
 
     code: int
     mistakes: NotRequired[Sequence[Mistake]]
@@ -179,13 +180,13 @@ OUTPUT_OBJECTS: Mapping[str, tuple[Any, str]] = {
     "workload": (Workload, "workload from-log"),
     "error": (ErrorOutput, "any command that fails"),
 }
-"""Names of schemas, each with its type and the commands that print it."""
+"""Names of schemas, each with its type and the commands that print this type."""
 
 
 def build_schema(name: str) -> dict[str, Any]:
     """Return the JSON Schema of one of ``OUTPUT_OBJECTS``."""
     generated = TypeAdapter(OUTPUT_OBJECTS[name][0]).json_schema()
-    # Docstrings quote names with two backticks. Titles made of names are redundant.
+    # Docstrings use double backticks, schemas single ones. Titles made from names are redundant.
     document = _remove_titles(json.loads(json.dumps(generated).replace("``", "`")))
     comment = f"Output of autotune with --json: {OUTPUT_OBJECTS[name][1]}."
     return {

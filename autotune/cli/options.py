@@ -123,7 +123,7 @@ _METRICS_OPTIONS = {"metrics_file": MetricsFileOption, "metrics_port": MetricsPo
 def add_progress_options(
     *, with_metrics: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that gives a command the shared options about progress.
+    """Return a decorator that adds the shared progress options to a command.
 
     They replace the command's parameter ``progress``, which receives them as ``ProgressOptions``.
     """
@@ -143,7 +143,7 @@ def add_progress_options(
 
 
 def _replace_progress(command: Callable[..., None], options: dict[str, Any]) -> inspect.Signature:
-    """Return the signature with these options in place of ``progress``, as Typer reads it."""
+    """Return the signature with these options in place of ``progress``, for Typer to read."""
     signature = inspect.signature(command, eval_str=True)
     parameters: list[inspect.Parameter] = []
     for parameter in signature.parameters.values():

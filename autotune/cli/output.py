@@ -15,9 +15,9 @@ from autotune.terminal import echo, print_lines, terminal_width, wrap_lines
 
 
 def print_json(document: Any) -> None:
-    """Print one object on one line."""
+    """Print an object on one line."""
     text = json.dumps(document, ensure_ascii=False)
-    # JSON may contain the control characters after ASCII, which some terminals obey.
+    # JSON may contain the control characters after ASCII, which some terminals interpret.
     echo("".join(f"\\u{ord(c):04x}" if "\x7f" <= c <= "\x9f" else c for c in text))
 
 
@@ -31,8 +31,8 @@ def print_study(
 ) -> None:
     """Print the report of a study. With ``exit_code``, exit with status 4 without an improvement.
 
-    ``at``: rates (requests/s) for which to print latency, before and after. ``brief``: print only
-    the verdict, within 80 columns.
+    ``at`` lists rates (requests/s) for which to print the latency before and after. With ``brief``,
+    print only the verdict, within 80 columns.
     """
     from autotune.report.studies import open_study
     from autotune.report.summary import build_latency_answer, build_summary

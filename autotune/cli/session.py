@@ -1,4 +1,4 @@
-"""From a target file to a session of a study or a sweep: confirmation, progress, results."""
+"""Steps from a target file to a session of a study or a sweep: confirmation, progress, results."""
 
 from __future__ import annotations
 
@@ -34,10 +34,9 @@ if TYPE_CHECKING:
 def prepare_target(
     target: Path, overrides: Iterable[Override] = (), beds: str | None = None
 ) -> Environment:
-    """Return the environment of a target file, with overrides from options, or that of its
-    ``beds``.
+    """Return the environment of a target file, with overrides from options, or of its ``beds``.
 
-    Raises TargetError, AutotuneError.
+    Raises TargetError and AutotuneError.
     """
     from autotune.environments.base import prepare
     from autotune.target.read_target import read_target
@@ -62,9 +61,9 @@ def build_set_overrides(assignments: Iterable[str] | None) -> list[Override]:
 def open_studies_directory(
     storage_url: str | None, studies: Path, names: Iterable[str] | None = None
 ) -> Iterator[Path]:
-    """Return the directory of the studies; with a ``storage_url``, a temporary one with copies.
+    """Yield the directory of the studies; with a ``storage_url``, a temporary one with copies.
 
-    ``names`` are the studies to copy, by default all. Raises AutotuneError.
+    ``names`` are the studies to copy; the default is all. Raises AutotuneError.
     """
     if storage_url is None:
         yield studies
@@ -79,7 +78,9 @@ def open_studies_directory(
 
 @contextmanager
 def follow_study(storage_url: str | None, studies: Path, name: str) -> Iterator[Callable[[], Path]]:
-    """Return a function for the directory of a study with its latest records. Raises AutotuneError."""
+    """Yield a function that returns the directory of a study with its latest records. Raises
+    AutotuneError.
+    """
     from autotune.study.directory import find_study
 
     if storage_url is None:
@@ -94,7 +95,9 @@ def follow_study(storage_url: str | None, studies: Path, name: str) -> Iterator[
 
 
 def confirm(announcement: str, *, yes: bool, quiet: bool = False) -> None:
-    """Print the announcement, and ask for confirmation. Raises AutotuneError, Exit."""
+    """Print the announcement, and ask for confirmation. Raises AutotuneError, or Exit if the user
+    declines.
+    """
     if not (yes and quiet):
         width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
         for line, _ in wrap_lines(((line, "") for line in announcement.splitlines()), width):
@@ -113,8 +116,8 @@ def confirm(announcement: str, *, yes: bool, quiet: bool = False) -> None:
 def open_progress(
     environment: Environment, directory: Path, options: ProgressOptions, *, with_page: bool = True
 ) -> Iterator[ProgressReporter]:
-    """Show progress on standard error, in the log file if given and, with ``with_page``, in the
-    HTML page.
+    """Show progress on standard error, in the log file if given and, with ``with_page``, in the HTML
+    page.
     """
     from autotune.environments.multi_bed import MultiBedEnvironment
     from autotune.report.progress import PageWriter, PlainProgress, TeeProgress
@@ -168,7 +171,7 @@ def create_progress(
 ) -> ProgressDisplay:
     """Return a live panel if ``stream`` is a terminal that can be redrawn, otherwise plain lines.
 
-    ``TERM=dumb``, ``verbose`` and ``plain_lines`` select lines. ``NO_COLOR`` selects a panel
+    ``TERM=dumb``, ``verbose`` and ``plain_lines`` select plain lines. ``NO_COLOR`` selects a panel
     without colours.
     """
     if verbose or plain_lines or not stream.isatty() or environment.get("TERM") == "dumb":
@@ -189,9 +192,9 @@ def run_session(
     detail: ProgressOptions,
     resume_arguments: str | None = None,
 ) -> None:
-    """Run a study's session. With ``json_``, print the current results if it is interrupted.
+    """Run a session of a study. With ``json_``, print the current results if it is interrupted.
 
-    ``resume_arguments`` are the arguments of `autotune resume`, by default the study's name.
+    ``resume_arguments`` are the arguments of `autotune resume`; the default is the study's name.
     """
     has_hosts = environment.file.target.simulated is None
     with _print_resume_command(resume_arguments or directory.name, has_hosts=has_hosts):
@@ -213,7 +216,7 @@ def run_sweep_session(
     json_: bool,
     detail: ProgressOptions,
 ) -> None:
-    """Run a sweep, and plot it at the end. Without ``plan``, run the rest of its recorded plan."""
+    """Run a sweep, and plot it at the end. Without ``plan``, run the rest of the recorded plan."""
     from autotune.sweep import runner
 
     with (

@@ -87,7 +87,7 @@ def status(
 
 
 def _render_readable_studies(root: Path, render: Callable[[StudyView], T]) -> Iterator[T]:
-    """Yield all studies except damaged ones, whose names go to standard error."""
+    """Yield all studies except damaged ones, whose names are printed on standard error."""
     from autotune.report.studies import open_study
     from autotune.report.view import build_study_view
     from autotune.study.directory import list_study_names

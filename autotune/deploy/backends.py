@@ -46,7 +46,7 @@ class ServerWatch:
     def ignore_current(
         self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
     ) -> None:
-        """Ignore the servers that are down now. A balancer that does not run yet has none."""
+        """Ignore the servers that are down now. A balancer that is not running yet reports none."""
         down, _ = self._read_all(instances, transports)
         self.ignored |= {*down}
         if down:
@@ -71,7 +71,7 @@ class ServerWatch:
     def _read_all(
         self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
     ) -> tuple[list[DownServer], dict[str, str]]:
-        """Return failed servers, and balancer → reason for states that cannot be read."""
+        """Return the failed servers, and the reason for each balancer whose states cannot be read."""
         checked = [instance for instance in instances if instance.name not in self.unreadable
                    and instance.service.build_server_check(instance.placement)]  # fmt: skip
         down: list[DownServer] = []
@@ -106,4 +106,6 @@ class ServerWatch:
 
 
 class ServersDown(DeployFailed):
-    """Servers of a load balancer are still down, or answers still wrong, after the longest wait."""
+    """Servers of a load balancer are still down, or responses are still wrong, after the longest
+    wait.
+    """

@@ -1,7 +1,8 @@
 """Backups of hosts, on the controller and on the host, made before the first change.
 
-A path, unit or kernel value is added before a deployment first changes it. Existing entries are never
-overwritten. Digests of new files are added before each change. Either copy is enough to restore a host.
+Before a deployment first changes a path, unit or kernel value, its original is added. Existing
+entries are never overwritten. Digests of new files are added before each change. Either copy is
+enough to restore a host.
 """
 
 from __future__ import annotations
@@ -30,20 +31,21 @@ from autotune.errors import AutotuneError
 from autotune.strict_parsing import parse_file_mode, parse_json
 
 SCHEMA_VERSION = 1
-BACKUP_DIRECTORY = "originals"  # directory of a study with the controller's copies
-SEAL_PURPOSE = "originals"  # part of a copy's seal
+BACKUP_DIRECTORY = "originals"  # directory in a study that contains the controller's copies
+SEAL_PURPOSE = "originals"  # purpose of the seal on a copy
 RESTORE_HINT = "`autotune restore TARGET` restores a host from its own copy"
 _SEAL_PATTERN = re.compile(rb',\n "seal": "([0-9a-f]{64})"\n\}\Z')
-# The kernel values of a configuration that is kept. The name sorts last, so that it overrides whatever
-# else sets a value at boot.
+# The kernel values of a configuration that is kept. The name sorts last, so that the file overrides
+# all others at boot.
 SYSCTL_FILE = "/etc/sysctl.d/zz-autotune.conf"
-ANY_DIGEST = "any"  # in place of a digest: any content comes from autotune or the software
-_MAX_DIGESTS = 2  # of the current file, and of a new one when a tuner was killed
+# instead of a digest: autotune or the software wrote the content, whatever it is
+ANY_DIGEST = "any"
+_MAX_DIGESTS = 2  # the current file's, and that of a new file that a killed tuner may have written
 
 
 @dataclass(frozen=True)
 class BackupCheck:
-    """Validation of ``files`` by the software of ``unit``, for a restore without a target.
+    """Validation of ``files`` with the software of ``unit``, for a restore without a target.
 
     With ``socket``, the software is started in ``directory`` until it accepts connections there.
     """
@@ -57,11 +59,11 @@ class BackupCheck:
 
 @dataclass(frozen=True)
 class HostBackup:
-    """Original state of one host; ``enabled``, ``definitions`` and ``starts`` are by unit.
+    """Original state of one host. ``enabled``, ``definitions`` and ``starts`` are by unit.
 
-    ``last_written`` contains what autotune wrote: digests of files by path, and kernel values by name.
-    A value that matches neither these nor the original comes from others. Units that autotune enabled
-    or disabled are included.
+    ``last_written`` contains what autotune wrote: digests of files by path, and kernel values by
+    name. If a value matches neither these nor the original, someone else set it. Units that
+    autotune enabled or disabled are included.
     """
 
     host: str
@@ -79,7 +81,9 @@ class HostBackup:
 
     @property
     def toggled_units(self) -> dict[str, bool]:
-        """Return units that autotune enabled or disabled, with their original state at boot."""
+        """Return the units that autotune enabled or disabled, and whether each originally started
+        at boot.
+        """
         before = {unit: BOOT_STATES.get(self.enabled.get(unit, "")) for unit in self.state.units}
         return {unit: starts for unit, starts in before.items()
                 if starts is not None and unit in self.last_written}  # fmt: skip
@@ -87,8 +91,8 @@ class HostBackup:
     def build_persistent_state(self, desired: HostState) -> HostState:
         """Return the state that makes ``desired`` survive a reboot.
 
-        It contains a file of the changed kernel values. Units that autotune started are enabled, and
-        units that it stopped are disabled.
+        It contains a file with the changed kernel values. Units that autotune started are enabled,
+        and units that it stopped are disabled.
         """
         sysctls = {name: value for name, value in desired.sysctls.items()
                    if value != self.state.sysctls.get(name)}  # fmt: skip
@@ -101,16 +105,16 @@ class HostBackup:
         return HostState({SYSCTL_FILE: file}, desired.units, enabled=enabled)
 
     def is_foreign_value(self, name: str, value: str | None) -> bool:
-        """True if a kernel value is neither the original value nor autotune's."""
+        """True if a kernel value is neither the original value nor one that autotune set."""
         return value not in {self.state.sysctls[name], *self.last_written.get(name, ())}
 
     def with_written(
         self, digests: Mapping[str, str], replaced: Mapping[str, str] | None = None
     ) -> HostBackup:
-        """Return the backup with new digests. It must be on disk before the change.
+        """Return the backup with new digests. It must be written to disk before the change.
 
-        ``replaced`` contains the current digests by path, and values by name. If autotune wrote them,
-        they stay recorded after any number of failed deployments.
+        ``replaced`` contains the current digests by path, and current values by name. If autotune
+        wrote them, they stay recorded after any number of failed deployments.
         """
         written = dict(self.last_written)
         for name, digest in digests.items():
@@ -121,7 +125,9 @@ class HostBackup:
         return replace(self, last_written=written)
 
     def merge_later(self, later: HostBackup) -> HostBackup:
-        """Return this backup with the entries that only a later one contains: the state before both."""
+        """Return this backup, extended by entries that only ``later`` contains. It describes the
+        state before both changes.
+        """
         written = {name: (*self.last_written.get(name, ()), *later.last_written.get(name, ()))
                    for name in {**self.last_written, **later.last_written}}  # fmt: skip
         return replace(
@@ -168,13 +174,14 @@ class HostBackup:
 
     @property
     def ordered_state(self) -> HostState:
-        """The original state with the order in which its units start."""
+        """Return the original state with the order in which its units start."""
         return replace(self.state, starts=self.starts)
 
     def is_confirmed_by(self, record: HostBackup | None, kept: HostBackup | None) -> bool:
-        """True if the host's own record confirms this copy, so the host was not restored since then.
+        """True if the host's own record confirms this copy: the host has not been restored since.
 
-        Without ``record``, the record of a kept deployment counts. The record may lack the last change.
+        Without ``record``, the record of a kept deployment is used. The record may lack the last
+        change.
         """
         if record is not None:
             recorded = {**record.state.files, **record.state.sysctls}
@@ -189,7 +196,8 @@ class HostBackup:
         )
 
     def without_foreign_changes(self, observed: ObservedHost) -> HostBackup:
-        """Return the part of the backup for values that autotune wrote and others did not change.
+        """Return the part of the backup for values that autotune set and others have not changed
+        since.
 
         The state is empty if others replaced all of them. Units and files made by the software are
         included, because nothing shows who changed them.
@@ -212,7 +220,7 @@ class HostBackup:
         return replace(self, state=HostState(files, self.state.units, sysctls))
 
     def find_missing(self, desired: HostState) -> HostState:
-        """Return the part of ``desired`` without a backup."""
+        """Return the part of ``desired`` that has no backup yet."""
         backed_up = self.state
         return HostState(
             {path: file for path, file in desired.files.items() if path not in backed_up.files},
@@ -242,7 +250,7 @@ def encode_backup(backup: HostBackup) -> bytes:
 
 
 def decode_backup(content: bytes, where: str) -> HostBackup:
-    """Return the backup of a JSON record. ``where`` is its place for messages.
+    """Return the backup in a JSON record. ``where`` names the record in messages.
 
     Raises AutotuneError for any other content.
     """
@@ -275,7 +283,7 @@ def decode_backup(content: bytes, where: str) -> HostBackup:
 class BackupStore:
     """Copies on the controller: ``<study>/originals/<host>.json``, readable only by their owner.
 
-    Each copy has a seal of this account's key. A copy from anywhere else is never restored.
+    Each copy is sealed with this account's key. Copies from anywhere else are never restored.
     """
 
     def __init__(self, study: Path) -> None:
@@ -285,14 +293,14 @@ class BackupStore:
         return self.directory / f"{host}.json"
 
     def list_hosts(self) -> tuple[str, ...]:
-        """Return the hosts that are not restored yet."""
+        """Return the hosts that have not been restored yet."""
         copies = foreign_files.list_names(self.study, BACKUP_DIRECTORY)
         return tuple(name.removesuffix(".json") for name in copies if name.endswith(".json"))
 
     def read(self, host: str) -> HostBackup | None:
-        """Return the copy of a host, or ``None`` without one.
+        """Return the copy for a host, or ``None`` if there is none.
 
-        Raises AutotuneError for a damaged copy, and for one that this account did not write.
+        Raises AutotuneError if the copy is damaged, or if this account did not write it.
         """
         path, name = self.path_for(host), f"{BACKUP_DIRECTORY}/{host}.json"
         try:
@@ -305,7 +313,7 @@ class BackupStore:
         return backup
 
     def write(self, backup: HostBackup) -> None:
-        """Write a copy completely or not at all. It is on disk afterwards."""
+        """Write a copy completely or not at all. On return it is on disk."""
         durable_files.make_directory(self.study, 0o700)
         foreign_files.make_directories(self.study, BACKUP_DIRECTORY)
         durable_files.sync_directory(self.study)
@@ -315,7 +323,7 @@ class BackupStore:
         durable_files.write_file(path, add_seal(encode_backup(backup), backup.host), 0o600)
 
     def archive(self, host: str) -> Path:
-        """Rename a copy that no restore may use any more, and return its new path."""
+        """Rename a copy that must not be restored any more, and return its new path."""
         path = self.path_for(host)
         return path.rename(
             path.with_name(f"{host}.{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
@@ -332,13 +340,15 @@ class BackupStore:
 
 
 def add_seal(content: bytes, host: str) -> bytes:
-    """Return the encoded backup with the seal of this account as its last key. Raises AutotuneError."""
+    """Return the encoded backup with this account's seal as its last key. Raises AutotuneError."""
     mark = account_key.create_seal(SEAL_PURPOSE, host.encode(), content)
     return content.removesuffix(b"\n}") + f',\n "seal": "{mark}"\n}}'.encode()
 
 
 def strip_seal(content: bytes, host: str, path: Path) -> bytes:
-    """Return the encoded backup without its seal. Raises AutotuneError for another account's seal."""
+    """Return the encoded backup without its seal. Raises AutotuneError if another account sealed
+    it.
+    """
     match = _SEAL_PATTERN.search(content)
     backup = content[: match.start()] + b"\n}" if match else b""
     if match and account_key.is_valid_seal(match[1].decode(), SEAL_PURPOSE, host.encode(), backup):
@@ -351,7 +361,9 @@ def strip_seal(content: bytes, host: str, path: Path) -> bytes:
 
 
 def _backup_path(path: str) -> str:
-    """Return the path of a file as services name it. Raises ValueError for any other text."""
+    """Return the path of a file as services name it. Raises ValueError for text that is not such a
+    path.
+    """
     parts = path.split("/")
     if (
         len(parts) < 2

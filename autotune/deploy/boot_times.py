@@ -13,10 +13,10 @@ from autotune.deploy.unit_start import (
     UNKNOWN_BOOT_SECONDS,
 )
 
-# After a rollback the limit is longer. The configuration is known to work, so only time is missing.
+# After a rollback the limit is longer: the configuration is known to work, and only needs time.
 LATE_FACTOR = 4.0
 MIN_LATE_SECONDS = 300.0
-# A wrong answer with another status, such as 404, does not become right by waiting.
+# A wrong response with another status, such as 404, does not become correct by waiting.
 STARTING_STATUSES = frozenset({502, 503, 504})
 
 
@@ -40,7 +40,7 @@ class BootTimes:
             self.units[host, unit] = max(duration, self.units.get((host, unit), 0.0))
 
     def record_stack(self, seconds: float) -> None:
-        """Record the time from the last start until the stack answered right."""
+        """Record the time from the last start until the stack responded correctly."""
         self.stack = max(seconds, self.stack or 0.0)
 
     def unit_limit(self, host: str, unit: str) -> float:
@@ -49,12 +49,12 @@ class BootTimes:
 
     @property
     def stack_limit(self) -> float:
-        """Return the longest time until the stack answers correctly, once its units are ready."""
+        """Return the longest time until the stack responds correctly, once its units are ready."""
         return self._limit(self.stack, self.recovery)
 
     @property
     def late_limit(self) -> float:
-        """Return the longest time until the stack answers correctly after a rollback."""
+        """Return the longest time until the stack responds correctly after a rollback."""
         longest = max((self.stack_limit, *(self.unit_limit(*key) for key in self.units)))
         return max(MIN_LATE_SECONDS, LATE_FACTOR * longest)
 
@@ -70,6 +70,8 @@ class BootTimes:
 
 
 def find_wait_limit(answer: tuple[int, bytes] | str, limit: float) -> float:
-    """Return the seconds to wait for a right answer after a first wrong one, at most ``limit``."""
+    """Return how many seconds to wait for a correct response after a first wrong one, at most
+    ``limit``.
+    """
     is_starting = isinstance(answer, str) or answer[0] in STARTING_STATUSES
     return min(limit, inf if is_starting else MIN_READY_SECONDS)

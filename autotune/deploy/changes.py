@@ -1,4 +1,4 @@
-"""Changes that a deployment would make to hosts: files, kernel values, units and their reasons."""
+"""Changes that a deployment would make to hosts: files, kernel values and units, with the causes."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class UnitChange:
 
 @dataclass(frozen=True)
 class HostChanges:
-    """Changes of one host. ``diff`` is unified, without secrets; ``sysctls`` maps names to old and new
-    values.
+    """Changes to one host. ``diff`` is unified, without secrets. ``sysctls`` maps names to old and
+    new values.
     """
 
     diff: str = ""
@@ -78,8 +78,8 @@ def compute_host_changes(
 ) -> HostChanges:
     """Return the changes from the current host to ``desired``.
 
-    If the files on the host match ``base``, its units get only the actions of changed parameters.
-    ``masked_state`` is ``desired`` before masked words were filled in.
+    If the files on the host match ``base``, its units get only the actions that changed parameters
+    need. ``masked_state`` is ``desired`` before masked words were filled in.
     """
     before = find_current_settings(name, base, current.observed)
     required = required_actions(desired, name, before)
@@ -125,7 +125,9 @@ def _find_reasons(
     old_settings: Settings | None,
     required: RequiredActions,
 ) -> tuple[str, ...]:
-    """Return the parameters and kernel values that need the action, or else the files."""
+    """Return the parameters and kernel values that need the action. If there are none, return the
+    files.
+    """
     if not current.observed.units[unit].active:
         return ("it is not running",)
     causes = tuple(cause for cause in (*plan.files_to_write, *plan.files_to_remove, *plan.sysctls)

@@ -1,8 +1,10 @@
-"""Data set of the store. The store's own loader writes it, so that no pair crosses the network.
+"""The store's data set. The store's own loader writes it, so key-value pairs do not cross the
+network.
 
-Keys are ``k`` and ten digits. Values have 1 to 100 bytes, and longer ones are geometrically rarer, as
-in Wajahat, Masood, Sau, Gandhi (IGSC 2017, doi:10.1109/IGCC.2017.8323580). A separate key records the
-loaded data set, so that it is loaded once. A restarted cache is filled with the pairs of a long run.
+Keys are ``k`` and ten digits. Values have 1 to 100 bytes, and longer ones are geometrically rarer,
+as in Wajahat, Masood, Sau, Gandhi (IGSC 2017, doi:10.1109/IGCC.2017.8323580). A separate key
+records which data set is loaded, so that it is loaded only once. A restarted cache is filled with
+the pairs that it would contain after a long run.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from autotune.target.model import Data
 from autotune.transports.base import Transport
 
 BLOCK_PAIRS = 10_000
-MAX_CACHED_PAIRS = 100_000  # pairs that a cache is filled with at most
-DRAWS_PER_PAIR = 20  # simulated requests for each of these, so that the cache is as in the long run
+MAX_CACHED_PAIRS = 100_000  # the most pairs that a cache is filled with
+DRAWS_PER_PAIR = 20  # simulated requests for each pair, so that the cache is as after a long run
 MEAN_VALUE_BYTES = 25
 BUSY_TIMEOUT_SECONDS = 600.0
 
@@ -36,7 +38,7 @@ def load_dataset(
     transport: Transport,
     progress: ProgressCallback = ignore_progress,
 ) -> bool:
-    """Fill the store with ``data.pairs`` pairs. Return true if pairs were written.
+    """Fill the store with ``data.pairs`` key-value pairs. Return true if pairs were written.
 
     ``progress(written, total)`` receives numbers of pairs. Raises AutotuneError with the store's
     message if it refuses them.
@@ -58,9 +60,9 @@ def load_dataset(
 
 
 def list_cached_keys(data: Data) -> list[str]:
-    """Return the keys that a cache contains in the long run, the last requested one last.
+    """Return the keys that a cache contains after a long run, the most recently requested one last.
 
-    Popular keys come late, as in a cache that evicts the least recently used key.
+    Popular keys come late, as in a cache that evicts the least recently used keys.
     """
     import numpy as np
 
@@ -73,7 +75,9 @@ def list_cached_keys(data: Data) -> list[str]:
 def read_cached_pairs(
     instance: ServiceInstance, data: Data, transport: Transport
 ) -> dict[str, str]:
-    """Return the pairs for caches, with values from the store. Empty for a store without a loader."""
+    """Return the pairs for caches, with values from the store. The result is empty if the store has
+    no loader.
+    """
     loader = instance.service.build_loader(instance.placement)
     if loader is None:
         return {}
@@ -89,7 +93,9 @@ def read_cached_pairs(
 def prefill_cache(
     instance: ServiceInstance, pairs: Mapping[str, str], transport: Transport
 ) -> bool:
-    """Write pairs into a cache. Return true if it contains them; otherwise the warm-up fills it."""
+    """Write pairs into a cache. Return true if it then contains them; otherwise the warm-up fills
+    it.
+    """
     filling = instance.service.build_prefill_command(instance.placement, pairs)
     if filling is None:
         return False
@@ -102,7 +108,7 @@ def _run_store_command(tier: str, transport: Transport, busy: str, argv: Argv) -
     deadline = time.monotonic() + BUSY_TIMEOUT_SECONDS
     done = transport.run(argv, timeout=120.0)
     while busy in done.error_text and time.monotonic() < deadline:
-        time.sleep(0.02)  # a store that was restarted reads its dump first
+        time.sleep(0.02)  # a restarted store reads its dump before it accepts commands
         done = transport.run(argv, timeout=120.0)
     if not done.ok:
         raise AutotuneError(f"the store in tier {tier} refused data: {done.error_text}")

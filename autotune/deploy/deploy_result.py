@@ -29,15 +29,17 @@ class SettingMismatch:
 
 
 class DeployFailed(AutotuneError):
-    """A configuration did not validate, start or answer. The last good one is deployed again."""
+    """A configuration did not pass validation, start or respond. The last good one is deployed
+    again.
+    """
 
 
 @dataclass(frozen=True)
 class DeployResult:
     """Actions and effective values of a deployment.
 
-    ``hosts`` contains the records of hosts, and is empty for private processes. ``prefilled`` is true
-    if restarted caches were filled again.
+    ``hosts`` contains the records of hosts; it is empty for private processes. ``prefilled`` is
+    true if restarted caches were filled again.
     """
 
     files: Mapping[str, bytes]
@@ -68,15 +70,15 @@ class Fleet(Protocol):
     def verify(self) -> None:
         """Check that all units have run since the deployment.
 
-        Raises DeployFailed for a stopped or restarted unit, and AutotuneError for a host with another
-        tuner or another boot.
+        Raises DeployFailed if a unit stopped or restarted. Raises AutotuneError if another tuner
+        locked a host, or if a host was rebooted.
         """
         return
 
     def await_service(self, *, is_answer_doubtful: bool) -> None:
         """Wait until load balancers use all servers. Called before each reading.
 
-        ``is_answer_doubtful`` is true after errors; then a right answer is needed too. Raises
+        ``is_answer_doubtful`` is true after errors; then a correct response is needed too. Raises
         ServersDown if servers are still down after the longest wait.
         """
         return
@@ -86,22 +88,24 @@ class Fleet(Protocol):
         ...
 
     def confirm_restored(self) -> None:
-        """Wait until the restored stack answers, and note the result. May be interrupted."""
+        """Wait until the restored stack responds, and note the result. The wait may be interrupted."""
         return
 
     def keep_deployed(self) -> None:
-        """Keep the deployment when hosts are released. ``restore`` then does not revert it, but `autotune
-        restore` does.
+        """Keep the deployment when hosts are released: ``restore`` then does not revert it, but
+        `autotune restore` still does.
         """
         return
 
 
 @dataclass(frozen=True)
 class FileManifest:
-    """A file of one host: its ``mode``, and the action that each unit needs after a change.
+    """A file on one host: its ``mode``, and the action that each unit needs after a change to the
+    file.
 
-    ``check_command`` validates the file. It is ``None`` if there is no such command, or if it depends
-    on the content of files. ``edited`` is true for a host's own file.
+    ``check_command`` validates the file. It is ``None`` if there is no such command, or if it
+    depends on the content of files. ``edited`` is true if the file existed on the host and is
+    edited in place.
     """
 
     mode: int
@@ -125,9 +129,11 @@ class OriginalHost:
 
 @dataclass(frozen=True)
 class DeployedFile:
-    """A deployed file. ``sha256`` is the digest on the host, with the words that are masked here.
+    """A deployed file. ``sha256`` is the digest on the host, where words that are masked here are
+    present.
 
-    ``edits`` turn the host's own file into it. They are ``None`` for a whole file, or if unknown.
+    ``edits`` turn the host's own file into it. They are ``None`` if the whole file is replaced, or
+    if the edits are unknown.
     """
 
     sha256: str
@@ -136,7 +142,7 @@ class DeployedFile:
 
 @dataclass(frozen=True)
 class HostManifest:
-    """A host under a deployment, derived from its services.
+    """A host with its deployment, derived from its services.
 
     It contains files by path, states of units, and kernel values by name. ``restarts`` maps kernel
     values to units that need a restart after a change.
@@ -150,7 +156,8 @@ class HostManifest:
 
 @dataclass(frozen=True)
 class HostRecord:
-    """Record of a host: units, kernel values and files under a deployment, and its original state.
+    """Record of a host: units, kernel values and files in a deployment, and the host's original
+    state.
 
     Commands and modes are not recorded, because services define them.
     """
@@ -168,8 +175,8 @@ def build_host_records(
 ) -> dict[str, HostRecord]:
     """Return the record of each host.
 
-    ``originals`` contains the backed-up part of each host. ``baseline`` is the state of hosts with the
-    deployed settings.
+    ``originals`` contains the backed-up part of each host. ``baseline`` is the state of the hosts
+    with the baseline settings.
     """
     records = {}
     for host, state in desired.hosts.items():
@@ -183,7 +190,9 @@ def build_host_records(
 def _read_settings(
     desired: DesiredState, host: str, backup: HostState, baseline: DesiredState | None
 ) -> Settings | None:
-    """Return the settings of a host's services before the study, if the host had the baseline's files."""
+    """Return the settings of a host's services before the study, if its files matched the
+    baseline's.
+    """
     if baseline is None or any(
         path not in backup.files or backup.files[path].digest != file.digest
         for path, file in baseline.hosts[host].files.items()
@@ -196,7 +205,7 @@ def _read_settings(
 def _build_deployed_files(
     desired: DesiredState, host: str, backup: HostState
 ) -> dict[str, DeployedFile]:
-    """Return the deployed files of a host, with the edits of files that the host had."""
+    """Return the deployed files of a host, with the edits to files that the host already had."""
     files = {path: DeployedFile(file.digest) for path, file in desired.hosts[host].files.items()
              if file.content is not None}  # fmt: skip
     for instance in desired.instances_on(host):
@@ -233,7 +242,7 @@ def build_host_manifest(
     """Return the manifest of a host.
 
     The actions of units depend on the parameters that differ from ``old_settings``. ``None`` means
-    unknown settings.
+    that those settings are unknown.
     """
     state, concerned = desired.hosts[host], required_actions(desired, host, old_settings)
     files = {
@@ -255,7 +264,8 @@ def build_host_manifest(
 def _find_check_command(instance: ServiceInstance, desired: DesiredState) -> Argv | None:
     """Return the command with which the software validates the files of an instance.
 
-    A command with words from files is omitted, because contents are not trusted with commands.
+    A command that contains words from files is omitted, because file contents must not end up in
+    commands.
     """
     files = desired.rendered_files[instance.name]
     how = instance.service.build_validation(instance.placement, files)

@@ -77,9 +77,10 @@ READY_HINT = (
 class EntryProbe:
     """The request that shows whether the whole stack is ready.
 
-    ``send()`` sends one request to every entry and returns the first wrong answer, or else the last
-    one. ``right`` describes a right answer. ``page`` is the same request, for the hosts' own checks;
-    ``None`` disables them. ``min_interval`` is the shortest time between two requests in seconds.
+    ``send()`` sends one request to every entry and returns the first wrong response, or else the
+    last response. ``right`` describes a correct response. ``page`` is the same request, for checks
+    on the hosts themselves; ``None`` disables them. ``min_interval`` is the shortest time between
+    two requests in seconds.
     """
 
     send: Callable[[], Answer]
@@ -93,10 +94,11 @@ def ignore_note(_: str) -> None:
 
 
 class Deployment(Fleet):
-    """All hosts of a stack: a configuration takes effect on every host or on none.
+    """All hosts of a stack. A configuration takes effect on every host or on none.
 
-    ``loads_data`` is true if the store receives the target's data set. ``study`` is the study's name in
-    hints. ``overrides`` is the user's template directory. ``note`` receives progress lines.
+    ``loads_data`` is true if the store receives the target's data set. ``study`` is the study's
+    name in hints. ``overrides`` is the user's template directory. ``note`` receives lines about
+    progress.
     """
 
     def __init__(
@@ -127,9 +129,10 @@ class Deployment(Fleet):
         self._keeping = False
         self._inside: Mapping[str, Mapping[str, bytes]] | None = None
         self._watch = ServerWatch(runtime.service_manager, note)
-        self._starts: dict[str, dict[str, UnitStart]] = {}  # with pages that hosts answer
+        # with those pages that the hosts respond to
+        self._starts: dict[str, dict[str, UnitStart]] = {}
         self._answered_before: bool | None = None  # None until the first deployment
-        self._is_late = False  # True if the stack did not answer after the last rollback
+        self._is_late = False  # True if the stack did not respond after the last rollback
 
     @property
     def ready_seconds(self) -> float | None:
@@ -156,12 +159,12 @@ class Deployment(Fleet):
         try:
             return self._deploy(self._with_limits(desired.with_secrets(originals)))
         except AutotuneError as error:
-            # Messages of the software may quote the files that it refuses.
+            # The software's messages may quote the files that it rejects.
             error.message = remove_words(error.message, desired.find_secret_words(originals))
             raise
 
     def _deploy(self, desired: DesiredState) -> DeployResult:
-        """Deploy a state that contains the hosts' masked words. Raises as `deploy`."""
+        """Deploy a state whose masked words are filled in. Raises as `deploy`."""
         observed = self._observe(desired)
         plans = self._plan_hosts(desired, observed)
         if not any(plans.values()) and self._is_unchanged(observed):
@@ -208,7 +211,9 @@ class Deployment(Fleet):
         return describe_probed_start(find_ranks(self.stack), page, interval, instance)
 
     def _inspect_original_stack(self, desired: DesiredState) -> None:
-        """Learn, before the first change, which pages and servers can show that the stack is ready."""
+        """Find out, before the first change, which pages and servers can show that the stack is
+        ready.
+        """
         if self._answered_before is not None:
             return
         self.boot_times.recovery = self._find_recovery(desired)
@@ -226,7 +231,7 @@ class Deployment(Fleet):
         self._watch.ignore_current(self.stack.instances, self._transports())
 
     def _find_recovery(self, desired: DesiredState) -> float:
-        """Return the longest time until a load balancer uses a failed server again, in seconds."""
+        """Return the longest time, in seconds, until a load balancer uses a failed server again."""
         return max(
             (instance.service.find_recovery_seconds(desired.rendered_files[instance.name])
              for instance in desired.instances),
@@ -237,7 +242,9 @@ class Deployment(Fleet):
         return {name: self.hosts[name].transport for name in self.stack.hosts}
 
     def _with_limits(self, desired: DesiredState) -> DesiredState:
-        """Return the state with the time limit of each unit. The entry's page is requested later."""
+        """Return the state with the time limit of each unit, without the entry's page, which is
+        requested later.
+        """
         entries = {str(each) for each in (self.stack.entry, *self.stack.other_entries)}
         return replace_starts(desired, {
             name: {unit: replace(start, seconds=self.boot_times.unit_limit(name, unit),
@@ -247,13 +254,13 @@ class Deployment(Fleet):
         })  # fmt: skip
 
     def _find_answer_limit(self, plans: Mapping[str, HostPlan]) -> float:
-        """Return the longest time until the stack answers: a restarted unit may still boot then."""
+        """Return the longest time until the stack responds. Restarted units may still be booting."""
         units = [(name, unit) for name, plan in plans.items() for unit in plan.unit_actions]
         of_units = (self.boot_times.unit_limit(*unit) for unit in units)
         return max((self.boot_times.stack_limit, *of_units))
 
     def _await_answer(self, limit: float, settings: Settings) -> None:
-        """Wait for a right answer and for all servers of load balancers. Raises StackNotReady."""
+        """Wait for a correct response and for all servers of load balancers. Raises StackNotReady."""
         began = time.monotonic()
         with wait_notices.wait("the stack", "a correct response", limit):
             wrong = readiness.wait_until_ready(
@@ -285,7 +292,7 @@ class Deployment(Fleet):
         return None
 
     def await_service(self, *, is_answer_doubtful: bool) -> None:
-        """See `Fleet.await_service`."""
+        """Wait until load balancers use all servers: see `Fleet.await_service`."""
         limit = self.boot_times.stack_limit
         wrong = self._await_servers(limit, self.deployed_settings)
         if wrong is None and is_answer_doubtful:
@@ -297,7 +304,9 @@ class Deployment(Fleet):
             raise ServersDown(wrong, hint=READY_HINT)
 
     def build_desired_state(self, settings: Settings) -> DesiredState:
-        """Return every host's state under ``settings`` without contact to a host. Raises DeployFailed."""
+        """Return every host's state under ``settings``, without contacting a host. Raises
+        DeployFailed.
+        """
 
         def files(instance: ServiceInstance) -> dict[str, bytes]:
             data = self.target.data
@@ -313,7 +322,7 @@ class Deployment(Fleet):
             raise DeployFailed(error.message) from error
 
     def preview_changes(self, settings: Settings) -> dict[str, HostChanges]:
-        """Return the changes that ``settings`` would make to each host now. Needs no lock."""
+        """Return the changes that ``settings`` would make to each host now. No lock is needed."""
         base, masked = (
             self.build_desired_state(self.space.complete_unrepaired({}).settings),
             self.build_desired_state(settings),
@@ -348,8 +357,9 @@ class Deployment(Fleet):
     def _plan_hosts(
         self, desired: DesiredState, observed: Mapping[str, ObservedHost]
     ) -> dict[str, HostPlan]:
-        """Return the plan of each host. If the deployed settings are known, only changed parameters need
-        actions."""
+        """Return the plan of each host. If the deployed settings are known, only changed parameters
+        cause actions.
+        """
         base = self._in_place.desired if self._in_place else self._baseline_state()
 
         def plan(name: str) -> HostPlan:
@@ -365,7 +375,9 @@ class Deployment(Fleet):
         return base.with_secrets(self._original_states(base))
 
     def _original_states(self, desired: DesiredState) -> dict[str, HostState]:
-        """Return the hosts before the first change, with the files inside isolated services."""
+        """Return the hosts' state before the first change, including the files inside isolated
+        services.
+        """
         return self._add_isolated_files(
             desired, {n: self.hosts[n].original_state for n in desired.hosts}
         )
@@ -373,7 +385,7 @@ class Deployment(Fleet):
     def _add_isolated_files(
         self, desired: DesiredState, originals: Mapping[str, HostState]
     ) -> dict[str, HostState]:
-        """Return the hosts with the files inside isolated services, which are read once."""
+        """Return ``originals`` with the files inside isolated services, which are read only once."""
         if not self.runtime.layout.isolated:
             return dict(originals)
         if self._inside is None:
@@ -408,7 +420,7 @@ class Deployment(Fleet):
             raise
 
     def _apply(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
-        """Apply the plans, from the tiers behind to the entry, and record boot times."""
+        """Apply the plans, from the back-end tiers to the entry, and record boot times."""
         starts = {name: state.starts for name, state in desired.hosts.items()}
         for step in split_into_steps(plans, starts):
             apply = partial(_apply_plan, desired.hosts, step)
@@ -416,7 +428,7 @@ class Deployment(Fleet):
                 self.boot_times.record_units(name, seconds)
 
     def _load_data(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> bool:
-        """Fill the store and empty caches. Return true if all empty caches were filled."""
+        """Fill the store and the empty caches. Return true if all empty caches were filled."""
         if not self._loads_data:
             return False
         # Before the first deployment a store may be empty, even if it needs no action.
@@ -450,9 +462,9 @@ class Deployment(Fleet):
     # -- rollback ---------------------------------------------------------------------------------
 
     def _roll_back(self, plans: Mapping[str, HostPlan], error: AutotuneError) -> None:
-        """Roll every host back to the last good state, or to the original state without one.
+        """Roll every host back to the last good state or, if there is none, to the original state.
 
-        A stack that is late is waited for, and does not end the study: see `_await_late_stack`.
+        A stack that is late after the rollback does not end the study: see `_await_late_stack`.
         """
         good = self._in_place
         actions = {
@@ -484,7 +496,7 @@ class Deployment(Fleet):
     def _await_answer_after(
         self, plans: Mapping[str, HostPlan], desired: DesiredState, limit: float
     ) -> None:
-        """Wait for the stack. If units only reloaded and the stack stays wrong, restart them."""
+        """Wait for the stack. If units only reloaded and responses stay wrong, restart the units."""
         reloaded = {
             name: plan
             for name, plan in plans.items()
@@ -506,9 +518,9 @@ class Deployment(Fleet):
             self._await_answer(limit, desired.settings)
 
     def _await_late_stack(self) -> None:
-        """Wait once more for a stack that did not answer after the last rollback.
+        """Wait once more for a stack that did not respond after the last rollback.
 
-        Raises AutotuneError if it still does not answer: then a host is the cause.
+        Raises AutotuneError if it still does not respond: a host must then be the cause.
         """
         if self._is_late and self._in_place is not None:
             try:
@@ -542,7 +554,7 @@ class Deployment(Fleet):
         if again:
             raise DeployFailed(f"stopped or restarted under load: {', '.join(again)}")
 
-    # -- before and after -----------------------------------------------------------------------
+    # -- locks, and what remains after a study ------------------------------------------------------
 
     def lock_hosts(self) -> None:
         """Lock every host. Raises LockedError if another tuner holds one."""
@@ -564,12 +576,13 @@ class Deployment(Fleet):
     def restore(self) -> None:
         """Restore and release every host.
 
-        Raises AutotuneError with the hosts that could not be restored, after all others are.
+        Raises AutotuneError with the hosts that could not be restored, once all others are
+        restored.
         """
         self.hosts.unlock(restored=not self._keeping)
 
     def confirm_restored(self) -> None:
-        """Wait for a right answer if the stack gave one before the study, and note the result."""
+        """Wait for a correct response if the stack gave one before the study, and note the result."""
         if self._keeping or not self._answered_before:
             return
         try:
@@ -593,14 +606,16 @@ class Deployment(Fleet):
         return replace(before, files=desired.files, actions=nothing, hosts=hosts)
 
     def _build_host_records(self, desired: DesiredState) -> dict[str, HostRecord]:
-        """Return the records of hosts. Private servers have none, because no other tool sets them up."""
+        """Return the records of hosts. Private servers have no records, because no other tool sets
+        them up.
+        """
         if not self.runtime.installed:
             return {}
         originals = {host: self.hosts[host].original_state for host in desired.hosts}
         return build_host_records(desired, originals, self._find_baseline())
 
     def _find_baseline(self) -> DesiredState | None:
-        """Return the baseline, or ``None`` if it needs words of a file without a backup."""
+        """Return the baseline, or ``None`` if it needs words from a file that has no backup."""
         try:
             return self._baseline_state()
         except AutotuneError:
@@ -614,10 +629,10 @@ def _apply_plan(
 
 
 def _find_authority(url: str) -> str:
-    """Return ``host:port`` of a URL."""
+    """Return ``host:port`` from a URL."""
     return url.partition("://")[2].partition("/")[0]
 
 
 def _list_changing_hosts(plans: Mapping[str, HostPlan]) -> list[str]:
-    """Return the hosts whose plan changes anything."""
+    """Return the hosts whose plans change anything."""
     return [name for name, plan in plans.items() if plan]

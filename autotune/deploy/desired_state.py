@@ -1,4 +1,4 @@
-"""Files and state of every host from settings, and the plan of changes to each host."""
+"""Derive the files and state of every host from settings, and plan the changes to each host."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class DesiredState:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """Return every present file by ``part/path``, with its secrets masked for records."""
+        """Return every present file by ``instance/path``, with its secrets masked for records."""
         absent = {
             (instance.name, path)
             for instance in self.instances
@@ -74,7 +74,7 @@ class DesiredState:
     def with_secrets(self, originals: Mapping[str, HostState]) -> DesiredState:
         """Return the state with each placeholder replaced by the secret in the host's original file.
 
-        Raises AutotuneError if a file contains other secrets than the masked ones.
+        Raises AutotuneError if a file contains secrets other than the masked ones.
         """
         hosts = {}
         for host, state in self.hosts.items():
@@ -97,7 +97,7 @@ class DesiredState:
         return None
 
     def find_secret_words(self, originals: Mapping[str, HostState]) -> frozenset[str]:
-        """Return the words of the hosts' own files that no message may repeat."""
+        """Return the words in the hosts' own files that no message may repeat."""
         words = frozenset[str]()
         for host, state in self.hosts.items():
             for path in {*state.files} & {*originals[host].files}:
@@ -117,7 +117,7 @@ class DesiredState:
         )
 
     def build_checks(self, host: str, changing: Collection[str]) -> list[ConfigurationCheck]:
-        """Return the validations of the host's files in ``changing``."""
+        """Return the checks that validate the host's files in ``changing``."""
         checks = []
         for instance in self.instances_on(host):
             files = self._deployed_files(instance)
@@ -141,10 +141,10 @@ def build_desired_state(
     layout: RuntimeLayout,
     start_of: Callable[[ServiceInstance], UnitStart] | None = None,
 ) -> DesiredState:
-    """Return the state of every host. Chosen units run, and all others stop.
+    """Return the state of every host. The chosen units run, and all others are stopped.
 
-    ``start_of`` describes the start of an instance's unit. Raises AutotuneError if two instances need
-    the same file of one host.
+    ``start_of`` describes the start of an instance's unit. Raises AutotuneError if two instances
+    need the same file on one host.
     """
     instances = stack.active_instances(settings)
     rendered = {instance.name: files_of(instance) for instance in instances}
@@ -169,9 +169,9 @@ def build_desired_state(
 def required_actions(
     desired: DesiredState, host: str, old_settings: Settings | None
 ) -> dict[str, dict[str, Action]]:
-    """Return file or kernel value → actions of the units that a change concerns.
+    """Return, for each file or kernel value, the actions that units need if it changes.
 
-    ``old_settings`` are the deployed settings; ``None`` means unknown.
+    ``old_settings`` are the deployed settings; ``None`` means that they are unknown.
     """
     actions_by_cause: dict[str, dict[str, Action]] = {}
     instances = desired.instances_on(host)
@@ -203,10 +203,12 @@ def instance_actions(
     *,
     is_first: bool = False,
 ) -> dict[str, Action]:
-    """Return the action of each instance: its unit's action, or a reload for files without a unit.
+    """Return the action of each instance: its unit's action, or, if its files belong to no unit, a
+    reload.
 
-    If instances share a unit, the action counts for its main instance and for instances with changed
-    files. In the ``is_first`` deployment of a study, changed files without a unit count as a restart.
+    If instances share a unit, the action applies to the unit's main instance and to instances with
+    changed files. In a study's first deployment (``is_first``), changed files that belong to no
+    unit count as a restart.
     """
     without_unit = Action.RESTART if is_first else Action.RELOAD
     actions_by_cause: dict[str, Action] = {}
@@ -300,7 +302,9 @@ def _build_file_states(
 def _find_reading_units(
     instance: ServiceInstance, instances: Iterable[ServiceInstance], layout: RuntimeLayout
 ) -> dict[str, ServiceInstance]:
-    """Return the units that read an instance's files: its own, or those of its tier on the host."""
+    """Return the units that read an instance's files: its own unit, or the units of its tier on the
+    host.
+    """
     own = layout.unit_for(instance)
     if own is not None:
         return {own: instance}
@@ -311,7 +315,7 @@ def _find_reading_units(
 def _find_least_action(
     instance: ServiceInstance, old_settings: Settings | None, new_settings: Settings
 ) -> Action:
-    """Return the smallest action that makes new files take effect."""
+    """Return the smallest action with which new files take effect."""
     if old_settings is None:
         return Action.RESTART
     return max(
@@ -336,12 +340,12 @@ def _find_sysctls(instance: ServiceInstance, settings: Settings) -> Mapping[str,
 
 
 def find_ranks(stack: Stack) -> dict[str, int]:
-    """Return the place of each tier in the order of starts: the number of tiers that it calls."""
+    """Return the rank of each tier in the start order: the number of tiers that it calls."""
     return {tier: len(called) for tier, called in stack.called_tiers.items()}
 
 
 def describe_start(ranks: Mapping[str, int], instance: ServiceInstance) -> UnitStart:
-    """Return the start of an instance's unit, without a page to request."""
+    """Return the start of an instance's unit. It does not contain a page to request."""
     return UnitStart(ranks.get(instance.placement.tier, 0), _listen_address(instance))
 
 
@@ -350,7 +354,7 @@ def _listen_address(instance: ServiceInstance) -> str:
     return str(location.port) if isinstance(location, Endpoint) else location or ""
 
 
-# -- the files of a part: settings and a site in, exact bytes out -----------------------------------
+# -- rendered files of an instance ------------------------------------------------------------------
 
 
 def render_files(
@@ -362,9 +366,9 @@ def render_files(
 ) -> dict[str, bytes]:
     """Return the files of one service in one placement: path → content.
 
-    Templates see the service's own settings by bare names, and those of other services in the tier as
-    ``service_settings.SERVICE.NAME``. ``overrides`` is the user's template directory, which comes
-    first. Raises RenderError.
+    Templates use bare names for the service's own settings. Settings of other services in the tier
+    are in a mapping by service. ``overrides`` is the user's template directory, which takes
+    precedence. Raises RenderError.
     """
     own = select_service_settings(settings, f"{placement.tier}.{service.name}")
     service_settings = _group_by_service(placement.tier, settings)
@@ -385,7 +389,7 @@ def _group_by_service(tier: str, settings: Settings) -> dict[str, dict[str, Valu
     return by_service
 
 
-# -- plan of a host ---------------------------------------------------------------------------------
+# -- plan for a host --------------------------------------------------------------------------------
 
 
 def plan_host(
@@ -394,10 +398,10 @@ def plan_host(
     required: RequiredActions,
     forced_actions: Mapping[str, Action] | None = None,
 ) -> HostPlan:
-    """Return the smallest plan that makes a host as desired.
+    """Return the smallest plan that brings a host into the desired state.
 
-    Units in ``forced_actions`` need an action in any state, because they may have read files that no
-    longer exist. The service manager may have too, if a tuner was killed.
+    Units in ``forced_actions`` need an action in any state, because they may have read files that
+    no longer exist. If a tuner was killed, the service manager may have read such files as well.
     """
     changed = [
         path for path, state in desired.files.items() if not observed.files[path].matches(state)

@@ -1,19 +1,20 @@
-# Paths where another account can change names. There, each step is anchored in the directory itself.
+# Functions for exposed paths, where another account can change names. For such a path, each step is taken
+# from within the directory that has been entered, so that a changed name has no effect.
 #
-# A directory is closed if root owns it and only root can write to it. It is safe to pass through a sticky
-# directory of root, such as /tmp, to a directory of root. Every other directory is exposed: its owner can
-# replace any name in it at any moment, by a link, a FIFO or another file.
-# As root, no program is taken from the directory that it works in, from the first command on.
+# A directory is closed if root owns it and only root can write to it. A path may also lead through a sticky
+# directory that root owns, such as /tmp, to another directory that root owns. Every other directory is
+# exposed: at any moment, its owner can replace any name in it by a link, a FIFO or another file.
+# PATH must not contain the working directory, or root would run programs from an exposed directory.
 case :$PATH: in *::* | *:[!/]*:*) PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin ;; esac
 newline='
 '
 tab='	'
 surveyed=$newline # directories that were classified
-exposed=$newline  # those that are exposed: DIRECTORY, TOP, REAL, OWNER; or DIRECTORY, !, reason
-me= # the account that runs this, where that is not root
+exposed=$newline  # exposed directories: DIRECTORY, TOP, REAL, OWNER; or DIRECTORY, !, reason
+me= # the account that runs this, unless it is root
 
-# directory: sets `real`, its path without links, `passed`, the directories where names are looked up, in
-# order, and `missing`, the first one that does not exist.
+# directory: sets `real`, its path without links; `passed`, the directories in which names are looked up, in
+# order; and `missing`, the first directory that does not exist.
 route() {
     real='' left=${1#/}/ passed=/$newline missing='' hops=0
     while [ -n "$left" ]; do
@@ -38,7 +39,7 @@ route() {
         esac
     done
 }
-# directory: sets `uid` and `mode` as `attributes` lists them; fails for one that is not listed.
+# directory: sets `uid` and `mode` to the values in `attributes`, and fails if the directory is not listed.
 attributes_of() {
     case $attributes in *"$tab$1$newline"*) ;; *) return 1 ;; esac
     uid=${attributes%%"$tab$1$newline"*}
@@ -47,12 +48,12 @@ attributes_of() {
 }
 is_roots() { attributes_of "$1" && { [ "$uid" = 0 ] || [ "$uid" = "$me" ]; }; }
 is_closed() { is_roots "$1" && [ $((mode & 022)) = 0 ]; }
-# directory and the next one on the way: no other account can replace the next one.
+# directory and the next one on the path: succeeds if no other account can replace the next one.
 is_passable() {
     ! is_closed "$1" || return 0
     is_roots "$1" && [ $((mode & 01000)) != 0 ] && [ "${2%/*}" = "${1%/}" ] && [ "$2" != / ] && is_roots "$2"
 }
-classify() { # directory: adds it to `exposed` unless every directory on the way to it is closed
+classify() { # directory: adds it to `exposed` unless every directory on the path to it is closed
     route "$1"
     open=$newline previous=''
     IFS=$newline
@@ -64,8 +65,8 @@ classify() { # directory: adds it to `exposed` unless every directory on the way
     is_closed "$previous" || open=$open$previous$newline
     [ "$open" = "$newline" ] || exposed=$exposed$1$tab$(anchor "$1")$newline
 }
-# directory, after `route`: prints TOP, REAL and OWNER, or ! and why nothing is safe there. TOP is the last
-# directory on the way that is closed. Below it, everything has to belong to one account.
+# directory, after `route`: prints TOP, REAL and OWNER, or ! and the reason why the directory is unsafe. TOP
+# is the last closed directory on the path. Everything below it must belong to a single account.
 anchor() {
     [ -z "$missing" ] || { refuse "the directory $missing does not exist, and other accounts can write to a directory above it"; return; }
     top='' left=${real#/}
@@ -99,7 +100,7 @@ anchor() {
     printf '%s\t%s\t%s' "$top" "$real" "$owner"
 }
 refuse() { printf '!\t%s: let root own these directories, or do not tune the files there\t-' "$1"; } # reason
-# path…: classifies their directories, all with one look at every directory on the way.
+# path…: classifies their directories. The attributes of all directories on the paths are read at once.
 survey() {
     new=$newline every=
     for path; do
@@ -119,7 +120,7 @@ survey() {
     set -- $every
     unset IFS
     attributes=$newline$(stat -c "%u %a$tab%n" -- "$@" 2>/dev/null)$newline
-    # The server of a FUSE file system chooses which owners it shows.
+    # The server behind a FUSE file system can show any owner, so these directories are not trusted.
     case $(stat -f -c %T -- "$@" 2>/dev/null) in
         *fuse*)
             served=$(stat -f -c "%T$tab%n" -- "$@" | sed -n "s/^fuse[^$tab]*$tab//p")
@@ -135,7 +136,7 @@ survey() {
     set +f
     surveyed=$surveyed${new#"$newline"}
 }
-# path: another account can change it. Sets `top`, `real` and `owner`, and `apart`, where it is staged.
+# path: succeeds if another account can change it. Sets `top`, `real`, `owner`, and `apart`, the staged path.
 is_exposed() {
     case $1 in
         *"$tab"* | *"$newline"*) top=! real="$1 has control characters in its name"; return ;;
@@ -152,8 +153,8 @@ is_exposed() {
     real=${line%%"$tab"*} owner=${line##*"$tab"}
     apart=$top/.autotune${real#"$top"}/${1##*/}
 }
-# After `is_exposed`: works in the directory from now on, which nobody can replace any more. Where that
-# fails, `why` says why.
+# After `is_exposed`: enters the directory. Once it is entered, no one can replace it. If this fails, `why`
+# contains the reason.
 enter() {
     why=$real
     [ "$top" != ! ] || return
@@ -172,8 +173,9 @@ enter() {
     why="$real is on a file system without a directory that only root can write to: let root own its top directory"
     return 1
 }
-# file, program, argument…: runs it with that file of the working directory as its input. It follows no
-# link and waits for no writer. Exits with 40 for no file, 41 for a link, 42 for what is no file.
+# file, program, argument…: runs the program with a file in the working directory as standard input. No link
+# is followed, and no writer is waited for. Exits with status 40 if the file is missing, 41 for a link, and
+# 42 if it is anything else but a regular file.
 with_input() {
     if command -v perl >/dev/null; then
         perl -e '
@@ -201,15 +203,15 @@ with_input() {
         return 1
     fi
 }
-largest=16777216 # bytes of a configuration file that is read where other accounts can write
-# Of the input: links, mode, owner, time, size; digest; access list if there is one.
+largest=16777216 # bytes of the largest configuration file that is read from an exposed path
+# Prints links, mode, owner, time and size of the input, then its digest, and its ACL if there is one.
 describing='stat -c "%h %a %u:%g %.9Y %s" - && head -c "$1" | sha256sum && case $(ls -ldL /dev/stdin) in
     ??????????+*) tar --acls -chPf - /dev/stdin 2>/dev/null | head -c 1536 |
         sed -n "s/^[0-9]* SCHILY.acl.access=/ /; /^ user::/,/^$/{/./p}" | paste -sd , - ;;
     esac'
 
-# -- what on_host.sh does, at an exposed path ------------------------------------------------------
-look_exposed() ( # path: as `look`; where it is staged comes first
+# -- functions of on_host.sh for exposed paths -----------------------------------------------------
+look_exposed() ( # path: as `look`, but first prints the staged path
     enter || { echo "refused $why"; exit 0; }
     file=./${1##*/}
     printf 'apart %s%s' "$apart" "$tab"
@@ -222,7 +224,7 @@ look_exposed() ( # path: as `look`; where it is staged comes first
         *) echo "refused ${said:-$1 was changed while it was read}" ;;
     esac
 )
-show() { # path links mode owner time size digest - [access-list]
+show() { # path links mode owner time size digest - [acl]
     if [ "$6" -gt "$largest" ]; then echo "refused $1 is larger than $largest bytes"
     elif [ "$2" != 1 ]; then echo hard-linked
     elif [ "${#3}" -gt 3 ]; then echo "refused $1 has mode $3, and other accounts can replace it"
@@ -234,14 +236,14 @@ contents_exposed() ( # path: as `contents`
     with_input "./${1##*/}" sh -c '[ "$(stat -c %s -)" -gt "$1" ] || base64 -w 0' sh "$largest"
     case $? in 0 | 40 | 41 | 42) echo ;; *) exit 1 ;; esac
 )
-# Directories of root alone lead to where a file is staged.
+# Creates the directories of a staged file, which only root can enter.
 make_apart() { # staged
     [ -d "$top/.autotune" ] || mkdir -m 700 -- "$top/.autotune" || return
     is_own "$top/.autotune" && (umask 077 && made "${1%/*}")
 }
-# path staged mode owner base64 access-list owner-before mode-before: as `stage`. A file in place gives its
-# attributes only if it has the owner and mode of the original, as others may have put it there. Without
-# these two there is no secret in the new one, and it gets what the file in place has.
+# path staged mode owner base64 acl owner-before mode-before: as `stage`. Others may have put the current file
+# there, so its attributes are copied only if it has the owner and mode of the original. If these two are
+# empty, the new file contains no secret, and gets the owner and mode of the current file.
 stage_exposed() (
     enter || { echo "$why"; exit 1; }
     case $2 in
@@ -302,9 +304,10 @@ remove_exposed() ( # path digest…: as `remove`
     set_aside "$@" || exit
     if [ -d "$file" ] && [ ! -L "$file" ]; then rmdir -- "$file"; else rm -f -- "$file"; fi && sync -- .
 )
-# n, then n times staged and path: in a mount namespace of its own, each exposed path leads to its staged
-# file and nowhere else. Every directory below TOP becomes a copy in memory that has the same in it.
-# Nothing is mounted on a name of another account: removing the name would remove the mount.
+# n, then n times staged and path: covers the directories of exposed paths, in a private mount namespace, so
+# that each exposed path can lead only to its staged file. Every directory below TOP becomes a copy in memory
+# with the same entries. Nothing is mounted on a name that belongs to another account, because removing the
+# name would remove the mount.
 cover() {
     count=$1 covered=$newline trees=
     shift
@@ -337,11 +340,11 @@ mount_covered() { # staged path
     AUTOTUNE_STAGED=${AUTOTUNE_STAGED:+$AUTOTUNE_STAGED$newline}$1$newline$2
     export AUTOTUNE_STAGED
 }
-# directory, which is the working directory: it is covered by a copy with the same entries.
+# directory, which must be the working directory: covers it by a copy with the same entries.
 copy_of_mounts() {
     mount -t tmpfs -o mode=755 tmpfs "$1/" && [ ! . -ef "$1/" ] && copy_entries "$1"
 }
-# directory of a copy; the entries are those of the working directory, which may be another account's.
+# directory of a copy: copies the entries of the working directory, which may belong to another account.
 copy_entries() {
     case $owner in - | "$(stat -c %u .)") ;; *) echo "the owner of $1 has changed"; return 1 ;; esac
     chown --reference=. -- "$1/" && chmod --reference=. -- "$1/" || return
@@ -354,7 +357,7 @@ copy_entries() {
             *"$newline$1/$entry$newline"*) continue ;;
         esac
         if [ -L "$entry" ]; then cp -P -- "$entry" "$1/$entry" || return; continue; fi
-        [ -e "$entry" ] || continue # a pattern that nothing fits
+        [ -e "$entry" ] || continue # a pattern without matches
         if [ -d "$entry" ]; then mkdir -- "$1/$entry"; else : >"$1/$entry"; fi || return
         mount --no-canonicalize --rbind "/proc/self/cwd/$entry" "$1/$entry" || return
     done

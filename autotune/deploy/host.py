@@ -1,4 +1,4 @@
-"""One host: observed, backed up and changed. Each method is one exchange with the host."""
+"""One host, which is observed, backed up and changed. Each method is one exchange with the host."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from autotune.strict_parsing import is_decimal, parse_decimal, split_lines
 from autotune.target.beds import find_study_directory
 from autotune.transports.base import CommandResult, Transport
 
-_TRIAL_TIMEOUT = ("timeout", "10")  # of a trial start, in seconds
+_TRIAL_TIMEOUT = ("timeout", "10")  # limit for a trial start, in seconds
 ACTION_TIMEOUT_SECONDS = (
     150.0  # s for a host to stop and start its units; systemd gives each 90 s to stop
 )
@@ -89,8 +89,9 @@ class ManagedHost:
         self._store, self._study = store, study
         self._started: set[str] = set()
         self._apart: dict[str, str] = {}
-        self._finishing: set[str] = set()  # units that were named for it
-        # Every account can write to the directory of a trial start: none must find it.
+        self._finishing: set[str] = set()  # units whose old processes were already noted
+        # Every account can write to the directory used for trial starts, so its name must not be
+        # guessable.
         self._trials = secrets.token_hex(8)
         self.notes: list[str] = []
         self.note = note or self.notes.append
@@ -112,7 +113,9 @@ class ManagedHost:
         return bool(self._started)
 
     def assert_locked(self) -> None:
-        """Raise AutotuneError if another tuner has the host, or if it was booted after it was locked."""
+        """Raise AutotuneError if another tuner has locked the host, or if it was rebooted after it
+        was locked.
+        """
         self.lock.renew()
         if read_lock(self.transport).boot != self.lock.boot_id:
             raise AutotuneError(
@@ -127,7 +130,7 @@ class ManagedHost:
     def observe_and_query(
         self, desired: HostState, queries: Sequence[tuple[ServiceInstance, Argv]]
     ) -> tuple[ObservedHost, list[str]]:
-        """Return as ``observe``, and the output of each command, from one exchange."""
+        """Return the result of ``observe``, and the output of each command, from one exchange."""
         inside = self._manager.wrap_command if self._manager else None
         commands = [Command(inside(instance.placement, argv) if inside else argv)
                     for instance, argv in queries]  # fmt: skip
@@ -137,8 +140,8 @@ class ManagedHost:
     def observe_and_run(
         self, desired: HostState, commands: Sequence[Command]
     ) -> tuple[ObservedHost, list[CommandResult]]:
-        """Return as ``observe``, and the result of each command, from one exchange. No command may change
-        anything.
+        """Return the result of ``observe``, and that of each command, from one exchange. No command
+        may change anything.
 
         Raises CommandFailed for a required command that failed.
         """
@@ -151,7 +154,8 @@ class ManagedHost:
         backup, running, kernel, *answers = run_required(
             self.transport,
             [*(Command(words, required=True) for words in looking), *commands],
-            exclusive=self.lock.is_locked,  # waits for commands that a lost connection left running
+            # waits for commands that are still running after a lost connection
+            exclusive=self.lock.is_locked,
             functions=self._functions,
         )
         files = parse_files(paths, backup.stdout)
@@ -169,7 +173,8 @@ class ManagedHost:
         created_files: Iterable[str] = (),
         checks: Sequence[ConfigurationCheck] = (),
     ) -> None:
-        """Back up, on the controller and the host, everything in ``desired`` without a backup.
+        """Back up, on the controller and on the host, everything in ``desired`` that has no backup
+        yet.
 
         ``created_files`` are paths that the software itself creates. ``checks`` validate the original
         files.
@@ -195,7 +200,8 @@ class ManagedHost:
         backup = backup.with_starts(desired.starts)
         backup = backup.with_written(dict.fromkeys(created_files, ANY_DIGEST))
         recorded = [*self.backup.checks]
-        # Originals that are not among the host's own files have nothing put in their place.
+        # If services have their own file systems, no check is recorded: it could not mount files
+        # over theirs.
         if not (self._manager and self._manager.validate_command):
             recorded += filter(None, (_build_backup_check(check, backup.state) for check in checks))
         backup = replace(backup, checks=tuple(dict.fromkeys(recorded)))
@@ -212,11 +218,11 @@ class ManagedHost:
     def stage(
         self, desired: HostState, plan: HostPlan, checks: Sequence[ConfigurationCheck] = ()
     ) -> None:
-        """Write new files next to the real ones, and let the software validate them there.
+        """Write new files next to the real ones, and validate them there with the software.
 
-        If other accounts can change names, files are staged in a directory that only root can enter.
-        Raises InvalidConfiguration with the software's message, and CommandFailed if a file cannot be
-        written.
+        If other accounts can rename files on the path, files are staged in a directory that only
+        root can enter. Raises InvalidConfiguration with the software's message, and CommandFailed
+        if a file cannot be written.
         """
         commands = [
             self._staging_command(path, desired.files[path]) for path in plan.files_to_write
@@ -256,16 +262,16 @@ class ManagedHost:
             self._run_locked([Command(("unstage", *plan.files_to_write))])
 
     def apply(self, desired: HostState, plan: HostPlan) -> dict[str, float]:
-        """Apply the plan and return the boot time in seconds of each restarted unit.
+        """Apply the plan and return the boot time of each restarted unit in seconds.
 
-        Digests of new files are recorded first. Files that others changed are copied and noted. Raises
-        CommandFailed with the output of the unit or command that failed.
+        Digests of new files are recorded first. Files that others have changed are copied, and the
+        copies are noted. Raises CommandFailed with the output of the unit or command that failed.
         """
         digests = {path: desired.files[path].digest for path in plan.files_to_write}
         changed = {**digests, **plan.sysctls, **dict.fromkeys(plan.boot_changes, ANY_DIGEST)}
         self.backup = self.backup.with_written(changed, plan.replaced)
         keep = [self._store_backup(self.backup)] if changed else []
-        # A directory with new files of others is not removed, and is reported later.
+        # A directory that contains new files from others is not removed, and is reported later.
         steps = [
             Command(words, required=words[0] != "remove")
             for words in self._list_steps(desired, plan)
@@ -274,7 +280,7 @@ class ManagedHost:
         return _parse_boot_seconds(answers)
 
     def restore(self, desired: HostState, plan: HostPlan) -> list[str]:
-        """Apply the plan of an original state, and continue after failed steps. Return the failures."""
+        """Apply the plan of an original state, even after failed steps. Return the failures."""
         steps = [Command(words) for words in self._list_steps(desired, plan)]
         answers = self._run_locked(steps, timeout=_action_timeout(desired, plan))
         return [done.error_text or " ".join(step.argv[:2])
@@ -317,7 +323,7 @@ class ManagedHost:
         return commands
 
     def _note_draining(self, output: str) -> None:
-        """Note old processes that still serve connections from before a reload."""
+        """Note old processes that still serve connections made before a reload."""
         match = _DRAINING_PATTERN.search(output)
         if match is None or match[1] in self._finishing:
             return
@@ -325,27 +331,29 @@ class ManagedHost:
         self.note(describe_draining(self.name, match[1], int(match[2]), match[3].split()))
 
     def remove_staged(self) -> None:
-        """Remove the staged files of a killed tuner."""
+        """Remove the files that a killed tuner staged."""
         self._run_locked([Command(("unstage", *self.backup.state.files))])
 
     def list_saved_copies(self) -> list[str]:
-        """Return a line for each copy of a file that others had changed and a tuner replaced."""
+        """Return a line for each saved copy of a file that others had changed before a tuner
+        replaced it.
+        """
         (done,) = run_required(self.transport, [Command(("kept_aside",), required=True)])
         return [self._describe_saved_copy(copy) for copy in sorted(split_lines(done.stdout))]
 
     def _describe_saved_copy(self, saved_copy: str) -> str:
-        # What follows the time.
+        # The path follows the directory that is named after the time.
         _, _, path = saved_copy.partition("/overwritten/")[2].partition("/")
         return f"{self.name}: a copy of /{path}, which others had changed, is in {saved_copy}"
 
     def find_failures(self) -> list[str]:
-        """Return the names and last messages of units that should run and do not."""
+        """Return the names and last messages of units that should be running but are not."""
         commands = [Command(("complaint", unit)) for unit in sorted(self._started)]
         answers = run_commands(self.transport, commands, functions=self._functions)
         return [f"{self.name}: {done.error_text}" for done in answers if done.error_text]
 
     def delete_backups(self) -> None:
-        """Delete both copies of the backup of a restored host."""
+        """Delete both copies of a restored host's backup."""
         words = [("discard", BACKUP_FILE), ("discard_of", self.backup.study, APPLIED_BACKUP_FILE)]
         self._run_locked([Command(command) for command in words])
         self._store.remove(self.name)
@@ -363,7 +371,9 @@ class ManagedHost:
         self.backup = HostBackup(self.name, self._study)
 
     def delete_study_backup(self, study: str) -> None:
-        """Remove the controller's copy of another study, in the directory of studies."""
+        """Remove the controller's copy that belongs to another study in the same directory of
+        studies.
+        """
         own = self._store.directory.parent
         directory = find_study_directory(own).with_name(study) / own.relative_to(
             find_study_directory(own)
@@ -386,11 +396,12 @@ class ManagedHost:
             self.note(f"settings on {self.name} that survive a reboot: {', '.join(done)}")
 
     def commit(self) -> None:
-        """Keep the deployment. The backup stays for a later `restore`."""
+        """Keep the deployment. The backup remains for a later `restore`."""
         if not self.is_changed:
             return
         earlier = self.read_backup_copy(APPLIED_BACKUP_FILE)
-        # After several kept deployments, a restore leads back to how the host was before the first.
+        # After several kept deployments, a restore returns the host to its state before the first
+        # one.
         backup = encode_backup(earlier.merge_later(self.backup) if earlier else self.backup)
         keep = ("keep", APPLIED_BACKUP_FILE, base64.b64encode(backup).decode())
         self._run_locked(
@@ -398,7 +409,7 @@ class ManagedHost:
         )
 
     def read_backup_copy(self, path: str) -> HostBackup | None:
-        """Return the host's own copy of a backup, or ``None`` without one."""
+        """Return the host's own copy of a backup, or ``None`` if there is none."""
         commands = [Command(("test", "-e", path)), Command(("contents", path))]
         there, printed = run_required(self.transport, commands)
         content = base64.b64decode(printed.stdout)
@@ -425,10 +436,11 @@ class ManagedHost:
     def _validation_errors(
         self, desired: HostState, plan: HostPlan, observed: ObservedHost
     ) -> dict[BackupCheck, str]:
-        """Return the software's messages against staged originals, if it accepts the current files.
+        """Return the software's messages about staged originals, provided that it accepts the
+        current files.
 
-        An original that replaces something other than a file is not validated, because no check can use
-        it. Files that will be removed look empty to the check.
+        An original that replaces something other than a file is not validated, because no check can
+        use it. To the check, files that will be removed look empty.
         """
         removing = [path for path in plan.files_to_remove if observed.files[path].kind == "file"]
         changing = (*plan.files_to_write, *removing)
@@ -451,7 +463,9 @@ class ManagedHost:
         }
 
     def _build_original_check(self, check: BackupCheck, changing: Sequence[str]) -> tuple[str, ...]:
-        """Return a recorded check of the current files, with those in ``changing`` as staged."""
+        """Return a recorded check of the current files, with staged ones in place of those in
+        ``changing``.
+        """
         how = TrialStart(check.argv, check.socket) if check.socket else check.argv
         return self._build_staged_check(how, check.directory, changing)
 
@@ -479,7 +493,7 @@ class ManagedHost:
     def _run_locked(
         self, commands: Sequence[Command], timeout: float = 30.0
     ) -> list[CommandResult]:
-        """Run commands that change the host, if it is still locked by this object."""
+        """Run commands that change the host, if this object still holds the lock."""
         assert self.lock.is_locked, "a host is locked before it is changed"
         fence = self.lock.assert_command
         answers = run_commands(
@@ -504,13 +518,15 @@ class ManagedHost:
 
 
 def _action_timeout(desired: HostState, plan: HostPlan) -> float:
-    """Return the seconds after which the exchange that carries out ``plan`` is given up."""
+    """Return the time limit in seconds for the exchange that carries out ``plan``."""
     starts = (desired.starts.get(unit, UnitStart()) for unit in plan.unit_actions)
     return ACTION_TIMEOUT_SECONDS + sum(2 * start.seconds for start in starts)
 
 
 def _parse_boot_seconds(answers: Sequence[CommandResult]) -> dict[str, float]:
-    """Return unit → seconds between its two ``clock`` commands. Units that reloaded have only one."""
+    """Return the seconds between each unit's two ``clock`` commands. Units that reloaded have only
+    one.
+    """
     times: dict[str, list[float]] = {}
     for done in answers:
         if done.argv[0] == "clock" and is_decimal(done.stdout.strip()):
@@ -519,7 +535,7 @@ def _parse_boot_seconds(answers: Sequence[CommandResult]) -> dict[str, float]:
 
 
 def staged_path(path: str) -> str:
-    """Return the path of a staged file. Directories that are read by pattern ignore its name."""
+    """Return the path of a staged file. Directories that are included by pattern ignore its name."""
     location = PurePosixPath(path)
     return str(location.with_name(f".{location.name}.autotune-new"))
 
@@ -529,9 +545,9 @@ def build_staged_check(
 ) -> tuple[str, ...]:
     """Return the command that validates staged files in place of the real ones (path → staged).
 
-    Paths in arguments are replaced by staged paths. Other staged files are mounted over the real ones
-    for the check alone, and so are files in a separate directory. ``directory`` is writable for a trial
-    start.
+    Paths in arguments are replaced by staged paths. Other staged files are mounted over the real
+    ones for this check only, as are files in a separate directory. ``directory`` is writable for a
+    trial start.
     """
     apart = any(location != staged_path(path) for path, location in staged_paths.items())
     if isinstance(method, TrialStart):
@@ -556,7 +572,7 @@ def _owner_and_mode(file: FileState) -> tuple[str, str]:
 
 
 def _decode_contents(paths: Sequence[str], output: str) -> dict[str, bytes]:
-    """Return the contents that ``contents`` printed, by path."""
+    """Return, by path, the contents that ``contents`` printed."""
     return {path: base64.b64decode(line)
             for path, line in zip(paths, f"{output}\n".split("\n"), strict=False)}  # fmt: skip
 
@@ -574,9 +590,10 @@ def check_unchanged(
 
 
 def _build_backup_check(check: ConfigurationCheck, backup: HostState) -> BackupCheck | None:
-    """Return the recorded check of original files, or ``None`` without a unit.
+    """Return the recorded check of original files, or ``None`` if no unit reads them.
 
-    It is also ``None`` if the arguments contain the contents of files and one of these was absent.
+    It is also ``None`` if the arguments depend on the contents of files and one of these was
+    absent.
     """
     instance, how = check.instance, check.method
     unit = instance.service.get_unit(instance.placement)
@@ -593,17 +610,18 @@ def _build_backup_check(check: ConfigurationCheck, backup: HostState) -> BackupC
     return BackupCheck(unit, argv, tuple(check.files), instance.placement.directory, socket)
 
 
-# After a lost connection, the commands still remove staged files.
+# After a lost connection, the remaining commands still remove staged files.
 IGNORE_BROKEN_PIPE = "trap : PIPE\n"
 
 
 def validate_cases(transport: Transport, cases: ValidationCases) -> list[str | None]:
-    """Return the software's message against the files of each instance, or ``None`` if it accepts them.
+    """Return the software's message about the files of each instance, or ``None`` if it accepts
+    them.
 
     All instances are on this host. Raises HostUnreachable, and AutotuneError if no validation is
     possible.
     """
-    own = f"validated-{secrets.token_hex(8)}"  # another tuner may be asking about its own
+    own = f"validated-{secrets.token_hex(8)}"  # another tuner may be validating its own files
     originals = _read_masked_files(transport, cases)
     cases = _insert_secrets(cases, originals)
     commands: list[Command] = []
@@ -626,7 +644,7 @@ def validate_cases(transport: Transport, cases: ValidationCases) -> list[str | N
 
 @dataclass(frozen=True)
 class CurrentFile:
-    """A file of a host with its content; empty if it does not exist."""
+    """A file on a host, with its content; the content is empty if the file does not exist."""
 
     observed: ObservedFile
     content: bytes
@@ -676,9 +694,9 @@ def _insert_secrets(
 def fill_secrets(
     instance: ServiceInstance, files: Mapping[str, bytes], originals: Mapping[str, bytes | None]
 ) -> dict[str, bytes]:
-    """Return files with each placeholder replaced by the text in the host's own file.
+    """Return files with each placeholder replaced by the text from the host's own file.
 
-    Raises AutotuneError if the host's file contains other secrets than the masked ones.
+    Raises AutotuneError if the host's file contains secrets other than the masked ones.
     """
     return {path: restore_secrets(content, originals.get(path), f"{instance.placement.host}: {path}",
                            find_outliner(instance.service, path))
@@ -686,7 +704,7 @@ def fill_secrets(
 
 
 def read_files(transport: Transport, paths: Sequence[str]) -> dict[str, CurrentFile]:
-    """Return current files of a host. Raises AutotuneError for one that cannot be read safely."""
+    """Return the current files of a host. Raises AutotuneError if a file cannot be read safely."""
     words = [("look", *paths), ("contents", *paths)]
     looked, printed = run_required(
         transport, [Command(command, required=True) for command in words]
@@ -703,7 +721,7 @@ def read_files(transport: Transport, paths: Sequence[str]) -> dict[str, CurrentF
 
 
 def read_contents(transport: Transport, paths: Sequence[str]) -> dict[str, bytes]:
-    """Return the contents of files of a host; empty for an absent file."""
+    """Return the contents of a host's files. The content of an absent file is empty."""
     (printed,) = run_required(transport, [Command(("contents", *paths), required=True)])
     return _decode_contents(paths, printed.stdout)
 
@@ -711,7 +729,7 @@ def read_contents(transport: Transport, paths: Sequence[str]) -> dict[str, bytes
 def _build_write_command(
     path: str, target: str, content: bytes, existing: CurrentFile | None
 ) -> Command:
-    """Return the command that writes a file with mode and owner of the real one.
+    """Return the command that writes a file with the mode and owner of the real one.
 
     If the file contains the secrets of ``existing``, it gets the mode and owner of ``existing``.
     """
@@ -727,14 +745,14 @@ def _build_write_command(
 def _build_check(
     instance: ServiceInstance, files: Mapping[str, bytes], root: str
 ) -> tuple[str, ...] | None:
-    """Return the check of the real files for the files below ``root``."""
+    """Return the command that validates the files below ``root`` in place of the real files."""
     how = instance.service.build_validation(instance.placement, files)
     if how is None:
         return None
     argv = how.argv if isinstance(how, TrialStart) else how
     elsewhere = {path: f"{root}{path}" for path in files}
     if instance.placement.adopted is not None and not isinstance(how, TrialStart):
-        # They may include each other.
+        # The files may include each other.
         return mount_files_command(elsewhere, argv) if files else None
     elsewhere[instance.placement.directory] = f"{root}/trial"
     words = _replace_paths(argv, elsewhere)

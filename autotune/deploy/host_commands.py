@@ -1,4 +1,4 @@
-"""Many commands on a host in one exchange, each with its own exit status and output."""
+"""Run many commands on a host in one exchange, each with its own exit status and output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from autotune.transports.base import CommandResult, Transport
 def _read_functions() -> str:
     """Return the functions of ``on_host.sh`` and ``exposed.sh``.
 
-    The latter are also in ``$anchors``, for shells that the former start.
+    ``exposed.sh`` is also in ``$anchors``, for shells that functions in ``on_host.sh`` start.
     """
     anchors = Path(__file__).with_name("exposed.sh").read_text(encoding="utf-8")
     others = Path(__file__).with_name("on_host.sh").read_text(encoding="utf-8")
@@ -29,10 +29,10 @@ SHELL_FUNCTIONS = _read_functions()
 STATE_DIRECTORY = "/var/lib/autotune"
 BACKUP_FILE = f"{STATE_DIRECTORY}/originals.json"  # the backup of the host
 APPLIED_BACKUP_FILE = (
-    f"{STATE_DIRECTORY}/kept.json"  # likewise, where a deployment was left in place on purpose
+    f"{STATE_DIRECTORY}/kept.json"  # likewise, for a deployment that was kept on purpose
 )
-# The whole of it is one function, called on the last line: a connection that is lost half-way
-# through the text leaves a host that has done nothing.
+# Everything is one function that is called on the last line. If the connection is lost while the
+# text is sent, nothing has run on the host.
 _SCRIPT = """\
 LC_ALL=C
 export LC_ALL
@@ -52,11 +52,12 @@ printf '\\n{mark} begin\\n'
 everything </dev/null
 exit 0
 """
-# Commands that a killed tuner left running end before another tuner begins.
+# Commands that a killed tuner left running must end before another tuner starts.
 _EXCLUSIVE_STEP = "alone || exit"
-SUDOERS_RULE = 'ALL=(root) NOPASSWD: /usr/bin/sh ""'  # without arguments: what it does is its input
+# no arguments: commands arrive on standard input
+SUDOERS_RULE = 'ALL=(root) NOPASSWD: /usr/bin/sh ""'
 _EXCLUSIVE_WAIT_SECONDS = 100.0  # s for which `alone` waits
-# Functions whose unit is part of a wait notice, and descriptions of other functions.
+# Functions whose wait notice names the unit, and descriptions of other functions for the notice.
 _ACTS = frozenset({"stop", "restart", "reload", "enable", "disable", "reread"})
 _OTHERS = {
     "look": "reading the state of files and units", "stage": "writing and checking new files",
@@ -66,7 +67,7 @@ _OTHERS = {
 
 @dataclass(frozen=True)
 class Command:
-    """A program or a function of ``on_host.sh`` with arguments.
+    """A program, or a function in ``on_host.sh``, with its arguments.
 
     If a ``required`` command fails, later commands are not run.
     """
@@ -87,11 +88,12 @@ def run_commands(
     exclusive: bool = False,
     functions: str = "",
 ) -> list[CommandResult]:
-    """Run commands as root in order, up to the first failed required one. Return their results.
+    """Run commands as root, in order, up to the first required one that fails. Return their
+    results.
 
     ``stdout`` includes standard error. With ``exclusive``, no other exclusive exchange runs on the
-    host. ``functions`` extend the functions of ``on_host.sh``. Raises HostUnreachable, and AutotuneError
-    if the account cannot become root.
+    host at the same time. ``functions`` extend the functions in ``on_host.sh``. Raises
+    HostUnreachable, and AutotuneError if the account cannot become root.
     """
     batch = list(commands)
     if not batch:
@@ -122,7 +124,7 @@ def run_required(
     exclusive: bool = False,
     functions: str = "",
 ) -> list[CommandResult]:
-    """Run as ``run_commands``, and raise CommandFailed for a failed required command."""
+    """Run commands as ``run_commands`` does, and raise CommandFailed if a required one fails."""
     batch = list(commands)
     answers = run_commands(
         transport, batch, timeout=timeout, exclusive=exclusive, functions=functions
@@ -175,7 +177,7 @@ def _shell_line(command: Command) -> str:
 
 
 def _parse_results(commands: list[Command], output: str, mark: str) -> list[CommandResult]:
-    (_, *pieces) = output.split(f"\n{mark} ")  # sudo, or what it runs first, may print, too
+    (_, *pieces) = output.split(f"\n{mark} ")  # sudo and shell profiles may print too
     printed, answers = "", list[CommandResult]()
     if pieces:
         printed = pieces[0].removeprefix("begin\n")

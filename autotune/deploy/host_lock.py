@@ -1,8 +1,8 @@
-"""Lock of a host: a record of its holder, and the reasons for which a lock is stale.
+"""The lock on a host: a record of its holder, and the reasons for which a lock is stale.
 
-The holder renews its lease in uptime of the host, so no clock must be right. If the holder is on the
-same machine, its process is checked. A lock with an unreadable record counts as held while it is
-renewed.
+The holder renews its lease, which is in terms of the host's uptime, so no clock needs to be
+correct. If the holder is on the same machine, its process is checked. A lock whose record cannot be
+read counts as held as long as it is renewed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from autotune.transports.base import Transport
 from autotune.transports.parallel_hosts import run_on_all
 
 LEASE_SECONDS = 180.0  # s after which a lock without renewal is stale
-# Seconds: two renewals may fail, each with its own timeout, before a lock expires.
+# Seconds. Two renewals may fail, each with its own timeout, before the lock expires.
 RENEWAL_SECONDS = LEASE_SECONDS / 4
-_TICKS_SEPARATOR = " since "  # in a token, before the ticks
-_CLAIM_LOST_STATUS = 3  # of ``claim``, if another tuner was faster
+_TICKS_SEPARATOR = " since "  # precedes the ticks in a token
+_CLAIM_LOST_STATUS = 3  # exit status of ``claim`` if another tuner was faster
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class LockHolder:
 
     - ``place``: boot and process namespace of the holder's machine, in which ``pid`` is unique.
     - ``ticks``: start of the process in clock ticks since that boot, which identifies it.
-    - ``boot``: boot of the locked host. ``token``: unique to this lock.
+    - ``boot``: boot ID of the locked host. ``token``: unique to this lock.
     - ``entry``: name of the host in the holder's target.
 
-    Each field has a default, because the record of another version may lack it.
+    Each field has a default, because a record from another version may lack the field.
     """
 
     holder: str = "somebody"
@@ -56,7 +56,7 @@ class LockHolder:
     entry: str = ""
 
     def is_same_tuner(self, other: LockHolder) -> bool:
-        """True if one process holds both for the same study."""
+        """True if one process holds both locks for the same study."""
         return (self.place, self.pid, self.ticks, self.study) == (
             other.place, other.pid, other.ticks, other.study,
         )  # fmt: skip
@@ -67,7 +67,7 @@ class LockHolder:
 
 @dataclass(frozen=True)
 class ObservedLock:
-    """Lock of a host as read from it. ``record`` is its text, times are in seconds of uptime."""
+    """The lock on a host, as read from it. ``record`` is its text; times are in seconds of uptime."""
 
     boot: str
     uptime: float
@@ -76,7 +76,7 @@ class ObservedLock:
 
     @property
     def holder(self) -> LockHolder | None:
-        """Return the holder, or ``None`` without a readable lock. Unknown fields are ignored."""
+        """Return the holder, or ``None`` if no lock can be read. Unknown fields are ignored."""
         try:
             record = parse_json(self.record)
             _, _, ticks = str(record.get("token", "")).partition(_TICKS_SEPARATOR)
@@ -90,8 +90,8 @@ class ObservedLock:
 def encode_holder(holder: LockHolder) -> str:
     """Return the record of a lock.
 
-    Versions without ``ticks`` accept only their own keys. The record therefore contains ``started`` in
-    seconds since the epoch, and the token contains the ticks.
+    Versions without ``ticks`` accept only their own keys. The record therefore contains
+    ``started``, in seconds since the epoch, and its token includes the ticks.
     """
     record = asdict(holder)
     ticks = record.pop("ticks")
@@ -104,7 +104,7 @@ def encode_holder(holder: LockHolder) -> str:
 
 
 def current_holder(study: str) -> LockHolder:
-    """Return this process as a holder."""
+    """Return the current process as a lock holder."""
     return LockHolder(
         holder=_account_name(),
         host=socket.gethostname(),
@@ -121,7 +121,7 @@ def find_stale_reason(observed: ObservedLock, local_place: str) -> str | None:
 
     ``local_place`` is this machine's place.
     """
-    holder = observed.holder or LockHolder()  # a record that cannot be read is another version's
+    holder = observed.holder or LockHolder()  # another version wrote a record that cannot be read
     if holder.place == local_place:
         ticks = read_start_ticks(holder.pid)
         if ticks is None or holder.ticks not in (0, ticks):
@@ -157,16 +157,16 @@ class HostLock:
 
     @property
     def boot_id(self) -> str:
-        """Return the boot of the host when it was locked."""
+        """Return the boot ID that the host had when it was locked."""
         return str(json.loads(self.record)["boot"])
 
     @property
     def assert_command(self) -> Command:
-        """Return the command that fails if the host is not locked any more. It precedes every change."""
+        """Return the command that fails if the host is no longer locked. It precedes every change."""
         return Command(("fence", self.record), required=True)
 
     def lock(self) -> str | None:
-        """Lock the host. Return the holder and reason of a stale lock, or ``None``.
+        """Lock the host. Return the holder of a stale lock and why it was stale, or ``None``.
 
         Raises LockedError with holder, process and time if another tuner holds the host.
         """
@@ -175,7 +175,7 @@ class HostLock:
             stale = find_stale_reason(observed, self._me.place) if observed.record else None
             if observed.record and stale is None:
                 raise self._build_locked_error(observed.holder)
-            # So that a late exchange of an earlier holding is refused by `fence`.
+            # A new token lets `fence` refuse a late exchange by an earlier holder of the lock.
             token = secrets.token_hex(8)
             record = encode_holder(
                 replace(self._me, boot=observed.boot, token=token, entry=self._transport.name)
@@ -195,7 +195,7 @@ class HostLock:
         raise self._build_locked_error(read_lock(self._transport).holder)
 
     def is_orphaned(self) -> bool:
-        """True if a stopped tuner of the same study left its lock on the host."""
+        """True if a stopped tuner left a lock for the same study on the host."""
         observed = read_lock(self._transport)
         holder = observed.holder
         same = holder is not None and holder.study == self._me.study
@@ -232,7 +232,7 @@ class HostLock:
 
 
 def read_lock(transport: Transport) -> ObservedLock:
-    """Return the host's current lock."""
+    """Return the current lock on a host."""
     (done,) = run_commands(transport, [Command(("lock_state",))])
     lines = done.stdout.split("\n", 3)
     if not done.ok or len(lines) < 3:
@@ -250,7 +250,7 @@ def read_lock(transport: Transport) -> ObservedLock:
 def _account_name() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # in a container where the account has no name
+    except (KeyError, OSError):  # in a container, the account may have no name
         return f"account {os.getuid()}"
 
 
@@ -260,7 +260,9 @@ def _boot_and_namespace() -> str:
 
 
 def read_start_ticks(pid: int) -> int | None:
-    """Return the start of a process in clock ticks since boot, or ``None`` without a process."""
+    """Return the start of a process in clock ticks since boot, or ``None`` if there is no such
+    process.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -271,7 +273,7 @@ def read_start_ticks(pid: int) -> int | None:
 class LeaseRenewer:
     """Renews ``locks`` in the background from ``start`` to ``stop``.
 
-    If a lock is lost, the next change of its host fails.
+    If a lock is lost, the next change to its host fails.
     """
 
     def __init__(self, locks: Sequence[HostLock]) -> None:
@@ -291,6 +293,6 @@ class LeaseRenewer:
 
     def _renew(self) -> None:
         while not self._over.wait(RENEWAL_SECONDS):
-            # All at once: one host that does not answer must not cost the others their locks.
+            # Renew all at once: a host that does not respond must not cost the others their locks.
             locked = [lock for lock in self._locks if lock.is_locked]
             run_on_all(locked, HostLock.renew, max_parallel=len(locked) or 1)

@@ -1,4 +1,4 @@
-"""Desired and observed state of a host, and the plan of changes. Pure."""
+"""Desired and observed state of a host, and the plan of changes, as pure functions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from autotune.strict_parsing import parse_file_mode, split_lines
 
 @dataclass(frozen=True)
 class FileState:
-    """Desired state of a file: its ``content`` or its ``link_target``; absent without both.
+    """Desired state of a file: its ``content`` or its ``link_target``. Without either, it must be
+    absent.
 
-    ``owner`` is ``uid:gid``. A ``mode`` or ``owner`` of ``None`` does not change. ``modified`` is a
-    time in seconds since the epoch. ``acl`` is an access list for `setfacl --set`, empty if the mode is
-    enough.
+    ``owner`` is ``uid:gid``. If ``mode`` or ``owner`` is ``None``, it is not changed. ``modified``
+    is a time in seconds since the epoch. ``acl`` is an ACL for `setfacl --set`, empty if the mode
+    is enough.
     """
 
     content: bytes | None = None
@@ -35,7 +36,7 @@ class FileState:
 
     @property
     def digest(self) -> str:
-        """Return the digest as ``digest`` of ``on_host.sh`` prints it."""
+        """Return the digest in the form that ``digest`` in ``on_host.sh`` prints."""
         if self.link_target is not None:
             return f"link {self.link_target}"
         return "" if self.content is None else hashlib.sha256(self.content).hexdigest()
@@ -43,9 +44,10 @@ class FileState:
 
 @dataclass(frozen=True)
 class ObservedFile:
-    """Observed state of a path. ``detail`` is a SHA-256, a link target, or the reason for ``refused``.
+    """Observed state of a path. ``detail`` is a SHA-256, a link target, or why the path was
+    refused.
 
-    ``staging_directory`` is set if other accounts can rename a directory above the file.
+    ``staging_directory`` is set if other accounts can rename a directory on the path of the file.
     """
 
     kind: str
@@ -71,7 +73,7 @@ class ObservedFile:
         )
 
 
-# Others cannot be switched: `static`, `masked` ….
+# Units in other states cannot be enabled or disabled: `static`, `masked` and so on.
 BOOT_STATES = {
     "enabled": True,
     "disabled": False,
@@ -82,9 +84,9 @@ BOOT_STATES = {
 class ObservedUnit:
     """Observed state of a unit. ``pid`` is its main process.
 
-    ``restarts`` counts restarts by the service manager. ``restarting`` is true for a stopped unit that
-    the service manager is about to start. ``enabled`` is systemd's word for its state at boot.
-    ``definition`` changes with the unit's definition.
+    ``restarts`` counts restarts by the service manager. ``restarting`` is true for a stopped unit
+    that the service manager is about to start. ``enabled`` is systemd's word for its state at boot.
+    ``definition`` changes whenever the unit's definition does.
     """
 
     exists: bool
@@ -102,11 +104,13 @@ class ObservedUnit:
 
 @dataclass(frozen=True)
 class HostState:
-    """Desired state of a host: files by path, units with their running state, kernel values by name.
+    """Desired state of a host: files by path, units with their running state, and kernel values by
+    name.
 
-    ``starts`` contains the order of units and the signs that they are ready. ``enabled`` contains units
-    to start at boot or not; others do not change. Processes of ``in_process_reloads`` units survive a
-    reload. ``definitions`` contains ``ObservedUnit.definition`` by unit.
+    ``starts`` contains the order of units, and how each shows that it is ready. ``enabled`` states
+    whether units start at boot; units that it lacks are not changed. Processes of
+    ``in_process_reloads`` units survive a reload. ``definitions`` contains
+    ``ObservedUnit.definition`` by unit.
     """
 
     files: Mapping[str, FileState] = field(default_factory=dict)
@@ -120,7 +124,7 @@ class HostState:
 
 @dataclass(frozen=True)
 class ObservedHost:
-    """Observed state of a host. A kernel value that does not exist is ``None``."""
+    """Observed state of a host. If a kernel value does not exist, its value is ``None``."""
 
     files: Mapping[str, ObservedFile] = field(default_factory=dict)
     units: Mapping[str, ObservedUnit] = field(default_factory=dict)
@@ -131,16 +135,16 @@ class ObservedHost:
 class ServiceManager:
     """Commands that query, start and stop the units of a host.
 
-    ``shell_functions`` are added to ``on_host.sh``:
+    ``shell_functions`` are appended to ``on_host.sh``:
 
     - ``units UNIT…`` prints input for ``parse_units(units, text)``.
     - ``stop UNIT`` and ``restart UNIT`` act on a unit.
-    - ``reload UNIT`` waits until new processes replace the old ones. With ``rereading``, processes
-      stay.
-    - ``up UNIT PORT-OR-SOCKET SECONDS`` waits until the unit listens.
-    - ``complaint UNIT`` prints why it does not run.
+    - ``reload UNIT`` waits until new processes have replaced the old ones. With ``rereading``, the
+      processes stay.
+    - ``up UNIT PORT-OR-SOCKET SECONDS`` waits until the unit listens there.
+    - ``complaint UNIT`` prints why the unit is not running.
     - ``enable UNIT`` and ``disable UNIT`` change its state at boot.
-    - ``reread`` follows a change of files below ``unit_directory``.
+    - ``reread`` makes the service manager read changed files below ``unit_directory``.
 
     Two functions exist for services with their own file systems. ``wrap_command(placement, argv)``
     returns the command that runs ``argv`` where the service runs. ``validate_command(placement, method,
@@ -169,25 +173,25 @@ def list_differences(desired: HostState, observed: ObservedHost) -> list[str]:
 
 
 def _list_changed_pieces(old_definition: str, new_definition: str) -> list[str]:
-    """Return the names of changed ``name=digest`` pieces of a definition."""
+    """Return the names of the ``name=digest`` pairs that differ between two definitions."""
     pieces = {*new_definition.split()}
     return [piece.partition("=")[0] for piece in old_definition.split() if piece not in pieces]
 
 
 def find_boot_changes(desired: HostState, observed: ObservedHost) -> dict[str, bool]:
-    """Return the units whose state at boot must change."""
+    """Return the units to enable (true) or disable (false) at boot."""
     return {unit: starts for unit, starts in desired.enabled.items()
             if BOOT_STATES.get(observed.units[unit].enabled) is not starts}  # fmt: skip
 
 
 def format_sysctl_file(sysctls: Mapping[str, str]) -> bytes:
-    """Return kernel values in the syntax of sysctl.d(5)."""
+    """Return kernel values as a file in the syntax of sysctl.d(5)."""
     lines = [f"{name} = {value}\n" for name, value in sorted(sysctls.items())]
     return "".join(["# Written by autotune.\n", *lines]).encode()
 
 
 def parse_files(paths: tuple[str, ...], text: str) -> dict[str, ObservedFile]:
-    """Return the files that ``look`` printed. Raises AutotuneError for invalid output."""
+    """Return the files in the output of ``look``. Raises AutotuneError for invalid output."""
     with wrap_parse_errors("files", text):
         return {
             path: _parse_file(line) for path, line in zip(paths, split_lines(text), strict=True)
@@ -195,7 +199,7 @@ def parse_files(paths: tuple[str, ...], text: str) -> dict[str, ObservedFile]:
 
 
 def parse_sysctls(names: tuple[str, ...], text: str) -> dict[str, str | None]:
-    """Return the values that ``kernel`` printed, with single blanks. Raises as ``parse_files``."""
+    """Return the values in the output of ``kernel``, with single blanks. Raises as ``parse_files``."""
     with wrap_parse_errors("kernel", text):
         return {
             name: " ".join(line[1:].split()) if line.startswith("=") else None
@@ -205,7 +209,7 @@ def parse_sysctls(names: tuple[str, ...], text: str) -> dict[str, str | None]:
 
 @contextmanager
 def wrap_parse_errors(subject: str, text: str) -> Iterator[None]:
-    """Raise AutotuneError for an invalid answer of a host, so that a deployment rolls back."""
+    """Raise AutotuneError if a host's output cannot be parsed, so that a deployment rolls back."""
     try:
         yield
     except (ValueError, KeyError) as error:
@@ -214,7 +218,8 @@ def wrap_parse_errors(subject: str, text: str) -> Iterator[None]:
         ) from error
 
 
-_APART_PREFIX, _REFUSED_PREFIX = "apart ", "refused "  # how `look_exposed` begins a line
+# the first word of some lines of `look_exposed`
+_APART_PREFIX, _REFUSED_PREFIX = "apart ", "refused "
 
 
 def _parse_file(line: str) -> ObservedFile:
@@ -235,7 +240,7 @@ def _parse_file(line: str) -> ObservedFile:
 
 @dataclass(frozen=True)
 class HostPlan:
-    """The smallest plan that makes a host as desired, in order of execution.
+    """The smallest plan that brings a host into the desired state, in order of execution.
 
     The order is ``units_to_stop``, ``files_to_write``, ``files_to_remove``, ``sysctls``,
     ``unit_actions``, and ``boot_changes``. ``unread_files`` are files that the service manager may not
@@ -253,11 +258,11 @@ class HostPlan:
     boot_changes: Mapping[str, bool] = field(default_factory=dict)
 
     def list_ranks(self, starts: Mapping[str, UnitStart]) -> set[int]:
-        """Return the ranks of the units that start or reload."""
+        """Return the ranks of the units that the plan starts or reloads."""
         return {find_rank(starts, unit) for unit in self.unit_actions}
 
     def select_rank(self, rank: int | None, starts: Mapping[str, UnitStart]) -> HostPlan:
-        """Return the part of the plan with the actions on units of ``rank``.
+        """Return the part of the plan that acts on units with this ``rank``.
 
         ``None`` selects all other changes: files, kernel values, and units that stop.
         """
@@ -291,9 +296,9 @@ PlanStep = Mapping[str, HostPlan]  # by host
 def split_into_steps(
     plans: Mapping[str, HostPlan], starts: Mapping[str, Mapping[str, UnitStart]]
 ) -> list[PlanStep]:
-    """Return the steps of a deployment: each contains plans of hosts that may run concurrently.
+    """Return the steps of a deployment. Each contains plans for hosts that may run concurrently.
 
-    The tiers behind come first, and the entry comes last. Files are in place before any unit starts.
+    Back-end tiers come first, and the entry comes last. Files are in place before any unit starts.
     ``starts`` are by host, then by unit. Each step changes at least one host.
     """
     ranks = sorted(
@@ -304,7 +309,7 @@ def split_into_steps(
         for rank in (None, *ranks)
     ]
     boot = {host: HostPlan(boot_changes=plan.boot_changes) for host, plan in plans.items()}
-    # Files and the first units share an exchange with their host.
+    # The files and the first units of a host share one exchange.
     joined = [
         {host: replace(plan, unit_actions=later[0][host].unit_actions) for host, plan in first.items()}
     ] if later else [first]  # fmt: skip

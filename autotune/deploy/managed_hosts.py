@@ -1,4 +1,4 @@
-"""Hosts that one study locks, backs up and changes, and their restore from either copy of the backup."""
+"""Hosts that one study locks, backs up and changes. Either copy of the backup can restore them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KernelValueFitter = Callable[[Mapping[str, str | None]], Mapping[str, str]]
 
 
 class ManagedHosts:
-    """Hosts of one study. Nothing is changed before ``lock``; ``note`` receives progress lines."""
+    """The hosts of one study. Nothing is changed before ``lock``. ``note`` receives progress lines."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class ManagedHosts:
         return run_on_all([self._hosts[name] for name in names], work)
 
     def lock(self) -> None:
-        """Lock every host, and restore hosts that a killed tuner left changed.
+        """Lock every host, and restore the hosts that a killed tuner left changed.
 
-        Raises LockedError if another tuner holds one of them. No host is locked then.
+        Raises LockedError, and locks no host, if another tuner holds one of them.
         """
         errors = self._lock_each()
         if errors:
@@ -70,13 +70,16 @@ class ManagedHosts:
         self._note_all(restore_all_orphaned(self._hosts.values()).unwrap())
 
     def assert_locked(self) -> None:
-        """Raise AutotuneError if another tuner has a host, or if a host was booted since."""
+        """Raise AutotuneError if another tuner has locked a host, or if a host was rebooted since
+        it was locked.
+        """
         self.run_on_hosts(self._locked_names(), ManagedHost.assert_locked).unwrap()
 
     def unlock(self, *, restored: bool) -> None:
         """Restore or keep the locked hosts, and unlock them.
 
-        Raises AutotuneError with the hosts that could not be restored, after all others are.
+        Raises AutotuneError with the hosts that could not be restored, once all others are
+        restored.
         """
         self._lease.stop()
         names = self._locked_names()
@@ -95,7 +98,7 @@ class ManagedHosts:
             )
 
     def _lock_each(self) -> dict[str, AutotuneError]:
-        """Lock every host. Return the errors of hosts that cannot be locked."""
+        """Lock every host. Return the errors of hosts that could not be locked."""
         locked = self.run_on_hosts(self._hosts, lambda host: host.lock.lock())
         for name, stale in locked.results.items():
             if stale:
@@ -115,10 +118,11 @@ class ManagedHosts:
 
 
 class LoadHosts(ManagedHosts):
-    """Load hosts, with suitable kernel values during a study."""
+    """Load hosts, whose kernel values are adjusted to the load during a study."""
 
     def lock_and_fit(self, names: Sequence[str], fit: KernelValueFitter) -> None:
-        """Lock load hosts, and set the kernel values of ``fit(current values of names)``.
+        """Lock load hosts, and set the kernel values that ``fit`` returns for the current values of
+        ``names``.
 
         A host that cannot be prepared is used unchanged, with a note. Raises LockedError if another
         tuner holds one of them.
@@ -154,7 +158,7 @@ def restore_orphaned(host: ManagedHost) -> tuple[str, ...]:
 
 
 def restore_all_orphaned(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str, ...]]:
-    """Restore locked hosts that a killed tuner left changed. Return lines about each host."""
+    """Restore locked hosts that killed tuners left changed. Return lines about each host."""
     by_name = {host.name: host for host in hosts}
     selected = run_on_all(by_name.values(), _select_orphaned_backup)
     restored = restore_in_order([by_name[name] for name in selected.results])
@@ -169,7 +173,9 @@ def restore_all_orphaned(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str,
 
 @dataclass(frozen=True)
 class _OrphanedStudy:
-    """Study that a host is restored from. ``is_recorded_on_host`` is true if the host lists it."""
+    """The study whose backup restores a host. ``is_recorded_on_host`` is true if the host lists the
+    study.
+    """
 
     name: str
     is_recorded_on_host: bool
@@ -185,9 +191,10 @@ def _select_orphaned_backup(host: ManagedHost) -> _OrphanedStudy:
 
 
 def _exclude_later_changes(host: ManagedHost) -> None:
-    """Limit a study's copy to values that the study wrote, if the host was restored by another machine.
+    """Limit the study's copy to values that the study set, if another machine restored the host.
 
-    The host's own record is missing then. Raises AutotuneError if another study has changed the host.
+    In that case, the host's own record is missing. Raises AutotuneError if another study has
+    changed the host.
     """
     if not host.is_changed:
         return
@@ -199,7 +206,7 @@ def _exclude_later_changes(host: ManagedHost) -> None:
     except HostUnreachable:
         raise
     except AutotuneError:
-        return  # there is a record, even if it cannot be read
+        return  # the record exists, even though it cannot be read
     if host.backup.is_confirmed_by(record, kept):
         return
     if record is not None:
@@ -221,7 +228,9 @@ def _exclude_later_changes(host: ManagedHost) -> None:
 
 
 def read_host_backup(host: ManagedHost, *, applied: bool = False) -> HostBackup | None:
-    """Return the host's own backup, or ``None``. ``applied`` includes a kept deployment."""
+    """Return the host's own backup, or ``None``. With ``applied``, a kept deployment's backup
+    counts too.
+    """
     backup = host.read_backup_copy(BACKUP_FILE)
     kept = host.read_backup_copy(APPLIED_BACKUP_FILE) if applied else None
     return kept.merge_later(backup) if kept and backup else backup or kept
@@ -233,11 +242,12 @@ def restore_study(
     service_manager: ServiceManager,
     await_entry: Callable[[], str] | None = None,
 ) -> list[str]:
-    """Restore the hosts that a study changed, from the controller's copies. Return a line per result.
+    """Use the controller's copies to restore the hosts that a study changed. Return one line per
+    result.
 
-    ``await_entry()`` waits for a right answer after services were restarted, and returns a line.
-    Raises AutotuneError with each host that could not be restored, after all others are, and
-    LockedError if another tuner holds all of them.
+    After services were restarted, ``await_entry()`` waits for a correct response and returns a
+    line. Raises AutotuneError with each host that could not be restored, once all others are
+    restored, and LockedError if another tuner holds all of them.
     """
     store = BackupStore(study)
     missing = {
@@ -262,9 +272,10 @@ def restore_hosts(
     service_manager: ServiceManager,
     await_entry: Callable[[], str] | None = None,
 ) -> list[str]:
-    """Restore hosts from their own copies of the backup, if they have one. Return a line per result.
+    """Restore each host from the backup on the host itself, if there is one. Return one line per
+    result.
 
-    ``study`` is a directory for the controller's copies, which does not exist. Raises as
+    ``study`` is a directory for the controller's copies that does not exist. Raises as
     `restore_study`.
     """
     store = BackupStore(study)
@@ -295,7 +306,7 @@ def _build_hosts(
     study: Path,
     service_manager: ServiceManager,
 ) -> HostResults[ManagedHost]:
-    """Return hosts with their copies in ``store``. A damaged copy is an error of its host alone."""
+    """Return hosts with their copies in ``store``. A damaged copy is an error for its host only."""
     name = find_study_directory(study).name
     return run_on_all(
         transports.values(),
@@ -304,7 +315,7 @@ def _build_hosts(
 
 
 def _select_own_backup(host: ManagedHost) -> bool:
-    """Use the host's own backup for the restore. Return true if it exists."""
+    """Select the host's own backup for the restore. Return true if it exists."""
     own = read_host_backup(host, applied=True)
     host.backup = own or host.backup
     return own is not None
@@ -315,8 +326,9 @@ def _restore_and_unlock(
 ) -> HostResults[tuple[str, ...]]:
     """Lock, restore and unlock hosts. Return lines about each host.
 
-    Unchanged hosts with an orphaned lock are unlocked. Copies of files that others had changed are
-    listed again, because the tuner that made them may have been killed before it listed them.
+    Unchanged hosts are unlocked if a killed tuner left its lock. Copies of files that others had
+    changed are listed again, because the tuner that made them may have been killed before it listed
+    them.
     """
     by_name = {host.name: host for host in hosts}
     taken_over: dict[str, list[str]] = {}

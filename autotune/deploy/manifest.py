@@ -1,4 +1,6 @@
-"""Manifest of the host files with templates, written next to the templates of an adopted stack."""
+"""The manifest that describes host files with templates. It is next to the templates of an adopted
+stack.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,12 @@ from autotune.services.base import AdoptedConfig, ConfigFile
 from autotune.strict_parsing import parse_file_mode, parse_json
 
 MANIFEST_FILE = "files.json"
-_TEXT_FIELDS = ("loses", "unit", "main", "deployment")  # fields of `Own`, written unless empty
+_TEXT_FIELDS = ("loses", "unit", "main", "deployment")  # text fields of a file, omitted if empty
 
 
 def read_manifest(directory: Path | None) -> dict[str, AdoptedConfig]:
-    """Return the hosts' own files by instance (``web.web1.nginx``); empty without a manifest.
+    """Return the hosts' own files by instance (``web.web1.nginx``). The result is empty without a
+    manifest.
 
     Raises AutotuneError for an unreadable manifest.
     """
@@ -36,9 +39,9 @@ def read_manifest(directory: Path | None) -> dict[str, AdoptedConfig]:
 
 
 def check_manifest(adopted_configs: Mapping[str, AdoptedConfig], parts: Collection[str]) -> None:
-    """Raise AutotuneError for files of an instance that is not in the stack.
+    """Raise AutotuneError if the manifest contains files of an instance that is not in the stack.
 
-    Otherwise, a renamed tier would get autotune's files in place of the host's.
+    Otherwise, a renamed tier would get autotune's files instead of the host's.
     """
     if unknown := sorted(set(adopted_configs) - set(parts)):
         raise AutotuneError(
@@ -53,7 +56,7 @@ def format_manifest(adopted_configs: Mapping[str, AdoptedConfig]) -> str:
 
 
 def build_record(adopted_configs: Mapping[str, AdoptedConfig]) -> dict[str, Any]:
-    """Return the hosts' own files by instance, for JSON."""
+    """Return the hosts' own files by instance, as JSON values."""
     return {
         instance_name: {
             "files": {
@@ -70,7 +73,7 @@ def build_record(adopted_configs: Mapping[str, AdoptedConfig]) -> dict[str, Any]
 
 
 def _encode_text(text: str | None) -> dict[str, str]:
-    """Return a text as JSON values. JSON cannot contain bytes that are not UTF-8."""
+    """Return a text as JSON values, even if it contains bytes that are not UTF-8."""
     if text is None:
         return {}
     if config_text.is_utf8(text):
@@ -86,9 +89,9 @@ def _decode_text(file: Mapping[str, Any]) -> str | None:
 
 
 def parse_record(record: Mapping[str, Any]) -> dict[str, AdoptedConfig]:
-    """Return the files that ``build_record`` wrote.
+    """Return the files in a record from ``build_record``.
 
-    Raises ValueError, KeyError, TypeError or AttributeError for anything else.
+    Raises ValueError, KeyError, TypeError or AttributeError for an invalid record.
     """
     return {instance_name: _parse_adopted(own_files) for instance_name, own_files in record.items()}
 

@@ -1,24 +1,24 @@
-# What a host is asked to do, as functions; their arguments are words, never text to be read again.
-# A POSIX shell, coreutils, util-linux and iproute2 are all that is asked of the host.
+# Functions that autotune calls on a host. Their arguments are words, and are never parsed as shell code.
+# They need only a POSIX shell, coreutils, util-linux and iproute2 on the host.
 PATH=${PATH:-/usr/bin:/bin}:/usr/local/sbin:/usr/sbin:/sbin
 home=/var/lib/autotune
-mutex= # where it is, once `alone` has it
+mutex= # path of the mutex, once `alone` holds it
 
-# -- the lock: a record of its holder, and the uptime at which it was last renewed --------------
+# -- the lock: a record of its holder, and the uptime at which it was last renewed -----------------
 lock_state() {
     cat /proc/sys/kernel/random/boot_id
     cut -d ' ' -f 1 /proc/uptime
     renewed=$(cat "$home/lease" 2>/dev/null)
-    echo "${renewed:-none}" # a power cut leaves it empty
+    echo "${renewed:-none}" # a power failure may leave the file empty
     cat "$home/lock" 2>/dev/null
     :
 }
 home_made() {
     [ -d "$home" ] || mkdir -p -m 700 -- "$home" || return
-    # Another tuner that leaves the host may have removed it since.
+    # Another tuner may have removed the directory in between, when it released the host.
     is_own "$home" >/dev/null || [ ! -e "$home" ] || is_own "$home"
 }
-# directory: it belongs to us, and nobody else can write to it.
+# directory: succeeds if this account owns it and no other account can write to it.
 is_own() {
     if [ ! -L "$1" ] && [ -O "$1" ] && [ -d "$1" ]; then
         case $(stat -c %a -- "$1") in *[2367]? | *[2367]) ;; *) return 0 ;; esac
@@ -26,11 +26,11 @@ is_own() {
     echo "$1 is not a directory that only root can write to: remove it"
     return 1
 }
-# No other exchange that changes anything is under way meanwhile. The mutex is a file that no other
-# account can open; whoever waited for one that has been removed since waits for the new one.
+# Waits until no other exchange changes the host, and locks the mutex. The mutex is a file that no other
+# account can open. If the file was removed while this waited, it waits for the new one.
 alone() {
     mutex=$home/mutex
-    tries=3 # whoever leaves the host may take the directory away between two of these commands
+    tries=3 # another tuner that releases the host may remove the directory between two commands
     while home_made; do
         if { [ -e "$mutex" ] || (umask 077 && : >>"$mutex"); } && command exec 8<"$mutex"; then
             flock -w 100 8 || return 4
@@ -42,12 +42,12 @@ alone() {
     done
     return 4
 }
-# Whoever is alone on a host that nobody holds leaves nothing of that there.
+# Removes the mutex and the directory, if no tuner has locked the host.
 vacate() {
     [ -e "$home/lock" ] || { rm -f -- "$mutex" && rmdir -- "$home" 2>/dev/null; }
     :
 }
-# expected new: the record is replaced if it is still the expected one ("" for none at all).
+# expected new: replaces the lock's record if it is still the expected one ("" means no record).
 claim() {
     alone || return
     now=$(cat "$home/lock" 2>/dev/null)
@@ -63,14 +63,14 @@ renew() {
     read -r uptime idle </proc/uptime || return
     echo "$uptime" >"$home/.lease.$$" && mv -f -- "$home/.lease.$$" "$home/lease"
 }
-# own: the lock is still ours, and is renewed by that.
+# own: fails if the lock does not contain this record any more, and otherwise renews the lease.
 fence() {
     if [ "$(cat "$home/lock" 2>/dev/null)" != "$1" ]; then
         [ -z "$mutex" ] || vacate
         echo 'this tuner no longer holds its lock'
         return 3
     fi
-    renew 2>/dev/null || : # a disk that is full must not keep us from putting things back
+    renew 2>/dev/null || : # a full disk must not prevent a restore
 }
 unlock() {
     alone || return
@@ -79,9 +79,9 @@ unlock() {
     vacate
 }
 
-# -- looking -------------------------------------------------------------------------------------
-# path…: kind, bits, owner and time of each; what a link points to, or a file's digest, after it. There
-# are dozens of them, several times a deployment, so that a program is asked about all of them at once.
+# -- reading the state of files and kernel values --------------------------------------------------
+# path…: prints kind, mode, owner and time of each, followed by the target of a link or the digest of a
+# file. A deployment reads dozens of paths several times, so each program is called once for all of them.
 look() {
     kinds=
     for path; do
@@ -116,7 +116,7 @@ look() {
         esac
     done
 }
-only() { # pattern function path…: the function, of those paths whose letters in $kinds are such
+only() { # pattern function path…: calls the function with the paths whose letter in $kinds matches
     pattern=$1 run=$2 left=$kinds
     shift 2
     for path; do
@@ -127,9 +127,9 @@ only() { # pattern function path…: the function, of those paths whose letters 
     [ $# -eq 0 ] || "$run" "$@"
 }
 stats_of() { stat -c '%A %h %a %u:%g %.9Y' -- "$@"; }
-sums_of() { sha256sum -- "$@" && ls -ld -- "$@"; } # a "+" says that there are access lists
-# path: its access list behind a blank; nothing where its bits say all. Every Debian has tar, which
-# writes the list, in lines up to an empty one, before the content.
+sums_of() { sha256sum -- "$@" && ls -ld -- "$@"; } # a "+" shows that a file has an ACL
+# path: prints a blank and the ACL; prints nothing if the mode is enough. Every Debian has tar, which
+# writes the ACL before the content, in lines that end with an empty one.
 access_list() {
     case $(ls -ld -- "$1") in
         ??????????+*)
@@ -137,19 +137,19 @@ access_list() {
                 sed -n 's/^[0-9]* SCHILY.acl.access=/ /; /^ user::/,/^$/{/./p}' | paste -sd , - ;;
     esac
 }
-where() { # program…: the path of the first one that is there
+where() { # program…: prints the path of the first one that exists
     for program; do command -v -- "$program" && return; done
     :
 }
-contents() { # path…: each file's bytes, a line of base64
+contents() { # path…: prints the content of each file as one line of base64
     for path; do
         if is_exposed "$path"; then contents_exposed "$path" || return; continue; fi
         if [ -f "$path" ] && [ ! -L "$path" ]; then base64 -w 0 -- "$path" || return; fi
         echo
     done
 }
-# path below /proc/sys…: its value, "-" for one that is not there. One program reads them all: a shell's
-# own `read` asks for a byte at a time, and after the first one there is no more of a number.
+# path below /proc/sys…: prints the value of each, or "-" if it does not exist. One program reads them
+# all. The shell's `read` is unsuitable: it reads one byte at a time, and numbers end after the first read.
 kernel() {
     for path; do
         set -- "$@" "/proc/sys/$path"
@@ -167,20 +167,20 @@ kernel() {
     done
 }
 
-made() { # directory: it is there, and on disk are the names that lead to it
+made() { # directory: creates it with its parents if needed, and syncs the new names to disk
     [ -d "$1" ] || { made "${1%/*}" && mkdir -p -- "$1" && sync -- "${1%/*}"; }
 }
 
 # -- files ---------------------------------------------------------------------------------------
-# path…: fails for one whose directories cannot be used safely, and says why.
+# path…: fails, and prints the reason, if a path's directories cannot be used safely.
 check_places() {
     for path; do
         if is_exposed "$path"; then (enter || { echo "$why"; exit 1; }) || return; fi
     done
 }
-# path staged mode owner base64 access-list owner-before mode-before: written next to the real one, with its
-# access list and attributes, unless another list is requested, and for owner "-" with its owner and mode
-# too. The last two count where other accounts can change the path.
+# path staged mode owner base64 acl owner-before mode-before: writes the staged file with the ACL and
+# attributes of the real one, unless an ACL is given. If the owner is "-", the staged file also gets the
+# owner and mode of the real one. The last two arguments are used if other accounts can change the path.
 stage() {
     if is_exposed "$1"; then stage_exposed "$@"; return; fi
     (umask 022 && made "${2%/*}") || return
@@ -202,23 +202,23 @@ stage_link() { # path staged owner target
     (umask 022 && made "${2%/*}") || return
     rm -f -- "$2" && ln -s -- "$4" "$2" && chown -h "$3" -- "$2"
 }
-unstage() { # path…: what is staged for them is removed
+unstage() { # path…: removes the files that are staged for them
     for path; do
         if is_exposed "$path"; then unstage_exposed "$path"; else rm -f -- "${path%/*}/.${path##*/}.autotune-new"; fi
     done
 }
 discard() { rm -f -- "$@"; }
-discard_of() { # study path: a record of originals, if it is that study's
+discard_of() { # study path: removes a record of originals if it belongs to the study
     if grep -qF "\"study\": \"$1\"" -- "$2" 2>/dev/null; then rm -f -- "$2"; fi
 }
-digest() { # path: what tells it from any other content, or other place that it links to
+digest() { # path: prints the digest of a file, or the target of a link
     if [ -L "$1" ]; then
         printf 'link %s\n' "$(readlink -- "$1")"
     elif [ -f "$1" ]; then
         sum=$(sha256sum <"$1") && echo "${sum%% *}"
     fi
 }
-# path digest…: a file that is none of these was changed by others: a copy is kept, and named.
+# path digest…: if the file has none of these digests, others changed it: copies it and prints the copy's path.
 set_aside() {
     path=$1 digest=digest copy='cp -a --' file=$1
     ! is_exposed "$1" || digest=digest_exposed copy=copy_exposed file=./${1##*/}
@@ -228,7 +228,7 @@ set_aside() {
     for ours; do
         [ "$ours" != any ] && [ "$ours" != "$now" ] || return 0
     done
-    # A new name each time: an earlier copy may be a link, and it is kept as well.
+    # Each copy gets a new name, because an earlier copy may be a link, and is kept as well.
     when=$home/overwritten/$(date -u +%Y%m%dT%H%M%SZ) again=
     aside=$when$path
     while [ -e "$aside" ] || [ -L "$aside" ]; do
@@ -254,18 +254,18 @@ remove() { # path digest…
     if [ -d "$1" ] && [ ! -L "$1" ]; then rmdir -- "$1"; else rm -f -- "$1"; fi || return
     [ ! -d "${1%/*}" ] || sync -- "${1%/*}"
 }
-keep() { # path base64: a file of autotune's own, on disk before anything else happens
+keep() { # path base64: writes one of autotune's own files, and syncs it before it returns
     home_made || return
     (umask 077 && printf %s "$2" | base64 -d >"$1.new") || return
     sync -- "$1.new" && mv -f -- "$1.new" "$1" && sync -- "$home" "${home%/*}"
 }
-# n, then n times staged and path, argv…: what it says with those files in place, for it alone.
+# n, then n times staged and path, then argv…: runs argv, which alone sees the staged files at those paths.
 with_files() {
     $launch unshare --mount --propagation private -- sh -c "$anchors$mounting" sh "$@"
 }
-launch= # or exec, so that the process that begins it becomes it
+launch= # or exec, so that the calling process becomes the program
 mounting='
-    # path: there is a file, if need be in a copy of its directory that has the same in it.
+    # path: makes sure that a file exists, if needed in a copy of its directory with the same entries.
     mountable() (
         [ ! -e "$1" ] || exit 0
         owner=-
@@ -285,12 +285,12 @@ mounting='
         shift 2 && count=$((count - 1))
     done
     exec "$@"'
-# directory socket argv…: runs aside, in a directory of its own, until it accepts at the socket. Its argv
-# ends by itself.
+# directory socket argv…: runs argv in a new directory until it accepts connections at the socket. argv
+# must limit its own running time.
 trial() {
     directory=$1 socket=$2
     shift 2
-    # Only whoever is told its name finds the directory.
+    # The parent directory cannot be listed, so only processes that know the name find the directory.
     (umask 066 && mkdir -p -- "${directory%/*}") && is_own "${directory%/*}" || return
     rm -rf -- "$directory" && mkdir -m 700 -- "$directory" && chmod 1777 -- "$directory" || return
     cd -- "$directory" || return
@@ -315,11 +315,11 @@ trial() {
     return $status
 }
 
-# -- whether a unit is ready -----------------------------------------------------------------------
+# -- readiness of units ----------------------------------------------------------------------------
 clock() { cut -d ' ' -f 1 /proc/uptime; } # unit: prints the uptime in seconds
-# unit port-or-socket seconds url name interval: waits until it listens, then until it answers the page.
+# unit port-or-socket seconds url name interval: waits until the unit listens, then until it serves the page.
 ready() { up "$1" "$2" "$3" && answers "$4" "$5" "$3" "$6" "$2"; }
-# url name seconds interval port-or-socket: waits until the page has an answer below status 500.
+# url name seconds interval port-or-socket: waits until the page has a response with a status below 500.
 answers() {
     case ${5-} in /*) socket=$5 ;; *) socket= ;; esac
     read -r uptime idle </proc/uptime || return
@@ -340,19 +340,19 @@ answers() {
     return 1
 }
 
-# -- processes of a service that was told to reload ------------------------------------------------
+# -- processes of a service after a reload ---------------------------------------------------------
 children() { cat "/proc/$1/task/$1/children" 2>/dev/null || :; }
-old_left() { # pid child…: those that are still its children
+old_left() { # pid child…: prints those that are still children of the process
     now=" $(children "$1") "
     shift
     for child; do
         case $now in *" $child "*) printf '%s ' "$child" ;; esac
     done
 }
-sockets_of() { # process option: the sockets of its network, with the processes that hold them
+sockets_of() { # process option: prints the sockets in its network namespace, with the processes that own them
     nsenter -t "$1" -n ss -tx "$2" -npH 2>/dev/null || ss -tx "$2" -npH
 }
-held_by() { # sockets process…: one of these processes holds one of the sockets
+held_by() { # sockets process…: succeeds if one of these processes owns one of the sockets
     sockets=$1
     shift
     for process; do
@@ -360,7 +360,8 @@ held_by() { # sockets process…: one of these processes holds one of the socket
     done
     return 1
 }
-# process child…: none of these accepts connections any more, and the process or a child that is new does.
+# process child…: succeeds if none of these children accepts connections any more, but the process or a new
+# child does.
 only_finish() {
     pid=$1 new=$1
     shift
@@ -371,22 +372,22 @@ only_finish() {
     listening=$(sockets_of "$pid" -l | grep ' LISTEN ')
     held_by "$listening" $new && ! held_by "$listening" "$@"
 }
-peers_of() { # process child…: where the connections of these children lead, a few of them
+peers_of() { # process child…: prints a few of the addresses to which these children have connections
     pid=$1
     shift
     sockets_of "$pid" -e | while read -r kind _ _ _ _ peer holders; do
         [ "$kind" != tcp ] || ! held_by "$holders" "$@" || printf ' %s' "$peer"
     done | cut -d ' ' -f 1-4
 }
-# unit process child…: none of these is its child any more, or those that are only finish connections,
-# which may take hours. They are given 3 s, and 10 s to stop accepting new ones.
+# unit process child…: waits until these children have exited, or only finish connections, which may take
+# hours. They get 3 s to exit, and 10 s to stop accepting new connections.
 children_replaced() {
     unit=$1 pid=$2
     shift 2
     tries=100 pause=0.02
     while left=$(old_left "$pid" "$@") && [ -n "$left" ]; do
         tries=$((tries - 1))
-        [ "$tries" -gt 75 ] || pause=0.12 # what takes longer may take seconds, and each look has its price
+        [ "$tries" -gt 75 ] || pause=0.12 # it may take seconds now, and each check costs CPU time
         case $tries in
             50 | 25 | 0)
                 if only_finish "$pid" $left; then

@@ -29,8 +29,8 @@ from autotune.services.base import Endpoint
 from autotune.strict_parsing import parse_uint, split_lines
 from autotune.target.read_target import TargetFile
 
-# The shell records its own process, then *becomes* the server: the next command recognises every
-# server that a tuner leaves, whenever that was killed. Values are arguments.
+# The shell records its own process ID, then *becomes* the server. The next command can therefore
+# find every server that a killed tuner left. Values are passed as arguments.
 _RECORD_AND_EXEC = 'read -r stat < "/proc/$$/stat" && echo "$stat" > "$0" && exec "$@"'
 PID_SUFFIX = ".pid-of"
 FIRST_PORT = 20_000
@@ -40,7 +40,7 @@ EPHEMERAL_PORTS_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 @dataclass(frozen=True)
 class SessionLeader:
-    """The first process of a server's session: its ID, and its start in clock ticks since boot."""
+    """The first process in a server's session: its ID, and its start in clock ticks since boot."""
 
     pid: int
     ticks: int
@@ -52,7 +52,7 @@ class ProcessFailed(ApplyFailed):
 
 @dataclass(frozen=True)
 class ServerProcess:
-    """A server that runs in ``directory`` and leads its own session."""
+    """A server that runs in ``directory`` and leads a separate session."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -80,7 +80,7 @@ class ServerProcess:
         )
 
     def read_log_tail(self, lines: int = 12) -> str:
-        """Return the last lines of its output."""
+        """Return the last lines of the server's output."""
         try:
             return "\n".join(split_lines(self.log.read_text(errors="replace"))[-lines:])
         except FileNotFoundError:
@@ -88,7 +88,9 @@ class ServerProcess:
 
 
 def find_server_account() -> tuple[str, str] | None:
-    """Return user and group of servers that root starts, or ``None`` for other accounts."""
+    """Return the user and group for servers that root starts, or ``None`` if this account is not
+    root.
+    """
     if os.geteuid() != 0:
         return None
     for name in ("www-data", "nobody"):
@@ -101,10 +103,10 @@ def find_server_account() -> tuple[str, str] | None:
 
 
 def is_port_free(address: str, port: int) -> bool:
-    """True if a server could listen at this address now."""
+    """True if a server could listen on this port now."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As servers do: ports whose connections are only winding down count as free.
+        # Ask as servers do: a port whose connections are only closing counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
@@ -115,10 +117,11 @@ def is_port_free(address: str, port: int) -> bool:
 
 
 def allocate_ports(file: TargetFile) -> dict[tuple[str, str], int]:
-    """Return a port for every host of every tier: the target's port, or a free one below ephemeral ports.
+    """Return a port for every host of every tier: the target's port, or a free one below the
+    ephemeral ports.
 
-    Connections of the load could take an ephemeral port during a restart. Raises AutotuneError if a
-    port of the target is in use.
+    During a restart, connections of the load could take an ephemeral port. Raises AutotuneError if
+    a port in the target is in use.
     """
     candidates = _candidate_ports(file)
     chosen: dict[tuple[str, str], int] = {}
@@ -143,7 +146,7 @@ def allocate_ports(file: TargetFile) -> dict[tuple[str, str], int]:
 
 
 def _check_local_address(file: TargetFile, host: str, address: str) -> None:
-    """Raise AutotuneError if no server on this machine could listen at an address."""
+    """Raise AutotuneError if no server on this machine can listen at an address."""
     if is_port_free(address, 0):
         return
     line, column = file.document.find_position(["hosts", host])
@@ -155,7 +158,9 @@ def _check_local_address(file: TargetFile, host: str, address: str) -> None:
 
 
 def _candidate_ports(file: TargetFile) -> Iterator[int]:
-    """Yield ports from a start that depends on target and process, so that studies rarely collide."""
+    """Yield ports from a start that depends on the target and process, so that studies rarely
+    collide.
+    """
     ports = range(FIRST_PORT, _first_ephemeral_port())
     start = crc32(f"{file.path.resolve()} {os.getpid()}".encode()) % len(ports)
     yield from (*ports[start:], *ports[:start])
@@ -169,7 +174,7 @@ def _first_ephemeral_port() -> int:
 
 
 def start_server(name: str, argv: Sequence[str], directory: Path) -> ServerProcess:
-    """Start a server in the foreground of its own session, output to ``<name>.out``."""
+    """Start a server in the foreground of a new session, and write its output to ``<name>.out``."""
     log = directory / f"{name}.out"
     record = directory / f"{name}{PID_SUFFIX}"
     with log.open("ab") as output:
@@ -187,7 +192,7 @@ def start_server(name: str, argv: Sequence[str], directory: Path) -> ServerProce
 def wait_until(
     condition: Callable[[], bool], server: ServerProcess, seconds: float, expected: str
 ) -> None:
-    """Wait for ``condition``. Raises ProcessFailed if the server exits or the time is over."""
+    """Wait for ``condition``. Raises ProcessFailed if the server exits or time runs out."""
     deadline = time.monotonic() + seconds
     while not condition():
         if not server.is_alive:
@@ -200,9 +205,11 @@ def wait_until(
 
 
 def is_accepting(server: ServerProcess, address: Endpoint | str) -> bool:
-    """True if this server listens at an endpoint, or accepts at a socket in its directory.
+    """True if this server listens at an endpoint, or accepts connections on a socket in its
+    directory.
 
-    A connection to the endpoint would prove nothing, because another server may listen there.
+    A connection to the endpoint would prove nothing, because another server could be listening
+    there.
     """
     if isinstance(address, Endpoint):
         return server.is_listening(address.port)
@@ -214,9 +221,10 @@ def is_accepting(server: ServerProcess, address: Endpoint | str) -> bool:
 
 
 def open_unix_connection(directory: Path, name: str, timeout: float) -> socket.socket:
-    """Return a connection to a unix socket, by path or by name in ``directory``. Raises OSError."""
+    """Return a connection to a Unix socket, by path or by name in ``directory``. Raises OSError."""
     path = directory / name
-    # Through the open directory: a socket's own path may be longer than the kernel takes.
+    # Connect through the open directory: the socket's full path may be longer than the kernel
+    # accepts.
     handle = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -239,10 +247,10 @@ def _listening_ports(pid: int) -> frozenset[int]:
 
 
 def reload_server(server: ServerProcess, signal_name: str, seconds: float = 20.0) -> int:
-    """Signal the server to reread its files, and wait until new workers replace the old ones.
+    """Signal the server to reread its files, and wait until new workers have replaced the old ones.
 
-    Returns the number of old workers that still serve earlier connections. They are not waited for
-    after a few seconds if only new workers accept connections.
+    Returns the number of old workers that still serve earlier connections. Once only new workers
+    accept connections, the old ones get just a few seconds.
     """
     old, start = server.child_pids(), time.monotonic()
     os.kill(server.pid, getattr(signal, f"SIG{signal_name}"))
@@ -266,7 +274,7 @@ def _are_draining(server: ServerProcess, old_pids: frozenset[int]) -> bool:
 
 
 def _listening_sockets(pid: int) -> frozenset[str]:
-    """Return the inodes of sockets that accept connections, in the network of a process (proc(5))."""
+    """Return the inodes of a process's listening sockets, in its network namespace (proc(5))."""
     net, inodes = Path(f"/proc/{pid}/net"), set[str]()
     for name, state, value, inode in (("tcp", 3, "0A", 9), ("tcp6", 3, "0A", 9),
                                       ("unix", 3, "00010000", 6)):  # fmt: skip
@@ -282,13 +290,13 @@ def _socket_inodes(pid: int) -> frozenset[str]:
     inodes = set[str]()
     with contextlib.suppress(OSError):  # the process exited
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):  # it was closed since
+            with contextlib.suppress(OSError):  # the descriptor was closed in between
                 inodes.add(str(descriptor.readlink()).removeprefix("socket:[").rstrip("]"))
     return frozenset(inodes)
 
 
 def stop_server(server: ServerProcess, seconds: float = 5.0) -> None:
-    """Stop the server and its session by SIGTERM, then by SIGKILL."""
+    """Stop the server and its session with SIGTERM, then with SIGKILL."""
     leader = SessionLeader(server.pid, read_start_ticks(server.pid) or 0)
     _terminate(_session_processes(leader, server.directory), seconds)
     server.process.wait()
@@ -328,9 +336,11 @@ def read_session_leader(directory: Path, server: str) -> SessionLeader | None:
 
 
 def _session_processes(leader: SessionLeader, directory: Path) -> list[psutil.Process]:
-    """Return processes of a session in ``directory`` that belong to this account or that of its servers.
+    """Return the processes of a session in ``directory`` that belong to this account or to its
+    servers' account.
 
-    The result is empty if another process has the leader's ID, because the session is over.
+    The result is empty if another process now has the leader's ID, because the session is then
+    over.
     """
     if read_start_ticks(leader.pid) not in (None, leader.ticks):
         return []
@@ -349,7 +359,7 @@ def _session_processes(leader: SessionLeader, directory: Path) -> list[psutil.Pr
 
 
 def _server_uids() -> set[int]:
-    """Return the user IDs of servers."""
+    """Return the user IDs under which servers run."""
     servers = find_server_account()
     return {os.geteuid(), *([pwd.getpwnam(servers[0]).pw_uid] if servers else ())}
 
@@ -359,7 +369,7 @@ def _works_in(process: psutil.Process, directory: Path) -> bool:
 
 
 def _terminate(processes: list[psutil.Process], seconds: float) -> None:
-    # The leader first: masters end their workers in good order.
+    # Stop the leader first: master processes stop their workers gracefully.
     leaders = [p for p in processes if p.pid == _session_id(p)] or processes
     for process in leaders:
         _ignore_ended_process(process.terminate)

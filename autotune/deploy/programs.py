@@ -1,4 +1,4 @@
-"""Paths of the programs of services and load generators, on this machine and on hosts."""
+"""Find the programs that services and load generators need, on this machine and on hosts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from autotune.deploy.runtime import ProgramUser
 from autotune.errors import AutotuneError
 from autotune.transports.base import Transport
 
-# Servers live in sbin, which an unprivileged user's PATH often leaves out.
+# Servers are in sbin directories, which are often missing from an unprivileged user's PATH.
 SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 
 
 def find_local_programs(needing: Iterable[ProgramUser]) -> dict[str, str]:
     """Return the paths of executables that services and generators need on this machine.
 
-    Raises AutotuneError with all missing programs and the command that installs them.
+    Raises AutotuneError with all missing programs and the command to install them.
     """
     paths: dict[str, str] = {}
     missing: dict[str, ProgramUser] = {}
@@ -38,7 +38,7 @@ def find_local_programs(needing: Iterable[ProgramUser]) -> dict[str, str]:
 
 
 def install_hint(missing: Iterable[ProgramUser]) -> str:
-    """Return how to install missing programs: Debian packages first."""
+    """Return how to install missing programs, Debian packages first."""
     every = list(missing)
     elsewhere = [user.package_source for user in every if user.package_source]
     packages = {package for user in every if not user.package_source for package in user.packages}
@@ -51,7 +51,9 @@ def _find_program(program: str) -> str | None:
 
 
 def locate_programs(transport: Transport, needing: Iterable[ProgramUser]) -> dict[str, str]:
-    """Return the path of each program on a host by name; empty if the host lacks it."""
+    """Return the path of each program on a host, by name. The path is empty if the host lacks the
+    program.
+    """
     alternatives = {name: paths for user in needing for name, paths in user.programs.items()}
     commands = [Command(("where", *paths)) for paths in alternatives.values()]
     answers = run_commands(transport, commands)
@@ -61,7 +63,7 @@ def locate_programs(transport: Transport, needing: Iterable[ProgramUser]) -> dic
 def find_installed_programs(transport: Transport, needing: Iterable[ProgramUser]) -> dict[str, str]:
     """Return the paths of executables on a host, by the names that services use.
 
-    Raises AutotuneError with all missing programs and the command that installs them.
+    Raises AutotuneError with all missing programs and the command to install them.
     """
     used = list(needing)
     paths = locate_programs(transport, used)

@@ -1,4 +1,4 @@
-"""Read a deployment back: units that run, files in place, and effective values from the software."""
+"""Read a deployment back: running units, files, and the effective values that the software reports."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ UnitProcesses = Mapping[str, Mapping[str, tuple[int, int]]]
 
 
 class StackNotReady(AutotuneError):
-    """The services were started, but the stack does not answer correctly."""
+    """The services were started, but the stack does not respond correctly."""
 
 
 @dataclass(frozen=True)
 class ConfirmedState:
-    """The last good deployment, with the processes of its units when it was confirmed."""
+    """The last good deployment, with the processes of its units at the time when it was confirmed."""
 
     desired: DesiredState
     deployed: DeployResult
@@ -39,10 +39,10 @@ def confirm_state(
     observed_before: Mapping[str, ObservedHost],
     records: Mapping[str, HostRecord],
 ) -> ConfirmedState:
-    """Return the deployment as read back from every host.
+    """Confirm the deployment by reading it back from every host, and return it.
 
-    ``observed_before`` contains the hosts before the deployment. Raises StackNotReady if a unit
-    stopped during the deployment.
+    ``observed_before`` contains the hosts' state before the deployment. Raises StackNotReady if a
+    unit stopped during the deployment.
     """
     answers = hosts.run_on_hosts(desired.hosts, lambda host: read_back_host(desired, host)).unwrap()
     observed = {name: observed for name, (observed, _) in answers.items()}
@@ -70,7 +70,7 @@ def confirm_state(
 
 
 def find_unit_processes(observed: Mapping[str, ObservedHost]) -> UnitProcesses:
-    """Return the process ID and the number of restarts of each unit, by host."""
+    """Return the process ID and restart count of each unit, by host."""
     return {host_name: {name: (unit.pid, unit.restarts) for name, unit in host.units.items()}
             for host_name, host in observed.items()}  # fmt: skip
 
@@ -94,7 +94,7 @@ def read_back_host(
 def merge_tier_values(requested: Settings, by_host: Iterable[Settings]) -> dict[str, Value]:
     """Return one value for all hosts of a tier.
 
-    If the hosts differ, the result is a value that differs from the requested one.
+    If the hosts differ, the result contains a value other than the requested one.
     """
     effective: dict[str, Value] = {}
     for values in by_host:
@@ -107,7 +107,7 @@ def merge_tier_values(requested: Settings, by_host: Iterable[Settings]) -> dict[
 def check_units_run(
     host: RuntimeHost, desired: DesiredState, observed_before: ObservedHost, observed: ObservedHost
 ) -> None:
-    """Raise StackNotReady for a unit that does not run, or that stopped and was started again."""
+    """Raise StackNotReady if a unit is not running, or stopped and was started again."""
     for unit, runs in desired.hosts[host.name].units.items():
         now = observed.units[unit]
         again = now.restarting or now.restarts > observed_before.units[unit].restarts
@@ -122,7 +122,7 @@ def check_units_run(
 
 
 def check_files_unchanged(host: str, desired: DesiredState, observed: ObservedHost) -> None:
-    """Raise StackNotReady for a file that another process changed during the deployment."""
+    """Raise StackNotReady if another process changed a file during the deployment."""
     changed = [path for path, file in desired.hosts[host].files.items()
                if not observed.files[path].matches(file)]  # fmt: skip
     if changed:
@@ -134,7 +134,7 @@ def check_files_unchanged(host: str, desired: DesiredState, observed: ObservedHo
 def find_mismatches(
     requested: Settings, effective: Settings, active: frozenset[str]
 ) -> tuple[SettingMismatch, ...]:
-    """Return the ``active`` parameters whose effective value is not the requested one."""
+    """Return the ``active`` parameters whose effective values are not the requested ones."""
     return tuple(
         SettingMismatch(name, requested[name], value)
         for name, value in sorted(effective.items())
@@ -145,5 +145,5 @@ def find_mismatches(
 def _is_same_value(requested: Value, effective: Value) -> bool:
     if isinstance(requested, str) or isinstance(effective, str):
         return str(requested) == str(effective)
-    # Servers print fractions with two digits.
+    # Servers print fractions with only two decimal places.
     return abs(float(requested) - float(effective)) < 0.006

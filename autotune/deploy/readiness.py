@@ -1,4 +1,4 @@
-"""Wait until the stack answers a request right."""
+"""Wait until the stack responds correctly to a request."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from autotune.deploy.boot_times import find_wait_limit
 from autotune.target.expected_answer import ANY_2XX
 
-Answer = tuple[int, bytes] | str  # status and body, or the reason for a missing answer
+Answer = tuple[int, bytes] | str  # status and body, or why the response is missing
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, PAUSE_FACTOR = 0.02, 1.0, 1.5
 
 
 @dataclass(frozen=True)
 class RightAnswer:
-    """Properties of a right answer. Without ``body``, only the status counts."""
+    """Properties of a correct response. Without ``body``, only the status counts."""
 
     body: bytes | None = None
     statuses: frozenset[int] = ANY_2XX
 
     def is_met(self, answer: Answer) -> bool:
-        """True if the answer is right."""
+        """True if the response is correct."""
         return (
             isinstance(answer, tuple)
             and answer[0] in self.statuses
@@ -38,10 +38,11 @@ def wait_until_ready(
     seconds: float,
     min_pause: float = 0.0,
 ) -> str | None:
-    """Return ``None`` after a right answer, or a description of the last wrong one.
+    """Return ``None`` after a correct response, or else a description of the last wrong one.
 
-    The wait lasts up to ``seconds`` while the stack starts. It is shorter if the stack answers with a
-    status that time does not change. ``min_pause`` is the shortest time between two requests.
+    The wait lasts up to ``seconds`` while the stack starts. It is shorter if the stack responds
+    with a status that waiting does not change. ``min_pause`` is the shortest time between two
+    requests in seconds.
     """
     began = time.monotonic()
     pause = FIRST_PAUSE_SECONDS
@@ -54,5 +55,5 @@ def wait_until_ready(
 
 
 def describe_answer(answer: Answer) -> str:
-    """Return the reason without an answer, or status and start of the body."""
+    """Return the status and the start of the body, or why the response is missing."""
     return answer if isinstance(answer, str) else f"status {answer[0]}, body {answer[1][:200]!r}"

@@ -1,4 +1,4 @@
-"""Restore locked hosts from their backups, from the tiers behind to the entry."""
+"""Restore locked hosts from their backups, from the back-end tiers to the entry."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ def restore_host(host: ManagedHost) -> tuple[str, ...]:
 
 
 def restore_in_order(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str, ...]]:
-    """Restore files, owners, modes, kernel values and units. Return a line about each host.
+    """Restore files, owners, modes, kernel values and units. Return lines about each host.
 
-    Every unit that ran before is restarted, because the files that it read are unknown. The tiers
-    behind are ready before the tiers in front of them start. Missing units and kernel values are
-    skipped. A file that its software refuses now does not replace a working file. A host with such a
-    file, or with other differences from its backup, has an error and keeps its backup.
+    Every unit that was running before the study is restarted, because nothing records which files
+    it read. Back-end tiers are ready before the tiers in front of them start. Missing units and
+    kernel values are skipped. A file that its software now refuses does not replace a working file.
+    If a file is refused, or the host still differs from its backup, the result is an error and the
+    backup is kept.
     """
     changed = {host.name: host for host in hosts}
     begun = run_on_all(changed.values(), _begin_restore)
@@ -81,7 +82,9 @@ def _run_step(
 
 
 def _finish_restore(restore: HostRestore) -> tuple[str, ...]:
-    """Delete the backups of a restored host. Raises AutotuneError for differences from the backup."""
+    """Delete the backups of a restored host. Raises AutotuneError if the host differs from its
+    backup.
+    """
     host, desired, plan = restore.host, restore.desired, restore.plan
     errors = list(restore.refusals)
     if wrong := list_differences(desired, host.observe(desired)):
@@ -99,7 +102,9 @@ def _finish_restore(restore: HostRestore) -> tuple[str, ...]:
 
 
 def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostState:
-    """Return the original state without missing units and kernel values, and note changes by others."""
+    """Return the original state without missing units and kernel values, and note changes that
+    others made.
+    """
     original = host.original_state
     existing = {unit for unit in original.units if observed.units[unit].exists}
     masked = {unit for unit in existing if observed.units[unit].is_masked

@@ -21,7 +21,9 @@ ActionsByUnit = Mapping[str, Action]
 
 @dataclass(frozen=True)
 class _HostRollback:
-    """The state to return to, the plan that leads there, and original files that are refused now."""
+    """The state to return to, the plan that leads there, and the original files that the software
+    now refuses.
+    """
 
     state: HostState
     plan: HostPlan
@@ -34,11 +36,12 @@ def roll_back_hosts(
     good_state: Callable[[str], HostState] | None,
     seconds: float,
 ) -> dict[str, AutotuneError]:
-    """Roll back the hosts in ``actions``, from the tiers behind to the entry. Return errors by host.
+    """Roll back the hosts in ``actions``, from the back-end tiers to the entry. Return errors by
+    host.
 
-    ``actions`` are the actions on units that the failed deployment took, by host. ``good_state`` returns
-    the last good state of a host; without it, hosts return to their original state. Each unit gets
-    ``seconds`` to become ready.
+    ``actions`` contains, by host, the actions on units that the failed deployment took.
+    ``good_state`` returns the last good state of a host; without it, hosts return to their original
+    state. Each unit gets ``seconds`` to become ready.
     """
 
     def prepare(host: RuntimeHost) -> _HostRollback:
@@ -72,7 +75,9 @@ def roll_back_hosts(
 
 
 def _add_refusals(error: AutotuneError, rollback: _HostRollback | None) -> AutotuneError:
-    """Return the error of a host, with the original files that were refused before it occurred."""
+    """Return the error of a host, extended by the original files that were refused before it
+    occurred.
+    """
     missing = [line for line in (rollback.refused if rollback else ()) if line not in error.message]
     return AutotuneError("; ".join([*missing, error.message])) if missing else error
 
@@ -89,7 +94,7 @@ def _apply_step(
 
 
 def apply_or_restart(host: RuntimeHost, state: HostState, plan: HostPlan) -> None:
-    """Apply a plan whose files are staged. Units that refuse to reload are restarted."""
+    """Apply a plan whose files are already staged. Units that refuse to reload are restarted."""
     try:
         host.apply(state, plan)
     except ApplyFailed:
@@ -99,7 +104,7 @@ def apply_or_restart(host: RuntimeHost, state: HostState, plan: HostPlan) -> Non
 
 
 def restart_units(host: RuntimeHost, state: HostState, units: Iterable[str]) -> None:
-    """Restart units, and write files of ``state`` that differ on the host."""
+    """Restart units, and write the files in ``state`` that differ on the host."""
     restarts = dict.fromkeys(units, Action.RESTART)
     plan = plan_host(state, host.observe(state), {}, restarts)
     host.stage(state, plan)

@@ -1,7 +1,7 @@
-"""Directories of private stacks, including directories of killed tuners.
+"""Run directories of private stacks, including directories that killed tuners left.
 
-They are in the directory for temporary files. Their studies are recorded outside of studies. Nothing in
-a study can therefore name a directory to remove or a process to stop.
+They are in the directory for temporary files. A record outside of studies maps each to its study.
+Nothing in a study can therefore name a directory to remove or a process to stop.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from autotune.account_key import make_state_directory, state_directory
 from autotune.errors import AutotuneError
 from autotune.strict_parsing import parse_json
 
-RECORD_DIRECTORY = "runs"  # in the account's state directory: a record of each run directory
+# directory with a record for each run directory, in the account's state directory
+RECORD_DIRECTORY = "runs"
 DIRECTORY_PREFIX = "autotune-"
 MARKER_FILE = (
-    ".run-directory"  # in a run directory: its own name, so that no other directory is taken for it
+    # contains the run directory's own name, so that no other directory is mistaken for it
+    ".run-directory"
 )
 
 
@@ -50,7 +52,7 @@ def make_run_directory(study: Path, *, is_shared: bool) -> Path:
     record = {"study": str(study.resolve()), "directory": str(path)}
     runs = make_state_directory() / RECORD_DIRECTORY
     durable_files.make_directory(runs, 0o700)
-    # On record first: a tuner that is killed now leaves nothing that is not on record.
+    # Write the record first, so that a tuner that is killed now leaves no unrecorded directory.
     durable_files.write_file(runs / _record_name(study), json.dumps(record).encode(), 0o600)
     path.mkdir(mode=0o700)
     (path / MARKER_FILE).write_text(name, encoding="ascii")
@@ -98,11 +100,11 @@ def _read_record(runs: Path, name: str) -> RunDirectory | None:
         )
         return RunDirectory(Path(record["study"]), Path(record["directory"]))
     except (OSError, ValueError, KeyError, TypeError, AutotuneError):
-        return None  # what it was the record of cannot be known
+        return None  # the recorded directory is unknown
 
 
 def is_run_directory(path: Path) -> bool:
-    """True if a directory is one that this account made for a private stack."""
+    """True if this account made the directory for a private stack."""
     try:
         status = path.lstat()
     except OSError:
@@ -112,4 +114,4 @@ def is_run_directory(path: Path) -> bool:
     with contextlib.suppress(OSError, AutotuneError):
         mark = foreign_files.read_bytes(path, MARKER_FILE, foreign_files.MAX_SMALL_FILE_BYTES)
         return path.name.startswith(DIRECTORY_PREFIX) and mark == path.name.encode()
-    return not any(path.iterdir())  # killed before the mark was there
+    return not any(path.iterdir())  # a tuner may be killed before it writes the marker

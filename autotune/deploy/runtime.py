@@ -22,7 +22,7 @@ from autotune.transports.parallel_hosts import HostResults
 
 T = TypeVar("T")
 NoteCallback = Callable[[str], None]  # receives progress lines
-# Parts with files by the paths their services know.
+# Instances, each with its files by the paths that the service uses.
 ValidationCases = Sequence[tuple[ServiceInstance, Mapping[str, bytes]]]
 
 
@@ -31,12 +31,14 @@ class InvalidConfiguration(AutotuneError):
 
 
 class ApplyFailed(AutotuneError):
-    """A file, unit or kernel value could not be changed. The message contains the host's output."""
+    """A file, unit or kernel value could not be changed. The message contains the output from the
+    host.
+    """
 
 
 @dataclass(frozen=True)
 class ConfigurationCheck:
-    """Validation of an instance's files by its software, before they replace the current ones.
+    """Validation of an instance's files with its software, before they replace the current ones.
 
     ``files`` and ``changed_files`` use the service's own paths.
     """
@@ -50,33 +52,33 @@ class ConfigurationCheck:
 class RuntimeLayout:
     """Names of files and processes in a runtime. The defaults apply to installed units."""
 
-    # True if files of deployments that are not chosen are removed.
+    # True if files of deployments that the search did not choose are removed.
     removes_inactive = False
-    # True if services have other file systems and limits than their host.
+    # True if services have their own file systems and limits, which differ from their host's.
     isolated = False
 
     def path_for(self, instance: ServiceInstance, path: str) -> str:
-        """Return the absolute path on the host of a file of ``instance``."""
+        """Return the absolute path of one of the instance's files on the host."""
         return path
 
     def mode_for(self, file: ConfigFile) -> int | None:
-        """Return the mode of a file; ``None`` keeps the mode of the replaced file."""
+        """Return the mode of a file. ``None`` keeps the mode of the file that is replaced."""
         return None
 
     def unit_defined_by(self, path: str) -> str | None:
-        """Return the unit whose definition contains a file. A change of the file restarts the unit."""
+        """Return the unit whose definition contains a file. A change to the file restarts the unit."""
         return None
 
     def unit_for(self, instance: ServiceInstance) -> str | None:
-        """Return the unit of ``instance``, or ``None`` without a process."""
+        """Return the unit of ``instance``, or ``None`` if it has no process."""
         return instance.service.get_unit(instance.placement)
 
     def build_unit_files(
         self, active: Sequence[ServiceInstance], settings: Settings
     ) -> dict[str, tuple[str, bytes]]:
-        """Return files that define units of a host: unit → path and content.
+        """Return the files that define a host's units: each unit's path and content.
 
-        A change of such a file restarts its unit.
+        A change to such a file restarts its unit.
         """
         return {}
 
@@ -95,7 +97,9 @@ class RuntimeHost(Protocol):
         ...
 
     def assert_locked(self) -> None:
-        """Raise AutotuneError if another tuner has the host, or if it was booted after it was locked."""
+        """Raise AutotuneError if another tuner has locked the host, or if it was rebooted after it
+        was locked.
+        """
         ...
 
     def back_up(
@@ -104,7 +108,7 @@ class RuntimeHost(Protocol):
         created_files: Iterable[str] = (),
         checks: Sequence[ConfigurationCheck] = (),
     ) -> None:
-        """Back up everything in ``desired`` without a backup.
+        """Back up everything in ``desired`` that has no backup yet.
 
         ``created_files`` are paths that the software itself creates. ``checks`` validate the original
         files.
@@ -118,13 +122,15 @@ class RuntimeHost(Protocol):
     def observe_and_query(
         self, desired: HostState, queries: Sequence[tuple[ServiceInstance, Argv]]
     ) -> tuple[ObservedHost, list[str]]:
-        """Return as ``observe``, and the output of each command. No command may change anything."""
+        """Return the result of ``observe``, and the output of each command. No command may change
+        anything.
+        """
         ...
 
     def stage(
         self, desired: HostState, plan: HostPlan, checks: Sequence[ConfigurationCheck] = ()
     ) -> None:
-        """Write new files where they have no effect, and let the software validate them.
+        """Write new files where they have no effect, and validate them with the software.
 
         Raises InvalidConfiguration.
         """
@@ -137,7 +143,7 @@ class RuntimeHost(Protocol):
     def select_restorable(
         self, original: HostState, observed: ObservedHost
     ) -> tuple[HostState, list[str]]:
-        """Return ``original`` without files that their software refuses now, and its messages.
+        """Return ``original`` without the files that their software now refuses, and its messages.
 
         All other files are staged.
         """
@@ -159,7 +165,7 @@ class RuntimeHost(Protocol):
         ...
 
     def find_failures(self) -> list[str]:
-        """Return the last messages of units that should run and do not."""
+        """Return the last messages of units that should be running but are not."""
         ...
 
 
@@ -179,15 +185,16 @@ class LockedHosts(Protocol):
         ...
 
     def unlock(self, *, restored: bool) -> None:
-        """Release the hosts, restored or as they are now.
+        """Release the hosts, either restored or in their current state.
 
-        Raises AutotuneError with the hosts that could not be restored, after all others are.
+        Raises AutotuneError with the hosts that could not be restored, once all others are
+        restored.
         """
         ...
 
 
 def describe_draining(host: str, name: str, processes: int, peers: Sequence[str] = ()) -> str:
-    """Return the note about old workers that serve connections from before a reload."""
+    """Return the note about old workers that still serve connections made before a reload."""
     clients = f" ({', '.join(peers)})" if peers else ""
     return (
         f"{host}: {format_count(processes, 'old worker')} of {name} still finish earlier connections"
@@ -196,7 +203,7 @@ def describe_draining(host: str, name: str, processes: int, peers: Sequence[str]
 
 
 class ProgramUser(Protocol):
-    """A service or a load generator."""
+    """A service or a load generator, either of which needs programs."""
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]: ...
@@ -209,11 +216,11 @@ class ProgramUser(Protocol):
 
 
 class Runtime(ABC):
-    """How the services of a stack run: ``RUNTIME`` in a file of `autotune/runtimes`.
+    """How the services of a stack run. A file in `autotune/runtimes` defines it as ``RUNTIME``.
 
-    ``installed`` is true if services are installed on their hosts and run after a study. Only their
-    deployments can be exported or kept. ``service_manager`` starts and stops services on hosts that are
-    locked and restored.
+    ``installed`` is true if services are installed on their hosts and keep running after a study.
+    Only such deployments can be exported or kept. ``service_manager`` starts and stops services on
+    hosts that are locked and restored.
     """
 
     installed: ClassVar[bool]
@@ -223,7 +230,7 @@ class Runtime(ABC):
     def read_isolated_files(
         self, transport: Transport, instances: Sequence[ServiceInstance]
     ) -> dict[str, bytes]:
-        """Return the files inside isolated services, by the runtime's paths."""
+        """Return the files inside isolated services, by the paths that the runtime uses."""
         return {}
 
     @abstractmethod
@@ -234,7 +241,7 @@ class Runtime(ABC):
     def read_facts(
         self, target: Target, transports: Mapping[str, Transport]
     ) -> dict[str, HostFacts]:
-        """Return the facts of each host, within the limits of the target."""
+        """Return the facts of each host, within the limits that the target sets."""
 
     @abstractmethod
     def find_programs(
@@ -242,9 +249,9 @@ class Runtime(ABC):
         needed: Mapping[str, Sequence[ProgramUser]],
         transports: Mapping[str, Transport],
     ) -> dict[str, dict[str, str]]:
-        """Return host → program → path.
+        """Return the path of each program, by host and program.
 
-        Raises AutotuneError with all missing programs and the command that installs them.
+        Raises AutotuneError with all missing programs and the command to install them.
         """
 
     @abstractmethod
@@ -262,7 +269,7 @@ class Runtime(ABC):
     def find_validation_errors(
         self, transport: Transport, cases: ValidationCases
     ) -> list[str | None]:
-        """Return the software's message against each case's files, or ``None`` if it accepts them."""
+        """Return the software's message about each case's files, or ``None`` if it accepts them."""
 
     def read_file_values(
         self, transport: Transport, cases: ValidationCases
@@ -275,7 +282,7 @@ class Runtime(ABC):
 
     @abstractmethod
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterable[str]:
-        """Return further results of `check` about the hosts, a line each."""
+        """Return further lines about the hosts for `check`, one for each result."""
 
     @abstractmethod
     def make_run_directory(self, study: Path) -> str:
@@ -288,14 +295,14 @@ class Runtime(ABC):
         """Return the unchanged hosts of a stack for the study in a directory."""
 
     def build_archive_command(self, target: Target, tier: str, paths: Sequence[str]) -> Argv:
-        """Return the arguments that print each path as the tier's service sees it.
+        """Return the command that prints an archive with each path as the tier's service sees it.
 
-        The output is a tar archive in one line of base64. Only isolated layouts need it.
+        The output is a tar archive, encoded as one line of base64. Only isolated layouts need it.
         """
         raise NotImplementedError
 
 
 def installed_layout() -> RuntimeLayout:
-    """Return the default runtime's layout, for hosts without running services, such as a model's."""
+    """Return the default runtime's layout, for hosts that run no services, such as a model's."""
     layout: RuntimeLayout = import_runtime(DEFAULT_RUNTIME).RUNTIME.layout
     return layout

@@ -1,4 +1,4 @@
-"""Stack of a target: which service runs where, in the order of starts."""
+"""The stack of a target: which service runs where, in start order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PortsByHost = Mapping[tuple[str, str], int]
 
 @dataclass(frozen=True)
 class ServiceInstance:
-    """One service on one host of one tier. It exists while ``conditions`` holds."""
+    """One service on one host in one tier. It exists only if ``conditions`` hold."""
 
     service: Service
     placement: Placement
@@ -49,7 +49,7 @@ class ServiceInstance:
 
 @dataclass(frozen=True)
 class Stack:
-    """All instances in dependency order, and the entries at each host of the first tier.
+    """All instances in dependency order, and the entry on each host of the first tier.
 
     ``instances`` includes every deployment that the search may choose. The settings determine which of
     them run.
@@ -69,7 +69,7 @@ class Stack:
 
     @property
     def called_tiers(self) -> dict[str, tuple[str, ...]]:
-        """Return tier → the tiers that it calls, directly or indirectly."""
+        """Return, for each tier, the tiers that it calls directly or indirectly."""
         at = {instance.placement.listen: instance.placement.tier for instance in self.instances}
         by_tier: dict[str, set[str]] = {}
         for instance in self.instances:  # called instances come first
@@ -82,7 +82,7 @@ class Stack:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Return every host of an instance, each once."""
+        """Return every host with an instance, each once."""
         return tuple(dict.fromkeys(instance.placement.host for instance in self.instances))
 
     def instances_with_role(self, role: Role) -> tuple[ServiceInstance, ...]:
@@ -91,10 +91,10 @@ class Stack:
 
 @dataclass(frozen=True)
 class StackContext:
-    """Directories, ports, accounts, programs and facts from which a stack is built.
+    """Directories, ports, accounts, programs and facts that are needed to build a stack.
 
-    ``ports`` are for private servers; other servers use the port of their tier or service. ``programs``
-    are by host. ``adopted`` contains the hosts' own files by instance.
+    ``ports`` apply to private servers; other servers use the port of their tier or service.
+    ``programs`` are by host. ``adopted`` contains the hosts' own files by instance.
     """
 
     directory: str
@@ -108,19 +108,21 @@ class StackContext:
 
 
 def local_cache_name(tier: str) -> str:
-    """Return the name in ``PortsByHost`` of the cache on each host of a tier."""
+    """Return the key in ``PortsByHost`` for the cache that runs on each host of a tier."""
     return f"{tier}.local"
 
 
 def entry_tiers(target: Target) -> tuple[str, ...]:
-    """Return the tiers that no other tier uses. A valid target has only one, which receives the load."""
+    """Return the tiers that no other tier uses. In a valid target, this is a single tier, which
+    receives the load.
+    """
     behind = {tier.forwards_to for tier in target.tiers.values()}
     behind |= {name for tier in target.tiers.values() for name in tier.uses}
     return tuple(name for name in target.tiers if name not in behind)
 
 
 def start_order(target: Target) -> tuple[str, ...]:
-    """Return the tiers so that each comes after all tiers that it depends on."""
+    """Return the tiers in an order in which each comes after all tiers that it depends on."""
     return tuple(
         TopologicalSorter(
             {name: tier.required_tiers for name, tier in target.tiers.items()}
@@ -144,7 +146,7 @@ def build_stack(target: Target, context: StackContext) -> Stack:
 
 
 def build_entry_stack(target: Target, ports: PortsByHost | None = None) -> Stack:
-    """Return the stack of a target without instances: its entries only."""
+    """Return a target's stack with its entries only, without instances."""
     first = entry_tiers(target)[0]
     entry, *others = (
         _endpoint(target, first, host, ports or {}) for host in target.tiers[first].hosts
@@ -190,9 +192,9 @@ def _build_placement(
 def _find_adopted(
     context: StackContext, host: str, tier_service: TierService
 ) -> AdoptedConfig | None:
-    """Return the host's own files of a service, if they belong to the same deployment.
+    """Return the host's own files for a service, if they belong to the same deployment.
 
-    Another deployment of the tier may have a service of the same name.
+    Another deployment of the tier may have a service with the same name.
     """
     own = context.adopted.get(f"{tier_service.tier}.{host}.{tier_service.service.name}")
     of = {deployment for _, deployments in tier_service.when for deployment in deployments}
@@ -206,7 +208,7 @@ def _tier_roles(target: Target, tier: str) -> set[Role]:
 
 
 def _local_cache_endpoint(tier: str, host: str, context: StackContext) -> Endpoint:
-    """Return the endpoint of the local cache, which listens on its own host only."""
+    """Return the endpoint of the local cache, which only its own host can reach."""
     port = next(service.port for service in list_by_role(Role.LOCAL))
     return Endpoint("127.0.0.1", context.ports.get((local_cache_name(tier), host)) or port)
 

@@ -1,4 +1,6 @@
-"""Templates of configuration files: Jinja2 in a sandbox, without undefined values and escaping."""
+"""Templates of configuration files: Jinja2 in a sandbox. Undefined values are errors; nothing is
+escaped.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
     """Sandbox for templates of targets, which may come from anyone."""
 
     def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
-        # Models have methods that read files, and that unpickle what they are given.
+        # Methods of models can read files and unpickle what they are given.
         model = isinstance(obj, BaseModel) and callable(value)
         return not model and super().is_safe_attribute(obj, attr, value)
 
@@ -55,7 +57,7 @@ def _is_unchanged(path: Path, content: bytes) -> bool:
 
 @cache
 def _create_environment(directories: tuple[Path, ...]) -> _Sandbox:
-    # Configuration files are no HTML: escaping would corrupt them.
+    # Configuration files are not HTML, so escaping would corrupt them.
     environment = _Sandbox(
         loader=_Loader([str(directory) for directory in directories]),
         undefined=StrictUndefined,
@@ -69,7 +71,7 @@ def _create_environment(directories: tuple[Path, ...]) -> _Sandbox:
     return environment
 
 
-@lru_cache(maxsize=128)  # a host's own files, which each trial fills in again
+@lru_cache(maxsize=128)  # a host's own files, rendered again in each trial
 def _compile(directories: tuple[Path, ...], text: str) -> Template:
     return _create_environment(directories).from_string(text)
 
@@ -77,7 +79,8 @@ def _compile(directories: tuple[Path, ...], text: str) -> Template:
 def render_file(
     directories: tuple[Path, ...], name: str, values: Mapping[str, object], text: str | None = None
 ) -> bytes:
-    """Return a rendered template: ``name`` from the first directory that contains it, or ``text``.
+    """Render a template and return its bytes. Its source is ``text`` or else the first file
+    ``name`` in ``directories``.
 
     Raises RenderError.
     """
@@ -95,5 +98,5 @@ def render_file(
 
 
 def render_text(template: str, values: Mapping[str, object]) -> str:
-    """Return a template rendered as in deployments."""
+    """Render a template from text as in deployments, and return the result."""
     return _compile((), template).render(values)

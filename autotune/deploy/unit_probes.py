@@ -1,4 +1,4 @@
-"""Pages that show whether a tier is ready, each requested on the tier's own host."""
+"""Pages that show whether a tier is ready, each requested from the tier's own host."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ SAFE_METHODS = frozenset({"GET", "HEAD"})
 def describe_probed_start(
     ranks: Mapping[str, int], request: Request | None, interval: float, instance: ServiceInstance
 ) -> UnitStart:
-    """Return the start of an instance's unit with the page of the load, if the unit serves HTTP.
+    """Return the start of an instance's unit. If the unit serves HTTP, the start contains the
+    load's page.
 
-    Servers behind the entry are assumed to use plain HTTP. Requests that may change data have no page.
-    ``interval`` is the shortest time in seconds between two requests.
+    Servers behind the entry are assumed to use plain HTTP. Requests that may change data are not
+    used as pages. ``interval`` is the shortest time between two requests in seconds.
     """
     start = describe_start(ranks, instance)
     service, placement = instance.service, instance.placement
@@ -49,9 +50,9 @@ def describe_probed_start(
 def find_answered_pages(
     host: RuntimeHost, starts: Mapping[str, UnitStart], functions: str
 ) -> dict[str, UnitStart]:
-    """Return the starts with those pages that the host answers now; other units have no page.
+    """Return the starts with those pages that the host serves now. Other units get no page.
 
-    A server that does not answer at its address is asked at the loopback address.
+    If a server does not respond at its own address, the loopback address is tried.
     """
     cases = [(unit, replace(start, url=url))
              for unit, start in starts.items() for url in _list_urls(start)]  # fmt: skip
@@ -67,7 +68,7 @@ def find_answered_pages(
 
 
 def _list_urls(start: UnitStart) -> Iterable[str]:
-    """Return the URLs of the page: at the address of the unit, then at the loopback address."""
+    """Return the URLs of the page, at the unit's address and then at the loopback address."""
     if not start.url:
         return ()
     scheme, _, rest = start.url.partition("://")
@@ -80,7 +81,9 @@ def _list_urls(start: UnitStart) -> Iterable[str]:
 def replace_starts(
     desired: DesiredState, starts: Mapping[str, Mapping[str, UnitStart]]
 ) -> DesiredState:
-    """Return the state with other starts, by host and unit. Units without one keep theirs."""
+    """Return the state with other starts, by host and unit. Units that ``starts`` lacks keep
+    theirs.
+    """
     hosts = {
         name: replace(state, starts={**state.starts, **starts.get(name, {})})
         for name, state in desired.hosts.items()

@@ -1,4 +1,4 @@
-"""Start of a unit: its place in the order, the signs that it is ready, and the time that it may take."""
+"""Start of a unit: its place in the order, how it shows that it is ready, and its time limit."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 from autotune.strict_parsing import is_uint
 
-# Limit for a unit whose boot time is not measured yet. A failed unit ends the wait at once.
+# Limit for a unit whose boot time has not been measured yet. If a unit fails, the wait ends at
+# once.
 UNKNOWN_BOOT_SECONDS = 120.0
 MIN_READY_SECONDS = 15.0
-BOOT_FACTOR = 4.0  # a changed configuration may boot slower than the measured one
+BOOT_FACTOR = 4.0  # a changed configuration may boot more slowly than the measured one
 MAX_START_SECONDS = 3600.0
 
 
@@ -21,7 +22,7 @@ class UnitStart:
 
     - ``rank``: units of lower ranks are ready before this unit starts.
     - ``address``: port or path of the socket at which it listens.
-    - ``url``: page that a ready unit answers without a server error; empty if there is none.
+    - ``url``: page to which a ready unit responds without a server error; empty if there is none.
     - ``name``: Host header of the request for that page.
     - ``seconds``: longest time until it is ready. ``interval``: shortest time between two requests.
     """
@@ -50,7 +51,9 @@ class UnitStart:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> UnitStart:
-        """Return the start that ``to_record`` wrote. Raises ValueError, KeyError or TypeError."""
+        """Return the start that a record from ``to_record`` contains. Raises ValueError, KeyError
+        or TypeError.
+        """
         texts = [record[name] for name in ("address", "url", "name")]
         if not all(isinstance(text, str) and text.isprintable() for text in texts):
             raise TypeError("the record of a unit's start contains unprintable text")

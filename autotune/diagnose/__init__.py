@@ -1,1 +1,1 @@
-"""Diagnosis of the bottleneck: generic rules, and the rules of the services that run."""
+"""Diagnosis of the bottleneck: generic rules, and the rules of the running services."""

@@ -1,14 +1,15 @@
 """The capacity of each part of a stack, from its utilisation at sustained rates. Pure.
 
 Operational laws (Denning & Buzen, The operational analysis of queueing network models, 1978) hold for
-any arrivals and any service times:
+any distribution of arrivals and service times:
 
-- Utilisation law, U = X·D: at X requests/s the share U of a resource is in use. A request's demand is
+- Utilisation law, U = X·D: at X requests/s, the share U of a resource is in use. A request's demand is
   D = U/X, and the resource sustains 1/D.
-- Little's law, N = X·R: a pool with N busy workers at X requests/s sustains X·limit/N. This requires
-  that a request occupies a worker no longer than now.
+- Little's law, N = X·R: a pool with N busy workers at X requests/s sustains X·limit/N. This assumes
+  that requests occupy workers no longer than they do at X.
 
-Waiting and bursts violate the SLO below that; the caller has to learn how far below.
+Because of waiting times and bursts, the SLO is violated below these rates; the caller must learn how
+far below.
 """
 
 from __future__ import annotations
@@ -26,14 +27,17 @@ from autotune.services.registry import list_by_name
 from autotune.space.expression import parse_expression
 
 MIN_USED_SHARE = 0.02  # share of a resource; a lower use proves nothing
-# Standard deviations of a log capacity from one reading. ``LOW_USE_SD`` over the share in use is added.
+# Standard deviations of a log capacity from one reading. ``LOW_USE_SD``, divided by the share in use,
+# is added.
 CPU_LOG_SD, THREADS_LOG_SD, POOL_LOG_SD, LOW_USE_SD = 0.10, 0.10, 0.25, 0.03
 COMMON_ERROR_SD = 0.05  # sd of the error that all readings of a trial share
 
 
 @dataclass(frozen=True)
 class ResourceUse:
-    """The ``used_share`` of a part in use at ``rate`` answered requests/s; ``sd`` is of its logarithm."""
+    """The share of an instance's resource in use (``used_share``) at ``rate`` served requests/s, with
+    the ``sd`` of its logarithm.
+    """
 
     instance_name: str
     tiers: tuple[str, ...]
@@ -81,9 +85,10 @@ def list_uses(
 def build_host_uses(
     rate: float, busy_shares: Mapping[str, float], tiers: Mapping[str, Sequence[str]]
 ) -> list[ResourceUse]:
-    """Return CPU uses by the utilisation law; only the busiest host with the same ``tiers`` counts.
+    """Return CPU uses by the utilisation law; among hosts with the same ``tiers``, only the busiest
+    counts.
 
-    ``busy_shares`` is the share of each host's CPUs in use.
+    ``busy_shares`` contains the share of each host's CPUs in use.
     """
     busiest: dict[tuple[str, ...], float] = {}
     for host, share in busy_shares.items():
@@ -98,7 +103,7 @@ def _list_host_uses(context: ReadingContext) -> list[ResourceUse]:
     tiers: dict[str, set[str]] = {}
     for instance in context.instances:
         tiers.setdefault(instance.host, set()).add(instance.tier)
-    # Requests do not cause the CPU use of other programs, such as a generator.
+    # The CPU time of other programs, such as a generator, is not caused by requests.
     own = {name: sum(part.cpu for part in context.instances_on(name)) for name in context.hosts}
     busy = {
         name: own[name] / host.cpus if own[name] else host.busy_share
@@ -112,7 +117,9 @@ def _list_host_uses(context: ReadingContext) -> list[ResourceUse]:
 def _list_pool_uses(
     context: ReadingContext, called_tiers: Mapping[str, Sequence[str]]
 ) -> list[ResourceUse]:
-    """Return uses by Little's law (workers) and the utilisation law (threads), per busiest host."""
+    """Return uses by Little's law (workers) and the utilisation law (threads), for the busiest host of
+    each service.
+    """
     fullest: dict[str, ResourceUse] = {}
     for instance in context.instances:
         for use in (_worker_use(context, instance, called_tiers), _thread_use(context, instance)):
@@ -129,7 +136,7 @@ def _worker_use(
     limit = _max_workers(instance, context.settings)
     if not instance.runs_application or not limit or instance.accepted_connections <= 0:
         return None
-    # A request also occupies its worker while the called tiers work.
+    # A request also occupies its worker while the called tiers are working.
     tiers = (instance.tier, *called_tiers.get(instance.tier, ()))
     return ResourceUse(
         f"{instance.label}.workers",

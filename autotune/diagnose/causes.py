@@ -1,11 +1,12 @@
-"""Causes in another tier: the shortage behind workers that wait, and the gain of removing it. Pure.
+"""Causes in another tier: the shortage that makes workers wait, and the gain from removing it. Pure.
 
-Workers that wait for a store are all busy, and more of them help. If requests call the store only because
-a small cache evicted the data, more memory for the cache helps several times as much. The order of the
-rules does not show that, because it compares shortages without their sizes.
+Workers that wait for a store are all busy, and more workers help. If requests call the store only
+because a small cache evicted the data, more memory for the cache helps several times as much. The order
+of the rules does not reveal that, because it ranks shortages regardless of their size.
 
 The gain follows from Little's law: a pool serves ``workers / time`` requests/s. Without the wait, a
-request occupies its worker only for its CPU time. All requests share the CPUs, which limit the gain.
+request occupies its worker only for its CPU time. The gain is limited by the CPUs, which all requests
+share.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from autotune.services.diagnosis import INFERRED, InstanceActivity, LookupCounte
 from autotune.services.registry import find_diagnosis
 
 DEPENDENCY_ROLES = (Role.STORE, Role.DATABASE)
-# Resources of a tier that seem short while its requests wait for another tier.
+# Resources of a tier that seem exhausted while its requests wait for another tier.
 WAITING_RESOURCES = (Resource.WORKERS, Resource.STORE, Resource.CPU)
 DATABASE_WAITS = (Resource.DISK, Resource.CACHE, Resource.LOCKS, Resource.STORE)
-MIN_GAIN = 1.25  # a cause must promise this factor to replace the shortage that shows
-MIN_MISS_SHARE = 0.25  # of the lookups
-MIN_MISSES_PER_REQUEST = 0.1  # a request with many lookups waits for a single miss
-MIN_WORK_SHARE = 0.1  # least share of a request's time that remains without the wait
-MAX_GAIN = 10.0  # a larger one is beyond what a single reading shows
+MIN_GAIN = 1.25  # minimum gain for a cause to replace the observed shortage
+MIN_MISS_SHARE = 0.25  # minimum share of lookups that miss, for a cache to count as too small
+# minimum number of misses per request, because a single miss makes a request wait
+MIN_MISSES_PER_REQUEST = 0.1
+MIN_WORK_SHARE = 0.1  # minimum share of a request's time that remains without the wait
+MAX_GAIN = 10.0  # maximum gain that a single reading can show
 
 
 def name_cause(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
@@ -49,7 +51,9 @@ def name_cause(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
 
 
 def _list_database_shortages(context: ReadingContext) -> tuple[RelatedShortage, ...]:
-    """Return what databases are short of; pages read from the kernel's cache cost CPU time."""
+    """Return the shortages of databases, because reading pages from the kernel's page cache takes CPU
+    time.
+    """
     shortages = dict.fromkeys(
         RelatedShortage(database.tier, database.service, shortage.resource)
         for database in context.instances_with_role(Role.DATABASE)
@@ -62,7 +66,7 @@ def _list_database_shortages(context: ReadingContext) -> tuple[RelatedShortage, 
 def _find_evicting_cache(
     context: ReadingContext, cache: InstanceActivity
 ) -> tuple[LookupCounters, float] | None:
-    """Return a cache's counters and its misses per request if it evicts what is requested again."""
+    """Return a cache's counters and its misses per request if it evicts keys that are requested again."""
     lookups = find_diagnosis(cache.service).lookup_counters
     if lookups is None or not cache.counters.get(lookups.evictions, 0.0):
         return None
@@ -77,7 +81,9 @@ def _find_evicting_cache(
 
 
 def _estimate_gain(context: ReadingContext, waiting_share: float) -> float:
-    """Return the factor in requests/s if ``waiting_share`` of the requests no longer wait for a store."""
+    """Return the factor by which requests/s would rise if ``waiting_share`` of the requests no longer
+    waited for a store.
+    """
     inside = time_in_php(context)
     if not inside or context.answered_rate <= 0:
         return 1.0
@@ -88,7 +94,9 @@ def _estimate_gain(context: ReadingContext, waiting_share: float) -> float:
 
 
 def _cpu_headroom(context: ReadingContext) -> float:
-    """Return the factor in requests/s at which a host's CPUs are busy, if no request calls a store."""
+    """Return the factor by which requests/s could rise until a host's CPUs are busy, if no request
+    called a store.
+    """
     factors = [MAX_GAIN]
     for host in context.hosts.values():
         saved = sum(
@@ -129,7 +137,7 @@ def _build_cache_cause(
 
 
 def _size_database_wait(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
-    """Return ``shortage`` with its gain and the pool that waits, if it is a database that is slow."""
+    """Return ``shortage`` with its gain, and the pool that waits if the cause is a slow database."""
     roles = {(i.tier, i.service): i.role for i in context.instances}
     of_database = roles.get((shortage.tier, shortage.service)) is Role.DATABASE
     if not of_database or shortage.resource not in DATABASE_WAITS:

@@ -18,7 +18,7 @@ from autotune.target.slo import Slo
 
 @dataclass(frozen=True)
 class ReadingContext:
-    """Everything known about one reading. Pure data for the rules.
+    """All data about one reading, as input for the rules.
 
     ``fastest_latency`` is the shortest ``latency_floor`` of all readings with the same settings.
     """
@@ -35,7 +35,7 @@ class ReadingContext:
 
     @property
     def application_pools(self) -> tuple[InstanceActivity, ...]:
-        """The processes that run the application."""
+        """Return the processes that run the application."""
         return tuple(
             instance
             for instance in self.instances
@@ -46,7 +46,7 @@ class ReadingContext:
         return tuple(instance for instance in self.instances if instance.host == host)
 
     def find_setting(self, instance: InstanceActivity, name: str) -> int | None:
-        """Return a service's setting as a whole number; ``None`` if it is not a number."""
+        """Return a service's setting as an integer; ``None`` if it is not a number."""
         value = self.settings.get(f"{instance.label}.{name}")
         return int(value) if isinstance(value, int | float) else None
 
@@ -57,21 +57,21 @@ class ReadingContext:
         return None if threads is None else max(threads, 1)
 
     def instance_reading(self, instance: InstanceActivity) -> InstanceReading:
-        """Return the input for the rules of the part's own service."""
+        """Return the input for the rules of the instance's own service."""
         own = select_service_settings(self.settings, instance.label)
         idle = 1.0 - self.hosts[instance.host].busy_share if instance.host in self.hosts else None
         return InstanceReading(instance, own, self.reading.error_count, self.is_mostly_errors, idle)
 
     @property
     def is_mostly_errors(self) -> bool:
-        """True if more requests failed than were late: refusals, not slowness."""
+        """True if more requests failed than were late, which indicates refusals rather than slowness."""
         return self.reading.error_count > (self.reading.violations - self.reading.error_count)
 
     @property
     def answered_rate(self) -> float:
-        """Requests/s with a correct answer, late or not, over the time with load.
+        """Return the requests/s with a correct response, late or not, over the time with load.
 
-        In a reading that was cut short, this time is shorter than its seconds.
+        If a reading was cut short, this time is shorter than its ``seconds``.
         """
         reading = self.reading
         seconds = min(reading.seconds, reading.intended / reading.rate) if reading.rate > 0 else 0
@@ -111,8 +111,8 @@ def build_context(
 def latency_floor(context: ReadingContext) -> float | None:
     """Return the 10th percentile of the latency in seconds; ``None`` if it was not measured.
 
-    Queues come and go and spare some requests, but a wait of every request shows even here. Without
-    latencies, the result is the time that a request spends in PHP, by Little's law.
+    Queues come and go and spare some requests, but a wait that affects every request shows even at this
+    percentile. Without latencies, the result is the time that a request spends in PHP, by Little's law.
     """
     return context.reading.percentile(0.1) if context.reading.histogram else time_in_php(context)
 

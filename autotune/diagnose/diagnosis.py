@@ -20,7 +20,7 @@ from autotune.services.registry import ALL_SERVICES, find_diagnosis, list_by_rol
 from autotune.target.slo import Slo
 
 MAX_FAILED_READINGS = (
-    3  # failed readings that count; further above the peak, overload hides the cause
+    3  # number of failed readings to use, because far above the peak overload hides the cause
 )
 
 
@@ -41,7 +41,7 @@ def find_bottleneck(
     hosts: tuple[WatchedHost, ...],
     slo: Slo,
 ) -> Bottleneck | None:
-    """Return what limits the peak, from the readings around it; ``None`` without an explanation."""
+    """Return the bottleneck of the readings around the peak; ``None`` without an explanation."""
     return select_bottleneck(
         build_contexts(stack, settings, watched_readings, hosts=hosts, slo=slo)
     )
@@ -67,9 +67,10 @@ def build_contexts(
 def select_bottleneck(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
     """Return the verdict of the readings just above the peak.
 
-    The finding with the highest total confidence counts, and among equals the finding of the reading
-    nearest to the peak. A reading that the generator limited proves nothing about the stack. The highest
-    of these decides only if no other reading failed. Without either, the highest rate decides.
+    The finding with the highest total confidence is chosen; among equals, the one from the reading
+    nearest to the peak. A reading that the generator limited shows nothing about the stack. The highest
+    of these readings is used only if no other reading failed. Without such a reading, the one at the
+    highest rate is used.
     """
     floors = [time for s in contexts if (time := latency_floor(s)) is not None]
     compared = [replace(s, fastest_latency=min(floors, default=None)) for s in contexts]
@@ -85,13 +86,14 @@ def select_bottleneck(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
     for finding in findings:
         named = (finding.tier, finding.service, finding.resource)
         weights[named] = weights.get(named, 0.0) + finding.confidence
-    chosen = max(weights, key=lambda named: weights[named])  # among equals, the nearest
+    # Among equals, the one nearest to the peak.
+    chosen = max(weights, key=lambda named: weights[named])
     first = next(f for f in findings if (f.tier, f.service, f.resource) == chosen)
     return replace(first, confidence=weights[chosen] / max(1, len(failed)))
 
 
 def find_first_bottleneck(context: ReadingContext) -> Bottleneck | None:
-    """Return the finding of the first rule that applies to a reading, or the cause behind it."""
+    """Return the finding of the first rule that applies to a reading, or the cause of that finding."""
     finding = next((finding for rule in BOTTLENECK_RULES if (finding := rule(context))), None)
     return None if finding is None else name_cause(context, finding)
 
@@ -111,17 +113,19 @@ def find_max_rss(watched_readings: Iterable[WatchedReading]) -> dict[str, int]:
 def list_recommended_changes(
     bottleneck: Bottleneck | None, among: Container[str] | None = None
 ) -> tuple[str, ...]:
-    """Return the moves that a recorded bottleneck suggests: first its own, then of related shortages.
+    """Return the moves that a recorded bottleneck suggests, followed by the moves for related
+    shortages.
 
-    ``among`` are the full names of the existing parameters, if known.
+    ``among`` contains the full names of the existing parameters, if known.
 
-    Examples are ``web.php_fpm.max_children+`` and ``web.php_fpm.pm=static``. There are none if software
-    cannot help, as for a lack of CPU. The moves are advice; measurements show whether they help.
+    Examples are ``web.php_fpm.max_children+`` and ``web.php_fpm.pm=static``. There are none if no
+    setting helps, for example if CPU is short. The moves are suggestions; measurements show whether
+    they help.
     """
     if not bottleneck:
         return ()
     own = bottleneck.tier, bottleneck.service, bottleneck.resource
-    # The evidence names the parameter against this very shortage, such as tmp_table_size.
+    # The evidence names the parameter that helps against this shortage, such as tmp_table_size.
     named = set(re.findall(r"\w+", bottleneck.evidence))
     first = sorted(
         _list_changes(*own, among),
@@ -139,7 +143,7 @@ def _list_changes(
 ) -> tuple[str, ...]:
     """Return the moves against a shortage of ``resource``."""
     of_host = [s.name for s in list_by_role(Role.HOST) if not s.interpreter]
-    # All services of a tier share its CPUs: less work in any of them leaves more for the others.
+    # All services of a tier share its CPUs, so less work in any of them leaves more for the others.
     others = [s.name for s in ALL_SERVICES] if resource is Resource.CPU else []
     names = dict.fromkeys((service, *of_host, *others))
     return tuple(

@@ -1,8 +1,9 @@
-"""Hosts with wrong answers to direct requests. A wrong answer without load means broken, not overloaded.
+"""Hosts with wrong responses to direct requests. A wrong response without load means that a host is
+broken, not overloaded.
 
-Behind a load balancer, a host with fast wrong answers looks fast. After a reading with such failures,
-autotune therefore requests the page of the load from each web server, on that server's own host. Several
-tries wait until the queues of an overload are gone.
+Behind a load balancer, a host with fast but wrong responses looks fast. After a reading with such
+failures, autotune therefore requests the page of the load from each web server, on that server's own
+host. It tries several times, until the queues of an overload are gone.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ from autotune.transports.parallel_hosts import run_on_all
 from autotune.transports.request import Request
 
 SUSPECT_ERROR_KINDS = frozenset({"1xx", "3xx", "4xx", "5xx", "wrong body", "reset", "refused"})
-SUSPECT_ERROR_SHARE = 0.01  # share of the requests; fewer such errors do not point to one host
+# Share of the requests; fewer such errors are no evidence of a broken host.
+SUSPECT_ERROR_SHARE = 0.01
 MAX_TRIES = 4
 TRY_INTERVAL_SECONDS = (
-    0.5  # seconds between tries: a queue of a second or two is gone by the last try
+    0.5  # seconds between tries, so that a queue of one or two seconds is gone by the last try
 )
 _MAX_SHOWN_CHARACTERS = 60  # characters of a body in a message
 
 
 def is_host_suspected(reading: Reading) -> bool:
-    """True if the failures of a reading may come from a host with wrong answers."""
+    """True if the failures of a reading may come from a host with wrong responses."""
     failures = sum(count for kind, count in reading.errors.items() if kind in SUSPECT_ERROR_KINDS)
     return failures > SUSPECT_ERROR_SHARE * reading.intended
 
@@ -40,7 +42,7 @@ def find_faulty_instances(
     request: Request,
     sleep: Callable[[float], object] = time.sleep,
 ) -> dict[str, str]:
-    """Return part → fault, for every web server without a correct answer in any try.
+    """Return service instance → fault, for every web server without a correct response in any try.
 
     ``transports`` are by host name; a host that cannot be reached is left out.
     """
@@ -78,7 +80,7 @@ def find_faulty_instances(
 
 
 def find_answer_error(answer: CurlAnswer | str, request: Request) -> str | None:
-    """Return what is wrong with an answer in a few words; ``None`` if it is correct."""
+    """Return in a few words what is wrong with a response; ``None`` if it is correct."""
     if isinstance(answer, str):
         return answer
     if answer.status not in request.statuses:

@@ -1,7 +1,7 @@
-"""Rules that find the bottleneck, in order.
+"""Rules that find the bottleneck, in the order of their evaluation.
 
-Everything queues once a stack is overloaded, so the order decides. Refusals come before slowness, a
-dependency before the service that waits for it, and a full machine before the queues in front of it.
+In an overloaded stack there are queues everywhere, so the order decides. Refusals come before slowness,
+a dependency before the service that waits for it, and a full machine before the queues in front of it.
 Each rule checks one reading and returns a bottleneck or ``None``.
 """
 
@@ -28,11 +28,12 @@ from autotune.services.registry import find_diagnosis
 BottleneckRule = Callable[[ReadingContext], Bottleneck | None]
 
 IDLE_CPU_SHARE = 0.10  # share of the CPUs: with more idle time, CPU is not the bottleneck
-REQUEST_TIME_SHARE = 0.5  # share of a request's time in a service
-STACK_CPU_SHARE = 0.25  # share of the CPUs: if the stack uses less, other programs fill them
-# Seconds throttled per second, and share of the quota used. Together they mean a lack of CPU.
+REQUEST_TIME_SHARE = 0.5  # minimum share of a request's time that is spent in a service
+# Share of the CPUs; if the stack uses less, other programs keep the CPUs busy.
+STACK_CPU_SHARE = 0.25
+# Seconds throttled per second, and share of the quota used, that together mean a lack of CPU.
 THROTTLED_SHARE, QUOTA_USED_SHARE = 0.25, 0.7
-STORE_ROLES = (Role.STORE, Role.DATABASE)  # dependencies of an application other than a cache
+STORE_ROLES = (Role.STORE, Role.DATABASE)  # dependencies of an application, apart from caches
 READY_PER_CPU = 1.25  # runnable processes per CPU
 
 
@@ -45,7 +46,7 @@ def check_generator(context: ReadingContext) -> Bottleneck | None:
 
 
 def check_wrong_answers(context: ReadingContext) -> Bottleneck | None:
-    """Report hosts that answer every direct request wrongly, even without load."""
+    """Report hosts with a wrong response to every direct request, even without load."""
     broken = [instance for instance in context.instances if instance.fault]
     if not broken:
         return None
@@ -108,7 +109,7 @@ def check_open_files(context: ReadingContext) -> Bottleneck | None:
 
 
 def check_local_ports(context: ReadingContext) -> Bottleneck | None:
-    """Report a proxy without a free local port; it answers 502."""
+    """Report a proxy without a free local port, which responds with status 502."""
     for instance in _instances_complaining(context, "no_ports"):
         return _build_bottleneck(
             instance,
@@ -142,8 +143,9 @@ def check_memory(context: ReadingContext) -> Bottleneck | None:
 
 
 def check_cpu(context: ReadingContext) -> Bottleneck | None:
-    """Report a lack of CPU: the services used their host's CPUs, or requests mostly ran or were
-    ready to run."""
+    """Report a lack of CPU: the services used all of their host's CPUs, or requests were mostly running
+    or runnable.
+    """
     return _find_cpu_shortage(context, MEASURED, _describe_quota_use) or _find_cpu_shortage(
         context,
         MEASURED,
@@ -154,8 +156,8 @@ def check_cpu(context: ReadingContext) -> Bottleneck | None:
 def check_crowded_cpus(context: ReadingContext) -> Bottleneck | None:
     """Report full CPUs with processes that wait for them.
 
-    PHP may wait for a cache or a proxy that itself waits for a CPU. PHP then does not show as short of
-    CPU, and more PHP processes would only wait, too.
+    PHP may wait for a cache or a proxy that itself waits for a CPU. In that case, PHP does not seem to
+    be short of CPU, and additional PHP processes would only wait as well.
     """
     return _find_cpu_shortage(
         context, INFERRED, lambda host, _: _describe_waiting_processes(context, host, 0.0)
@@ -196,9 +198,9 @@ def _describe_quota_use(host: HostActivity, used: float) -> str:
 def _describe_waiting_processes(context: ReadingContext, host: HostActivity, share: float) -> str:
     """Return the evidence that the stack's processes wait for CPUs; empty if there is none.
 
-    A generator on the same host never idles, so a lack of idle time alone proves nothing. The stack lacks
-    CPUs only if its own processes could fill them. Two processes that are often preempted can still use
-    no more than two CPUs.
+    A generator on the same host uses all idle time, so a lack of idle time alone proves nothing. The
+    stack lacks CPUs only if its own processes could use all of them. Two processes that are often
+    preempted can still use at most two CPUs.
     """
     instances, idle = context.instances_on(host.name), 1.0 - host.busy_share
     demanded = sum(instance.cpu + (instance.cpu_delay or 0.0) for instance in instances)
@@ -222,7 +224,9 @@ def _describe_waiting_processes(context: ReadingContext, host: HostActivity, sha
 
 
 def _ready_share(instance: InstanceActivity) -> float:
-    """Return the fraction of a part's time with requests in which its processes are runnable."""
+    """Return the fraction of an instance's time with requests in flight in which its processes are
+    running or runnable.
+    """
     in_hand = (
         instance.accepted_connections if instance.runs_application else float(instance.workers)
     )
@@ -263,8 +267,8 @@ def check_network(context: ReadingContext) -> Bottleneck | None:
 def check_store(context: ReadingContext) -> Bottleneck | None:
     """Report a dependency for which every request waits in PHP, even at the lowest rate.
 
-    The wait takes much of the SLO's limit, and PHP is short of nothing. More processes would serve more
-    requests, but none of them in time.
+    The wait takes up much of the SLO's limit, and no resource of PHP is short. More processes would
+    serve more requests, but none of them in time.
     """
     inside = time_in_php(context)
     fastest = (
@@ -289,7 +293,9 @@ def check_store(context: ReadingContext) -> Bottleneck | None:
 
 
 def _find_slow_instance(context: ReadingContext) -> tuple[InstanceActivity | None, str]:
-    """Return the cache if it did not answer in time, else the store if gets miss the cache."""
+    """Return the cache if it did not respond in time, or the store if gets miss the cache, with the
+    evidence.
+    """
     caches, stores = (
         context.instances_with_role(Role.CACHE),
         context.instances_with_role(*STORE_ROLES),
@@ -313,7 +319,9 @@ def _find_slow_instance(context: ReadingContext) -> tuple[InstanceActivity | Non
 def apply_service_rules(
     rules: Callable[[Diagnosis], Iterable[ServiceRule]], *roles: Role
 ) -> BottleneckRule:
-    """Return a rule with the first finding of the services' own rules, furthest parts first."""
+    """Return a rule with the first finding from the services' own rules, starting with the rearmost
+    instances.
+    """
 
     def finding(context: ReadingContext) -> Bottleneck | None:
         for instance in context.instances_with_role(*roles) if roles else context.instances:
@@ -358,7 +366,7 @@ BOTTLENECK_RULES: tuple[BottleneckRule, ...] = (
     check_busy_threads,
     apply_service_rules(
         lambda service: service.worker_rules, Role.DATABASE
-    ),  # a database reports its own waits
+    ),  # a database reports its own wait events
     check_store,
     check_crowded_cpus,
     apply_service_rules(

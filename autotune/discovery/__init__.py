@@ -1,1 +1,1 @@
-"""Discovery of a target from running hosts."""
+"""Discover a target from running hosts."""

@@ -1,6 +1,7 @@
-"""Values that the running software reports, to confirm the values in its files.
+"""Read the values that the running software reports, to confirm the values in its files.
 
-A parser is a hypothesis about a file. A parameter is tuned only if the software does not contradict it.
+The value that a parser finds in a file is only a hypothesis. A parameter is tuned only if the
+software does not contradict it.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from autotune.target.model import Tier
 from autotune.target.runtimes import DEFAULT_RUNTIME
 from autotune.transports.base import Transport
 
-READ_TIMEOUT_SECONDS = 120.0  # application servers load their application to print its options
-_TIER = "tier"  # the name of the tier while its values are read
+# application servers load the application before they print its options
+READ_TIMEOUT_SECONDS = 120.0
+_TIER = "tier"  # stands for the tier's name while its values are read
 
 
 @dataclass(frozen=True)
 class _ServiceQuery:
-    """A service of a deployment on the host, and its own files."""
+    """A service in a deployment on the host, and its own files."""
 
     instance: DiscoveredInstance
     service: Service
@@ -36,7 +38,7 @@ class _ServiceQuery:
         return self.instance.deployment, self.instance.port, self.service.name
 
     def list_readbacks(self, programs: Mapping[str, str]) -> tuple[Readback, ...]:
-        """Return the commands that print the values, or none if a program is missing."""
+        """Return the commands that print the values. There are none if a program is missing."""
         if any(name not in programs for name in self.service.programs):
             return ()
         running = self.instance.services[self.service.name]
@@ -55,7 +57,7 @@ class _ServiceQuery:
 
 
 def read_effective_values(transport: Transport, host: DiscoveredHost) -> DiscoveredHost:
-    """Return the host with the values that its running services report. Nothing is changed."""
+    """Return the host with the values that its running services report. The host is not changed."""
     queries = [query for instance in find_instances(host)[0] for query in _list_queries(instance)]
     located = locate_programs(transport, [query.service for query in queries])
     programs = {name: path for name, path in located.items() if path}

@@ -1,4 +1,6 @@
-"""Fetch configuration files of a host: usual paths first, then every path that they name."""
+"""Fetch a host's configuration files: first those at the usual paths, then every file that they
+name.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +24,20 @@ READ_TIMEOUT_SECONDS = 60.0
 MAX_TARGET_DEPTH = 3  # levels below the directory that a link points to
 MAX_LINK_ROUNDS = 6  # rounds that follow links to links
 MAX_NAMED_ROUNDS = 8  # rounds that fetch files named in other files
-MAX_NAMED_PATHS = 2000  # paths and patterns of one round
+MAX_NAMED_PATHS = 2000  # paths and patterns per round
 _ALL_LEVELS, _NO_LEVELS = "99", "0"
-# Kilobytes. Files at usual paths may be data; files that a configuration names are read up to more.
+# Kilobytes. Files at usual paths may be data, so the limit for files that a configuration names is
+# higher.
 USUAL_SIZE_LIMIT, NAMED_SIZE_LIMIT = 512, 4096
 _KERNEL_DIRECTORIES = ("/proc/", "/sys/", "/dev/")
 
-# Keys and passwords are skipped. A skipped file is listed, because it may set a value.
+# Keys and passwords are skipped. A skipped file is still listed, because it may set a value.
 _KEY_NAMES = (
     "-name '*.key' -o -name '*.pem' -o -name '*.htpasswd' -o -name '.htpasswd' -o -name '*shadow*'"
 )
-# depth limit skip pattern…: prints an archive in base64, and a list of skipped files in base64.
-# Globs are expanded, but the words of a pattern are not split.
+# Takes a depth, a size limit, a pattern to skip, and patterns of paths. Prints an archive in
+# base64, then a list of skipped files in base64. Globs are expanded, but patterns are not split
+# into words.
 _COLLECT_SCRIPT = f"""
 cd / && command -v tar >/dev/null || {{ echo 'there is no tar' >&2; exit 1; }}
 depth=$1 limit=$2 skip=$3
@@ -58,7 +62,7 @@ find "$@" -maxdepth "$depth" -type f ! -name '*.so' \\( -size "+$((limit - 1))k"
 
 
 def build_usual_command(patterns: Iterable[str]) -> Command:
-    """Return the command that packs files and directories, with their content."""
+    """Return the command that packs files and directories with their content."""
     return _build_command(_ALL_LEVELS, USUAL_SIZE_LIMIT, "*/ssl/*", patterns)
 
 
@@ -68,7 +72,7 @@ def _build_command(depth: str, limit: int, skip: str, patterns: Iterable[str]) -
 
 
 def unpack_collected(host: str, printed: str, limit: int = USUAL_SIZE_LIMIT) -> FileTree:
-    """Return the files that a collecting command printed. Raises AutotuneError."""
+    """Return the files in the output of a collecting command. Raises AutotuneError."""
     archive, _, skipped = printed.strip().partition("\n")
     tree = unpack_archive(host, archive)
     try:
@@ -90,7 +94,7 @@ def unpack_collected(host: str, printed: str, limit: int = USUAL_SIZE_LIMIT) -> 
 
 
 def unpack_archive(host: str, archive: str, root: str = "/") -> FileTree:
-    """Return the files of a tar archive in base64. Raises AutotuneError."""
+    """Return the files in a tar archive that is encoded in base64. Raises AutotuneError."""
     if not archive.strip():
         return FileTree()
     try:
@@ -103,9 +107,9 @@ def unpack_archive(host: str, archive: str, root: str = "/") -> FileTree:
 def follow_links(
     transport: Transport, tree: FileTree, named_paths: Collection[str] = ()
 ) -> FileTree:
-    """Return the tree with the targets of its links, if only root can change those links.
+    """Return the tree with the targets of its links, for links that only root can change.
 
-    ``named_paths`` may lead through links that are not in the tree.
+    The ``named_paths`` may contain links that are not in the tree.
     """
     asked: set[str] = set()
     for _ in range(MAX_LINK_ROUNDS):
@@ -142,9 +146,10 @@ def _build_parents_command(paths: Iterable[str]) -> Command:
 
 
 def collect_named_files(transport: Transport, host: RunningHost, tree: FileTree) -> FileTree:
-    """Return the tree with the files that adoption looked up, such as includes of other directories.
+    """Return the tree with the files that adoption asked for, such as includes from other
+    directories.
 
-    A command, a working directory, an environment or an include may name a file anywhere.
+    A command, a working directory, an environment variable or an include may name a file anywhere.
     """
     usual = [normpath(f"/{path}") for adoption in list_programs() for path in adoption.paths]
     asked: set[str] = set()
@@ -166,7 +171,7 @@ def collect_named_files(transport: Transport, host: RunningHost, tree: FileTree)
 
 
 def look_up_files(host: RunningHost) -> None:
-    """Run every adoption, so that the tree records the paths that they look up."""
+    """Run every adoption, so that the tree records the paths that adoption asks for."""
     for adoption in list_programs():
         for running in adoption.find_services(host):
             if not isinstance(running, str):
@@ -174,7 +179,7 @@ def look_up_files(host: RunningHost) -> None:
 
 
 def _list_unfetched(tree: FileTree, usual: Collection[str]) -> set[str]:
-    """Return the looked-up paths that were not fetched with the usual paths."""
+    """Return the paths that adoption asked for and that were not fetched with the usual paths."""
     patterns = [pattern.split("/") for pattern in usual]
     unfetched: set[str] = set()
     for requested in tree.requested:
@@ -190,6 +195,6 @@ def _list_unfetched(tree: FileTree, usual: Collection[str]) -> set[str]:
 
 
 def _is_below(words: list[str], pattern: list[str]) -> bool:
-    """True if a path or pattern is one that ``pattern`` covers, or in a directory that it covers."""
+    """True if ``pattern`` covers the path or pattern itself, or a directory above it."""
     pairs = zip(words, pattern, strict=False)
     return len(words) >= len(pattern) and all(w == p or fnmatchcase(w, p) for w, p in pairs)

@@ -1,4 +1,4 @@
-"""Services on a host and their configuration, read in one exchange that changes nothing."""
+"""Read the services on a host and their configuration in one exchange that changes nothing."""
 
 from __future__ import annotations
 
@@ -57,9 +57,10 @@ _IS_ACTIVE_SCRIPT = 'runs() { systemctl -q is-active -- "$1"; }'
 
 @dataclass(frozen=True, kw_only=True)
 class DiscoveredHost(RunningHost):
-    """``address`` is where the host was reached.
+    """A host that was read. ``address`` is the one at which it was reached.
 
-    ``names`` are its own names and addresses, which the configurations of other hosts may contain.
+    ``names`` are the host's own names and addresses, which configurations on other hosts may
+    contain.
     """
 
     name: str
@@ -72,7 +73,7 @@ class DiscoveredHost(RunningHost):
 
 
 def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
-    """Read ``host``. The result has its own short host name, if that is usable.
+    """Read ``host`` and return what it runs, under the host's own short name if that is usable.
 
     Raises HostUnreachable, or AutotuneError if the account cannot become root on the host.
     """
@@ -115,9 +116,9 @@ def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
 
 
 def read_versions(host: DiscoveredHost, transport: Transport) -> DiscoveredHost:
-    """Return the host with the names and versions of installed software, for people to read.
+    """Return the host with the names and versions of its installed software, for people to read.
 
-    This takes most of a second of CPU on a host with application servers.
+    This takes most of a second of CPU time on a host with application servers.
     """
     script = "\n".join(
         [_IS_ACTIVE_SCRIPT, *(adoption.version_script for adoption in list_programs()), ":"]
@@ -129,9 +130,10 @@ def read_versions(host: DiscoveredHost, transport: Transport) -> DiscoveredHost:
 
 
 def list_config_paths(deployments: Iterable[str]) -> tuple[str, ...]:
-    """Return the paths where services of deployments are configured; a pattern gives its directory.
+    """Return the paths at which the deployments' services are configured. A pattern is replaced by
+    its directory.
 
-    Patterns outside /etc are left out: directories of data and applications may be of any size.
+    Patterns outside of /etc are omitted: directories with data and applications may be of any size.
     """
     every = {key: adoption.paths for key, adoption in map_adoptions().items()}
     patterns = [path for name in deployments for service, _ in services_of(name)
@@ -153,8 +155,8 @@ def read_isolated_host(
 ) -> DiscoveredHost:
     """Return a host as services with their own file system see it.
 
-    ``archive_command`` prints a tar archive of each of ``paths``, in base64. It needs no program from
-    inside that file system.
+    ``archive_command`` prints a tar archive of each of ``paths`` in base64. It needs no program
+    from inside that file system.
     """
     commands = [Command(tuple(archive_command), required=True), Command(("nproc",), required=True)]
     archives, processors = run_required(
@@ -174,7 +176,9 @@ def read_isolated_host(
 
 
 def _parse_backlogs(printed: str) -> dict[str, int]:
-    """Return backlogs by path or port; of several sockets the shortest, which fills first."""
+    """Return backlogs by path or port. If several sockets share one, the shortest counts, because
+    it fills first.
+    """
     backlogs: dict[str, int] = {}
     for size, location in _BACKLOG_PATTERN.findall(printed):
         key = location if location.startswith("/") else location.rpartition(":")[2]

@@ -1,4 +1,4 @@
-"""Templates made from the files on a target's hosts, as in `init --from`."""
+"""Make templates from the files on a target's hosts, as `init --from` does."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ REPLACE_FILES_HINT = "or set `replace: true` in the tier to let autotune write c
 
 @dataclass(frozen=True)
 class HostTemplates:
-    """``adopted_configs`` are the hosts' files as templates, by the names of parts; ``adopted_values``
-    their values.
+    """Templates of the hosts' files, by instance name, and the values in these files.
 
-    ``notes`` lists files that could not be read and services in no tier, a line each.
+    ``notes`` contains a line for each file that could not be read, and for each service that is in
+    no tier.
     """
 
     adopted_configs: Mapping[str, AdoptedConfig] = field(default_factory=dict)
@@ -54,7 +54,9 @@ class HostTemplates:
 
     @property
     def skipped_lines(self) -> tuple[str, ...]:
-        """The parameters that are not tuned and why, after the notes."""
+        """Return the notes, then lines about the parameters that are not tuned, with the
+        reasons.
+        """
         names: dict[tuple[str, str], list[str]] = {}
         for name, reason in self.adopted_values.skipped.items():
             full = ParameterName.parse(name)
@@ -70,7 +72,7 @@ class HostTemplates:
 
     @property
     def to_record(self) -> dict[str, Any]:
-        """The record for the journal of a study, from which a resumed study continues."""
+        """Return the record for a study's journal, which allows a resumed study to continue."""
         return {
             "own": manifest.build_record(self.adopted_configs),
             "values": dict(self.adopted_values.values),
@@ -80,7 +82,9 @@ class HostTemplates:
 
 
 def from_record(record: Mapping[str, Any]) -> HostTemplates:
-    """Return the inverse of `HostTemplates.record`; empty for a study that wrote whole files."""
+    """Return the templates in a record from `HostTemplates.to_record`. The result is empty for a
+    study that replaced whole files.
+    """
     if not record:
         return HostTemplates()
     try:
@@ -96,7 +100,8 @@ def from_record(record: Mapping[str, Any]) -> HostTemplates:
 def read_host_templates(
     file: TargetFile, transports: Mapping[str, Transport], runtime: Runtime
 ) -> HostTemplates:
-    """Read the hosts of every tier whose files are edited, without a change.
+    """Read the hosts of every tier whose files are edited, and return templates. Nothing is
+    changed.
 
     Raises TargetError if a host does not run the services that the target declares.
     """
@@ -125,9 +130,9 @@ def build_host_templates(
     hosts: Mapping[str, DiscoveredHost],
     isolated_hosts: Mapping[str, Mapping[str, DiscoveredHost]] | None = None,
 ) -> HostTemplates:
-    """Return the files that were read from hosts, as templates.
+    """Return the files that were read from hosts as templates.
 
-    ``isolated_hosts`` maps tiers to their hosts as the tier's services see them. Raises as
+    ``isolated_hosts`` maps each tier to its hosts as the tier's services see them. Raises as
     `read_host_templates` does.
     """
     tiers = isolated_hosts or {}
@@ -154,7 +159,9 @@ def build_host_templates(
 def _list_untuned(
     hosts: Mapping[str, DiscoveredHost], adopted: Sequence[AdoptedTier]
 ) -> Iterator[str]:
-    """Yield a line for each service or listener on the hosts that is in no tier of the target."""
+    """Yield a line for each service or listener on the hosts that does not belong to a tier in the
+    target.
+    """
     tuned = {
         (i.host.name, i.deployment, i.port)
         for each in adopted
@@ -172,7 +179,7 @@ def _list_untuned(
 
 
 def _read_host(file: TargetFile, transport: Transport) -> DiscoveredHost:
-    """Return a host under its name in the target."""
+    """Read a host, and return it under its name in the target."""
     name = transport.name
     host = read_host(transport, SshHost(name, file.target.hosts[name].address))
     return read_effective_values(transport, replace(host, name=name))
@@ -181,7 +188,7 @@ def _read_host(file: TargetFile, transport: Transport) -> DiscoveredHost:
 def _read_isolated_hosts(
     file: TargetFile, tier: str, transports: Mapping[str, Transport], runtime: Runtime
 ) -> dict[str, DiscoveredHost]:
-    """Return the hosts of a tier as its services see them."""
+    """Return the hosts of a tier as the tier's services see them."""
     manager, described = runtime.service_manager, file.target.tiers[tier]
     assert manager is not None
     paths = list_config_paths(described.service)
@@ -197,7 +204,7 @@ def _read_isolated_hosts(
 
 
 def _find_tier(file: TargetFile, name: str, hosts: Mapping[str, DiscoveredHost]) -> DiscoveredTier:
-    """Return the tier as it runs. Raises TargetError."""
+    """Return a tier as it is running on its hosts. Raises TargetError."""
     tier = DiscoveredTier(
         name,
         tuple(_find_instance(file, name, hosts[host]) for host in file.target.tiers[name].hosts),
@@ -212,7 +219,9 @@ def _find_tier(file: TargetFile, name: str, hosts: Mapping[str, DiscoveredHost])
 
 
 def _find_instance(file: TargetFile, name: str, host: DiscoveredHost) -> DiscoveredInstance:
-    """Return the target's deployment on the host; of several, the deployment at the tier's port."""
+    """Return the deployment on the host that the target names. If there are several, the tier's
+    port decides.
+    """
     tier = file.target.tiers[name]
     running, notes = find_instances(host)
     chosen = [instance for instance in running if instance.deployment in tier.service]
@@ -235,7 +244,9 @@ def _find_instance(file: TargetFile, name: str, host: DiscoveredHost) -> Discove
 
 
 def _list_unread_services(tier: Tier, host: DiscoveredHost) -> list[str]:
-    """Return why services of a tier may run here unread: whole files would replace their files."""
+    """Return why some of a tier's services may be running without having been read: replacing whole
+    files would overwrite theirs.
+    """
     every = map_adoptions()
     keys = dict.fromkeys(service.key for name in tier.service for service, _ in services_of(name))
     concerned = [every[key] for key in keys if key in every]

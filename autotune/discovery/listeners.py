@@ -1,4 +1,4 @@
-"""Listeners on a host, and the listeners that are not tuned."""
+"""Find listeners on a host, and list the listeners that are not tuned."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from autotune.services.registry import DEPLOYABLE_SERVICES
 
 _SOCKET_PATTERN = re.compile(r'LISTEN\s+\d+\s+\d+\s+(\S+):(\d+)\s+\S+(?:\s+users:\(\("([^"]*)")?')
 _LOOPBACK_PATTERN = re.compile(r"127\.|\[::1\]|::1$")
-_MAX_NAME_LENGTH = 15  # characters of a process's name that the kernel keeps
+_MAX_NAME_LENGTH = 15  # characters of a process name that the kernel keeps
 
 
 def parse_listeners(printed: str) -> tuple[Listener, ...]:
-    """Return the listeners in the output of `ss -ltnpH`, each program and port once."""
+    """Return the listeners in the output of `ss -ltnpH`, with each program and port only once."""
     local: dict[tuple[str, int], bool] = {}
     for address, port, program in _SOCKET_PATTERN.findall(printed):
         key = program, int(port)
@@ -26,9 +26,9 @@ def parse_listeners(printed: str) -> tuple[Listener, ...]:
 def list_other_ports(
     listeners: Iterable[Listener], tuned_ports: Sequence[tuple[str, int]]
 ) -> Iterator[str]:
-    """Yield a line for each further port at which a tuned service listens.
+    """Yield a line for each additional port on which a tuned service listens.
 
-    ``tuned_ports`` are services by their keys, with the port of each.
+    ``tuned_ports`` are the keys of services, each with its port.
     """
     for listener in listeners:
         owners = _find_owners(listener, tuned_ports)
@@ -45,7 +45,9 @@ def list_other_ports(
 def list_untuned(
     listeners_by_host: Mapping[str, tuple[Iterable[Listener], Sequence[tuple[str, int]]]],
 ) -> Iterator[str]:
-    """Yield lines of listeners that are not tuned: shared by all hosts, then the rest by host."""
+    """Yield lines about listeners that are not tuned: first the listeners that all hosts share,
+    then the rest by host.
+    """
     unowned = {
         host: [listener for listener in every if not _find_owners(listener, tuned)]
         for host, (every, tuned) in listeners_by_host.items()
@@ -68,7 +70,7 @@ def _find_owners(
 
 
 def _list_executables(key: str) -> tuple[str, ...]:
-    """Return the prefixes of the names of a service's processes."""
+    """Return the prefixes that the names of a service's processes have."""
     names = {name for names in DEPLOYABLE_SERVICES[key].programs.values() for name in names}
     return tuple(
         basename(name)[:_MAX_NAME_LENGTH]
@@ -77,7 +79,9 @@ def _list_executables(key: str) -> tuple[str, ...]:
 
 
 def _answers_visitors(key: str, program: str) -> bool:
-    """True if this process of a service answers visitors, not a web server or an administrator."""
+    """True if this process of a service serves visitors, and not only a web server or an
+    administrator.
+    """
     service = DEPLOYABLE_SERVICES[key]
     return not service.gateway_protocol and (
         not service.serving_processes or program in service.serving_processes

@@ -1,4 +1,4 @@
-"""`autotune init --from`: a running stack made into a target with its own templates."""
+"""`autotune init --from`: turn a running stack into a target with its own templates."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ from autotune.transports.local import LocalTransport
 from autotune.transports.parallel_hosts import run_on_all
 from autotune.transports.request import DEFAULT_PORTS, Request, TlsOptions
 
-_FIRST_REQUEST_SECONDS = 10.0  # seconds: this may be the first request since the site started
+# seconds, because this may be the first request since the site started
+_FIRST_REQUEST_SECONDS = 10.0
 _LOGIN_PATTERN = re.compile(
     r"(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:]+)(?::(?P<port>[0-9]+))?"
 )
@@ -44,8 +45,9 @@ _LOGIN_PATTERN = re.compile(
 
 @dataclass(frozen=True)
 class AdoptionSummary:
-    """``tier_summaries`` as text, the number of ``parameter_count``, and ``notes`` on everything not
-    adopted."""
+    """``tier_summaries`` as text, the number of parameters, and ``notes`` about everything that was
+    not adopted.
+    """
 
     target_file: Path
     templates_directory: Path
@@ -60,7 +62,8 @@ def adopt_hosts(
     ssh_config: Path | None,
     request_path: str | None,
 ) -> AdoptionSummary:
-    """Read the hosts (``[user@]host[:port]``), write ``target_file`` and the templates next to it.
+    """Read the hosts (``[user@]host[:port]``), then write ``target_file`` and the templates next to
+    it.
 
     No host is changed. Raises AutotuneError, HostUnreachable.
     """
@@ -75,11 +78,11 @@ def write_target(
     ssh_config: Path | None,
     request_path: str | None,
 ) -> AdoptionSummary:
-    """Write the target file of hosts that were read, and the templates made of their files.
+    """Write the target file for hosts that were read, and templates made from their files.
 
-    Without ``request_path``, load goes to the first of `/index.php` and `/` that answers with a 2xx, or
-    to the URL of a redirect. Raises AutotuneError if there is nothing to tune or a file would be
-    overwritten.
+    Without ``request_path``, load goes to the first of `/index.php` and `/` that responds with a
+    2xx status, or to the URL of a redirect. Raises AutotuneError if there is nothing to tune, or if
+    a file would be overwritten.
     """
     discovered, notes = _find_tiers(hosts)
     adopted = [adoption.adopt_tier(tier) for tier in discovered]
@@ -161,7 +164,7 @@ def _find_tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTie
 
 
 def _read_hosts(logins: Sequence[str], ssh_config: Path | None) -> list[DiscoveredHost]:
-    """Return the hosts that were read, under unique names that are valid in the target."""
+    """Read the hosts, and return them under unique names that are valid in the target."""
     if ssh_config and not ssh_config.expanduser().exists():
         raise AutotuneError(
             f"{ssh_config} does not exist", hint="--ssh-config expects an ssh_config(5) file"
@@ -205,7 +208,7 @@ def _parse_login(login: str, ssh_config: Path | None) -> SshHost:
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """The page that load requests, as text for the target file, and a remark on it."""
+    """The page that the load requests, as text for the target file, and a remark about it."""
 
     load_keys: str
     remark: str = ""
@@ -217,7 +220,7 @@ def _find_entry_tiers(discovered: Sequence[DiscoveredTier]) -> list[DiscoveredTi
 
 
 def _choose_request(discovered: Sequence[DiscoveredTier]) -> LoadRequest:
-    """Return the first page that answers: `/index.php`, then `/`. Follows one redirect."""
+    """Return the first page that responds: `/index.php`, then `/`. One redirect is followed."""
     entry = _find_entry_tiers(discovered)[0]
     host, front = entry.instances[0].host.address, entry.instances[0]
     if front.tls:
@@ -237,7 +240,9 @@ def _choose_request(discovered: Sequence[DiscoveredTier]) -> LoadRequest:
 
 
 def _choose_tls_request(host: str, instance: DiscoveredInstance) -> LoadRequest:
-    """Return the page of a site with HTTPS alone, by the name in its files or by its address."""
+    """Return the page of a site that supports only HTTPS, by the name in its files or by its
+    address.
+    """
     port = "" if instance.port == DEFAULT_PORTS["https"] else f":{instance.port}"
     name = instance.hostname or (f"[{host}]" if ":" in host else host)
     site = urlsplit(f"https://{name}{port}")
@@ -258,7 +263,7 @@ def _choose_tls_request(host: str, instance: DiscoveredInstance) -> LoadRequest:
 
 
 def _request_redirect_target(host: str, url: SplitResult, description: str) -> LoadRequest:
-    """Return the URL to which the site redirects, requested from the same host."""
+    """Return the URL to which the site redirects, after requesting it from the same host."""
     answer = curl.send_request(LocalTransport(), _build_request(host, url), _FIRST_REQUEST_SECONDS)
     return _describe_url(f"{description} {url.geturl()}", host, url, answer)
 
@@ -301,7 +306,7 @@ def _summarize_tier(tier: DiscoveredTier) -> str:
 
 @dataclass(frozen=True)
 class AdoptedStack:
-    """The content of the target file; ``notes`` are at its top."""
+    """The content of the target file. ``notes`` are written at its top."""
 
     name: str
     hosts: Sequence[DiscoveredHost]
@@ -421,7 +426,7 @@ def _format_mapping(keys: Mapping[str, str]) -> str:
 
 
 def format_comment(text: str) -> str:
-    """Return one comment line, without secrets and without control characters."""
+    """Return one comment line, without secrets or control characters."""
     return "# " + "".join(c for c in " ".join(mask_secrets(text).split()) if c.isprintable())
 
 
@@ -433,7 +438,7 @@ def format_scalar(value: Value) -> str:
 
 
 def quote_yaml(word: str) -> str:
-    """Return text as YAML: in quotes unless it is a plain word."""
+    """Return text as YAML, in quotes unless it is a plain word."""
     plain = word.replace("_", "a").replace("-", "a").replace("+", "a")
     special = word.lower() in ("on", "off", "yes", "no", "true", "false", "null", "y", "n")
     if plain.isalnum() and word[0].isalpha() and not special:

@@ -1,4 +1,4 @@
-"""Discovered tiers made tunable: templates, baselines, and the parameters that are not tuned."""
+"""Make discovered tiers tunable: templates, baselines, and the parameters that are not tuned."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from autotune.space.space import build_tier_dimensions
 from autotune.target.model import Tier
 from autotune.target.runtimes import DEFAULT_RUNTIME
 
-_PRINTED_PRECISION = 0.006  # programs print fractions with two digits
+_PRINTED_PRECISION = 0.006  # programs print fractions with two decimal places
 
 
 @dataclass(frozen=True)
 class AdoptedTier:
-    """``templates`` are by path below their directory, ``adopted_configs`` by the names of parts.
+    """A tunable tier. ``templates`` are by path below their directory, ``adopted_configs`` by
+    instance name.
 
-    ``baseline_values`` is the baseline, and ``skipped`` the reason why a parameter is not tuned. Both
-    are by ``SERVICE.NAME``.
+    ``baseline_values`` are the baseline, and ``skipped`` contains the reason why a parameter is not
+    tuned. Both are by ``SERVICE.NAME``.
     """
 
     discovered_tier: DiscoveredTier
@@ -43,7 +44,9 @@ class AdoptedTier:
 
 
 def adopt_tier(tier: DiscoveredTier, runtime: str = DEFAULT_RUNTIME) -> AdoptedTier:
-    """Put variables into the files of a tier's hosts, if all hosts have the same value."""
+    """Put variables into the files of a tier's hosts, if all hosts have the same values. Return the
+    tier.
+    """
     hosts = tuple(instance.host.name for instance in tier.instances)
     model = Tier(hosts=hosts, service=(tier.deployment,), runtime=runtime)
     dimensions = tuple(
@@ -57,7 +60,8 @@ def adopt_tier(tier: DiscoveredTier, runtime: str = DEFAULT_RUNTIME) -> AdoptedT
         if all(service.name in instance.services for instance in tier.instances):
             _adopt_service(adopted, service.name)
         elif service.per_deployment and not service.isolated_only:
-            # Units keep their own limit of open files: a drop-in would be a new file on the host.
+            # Units keep their own limit of open files, because a drop-in would be a new file on the
+            # host.
             adopted.adopted_configs.update(
                 {f"{tier.name}.{host}.{service.name}": AdoptedConfig() for host in hosts}
             )
@@ -95,7 +99,9 @@ def format_key(dimension: Dimension) -> str:
 
 
 def _select_baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
-    """Return values by bare names; a derived value is calculated from the software's values."""
+    """Return a service's values by bare names. Derived values are calculated from the software's
+    values.
+    """
     values = select_service_settings(tier.baseline_values, service)
     numbers = {d.name: value * d.unit_factor for d in tier.dimensions
              if isinstance(value := tier.baseline_values.get(format_key(d)), int | float)}  # fmt: skip
@@ -114,7 +120,7 @@ def _select_baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
 
 
 def _adopt_service(adopted: AdoptedTier, service: str) -> None:
-    """Add the files of one service on every host."""
+    """Add one service's files on every host to ``adopted``."""
     tier = adopted.discovered_tier
     dimensions = select_service_settings(
         {d.name: d for d in adopted.dimensions}, f"{tier.name}.{service}"
@@ -154,7 +160,8 @@ def _adopt_on_hosts(
     dimensions: Mapping[str, Dimension],
     effective: Sequence[Mapping[str, Value]],
 ) -> list[AdoptionResult]:
-    """Return the tunable values of each host; hosts of a tier share settings, so they must agree.
+    """Return the tunable values on each host. A tier's hosts share settings, so their values must
+    agree.
 
     ``effective`` contains the values that each running service reports.
     """
@@ -189,7 +196,9 @@ def _adopt_on_hosts(
 def _find_contradictions(
     adopted: AdoptionResult, reported: Mapping[str, Value], dimensions: Mapping[str, Dimension]
 ) -> dict[str, str]:
-    """Return the parameters for which the running software reports another value, with both values."""
+    """Return the parameters for which the running software reports a different value, with both
+    values.
+    """
     return {
         name: f"its files imply {value}, but the running software reports {reported[name]}"
         for name, value in adopted.values.items()
@@ -200,7 +209,7 @@ def _find_contradictions(
 def _is_same_value(written: Value, reported: Value, dimension: Dimension) -> bool:
     if isinstance(written, str | bool) or isinstance(reported, str | bool):
         return str(written).lower() == str(reported).lower()
-    # The kernel lowers a queue that is longer than its limit, and the search knows that limit.
+    # The kernel shortens a queue that exceeds its limit, and the search knows that limit.
     lowered = bool(dimension.parameter.capped_by) and reported < written
     return lowered or math.isclose(written, reported, rel_tol=1e-3, abs_tol=_PRINTED_PRECISION)
 
@@ -221,7 +230,7 @@ def _find_masked_parameters(service: RunningService, adopted: AdoptionResult) ->
 
 
 def _is_valid_baseline(dimension: Dimension, value: Value) -> bool:
-    """True if a value can be the baseline of a dimension; a range can be widened for it."""
+    """True if a value can be the baseline of a dimension. A range can be widened to include it."""
     if choices := (*dimension.choices, *dimension.parameter.choices):
         return any(value == choice and type(value) is type(choice) for choice in choices)
     if isinstance(value, bool | str) or (dimension.is_logarithmic and value <= 0):
@@ -230,10 +239,12 @@ def _is_valid_baseline(dimension: Dimension, value: Value) -> bool:
 
 
 def _build_templates(running: RunningService, edits: Iterable[Edit]) -> dict[str, str]:
-    """Return the files with tunable values, as templates that show only understood text."""
+    """Return the files with variables for tunable values, as templates that show only known
+    syntax.
+    """
     config, understood = running.config, map_adoptions()[running.key].visible
     pieces: dict[str, list[tuple[int, int, str]]] = {}
-    for edit in dict.fromkeys(edits):  # a file can be included twice
+    for edit in dict.fromkeys(edits):  # a file may be included twice
         if edit.path not in pieces:
             outliner = understood.build_outliner(edit.path)
             pieces[edit.path] = [*list_placeholders(config.texts[edit.path], outliner)]

@@ -1,4 +1,4 @@
-"""Deployments on hosts, the tiers that they form, and the calls between tiers."""
+"""Find the deployments on hosts, the tiers that they form, and the calls between tiers."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _CALLER_KINDS, _CALLED_KINDS = ("web", "app"), ("cache", "store", "db")
 
 @dataclass(frozen=True)
 class DiscoveredInstance:
-    """A deployment on a host. ``services`` are its services by name.
+    """A deployment on a host, with its ``services`` by name.
 
-    ``backends`` are the places to which it forwards requests, as ``host:port``. ``tls`` and
+    ``backends`` are the addresses to which it forwards requests, as ``host:port``. ``tls`` and
     ``hostname`` come from ``RunningService``.
     """
 
     host: DiscoveredHost
-    tier_kind: str  # one of `_ORDER`
+    tier_kind: str  # one of `_KIND_ORDER`
     deployment: str
     port: int
     services: Mapping[str, RunningService]
@@ -54,7 +54,9 @@ class DiscoveredInstance:
 
 @dataclass(frozen=True)
 class DiscoveredTier:
-    """Hosts with the same deployment at the same port. No file shows the ``uses`` in ``assumed_uses``."""
+    """Hosts with the same deployment on the same port. The ``uses`` in ``assumed_uses`` are not in
+    any file.
+    """
 
     name: str
     instances: tuple[DiscoveredInstance, ...]
@@ -76,7 +78,7 @@ class DiscoveredTier:
 
     @property
     def listen_location(self) -> str:
-        """The socket or the port at which it listens, as text."""
+        """Return the socket or port on which the tier listens, as text."""
         sockets = (
             s.listen_address for s in self.instances[0].services.values() if self.tier_kind == "app"
         )
@@ -132,7 +134,9 @@ def find_instances(host: DiscoveredHost) -> tuple[tuple[DiscoveredInstance, ...]
 def _select_server(
     front: RunningService, servers: Sequence[RunningService]
 ) -> RunningService | None:
-    """Return the application server that a front uses. Several versions differ by their sockets."""
+    """Return the application server that a web server uses. Several versions differ by their
+    sockets.
+    """
     fitting = [
         s for s in servers
         if DEPLOYABLE_SERVICES[s.key].gateway_protocol == front.gateway_protocol
@@ -148,7 +152,7 @@ def _select_server(
 
 
 def _is_same_location(listen: str, address: str) -> bool:
-    """True if an address contains a socket path or a port."""
+    """True if an address refers to this socket path or port."""
     socket = address.removeprefix("unix:").removeprefix("//")
     return listen in (socket.removesuffix(":"), address.rpartition(":")[2])
 
@@ -156,7 +160,9 @@ def _is_same_location(listen: str, address: str) -> bool:
 def _list_idle_versions(
     host: DiscoveredHost, servers: Sequence[RunningService], used: Sequence[RunningService]
 ) -> list[str]:
-    """Return a note for each running version of a used server that no web server forwards to."""
+    """Return a note for each running version of an application server to which no web server
+    forwards.
+    """
     keys = {server.key for server in used}
     return [
         f"{host.name}: {server.instance} is running, but no web server forwards to it, so it is not tuned"
@@ -166,7 +172,9 @@ def _list_idle_versions(
 
 
 def list_unread(host: DiscoveredHost, adoption: Adoption) -> list[str]:
-    """Return a line for each masked unit of a running service, and each link that was not read."""
+    """Return a line for each masked unit of a running service, and for each link that was not
+    read.
+    """
     patterns = (*adoption.units, *adoption.other_units)
     names = dict.fromkeys(unit for name in patterns for unit in fnmatch.filter(host.units, name))
     lines = [
@@ -187,7 +195,7 @@ def list_unread(host: DiscoveredHost, adoption: Adoption) -> list[str]:
 
 
 def _explain_invalid_names(running: RunningService) -> str:
-    """Return why commands and records cannot name a service; empty if they can."""
+    """Return why a service's names cannot appear in commands and records; empty if they can."""
     names = (
         running.config.main_file,
         running.unit,
@@ -202,7 +210,9 @@ def _explain_invalid_names(running: RunningService) -> str:
 def list_untuned_listeners(
     running: Iterable[tuple[DiscoveredHost, Sequence[DiscoveredInstance]]],
 ) -> tuple[str, ...]:
-    """Return a line for each listener on the hosts that is not one of their ``find_instances``."""
+    """Return a line for each listener on the hosts that does not belong to one of their
+    deployments.
+    """
     return tuple(
         list_untuned(
             {host.name: (host.listeners, _list_tuned_ports(deployed)) for host, deployed in running}
@@ -216,7 +226,7 @@ def _list_tuned_ports(deployed: Iterable[DiscoveredInstance]) -> list[tuple[str,
 
 
 def _list_foreign_units(host: DiscoveredHost, adoption: Adoption) -> list[str]:
-    """Return a note for each service with another unit name than Debian's."""
+    """Return a note for each service whose unit name differs from Debian's."""
     others = [unit for unit in host.units if unit not in adoption.other_units]
     if any(
         host.is_active(unit) for name in adoption.units for unit in fnmatch.filter(others, name)
@@ -261,10 +271,10 @@ def _build_instance(
 
 
 def group_tiers(instances: Iterable[DiscoveredInstance]) -> tuple[DiscoveredTier, ...]:
-    """Return the tiers with their connections, from the load balancer to the database.
+    """Return the tiers and their connections, from the load balancer to the database.
 
-    If no file names a cache, store or database, every web and application tier is assumed to use it.
-    The application may keep the address elsewhere.
+    If no file names a cache, store or database, every web and application tier is assumed to use
+    it. The application may store the address elsewhere.
     """
     grouped: dict[tuple[str, str, int], list[DiscoveredInstance]] = {}
     for instance in instances:
@@ -319,7 +329,9 @@ def _mentions_address(tier: DiscoveredTier, other: DiscoveredTier) -> bool:
 
 
 def _is_address_of(address: str, caller: DiscoveredInstance, tier: DiscoveredTier) -> bool:
-    """True if ``host:port`` or a unix socket, as ``caller`` writes it, is a host of ``tier``."""
+    """True if ``host:port`` or a Unix socket, as ``caller`` writes it, belongs to a host of
+    ``tier``.
+    """
     if socket := _SOCKET_PATTERN.match(address):
         listening = (s.listen_address for instance in tier.instances for s in instance.services.values()
                      if instance.host.name == caller.host.name)  # fmt: skip

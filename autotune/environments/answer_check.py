@@ -26,7 +26,7 @@ from autotune.transports.request import Request
 MAX_TOTAL_SAMPLES = 200  # for all pages together
 MIN_PAGE_SAMPLES, MAX_PAGE_SAMPLES = 5, 20  # per page
 MAX_SAMPLE_RATE = 20.0
-ANSWER_TIMEOUT_SECONDS = 10.0  # seconds for a response of a cold stack
+ANSWER_TIMEOUT_SECONDS = 10.0  # seconds for a response from a cold stack
 REPAIR_HINT = "fix the site, or describe a correct response: `load: {expect: {status: …, body: …}}`"
 NOT_COMPARED_NOTE = (
     "autotune stores no reference responses, because it does not know which pages the load requests. "
@@ -36,11 +36,12 @@ NOT_COMPARED_NOTE = (
 
 @dataclass
 class AnswerCheck:
-    """Knowledge about correct responses, and the responses checked in the current trial.
+    """The description of correct responses, and the responses that were checked in the current
+    trial.
 
-    ``max_error_fraction`` is the accepted fraction of failed requests. ``max_rate`` limits the load in
-    requests/s. ``host`` requests the reference responses. This happens before any deployment if
-    ``hosts_serve_site`` hosts serve the site.
+    ``max_error_fraction`` is the accepted fraction of failed requests. ``max_rate`` limits the load
+    in requests/s. ``host`` requests the reference responses. If ``hosts_serve_site``, the hosts
+    serve the site before the study, so the reference responses are taken before any deployment.
     """
 
     request: Request
@@ -65,7 +66,9 @@ class AnswerCheck:
         max_rate: float,
         untouched: bool = False,
     ) -> AnswerCheck:
-        """Return the check for a load. If the only correct body is known, it needs no references."""
+        """Return the check for a load. If only one body is correct, it needs no reference
+        responses.
+        """
         if request.expected_body is not None:
             return cls(
                 request,
@@ -80,14 +83,17 @@ class AnswerCheck:
 
     @property
     def statuses(self) -> frozenset[int]:
-        """Return the statuses that are correct for any page. A generator cannot distinguish pages."""
+        """Return the statuses that are correct for any page, because a generator does not
+        distinguish pages.
+        """
         of_pages = (page.statuses for page in self.validator.pages)
         return frozenset().union(*of_pages) or self.request.statuses
 
     def begin_measurement(self, *, is_deployed: bool) -> tuple[dict[str, Any], ...]:
         """Restart the response checks, and take reference responses if they are due.
 
-        Returns references that are not recorded yet. Raises AutotuneError like ``learn_references``.
+        Returns those references that are not recorded yet. Raises AutotuneError like
+        ``learn_references``.
         """
         if is_deployed or self.hosts_serve_site:
             self.learn_references()
@@ -96,7 +102,7 @@ class AnswerCheck:
         return records
 
     def learn_references(self) -> None:
-        """Take the reference responses of each page unless they are known.
+        """Take the reference responses for each page, unless they are already known.
 
         Raises AutotuneError with a reason and a hint if too many responses are wrong.
         """
@@ -122,7 +128,7 @@ class AnswerCheck:
         self.is_learned = True
 
     def _request_samples(self) -> list[list[ProbeAnswer | None]]:
-        """Request each page several times and return the responses by page."""
+        """Request each page several times, and return the responses by page."""
         pages = self.validator.pages
         if not pages:
             return []

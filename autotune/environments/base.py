@@ -1,4 +1,4 @@
-"""Interface of environments, and the choice of the environment of a target."""
+"""Interface of environments, and the function that selects a target's environment."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ from autotune.transports.curl import CurlAnswer
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Result of `check`: passed checks, omitted settings, and properties that only a run can show."""
+    """Result of `check`: checks that passed, settings that are omitted, and properties that only a
+    run can show.
+    """
 
     held: tuple[str, ...]
     left_out: tuple[str, ...]
@@ -39,12 +41,12 @@ class CheckResult:
 
 
 def describe_size(file: TargetFile, space: SearchSpace) -> str:
-    """Describe the size of a target's search space: the first passed check of `check`."""
+    """Return a description of the size of a target's search space, the first line of `check`."""
     return f"{file.path}: {format_count(len(file.target.tiers), 'tier')}, {describe_tunable(space)}"
 
 
 def describe_tunable(space: SearchSpace) -> str:
-    """Describe the number of parameters and rules."""
+    """Return a description of how many parameters and rules there are."""
     return (
         f"{format_count(len(space.dimensions), 'parameter')}, {len(space.tunable_dimensions)} "
         "of them tunable, "
@@ -54,13 +56,13 @@ def describe_tunable(space: SearchSpace) -> str:
 
 @dataclass(frozen=True)
 class Preview:
-    """Preview of a run: entry, servers and rendered files.
+    """Preview of a run: its entry, servers and rendered files.
 
-    ``render_files(settings)`` maps ``part/path`` to content. If ``is_installed`` is set, the servers
-    belong to the hosts and ``host_settings`` (kernel, limits) are set too. In that case
-    ``compute_changes(settings)`` returns the changes to each host, and ``request_answers()`` the
-    current response of each entry by URL. ``restarted_units`` maps each unit that a trial may restart
-    to its hosts. ``answer_checks`` describes how correct responses are recognized.
+    ``render_files(settings)`` maps ``instance/path`` to content. If ``is_installed`` is true, the
+    servers belong to the hosts, and ``host_settings`` (kernel and limits) are set too. In that
+    case, ``compute_changes(settings)`` returns the changes to each host, and ``request_answers()``
+    the current response of each entry by URL. ``restarted_units`` maps each unit that a trial may
+    restart to its hosts. ``answer_checks`` describes how correct responses are recognized.
     """
 
     entry: str
@@ -93,14 +95,16 @@ class Session(Protocol):
         """Deploy and measure ``settings``. Every reading is recorded before it is used.
 
         Returns `FailedEvaluation` for a configuration that cannot be deployed or used. Raises
-        AutotuneError for faults unrelated to the configuration, such as an unreachable host or a broken
-        load generator.
+        AutotuneError for faults that the configuration did not cause, such as an unreachable host
+        or a broken load generator.
         """
         ...
 
 
 class Environment(Protocol):
-    """A target resolved on its hosts: the search space and the place of execution."""
+    """A target that was resolved on its hosts: the search space, and where configurations are
+    evaluated.
+    """
 
     @property
     def file(self) -> TargetFile: ...
@@ -110,61 +114,68 @@ class Environment(Protocol):
 
     @property
     def facts(self) -> Mapping[str, HostFacts]:
-        """Return the facts of each host by its name in the target."""
+        """Return the facts of each host, by its name in the target."""
         ...
 
     @property
     def excluded(self) -> tuple[str, ...]:
-        """Return one line for each choice removed from the space because the hosts do not support
-        it.
+        """Return one line for each choice that was removed from the space because the hosts do not
+        support it.
         """
         ...
 
     def describe_load(self, *, study: bool = True) -> str:
-        """Describe the load before the first request: destination, rate and, for a ``study``,
-        duration.
+        """Return a description of the load before the first request: destination, rate and, for a
+        ``study``, duration.
 
-        A plain measurement does not take the time of a study, so its duration is omitted.
+        A plain measurement takes less time than a study, so its duration is omitted.
         """
         ...
 
     def read_software(self) -> Mapping[str, Mapping[str, str]]:
-        """Return the kernel release and a digest of each program by host, to compare hosts."""
+        """Return, by host, the kernel release and a digest of each program, so that hosts can be
+        compared.
+        """
         ...
 
     def check(self) -> CheckResult:
-        """Check everything that is possible without changes. Raises AutotuneError."""
+        """Check everything that can be checked without changes. Raises AutotuneError."""
         ...
 
     def measure_headroom(self) -> str:
-        """Describe the load that the generator can produce. Sends load to a private server."""
+        """Return a description of the load that the generator can produce. Sends load to a private
+        server.
+        """
         ...
 
     def build_preview(self) -> Preview:
-        """Return a preview of a run. Read-only."""
+        """Return a preview of a run. It changes nothing."""
         ...
 
     def open_session(
         self, directory: Path, note: Callable[[str], None], history: MeasurementHistory
     ) -> AbstractContextManager[Session]:
-        """Prepare the hosts for the study in ``directory`` and restore them at the end.
+        """Prepare the hosts for the study in ``directory``, and restore them at the end.
 
-        ``note`` receives progress lines. ``history`` contains the study's records.
+        ``note`` receives lines about progress. ``history`` contains the study's records.
         """
         ...
 
 
 def environment_module(target: Target) -> str:
-    """Return the environment's module name: a command, a simulated stack, or a stack of servers."""
+    """Return the name of the environment's module: a command, a simulated stack, or a stack of
+    servers.
+    """
     if target.command is not None:
         return "command"
     return "stack" if target.simulated is None else "simulated"
 
 
 def prepare(file: TargetFile) -> Environment:
-    """Inspect the hosts and build the search space. Read-only.
+    """Inspect the hosts and return the environment with its search space. Nothing is changed.
 
-    Raises TargetError if the target does not fit its hosts, AutotuneError for missing programs.
+    Raises TargetError if the target does not fit its hosts, and AutotuneError if programs are
+    missing.
     """
     add_declared(file.target.services)
     name_checks.check_names(file)
@@ -174,7 +185,7 @@ def prepare(file: TargetFile) -> Environment:
             raise file.document.build_error(
                 ["tiers", name], f"tier {name}: all tiers of a target must have the same `runtime:`"
             )
-    # Import lazily, because commands and models do not need the slow libraries of stacks.
+    # Import lazily: commands and models do not need the slow libraries that stacks use.
     environment: Environment = import_module(
         f"{__package__}.{environment_module(file.target)}"
     ).prepare(file)

@@ -17,7 +17,7 @@ from autotune.services.base import Endpoint
 from autotune.transports.base import Transport
 
 SLO_LIMIT_FRACTION = (
-    0.1  # share of the stack's latency limit: a request calls its caches as one step of several
+    0.1  # share of the stack's latency limit, because a request to a cache is one of several steps
 )
 WARM_UP_SECONDS = 1.0
 TARGET_SD = 0.05
@@ -25,16 +25,16 @@ SEARCH_LIMITS = SearchLimits(
     start_rate=5000.0, overhead_seconds=WARM_UP_SECONDS, max_load_seconds=60.0, max_readings=20
 )
 TIMEOUT_MARGIN_SECONDS = 20.0  # seconds that a transport waits after the program's planned end
-AGENT_MAX_SECONDS = 300.0  # seconds until an agent exits if it is not stopped
+AGENT_MAX_SECONDS = 300.0  # seconds after which an agent exits if nothing has stopped it
 
 
 @dataclass(frozen=True)
 class CachePeak:
-    """The highest rate (operations/s) within the objective, with its 90 % interval ``low`` to
-    ``high``.
+    """The highest rate (operations/s) that meets the objective, with its 90 % interval from ``low``
+    to ``high``.
 
-    ``gigabits`` (Gb/s) and ``hit_share`` (fraction of gets) are taken from readings up to that rate.
-    ``failure`` contains the reason if no such rate exists.
+    ``gigabits`` (Gb/s) and ``hit_share`` (fraction of gets) come from readings up to that rate.
+    ``failure`` contains the reason if there is no such rate.
     """
 
     shape: str
@@ -49,7 +49,9 @@ class CachePeak:
 
 
 def derive_cache_slo(stack: Slo) -> Slo:
-    """Return the objective of the caches: a tenth of the stack's limit at the same percentile."""
+    """Return the caches' objective: a tenth of the stack's latency limit, at the same
+    percentile.
+    """
     return replace(stack, limit=SLO_LIMIT_FRACTION * stack.limit)
 
 
@@ -60,9 +62,10 @@ def measure_cache_peak(
     slo: Slo,
     max_rate: float,
 ) -> CachePeak:
-    """Load the shape's objects, then search for the capacity up to ``max_rate`` (operations/s).
+    """Load the shape's objects, search for the capacity up to ``max_rate`` (operations/s), and
+    return it.
 
-    ``hosts`` maps addresses to load hosts. The first one measures and the others assist. Raises
+    ``hosts`` maps addresses to load hosts. The first one measures, and the others assist. Raises
     LoadError or HostUnreachable.
     """
     (_, master), *helpers = hosts.items()
@@ -99,7 +102,7 @@ def measure_cache_peak(
 
 
 def _describe_failure(capacity: Capacity) -> str:
-    """Describe the result of a search that did not find the peak."""
+    """Return a description of why a search did not find the peak."""
     return f"at least: limited by {capacity.limit}" if capacity.limit else str(capacity.verdict)
 
 
@@ -131,7 +134,7 @@ def _build_cache_peak(
 
 @contextmanager
 def _run_agents(hosts: Sequence[Transport]) -> Iterator[None]:
-    """Run an agent on each of these hosts during the ``with`` block."""
+    """Run an agent on each of these hosts within the ``with`` block."""
     script = '"$@" </dev/null >/dev/null 2>&1 & echo $!'
     started: list[tuple[Transport, str]] = []
     try:

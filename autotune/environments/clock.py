@@ -1,4 +1,4 @@
-"""Clock that divides a study's time into load, deployment, search and other."""
+"""A clock that divides a study's time into load, deployment, search and other time."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ ACTIVITIES = ("load", "deploy", "search")
 
 
 class StudyClock:
-    """Counts seconds by kind since the last collection.
+    """Counts the seconds of each activity since the last collection.
 
-    ``now`` returns the time: of the machine, or the virtual time of a model. ``skip(seconds)``
-    advances virtual time.
+    ``now`` returns the time: the machine's, or a model's virtual time. ``skip(seconds)`` advances
+    virtual time.
     """
 
     def __init__(
@@ -39,7 +39,9 @@ class StudyClock:
         return self.now() - self._since
 
     def collect_seconds(self) -> dict[str, float]:
-        """Return all seconds since the last collection by kind. Unassigned time is ``other``."""
+        """Return the seconds of each activity since the last collection, and reset them. Unassigned
+        time is ``other``.
+        """
         total = self.elapsed_seconds
         spent = {**self._spent, "other": max(0.0, total - sum(self._spent.values()))}
         self._since += total

@@ -1,4 +1,4 @@
-"""Environment of a user's command, which is called for each configuration: see `measure.benchmark`."""
+"""Environment that calls a user's command for each configuration: see `measure.benchmark`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from autotune.target.read_target import TargetFile
 
 PARAMETERS_FILE = "parameters.json"
 # Calls for the baseline if the benchmark reports no sd. A good noise estimate helps all later
-# trials more than two more trials would.
+# trials more than two additional trials would.
 REFERENCE_CALLS = 3
 MAX_ATTEMPTS = 2
 
@@ -95,14 +95,16 @@ class CommandEnvironment:
 
     @property
     def directory(self) -> Path:
-        """Return the working directory of the command: the directory of the target file."""
+        """Return the command's working directory, which is the directory of the target file."""
         return self.file.path.resolve().parent
 
     @contextmanager
     def open_session(
         self, directory: Path, note: Callable[[str], None], history: MeasurementHistory
     ) -> Iterator[CommandSession]:
-        """Prepare the command for calls. A running call is stopped at the end of the session."""
+        """Prepare for calls to the command. A call that is still running at the end of the session
+        is stopped.
+        """
         target, goal = self.file.target, self.file.target.command_goal
         assert goal is not None
         with Benchmark(self.argv, self.directory, target.timeout, directory.name) as benchmark:
@@ -117,7 +119,7 @@ class BenchmarkClient(Protocol):
 
 @dataclass(frozen=True)
 class ParameterFleet(Fleet):
-    """Fleet without deployment. It returns the parameters for the command as a file to export."""
+    """A fleet without hosts. It returns the command's parameters as a file that can be exported."""
 
     space: SearchSpace
 
@@ -127,7 +129,7 @@ class ParameterFleet(Fleet):
         )
 
     def restore(self) -> None:
-        """Do nothing. The command is responsible for the changes it makes."""
+        """Do nothing: the command is responsible for the changes that it makes."""
 
 
 class CommandSession:
@@ -148,7 +150,7 @@ class CommandSession:
     def evaluate(
         self, settings: Settings, request: EvaluationRequest, record: Recorder
     ) -> Evaluation:
-        """Call the command and repeat a failed call. Every value is recorded before it is used."""
+        """Call the command, and repeat a failed call. Every value is recorded before it is used."""
         record.on_deployed(self.fleet.deploy(settings))
         answers: list[BenchmarkValue] = []
         began = time.monotonic()
@@ -172,7 +174,7 @@ class CommandSession:
     def _call_with_retry(
         self, settings: Settings, request: EvaluationRequest, record: Recorder
     ) -> BenchmarkAnswer:
-        """Call the command, and once more after a fault."""
+        """Call the command, and call it once more after a failure."""
         answer: BenchmarkAnswer = BenchmarkFault("the command was not called")
         for _ in range(MAX_ATTEMPTS):
             began = time.monotonic()
@@ -183,7 +185,7 @@ class CommandSession:
         return answer
 
     def _build_peak(self, answers: list[BenchmarkValue]) -> Peak:
-        """Return the mean of the values. Without reported sds, repeated measurements estimate the
+        """Return the mean of the values. If no sds are reported, repeated measurements estimate the
         sd.
         """
         scale = ObjectiveScale(self._maximize, self._answers[0][1][0])
@@ -199,7 +201,9 @@ class CommandSession:
         return Peak.from_estimate(Estimate(mean, sd))
 
     def _measurement_sd(self, scale: ObjectiveScale) -> float:
-        """Return the sd of the log of one value's score, from all repeated measurements."""
+        """Return the sd of the log of a single value's score, estimated from all repeated
+        measurements.
+        """
         groups: dict[tuple[tuple[str, object], ...], list[float]] = {}
         for settings, values in self._answers:
             configuration = tuple(sorted(settings.items()))
@@ -208,9 +212,10 @@ class CommandSession:
 
 
 def prepare(file: TargetFile) -> CommandEnvironment:
-    """Build the search space and find the program. Nothing is called.
+    """Build the search space, find the program, and return the environment. The command is not
+    called.
 
-    Raises TargetError for values that do not fit and for a missing program.
+    Raises TargetError if values do not fit the parameters, or if the program is missing.
     """
     argv = file.target.command
     assert argv is not None
@@ -226,7 +231,7 @@ def prepare(file: TargetFile) -> CommandEnvironment:
 
 
 def active_parameters(space: SearchSpace, settings: Settings) -> Settings:
-    """Return the parameters for the command, without those that are inactive under these settings."""
+    """Return the command's parameters, without those that are inactive under these settings."""
     active = space.active_parameters(settings)
     return {name: value for name, value in settings.items() if name in active}
 

@@ -1,4 +1,6 @@
-"""Keep services running that store data only in memory, unless their tier allows data loss."""
+"""Keep running those services that store data only in memory, unless their tier allows data
+loss.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,10 @@ def fix_restart_parameters(
     adopted: Mapping[str, AdoptedConfig],
     server: AdoptedValues,
 ) -> tuple[SearchSpace, dict[str, AdoptedConfig]]:
-    """Fix restart parameters in tiers that would lose data, and omit these services' files from
+    """Pin restart parameters in tiers that would lose data, and drop these services' files from
     ``adopted``.
 
-    Raises TargetError if the target sets another value than the running one.
+    Raises TargetError if the target sets a value other than the running one.
     """
     kept = list_editable_files(file.target, adopted)
     losses = {part.partition(".")[0]: files.loses for part, files in kept.items() if files.loses}
@@ -47,7 +49,7 @@ def list_editable_files(
 ) -> dict[str, AdoptedConfig]:
     """Return ``own`` without the files of services that would lose data in a restart.
 
-    ``loses`` is the loss of such a service. It is empty if the tier allows data loss.
+    ``loses`` describes what such a service loses. It is empty if the tier allows data loss.
     """
     return {
         part: replace(files, loses="")

@@ -1,4 +1,4 @@
-"""Checks of declared services that need the catalogue and the hosts."""
+"""Check declared services against the catalogue and the hosts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _find_expression_errors(
         for key in ("default", "range", "recommended", "safe"):
             value = getattr(declared, key)
             for bound in value if isinstance(value, tuple) else (value,):
-                # Text that is not a quantity in the parameter's unit is an expression of host
+                # A bound that is not a quantity in the parameter's unit is an expression of host
                 # facts.
                 if declared.choices is None and isinstance(
                     convert_to_unit(bound, declared.unit or ""), str
@@ -64,7 +64,7 @@ def _check_expression(
 
 
 def _find_missing_texts(file: TargetFile, tier: str, service: str) -> Iterator[TargetError]:
-    """Yield an error for each file without text in a tier that replaces files."""
+    """Yield an error for each file that has no text in a tier that replaces files."""
     for path, declared in file.target.services[service].files.items():
         if declared.text is None and declared.template is None:
             message = f"tier {tier} replaces files, but {path} lacks `text` and `template`"

@@ -1,4 +1,4 @@
-"""One evaluation of a configuration: request, records and result."""
+"""One evaluation of a configuration: its request, records and result."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from autotune.services.base import Settings
 class EvaluationRequest:
     """Context and limits of an evaluation.
 
-    ``expected_peak`` is the expected peak. If the peak is likely below ``incumbent``, the search may
-    stop early; without an incumbent it never does. ``is_reference`` is true if other configurations
-    are compared with this one. After ``max_seconds`` the evaluation stops with its current result.
-    ``is_claim`` is true if a verdict may depend on it. The search then continues even if its last
-    readings added little. ``is_exploration`` is true while the best peak still rises by factors. A rough
-    peak suffices then, also for a configuration close to the incumbent.
+    If the peak is likely below ``incumbent``, the search may stop early; without an incumbent, it
+    never does. ``is_reference`` is true if other configurations are compared with this one. After
+    ``max_seconds``, the evaluation stops with its current result. ``is_claim`` is true if a verdict
+    may depend on the evaluation: the search then continues even if its last readings added little.
+    ``is_exploration`` is true as long as the best peak still rises by factors. A rough peak then
+    suffices, even for a configuration close to the incumbent.
     """
 
     trial: int
@@ -41,11 +41,12 @@ class EvaluationRequest:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The peak of a configuration from ``reading_count`` that took ``load_seconds``.
+    """The peak of a configuration, from ``reading_count`` readings that took ``load_seconds`` in
+    total.
 
-    ``capacities`` contains the capacity of each part of the stack. ``values`` are results of a
-    benchmark command. ``rss`` is the largest process of each `tier.service` in bytes. ``noise``
-    estimates the scatter of readings.
+    ``capacities`` contains the capacity of each service instance. ``values`` are the results of a
+    benchmark command. ``rss`` is the size of the largest process of each `tier.service` in bytes.
+    ``noise`` estimates the scatter of readings.
     """
 
     peak: Peak
@@ -60,7 +61,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class FailedEvaluation:
-    """The configuration cannot be used or, with ``is_fault``, the benchmark itself failed."""
+    """The configuration cannot be used or, if ``is_fault`` is true, the benchmark itself failed."""
 
     reason: str
     is_fault: bool = False
@@ -70,11 +71,11 @@ Evaluation = Measurement | FailedEvaluation
 
 
 class Recorder(Protocol):
-    """Receiver of evaluation records. Each call returns after the record is on disk."""
+    """Receiver of an evaluation's records. Each call returns once the record is on disk."""
 
     @property
     def elapsed(self) -> float:
-        """Return the study's duration so far in seconds."""
+        """Return the duration of the study so far, in seconds."""
         ...
 
     def on_deployed(self, deployed: DeployResult) -> None: ...
@@ -94,10 +95,11 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True)
 class MeasurementHistory:
-    """A study's records at the start of a session.
+    """The records of a study at the start of a session.
 
-    ``elapsed_seconds`` is the study's duration in seconds, and ``reading_count`` the number of its
-    readings. ``answers`` are values of a benchmark command with their settings, oldest first.
+    ``elapsed_seconds`` is the study's duration so far, and ``reading_count`` the number of its
+    readings. ``answers`` are the values that a benchmark command returned, with their settings,
+    oldest first.
     """
 
     elapsed_seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""Load meter of a real stack: runs the generator at a rate, observes all hosts, returns a reading."""
+"""Measure a real stack: run the generator at a rate, observe all hosts, and return a reading."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request
 
-# Seconds per second. Rare throttling does not explain a missed SLO.
+# Seconds of throttling per second. Less throttling does not explain a missed SLO.
 MAX_THROTTLED_SHARE = 0.1
-TRUSTED_RATE_SHARE = 0.5  # share of a process's rate on a whole CPU, per CPU of a quota
+# share of a generator process's full rate that is trusted for each CPU in a quota
+TRUSTED_RATE_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class LoadMeter:
-    """Everything that a reading needs except rate and length.
+    """Everything that a reading needs, except its rate and length.
 
     ``load_hosts`` generate the load. ``hosts`` are the stack's hosts with their transports.
-    ``generator_hosts`` are the dedicated load hosts, which are also observed. ``max_rate`` limits the
-    load in requests/s. ``answer_check`` checks responses. ``read_deployed_settings()`` returns the
-    deployed settings, which determine the observed parts of the stack.
+    ``generator_hosts`` are the dedicated load hosts, which are also observed. ``max_rate`` limits
+    the load in requests/s. ``answer_check`` checks responses. ``read_deployed_settings()`` returns
+    the deployed settings, which determine which service instances are observed.
     """
 
     load: LoadGenerator
@@ -61,26 +62,28 @@ class LoadMeter:
 
     @cached_property
     def with_counted_requests(self) -> LoadGenerator:
-        """The load, once it is known how many requests a unit of its rate makes."""
+        """Return the load, with the number of requests in a unit of its rate, which a run may have
+        to count.
+        """
         return count_requests(self.load, self.request, self.load_hosts[0], self.max_rate)
 
     def highest_rate(self) -> float:
-        """The highest rate that may be ordered, in units of the load. The stack has to be deployed."""
+        """Return the highest allowed rate, in units of the load. The stack must be deployed."""
         return self.max_rate / self.with_counted_requests.requests_per_iteration
 
     def take_reading(
         self, rate: float, seconds: float, *, ramp_seconds: float = 1.0
     ) -> WatchedReading:
-        """Send ``rate`` requests/s for ``seconds`` to the stack's entry, after ``ramp_seconds``
-        unmeasured seconds.
+        """Send ``rate`` requests/s to the stack's entry for ``seconds``, after ``ramp_seconds``
+        that are not measured.
 
-        All hosts are observed. If client ports run out, the reading is repeated when some are free.
+        All hosts are observed. If client ports run out, the reading is repeated once some are free.
         """
         spec = LoadSpec(rate, seconds, self.timeout, self.slo.limit, ramp_seconds)
         watched = self._take_watched(spec)
         if NO_PORT_ERROR not in watched.reading.errors:
             return watched
-        new = self.load.limits.open_connections  # open connections are reused
+        new = self.load.limits.open_connections  # later requests reuse open connections
         needs = (
             replace(spec, rate=new, seconds=1.0, ramp_seconds=0.0)
             if self.load.limits.keeps_connections
@@ -121,7 +124,7 @@ class LoadMeter:
         )
 
     def begin_measurement(self, *, is_deployed: bool) -> Sequence[Mapping[str, Any]]:
-        """Start the response checks of a trial: see `AnswerCheck.begin`."""
+        """Start a trial's response checks: see `AnswerCheck.begin_measurement`."""
         return (
             self.answer_check.begin_measurement(is_deployed=is_deployed)
             if self.answer_check
@@ -129,7 +132,7 @@ class LoadMeter:
         )
 
     def end_warm_up(self, windows: int) -> None:
-        """Discard response checks before the last ``windows`` of the warm-up."""
+        """Discard the response checks from before the last ``windows`` of the warm-up."""
         if self.answer_check is not None:
             self.answer_check.inspections.keep_last(windows)
 
@@ -145,7 +148,9 @@ class LoadMeter:
     def estimate_capacities(
         self, settings: Settings, watched_readings: Sequence[WatchedReading]
     ) -> dict[str, InstanceCapacity]:
-        """Return the capacity of each part of the stack, from readings that met the SLO."""
+        """Return the capacity of each service instance, estimated from readings that met the
+        SLO.
+        """
         stack = replace(self.stack, instances=self.stack.active_instances(settings))
         contexts = build_contexts(
             stack, settings, watched_readings, hosts=self._active_hosts(settings), slo=self.slo
@@ -187,7 +192,7 @@ class LoadMeter:
         )
 
     def count_cache_lookups(self) -> tuple[int, int] | None:
-        """Return hits and misses of all caches since their start, or ``None`` without a cache."""
+        """Return the hits and misses of all caches since their start, or ``None`` without a cache."""
         active = self.stack.active_instances(self.read_deployed_settings())
         caches = [
             (instance, names)
@@ -207,12 +212,14 @@ class LoadMeter:
         return int(hits), int(misses)
 
     def wait_until_drained(self) -> bool:
-        """Wait until the effects of an overload are gone. A load host sends the probes."""
+        """Wait until the effects of an overload have passed. A load host sends the probes."""
         pause = len(self.request.per_endpoint()) / self.max_rate
         return wait_until_drained(self.probe_latency, self.slo.limit, pause=pause)
 
     def probe_latency(self) -> float | None:
-        """Return the longest latency of all entries, or ``None`` if one returned a wrong response."""
+        """Return the longest latency among all entries, or ``None`` if one returned a wrong
+        response.
+        """
         slowest = 0.0
         for entry in self.request.per_endpoint():
             answer = curl.send_request(self.load_hosts[0], entry)
@@ -223,9 +230,9 @@ class LoadMeter:
 
 
 def build_reading(result: LoadResult, spec: LoadSpec) -> Reading:
-    """Convert a result to a reading. Failed and late requests are violations.
+    """Return the reading for a load result. Failed and late requests count as violations.
 
-    The reading lasts 0 seconds if the generator fell short and sent nothing.
+    The reading lasts 0 seconds if the generator fell short of the rate and sent nothing.
     """
     return Reading(
         rate=spec.rate,

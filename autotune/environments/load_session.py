@@ -1,4 +1,4 @@
-"""Evaluations of a stack under load, in an order that protects hosts and readings."""
+"""Evaluate a stack under load, in an order that protects hosts and readings."""
 
 from __future__ import annotations
 
@@ -35,40 +35,40 @@ from autotune.measure.warm_up import (
 from autotune.services.base import Settings
 from autotune.services.registry import list_by_name
 
-WARM_UP_PURPOSE = "warm-up"  # purpose of a reading
-# Seconds of load before a reading counts, so that process pools grow to the required size. A
+WARM_UP_PURPOSE = "warm-up"  # purpose of a warm-up's readings
+# Seconds of load before a reading counts, so that process pools can grow to the required size. A
 # shorter time suffices if the rate is at most a fifth above the previous one.
 RAMP_SECONDS, SHORT_RAMP_SECONDS, SHORT_RAMP_INCREASE = 1.0, 0.25, 0.2
 LATENCY_PROBES = (
-    2  # requests before the first load; the faster one counts, as the first may be cold
+    2  # requests before the first load; the faster one counts, because the first one may be cold
 )
-# The search goes down to this share of the rate of one request after the other.
+# The search may go down to this share of the rate that single sequential requests would reach.
 MIN_RATE_SHARE = 0.1
 WINDOWS_PER_SECOND = 0.4  # warm-up windows per second of an evaluation's time limit
 # Target sd of the log peak, for a claim and for the search. Repeated configurations differ by at
 # least 5 % (`estimate.MEASUREMENT_LOG_SD`), so the search learns more from another configuration.
 CLAIM_SD, SEARCH_SD = 0.03, 0.05
-# sd of a log peak that beats the incumbent by factors: 90 % of such peaks are within 20 %. The finals
-# and the proof measure the leaders again.
+# Target sd of the log peak if the peak beats the incumbent by factors: 90 % of such estimates are
+# within 20 %. The finals and the proof measure the leaders again.
 ROUGH_SD = 0.13
-# The search ends a measurement after this many uninformative readings. Measurements of one
-# configuration differ more than further readings could resolve, and leaders are measured again.
+# The search ends a measurement after this many uninformative readings. Repeated measurements of a
+# configuration differ by more than further readings could resolve, and leaders are measured again.
 MAX_STALLED_READINGS = 5
-# The search stops below this share of the expected peak.
+# The search stops if the peak is below this share of the expected peak.
 HOPELESS_PEAK_SHARE = 0.02
-# A warm-up that ends below this share of its first rate was limited by the stack. The expected peak
-# is then ``OVERLOAD_PEAK_FACTOR`` times the rate that the stack sustained.
+# If the rate at the end of a warm-up is below this share of its first rate, the stack limited it.
+# The expected peak is then ``OVERLOAD_PEAK_FACTOR`` times the rate that the stack sustained.
 OVERLOAD_RATE_SHARE = 0.9
 OVERLOAD_PEAK_FACTOR = 1.5
-# sd of the log peak of an unmeasured configuration around its expected value.
+# sd of the log peak of an unmeasured configuration, around its expected value.
 UNMEASURED_PEAK_SD = 0.5
 SETTLED_WINDOWS = 2  # last windows of a warm-up, which show the settled stack
-# Maximum seconds of load for a single peak search.
+# The most seconds of load in one peak search.
 MAX_LOAD_SECONDS = 60.0
 
 
 def build_search_limits(max_rate: float) -> SearchLimits:
-    """Return the limits of a peak search that no claim depends on, with rates in requests/s."""
+    """Return the limits of a peak search on which no claim depends, with rates in requests/s."""
     minimum = min(SearchLimits.min_rate, max_rate)
     return SearchLimits(
         max_rate=max_rate,
@@ -80,10 +80,12 @@ def build_search_limits(max_rate: float) -> SearchLimits:
 
 
 class StackMeter(Protocol):
-    """Loads a deployed stack and observes it."""
+    """Sends load to a deployed stack and observes it."""
 
     def take_reading(self, rate: float, seconds: float, *, ramp_seconds: float) -> WatchedReading:
-        """Send ``rate`` requests/s for ``seconds``, after ``ramp_seconds`` unmeasured seconds."""
+        """Send ``rate`` requests/s for ``seconds``, after ``ramp_seconds`` that are not
+        measured.
+        """
         ...
 
     def find_bottleneck(
@@ -95,37 +97,42 @@ class StackMeter(Protocol):
     def estimate_capacities(
         self, settings: Settings, watched_readings: Sequence[WatchedReading]
     ) -> Mapping[str, InstanceCapacity]:
-        """Return the capacity of each part of the stack, from readings that met the SLO."""
+        """Return the capacity of each service instance, estimated from readings that met the
+        SLO.
+        """
         ...
 
     def begin_measurement(self, *, is_deployed: bool) -> Sequence[Mapping[str, Any]]:
-        """Return new reference responses. Called before and after a configuration is deployed.
+        """Return new reference responses. It is called before and after a configuration is
+        deployed.
 
         Raises AutotuneError if the stack returns wrong responses before the first trial.
         """
         ...
 
     def end_warm_up(self, windows: int) -> None:
-        """Discard response checks before the last ``windows`` of the warm-up."""
+        """Discard the response checks from before the last ``windows`` of the warm-up."""
         ...
 
     def probe_latency(self) -> float | None:
-        """Return the seconds of one request without load, or ``None`` if the answer is unknown."""
+        """Return the seconds that one request takes without load, or ``None`` if they are
+        unknown.
+        """
         ...
 
     def count_cache_lookups(self) -> tuple[int, int] | None:
-        """Return hits and misses of all caches since their start, or ``None`` without a cache."""
+        """Return the hits and misses of all caches since their start, or ``None`` without a cache."""
         ...
 
     def wait_until_drained(self) -> object:
-        """Wait until the effects of an overload are gone."""
+        """Wait until the effects of an overload have passed."""
         ...
 
 
 class LoadSession:
-    """Session on a real or modelled stack: see `base.Session`.
+    """Session on a real or simulated stack: see `base.Session`.
 
-    It tracks the stack's state: noise of readings, whether caches are filled, and CPU steal.
+    It tracks the state of the stack: noise of readings, whether caches are filled, and CPU steal.
     """
 
     def __init__(
@@ -139,7 +146,9 @@ class LoadSession:
         *,
         highest_rate: Callable[[], float] = lambda: inf,
     ) -> None:
-        """``highest_rate``: the highest rate that the load may have, known once a stack is deployed."""
+        """Create a session. ``highest_rate`` returns the highest allowed rate, once a stack is
+        deployed.
+        """
         self.fleet, self.meter, self.slo = fleet, meter, slo
         self._limits, self._highest_rate = limits, highest_rate
         self.clock = clock or StudyClock()
@@ -148,12 +157,12 @@ class LoadSession:
         self._offered = 0.0  # rate of the last reading, or 0 if it was cut short
         self._errors_seen = False  # True after a reading with failed requests
         self._noise = history.noise
-        self._windows: list[WatchedReading] = []  # of the last warm-up
+        self._windows: list[WatchedReading] = []  # the windows of the last warm-up
         self._warm = False  # True if the caches are filled, as far as this session knows
 
     @property
     def limits(self) -> SearchLimits:
-        """The limits of a search, in units of the load."""
+        """Return the limits of a search, in units of the load."""
         highest = self._highest_rate()
         if highest >= self._limits.max_rate:
             return self._limits
@@ -163,7 +172,8 @@ class LoadSession:
     def evaluate(
         self, settings: Settings, request: EvaluationRequest, record: Recorder
     ) -> Evaluation:
-        """Deploy (render, validate, apply, ready, read back) → warm-up → capacity → diagnosis.
+        """Deploy (render, validate, apply, wait, read back), warm up, measure the capacity,
+        diagnose.
 
         Each reading is recorded before it is used. After a failed deployment, the previous
         configuration is deployed again.
@@ -174,7 +184,7 @@ class LoadSession:
             with self.clock.time_activity("deploy"):
                 deployed = self.fleet.deploy(settings)
         except DeployFailed as error:
-            self._warm = False  # the restored services may have been restarted
+            self._warm = False  # services that were restored may have been restarted
             return FailedEvaluation(error.message)
         record.on_deployed(deployed)
         self._warm = self._warm and not any(
@@ -187,7 +197,7 @@ class LoadSession:
         try:
             warm_up_result = self._warm_up(request, record, prefilled=deployed.prefilled)
             capacity, watched = self._search_capacity(request, warm_up_result, record, deadline)
-            self.fleet.verify()  # before the value is recorded
+            self.fleet.verify()  # verify before the value is recorded
         except DeployFailed as error:
             self._warm = False
             return FailedEvaluation(error.message)
@@ -199,8 +209,8 @@ class LoadSession:
             reading_count=len(capacity.readings),
             load_seconds=capacity.load_seconds,
             bottleneck=self.meter.find_bottleneck(settings, watched),
-            # Use only the last windows. Earlier misses of filling caches would count against the
-            # tiers behind them.
+            # Use only the last windows. Earlier misses, while caches were filling, would count
+            # against the tiers behind the caches.
             capacities=self.meter.estimate_capacities(
                 settings, [*self._windows[-SETTLED_WINDOWS:], *watched]
             ),
@@ -222,7 +232,7 @@ class LoadSession:
 
         self._windows = []
         expected = request.expected_peak.value if request.expected_peak else None
-        # Skip the slow wait for a stable hit rate if the caches kept their content.
+        # If the caches kept their content, skip the slow wait for a stable hit rate.
         lookups = (lambda: None) if self._warm else self.meter.count_cache_lookups
         warm_up_result = run_warm_up(
             probe,
@@ -240,10 +250,10 @@ class LoadSession:
         return warm_up_result
 
     def _find_start_rate(self) -> float:
-        """Return the first rate for a stack without an expected peak, in requests/s.
+        """Return the first rate, in requests/s, for a stack without an expected peak.
 
-        One worker sustains one request per latency. A higher rate could trip health checks of a load
-        balancer. The rates of slow pages are below the usual minimum of the search.
+        One worker sustains one request per latency. A higher rate could trip a load balancer's
+        health checks. If pages are slow, the rate is below the usual minimum of the search.
         """
         latencies = [self.meter.probe_latency() for _ in range(LATENCY_PROBES)]
         measured = [latency for latency in latencies if latency]
@@ -299,14 +309,14 @@ class LoadSession:
     def take_reading(
         self, rate: float, seconds: float, record: Recorder, purpose: str
     ) -> WatchedReading:
-        """Send ``rate`` requests/s for ``seconds`` and record the reading with its excess CPU
+        """Send ``rate`` requests/s for ``seconds``, and record the reading with its excess CPU
         steal.
 
-        Raises RateTooHigh above the target's limit, and ServersDown if a load balancer does not use all
-        servers after the longest wait.
+        Raises RateTooHigh if the rate exceeds the target's limit, and ServersDown if a load
+        balancer still does not use all servers after the longest wait.
         """
         check_rate(rate, self.limits.max_rate)
-        # An overload can trip health checks. Then the next reading waits for the servers.
+        # An overload can trip health checks. In that case, the next reading waits for the servers.
         self.fleet.await_service(is_answer_doubtful=self._errors_seen)
         with self.clock.time_activity("load"):
             watched = self.meter.take_reading(
@@ -330,9 +340,9 @@ class LoadSession:
     def _ramp_seconds(self, rate: float, purpose: str) -> float:
         """Return the seconds of load before a reading counts.
 
-        The result is 0 in a warm-up, whose readings do not count. It is short after a reading at a
-        similar or higher rate, because process pools have already grown. After a truncated reading
-        it is not shortened.
+        The result is 0 in a warm-up, whose readings do not count. It is short if the previous
+        reading had a similar or higher rate, because process pools have already grown, unless that
+        reading was truncated.
         """
         if purpose == WARM_UP_PURPOSE:
             return 0.0
@@ -348,9 +358,10 @@ def update_expected_peak(
 ) -> Estimate | None:
     """Return the expected peak after the warm-up.
 
-    A stack without an expected peak, or one that fell behind it, probably peaks somewhat above the
-    rate it sustained. A stack that fails at any load peaks near the lowest offered rate. A search
-    that starts there measures the stack's quality, not only that it is worse than the best.
+    A stack without an expected peak, or one that fell short of it, probably peaks somewhat above
+    the rate that it sustained. A stack that fails at any load peaks near the lowest offered rate. A
+    search that starts there measures how good the stack is, not only that it is worse than the
+    best.
     """
     if (minimum := warm_up_result.failed_rate) is not None:
         return Estimate.from_value(minimum, UNMEASURED_PEAK_SD)
@@ -362,14 +373,14 @@ def update_expected_peak(
 
 
 def _find_reading_failure(readings: Sequence[Reading]) -> str | None:
-    """Return the reason why no reading is valid, or ``None`` if one is."""
+    """Return the reason why none of the readings is valid, or ``None`` if at least one is."""
     if any(reading.is_valid for reading in readings):
         return None
     return next((r.limited for r in reversed(readings) if r.limited), None)
 
 
 def _loses_cache(part: str) -> bool:
-    """True if the part with this name is a service that loses its data on a restart."""
+    """True if the instance with this name is a service that loses its data in a restart."""
     return any(service.forgets_on_restart for service in list_by_name(part.rpartition(".")[2]))
 
 
@@ -386,9 +397,10 @@ def _build_peak(capacity: Capacity, slo: Slo) -> Peak:
 
 
 def p99_at_peak(capacity: Capacity, slo: Slo) -> float | None:
-    """Return the 99th percentile in seconds of the highest reading up to the peak that met the SLO.
+    """Return the 99th percentile, in seconds, in the reading with the highest rate up to the peak
+    that met the SLO.
 
-    Readings below the peak that missed the SLO were disturbed and are ignored.
+    Readings below the peak that missed the SLO were disturbed, so they are ignored.
     """
     met = [r for r in capacity.readings if r.rate <= capacity.peak and slo.is_met(r)]
     return max(met, key=lambda r: r.rate).percentile(0.99) if met else None

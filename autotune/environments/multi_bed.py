@@ -19,16 +19,17 @@ from autotune.target.beds import bed_directory
 from autotune.target.read_target import TargetFile
 
 MAX_PARALLEL_BEDS = 16
-# Allowed relative difference of memory, and of bounds derived from it, between equal machines.
+# Allowed relative difference, between beds that count as equal, of memory and of bounds that depend
+# on it.
 RELATIVE_TOLERANCE = 0.02
 
 
 @dataclass(frozen=True)
 class MultiBedEnvironment:
-    """The environments of several test beds, used as one: see `base.Environment`.
+    """The environments of several test beds, used as a single environment: see `base.Environment`.
 
     A study measures on all beds concurrently. Operations that need one session use the first bed.
-    ``differences`` contains one line per difference between the beds.
+    ``differences`` contains one line for each difference between the beds.
     """
 
     file: TargetFile
@@ -94,9 +95,10 @@ class MultiBedEnvironment:
 def prepare(
     file: TargetFile, names: Sequence[str], adopted: Mapping[str, Any] | None = None
 ) -> MultiBedEnvironment:
-    """Inspect the hosts of these beds. Read-only. ``adopted`` contains the recorded files by bed.
+    """Inspect the hosts of these beds, and return their environment. Nothing is changed.
+    ``adopted`` contains the recorded files by bed.
 
-    Raises AutotuneError that lists every difference in allowed values or baselines. Raises
+    Raises an AutotuneError that lists every difference in allowed values or baselines. Raises
     TargetError like `base.prepare`.
     """
 
@@ -131,7 +133,7 @@ def prepare(
 
 
 def collect_parameter_limits(space: SearchSpace) -> dict[str, dict[str, Any]]:
-    """Return each parameter's baseline and allowed values as JSON values."""
+    """Return the baseline and allowed values of each parameter as JSON values."""
     return {
         d.name: {
             "baseline": d.baseline,
@@ -146,7 +148,9 @@ def collect_parameter_limits(space: SearchSpace) -> dict[str, dict[str, Any]]:
 def list_limit_differences(
     first: str, first_limits: Mapping[str, Any], name: str, other_limits: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Yield a line for each difference in ``collect_parameter_limits`` that prevents a shared study."""
+    """Yield a line for each difference between two results of ``collect_parameter_limits`` that
+    prevents a shared study.
+    """
     for parameter in (*first_limits, *(p for p in other_limits if p not in first_limits)):
         if parameter not in other_limits or parameter not in first_limits:
             here, there = (first, name) if parameter in first_limits else (name, first)
@@ -165,7 +169,9 @@ def _is_similar(value: Any, other: Any) -> bool:
 
 
 def _read_host_traits(environment: Environment) -> dict[str, dict[str, Any]]:
-    """Return the resources, kernel settings and software of each host, to compare beds."""
+    """Return the resources, kernel settings and software of each host, so that beds can be
+    compared.
+    """
     software = environment.read_software()
     return {
         host: {

@@ -1,4 +1,4 @@
-"""Checks of the names in a target, before any host is contacted."""
+"""Check the names in a target before any host is contacted."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from autotune.target.read_target import TargetFile
 
 
 def check_names(file: TargetFile) -> None:
-    """Raise TargetError with every unknown name and an ambiguous entry, AutotuneError without a
-    bed.
+    """Raise TargetError for unknown names and an ambiguous entry, or AutotuneError if a bed is
+    unknown.
     """
     if needs_bed(file.target):
         raise AutotuneError(
@@ -69,7 +69,7 @@ def _find_unknown_apps(file: TargetFile) -> Iterator[TargetError]:
 
 
 def _find_ambiguous_entries(file: TargetFile) -> Iterator[TargetError]:
-    """Yield an error if requests could enter several tiers."""
+    """Yield an error if requests could enter through several tiers."""
     entries = entry_tiers(file.target)
     if len(entries) > 1:
         first, *others = entries
@@ -93,7 +93,7 @@ def _find_missing_templates(file: TargetFile) -> Iterator[TargetError]:
 
 
 def _find_unknown_parameters(file: TargetFile) -> Iterator[TargetError]:
-    """Yield an error for each unknown parameter, if all services are known."""
+    """Yield an error for each unknown parameter, provided that all services are known."""
     tiers = file.target.tiers
     if any(s not in DEPLOYMENTS for tier in tiers.values() for s in tier.service) or any(
         tier.app and tier.app not in APPLICATIONS for tier in tiers.values()

@@ -1,4 +1,4 @@
-"""Result of a capacity search, as stored in a study."""
+"""The result of a capacity search, as it is stored in a study."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ LIMITED_VERDICT = "limited"
 
 @dataclass(frozen=True)
 class Peak:
-    """Result of one peak search: requests/s, 90 % interval and sd of the logarithm.
+    """Result of one peak search: requests/s, a 90 % interval and the sd of the logarithm.
 
     If the load could not reach the peak, ``limit`` contains the reason. ``peak`` is then a lower
-    bound: the highest rate that met the SLO. ``p99`` is the 99th percentile in seconds of the
-    highest reading up to the peak that met the SLO.
+    bound: the highest rate that met the SLO. ``p99`` is the 99th percentile, in seconds, in the
+    reading with the highest rate up to the peak that met the SLO.
     """
 
     peak: float
@@ -29,17 +29,19 @@ class Peak:
 
     @classmethod
     def from_estimate(cls, estimate: Estimate) -> Peak:
-        """Return the peak for an estimate, with its interval."""
+        """Return the peak that an estimate describes, with its interval."""
         return cls(estimate.value, *estimate.interval(), estimate.sd, "measured")
 
     @property
     def estimate(self) -> Estimate:
-        """Return the estimate of a feasible peak."""
+        """Return the estimate, provided that the peak is feasible."""
         return Estimate.from_value(self.peak, self.sd)
 
     @property
     def upper_sd(self) -> float:
-        """Return the sd of the interval's upper side. A pruned search has no lower bound."""
+        """Return the sd that the upper side of the interval implies. A pruned search has no lower
+        bound.
+        """
         return log(self.high / self.peak) / SDS_WITHIN_90
 
     @property
@@ -54,17 +56,19 @@ class Peak:
 
     @property
     def met_slo(self) -> bool:
-        """True if any load met the objective. The capacity is ``peak`` or at least ``peak``."""
+        """True if any load met the objective. The capacity is then ``peak`` or more."""
         return self.is_feasible or (self.is_load_limited and self.peak > 0)
 
     @property
     def is_rough(self) -> bool:
-        """True if the search stopped at a wide interval, because the peak beat the best by factors."""
+        """True if the search stopped with a wide interval, because the peak beat the best by
+        factors.
+        """
         return self.verdict == "rough"
 
     @property
     def is_pruned(self) -> bool:
-        """True if the search stopped early as unlikely to beat the best. The result is an upper
-        bound.
+        """True if the search stopped early because it was unlikely to beat the best. ``peak`` is
+        then an upper bound.
         """
         return self.verdict == "screened"

@@ -1,4 +1,4 @@
-"""A model of the stack in virtual time, which touches no host and sends no load."""
+"""A model of the stack in virtual time. It contacts no host and sends no load."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from autotune.target.model import Simulated, Target
 from autotune.target.read_target import TargetFile
 
 DRAIN_SECONDS = 0.5
-# Facts of a model's host unless the target sets them.
+# Facts of a model's host, unless the target sets them.
 CONGESTION_CONTROLS = {"net.ipv4.tcp_available_congestion_control": "reno cubic"}
 DEFAULT_FACTS = HostFacts(
     cpus=4.0,
@@ -75,7 +75,7 @@ class SimulatedEnvironment:
         return {}
 
     def check(self) -> CheckResult:
-        """Render each preset. A model has no software to validate the files."""
+        """Render each preset. A model has no software that could validate the files."""
         space = self.space
         for settings in (space.baseline, *self._list_presets()):
             self._render_all(space.build_candidate(settings).settings)
@@ -108,7 +108,7 @@ class SimulatedEnvironment:
     def open_session(
         self, directory: Path, note: Callable[[str], None], history: MeasurementHistory
     ) -> Iterator[LoadSession]:
-        """Continue the model's clock and noise from the study's records."""
+        """Continue the model's clock and noise where the study's records end."""
         target = self.file.target
         stack = SimulatedStack(
             self.topology,
@@ -133,7 +133,7 @@ class SimulatedEnvironment:
         ).files
 
     def _render_instance(self, settings: Settings, instance: ServiceInstance) -> dict[str, bytes]:
-        """Render a part's files with the same templates as on real hosts."""
+        """Return an instance's files, rendered from the same templates as on real hosts."""
         return render_instance(self.file, instance, settings)
 
     def _list_presets(self) -> Iterator[Settings]:
@@ -144,7 +144,7 @@ class SimulatedEnvironment:
 
 @dataclass(frozen=True)
 class ModelMeter:
-    """Loads and observes a model: see `load_session.StackMeter`."""
+    """Sends load to a model and observes it: see `load_session.StackMeter`."""
 
     stack: SimulatedStack
 
@@ -161,7 +161,7 @@ class ModelMeter:
     def estimate_capacities(
         self, settings: Settings, watched_readings: Sequence[WatchedReading]
     ) -> dict[str, InstanceCapacity]:
-        """Return capacities of CPUs by the utilisation law, as on real hosts."""
+        """Return the capacities of CPUs according to the utilization law, as on real hosts."""
         tiers: dict[str, tuple[str, ...]] = {}
         topology = self.stack.topology
         for tier in (topology.lb, topology.web, topology.cache, topology.store):
@@ -176,17 +176,17 @@ class ModelMeter:
         )
 
     def begin_measurement(self, *, is_deployed: bool) -> tuple[()]:
-        """Return no references, because a model sends no responses."""
+        """Return no references: a model sends no responses."""
         return ()
 
     def end_warm_up(self, windows: int) -> None:
-        """Do nothing, because a model sends no responses."""
+        """Do nothing: a model sends no responses."""
 
     def count_cache_lookups(self) -> tuple[int, int]:
         return self.stack.cache_hits, self.stack.cache_misses
 
     def probe_latency(self) -> None:
-        """Return ``None``, because a model sends no single requests."""
+        """Return ``None``: a model does not send single requests."""
 
     def wait_until_drained(self) -> None:
         self.stack.advance_clock(DRAIN_SECONDS)
@@ -220,7 +220,9 @@ def prepare(file: TargetFile) -> SimulatedEnvironment:
 
 
 def _restrict_to_model(space: SearchSpace, model: ChainTopology) -> tuple[SearchSpace, int]:
-    """Return the space of parameters with an effect in the model, and the number of the others."""
+    """Return the space with only the parameters that affect the model, and the number of other
+    parameters.
+    """
     without = {d.name for d in space.tunable_dimensions if not has_effect(model, d.name)}
     dimensions = tuple(
         d if d.name not in without
@@ -232,14 +234,14 @@ def _restrict_to_model(space: SearchSpace, model: ChainTopology) -> tuple[Search
 
 
 def _build_stack(target: Target, facts: Mapping[str, HostFacts]) -> Stack:
-    """Return the stack on the target's addresses, with the usual program names."""
+    """Return the stack at the target's addresses, with the usual program names."""
     services = [
         p.service for name, tier in target.tiers.items() for p in list_tier_services(name, tier)
     ]
     paths = {name: paths[0] for s in services for name, paths in s.programs.items()}
     programs = dict.fromkeys(target.hosts, paths)
     if all(tier.installed for tier in target.tiers.values()):
-        # Render the files that the distribution's units read on real hosts.
+        # Render the same files that the distribution's units read on real hosts.
         account = ("www-data", "www-data")
         context = stacks.StackContext("run", {}, programs, facts, *account, installed=True)
         return stacks.build_stack(target, context)

@@ -68,16 +68,15 @@ INSECURE_NOTE = (
 )
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SettingsValidator = Callable[[ServiceInstance, Sequence[Settings]], Sequence[str | None]]
-"""Map a part and settings to the software's one-line objection to each, or ``None`` if it accepts.
-"""
+"""Maps an instance and several settings to the software's one-line objection to each, or ``None``."""
 
 
 @dataclass(frozen=True)
 class StackEnvironment:
     """A target on its hosts: see `environments.base.Environment`.
 
-    ``programs`` maps the services' program names to paths by host. ``adopted`` contains templates made
-    from the hosts' own files.
+    ``programs`` contains, by host, the path of each program that the services need. ``adopted``
+    contains templates that were made from the hosts' own files.
     """
 
     file: TargetFile
@@ -95,7 +94,7 @@ class StackEnvironment:
     def describe_load(self, *, study: bool = True) -> str:
         target = self.file.target
         load, entry = target.load, entry_tiers(target)[0]
-        # raise here rather than during the study
+        # Raise errors now instead of during the study.
         target_request.build_request(self.file, self.build_stack("<study>/run"))
         request_text = f"to {load.url}" if load.url else f"to {load.path}"
         lasting = f" for about {format_count(target.budget.time / 60, 'minute')}" if study else ""
@@ -118,7 +117,7 @@ class StackEnvironment:
         )
 
     def build_stack(self, directory: str) -> Stack:
-        """Return the stack with private files below ``directory``. Raises AutotuneError."""
+        """Return the stack, with private files below ``directory``. Raises AutotuneError."""
         return self.runtime.build_stack(
             self.file, directory, self.facts, self.programs, self.adopted
         )
@@ -136,7 +135,7 @@ class StackEnvironment:
         return {hosts[name]: answer for name, answer in answers.items()}
 
     def check(self) -> CheckResult:
-        """Validate each preset of every deployment with the software itself."""
+        """Validate each preset of every deployment with the software that it is for."""
         load = self.file.target.load
         with _temporary_directory() as directory:
             stack = self.build_stack(directory)
@@ -166,7 +165,9 @@ class StackEnvironment:
         )
 
     def measure_headroom(self) -> str:
-        """Measure the maximum load of each load host against its own trivial server."""
+        """Measure the maximum rate of each load host against its own trivial server, and describe
+        it.
+        """
         hosts = {host.name: host for host in self.load_hosts}
         servers = self.runtime.find_programs({name: [TRIVIAL_SERVER] for name in hosts}, hosts)
         used = {name: programs[TRIVIAL_SERVER.program] for name, programs in servers.items()}
@@ -190,7 +191,7 @@ class StackEnvironment:
                 if instance.service.programs and instance.placement.role is not Role.HOST
             ),
             render_files=lambda settings: self._build_desired_state(stack, settings).files,
-            # Both deployments of a choice may include the same part, such as PHP settings.
+            # Alternative deployments may include the same instance, such as PHP settings.
             host_settings=tuple(
                 dict.fromkeys(part.name for part in stack.instances_with_role(Role.HOST))
             ),
@@ -208,7 +209,7 @@ class StackEnvironment:
     def _request_answers(self) -> dict[str, CurlAnswer | str]:
         """Return each entry's current response.
 
-        The result is empty if no server runs yet, or if a request may change data.
+        The result is empty if no server is running yet, or if a request may change data.
         """
         request = target_request.build_request(self.file, self.build_stack("<study>/run"))
         if not self.runtime.installed or request.method not in ("GET", "HEAD"):
@@ -220,7 +221,7 @@ class StackEnvironment:
         }  # fmt: skip
 
     def _describe_answer_checks(self) -> str:
-        """Describe how correct responses are recognized."""
+        """Return a description of how correct responses are recognized."""
         load = self.file.target.load
         if load.requests_one_page and expected_body(self.file.target) is not None:
             return "the known body of the application"
@@ -245,9 +246,9 @@ class StackEnvironment:
         return hosts
 
     def _describe_current_state(self) -> Iterator[str]:
-        """Yield the differences between hosts and baseline, and the entry's current response.
+        """Yield the differences between hosts and baseline, and the current response of the entry.
 
-        Raises AutotuneError if all files are edited and the entry still returns a wrong response.
+        Raises AutotuneError if all files are edited but the entry returns a wrong response.
         """
         changes = self._compute_changes(self.space.complete_unrepaired({}).settings)
         files = [f"{host}: {path}" for host, change in changes.items() for path in change.files]
@@ -271,7 +272,7 @@ class StackEnvironment:
     def open_session(
         self, directory: Path, note: NoteCallback, history: MeasurementHistory
     ) -> Iterator[LoadSession]:
-        """Prepare every host for changes, then restore and release it at the end."""
+        """Prepare every host for changes. At the end, restore and release the hosts."""
         fleet = self.create_deployment(directory, note)
         try:
             with self._fit_load_hosts(directory, note) as load_hosts:
@@ -288,7 +289,7 @@ class StackEnvironment:
                 transport.close()
 
     def create_deployment(self, directory: Path, note: NoteCallback) -> Deployment:
-        """Return the deployment for the study in ``directory``. No host is locked yet."""
+        """Return the deployment for the study in ``directory``. It has not locked any host yet."""
         target = self.file.target
         stack = self.build_stack(self.runtime.make_run_directory(directory))
         expect = expected_body(target)
@@ -321,10 +322,11 @@ class StackEnvironment:
         )
 
     def _request_entries(self, request: Request) -> tuple[int, bytes] | str:
-        """Send one request to each entry and return the first wrong response, else the last one.
+        """Send one request to each entry. Return the first wrong response, or else the last
+        response.
 
         If a response does not meet the target's expectation, the result is the reason as text. A
-        load host sends the requests, because this machine may not reach the stack.
+        load host sends the requests, because this machine may be unable to reach the stack.
         """
         for entry in request.per_endpoint():
             answer = curl.send_request(self.load_hosts[0], entry)
@@ -337,8 +339,8 @@ class StackEnvironment:
     def _create_session(
         self, fleet: Deployment, history: MeasurementHistory, note: NoteCallback
     ) -> LoadSession:
-        """Return a session that deploys to ``create_deployment``, loads from the load hosts and
-        observes all hosts.
+        """Return a session that deploys with ``fleet``, sends load from the load hosts and observes
+        all hosts.
         """
         target, stack = self.file.target, fleet.stack
         body = expected_body(target) if target.load.requests_one_page else None
@@ -385,7 +387,7 @@ class StackEnvironment:
 
     @contextmanager
     def _fit_load_hosts(self, directory: Path, note: NoteCallback) -> Iterator[LoadHosts]:
-        """Prepare the kernels of the dedicated load hosts, and restore them at the end."""
+        """Adjust the kernels of the dedicated load hosts, and restore them at the end."""
         hosts = LoadHosts(self._dedicated_load_hosts, directory, note)
         try:
             hosts.lock_and_fit(load_host.SYSCTL_KEYS, load_host.fit_kernel_values)
@@ -395,7 +397,7 @@ class StackEnvironment:
                 hosts.unlock(restored=True)
 
     def _list_presets(self) -> Iterator[Settings]:
-        """Yield the baseline and the presets of every deployment without duplicates."""
+        """Yield the baseline and the presets of every deployment, without duplicates."""
         yielded: list[Settings] = []
         for deployment in self.space.deployments:
             presets = [self.space.preset_settings(kind, deployment) for kind in PRESET_NAMES]
@@ -412,9 +414,10 @@ class StackEnvironment:
         return build_desired_state(settings, stack, files, self.runtime.layout)
 
     def _validate_states(self, states: Iterable[DesiredState]) -> None:
-        """Validate each distinct set of files once, with one exchange per host.
+        """Validate each distinct set of files once, in one exchange per host.
 
-        Raises Invalid with the part whose software rejects its files, and the software's message.
+        Raises an error with the instance whose software rejects its files, and with the software's
+        message.
         """
         cases: dict[str, dict[object, tuple[ServiceInstance, Mapping[str, bytes]]]] = {}
         for instance, files in (
@@ -457,8 +460,9 @@ class StackEnvironment:
     def find_validation_errors(
         self, instance: ServiceInstance, candidates: Sequence[Settings]
     ) -> list[str | None]:
-        """Return the objections of the part's program to each of these settings: see
-        `SettingsValidator`."""
+        """Return the objection of the instance's program to each of these settings: see
+        `SettingsValidator`.
+        """
         cases = [
             (instance, render_instance(self.file, instance, settings)) for settings in candidates
         ]
@@ -469,10 +473,10 @@ class StackEnvironment:
 
 
 def prepare(file: TargetFile) -> StackEnvironment:
-    """Inspect the hosts and build the search space. Read-only.
+    """Inspect the hosts and return the environment with its search space. Nothing is changed.
 
-    Raises TargetError if the target does not fit its hosts, AutotuneError for missing programs and
-    unreachable hosts.
+    Raises TargetError if the target does not fit its hosts, and AutotuneError if programs are
+    missing or hosts are unreachable.
     """
     target = file.target
     runtime: Runtime = import_runtime(next(iter(target.tiers.values())).runtime).RUNTIME
@@ -537,7 +541,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
 def _require_applications(
     file: TargetFile, instances: Sequence[ServiceInstance], hosts: Mapping[str, Transport]
 ) -> None:
-    """Raise TargetError if a host with edited files lacks autotune's application."""
+    """Raise TargetError if files on a host are edited but the host lacks autotune's application."""
     for instance in instances:
         tier = instance.placement.tier
         if instance.placement.role is Role.APP and file.target.edits_host_files(tier):
@@ -562,7 +566,7 @@ def _require_persisted_state(
     hosts: Mapping[str, Transport],
     runtime: Runtime,
 ) -> None:
-    """Raise AutotuneError if a restart would lose settings that no file contains."""
+    """Raise AutotuneError if a restart would lose settings that are not in any file."""
     for instance in instances:
         if argv := instance.service.build_unpersisted_check(
             instance.placement, render_instance(file, instance, settings)
@@ -587,7 +591,7 @@ def _require_persisted_state(
 def _read_adopted_files(
     file: TargetFile, hosts: Mapping[str, Transport], runtime: Runtime
 ) -> HostTemplates:
-    """Return the edited files: as recorded at the start of the study, or as they are now."""
+    """Return the edited files: as recorded when the study started, or else as they are now."""
     return (
         read_host_templates(file, hosts, runtime)
         if file.adopted is None
@@ -601,7 +605,7 @@ def _list_instance_names(target: Target) -> list[str]:
 
 
 def find_template_overrides(file: TargetFile) -> Path | None:
-    """Return the directory of templates that override the shipped ones. Raises AutotuneError."""
+    """Return the directory with templates that override the shipped ones. Raises AutotuneError."""
     named = {tier.templates for tier in file.target.tiers.values() if tier.templates}
     if len(named) > 1:
         raise AutotuneError("all tiers must share one `templates:` directory")
@@ -611,7 +615,7 @@ def find_template_overrides(file: TargetFile) -> Path | None:
 def render_instance(
     file: TargetFile, instance: ServiceInstance, settings: Settings
 ) -> dict[str, bytes]:
-    """Return the content of the part's files by path. Raises RenderError."""
+    """Return the content of an instance's files by path. Raises RenderError."""
     return render_files(
         instance.service,
         instance.placement,
@@ -626,7 +630,7 @@ def exclude_rejected_choices(
     instances: Sequence[ServiceInstance],
     find_validation_errors: SettingsValidator,
 ) -> tuple[SearchSpace, tuple[str, ...]]:
-    """Return the space without choices that the installed programs do not support.
+    """Return the space without the choices that the installed programs do not support.
 
     The second value contains a line for each removed choice.
     """
@@ -650,7 +654,7 @@ def exclude_rejected_choices(
 
 @contextmanager
 def _temporary_directory() -> Iterator[str]:
-    """Create a temporary directory that servers can read after they drop their privileges."""
+    """Create a temporary directory that servers can read after dropping their privileges."""
     with tempfile.TemporaryDirectory(prefix="autotune-check-") as directory:
         Path(directory).chmod(0o755)
         yield directory
@@ -671,8 +675,8 @@ def _restore_deployment(fleet: Deployment, error: BaseException | None) -> None:
 
 @contextmanager
 def ignore_stop_signals() -> Iterator[None]:
-    """Ignore SIGINT, SIGTERM and SIGHUP until hosts are restored. Only the main thread receives
-    them.
+    """Ignore SIGINT, SIGTERM and SIGHUP until the hosts are restored. Only the main thread receives
+    signals.
     """
     stopping = STOP_SIGNALS if threading.current_thread() is threading.main_thread() else ()
     handlers = {number: signal.signal(number, signal.SIG_IGN) for number in stopping}

@@ -1,1 +1,1 @@
-"""A configuration of a study to take away: as files, as settings, or in the terms of other tools."""
+"""Export a configuration from a study: as files, as settings, or in the formats of other tools."""

@@ -1,9 +1,11 @@
-"""An Ansible role that applies a trial's configuration: validated files, least action.
+"""Export an Ansible role that applies a trial's configuration with validated files and the least
+action.
 
-``ansible/`` contains ``site.yml``, ``inventory.yml`` and the role ``autotune``. The files of the role are
-the scripts of `--format shell`. The script of a host validates and backs up all files before the first
-change. It writes one file in each task, and rolls the host back if a task fails. Modules of ansible-core
-set kernel values, act on units and check the health. Hosts with the same tasks share them.
+``ansible/`` contains ``site.yml``, ``inventory.yml`` and the role ``autotune``. The role's files
+are the scripts of `--format shell`. A host's script validates and backs up all files before the
+first change. It writes one file per task, and rolls the host back if a task fails. Modules from
+ansible-core set kernel values, act on units and check the services' health. Hosts with the same
+tasks share them.
 """
 
 from __future__ import annotations
@@ -29,21 +31,24 @@ from autotune.study.study_state import Trial
 from autotune.target.model import Host, Target
 
 ROLE = "ansible/roles/autotune"
-SHOWN, WRITTEN = "autotune_shown", "autotune_written"  # what the script printed
-UNITS = "autotune_units"  # the units to stop that exist on the host
+SHOWN, WRITTEN = "autotune_shown", "autotune_written"  # variables with the script's output
+UNITS = "autotune_units"  # variable with the units to stop, if they exist on the host
 # The module `service_facts` takes seconds, because it queries each of a host's hundreds of units.
-# A host without systemd has no unit to stop. One line, because YAML would break it after a space.
+# On a host without systemd, this prints no unit. It has only one line, because the YAML writer
+# would break it after a space.
 THERE = (
     'for u; do case $(systemctl show --value -p LoadState "$u") in '
     'not-found|"") ;; *) echo "$u"; esac; done'
 )
 LOAD_KERNEL = "Load kernel values"
-# Characters per line: the widths to try, and the maximum of linters.
+# Characters per line: the widths to try, and the maximum that linters allow.
 WIDTHS, LONGEST = (120, 112, 104, 96, 88, 80), 160
 
 
 class Template(str):
-    """Text that Ansible renders as a template. Any other text is marked so that it is not rendered."""
+    """Text that Ansible renders as a template. All other text is marked as unsafe, so that it is
+    not rendered.
+    """
 
     __slots__ = ()
 
@@ -94,22 +99,22 @@ def export_ansible(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]
 
 
 def format_backup_directory(study: Study, trial: Trial) -> str:
-    """Return the directory on each host in which the role keeps the files that it replaces."""
-    # Templates and commands contain it, so it must not contain their special characters.
+    """Return the directory on each host in which the role saves the files that it replaces."""
+    # Templates and commands contain the name, so it must not contain their special characters.
     name = re.sub(r"[^A-Za-z0-9._-]", "_", study.name)
     return f"/var/backups/autotune-{name}-{trial.number}"
 
 
 def _build_variables(hosts: Hosts) -> dict[str, Any]:
-    """Return the kernel values by host."""
+    """Return the role's variables: the kernel values by host."""
     return {"autotune_kernel": {host: dict(values) for host, values in hosts.sysctls.items()}}
 
 
 def _group_alike_hosts(target: Target, hosts: Hosts) -> dict[str, list[str]]:
-    """Return groups of hosts with the same tasks by name, in the order of dependencies.
+    """Return groups of hosts with the same tasks, by name and in dependency order.
 
-    The name of a group is its tier, if it contains exactly the hosts of one tier. Otherwise, it is the
-    first host.
+    The name of a group is its tier, if the group contains exactly the hosts of one tier. Otherwise,
+    it is the first host.
     """
     kinds: dict[str, list[str]] = {}
     for tier in start_order(target):
@@ -141,7 +146,7 @@ def _build_inventory(study: Study) -> dict[str, Any]:
     every: dict[str, Any] = {"children": groups}
     if target.ssh.config:
         config = (study.target_path.parent / Path(target.ssh.config).expanduser()).resolve()
-        # An SSH configuration can contain commands, so one that came with the study is refused.
+        # An SSH configuration can contain commands, so a file that belongs to the study is refused.
         if config.is_relative_to(study.directory.resolve().parent):
             raise ExportError(
                 study, f"its SSH configuration {config} is in the directory of studies"
@@ -178,7 +183,7 @@ def _build_tasks(host: str, hosts: Hosts, backup: str) -> Iterator[dict[str, Any
 
 
 def _build_host_script(name: str, request: str, *words: str) -> dict[str, Any]:
-    """Return a task that runs the host's script with a request and its operands."""
+    """Return a task that runs the host's script with a request and its arguments."""
     force = Template("{{ '--force' if autotune_overwrite | bool else '--no-force' }}")
     script = "lookup('ansible.builtin.file', inventory_hostname ~ '.sh')"
     return {
@@ -191,7 +196,9 @@ def _build_host_script(name: str, request: str, *words: str) -> dict[str, Any]:
 
 
 def _build_preview_task() -> dict[str, Any]:
-    """Return a task that changes nothing, and fails if a file or a path on the host is refused."""
+    """Return a task that changes nothing, but fails if a file or a path on the host would be
+    refused.
+    """
     return _build_host_script("Compare the host with the configuration", "--check") | {
         "register": SHOWN,
         "changed_when": False,
@@ -200,7 +207,7 @@ def _build_preview_task() -> dict[str, Any]:
 
 
 def _build_rollback(backup: str) -> Iterator[dict[str, Any]]:
-    """Yield the tasks after a failure. The play then fails, so that no other host changes."""
+    """Yield the tasks that follow a failure. The play then fails, so that no other host changes."""
     yield _build_host_script("Roll back", "--restore", backup) | {"changed_when": True}
     yield {
         "name": "Report the failed task",
@@ -258,13 +265,15 @@ def _build_kernel_task(running: Iterable[str]) -> dict[str, Any]:
             "line": Template("{{ item.key }} = {{ item.value }}"),
         },
         "loop": Template("{{ autotune_kernel[inventory_hostname] | dict2items }}"),
-        # A listening socket keeps the backlog limit of the time when it was opened.
+        # A listening socket keeps the backlog limit that applied when it was opened.
         "notify": [LOAD_KERNEL, *(f"Restart {unit}" for unit in running)],
     }  # fmt: skip
 
 
 def _build_health_checks(running: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield tasks that fail if a service stops soon after its start, before the next host changes."""
+    """Yield tasks that fail if a service stops soon after its start. They run before the next host
+    changes.
+    """
     if running:
         yield {
             "name": "Wait for services that fail late",
@@ -290,7 +299,9 @@ def _build_health_checks(running: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def _build_write_task(file: HostFile, hosts: Hosts, backup: str) -> dict[str, Any]:
-    """Return a task in which the script writes one file, or only compares it in check mode."""
+    """Return a task in which the script writes one file. In check mode, the script only compares
+    the file.
+    """
     request = Template("{{ '--compare' if ansible_check_mode else '--write' }}")
     notified = [_name_handler(file.host, unit, hosts) for unit in sorted(file.units)]
     return {
@@ -307,14 +318,15 @@ def _name_handler(host: str, unit: str, hosts: Hosts) -> str:
 
 
 def _build_handlers(hosts: Hosts) -> Iterator[dict[str, Any]]:
-    """Yield the handlers in the order in which they act."""
+    """Yield the handlers in the order in which they run."""
     if any(hosts.sysctls.values()):
         yield {
             "name": LOAD_KERNEL,
             "ansible.builtin.command": {"argv": ["sysctl", "--load", SYSCTL_FILE]},
             "changed_when": True,
         }
-    # After an overwrite, the running configuration is unknown, and a reload may not change it.
+    # If files were overwritten, the running configuration is unknown, and a reload may not change
+    # it.
     reloaded = Template("{{ 'restarted' if autotune_overwrite | bool else 'reloaded' }}")
     handlers = {(_name_handler(host, unit, hosts), unit) for host, units in hosts.units.items()
                 for unit, runs in units.items() if runs}  # fmt: skip
@@ -347,7 +359,7 @@ def _build_metadata(study: Study) -> dict[str, Any]:
 
 
 def _format_mode(mode: int) -> str:
-    # Quoted, because YAML 1.1 would read the number as octal.
+    # In quotes, because YAML 1.1 would read the number as octal.
     return _quote(f"0{mode:o}")
 
 
@@ -357,7 +369,9 @@ def _quote(text: str) -> str:
 
 
 def _mark_templates_unsafe(document: Any) -> Any:
-    """Return a document with `!unsafe` on text, such as a host's name, that looks like a template."""
+    """Return a document in which text that looks like a template, such as a host's name, is
+    `!unsafe`.
+    """
     if isinstance(document, dict):
         return {key: _mark_templates_unsafe(value) for key, value in document.items()}
     if isinstance(document, list):
@@ -370,9 +384,10 @@ def _mark_templates_unsafe(document: Any) -> Any:
 
 
 def _format_document(document: Any) -> bytes:
-    """Return YAML at the first width without findings of linters, or at the last width.
+    """Return YAML at the first width at which linters find nothing, or else at the last width.
 
-    The writer breaks a line only after the word that exceeds the width, and may leave a space there.
+    The YAML writer breaks a line only after the word that exceeds the width, and may leave a space
+    there.
     """
     for width in WIDTHS:
         content = _dump_yaml(document, width)
@@ -387,13 +402,14 @@ def _dump_yaml(document: Any, width: int) -> bytes:
     writer = YAML()
     writer.explicit_start = True
     writer.width = width
-    writer.representer.ignore_aliases = lambda *_: True  # people read it
+    writer.representer.ignore_aliases = lambda *_: True  # aliases would be hard for people to read
     writer.indent(mapping=2, sequence=4, offset=2)
     out = io.StringIO()
     writer.dump(document, out)
     text = out.getvalue()
     if isinstance(document, list):
-        # ruamel indents a top-level list like any other, but yamllint requires no indentation.
+        # ruamel indents a top-level list like any other, but yamllint requires that it is not
+        # indented.
         text = "".join(line.removeprefix("  ") for line in text.splitlines(keepends=True))
         text = text.replace("\n- name:", "\n\n- name:").replace("---\n\n", "---\n", 1)
     return text.encode()

@@ -1,8 +1,8 @@
-"""Hosts under a trial, derived from the target and its services.
+"""Derive the hosts with a trial's deployment from the target and its services.
 
-A study may come from someone else, and an export becomes commands for root. Its records supply file
-contents, settings and the original state of hosts. Paths, modes, units and commands come from the
-services. A record that contradicts them is refused.
+A study may come from someone else, but an export becomes commands that root runs. Only file
+contents, settings and the original state of hosts come from the study's records. Paths, modes,
+units and commands come from the services. A record that contradicts the services is refused.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ from autotune.target.runtimes import import_runtime
 from autotune.unified_diff import Hunk, split_lines
 
 WEB_ACCOUNT = ("www-data", "www-data")
-PLACEHOLDER_FACTS = HostFacts(cpus=1.0, memory=2**30)  # facts affect values, and no names
+PLACEHOLDER_FACTS = HostFacts(cpus=1.0, memory=2**30)  # facts affect values, but not names
 
 
 @dataclass(frozen=True)
 class DerivedHosts:
-    """Hosts under a trial: ``manifests`` by host, and file ``contents`` by tier, host and path.
+    """Hosts with a trial's deployment: ``manifests`` by host, and file ``contents`` by tier, host
+    and path.
 
-    ``edits`` change the hosts' own files, by host and path.
+    ``edits``, by host and path, are the changes to files that the hosts already had.
     """
 
     manifests: Mapping[str, HostManifest]
@@ -67,10 +68,11 @@ def derive_hosts(
     records: Mapping[str, HostRecord],
     baseline: tuple[Trial, Mapping[str, bytes]] | None,
 ) -> DerivedHosts:
-    """Return the hosts of a trial. ``recorded_files`` are its files by ``instance/path``.
+    """Return the hosts with a trial's deployment. ``recorded_files`` are its files by
+    ``instance/path``.
 
-    ``baseline`` contains the baseline's trial and files. They decide the actions of units on hosts that
-    had these files. Raises AutotuneError if a record contradicts the target and its services.
+    ``baseline`` is the baseline's trial and files. If a host had these files, they determine the
+    actions of its units. Raises AutotuneError if a record contradicts the target and its services.
     """
     desired = _derive_desired_state(study, trial, recorded_files, records)
     for host, record in records.items():
@@ -106,7 +108,9 @@ def derive_hosts(
 def _split_lines(
     study: Study, path: str, content: bytes, original: str | None, hunks: tuple[Hunk, ...] | None
 ) -> tuple[Hunk, ...]:
-    """Return the changed lines of a host's own file: its edits, or all lines of a new file."""
+    """Return the changed lines of a host's own file: its edits or, for a new file, all of its
+    lines.
+    """
     if hunks is not None:
         return hunks
     if original is None:
@@ -119,7 +123,9 @@ def _split_lines(
 def _derive_edits(
     instance: ServiceInstance, path: str, records: Mapping[str, HostRecord]
 ) -> tuple[Hunk, ...] | None:
-    """Return the recorded edits of a file that the host had before, if its service edits such files."""
+    """Return the recorded edits to a file that the host already had, if its service edits such
+    files.
+    """
     record = records[instance.placement.host]
     if (
         instance.placement.adopted is None
@@ -150,7 +156,9 @@ def _check_agreement(study: Study, host: str, record: HostRecord, desired: Desir
 def _find_settings_before(
     baseline_state: DesiredState | None, host: str, original: OriginalHost
 ) -> Settings | None:
-    """Return the settings in a host's files before the study, or in the baseline of a model."""
+    """Return the settings in a host's files before the study. For a model, these are the
+    baseline's.
+    """
     if original.settings is not None:
         return original.settings
     if baseline_state is None or host not in baseline_state.hosts:
@@ -177,7 +185,7 @@ def _derive_desired_state(
         raise ExportError(
             study, f"it contains files of {strange[0]!r}, which its target does not run"
         )
-    # Deployments of a choice may share the name of an instance. Only the active one has files.
+    # Alternative deployments may use the same instance name. Only the active one has files.
     chosen = [
         _select_programs(
             study,
@@ -216,7 +224,7 @@ def _find_runtime(target: Target) -> str:
 
 
 def _group_by_instance(files: Mapping[str, bytes]) -> dict[str, dict[str, bytes]]:
-    """Return files by ``tier.host.service/path`` as a mapping of instances to paths to contents."""
+    """Return files, keyed by ``tier.host.service/path``, as instance → path → content."""
     instances: dict[str, dict[str, bytes]] = {}
     for location, content in files.items():
         instance, _, path = location.partition("/")
@@ -227,7 +235,7 @@ def _group_by_instance(files: Mapping[str, bytes]) -> dict[str, dict[str, bytes]
 def _build_stack(
     study: Study, target: Target, adopted_configs: Mapping[str, AdoptedConfig]
 ) -> Stack:
-    """Return the stack with the first possible name of each program. No host is read."""
+    """Return the stack, with the first possible name of each program. No host is contacted."""
     services = [
         p.service for name, tier in target.tiers.items() for p in list_tier_services(name, tier)
     ]
@@ -249,9 +257,11 @@ def _build_stack(
 
 
 def _load_adopted_configs(study: Study, trial: Trial) -> dict[str, AdoptedConfig]:
-    """Return the hosts' own files that were edited, from the target's templates and the study's record.
+    """Return the hosts' own files that were edited, from the target's templates and the study's
+    records.
 
-    Raises AutotuneError if the study does not record them: they would be exported as whole files.
+    Raises AutotuneError if the study does not record them: otherwise they would be replaced as a
+    whole.
     """
     recorded = find_adopted_record(study.records, trial.bed)
     if recorded is None:
@@ -268,7 +278,9 @@ def _load_adopted_configs(study: Study, trial: Trial) -> dict[str, AdoptedConfig
 
 
 def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, AdoptedConfig]) -> None:
-    """Raises AutotuneError if a host of a tier whose files are edited lacks files of a service."""
+    """Raise AutotuneError if a tier's files are edited, but one of its hosts lacks the files of a
+    service.
+    """
     for name, tier in target.tiers.items():
         for host in tier.hosts if target.edits_host_files(name) else ():
             own = {instance.rpartition(".")[2]: config for instance, config in adopted.items()
@@ -282,11 +294,13 @@ def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, Adop
                 )
 
 
-# -- comparison of names in a record with the service ------ --------------------------------------------
+# -- comparison of a record with the services -------------------------------------------------------
 
 
 def _check_adopted_config(study: Study, instance: ServiceInstance, config: AdoptedConfig) -> None:
-    """Raise AutotuneError for a unit or a file that the adoption of this service never yields."""
+    """Raise AutotuneError for a unit or file that this service's adoption could not have
+    produced.
+    """
     adoption = map_adoptions().get(instance.service.key)
     hint = "`autotune apply` reads the files on the host"
     if config.unit and not re.fullmatch(UNIT_PATTERN, config.unit):
@@ -319,9 +333,9 @@ def _is_drop_in(path: str, instance: ServiceInstance) -> bool:
 def _select_programs(
     study: Study, instance: ServiceInstance, files: Mapping[str, bytes], record: HostRecord | None
 ) -> ServiceInstance:
-    """Return the instance with the program names that match its recorded files and its unit.
+    """Return the instance with the program names that match its recorded files and unit.
 
-    Such names contain versions. Raises AutotuneError if no name matches.
+    Such names contain versions. Raises AutotuneError if no candidate name matches.
     """
     units = record.units if record else {}
     loses = instance.placement.adopted is not None and instance.placement.adopted.loses

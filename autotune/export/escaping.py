@@ -1,4 +1,6 @@
-"""Templates of exports, and text that stays inert in shell scripts and Markdown."""
+"""Render the templates of exports, and escape text so that shell scripts and Markdown do not
+interpret it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ DELIMITER = "AUTOTUNE"
 
 
 def fill_template(template: str, **values: Any) -> str:
-    """Return a rendered template of ``templates/export``."""
+    """Return a rendered template from ``templates/export``."""
     return _create_templates().get_template(template).render(**values)
 
 
@@ -29,7 +31,7 @@ def _create_templates() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(str(find_shipped_directory("templates") / "export")),
         undefined=StrictUndefined,
-        autoescape=False,  # noqa: S701  # not HTML; filters quote for the shell
+        autoescape=False,  # noqa: S701  # the output is not HTML; filters quote for the shell
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
@@ -54,19 +56,22 @@ def escape_line(text: object) -> str:
 
 
 def escape_markdown(text: object) -> str:
-    """Return text on one line that Markdown shows unchanged, without code, links, images or HTML."""
+    """Return text on one line that Markdown renders literally, without code, links, images or
+    HTML.
+    """
     return re.sub(r"([`<&\\]|\](?=\())", r"\\\1", escape_line(text))
 
 
 def escape_code(text: object) -> str:
-    """Return the content of a code span on one line."""
+    """Return text on one line that can be the content of a code span."""
     return escape_line(text).replace("`", "'")
 
 
 def build_here_document(content: bytes, then: str = "") -> str:
-    """Return a command that prints ``content``, as readable text if possible, else from base64.
+    """Return a command that prints ``content``: as readable text if possible, otherwise from
+    base64.
 
-    ``then`` follows on the line of the command.
+    ``then`` follows on the command's line.
     """
     text = content.decode("utf-8", "replace")
     plain = text.encode() == content and text.endswith("\n")

@@ -1,4 +1,4 @@
-"""The error of an export whose study cannot become a script, a role or a patch."""
+"""The error for a study that cannot become a script, a role or a patch."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from autotune.errors import AutotuneError
 from autotune.report.studies import Study
 
 APPLY_HINT = "`autotune export` without --format, then `autotune apply`"
-RENDER_DIRECTORY = "/run/autotune"  # in which hosts validate configurations
+RENDER_DIRECTORY = "/run/autotune"  # where hosts validate configurations
 
 
 class ExportError(AutotuneError):
-    """A study is not exported, because a record contradicts its target or services.
+    """A study cannot be exported, because a record contradicts its target or services.
 
-    ``reason`` is a clause about the record.
+    ``reason`` is a clause about the record, for the message.
     """
 
     def __init__(self, study: Study, reason: str, hint: str = "") -> None:

@@ -23,7 +23,7 @@ from autotune.target import runtimes
 from autotune.unified_diff import Hunk, split_lines
 
 SYSCTL_FILE = "/etc/sysctl.d/99-autotune.conf"
-ABSENT = "absent"  # in place of the digest of a missing file
+ABSENT = "absent"  # replaces the digest of a missing file
 SAFETY = (
     "Files in directories of other accounts are changed in the same way as by `autotune apply`. "
     "The host then needs "
@@ -36,12 +36,12 @@ MODEL = (
 
 @dataclass(frozen=True)
 class HostFile:
-    """One file on one host. The command ``check`` validates it.
+    """One file on one host. The command ``check`` validates the file.
 
-    ``units`` maps each unit that reads the file to its action after a change: ``reload`` or ``restart``.
-    ``original`` is the SHA-256 of the replaced file, or ``absent``. ``None``: not recorded. ``edits``
-    change the host's own file: ``deployed`` is the digest of the result, and ``content`` contains
-    placeholders.
+    ``units`` maps each unit that reads the file to its action after a change: ``reload`` or
+    ``restart``. ``original`` is the SHA-256 of the replaced file, ``absent``, or ``None`` if it was
+    not recorded. ``edits`` change the host's own file: then, ``deployed`` is the digest of the
+    result, and ``content`` contains placeholders.
     """
 
     host: str
@@ -62,7 +62,7 @@ class HostFile:
 
     @property
     def steps(self) -> tuple[Hunk, ...]:
-        """Return the edits. Each line with masked words is one edit."""
+        """Return the edits, split so that each line with masked words is a separate edit."""
         return tuple(step for hunk in self.edits or () for step in split_hunk(hunk))
 
     @property
@@ -72,15 +72,17 @@ class HostFile:
 
     @property
     def sets_unit(self) -> bool:
-        """True if a service manager reads the file. Its lines may continue others."""
+        """True if a service manager reads the file, in which a line may continue the previous
+        one.
+        """
         return can_run_commands(self.path)
 
 
 @dataclass(frozen=True)
 class Hosts:
-    """All files, and by host the units (true: it runs) and the kernel values.
+    """All files and, by host, the units (true if running) and the kernel values.
 
-    ``before`` contains the units and kernel values of the hosts before the study.
+    ``before`` contains the hosts' units and kernel values before the study.
     """
 
     files: tuple[HostFile, ...]
@@ -96,7 +98,9 @@ class Hosts:
         return self.before[host].units.get(unit) is not True if host in self.before else True
 
     def needs_reload_only(self, host: str, unit: str) -> bool:
-        """True if a unit needs only a reload on a host in its state before the study."""
+        """True if a unit needs only a reload, provided that the host is in its state before the
+        study.
+        """
         files = self.list_files(host)
         needed = {file.units[unit] for file in files if unit in file.units}
         recorded = all(file.original for file in files) and not self.sysctls[host]
@@ -104,14 +108,15 @@ class Hosts:
 
 
 def list_changed_hosts(study: Study, trial: Trial, *, everything: bool = False) -> Hosts:
-    """Return the changes of a trial to the hosts before the study, or with ``everything`` its whole
-    deployment.
+    """Return the changes that a trial makes to the hosts' state before the study.
+
+    With ``everything``, returns the trial's whole deployment.
 
     Raises AutotuneError if the trial ran private processes, or if a host is not in the target.
     """
     _check_runtimes(study)
     records = _read_records(study, trial)
-    # A host's name becomes a path and a line of a script for root. Only names in a target are safe.
+    # A host's name becomes a path, and text in a script for root. Only names in a target are safe.
     if strange := sorted(records.keys() - study.target.hosts.keys()):
         raise ExportError(study, f"it deployed to {strange[0]!r}, which is not in its target")
     baseline = find_conclusion(study.state).baseline
@@ -141,7 +146,7 @@ def list_changed_hosts(study: Study, trial: Trial, *, everything: bool = False) 
 
 
 def _check_runtimes(study: Study) -> None:
-    """Raise AutotuneError if other tools cannot configure the services."""
+    """Raise AutotuneError if other tools cannot configure the services of the study."""
     tiers = study.target.tiers.values()
     if not all(tier.installed for tier in tiers):
         having = runtimes.format_runtime_names(installed=True)
@@ -181,7 +186,9 @@ def _build_host_file(
 
 
 def _check_words(study: Study, file: HostFile) -> None:
-    """Raise AutotuneError if the host cannot fill in masked words, or if edits contradict the content."""
+    """Raise AutotuneError if the host cannot fill in masked words, or if edits do not match the
+    content.
+    """
     if file.edits is None:
         if has_placeholder(file.content):
             raise AutotuneError(
@@ -203,7 +210,7 @@ def _check_words(study: Study, file: HostFile) -> None:
 
 
 def _read_records(study: Study, trial: Trial) -> dict[str, HostRecord]:
-    """Return the records of hosts in the newest deployment of a trial. Raises AutotuneError."""
+    """Return the hosts' records from a trial's newest deployment. Raises AutotuneError."""
     numbers = (trial.number, trial.source_trial)
     deployed = [r for r in study.records if r["event"] == "deployed" and r["trial"] in numbers]
     hosts = deployed[-1].get("hosts") if deployed else None
@@ -213,7 +220,7 @@ def _read_records(study: Study, trial: Trial) -> dict[str, HostRecord]:
 
 
 def group_by_host(files: Mapping[str, bytes]) -> dict[tuple[str, str, str], bytes]:
-    """Return files by ``tier.host.service/path`` as contents by tier, host and path."""
+    """Return files, keyed by ``tier.host.service/path``, as contents by tier, host and path."""
     files_by_place = {}
     for location, content in files.items():
         part, _, path = location.partition("/")
@@ -225,7 +232,7 @@ def group_by_host(files: Mapping[str, bytes]) -> dict[tuple[str, str, str], byte
 def _collect_originals(
     study: Study, records: Mapping[str, HostRecord], base: tuple[Trial, Mapping[str, bytes]] | None
 ) -> dict[str, OriginalHost]:
-    """Return the hosts before the study, from backups or, for models, from the baseline."""
+    """Return the hosts before the study, from backups or, for a model, from the baseline."""
     of_baseline = _read_records(study, base[0]) if base else {}
     digests: dict[str, dict[str, str | None]] = {host: {} for host in records}
     for (_, host, path), content in (group_by_host(base[1]) if base else {}).items():
@@ -244,7 +251,9 @@ def _collect_originals(
 
 
 def _select_changed(hosts: Hosts, manifests: Mapping[str, HostManifest]) -> Hosts:
-    """Return the files and kernel values that differ, and the units that use them."""
+    """Return the files and kernel values that differ from the originals, and the units that use
+    them.
+    """
     files = tuple(file for file in hosts.files if file.digest != file.original)
     sysctls = {
         host: {name: value for name, value in values.items()
@@ -271,6 +280,8 @@ def _select_changed(hosts: Hosts, manifests: Mapping[str, HostManifest]) -> Host
 
 
 def _check_names(study: Study, names: Iterable[str]) -> None:
-    """Raise ExportError for unsafe names or values, which become lines and words of commands for root."""
+    """Raise ExportError for unsafe names or values, because they become lines and words in commands
+    for root.
+    """
     if strange := [name for name in names if not ORDINARY_TEXT_PATTERN.fullmatch(name)]:
         raise ExportError(study, f"{strange[0]!r} is not a unit or a kernel value")

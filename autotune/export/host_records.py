@@ -1,4 +1,6 @@
-"""Records of hosts in a study, as typed values. Other people may have written them."""
+"""Read the records of hosts in a study as typed values. Other people may have written the
+records.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ from autotune.services.base import Settings
 from autotune.unified_diff import Hunk
 
 _DIGEST_PATTERN = re.compile(r"[0-9a-f]{64}")
-_MAX_LINES = 1_000_000  # more than any configuration file has
-_MAX_HUNKS = 1000  # more than any service edits
+_MAX_LINES = 1_000_000  # more lines than any configuration file has
+_MAX_HUNKS = 1000  # more hunks than any service's edits
 
 
 def read_record(study: Study, host: str, record: Mapping[str, Any]) -> HostRecord:
-    """Return the typed record of a host. Raises AutotuneError for any other content."""
+    """Return the typed record of a host. Raises AutotuneError if the record is invalid."""
     try:
         original = record["original"]
         _check_keys(record, HostRecord)
@@ -41,7 +43,7 @@ def read_record(study: Study, host: str, record: Mapping[str, Any]) -> HostRecor
 def _check_keys(
     record: Mapping[str, Any], kind: type[HostRecord | OriginalHost | DeployedFile | Hunk]
 ) -> None:
-    """Raise ValueError for an unknown key of this kind of record."""
+    """Raise ValueError for a key that this kind of record does not have."""
     if unknown := sorted(record.keys() - kind.__dataclass_fields__.keys()):
         raise ValueError(f"unknown key {unknown[0]!r}")
 
@@ -63,7 +65,7 @@ def _read_file(file: Mapping[str, Any]) -> DeployedFile:
 
 
 def _read_edits(edits: list[Mapping[str, Any]]) -> tuple[Hunk, ...]:
-    """Return hunks in order. Raises ValueError if they overlap."""
+    """Return the hunks in order. Raises ValueError if they overlap."""
     hunks, last = [], 1
     if len(edits) > _MAX_HUNKS:
         raise ValueError(f"more than {_MAX_HUNKS} changes in one file")
@@ -104,7 +106,7 @@ def _read_texts(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _read_settings(settings: Mapping[str, Any] | None) -> Settings | None:
-    """Return settings that are only compared with others."""
+    """Return settings that are used only for comparison with other settings."""
     if settings is None:
         return None
     if wrong := [n for n, value in settings.items() if not isinstance(value, str | int | float)]:

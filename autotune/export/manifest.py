@@ -1,21 +1,24 @@
-"""The source of exported settings, and the evidence for their gain: ``manifest.json``, schema 1.
+"""Manifest of an export: where its settings come from, and the evidence for their gain
+(``manifest.json``, schema 1).
 
 ``kind`` is always ``autotune-export``.
 
-- ``parameters`` are the effective values of the exported trial, and ``baseline`` of the baseline.
-- ``changes`` are the differences with an effect, with their unit and the required action.
+- ``parameters`` are the effective values in the exported trial, and ``baseline`` those in the
+  baseline.
+- ``changes`` are the differences that have an effect, each with its unit and the required action.
 - ``rss`` is the size of the largest process of each service during the study, in bytes.
 - ``effective`` contains the values read back from the software.
 - ``differences`` lists values that differ from the requested ones.
-- ``claim`` contains verdict, gain and peaks. Only the best trial has a claim.
-- ``readings`` are the readings of the confirmation, oldest first.
-- ``hosts`` contains files, units and kernel values by host, if the export configures hosts. Files are
-  shown as their SHA-256 before and after: ``absent`` is a missing file, null is not recorded.
-- ``files`` are the files of this export, with their SHA-256.
-- ``verify`` is a command to run in the directory of the export.
+- ``claim`` contains the verdict, gain and peaks. Only the best trial has a claim.
+- ``readings`` are the readings from the confirmation, oldest first.
+- ``hosts`` contains files, units and kernel values by host, if the export configures hosts. For
+  each file, it contains the SHA-256 before and after: ``absent`` means a missing file, null means
+  not recorded.
+- ``files`` are the files in this export, with their SHA-256.
+- ``verify`` is a command to run in the export's directory.
 
-Peaks and rates are in requests/s, times in seconds, dates in UTC. Two exports of one trial are equal,
-byte for byte.
+Peaks and rates are in requests/s, times in seconds, dates in UTC. Two exports of the same trial are
+identical, byte for byte.
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ def build_manifest(
     latest = side.latest_trial if side and side.trial == trial else trial
     baseline = sides["baseline"].trial if "baseline" in sides else None
     command = study.target.command is not None
-    # A command runs in the directory of its original target, not in the export.
+    # A command runs in the directory of its original target, not in the export's directory.
     source = study.start.source if command else None
     return {
         "schema": SCHEMA_VERSION,
@@ -102,7 +105,7 @@ def _describe_measurement(target: Target, source: str | None) -> dict[str, Any]:
 
 
 def _build_claim(view: StudyView) -> dict[str, Any]:
-    """Return the claim of the study about its winner. No other trial has a claim."""
+    """Return the study's claim about its winner. Other trials have no claim."""
     has_baseline = "baseline" in view.conclusion.sides
     return {
         "verdict": view.verdict,

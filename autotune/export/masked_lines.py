@@ -1,7 +1,7 @@
-"""Changed lines with masked words: an export takes these words from the host's own line.
+"""Changed lines with masked words: the export's script copies these words from the host's own line.
 
-A study contains placeholders for them. The script on the host finds the words between the texts that
-the recorded line has around its placeholders.
+A study contains placeholders instead of the words. On the host, the script finds each word by the
+recorded text before and after its placeholder.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from autotune.unified_diff import Hunk
 
 
 def find_placeholders(text: str) -> tuple[str, ...]:
-    """Return the placeholders in a text, in their order."""
+    """Return the placeholders in a text, in order."""
     return tuple(match[0] for match in PLACEHOLDER_PATTERN.finditer(text))
 
 
 def split_hunk(hunk: Hunk) -> tuple[Hunk, ...]:
-    """Split a hunk at its lines with masked words: each such line is one hunk with its replacement.
+    """Split a hunk so that each line with masked words and its replacement are a separate hunk.
 
-    Raises ValueError, with a clause as its text, if the host cannot fill in the words.
+    Raises ValueError, whose text is a clause, if the host cannot fill in the words.
     """
     old = [number for number, line in enumerate(hunk.removed) if find_placeholders(line)]
     new = [number for number, line in enumerate(hunk.added) if find_placeholders(line)]
@@ -47,9 +47,9 @@ def split_hunk(hunk: Hunk) -> tuple[Hunk, ...]:
 
 
 def find_masked_parts(hunk: Hunk) -> tuple[str, ...]:
-    """Return the parts of an exchanged line that the host fills in; empty if no word is masked.
+    """Return the parts of a replaced line that the host fills in; empty if no word is masked.
 
-    A part reaches from one placeholder to another if both lines have the same text between them.
+    A part spans several placeholders if both lines contain the same text between them.
     """
     if len(hunk.removed) != 1 or len(hunk.added) != 1:
         return ()
@@ -66,7 +66,7 @@ def find_masked_parts(hunk: Hunk) -> tuple[str, ...]:
 
 
 def _check_exchange(hunk: Hunk) -> None:
-    """Raises ValueError if the words of the host's line cannot be found without doubt."""
+    """Raise ValueError if the words in the host's line cannot be found unambiguously."""
     removed, added = hunk.removed[0], hunk.added[0]
     placeholders = find_placeholders(removed)
     numbers = {placeholder.split("-")[2] for placeholder in placeholders}

@@ -1,4 +1,4 @@
-"""Checks of settings and numbers in a record, before they become text of an export."""
+"""Check the settings and numbers in a record before they become text in an export."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from autotune.space.dimension import is_deployment_choice
 from autotune.study.study_state import Trial
 from autotune.target.messages import format_value, is_same_value
 
-# Words without quotes, braces and special characters of a shell, and numbers.
+# Numbers, and words without quotes, braces and shell metacharacters.
 ORDINARY_TEXT_PATTERN = re.compile(r"[\w.][\w:.,@\\ /-]*|-?[0-9]+( -?[0-9]+)*", re.ASCII)
 
 
 def check_trial(study: Study, trial: Trial) -> None:
-    """Raise AutotuneError unless a trial has a number, and settings of the target's parameters.
+    """Raise AutotuneError unless a trial has a number, and settings for the target's parameters.
 
-    The error contains the first name or value that no service of the target allows.
+    The message contains the first name or value that no service of the target allows.
     """
     if type(trial.number) is not int:
         raise ExportError(study, f"{format_value(trial.number)} is not a trial number")
@@ -51,7 +51,7 @@ def _is_value(
     choices = (own[name].choices if own else parameter.choices if parameter else ()) or ()
     if any(is_same_value(choice, value) for choice in choices):
         return True
-    # A host may offer plain words that are not among the choices of the catalogue.
+    # A host's software may offer words that are not among the catalogue's choices.
     if isinstance(value, str):
         return bool(choices) and ORDINARY_TEXT_PATTERN.fullmatch(value) is not None
     return isinstance(value, int | float)

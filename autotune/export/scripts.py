@@ -1,6 +1,6 @@
-"""Shell scripts and patches that make the changes of a trial on each host.
+"""Shell scripts and patches that make a trial's changes on each host.
 
-Names are quoted and contents are here-documents, so that no text of a configuration is run.
+Names are quoted and contents are here-documents, so that no text from a configuration is run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def format_title(study: Study, trial: Trial) -> str:
 
 
 def build_script(heading: str, host: str, hosts: Hosts, notice: str | None = None) -> str:
-    """Return the script that configures one host. It needs root, a POSIX shell, systemd and GNU tools."""
+    """Return the script that configures one host. The script needs root, a POSIX shell, systemd and
+    GNU tools.
+    """
     units, files = hosts.units[host], hosts.list_files(host)
     return fill_template(
         "host.sh.j2",
@@ -55,7 +57,7 @@ def build_script(heading: str, host: str, hosts: Hosts, notice: str | None = Non
 
 
 def _group_checks(files: Iterable[HostFile]) -> list[tuple[list[int], tuple[str, ...]]]:
-    """Return each command that validates files, with the numbers of its files."""
+    """Return each command that validates files, with the numbers of the files that it validates."""
     numbers: dict[tuple[str, ...], list[int]] = {}
     for number, file in enumerate(files, 1):
         if file.check:
@@ -64,10 +66,11 @@ def _group_checks(files: Iterable[HostFile]) -> list[tuple[list[int], tuple[str,
 
 
 def export_patch(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
-    """Return ``patch/HOST.patch`` for ``patch -p1 -d /``, and expected digests for ``sha256sum -c``.
+    """Return ``patch/HOST.patch`` for ``patch -p1 -d /``, and the expected digests for ``sha256sum
+    -c``.
 
-    A host whose changed lines contain masked words gets ``patch/HOST.patch.sh`` instead, which prints the
-    patch there. Raises AutotuneError if the original content of a file is not recorded.
+    If a host's changed lines contain masked words, it gets ``patch/HOST.patch.sh`` instead, which
+    prints the patch on the host. Raises AutotuneError if a file's original content is not recorded.
     """
     baseline = find_conclusion(study.state).baseline
     before = group_by_host(read_rendered_files(study.directory, baseline.trial)) if baseline else {}
@@ -92,12 +95,12 @@ def export_patch(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
 
 
 def has_masked_edits(hosts: Hosts, host: str) -> bool:
-    """True if changed lines of a host contain masked words."""
+    """True if any changed line on a host contains masked words."""
     return any(file.has_masked_edits for file in hosts.list_files(host))
 
 
 def build_patch_script(heading: str, host: str, hosts: Hosts, notice: str | None = None) -> str:
-    """Return the script that prints the patch of one host, with its masked words filled in."""
+    """Return the script that prints one host's patch with its masked words filled in."""
     return fill_template(
         "patch.sh.j2",
         title=heading,
@@ -130,7 +133,9 @@ def _format_notice(notice: str | None) -> str:
 
 
 def _build_diff(file: HostFile, recorded: bytes | None) -> str:
-    """Return the diff of one file from ``recorded``, the baseline's content. Raises AutotuneError."""
+    """Return the diff between ``recorded``, the baseline's content, and a file. Raises
+    AutotuneError.
+    """
     location = file.path.removeprefix("/")
     if file.edits is not None:
         return format_edit_diff(location, file.edits)
@@ -146,7 +151,7 @@ def _build_diff(file: HostFile, recorded: bytes | None) -> str:
 
 
 def build_safe_paths(host: str, hosts: Hosts, notice: str | None) -> str:
-    """Return a script that fails unless root alone can change each path that the patch writes."""
+    """Return a script that fails unless only root can change each path that the patch writes to."""
     kernel = [SYSCTL_FILE] if hosts.sysctls[host] else []
     paths = [*dict.fromkeys(file.path for file in hosts.list_files(host)), *kernel]
     return fill_template("safe_paths.sh.j2", paths=paths, notice=notice)

@@ -1,8 +1,9 @@
-"""Checks of the lines that an export exchanges in a host's own file: they contain settings alone.
+"""Check the lines that an export changes in a host's own file: they may contain only settings.
 
-A study may come from someone else, and a configuration file can load code, run commands and grant access.
-A service's edit writes names that it tunes, numbers and the choices of its parameters. Each changed line
-is checked without the lines around it, because the recorded file may differ from the host's.
+A study may come from someone else, and a configuration file can load code, run commands and grant
+access. A service's edits consist of names that it tunes, numbers and the choices of its parameters.
+Each changed line is checked without the lines around it, because the recorded file may differ from
+the host's.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from autotune.services.registry import understood
 from autotune.services.visible_directives import VisibleDirectives
 from autotune.unified_diff import Hunk
 
-MAX_LINE_LENGTH = 4096  # characters of a changed line
-MAX_HUNK_LINES = 200  # lines of a hunk: a service exchanges a few
-# Aligning two lines takes cubic time in the worst case. These limits keep it to seconds for a file.
-MAX_TOKENS = 150  # of a line that is compared word by word
-MAX_LINE_PAIRS = 400  # of lines of a file that may be compared
+MAX_LINE_LENGTH = 4096  # the most characters in a changed line
+MAX_HUNK_LINES = 200  # the most lines in a hunk; a service changes only a few
+# Aligning two lines takes cubic time in the worst case. With these limits, a file takes seconds.
+MAX_TOKENS = 150  # tokens in a line that is compared word by word
+MAX_LINE_PAIRS = 400  # pairs of lines that may be compared in one file
 _TOKEN_PATTERN = re.compile(
     r"""-[A-Za-z](?=\d)|(?P<quote>["'])-?\w[\w.-]*(?: ?[A-Za-z]{1,3})?(?P=quote)"""
     r"""|-{0,2}\w[\w.-]*!?|""|\s+|.""",
@@ -37,14 +38,15 @@ _WORD_PATTERN = re.compile(r"-{0,2}\w[\w.-]*!?")
 _NUMBER_PATTERN = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})? ?[A-Za-z]{0,3}")
 _CHOICE_PATTERN = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _SEPARATOR_TOKENS = frozenset(("=", ",", ";", ":", "?", "&", '""'))
-# Before a value, no comment or path starts and no other directive ends.
+# A value's name is not sought beyond a character that can start a comment or a path, or end a
+# directive.
 _BOUNDARY_CHARACTERS = frozenset(";#/:")
 _DIRECTIVE_ENDS = frozenset(";}")
 _SWITCH_WORDS = frozenset(("on", "off", "yes", "no", "true", "false"))
 
 
 def check_lines(study: Study, instance: ServiceInstance, path: str, hunks: Sequence[Hunk]) -> None:
-    """Raise AutotuneError if removed or added lines contain more than settings of the service."""
+    """Raise AutotuneError if removed or added lines contain more than the service's settings."""
     syntax = understood(instance.service)
     words = _build_vocabulary(instance.service, syntax) if syntax else None
     if sum(len(hunk.removed) * len(hunk.added) for hunk in hunks) > MAX_LINE_PAIRS:
@@ -63,11 +65,12 @@ def check_lines(study: Study, instance: ServiceInstance, path: str, hunks: Seque
 
 @dataclass(frozen=True)
 class _Vocabulary:
-    """Words in lower case, with `_` for `-`.
+    """The words that may occur in settings, in lower case, with `_` for `-`.
 
-    A setting's line starts with one of ``first_words``, and a value follows one of ``naming_words``.
-    ``words`` contains every word of settings. Settings are added to lines that start with one of
-    ``leading_words``. ``whole_lines`` are allowed unchanged.
+    A setting's line starts with one of ``first_words``, and a value follows one of
+    ``naming_words``. ``words`` contains every word that occurs in settings. Settings may be
+    appended to lines that start with one of ``leading_words``. ``whole_lines`` are allowed
+    unchanged.
     """
 
     syntax: VisibleDirectives
@@ -99,14 +102,16 @@ def _strip_dashes(word: str) -> str:
 
 
 def _is_safe(words: _Vocabulary, hunk: Hunk) -> bool:
-    """True if each line is a setting, or differs from the replaced line by settings alone."""
+    """True if each line is a setting, or differs only in settings from the line that it
+    replaces.
+    """
     lines = (*hunk.removed, *hunk.added)
     if len(lines) > MAX_HUNK_LINES or any(
         len(line) > MAX_LINE_LENGTH or not is_utf8(line) for line in lines
     ):
         return False
     removed, added = hunk.removed, hunk.added
-    # Lines are paired in their order. ``ways`` contains the pairs of prefixes that are safe.
+    # Lines are paired in order. ``ways`` contains the pairs of prefix lengths that are safe.
     ways = {(0, 0)}
     for old in range(len(removed) + 1):
         for new in range(len(added) + 1):
@@ -123,7 +128,7 @@ def _is_safe(words: _Vocabulary, hunk: Hunk) -> bool:
 
 
 def _is_whole(words: _Vocabulary, line: str) -> bool:
-    """True if a line is one setting: its name and values."""
+    """True if a line is exactly one setting: its name and values."""
     text = line.removesuffix("\n").removesuffix("\r").strip(" \t")
     if text in words.whole_lines:
         return True
@@ -137,7 +142,7 @@ def _is_whole(words: _Vocabulary, line: str) -> bool:
 
 
 def _is_exchange(words: _Vocabulary, old: str, new: str) -> bool:
-    """True if two lines differ by settings alone."""
+    """True if two lines differ only in settings."""
     before, after = (
         _split_tokens(line.removesuffix("\n").removesuffix("\r")) for line in (old, new)
     )
@@ -155,7 +160,7 @@ def _is_exchange(words: _Vocabulary, old: str, new: str) -> bool:
 
 
 def _keeps_masked_words(words: _Vocabulary, before: Sequence[str], after: Sequence[str]) -> bool:
-    """True if masked words are in the same places: in front of the last one, only values differ."""
+    """True if masked words keep their places: up to the last one, only values may differ."""
     heads = [tokens[: _find_last_masked(tokens) + 1] for tokens in (before, after)]
     return len(heads[0]) == len(heads[1]) and all(
         old == new or (_is_value(words, old) and _is_value(words, new))
@@ -164,14 +169,14 @@ def _keeps_masked_words(words: _Vocabulary, before: Sequence[str], after: Sequen
 
 
 def _find_last_masked(tokens: Sequence[str]) -> int:
-    """Return the number of the last token with a masked word; -1 if there is none."""
+    """Return the index of the last token with a masked word, or -1 if there is none."""
     return max((n for n, token in enumerate(tokens) if find_placeholders(token)), default=-1)
 
 
 def _keeps_directives(
     before: Sequence[str], after: Sequence[str], following: Sequence[str]
 ) -> bool:
-    """True if ``following`` starts a directive after both texts, or after none of them."""
+    """True if ``following`` starts a new directive after both texts, or after neither of them."""
     following_token = next((token for token in following if not token.isspace()), ";")
     return following_token in _DIRECTIVE_ENDS or (_ends_directive(before) == _ends_directive(after))
 
@@ -181,9 +186,10 @@ def _ends_directive(tokens: Sequence[str]) -> bool:
 
 
 def _is_run(words: _Vocabulary, names: set[str], before: Sequence[str], run: Sequence[str]) -> bool:
-    """True if a part of a line is a value after its name, or names and values in a line of settings.
+    """True if a differing piece of a line is a value after its name, or consists of names and
+    values in a line of settings.
 
-    ``names`` are further names of settings in this line.
+    ``names`` are further names of settings in the same line.
     """
     tokens = [token for token in run if not token.isspace()]
     vocabulary, naming = words.words | names, words.naming_words | names
@@ -213,7 +219,7 @@ def _find_first_word(before: Sequence[str]) -> str:
 def _find_last_name(
     words: _Vocabulary, before: Sequence[str], naming: frozenset[str] | set[str]
 ) -> str:
-    """Return the name that a value after these tokens belongs to, or an empty string."""
+    """Return the name to which a value after these tokens belongs, or an empty string."""
     for token in reversed(before):
         if token in _BOUNDARY_CHARACTERS:
             return ""
@@ -237,7 +243,7 @@ def _is_part(words: _Vocabulary, token: str, vocabulary: frozenset[str] | set[st
 
 
 def _is_value(words: _Vocabulary, token: str) -> bool:
-    """True for a number or a choice, with or without quotes."""
+    """True if a token is a number or a choice, with or without quotes."""
     token = token.strip("\"'") if token[:1] in "\"'" else token
     return _NUMBER_PATTERN.fullmatch(token) is not None or (
         _strip_dashes(token) in words.words and _strip_dashes(token) not in words.naming_words
@@ -249,7 +255,7 @@ def _is_printable(text: str) -> bool:
 
 
 def _list_names(words: _Vocabulary, line: str) -> Iterator[str]:
-    """Yield the names of settings in a line. A syntax may allow several names for one setting."""
+    """Yield the names of settings in a line. In some syntaxes, a setting has several names."""
     try:
         directives = [*words.syntax.parse_directives(line)]
     except (ConfigSyntaxError, UnicodeError, RecursionError):

@@ -1,8 +1,8 @@
-"""Checks of files that a service manager reads: none may run a command as root.
+"""Check files that a service manager reads: none of them may run a command as root.
 
-A unit, or a file with its variables, is exported in three cases. It sets only limits and numbers,
-autotune's own template renders it, or an edit exchanges only limits and numbers. The host compares the
-removed lines of an edit, and keeps all others.
+A unit file, or a file with a unit's variables, is exported in three cases. It sets only limits and
+numbers, autotune's own template renders it, or an edit changes only limits and numbers. The host
+compares the lines that an edit removes, and keeps all others.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ KNOWN_PROGRAMS = (
     "/bin/",
     "",
 )
-# Safe lines of a unit's file: limits, and variables without paths.
+# Safe lines in a unit file: limits, and variables without paths.
 _LIMIT_PATTERN = r"LimitNOFILE=[0-9:]+"
 _COMMAND_FREE_SETTINGS = re.compile(
     rf"""|\[Service\]|[#;].*|{_LIMIT_PATTERN}"""
     r"""|Environment=("?)[A-Z][A-Z0-9_]*=[\w .=,+-]*\1|([A-Z][A-Z0-9_]*=[\w.=,+-]*)"""
 )
 _LOADER_PATTERN = re.compile(r"\bLD_")
-# One variable in a line of an edit. Without quotes, its value is one word.
+# One variable in a line of an edit. Its value is a single word unless it is quoted.
 _VARIABLE_PATTERN = re.compile(
     r"""(?:Environment=)?(?P<quote>"?)(?P<name>[A-Z][A-Z0-9_]*)="""
     r"""(?P<value>[\w.=,+-]*(?(quote)(?: [\w.=,+-]+)*))(?P=quote)"""
@@ -56,7 +56,7 @@ def check_commands(
     content: bytes,
     edits: tuple[Hunk, ...] | None,
 ) -> None:
-    """Raise AutotuneError for a unit, or a file with its variables, that could run a command."""
+    """Raise AutotuneError if a unit file, or a file with its variables, could run a command."""
     if not can_run_commands(path):
         return
     if edits is not None:
@@ -82,7 +82,7 @@ def is_below(path: str, pattern: str) -> bool:
 
 
 def can_run_commands(path: str) -> bool:
-    """True if a path belongs to a unit, or to a file with variables of units."""
+    """True if a path is that of a unit file, or of a file with variables for units."""
     return path.startswith(
         tuple(f"{location}/" for location in unit_files.UNIT_DIRECTORIES)
     ) or any(
@@ -92,7 +92,7 @@ def can_run_commands(path: str) -> bool:
 
 
 def has_no_commands(content: bytes) -> bool:
-    """True if a unit's file sets only limits, and variables without paths."""
+    """True if a unit file sets only limits, and variables without paths."""
     text = re.sub(r"\\\n[ \t]*", "", content.decode("utf-8", "replace"))
     lines = [line.strip() for line in text.split("\n")]
     return all(map(_has_no_command, lines))
@@ -103,7 +103,7 @@ def _has_no_command(line: str) -> bool:
 
 
 def _is_safe(instance: ServiceInstance, hunk: Hunk) -> bool:
-    """True if removed and added lines of a unit set only limits, and numbers of known variables."""
+    """True if a unit's removed and added lines set only limits, and numbers in known variables."""
     present = {word for line in hunk.removed for word in _split_words(line)}
     options = {f"--{parameter.name.replace('_', '-')}" for parameter in instance.service.parameters}
 
@@ -121,7 +121,7 @@ def _is_safe(instance: ServiceInstance, hunk: Hunk) -> bool:
 
 
 def _keeps_masked_words(hunk: Hunk) -> bool:
-    """True if lines with masked words only exchange numbers, or get options at their end."""
+    """True if lines with masked words only change numbers, or have options appended."""
     masked = [[line for line in lines if find_placeholders(line)]
               for lines in (hunk.removed, hunk.added)]  # fmt: skip
     return len(masked[0]) == len(masked[1]) and all(
@@ -134,7 +134,9 @@ def _extends(words: tuple[str, ...], longer: tuple[str, ...]) -> bool:
 
 
 def _split_masked(line: str) -> tuple[str, ...]:
-    """The variable's name with its quote, and its words with each number as 0."""
+    """Return the variable's name with its opening quote, and its words with each number replaced by
+    0.
+    """
     variable = _VARIABLE_PATTERN.fullmatch(line.strip())
     if variable is None:
         return (line,)
@@ -146,7 +148,7 @@ def _split_masked(line: str) -> tuple[str, ...]:
 
 
 def _is_setting(instance: ServiceInstance, line: str) -> bool:
-    """True if a line by itself is a limit, or a variable that the service understands."""
+    """True if a line is by itself a limit, or a variable that the service understands."""
     text = line.strip()
     if re.fullmatch(_LIMIT_PATTERN, text):
         return True
@@ -167,9 +169,9 @@ def _split_words(line: str) -> Iterable[str]:
 def _is_rendered(
     study: Study, desired: DesiredState, instance: ServiceInstance, path: str, content: bytes
 ) -> bool:
-    """True if autotune's own template renders this content, for one of the paths of its programs.
+    """True if autotune's own template renders this content with one of the possible program paths.
 
-    Limits depend on the host and may differ.
+    Limits depend on the host, so they may differ.
     """
     for directory in KNOWN_PROGRAMS:
         programs = {

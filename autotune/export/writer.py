@@ -1,4 +1,4 @@
-"""Exports: the files of a trial, their changes, and the evidence for them."""
+"""Write exports: a trial's files, their changes, and the evidence for them."""
 
 from __future__ import annotations
 
@@ -43,15 +43,17 @@ def write_export(
     include_unchanged: bool = False,
     allow_simulated: bool = False,
 ) -> tuple[Path, ...]:
-    """Write a trial to ``output_directory``, completely or not at all. Returns the written paths.
+    """Write a trial's export to ``output_directory``, completely or not at all. Return the written
+    paths.
 
-    Formats: ``files`` (as rendered), ``ansible`` (a role), ``shell`` (a script for each host), ``patch``
-    (a diff for each host), ``yaml`` and ``json`` (settings). They contain the changes of the trial, or
-    with ``include_unchanged`` everything. ``README.md``, ``manifest.json``, ``target.yaml`` and
+    Formats: ``files`` (as rendered), ``ansible`` (a role), ``shell`` (a script per host), ``patch``
+    (a diff per host), ``yaml`` and ``json`` (settings). They contain the trial's changes or, with
+    ``include_unchanged``, everything. ``README.md``, ``manifest.json``, ``target.yaml`` and
     ``changes.diff`` are always written. Without ``trial``, the winner is exported.
 
-    Raises AutotuneError if the study has no winner, or measured a model without ``allow_simulated``. Also
-    raises it for an unknown format, and for a directory with content.
+    Raises AutotuneError if the study has no winner, or if it measured a model and
+    ``allow_simulated`` is false. Also raises it if the format is unknown or the directory is not
+    empty.
     """
     if format_name not in ALL_FORMATS:
         raise UsageError(
@@ -89,7 +91,9 @@ def select_trial(study: Study, name: str | None) -> Trial:
 
 
 def find_minimal_trial(study: Study) -> str:
-    """Return the trial with only the changes that cause the gain. Raises AutotuneError."""
+    """Return the name of the trial with only those changes that cause the gain. Raises
+    AutotuneError.
+    """
     minimal = study.state.minimal_changes
     if minimal is None or minimal.trial is None:
         raise AutotuneError(
@@ -102,7 +106,7 @@ def find_minimal_trial(study: Study) -> str:
 def build_export(
     study: Study, trial: Trial, format_name: str = "files", *, include_unchanged: bool = False
 ) -> dict[str, bytes]:
-    """Return the contents of an export by relative path. They are the same every time."""
+    """Return an export's contents by relative path. They are the same on every call."""
     baseline = find_conclusion(study.state).baseline
     check_trial(study, trial)
     if baseline:
@@ -175,7 +179,9 @@ def _build_readme(
 def _select_settings(
     study: Study, trial: Trial, baseline_settings: Settings
 ) -> Iterator[tuple[str, Value]]:
-    """Yield settings with an effect that differ from ``baseline_settings``, or all if it is empty."""
+    """Yield the settings that have an effect and differ from ``baseline_settings``; all if it is
+    empty.
+    """
     acting = list_active_parameters(
         trial.effective_settings, find_declared_parameters(study.target)
     )
@@ -189,7 +195,7 @@ def _select_settings(
 def _format_json_settings(
     study: Study, trial: Trial, baseline_settings: Settings
 ) -> dict[str, bytes]:
-    # A command gets only settings with an effect. The files of a stack contain all of them.
+    # A command receives only settings with an effect. The files of a stack contain all settings.
     own = find_declared_parameters(study.target)
     acting = (
         list_active_parameters(trial.effective_settings, own) if own else trial.effective_settings
@@ -203,7 +209,9 @@ def _format_json_settings(
 def _format_yaml_settings(
     study: Study, trial: Trial, baseline_settings: Settings
 ) -> dict[str, bytes]:
-    """Return the ``parameters:`` section of a target with fixed values. JSON scalars are valid YAML."""
+    """Return the ``parameters:`` section of a target, with values pinned. JSON scalars are valid
+    YAML.
+    """
     own = find_declared_parameters(study.target)
     effective = list_active_parameters(trial.effective_settings, own)
     lines = [f"# {MODEL}"] if study.target.simulated else []
@@ -235,7 +243,9 @@ def _encode_json(document: object) -> bytes:
 
 
 def _write_atomically(content: FileContents, output_directory: Path) -> None:
-    """Write to a temporary directory next to ``output_directory`` first, so that no export is partial."""
+    """Write to a temporary directory next to ``output_directory``, then rename it, so that no
+    export is incomplete.
+    """
     try:
         output_directory.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(
@@ -248,7 +258,7 @@ def _write_atomically(content: FileContents, output_directory: Path) -> None:
             location = staging / path
             location.parent.mkdir(parents=True, exist_ok=True)
             location.write_bytes(data)
-        staging.chmod(0o755)  # others may read an export; mkdtemp makes 0700
+        staging.chmod(0o755)  # other accounts may read an export, but mkdtemp sets mode 0700
         staging.replace(output_directory)
     except OSError as error:
         raise AutotuneError(f"{output_directory} cannot be written: {error.strerror}") from error

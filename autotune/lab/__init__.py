@@ -1,1 +1,1 @@
-"""Lab hosts for a target: systemd-nspawn containers on a private bridge of this machine."""
+"""Lab hosts for a target: systemd-nspawn containers on a private bridge on this machine."""

@@ -1,7 +1,7 @@
 """Control groups that limit the CPU and memory of lab hosts.
 
-A host's first process joins its groups before it becomes the host, so its groups contain every
-descendant. The groups therefore also list the processes that must be killed with the lab.
+A host's first process joins its groups before it becomes the host, so the groups contain every
+descendant. The groups therefore also list the processes to kill when the lab is removed.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ from autotune.lab.plan import LabHost, LabNames, LabPlan
 from autotune.strict_parsing import split_lines
 
 MOUNT_POINT = Path("/sys/fs/cgroup")
-_SYSTEMD_HIERARCHY = "name=systemd"  # systemd's version 1 hierarchy, in which it tracks its units
+_SYSTEMD_HIERARCHY = "name=systemd"  # the version 1 hierarchy in which systemd tracks its units
 _V1_REQUIRED_CONTROLLERS = ("cpu", "memory", _SYSTEMD_HIERARCHY)
-_V1_OPTIONAL_CONTROLLER = "cpuacct"  # shows a host its CPU use; mounted with "cpu" or separately
+# shows a host its CPU use; mounted together with "cpu" or separately
+_V1_OPTIONAL_CONTROLLER = "cpuacct"
 
 _PERIOD_MICROSECONDS = (
-    10_000  # µs, a tenth of the kernel's default: a throttled host waits 10 ms at most
+    10_000  # µs, a tenth of the kernel's default: throttling delays a host by at most 10 ms
 )
 _MIN_QUOTA_MICROSECONDS = 1_000  # µs, the kernel's minimum
 _MAX_PERIOD_MICROSECONDS = 1_000_000  # µs, the kernel's maximum
-# Kernels without swap accounting lack these files. Hosts may then swap.
+# Kernels without swap accounting lack these files. In that case, hosts may swap.
 _OPTIONAL_FILES = frozenset({"memory.swap.max", "memory.memsw.limit_in_bytes"})
 _KILL_TIMEOUT_SECONDS = 60.0  # s to wait for a killed process
 
 
 @dataclass(frozen=True)
 class CgroupHierarchy:
-    """One tree of control groups. ``controllers`` lists the resources that it limits."""
+    """One tree of control groups. ``controllers`` lists the resources that the tree limits."""
 
     path: Path
     version: int
@@ -62,8 +63,9 @@ def find_hierarchies(
 ) -> tuple[CgroupHierarchy, ...]:
     """Return the control group trees of a lab.
 
-    These are the trees of this machine. Missing ones get a path under ``private``. ``mountinfo_text`` and
-    ``proc_cgroups`` are the contents of ``/proc/self/mountinfo`` and ``/proc/cgroups``.
+    These are the trees that this machine mounts. Missing trees get a path under ``private``.
+    ``mountinfo_text`` and ``proc_cgroups`` are the contents of ``/proc/self/mountinfo`` and
+    ``/proc/cgroups``.
     """
     trees = [mount for mount in parse_mounts(mountinfo_text) if mount.kind in ("cgroup", "cgroup2")]
     own = [mount.path for mount in trees if mount.path.is_relative_to(private)]
@@ -71,7 +73,7 @@ def find_hierarchies(
     if any(mount.kind == "cgroup2" and mount.path == MOUNT_POINT for mount in system_mounts):
         return (CgroupHierarchy(MOUNT_POINT, 2, ("cpu", "memory"), is_mounted=True),)
     rows = [line.split() for line in split_lines(proc_cgroups)]
-    # By a version 1 tree.
+    # Controllers that a version 1 tree uses.
     v1_controllers = {row[0] for row in rows if len(row) > 1 and row[1] != "0"}
     if not system_mounts and not v1_controllers & {"cpu", "memory"}:
         return (CgroupHierarchy(private, 2, ("cpu", "memory"), is_mounted=bool(own)),)
@@ -84,7 +86,7 @@ def read_mountinfo() -> str:
 
 
 def parse_mounts(text: str) -> list[Mount]:
-    """Parse the mounts in ``/proc/self/mountinfo`` (proc_pid_mountinfo(5))."""
+    """Return the mounts in the text of ``/proc/self/mountinfo`` (proc_pid_mountinfo(5))."""
     mounted = []
     for line in split_lines(text):
         (before, _, after) = line.partition(" - ")
@@ -96,7 +98,7 @@ def parse_mounts(text: str) -> list[Mount]:
 
 
 def group_limits(hierarchy: CgroupHierarchy, host: LabHost) -> dict[str, str]:
-    """Return the values to write by file of the host's group in ``hierarchy``, in this order."""
+    """Return the values to write for a host's group in ``hierarchy``, by file, in writing order."""
     files: dict[str, str] = {}
     if host.cpus is not None and "cpu" in hierarchy.controllers:
         (quota, period) = cpu_bandwidth(host.cpus)
@@ -114,10 +116,10 @@ def group_limits(hierarchy: CgroupHierarchy, host: LabHost) -> dict[str, str]:
 
 
 def cpu_bandwidth(cpus: float) -> tuple[int, int]:
-    """Return the quota and period in µs for the time of ``cpus`` CPUs.
+    """Return the quota and period in µs that limit a group to ``cpus`` CPUs.
 
-    A short period delays a throttled host by milliseconds, not by the kernel's usual 100 ms. A tiny
-    share needs a longer period because the quota has a minimum.
+    A short period delays a throttled host by milliseconds instead of the kernel's default 100 ms. A
+    tiny share needs a longer period, because the quota has a minimum.
     """
     period = min(
         max(_PERIOD_MICROSECONDS, round(_MIN_QUOTA_MICROSECONDS / cpus)), _MAX_PERIOD_MICROSECONDS
@@ -139,14 +141,17 @@ def _find_v1_hierarchies(
         CgroupHierarchy(mount.path, 1, (_V1_OPTIONAL_CONTROLLER,), is_mounted=True)
         for mount in apart
     ]
-    # A version 2 tree next to these limits nothing, but systemd tracks its units there too.
+    # A version 2 tree next to version 1 trees limits nothing, but systemd tracks its units there
+    # too.
     unified = [mount for mount in mounts if mount.kind == "cgroup2"]
     trees += [CgroupHierarchy(mount.path, 2, (), is_mounted=True) for mount in unified]
     return tuple(trees)
 
 
 def make_groups(plan: LabPlan) -> tuple[CgroupHierarchy, ...]:
-    """Create every host's groups and limits, and mount the trees that this machine lacks."""
+    """Create every host's groups and limits, and mount the trees that this machine lacks. Return
+    the trees.
+    """
     proc_cgroups = Path("/proc/cgroups").read_text(encoding="ascii")
     trees = find_hierarchies(read_mountinfo(), proc_cgroups, plan.names.private_cgroups)
     for hierarchy in trees:
@@ -162,12 +167,12 @@ def make_groups(plan: LabPlan) -> tuple[CgroupHierarchy, ...]:
 
 
 def list_host_processes(names: LabNames, host: str) -> tuple[int, ...]:
-    """Return the PIDs of one lab host in any order; empty if the host is not running."""
+    """Return the PIDs of a lab host's processes, in any order; empty if the host is not running."""
     return tuple(_list_member_pids(groups[0])) if (groups := _list_groups(names, host)) else ()
 
 
 def remove_groups(names: LabNames, host: str | None = None) -> None:
-    """Kill all processes of the lab (or of one ``host``) and remove their groups."""
+    """Kill all processes of the lab, or of one ``host``, and remove their groups."""
     deadline = time.monotonic() + _KILL_TIMEOUT_SECONDS
     while remaining := [path for path in _list_groups(names, host) if not _remove_group(path)]:
         if time.monotonic() > deadline:
@@ -189,7 +194,9 @@ def _list_groups(names: LabNames, host: str | None) -> list[Path]:
 
 
 def _delegate_controllers(hierarchy: CgroupHierarchy, plan: LabPlan) -> None:
-    """Allow child groups to limit CPU and memory. Version 2 requires this at each level."""
+    """Allow child groups to limit CPU and memory. Version 2 requires this at each level of the
+    tree.
+    """
     controllers = " ".join(f"+{controller}" for controller in hierarchy.controllers)
     limited = any(host.cpus is not None or host.memory is not None for host in plan.hosts)
     for directory in (hierarchy.path, hierarchy.path / plan.names.cgroup):
@@ -230,7 +237,7 @@ def _unmount(names: LabNames) -> None:
     for mount in reversed(parse_mounts(read_mountinfo())):
         if mount.path.is_relative_to(private):
             run_checked(["umount", str(mount.path)])
-    # Never delete recursively here, because anything still mounted must not change.
+    # Do not delete recursively: whatever is still mounted must not be changed.
     for path in sorted(private.glob("*"), reverse=True):
         path.rmdir()
     with contextlib.suppress(FileNotFoundError):
@@ -250,14 +257,15 @@ def _remove_group(group: Path) -> bool:
 
 
 def _kill(group: Path) -> None:
-    """Kill every process in ``group`` and wait up to a second for their exit."""
+    """Kill every process in ``group``, and wait up to a second until they have exited."""
     with contextlib.ExitStack() as stack:
         handles = []
         for pid in _list_member_pids(group):
             with contextlib.suppress(ProcessLookupError):
                 handle = os.pidfd_open(pid)
                 stack.callback(os.close, handle)
-                # Check again: with the handle open, the PID cannot pass to another process.
+                # Check again: while the handle is open, the PID cannot be reused by another
+                # process.
                 if pid in _list_member_pids(group):
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
                     handles.append(handle)

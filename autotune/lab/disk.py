@@ -1,8 +1,9 @@
-"""Disk of a lab host: this machine's root, shared read-only, below the host's own files.
+"""Disk of a lab host: this machine's root file system, shared read-only, below the host's own
+files.
 
 Lab hosts run this machine's software, but do not need its users, keys, logs, data, crontabs and
-enabled units. Only directories with software are visible on a host, and their other parts are empty. It
-starts only the units that the lab enables: sshd.
+enabled units. Only directories with software are visible on a host; their machine-specific
+subdirectories are empty. A host starts only the unit that the lab enables, sshd.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from autotune.lab.plan import LabHost, LabPlan
 _LOWER_ROOT = Path("/")
 _OPAQUE_XATTR = "trusted.overlay.opaque"  # Linux, Documentation/filesystems/overlayfs.rst
 _COMPLETE_MARKER = "made"
-#: File next to a host's disk that exists while the disk contains the site of `autotune.lab.site`.
+#: File next to a host's disk. It exists while the disk contains the site that `autotune.lab.site`
+#: installs.
 SITE_MARKER = "site"
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
-#: Directories of / with software and settings. Hosts see no others.
+#: Directories in / with software and settings. Hosts see no others.
 SHARED_DIRECTORIES = frozenset(
     {"bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "srv", "usr", "var"}
 )
@@ -34,7 +36,7 @@ EMPTY_DIRECTORY_MODES = {
     "boot": 0o755, "dev": 0o755, "home": 0o755, "mnt": 0o755, "proc": 0o555, "root": 0o700,
     "run": 0o755, "sys": 0o555, "tmp": 0o1777,
 }  # fmt: skip
-#: Parts of shared directories that belong to this machine and are empty on hosts.
+#: Subdirectories of shared directories that belong to this machine. They are empty on hosts.
 EMPTIED_DIRECTORIES = (
     "etc/cron.d", "etc/rc0.d", "etc/rc1.d", "etc/rc2.d", "etc/rc3.d", "etc/rc4.d", "etc/rc5.d",
     "etc/rc6.d", "etc/rcS.d", "etc/ssh", "etc/ssl/private", "etc/sysctl.d", "etc/systemd",
@@ -42,9 +44,11 @@ EMPTIED_DIRECTORIES = (
     "var/lib/machines", "var/lib/mysql", "var/lib/postgresql", "var/lib/redis", "var/lib/snapd",
     "var/log", "var/mail", "var/spool/cron", "var/tmp",
 )  # fmt: skip
-#: Directory of labs and their hosts' keys. It is hidden from every host, even if created later.
+#: Directory with labs and their hosts' keys. It is hidden from every host, even if it is created
+#: later.
 HIDDEN_DIRECTORY = "var/lib/autotune"
-#: Units that are useless or fail in a container. Masking them makes hosts boot cleanly and fast.
+#: Units that are useless or fail in a container. Masking them lets hosts boot quickly and without
+#: failures.
 MASKED_UNITS = (
     "apparmor.service", "console-getty.service", "dev-hugepages.mount", "getty.target",
     "kmod-static-nodes.service", "lvm2-lvmpolld.socket", "lvm2-monitor.service",
@@ -57,8 +61,8 @@ MASKED_UNITS = (
     "systemd-resolved.service", "systemd-timesyncd.service", "systemd-tmpfiles-clean.timer",
     "systemd-udevd.service", "systemd-update-utmp.service", "tmp.mount",
 )  # fmt: skip
-#: Generators for disks, consoles and kernel options, which hosts lack. They run at boot and at
-#: every `systemctl daemon-reload`; a link masks each (systemd.generator(7)).
+#: Generators for disks, consoles and kernel options, which hosts do not have. They would run at
+#: boot and at every `systemctl daemon-reload`. A link masks each one (systemd.generator(7)).
 MASKED_GENERATORS = (
     "systemd-bless-boot-generator", "systemd-cryptsetup-generator", "systemd-debug-generator",
     "systemd-fstab-generator", "systemd-getty-generator", "systemd-gpt-auto-generator",
@@ -82,7 +86,7 @@ Subsystem sftp internal-sftp
 
 @dataclass(frozen=True)
 class EmptyDirectory:
-    """A directory without content from this machine."""
+    """A directory that contains nothing from this machine."""
 
     path: str
     mode: int
@@ -115,7 +119,7 @@ DiskEntry = EmptyDirectory | DiskFile | DiskLink | AbsentPath
 
 @dataclass(frozen=True)
 class HostKeys:
-    """A host's key pair, and the public key that may log in to the host."""
+    """A host's key pair, and the public key that may be used to log in to the host."""
 
     private: str
     public: str
@@ -123,13 +127,13 @@ class HostKeys:
 
 
 def make_disk(plan: LabPlan, host: LabHost) -> None:
-    """Create the disk of ``host``. A disk made since this machine booted is kept."""
+    """Create the disk of ``host``. A disk that was made after this machine booted is kept."""
     directory = plan.names.machine_directory(host.name)
     booted = _BOOT_ID_FILE.read_text(encoding="ascii")
     done = directory / _COMPLETE_MARKER
     if done.exists() and done.read_text(encoding="ascii") == booted:
-        # A volatile overlay refuses a second mount, because a crash of this machine may have lost
-        # writes. Here the machine has not rebooted, and stopping a host loses no writes.
+        # A volatile overlay refuses a second mount, because a crash of the machine may have lost
+        # writes. This machine has not rebooted since, and stopping a host loses no writes.
         shutil.rmtree(directory / "work" / "work" / "incompat", ignore_errors=True)
         return
     (directory / SITE_MARKER).unlink(missing_ok=True)
@@ -150,7 +154,9 @@ def make_disk(plan: LabPlan, host: LabHost) -> None:
 
 
 def write_entries(upper: Path, entries: Iterable[DiskEntry], lower: Path) -> None:
-    """Write ``entries`` into ``upper``. Parent directories get the owner and mode from ``lower``."""
+    """Write ``entries`` into ``upper``. Parent directories get their owner and mode from
+    ``lower``.
+    """
     upper.chmod(0o755)
     for entry in entries:
         path = upper / entry.path
@@ -171,9 +177,9 @@ def write_entries(upper: Path, entries: Iterable[DiskEntry], lower: Path) -> Non
 
 
 def require_single_filesystem(mountinfo: str) -> None:
-    """Raise ``AutotuneError`` if the system's software spans several filesystems.
+    """Raise ``AutotuneError`` if the system's software spans several file systems.
 
-    An overlay covers one filesystem, so a host's /usr would be empty.
+    An overlay covers only one file system, so a host's /usr would be empty.
     """
     needed = {Path("/usr"), Path("/etc"), Path("/var"), Path("/var/lib")}
     apart = sorted(
@@ -200,7 +206,9 @@ def _create_parents(upper: Path, directory: Path, lower: Path) -> None:
 
 
 def list_root_entries(plan: LabPlan, host: LabHost, keys: HostKeys, lower: Path) -> list[DiskEntry]:
-    """Return the entries laid over ``lower`` as the root of ``host``, parents before children."""
+    """Return the entries laid over ``lower`` to form the root of ``host``, parents before
+    children.
+    """
     return [
         *_list_hidden(lower),
         *_hide_labs(plan),
@@ -241,8 +249,8 @@ def _build_emptied(lower: Path, existing: Path) -> EmptyDirectory:
 def _list_identity_entries(plan: LabPlan, host: LabHost, keys: HostKeys) -> Iterator[DiskEntry]:
     yield DiskFile("etc/hostname", f"{host.name}\n")
     yield DiskFile("etc/hosts", format_hosts_file(plan))
-    # Without a DNS server at this address, lookups fail immediately. Programs with libevent's
-    # resolver refuse to start without an address.
+    # Without a DNS server at this address, lookups fail immediately. The line must exist, because
+    # programs with libevent's resolver refuse to start without an address.
     yield DiskFile("etc/resolv.conf", "# Lab hosts resolve only the names in /etc/hosts.\n"
                "nameserver 127.0.0.1\n")  # fmt: skip
     yield DiskFile("etc/fstab", "")
@@ -275,7 +283,8 @@ def _list_boot_entries(lower: Path) -> Iterator[DiskEntry]:
 
 
 def adapt_pam_service(pam: str) -> str:
-    """Return a PAM service without the modules that need logind or run message-of-the-day scripts.
+    """Return a PAM service without the modules that need logind or run scripts for the message of
+    the day.
 
     logind is masked on lab hosts.
     """
@@ -286,7 +295,9 @@ def adapt_pam_service(pam: str) -> str:
 
 
 def format_hosts_file(plan: LabPlan) -> str:
-    """Return ``/etc/hosts`` with all lab hosts, and this machine as ``controller``."""
+    """Return the ``/etc/hosts`` file with all lab hosts, and with this machine as
+    ``controller``.
+    """
     lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
     lines += [f"{host.address} {host.name}" for host in plan.hosts]
     lines.append(f"{plan.gateway} controller")
@@ -294,5 +305,5 @@ def format_hosts_file(plan: LabPlan) -> str:
 
 
 def derive_machine_id(plan: LabPlan, host: LabHost) -> str:
-    """Return a unique machine ID for the host (machine-id(5): 32 hexadecimal digits)."""
+    """Return a machine ID that is unique to the host (machine-id(5): 32 hexadecimal digits)."""
     return hashlib.sha256(f"{plan.names.tag}/{host.name}".encode()).hexdigest()[:32]

@@ -1,7 +1,8 @@
-"""SSH keys of the lab: one for logins, and one host key per host.
+"""SSH keys of a lab: one for logins, and one host key per host.
 
-They are created before a host boots, so the first connection already checks its key. An
-ssh_config(5) file maps hosts to keys, for `ssh -F` and for targets that reference it under `ssh:`.
+They are created before a host boots, so even the first connection can check the host's key. An
+ssh_config(5) file maps hosts to keys, for `ssh -F` and for targets that reference the file under
+`ssh:`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Host {patterns}
 
 
 def make_keys(plan: LabPlan) -> None:
-    """Create missing keys, and write known_hosts and the SSH configuration."""
+    """Create missing keys, and write the known_hosts file and the SSH configuration."""
     _make_key(plan.names.key, f"autotune-lab-{plan.names.tag}")
     lines = []
     for host in plan.hosts:
@@ -39,7 +40,7 @@ def make_keys(plan: LabPlan) -> None:
 
 
 def format_ssh_config(plan: LabPlan) -> str:
-    """Return the ssh_config(5) text for the hosts of a lab, by name and by address."""
+    """Return the ssh_config(5) text for a lab's hosts, by name and by address."""
     blocks = [f"Host {host.name}\n    HostName {host.address}\n" for host in plan.hosts]
     patterns = " ".join(f"{host.name} {host.address}" for host in plan.hosts)
     (key, known_hosts) = (plan.names.key, plan.names.known_hosts)

@@ -1,4 +1,4 @@
-"""Start and remove a lab. Both recover completely from interruption at any point."""
+"""Start and remove a lab. Both can be interrupted at any point and recover completely."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from autotune.lab.lock import lock_lab, run_checked
 from autotune.lab.plan import LabHost, LabNames, LabPlan
 from autotune.transports.base import SshHost
 
-# A busy machine boots slowly. Each attempt costs the host a process, so attempts wait long.
+# A busy machine boots hosts slowly. Each attempt costs the host a process, so attempts have a long
+# timeout.
 _BOOT_SECONDS = 300.0  # s for a host to respond on its SSH port
 _SSH_PROBE_SECONDS = 5.0  # s for one attempt
-_CLEANUP_SECONDS = 30.0  # s to wait until no process uses a directory
+_CLEANUP_SECONDS = 30.0  # s to wait until no process uses a directory any more
 
 
 def start_lab(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
-    """Create and boot ``hosts``. Returns when each responds on its SSH port.
+    """Create and boot ``hosts``. Returns once each of them responds on its SSH port.
 
-    Idempotent: running hosts are not changed, and stopped hosts restart with their disks. A lab
-    with a different description is replaced. If ``start_lab`` fails or is interrupted, everything it
-    created is removed. Raises ``AutotuneError``.
+    The call is idempotent: running hosts are not changed, and stopped hosts restart with their
+    disks. A lab with a different description is replaced. If ``start_lab`` fails or is interrupted,
+    everything that it created is removed. Raises ``AutotuneError``.
     """
     plan = planning.build_plan(hosts, state_dir)
     prerequisites.require_prerequisites()
@@ -50,9 +51,9 @@ def start_lab(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
 
 
 def remove_lab(state_dir: Path) -> None:
-    """Remove the lab in ``state_dir``: processes, groups, links, mounts, disks, keys.
+    """Remove the lab in ``state_dir``: processes, groups, links, mounts, disks and keys.
 
-    Idempotent. It works without a record of the lab. Raises ``AutotuneError``.
+    The call is idempotent, and works even without a record of the lab. Raises ``AutotuneError``.
     """
     names = planning.derive_names(state_dir)
     prerequisites.require_root()
@@ -61,7 +62,7 @@ def remove_lab(state_dir: Path) -> None:
 
 
 def halt_host(state_dir: Path, host: str) -> None:
-    """Stop one host immediately, like a power cut. ``start_lab`` restarts it with its disk."""
+    """Stop one host immediately, like a power failure. ``start_lab`` restarts it with its disk."""
     plan = require_lab(state_dir)
     plan.find_host(host)
     prerequisites.require_root()
@@ -88,9 +89,9 @@ def answers_ssh(address: str, port: int = 22, timeout: float = _SSH_PROBE_SECOND
 
 @dataclass(frozen=True)
 class HostStatus:
-    """State of a lab host. ``pid``: PID 1 of the host in this machine's PID namespace.
+    """State of a lab host. ``pid`` is the host's PID 1, as seen in this machine's PID namespace.
 
-    ``ssh``: the host's SSH server responds.
+    ``ssh`` is true if the host's SSH server responds.
     """
 
     name: str
@@ -104,7 +105,7 @@ class HostStatus:
 
 
 def list_host_status(state_dir: Path) -> tuple[HostStatus, ...]:
-    """Return the status of every lab host in ``state_dir`` in order; empty without a lab."""
+    """Return the status of every lab host in ``state_dir``, in order; empty without a lab."""
     plan = planning.read_plan(planning.derive_names(state_dir))
     if plan is None:
         return ()
@@ -120,7 +121,7 @@ def list_host_status(state_dir: Path) -> tuple[HostStatus, ...]:
 
 
 def build_ssh_host(state_dir: Path, host: str) -> SshHost:
-    """Return the SSH settings of ``host``: user root, the lab's key and the host's known key."""
+    """Return the SSH settings for ``host``: user root, the lab's key and the host's known key."""
     plan = require_lab(state_dir)
     return SshHost(
         name=host,
@@ -133,7 +134,9 @@ def build_ssh_host(state_dir: Path, host: str) -> SshHost:
 
 
 def ssh_command(state_dir: Path, host: str) -> list[str]:
-    """Return the argv that opens a terminal on ``host``. A remote command may follow it."""
+    """Return the command that opens a terminal on ``host``. A remote command may be appended to
+    it.
+    """
     plan = require_lab(state_dir)
     return ["ssh", "-F", str(plan.names.ssh_config), plan.find_host(host).name]
 
@@ -141,7 +144,7 @@ def ssh_command(state_dir: Path, host: str) -> list[str]:
 def _find_plan(names: LabNames) -> LabPlan | None:
     try:
         return planning.read_plan(names)
-    except AutotuneError:  # replace a lab with an unreadable record
+    except AutotuneError:  # replace a lab whose record cannot be read
         return None
 
 
@@ -159,7 +162,7 @@ def _start_hosts(plan: LabPlan) -> None:
     trees = cgroups.make_groups(plan)
     if stopped:
         machine.boot_hosts(plan, stopped, trees)
-    _await_ssh(plan)  # a host that already runs may still be booting
+    _await_ssh(plan)  # a host that is already running may still be booting
 
 
 def _await_ssh(plan: LabPlan) -> None:
@@ -209,7 +212,7 @@ def _delete_directory(path: Path) -> None:
         try:
             shutil.rmtree(path)
         except OSError:
-            # A starting host process may still write its last output to the directory.
+            # A host process that is still starting may write its last output to the directory.
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)

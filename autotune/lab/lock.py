@@ -1,4 +1,4 @@
-"""Lock that gives one process and its child programs exclusive access to a lab."""
+"""A lock that gives one process and its child programs exclusive access to a lab."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from pathlib import Path
 from autotune.errors import AutotuneError, LockedError
 from autotune.lab.plan import LabNames
 
-_WAIT_SECONDS = 5.0  # s; the last program of a killed process exits within this time
+_WAIT_SECONDS = 5.0  # s within which the last program of a killed process exits
 # Descriptors of locked files, such as the lab's directory. Child programs inherit them, so a lock
-# lasts until the last program exits, even if this process is killed. Nobody else cleans up while a
-# program still creates something.
+# lasts until the last program exits, even if this process is killed. No other process therefore
+# cleans up while a program is still creating something.
 _LOCKED_DESCRIPTORS: ContextVar[tuple[int, ...]] = ContextVar("_HELD", default=())
 
 
 @contextlib.contextmanager
 def lock_lab(names: LabNames, *, create: bool) -> Iterator[None]:
-    """Lock the lab's directory. ``create`` creates it first; an empty directory is removed at the
-    end.
+    """Lock the lab's directory. With ``create``, it is created first, and removed at the end if it
+    is empty.
 
     Raises ``LockedError`` if another process keeps the lock.
     """
     handle = _lock_directory(names.directory, make=create)
     if handle is None:
-        yield  # no process works without a directory, but remains may need removal
+        yield  # a lab has no processes without its directory, but remains may need removal
         return
     try:
         with _inherit_lock(handle):
@@ -43,7 +43,7 @@ def lock_lab(names: LabNames, *, create: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def lock_network() -> Iterator[None]:
-    """Lock this machine's network against all other labs that start.
+    """Lock this machine's network against all other labs that are being started.
 
     The lock is on the network namespace, so it needs no file.
     """
@@ -90,14 +90,16 @@ def _lock_directory(directory: Path, *, make: bool) -> int | None:
 def _is_locked(handle: int, directory: Path) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # If the previous holder removed the directory, this lock is on a deleted one.
+        # If the previous holder has removed the directory, this lock is on a deleted one.
         return os.path.samestat(os.fstat(handle), directory.stat())
     except (BlockingIOError, FileNotFoundError):
         return False
 
 
 def run_checked(argv: Sequence[str], *, text: str | None = None, timeout: float = 30.0) -> str:
-    """Run ``argv`` and return its output. Raises ``AutotuneError`` with its error text on failure."""
+    """Run ``argv`` and return its output. Raises ``AutotuneError`` with the command's error text on
+    failure.
+    """
     try:
         done = subprocess.run(
             argv, input=text, capture_output=True, text=True,

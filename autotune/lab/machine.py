@@ -1,6 +1,6 @@
-"""Boot a lab host: a process in its control groups, namespaces and root that becomes systemd.
+"""Boot a lab host: a process enters its control groups, namespaces and root, and becomes systemd.
 
-Network and mounts belong to unnamed namespaces, which vanish with their last process. Only the
+The network and mounts belong to unnamed namespaces, which vanish with their last process. Only a
 host's groups and its directory outlive its processes.
 """
 
@@ -23,7 +23,7 @@ from autotune.strict_parsing import split_lines
 
 _START_SECONDS = 60.0  # s for a process to create its namespaces
 
-# Joins the groups first, so from here on the process is found and killed with the lab.
+# Joins the groups first: from then on, the process is found and killed with the lab.
 _JOIN_SCRIPT = """
 set -eu
 boot=$1 directory=$2 host=$3 address=$4 groups=$5
@@ -36,9 +36,9 @@ while [ "$groups" -gt 0 ]; do
 done
 exec unshare --net --mount -- sh -c "$boot" sh "$directory" "$host" "$address" "$@"
 """
-# Prints its PID, waits for its network cable, and exits at the end of its input. The disk is
-# volatile, because waiting for this machine's disk would disturb other hosts. The remaining words
-# are pairs `name source` of control group trees that this machine does not mount.
+# Prints its PID, waits until its network interface exists, and exits at the end of its input. The
+# disk is volatile, because waiting for this machine's disk would disturb other hosts. The remaining
+# words are pairs `name source` for control group trees that this machine does not mount.
 _BOOT_SCRIPT = """
 set -eu
 directory=$1 host=$2 address=$3
@@ -75,7 +75,7 @@ exec systemd-nspawn --quiet --boot --directory="$directory/root" --machine="$hos
 def boot_hosts(
     plan: LabPlan, hosts: Sequence[LabHost], hierarchies: tuple[CgroupHierarchy, ...]
 ) -> None:
-    """Start ``hosts`` together. Returns when each has its network and becomes systemd."""
+    """Start ``hosts`` together. Returns once each has its network and is becoming systemd."""
     with contextlib.ExitStack() as stack:
         started = [_start_host(plan, host, hierarchies, stack) for host in hosts]
         pids = {host.name: _read_pid(host, output, plan.names)
@@ -86,12 +86,14 @@ def boot_hosts(
 
 
 def release_host(pipe: int) -> None:
-    """Signal a waiting process that its network cable exists."""
+    """Signal to a waiting process that its network interface exists."""
     os.write(pipe, b"go\n")
 
 
 def find_init_pid(names: LabNames, host: str) -> int | None:
-    """Return this machine's PID of the process that is PID 1 of ``host``, if it is running."""
+    """Return the PID, on this machine, of the process that is PID 1 on ``host``, or ``None`` if it
+    is not running.
+    """
     for member in cgroups.list_host_processes(names, host):
         with contextlib.suppress(OSError):
             if is_namespace_init(Path(f"/proc/{member}/status").read_text(encoding="utf-8")):
@@ -100,7 +102,7 @@ def find_init_pid(names: LabNames, host: str) -> int | None:
 
 
 def is_namespace_init(status: str) -> bool:
-    """True if the process of this ``/proc/PID/status`` is PID 1 of a child namespace."""
+    """True if the text of a ``/proc/PID/status`` file belongs to PID 1 of a child namespace."""
     for line in split_lines(status):
         if line.startswith("NSpid:"):
             numbers = line.split()[1:]
@@ -109,7 +111,7 @@ def is_namespace_init(status: str) -> bool:
 
 
 def read_console_tail(names: LabNames, host: str) -> str:
-    """Return the last console lines of a host's boot."""
+    """Return the last lines on a host's console during boot."""
     try:
         text = (names.machine_directory(host) / "console.log").read_text(
             encoding="utf-8", errors="replace"
@@ -120,7 +122,9 @@ def read_console_tail(names: LabNames, host: str) -> str:
 
 
 def describe_processes(pids: Iterable[int]) -> str:
-    """Return name, state and CPU time (s, with exited children) of each process (proc(5))."""
+    """Return the name, state and CPU time (in seconds, including exited children) of each process
+    (proc(5)).
+    """
     processes = []
     for number in pids:
         with contextlib.suppress(OSError):
@@ -135,10 +139,10 @@ def describe_processes(pids: Iterable[int]) -> str:
 def build_boot_command(
     plan: LabPlan, host: LabHost, hierarchies: Iterable[CgroupHierarchy]
 ) -> list[str]:
-    """Return the argv of the process that becomes ``host`` after its release."""
+    """Return the command whose process becomes ``host`` after its release."""
     joined = [str(tree.group_path(plan.names.cgroup, host.name)) for tree in hierarchies]
     return [
-        # A new session without a parent, so that it outlives this process and its terminal.
+        # A new session without a parent process outlives this process and its terminal.
         *("setsid", "--fork", "sh", "-c", _JOIN_SCRIPT, "sh", _BOOT_SCRIPT),
         *(
             str(plan.names.machine_directory(host.name)),
@@ -153,7 +157,7 @@ def build_boot_command(
 def list_cgroup_mounts(hierarchies: Iterable[CgroupHierarchy], private: Path) -> list[str]:
     """Return the mounts that a host needs below /sys/fs/cgroup, if they differ from this machine's.
 
-    The words are pairs of a name (``.`` for the directory itself) and a source path.
+    The words are pairs: a name (``.`` for the directory itself) and a source path.
     """
     paths = [tree.path for tree in hierarchies]
     if not any(path.is_relative_to(private) for path in paths):
@@ -168,7 +172,7 @@ def _start_host(
     hierarchies: tuple[CgroupHierarchy, ...],
     stack: contextlib.ExitStack,
 ) -> tuple[int, int]:
-    """Start a host's process. Returns the descriptors for reading its PID and for releasing it."""
+    """Start a host's process. Return the descriptors for reading its PID and for releasing it."""
     (output, stdout) = os.pipe()
     (stdin, go_ahead) = os.pipe()
     for end in (output, go_ahead):

@@ -1,4 +1,4 @@
-"""Bridge that connects the hosts of a lab with this machine."""
+"""The bridge that connects a lab's hosts with this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autotune.errors import AutotuneError
 from autotune.lab.lock import lock_network, run_checked
 from autotune.lab.plan import LabHost, LabNames, LabPlan
 
-_BRIDGE_NUMBER = 0xFFFF  # number in the bridge's hardware address; hosts count from 0
+_BRIDGE_NUMBER = 0xFFFF  # the bridge's number in its hardware address; hosts count from 0
 
 
 def make_bridge(plan: LabPlan) -> None:
@@ -41,9 +41,9 @@ def _add_bridge(plan: LabPlan) -> None:
 
 
 def hardware_address(names: LabNames, number: int) -> str:
-    """Return a unique, locally administered Ethernet address (IEEE 802).
+    """Return a unique and locally administered Ethernet address (IEEE 802).
 
-    It does not change when a host restarts, like the address of a network card. Otherwise
+    Like the address of a network card, it stays the same when a host restarts. Otherwise,
     neighbours would use a stale address for a while.
     """
     tag = [names.tag[i : i + 2] for i in (0, 2, 4)]
@@ -76,7 +76,7 @@ def remove_links(names: LabNames) -> None:
 
 
 def remove_host_link(plan: LabPlan, host: LabHost) -> None:
-    """Delete the link of a stopped host without waiting for the kernel to do it."""
+    """Delete the link of a stopped host, without waiting for the kernel to delete it."""
     link = plan.names.link_name(plan.hosts.index(host))
     if link in list_links(plan.names):
         _remove_link(plan.names, link)
@@ -91,8 +91,8 @@ def _remove_link(names: LabNames, link: str) -> None:
 
 
 def find_overlapping_route(routes: list[dict[str, str]], network: IPv4Network) -> str | None:
-    """Return the device of a route into ``network``, if any. ``routes`` is ``ip -json route``
-    output.
+    """Return the device of a route into ``network``, or ``None``. ``routes`` is the output of ``ip
+    -json route``.
     """
     for route in routes:
         destination = route.get("dst", "default")

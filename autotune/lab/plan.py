@@ -1,7 +1,7 @@
-"""Names and plan of a lab, recorded before anything is created.
+"""Names and plan of a lab. The plan is recorded before anything is created.
 
-Names derive only from the lab's directory. The remains of a killed ``up`` can thus be found without
-a record, and two labs on one machine never share a name.
+Names derive only from the lab's directory. The remains of a killed ``up`` can therefore be found
+without a record, and two labs on one machine never share a name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from autotune import durable_files
 from autotune.errors import AutotuneError
 
-#: Reserved for benchmarks by RFC 2544, so no lab shadows a real network.
+#: RFC 2544 reserves it for benchmarks, so no lab hides a real network.
 LAB_NETWORK = IPv4Network("198.18.0.0/15")
 MIN_MEMORY_BYTES = 64 * 1024 * 1024  # bytes; systemd, its journal and sshd use about 30 MB
 _HOST_NAME_PATTERN = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -29,8 +29,8 @@ _SCHEMA_VERSION = 1
 class LabHost:
     """One lab host.
 
-    ``cpus`` is the CPU time it may use (0.5 is half a CPU), and ``None`` means no limit. ``memory``
-    is its limit in bytes with page cache; ``None`` means no limit.
+    ``cpus`` is the CPU time that the host may use (0.5 is half a CPU). ``memory`` is its limit in
+    bytes, including page cache. ``None`` means no limit.
     """
 
     name: str
@@ -41,7 +41,7 @@ class LabHost:
 
 @dataclass(frozen=True)
 class LabNames:
-    """Names of a lab's objects on this machine."""
+    """Names of the objects that a lab creates on this machine."""
 
     directory: Path
     tag: str
@@ -104,10 +104,12 @@ class LabPlan:
 
 
 def build_plan(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
-    """Plan the lab of ``hosts`` in ``state_dir``. Raises ``AutotuneError`` if it is impossible."""
+    """Return the plan of a lab with ``hosts`` in ``state_dir``. Raises ``AutotuneError`` if it is
+    impossible.
+    """
     checked_hosts = check_hosts(hosts)
     used = {IPv4Address(host.address) for host in checked_hosts}
-    # the smallest network that contains them all
+    # Find the smallest network that contains all addresses.
     network = IPv4Network((min(used), 24), strict=False)
     while max(used) not in network:
         network = network.supernet()
@@ -123,7 +125,7 @@ def build_plan(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
 
 
 def check_hosts(hosts: Iterable[LabHost]) -> tuple[LabHost, ...]:
-    """Return the same hosts in order.
+    """Return the same hosts, in order.
 
     Raises ``AutotuneError`` if a host is invalid or two hosts conflict.
     """
@@ -168,7 +170,7 @@ def _check_host(host: LabHost) -> None:
 
 
 def write_plan(plan: LabPlan) -> None:
-    """Record ``build_plan`` durably. After a crash, the record is complete or missing."""
+    """Record ``plan`` durably. After a crash, the record is either complete or missing."""
     durable_files.write_file(plan.names.plan_file, json.dumps(encode_plan(plan), indent=1).encode())
 
 
@@ -188,7 +190,9 @@ def read_plan(names: LabNames) -> LabPlan | None:
 
 
 def encode_plan(plan: LabPlan) -> dict[str, Any]:
-    """Return ``build_plan`` as plain values, without names, which derive from the directory."""
+    """Return ``plan`` as plain values, without the names, because they derive from the
+    directory.
+    """
     return {
         "schema": _SCHEMA_VERSION,
         "network": str(plan.network),
@@ -198,7 +202,9 @@ def encode_plan(plan: LabPlan) -> dict[str, Any]:
 
 
 def decode_plan(record: dict[str, Any], names: LabNames) -> LabPlan:
-    """Parse the result of ``encode_plan``. Raises ``ValueError``, ``KeyError`` or ``TypeError``."""
+    """Return the plan in a record from ``encode_plan``. Raises ``ValueError``, ``KeyError`` or
+    ``TypeError``.
+    """
     if record["schema"] != _SCHEMA_VERSION:
         raise ValueError(f"schema {record['schema']} is not {_SCHEMA_VERSION}")
     return LabPlan(

@@ -1,4 +1,4 @@
-"""Requirements of labs on this machine."""
+"""Check whether this machine meets the requirements for labs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROGRAM_PACKAGES = {
 }
 REQUIRED_PACKAGES = tuple(sorted(set(PROGRAM_PACKAGES.values())))
 PROC_DIRECTORY = Path("/proc")
-INOTIFY_PER_HOST = 8  # inotify instances per host: systemd uses five, its services use the rest
+INOTIFY_PER_HOST = 8  # inotify instances per host: systemd uses five, and its services use the rest
 
 
 def _is_installed(program: str) -> bool:
@@ -33,14 +33,14 @@ def _is_installed(program: str) -> bool:
 
 
 def list_missing_packages(installed: Callable[[str], bool] = _is_installed) -> tuple[str, ...]:
-    """Return the Debian packages that a lab needs and this machine lacks."""
+    """Return the Debian packages that a lab needs but this machine lacks."""
     return tuple(
         sorted({package for name, package in PROGRAM_PACKAGES.items() if not installed(name)})
     )
 
 
 def require_prerequisites() -> None:
-    """Raise ``AutotuneError`` with reasons and a hint if this machine cannot run a lab."""
+    """Raise ``AutotuneError`` with the reasons and a hint if this machine cannot run a lab."""
     lacks = list_missing_packages()
     if reasons := list_obstacles(lacks):
         able = os.geteuid() != 0 or lacks
@@ -59,7 +59,7 @@ def list_obstacles(missing: Sequence[str]) -> list[str]:
         reasons.append("it requires root to create namespaces, mounts and a bridge")
     if missing:
         reasons.append("missing packages: " + ", ".join(missing))
-    if not reasons:  # root in a container often may not mount
+    if not reasons:  # root in a container often has no permission to mount
         attempt = ("unshare", "--net", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt")
         if subprocess.run(attempt, capture_output=True, check=False).returncode != 0:
             reasons.append("root cannot create namespaces and mounts here")
@@ -90,12 +90,13 @@ def require_directory(directory: Path) -> None:
 
 
 def require_inotify(hosts: int, kernel: Path = PROC_DIRECTORY) -> None:
-    """Raise ``AutotuneError`` if ``hosts`` more hosts would exhaust the inotify instances.
+    """Raise ``AutotuneError`` if ``hosts`` more hosts would need more inotify instances than are
+    left.
 
-    Without instances, systemd hangs at boot or starts with failed units, without any message.
+    Without free instances, systemd hangs at boot or starts with failed units, without any message.
     """
     limit = int((kernel / "sys/fs/inotify/max_user_instances").read_text())
-    # the limit applies per account
+    # The limit applies to each account.
     used = sum(_count_inotify_instances(process) for process in kernel.glob("[0-9]*"))
     if used + hosts * INOTIFY_PER_HOST > limit:
         raise AutotuneError(
@@ -127,7 +128,7 @@ def _format_install_advice(packages: tuple[str, ...]) -> str:
 
 if (
     __name__ == "__main__"
-):  # for `make test`: exits with status 0 if a lab is possible, else prints why not
+):  # for `make test`: exit with status 0 if a lab is possible, otherwise print why not
     from autotune.exit_handling import run_command
 
     sys.exit(run_command(require_prerequisites, as_json=False))

@@ -1,8 +1,8 @@
 """Install the application of a target on the hosts of its lab, as an administrator would.
 
-A study's deployment transaction writes files, units and data once. Afterwards, the hosts own
-them, and a study edits them in place as on any other host. `templates/lab` contains the files that
-an administrator would write differently: a study's templates list every value.
+A study's deployment code writes files, units and data once. Afterwards, they belong to the hosts,
+and a study edits them in place as on any other host. `templates/lab` contains the files that an
+administrator would write differently from a study's templates, which list every value.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from autotune.target.shipped_files import find_shipped_directory
 
 
 def deploy_site(file: TargetFile, names: LabNames) -> bool:
-    """Install the site that a target edits in its lab. Returns true if anything changed.
+    """Install the site that a target's studies edit in its lab. Return true if anything changed.
 
-    Skips targets that replace files, have no application or have hosts outside the lab. Raises
-    AutotuneError after restoring the hosts.
+    Targets that replace files, have no application or have hosts outside the lab are skipped.
+    Raises AutotuneError after restoring the hosts.
     """
     target = file.target
     hosts = {host for tier in target.tiers.values() for host in tier.hosts}
@@ -50,7 +50,7 @@ def _compute_site_digest(target: Target) -> str:
 
 
 def _build_site_target(file: TargetFile, names: LabNames) -> TargetFile:
-    """Return the target for empty hosts, with the lab's SSH configuration."""
+    """Return the target that installs the site on empty hosts, with the lab's SSH configuration."""
     templates = {"templates": str(find_shipped_directory("templates/lab"))}
     tiers = {name: t.model_copy(update=templates) for name, t in file.target.tiers.items()}
     ssh = file.target.ssh.model_copy(update={"config": str(names.ssh_config)})
@@ -58,13 +58,13 @@ def _build_site_target(file: TargetFile, names: LabNames) -> TargetFile:
 
 
 def _deploy_baseline(file: TargetFile) -> None:
-    """Deploy the baseline permanently and delete the backups from the hosts."""
+    """Deploy the baseline permanently, and delete the backups from the hosts."""
     environment = prepare(file)
     with tempfile.TemporaryDirectory(prefix="autotune-lab-") as directory:
         fleet = environment.create_deployment(Path(directory, "lab-up"), lambda _: None)
         hosts = fleet.hosts
         assert isinstance(hosts, ManagedHosts)
-        # Kernel settings and limits are not changed.
+        # Kernel settings and limits keep the hosts' own values.
         instances = (
             instance
             for instance in fleet.stack.instances

@@ -1,4 +1,4 @@
-"""Labs of targets, each in a directory named after its target."""
+"""The labs of targets. The name of a lab's directory is the target's name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LABS_DIRECTORY = Path("/var/lib/autotune/labs")
 
 @dataclass(frozen=True)
 class Lab:
-    """A lab's directory and its hosts. ``name`` is the name of its target."""
+    """A lab's directory and its hosts. ``name`` is its target's name."""
 
     name: str
     directory: Path
@@ -29,13 +29,15 @@ class Lab:
 
     @property
     def ssh_config(self) -> Path:
-        """Return the SSH configuration of the hosts, for ``ssh -F`` or ``ssh:`` in a target."""
+        """Return the SSH configuration for the hosts, for ``ssh -F`` or for ``ssh:`` in a
+        target.
+        """
         return derive_names(self.directory).ssh_config
 
 
 @dataclass(frozen=True)
 class StartedLab:
-    """Result of starting a lab: the hosts that ``started_hosts``, and the ``seconds`` this took.
+    """Result of starting a lab: the ``started_hosts``, and the ``seconds`` that this took.
 
     ``is_unnamed`` is true if the target does not reference the lab's SSH configuration. ``has_site`` is
     true if the target's application was installed.
@@ -49,7 +51,7 @@ class StartedLab:
 
 
 def build_lab_hosts(target: Target) -> list[LabHost]:
-    """Return the hosts that a lab creates for ``target``: all except this machine."""
+    """Return the hosts that a lab creates for ``target``: all of its hosts except this machine."""
     return [
         LabHost(name, host.address, host.cpus, int(host.memory) if host.memory else None)
         for name, host in target.hosts.items()
@@ -58,7 +60,7 @@ def build_lab_hosts(target: Target) -> list[LabHost]:
 
 
 def start_target_lab(path: Path, directory: Path | None = None) -> StartedLab:
-    """Create and boot the hosts of the target in ``path``, and install its application if needed.
+    """Create and boot the hosts of the target in ``path``. If needed, install its application.
 
     Raises ``AutotuneError``.
     """
@@ -80,21 +82,23 @@ def start_target_lab(path: Path, directory: Path | None = None) -> StartedLab:
 
 
 def remove_target_lab(lab_or_target: str, directory: Path | None = None) -> Lab:
-    """Remove a lab and return its state before. Raises ``AutotuneError``."""
+    """Remove a lab, and return what it was before. Raises ``AutotuneError``."""
     prerequisites.require_root()
     (name, location) = _locate_lab(lab_or_target, directory)
     hosts: tuple[HostStatus, ...] = ()
     with contextlib.suppress(AutotuneError):  # remove the lab even if its record is unreadable
         hosts = list_host_status(location)
     lifecycle.remove_lab(location)
-    with contextlib.suppress(OSError):  # other labs and backups of this host may remain
+    with contextlib.suppress(OSError):  # other labs, or backups of this machine, may remain
         LABS_DIRECTORY.rmdir()
         LABS_DIRECTORY.parent.rmdir()
     return Lab(name, location, hosts)
 
 
 def read_lab(lab_or_target: str, directory: Path | None = None) -> Lab:
-    """Return the current state of a lab, without hosts if none exists. Raises ``AutotuneError``."""
+    """Return the current state of a lab. Without a lab, it lists no hosts. Raises
+    ``AutotuneError``.
+    """
     prerequisites.require_root()
     (name, location) = _locate_lab(lab_or_target, directory)
     return Lab(name, location, list_host_status(location))
@@ -103,7 +107,9 @@ def read_lab(lab_or_target: str, directory: Path | None = None) -> Lab:
 def build_ssh_command(
     lab_or_target: str, host: str | None, directory: Path | None = None
 ) -> list[str]:
-    """Return the argv of an SSH session on a lab host. ``host`` is optional for labs with one host."""
+    """Return the command for an SSH session on a lab host. ``host`` is optional if the lab has only
+    one host.
+    """
     lab = read_lab(lab_or_target, directory)
     if host is None and not lab.hosts:
         raise AutotuneError(
@@ -117,7 +123,7 @@ def build_ssh_command(
 
 
 def _locate_lab(lab_or_target: str, directory: Path | None) -> tuple[str, Path]:
-    """Return a lab's name and directory from its target file, or from its name without a file."""
+    """Return a lab's name and directory, from its target file or from its name."""
     by_name = re.fullmatch(NAME_PATTERN, lab_or_target) and not Path(lab_or_target).exists()
     name = lab_or_target if by_name else read_target(Path(lab_or_target)).target.name
     return name, (directory or LABS_DIRECTORY / name).resolve()

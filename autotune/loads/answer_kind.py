@@ -1,8 +1,9 @@
-"""Comparison of answers by kind, and detection of error pages.
+"""Compare responses by kind, and detect error pages.
 
 Pages vary in times, tokens, advertisements and search results. Their kind does not vary: the
-status, the media type, the end of the page, and text that all samples contain. An answer without
-these is another page. Sizes and titles vary more, so they count only if they are far off or agree.
+status, the media type, the end of the page, and text that all samples contain. A response without
+these is a different page. Sizes and titles vary more, so they count only if they are far off, or if
+other signs agree.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ MAX_MARKERS = 48
 MIN_MARKERS = 6  # fewer markers do not identify a page
 # A marker is text of this length without digits.
 _MARKER_PATTERN = re.compile(r"[^\d\n]{16,40}")
-_SAME_PAGE_SHARE = 0.5  # of the markers: an answer with fewer is another page
-_SIMILAR_PAGE_SHARE = 0.9  # of the markers: an answer with fewer may be another page
-# Sizes: factors beyond the samples' smallest and largest.
+_SAME_PAGE_SHARE = 0.5  # of the markers; a response with fewer is a different page
+_SIMILAR_PAGE_SHARE = 0.9  # of the markers; a response with fewer may be a different page
+# Factors by which a size may exceed the samples' range before it is far off, off, or not near.
 _FAR_SIZE_FACTOR, _OFF_SIZE_FACTOR, _NEAR_SIZE_FACTOR = 4.0, 1.5, 1.1
-_SIZE_SLACK_BYTES = 256  # differences up to this size never matter
-SHORT_PAGE_WORDS = 50  # words: a longer page that mentions an error may be about errors
-MAX_TITLE_LENGTH = 60  # shown characters
+_SIZE_SLACK_BYTES = 256  # smaller differences than this never matter
+SHORT_PAGE_WORDS = 50  # words; a longer page that mentions an error may be about errors
+MAX_TITLE_LENGTH = 60  # characters that are shown
 
 _TITLE_PATTERN = re.compile(r"<title[^>]{0,200}>\s*([^<]{0,300})", re.I)
 _HEADING_PATTERN = re.compile(r"<h1[^>]{0,200}>\s*([^<]{0,300})", re.I)
@@ -36,7 +37,7 @@ _ERROR_HINT_PATTERN = re.compile(
     r"(?i)error|exception|wrong|unavailable|sqlstate|difficulties|maintenance|gateway|failed|guru"
     r"|traceback|be right back|back soon"
 )
-# Hints at the start and at the end that are examined, and the characters around each.
+# How many hints are examined at the start and at the end, and how many characters around each.
 MAX_HINTS, HINT_CONTEXT_LENGTH = 50, 120
 # Sentences on error pages of applications, frameworks and servers.
 _ERROR_PATTERN = re.compile(
@@ -60,10 +61,10 @@ _ERROR_PATTERN = re.compile(
 
 @dataclass(frozen=True)
 class ReferenceAnswer:
-    """The common properties of ``sample_count`` correct answers to one request.
+    """The common properties of ``sample_count`` correct responses to one request.
 
     - ``size_range``: the smallest and the largest body in bytes.
-    - ``title``: the common title; ``None`` if there is none or it varies.
+    - ``title``: the common title; ``None`` if there is none, or if it varies.
     - ``ending``: the common ending.
     - ``markers``: text that all samples contain.
     - ``is_error_like``: true if the samples themselves mention errors.
@@ -80,7 +81,7 @@ class ReferenceAnswer:
 
     @classmethod
     def from_samples(cls, samples: Sequence[ProbeAnswer]) -> ReferenceAnswer:
-        """Return the common properties of samples. Raises ValueError without samples."""
+        """Return what the samples have in common. Raises ValueError if there are none."""
         if not samples:
             raise ValueError("reference responses are missing")
         titles = {find_title(sample) for sample in samples}
@@ -98,14 +99,14 @@ class ReferenceAnswer:
         )
 
     def marker_share(self, answer: ProbeAnswer) -> float:
-        """Return the fraction of the markers in an answer."""
+        """Return the fraction of the markers that a response contains."""
         if not self.markers:
             return 1.0
         return sum(marker in answer.text for marker in self.markers) / len(self.markers)
 
 
 def find_difference(reference_answer: ReferenceAnswer, answer: ProbeAnswer) -> str | None:
-    """Return how the answer differs in kind, in words; ``None`` if it may be correct."""
+    """Return how the response differs in kind, as text; ``None`` if it may be correct."""
     return next(_list_differences(reference_answer, answer), None)
 
 
@@ -145,10 +146,11 @@ def _list_differences(reference_answer: ReferenceAnswer, answer: ProbeAnswer) ->
 
 
 def find_error(answer: ProbeAnswer) -> str | None:
-    """Return the text that identifies an error page; ``None`` if the answer looks like a page.
+    """Return the text that identifies an error page; ``None`` if the response looks like a normal
+    page.
 
-    A long page may be about errors, unless its title or heading is an error, or the page is
-    incomplete.
+    A long page may be about errors. It counts as an error page only if its title or heading is an
+    error, or if it is incomplete.
     """
     words = [*_count_errors(answer.text)]
     if not words:
@@ -167,14 +169,16 @@ def find_error(answer: ProbeAnswer) -> str | None:
 
 
 def find_error_sentence(text: str) -> str | None:
-    """Return the first sentence in a text that is typical of error pages; ``None`` without one."""
+    """Return the first sentence in a text that is typical of error pages; ``None`` if there is
+    none.
+    """
     return next(_count_errors(text), None)
 
 
 def _count_errors(text: str) -> Iterator[str]:
-    """Yield sentences of error pages, near the first and the last hints."""
+    """Yield sentences that are typical of error pages, near the first and the last hints."""
     hints = [*_ERROR_HINT_PATTERN.finditer(text)]
-    # A debugger's page explains itself at its end.
+    # A debugger's page explains itself only at its end.
     for hint in (*hints[:MAX_HINTS], *hints[MAX_HINTS:][-MAX_HINTS:]):
         around = text[
             max(0, hint.start() - HINT_CONTEXT_LENGTH) : hint.end() + 2 * HINT_CONTEXT_LENGTH
@@ -185,8 +189,8 @@ def _count_errors(text: str) -> Iterator[str]:
 def describe_difference(
     answer: ProbeAnswer, reference_answer: ReferenceAnswer, prefix: str = ""
 ) -> str:
-    """Return ``1.2 KB instead of 14–15 KB, title 'Fatal error'``, with limited length and without
-    secrets.
+    """Return a difference such as ``1.2 KB instead of 14–15 KB, title 'Fatal error'``. Its length
+    is limited, and secrets are masked.
     """
     phrases = [prefix] if prefix else []
     if _is_outside(answer.size, reference_answer.size_range, _NEAR_SIZE_FACTOR):
@@ -207,7 +211,7 @@ def find_media_type(answer: ProbeAnswer) -> str:
 
 
 def find_title(answer: ProbeAnswer) -> str | None:
-    """Return the title of a page; ``None`` without one."""
+    """Return the title of a page, or ``None`` without one."""
     match = _TITLE_PATTERN.search(answer.text[:65536])
     return " ".join(match[1].split()) if match else None
 
@@ -218,7 +222,7 @@ def displayed_title(reference_answer: ReferenceAnswer) -> str | None:
 
 
 def find_ending(answer: ProbeAnswer) -> str:
-    """Return the ending of a complete page of its kind; empty if the page is incomplete."""
+    """Return how complete pages of the same kind end; empty if this page is incomplete."""
     end = answer.text[-4096:].rstrip().lower()
     if "</html>" in end:
         return "</html>"
@@ -228,7 +232,7 @@ def find_ending(answer: ProbeAnswer) -> str:
 
 
 def format_size(size: float) -> str:
-    """Return ``900 B``, ``1.2 KB``, ``15 KB``."""
+    """Return a size as text, such as ``900 B``, ``1.2 KB`` or ``15 KB``."""
     if size < 1000:
         return f"{size:.0f} B"
     return f"{size / 1000:.1f} KB" if size < 10_000 else f"{size / 1000:.0f} KB"
@@ -243,7 +247,7 @@ def _format_size_range(sizes: tuple[int, int]) -> str:
 
 
 def _sanitize_text(text: str) -> str:
-    """Return text of an answer in a form that may be shown and recorded."""
+    """Return text from a response in a form that may be shown and recorded."""
     visible = "".join(c if c.isprintable() else " " for c in mask_secrets(text[:2000]))
     line = " ".join(visible.split())
     return line if len(line) <= MAX_TITLE_LENGTH else f"{line[: MAX_TITLE_LENGTH - 1]}…"
@@ -257,7 +261,7 @@ def _is_outside(size: float, sizes: tuple[int, int], factor: float) -> bool:
 
 
 def _find_common_markers(samples: Iterable[ProbeAnswer]) -> tuple[str, ...]:
-    """Return text that all samples contain, spread over the page."""
+    """Return texts that all samples contain, spread over the page."""
     first, *further_samples = samples
     candidates = dict.fromkeys(
         candidate.strip() for candidate in _MARKER_PATTERN.findall(first.text)

@@ -1,12 +1,13 @@
-"""Validation of answers: a sample of complete answers, and estimates for all of them.
+"""Validate responses: a sample of complete responses, and estimates for all responses.
 
-While a generator runs, curl sends requests like those of the load; they are included in the ordered
-rate. An answer is wrong if it violates `expect:`, or differs in kind from the reference answers. A
-sample of n answers misses a share s of wrong ones with probability (1 − s)ⁿ. ``ENOUGH_ANSWERS``
-answers miss a share of 5 % once in 28,000 times. If a reading is too short for that many, the
-latest samples at lower rates count too, because less load does not cause more wrong answers.
+While a generator runs, curl sends requests like the load's; the ordered rate includes them. A
+response is wrong if it violates `expect:`, or differs in kind from the reference responses. If a
+fraction s of all responses is wrong, a sample of n misses them with probability (1 − s)ⁿ. With
+``ENOUGH_ANSWERS`` responses, a fraction of 5 % is missed once in 28,000 times. If a reading is too
+short for that many, the latest samples at lower rates are added. Less load does not cause more
+wrong responses.
 
-Generators also print sizes, which cover every answer: see ``count_wrong_sizes``.
+Generators also print sizes, which cover every response: see ``count_wrong_sizes``.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from autotune.transports.request import Request
 WRONG_ANSWER, WRONG_BODY = "wrong answer", "wrong body"  # kinds of errors
 ENOUGH_ANSWERS = 200
 MAX_PROBE_RATE, MAX_PROBE_SHARE = 100.0, 0.2  # samples per second, and their share of the load
-MAX_EXACT_RATE, MAX_EXACT_SHARE = 6.0, 0.01  # the same if the only correct body is known
+MAX_EXACT_RATE, MAX_EXACT_SHARE = 6.0, 0.01  # likewise, if the only correct body is known
 MIN_PROBES = 2
-MAX_BODY_BYTES = 1 << 24  # of all bodies in one sample
+MAX_BODY_BYTES = 1 << 24  # for all bodies in one sample together
 MAX_PAGES = 50  # distinct requests that are sampled
-# A mean size shows wrong answers if correct ones differ by at most the first factor, and the mean
-# deviates by more than the second.
+# A mean size reveals wrong responses if correct ones differ by at most the first factor, and the
+# mean deviates by more than the second.
 STABLE_SIZE_FACTOR, WRONG_SIZE_DEVIATION = 1.05, 0.025
-MIN_RIGHT_ANSWERS = 20  # correct answers that establish their size
+MIN_RIGHT_ANSWERS = 20  # correct responses that are needed to establish their size
 
 
 @dataclass(frozen=True)
 class LoadPage:
-    """A request of the load.
+    """A request that the load makes.
 
-    ``share`` is its share of the load. ``expect`` is its own expectation, ``exact_body`` its only
-    correct body.
+    ``share`` is its fraction of the load. ``expect`` is the request's own expectation, and
+    ``exact_body`` its only correct body.
     """
 
     step: SessionStep
@@ -59,7 +60,7 @@ class LoadPage:
         return self.expect.expected_statuses if self.expect else ANY_2XX
 
     def find_error(self, answer: ProbeAnswer) -> str | None:
-        """Return what is wrong with an answer, in words; ``None`` if it is correct."""
+        """Return what is wrong with a response, as text; ``None`` if it is correct."""
         if self.exact_body is not None:
             return (
                 None if answer.text == self.exact_body.decode(errors="replace") else "another body"
@@ -85,11 +86,11 @@ class LoadPage:
 
 @dataclass(frozen=True)
 class AnswerInspection:
-    """A sample of answers with a correct status; ``wrong_count`` of them were wrong.
+    """A sample of responses with a correct status; ``wrong_count`` of them were wrong.
 
-    ``example`` describes one wrong answer. ``sizes`` are the smallest and the largest correct body
-    in bytes, ``right_size_count`` is the number of these bodies. ``wrong_size`` is the mean of
-    wrong bodies.
+    ``example`` describes one wrong response. ``sizes`` are the smallest and the largest correct
+    body in bytes, and ``right_size_count`` is the number of correct bodies. ``wrong_size`` is the
+    mean size of wrong bodies.
     """
 
     inspected: int = 0
@@ -114,19 +115,21 @@ class AnswerInspection:
 
     @property
     def wrong_share(self) -> float:
-        """Return the fraction of wrong answers."""
+        """Return the fraction of wrong responses."""
         return self.wrong_count / self.inspected if self.inspected else 0.0
 
 
 @dataclass(frozen=True)
 class AnswerValidator:
-    """The requests of a load whose answers are sampled; none if they are unknown."""
+    """The requests whose responses are sampled. There are none if the load's requests are
+    unknown.
+    """
 
     pages: tuple[LoadPage, ...]
 
     @classmethod
     def for_exact_body(cls, request: Request) -> AnswerValidator:
-        """Return the validator of a request with only one correct body."""
+        """Return the validator for a request with only one correct body."""
         step = SessionStep(path=request.path, method=request.method, body=request.body)
         return cls((LoadPage(step, exact_body=request.expected_body),))
 
@@ -147,7 +150,7 @@ class AnswerValidator:
 
     @property
     def mean_read_bytes(self) -> float:
-        """Return how many bytes of an answer are read at most, averaged over the load."""
+        """Return the most bytes that are read of a response, averaged over the load."""
         maximum = WHOLE_BODY_BYTES if self.reads_whole_bodies else HEAD_BYTES
         sizes = [(min(maximum, page.reference.size_range[1]), page.share)
                  for page in self.pages if page.reference]  # fmt: skip
@@ -155,8 +158,8 @@ class AnswerValidator:
         return max(1.0, sum(size * share for size, share in sizes) / total) if total else 1.0
 
     def count_probes(self, spec: LoadSpec) -> int:
-        """Return the number of sampled answers in a reading: at most half of it, and as many as fit
-        in memory.
+        """Return how many responses a reading samples: at most half of them, and as many as fit in
+        memory.
         """
         if not self.pages:
             return 0
@@ -169,11 +172,11 @@ class AnswerValidator:
         return max(0, min(max(MIN_PROBES, round(desired)), *bounds))
 
     def choose_pages(self, count: int, seed: int = 0) -> list[int]:
-        """Return the page of each of ``count`` sampled requests, in proportion to the load and
+        """Return a page for each of ``count`` sampled requests, in proportion to the load and
         evenly mixed.
         """
         total = sum(page.share for page in self.pages)
-        # A low-discrepancy sequence: steps of the golden section.
+        # A low-discrepancy sequence, whose steps are the golden ratio.
         positions = [((seed + step) * 0.6180339887498949) % 1.0 * total for step in range(count)]
         return [self._find_page(position) for position in positions]
 
@@ -187,7 +190,9 @@ class AnswerValidator:
     def inspect(
         self, pages: Sequence[int], answers: Sequence[ProbeAnswer | None]
     ) -> AnswerInspection:
-        """Validate answers. The generator counts answers with a wrong status, and missing ones."""
+        """Validate responses. Responses with a wrong status, and missing ones, are counted by the
+        generator.
+        """
         wrong: list[tuple[str, ProbeAnswer]] = []
         right: list[ProbeAnswer] = []
         for index, answer in zip(pages, answers, strict=True):
@@ -209,7 +214,7 @@ class AnswerValidator:
         )
 
     def right_size_range(self, inspection: AnswerInspection) -> tuple[int, int] | None:
-        """Return the smallest and the largest correct body.
+        """Return the sizes of the smallest and the largest correct body.
 
         Returns ``None`` if correct bodies differ in size, or if too few were sampled.
         """
@@ -230,9 +235,9 @@ class AnswerValidator:
     def reclassify(
         self, result: LoadResult, inspection: AnswerInspection, earlier_inspection: AnswerInspection
     ) -> LoadResult:
-        """Return ``result`` with the wrong answers that the sample or the sizes show.
+        """Return ``result`` with the wrong responses that the sample or the sizes reveal.
 
-        ``earlier_inspection`` is the sample at lower rates. It counts if ``inspection`` is too
+        ``earlier_inspection`` is the sample at lower rates. It is used if ``inspection`` is too
         small.
         """
         pooled = (
@@ -258,7 +263,7 @@ class AnswerValidator:
 
 
 def is_counted_right(status: int, statuses: frozenset[int]) -> bool:
-    """True if a generator that distinguishes only classes of statuses counts this status as
+    """True if a generator that distinguishes only classes of statuses would count this status as
     correct.
     """
     return status // 100 in {right // 100 for right in statuses}
@@ -267,13 +272,13 @@ def is_counted_right(status: int, statuses: frozenset[int]) -> bool:
 def count_wrong_sizes(
     sizes: Mapping[float, int], right_sizes: tuple[int, int], wrong_size: float | None
 ) -> int:
-    """Return a lower bound of the answers whose size differs from ``right_sizes``, which hardly
-    vary.
+    """Return a lower bound for the number of responses whose size is not in ``right_sizes``, a
+    narrow range.
 
-    ``sizes`` maps mean sizes to numbers of answers. If a mean is off by a fraction f, at least f of
-    the answers have another size; the bound assumes empty ones. ``wrong_size`` is the mean size of
-    sampled wrong answers, if known. Sizes drift: deviations below ``WRONG_SIZE_DEVIATION`` count as
-    none.
+    ``sizes`` maps mean sizes to numbers of responses. If a mean is off by a fraction f, at least
+    the fraction f of the responses has a different size. This bound assumes that wrong responses
+    are empty. ``wrong_size`` is the mean size of sampled wrong responses, if known. Sizes drift, so
+    deviations below ``WRONG_SIZE_DEVIATION`` are ignored.
     """
     wrong = 0.0
     low, high = right_sizes
@@ -291,8 +296,8 @@ def count_wrong_sizes(
 def build_pages(
     steps: Iterable[tuple[SessionStep, float]], expect: Expect | None
 ) -> tuple[LoadPage, ...]:
-    """Return the most frequent requests of a load, each once. ``expect`` applies to pages without
-    their own.
+    """Return the most frequent requests in a load, each once. ``expect`` applies to pages without
+    their own expectation.
     """
     shares: dict[tuple[str, str, str | None], float] = {}
     first: dict[tuple[str, str, str | None], SessionStep] = {}
@@ -309,13 +314,13 @@ def build_pages(
 
 @dataclass
 class InspectionLog:
-    """The samples in the readings of a trial, with the rate of each (requests/s)."""
+    """The samples from the readings of a trial, each with its rate (requests/s)."""
 
     inspections: list[tuple[float, AnswerInspection]] = field(default_factory=list)
 
     def latest_up_to(self, rate: float, enough: int = ENOUGH_ANSWERS) -> AnswerInspection:
-        """Return the latest samples at this rate or below, as many as needed for ``enough``
-        answers.
+        """Return the latest samples at this rate or below, as many as are needed for ``enough``
+        responses.
         """
         pooled = AnswerInspection()
         for inspected_rate, inspection in reversed(self.inspections):
@@ -327,5 +332,5 @@ class InspectionLog:
         self.inspections.append((rate, inspection))
 
     def keep_last(self, count: int) -> None:
-        """Discard all but the last samples, because earlier ones are from the warm-up."""
+        """Discard all but the last ``count`` samples, because earlier ones are from the warm-up."""
         del self.inspections[: max(0, len(self.inspections) - count)]

@@ -1,6 +1,6 @@
-"""Load: the requests, their rate, and the results.
+"""Interface of load generators: the requests, their rate, and the results.
 
-A generator writes command lines and parses their output. This module runs nothing.
+A generator builds command lines and parses their output. This module runs nothing.
 """
 
 from __future__ import annotations
@@ -22,16 +22,19 @@ from autotune.transports.temporary_files import temporary_file_script
 
 CountKey = TypeVar("CountKey", str, float)
 
-# An open-loop reading of any generator is valid within these limits.
-MIN_ACHIEVED_SHARE = 0.99  # of the intended requests, or rate
-MAX_STALL_SHARE = 0.1  # of a reading; a generator that stalls longer did not send the ordered load
-# More than this factor of the ordered requests plus this number is not the ordered load.
+# An open-loop reading from any generator is valid only within these limits.
+MIN_ACHIEVED_SHARE = 0.99  # of the intended requests, or of the rate
+# of a reading; a generator that stalls for longer did not send the ordered load
+MAX_STALL_SHARE = 0.1
+# A generator that sends more than this factor times the ordered requests, plus this number, did not
+# send the ordered load.
 MAX_MADE_FACTOR, MAX_EXTRA_REQUESTS = 2, 10
-PROVEN_FAILURE_SHARE = 0.05  # of the requests, in addition to failures of a starved generator
+# of the requests, beyond failures that a starved generator may have caused
+PROVEN_FAILURE_SHARE = 0.05
 FELL_BEHIND_MESSAGE = (
     "the load generator fell behind: give the load host more CPU, or add load hosts"
 )
-# Errors of the load host, with their messages. Such a reading does not describe the server.
+# Errors on the load host, with their messages. Such a reading does not describe the server.
 NO_PORT_ERROR, NO_FILE_ERROR = "no free port", "file table full"
 EXHAUSTION_MESSAGES = {
     NO_PORT_ERROR: "the load host ran out of client ports: set net.ipv4.tcp_tw_reuse=1 there, widen"
@@ -46,14 +49,14 @@ class LoadError(AutotuneError):
 
 @dataclass(frozen=True)
 class LoadSpec:
-    """One reading to take: ``rate`` requests/s, sent for ``seconds``.
+    """A reading that is to be taken: ``rate`` requests/s, sent for ``seconds``.
 
-    ``timeout`` is when a request is given up, ``latency_limit`` when its answer counts as late
-    (seconds). The same load comes first for ``ramp_seconds``, uncounted. One second suffices:
-    PHP-FPM and Apache check once a second whether they need more processes, and a pool may have
-    shrunk since the last reading. ``seed`` selects the arrivals: the same seed sends at the same
-    moments, ``None`` at new ones. ``max_rate`` is the highest allowed rate (requests/s), set by
-    ``take_reading``.
+    A request is given up after ``timeout`` seconds, and a response counts as late after
+    ``latency_limit`` seconds. The same load is first sent for ``ramp_seconds`` without being
+    counted. One second suffices: PHP-FPM and Apache check once a second whether they need more
+    processes, and a pool may have shrunk since the last reading. ``seed`` selects the arrival
+    times: the same seed repeats them, and ``None`` draws new ones. ``max_rate`` is the highest
+    allowed rate (requests/s), which ``take_reading`` sets.
     """
 
     rate: float
@@ -69,25 +72,27 @@ class LoadSpec:
         return max(1, round(self.rate * self.seconds))
 
     def split(self, index: int, count: int) -> LoadSpec:
-        """Return one of ``count`` equal shares, with its own arrivals."""
+        """Return one of ``count`` equal shares, with separate arrival times."""
         seed = None if self.seed is None else self.seed * count + index
         return replace(self, rate=self.rate / count, max_rate=self.max_rate / count, seed=seed)
 
 
 @dataclass(frozen=True)
 class LoadResult:
-    """The results of ``intended`` requests, of which ``sent`` were sent.
+    """The results of ``intended`` requests, of which ``sent`` were actually sent.
 
-    - ``histogram`` maps the upper edge of a latency bin (seconds) to the correct answers in it.
-    - ``errors`` counts all other intended requests by kind: correct answers and errors add up to
+    - ``histogram`` maps the upper edge of a latency bin (seconds) to the number of correct
+      responses in it.
+    - ``errors`` counts all other intended requests by kind: correct responses and errors add up to
       ``intended``.
-    - ``duration`` (seconds) is the time from the first request to the last answer.
-    - ``truncated``: the load was cut short or incomplete after the server had clearly failed.
-    - ``limited``: why the *generator* fell short. The counts then do not describe the server.
-    - ``sizes`` maps mean sizes of bodies (bytes) to numbers of answers, if all had a correct
+    - ``duration`` (seconds) is the time from the first request to the last response.
+    - ``truncated``: the load was cut short or incomplete, after the server had clearly failed.
+    - ``limited``: why the *generator* fell short. In that case, the counts do not describe the
+      server.
+    - ``sizes`` maps mean sizes of bodies (bytes) to numbers of responses, if all had a correct
       status.
-    - ``looked_at`` and ``wrong``: sampled answers to other requests of the load, and wrong ones
-      among them. ``example`` describes one.
+    - ``looked_at`` and ``wrong``: the number of sampled responses to other requests like the
+      load's, and how many of them were wrong. ``example`` describes one.
     """
 
     intended: int
@@ -109,7 +114,7 @@ class LoadResult:
 
     @property
     def is_consistent(self) -> bool:
-        """True if every intended request is counted once, and no figure is impossible."""
+        """True if every intended request is counted exactly once, and no figure is impossible."""
         counts = (self.sent, *self.errors.values(), *self.histogram.values())
         return (
             min(counts) >= 0
@@ -126,11 +131,11 @@ class LoadResult:
         return sum(self.errors.values())
 
     def count_later_than(self, seconds: float) -> int:
-        """Return the number of correct answers in bins that end after ``seconds``."""
+        """Return the number of correct responses in bins that end after ``seconds``."""
         return sum(n for edge, n in self.histogram.items() if edge > seconds + 1e-9)
 
     def as_exhausted_host(self) -> LoadResult | None:
-        """Return the result as ``limited`` if the load host ran out of ports or open files, else
+        """Return the result as ``limited`` if the load host ran out of ports or open files, or else
         ``None``.
         """
         short = next(
@@ -141,14 +146,14 @@ class LoadResult:
     def as_incomplete_load(
         self, limit: float, late: float, unmade_requests: int, reason: str = FELL_BEHIND_MESSAGE
     ) -> LoadResult:
-        """Return the result of a reading with incomplete load.
+        """Return the result of a reading whose load was incomplete.
 
-        It is ``truncated`` if the server failed beyond doubt. Otherwise it is ``limited`` by
-        ``reason``, and does not describe the server.
+        The result is ``truncated`` if the server failed beyond doubt. Otherwise, it is ``limited``
+        by ``reason``, and does not describe the server.
 
-        ``late`` is the longest delay between the due time of a request and its sending, ``limit``
-        that of the objective (both in seconds). ``unmade_requests`` is the number of failures
-        caused by the generator.
+        ``late`` is the longest delay between the due time of a request and its sending, and
+        ``limit`` the objective's latency limit (both in seconds). ``unmade_requests`` is the number
+        of failures that the generator caused.
         """
         proven = self.count_later_than(limit + 2 * late) + self.error_count - unmade_requests
         if proven > PROVEN_FAILURE_SHARE * self.intended:
@@ -156,10 +161,11 @@ class LoadResult:
         return replace(self, limited=reason)
 
     def reclassify(self, kind: str, wrong_count: int) -> LoadResult:
-        """Return the result with ``wrong_count`` correct answers turned into errors of ``kind``.
+        """Return the result with ``wrong_count`` correct responses reclassified as errors of
+        ``kind``.
 
-        It is unknown which answers were wrong. They are taken from the fastest, so that quick
-        errors never improve the latency of the rest.
+        It is unknown which responses were wrong. The fastest are taken, so that quick errors never
+        improve the latency of the rest.
         """
         wrong_count = min(wrong_count, self.right_answers)
         if wrong_count <= 0:
@@ -169,17 +175,17 @@ class LoadResult:
 
 
 def sort_counts(counts: Mapping[CountKey, int]) -> dict[CountKey, int]:
-    """Return sorted counts by kind or bin, without zeros."""
+    """Return the counts sorted by kind or bin, without zeros."""
     return {key: counts[key] for key in sorted(counts) if counts[key]}
 
 
 def last_line(output: str) -> str:
-    """Return the last line of a program's output, which best explains a missing result."""
+    """Return the last line of a program's output, which best explains why a result is missing."""
     return (split_lines(output.strip()) or ["nothing"])[-1][:200]
 
 
 def drop_fastest(histogram: Mapping[float, int], removed_count: int) -> dict[float, int]:
-    """Return the histogram without its ``removed_count`` fastest answers."""
+    """Return the histogram without its ``removed_count`` fastest responses."""
     remaining = {}
     for edge in sorted(histogram):
         removed = min(histogram[edge], removed_count)
@@ -190,7 +196,7 @@ def drop_fastest(histogram: Mapping[float, int], removed_count: int) -> dict[flo
 
 
 def sum_results(results: Iterable[LoadResult]) -> LoadResult:
-    """Return the sum of processes that ran in parallel. The duration is that of the longest."""
+    """Return the sum of the results of parallel processes. The duration is that of the longest."""
     processes = list(results)
     errors: Counter[str] = Counter()
     histogram: Counter[float] = Counter()
@@ -215,9 +221,9 @@ def sum_results(results: Iterable[LoadResult]) -> LoadResult:
 
 @dataclass(frozen=True)
 class ProcessLimits:
-    """The limits of one process of a generator: open connections, and requests/s.
+    """The limits for one process of a generator: open connections, and requests/s.
 
-    ``keeps_connections``: connections stay open, so requests use no additional client ports.
+    If ``keeps_connections``, connections stay open, so requests use no additional client ports.
     """
 
     open_connections: int
@@ -227,12 +233,13 @@ class ProcessLimits:
 
 @dataclass(frozen=True)
 class LoadProcess:
-    """One command of a reading. It sends ``request_count`` requests within ``span_seconds``, then
+    """One command in a reading. It sends ``request_count`` requests within ``span_seconds``, then
     exits.
 
-    Its own ``timeout`` wrapper stops it after ``stop_seconds``. ``open_connections`` is how many it
-    may hold concurrently, ``input`` its standard input. ``max_rate`` is the highest rate
-    (requests/s) of its command line. A process that does not state it is not started.
+    The ``timeout`` wrapper in its command stops it after ``stop_seconds``. It opens at most
+    ``open_connections`` at the same time, and reads ``input`` from standard input. ``max_rate`` is
+    the highest rate (requests/s) that its command line allows. A process without a known
+    ``max_rate`` is not started.
     """
 
     argv: Argv
@@ -255,18 +262,18 @@ shift
 
 
 def with_input_file(argv: Argv, option: str) -> Argv:
-    """Return ``argv`` with one more option, which names a file with the contents of standard input."""
+    """Return ``argv`` with one more option, which names a file that contains the standard input."""
     return ("sh", "-c", _INPUT_FILE_SCRIPT, "sh", option, *argv)
 
 
 class LoadGenerator(ABC):
-    """A generator of load at a fixed rate, and its requirements.
+    """A generator of load at a fixed rate, and what it requires.
 
-    - ``packages``: packages that contain it (Debian's names). ``package_source``: where to get it
-      otherwise.
-    - ``unchecked_tls``: what it does not verify over TLS.
-    - ``supported_methods``: methods that it can send, ``None`` for any.
-    - ``requests_per_iteration``: the maximum number of requests in a unit of its rate.
+    - ``packages``: packages that contain it (Debian's names). ``package_source``: where else to get
+      it.
+    - ``unchecked_tls``: what it does not verify about TLS.
+    - ``supported_methods``: the methods that it can send; ``None`` for any.
+    - ``requests_per_iteration``: the most requests in a unit of its rate.
     """
 
     name: str
@@ -286,56 +293,59 @@ class LoadGenerator(ABC):
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
         """Return this generator with ``visits`` as its load.
 
-        Raises UnusableWorkload for requests that it cannot send.
+        Raises UnusableWorkload if it cannot send these requests.
         """
         raise UnusableWorkload(f"{self.name} cannot read a `requests:` file")
 
     def inspection_command(self) -> tuple[Argv, bytes] | None:
-        """Return a command to run before any load, and its standard input.
+        """Return a command that is run before any load, and its standard input.
 
-        The command gives the program its input, and fails with the reason if the program cannot run
-        it.
+        The command passes the program its input. It fails with the reason if the program cannot run
+        the input.
         """
         return None
 
     def counting_process(self, request: Request, max_rate: float) -> LoadProcess | None:
-        """Return a process that counts the requests in a unit of the rate, below ``max_rate``.
+        """Return a process that counts the requests in a unit of the rate, at less than
+        ``max_rate``.
 
-        Returns ``None`` if that number is known.
+        Returns ``None`` if that number is already known.
         """
         return None
 
     def with_counted_requests(self, printed: str) -> LoadGenerator:
-        """Return this generator with the request count of a unit that the process printed. Raises
-        LoadError.
+        """Return this generator with the number of requests per unit that the process printed.
+        Raises LoadError.
         """
         return self
 
     def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
-        """Return the requests that it sends, with their weights; none if they are unknown."""
+        """Return the requests that it sends, with their weights. The result is empty if they are
+        unknown.
+        """
         return ((SessionStep(path=request.path, method=request.method, body=request.body), 1.0),)
 
     @abstractmethod
     def build_processes(
         self, request: Request, spec: LoadSpec, hosts: int = 1
     ) -> tuple[LoadProcess, ...]:
-        """Return the processes of one reading, usually at least one for each load host.
+        """Return the processes for one reading, usually at least one per load host.
 
-        Together they offer ``spec.rate`` and never more than ``spec.max_rate``. Returns none if the
-        rate is too low for a single request in the reading.
+        Together, they offer ``spec.rate`` and never more than ``spec.max_rate``. The result is
+        empty if not even one request fits into the reading at this rate.
         """
 
     @abstractmethod
     def parse_output(
         self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
     ) -> LoadResult:
-        """Return the result of one process's output. May raise ValueError."""
+        """Return the result in the output of one process. May raise ValueError."""
 
     def parse_checked(
         self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
     ) -> LoadResult:
-        """Return the result as ``parse_output`` does. Unreadable or impossible output is
-        ``limited``.
+        """Return the result that ``parse_output`` returns. If the output is unreadable or
+        impossible, it is ``limited``.
         """
         try:
             result = self.parse_output(process, output, request, spec)
@@ -357,14 +367,15 @@ class LoadGenerator(ABC):
         return result
 
 
-BINS_PER_LIMIT = 100.0  # minimum number of bins within the objective's limit
+BINS_PER_LIMIT = 100.0  # the fewest bins within the objective's limit
 MAX_BIN_SECONDS = 0.001
 
 
 def build_histogram(latencies: Iterable[float], limit: float) -> dict[float, int]:
-    """Return upper edges and counts; edges in seconds.
+    """Return the number of latencies in each bin, keyed by its upper edge in seconds.
 
-    A latency within ``limit`` is in a bin that ends no later, so late answers are counted exactly.
+    A latency within ``limit`` is in a bin that ends no later, so late responses are counted
+    exactly.
     """
     width = min(MAX_BIN_SECONDS, limit / BINS_PER_LIMIT)
     bins: Counter[float] = Counter()

@@ -1,11 +1,12 @@
-"""Closed loops: a fixed number of clients, each of which sends its next request after an answer.
+"""Closed loops: a fixed number of clients, each of which sends its next request after a response.
 
-They find a ceiling, never a capacity. A client that waits for a slow answer sends no request during
-a stall, so the stall counts once and not for all users who would arrive. Do not compare their
-latencies with those of an open loop, nor their rate with a sustained rate.
+They find a ceiling, never a capacity. A client that waits for a slow response sends no requests
+during a stall, so the stall counts only once instead of for all users who would have arrived. Do
+not compare a closed loop's latencies with those of an open loop, or its rate with a sustained rate.
 
-A closed loop has no rate but can have a limit: wrk runs a script that waits before a request until
-``max_rate`` allows it. ab has no such limit, so a target must allow it (``unpaced``).
+A closed loop has no fixed rate, but it can have a limit: wrk runs a script that delays each request
+until ``max_rate`` allows it. ab has no such limit, so a target must allow ab explicitly
+(``unpaced``).
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ from autotune.strict_parsing import parse_decimal, parse_uint
 from autotune.transports.request import Request
 
 CLOSED_LOOP_LABEL = "closed loop: a ceiling, not a capacity"
-THROTTLED_RATE_SHARE = 0.9  # of ``max_rate``: clients at this rate were throttled
+THROTTLED_RATE_SHARE = 0.9  # of ``max_rate``; above it, the limit throttled the clients
 
 
 @dataclass(frozen=True)
 class ClosedLoopClients:
-    """Number of clients and seconds. A request is given up after ``timeout`` seconds.
+    """The number of clients, and for how many seconds they run. They give up a request after
+    ``timeout`` seconds.
 
-    If their generator is paced, the clients send at most ``max_rate`` requests/s together.
+    If their generator is paced, all clients together send at most ``max_rate`` requests/s.
     """
 
     concurrency: int
@@ -43,10 +45,10 @@ class ClosedLoopClients:
 class ClosedLoopCeiling:
     """The result of closed-loop clients.
 
-    ``percentiles`` (50, 99 …) are in seconds; ``errors`` count by kind. ``failure`` is the reason
-    for a missing result; all other figures are then meaningless. ``is_rate_limited``: ``max_rate``
-    limited the clients, so the ceiling is at least ``rate``, and percentiles include waiting.
-    ``example`` describes a wrong answer.
+    ``percentiles`` (50, 99 …) are in seconds; ``errors`` are counts by kind. ``failure`` is the
+    reason why a result is missing; all other figures are then meaningless. If ``is_rate_limited``,
+    ``max_rate`` limited the clients, so the ceiling is at least ``rate``, and percentiles include
+    waiting. ``example`` describes a wrong response.
     """
 
     concurrency: int
@@ -64,19 +66,19 @@ class ClosedLoopCeiling:
 
     @property
     def answer_rate(self) -> float:
-        """Return answers per second, correct or wrong."""
+        """Return responses per second, whether correct or wrong."""
         return self.requests / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def rate(self) -> float:
-        """Return correct answers per second."""
+        """Return correct responses per second."""
         return (self.requests - self.error_count) / self.seconds if self.seconds > 0 else 0.0
 
 
 class ClosedLoopGenerator(ABC):
     """A generator of closed-loop load. ``packages`` contain it (Debian's names).
 
-    ``is_paced``: it keeps to the clients' ``max_rate``.
+    If ``is_paced``, it obeys the clients' ``max_rate``.
     """
 
     name: str
@@ -85,7 +87,7 @@ class ClosedLoopGenerator(ABC):
 
     @abstractmethod
     def build_command(self, request: Request, clients: ClosedLoopClients) -> Argv:
-        """Return the command of one process, which exits by itself."""
+        """Return the command for one process, which exits by itself."""
 
     def build_input(self, clients: ClosedLoopClients) -> bytes | None:
         """Return the standard input of the process."""
@@ -93,12 +95,14 @@ class ClosedLoopGenerator(ABC):
 
     @abstractmethod
     def parse_output(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
-        """Return the ceiling in the output, with ``failure`` if it contains none. May raise
+        """Return the ceiling in the output. If there is none, ``failure`` is set. May raise
         ValueError.
         """
 
     def parse_checked(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
-        """Return the ceiling as ``parse_output`` does, with ``failure`` for unreadable figures too."""
+        """Return the ceiling as ``parse_output`` does. ``failure`` is also set if figures are
+        unreadable.
+        """
         try:
             ceiling = self.parse_output(output, clients)
         except ValueError:
@@ -114,8 +118,8 @@ class ClosedLoopGenerator(ABC):
 
 
 def build_options(request: Request) -> Argv:
-    """Return headers as options of ab and wrk. Raises AutotuneError for requests that they cannot
-    send.
+    """Return the request's headers as options for ab and wrk. Raises AutotuneError if they cannot
+    send it.
     """
     if request.method != "GET" or request.http2:
         raise AutotuneError("--closed needs GET requests over HTTP/1.1", hint="remove --closed")
@@ -125,7 +129,7 @@ def build_options(request: Request) -> Argv:
     )
 
 
-MAX_REQUESTS = 50_000_000  # never reached, because the time limit stops the run
+MAX_REQUESTS = 50_000_000  # never reached, because the time limit ends the run first
 PERCENTILES = (50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 100.0)
 _PERCENTILE_LINE_PATTERN = re.compile(r"^(\d+),([\d.]+)$", re.M)
 _COUNT_PATTERN = re.compile(r"^(Complete requests|Non-2xx responses):\s+(\d+)$", re.M)
@@ -138,9 +142,9 @@ _DURATION_PATTERN = re.compile(r"^Time taken for tests:\s+([\d.]+) seconds$", re
 class AbGenerator(ClosedLoopGenerator):
     """Debian's ab 2.3 (httpd.apache.org/docs/2.4/programs/ab.html): a new connection per request.
 
-    It writes all percentiles up to 99, in milliseconds, as CSV to a file, here standard output. Its
-    time limit (``-t``) implies a number of requests, so both are set. A refused connection counts
-    as a failed request (twice, in the total).
+    It writes all percentiles up to 99, in milliseconds, as CSV to a file, which is standard output.
+    Its time limit (``-t``) implies a number of requests, so both are set. A refused connection
+    counts as a failed request (twice in the total).
     """
 
     name = "ab"
@@ -163,7 +167,7 @@ class AbGenerator(ClosedLoopGenerator):
         failed = _FAILURE_PATTERN.search(output)
         kinds = {"status": counts.get("Non-2xx responses", 0)}
         if failed:
-            # An exception is the broken connection of a request that is already counted.
+            # An exception is a broken connection, whose request is already counted.
             kinds |= {"refused": parse_uint(failed[1]), "broken off": parse_uint(failed[2])}
         percentiles = {
             parse_decimal(at): parse_decimal(ms) / 1000
@@ -187,8 +191,8 @@ _SOCKET_ERROR_PATTERN = re.compile(
 )
 
 
-# One thread gets every request of all clients here, even after an error. So there are at least ``gap``
-# seconds between two requests of a process.
+# A single thread sends all clients' requests, even after an error. At least ``gap`` seconds
+# therefore pass between two requests of a process.
 _PACE_SCRIPT = """
 local ffi = require("ffi")
 ffi.cdef[[
@@ -224,14 +228,14 @@ end
 
 
 class WrkGenerator(ClosedLoopGenerator):
-    """Debian's wrk 4.1 (github.com/wg/wrk): one thread, over connections that stay open."""
+    """Debian's wrk 4.1 (github.com/wg/wrk), with one thread and connections that stay open."""
 
     name = "wrk"
     packages = ("wrk",)
     is_paced = True
 
     def build_input(self, clients: ClosedLoopClients) -> bytes:
-        """Return the script that keeps to the limit (LuaJIT)."""
+        """Return the script (LuaJIT) that enforces the limit."""
         return _PACE_SCRIPT.replace("GAP", f"{1 / clients.max_rate:.12f}").encode()
 
     def build_command(self, request: Request, clients: ClosedLoopClients) -> Argv:

@@ -1,4 +1,6 @@
-"""A closed loop against the entry of a stack, with a concurrent sample of complete answers."""
+"""Run a closed loop against the entry of a stack, with a concurrent sample of complete
+responses.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from autotune.loads.reading_run import build_inspection_command
 from autotune.transports.base import Transport
 from autotune.transports.request import Request
 
-TIMEOUT_MARGIN_SECONDS = 15.0  # that a transport waits in addition to a program's own limit
+TIMEOUT_MARGIN_SECONDS = 15.0  # how much longer a transport waits than a program's own limit
 
 
 def run_closed_loop(
@@ -30,9 +32,9 @@ def run_closed_loop(
     host: Transport,
     validator: AnswerValidator,
 ) -> ClosedLoopCeiling:
-    """Return the ceiling of these clients. Answers that ``validator`` rejects count as errors.
+    """Return the ceiling of these clients. Responses that ``validator`` rejects count as errors.
 
-    If the generator is paced, clients and samples together keep ``clients.max_rate``. Raises
+    If the generator is paced, clients and samples together stay below ``clients.max_rate``. Raises
     HostUnreachable.
     """
     pages = tuple(page for page in validator.pages if _requests_answers(page, request))
@@ -82,7 +84,7 @@ def run_closed_loop(
 
 
 def _requests_answers(page: LoadPage, request: Request) -> bool:
-    """True if the clients request this page, which is the only one they request."""
+    """True if the clients request this page. They request only one."""
     step = page.step
     return (step.method, step.path, step.body) == (request.method, request.path, request.body)
 
@@ -93,7 +95,7 @@ def _exclude_wrong_answers(
     page_indices: list[int],
     answers: list[probes.ProbeAnswer | None],
 ) -> ClosedLoopCeiling:
-    """Return the ceiling without the share of answers that was wrong in the sample."""
+    """Return the ceiling without the fraction of responses that was wrong in the sample."""
     inspection = validator.inspect(page_indices, answers)
     wrong = ceil(inspection.wrong_share * (ceiling.requests - ceiling.error_count) - 1e-9)
     if not wrong:

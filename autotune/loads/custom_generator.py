@@ -1,18 +1,19 @@
-"""The user's own generator: it reads a rate, and prints the results of its requests.
+"""The user's own generator, which reads a rate and prints the results of its requests.
 
-It reads ``{"schema": 1, "url": …, "rate": …, "seconds": …, "timeout": …, "limit": …}`` (requests/s
-and seconds) from standard input. Other properties of the request are ``method``, ``headers``,
+From standard input, it reads ``{"schema": 1, "url": …, "rate": …, "seconds": …, "timeout": …,
+"limit": …}`` (requests/s and seconds). Other properties of the request are ``method``, ``headers``,
 ``body``, ``insecure``, ``ca`` (PEM), ``http`` ("2"), and ``connect``, the address for the name in
 the URL. The last line of its output is one JSON object:
 
-- ``requests``: how many it intended to send, ``rate × seconds`` unless it fell short;
-- ``errors``: requests without a correct answer, by kind, ``{"status": 3, "timeout": 1}``;
-- ``latencies``: a histogram of correct answers, ``{"0.005": 970, "0.050": 26}``: upper edge of a
-  bin in seconds to its count; or, without a histogram, ``late``: how many came after ``limit``;
-- ``limited``: why it could not send the load, if so.
+- ``requests``: how many it intended to send: ``rate × seconds``, unless it fell short;
+- ``errors``: requests without a correct response, by kind, ``{"status": 3, "timeout": 1}``;
+- ``latencies``: a histogram of correct responses, ``{"0.005": 970, "0.050": 26}``, from the upper
+  edge of a bin in seconds to its count. Without a histogram: ``late``, how many arrived after
+  ``limit``;
+- ``limited``: why it could not send the load, if that is so.
 
-Unreadable output, or counts that do not add up, are a failure of the generator and do not describe
-the server.
+Unreadable output, or counts that do not add up, count as a failure of the generator: they do not
+describe the server.
 """
 
 from __future__ import annotations
@@ -36,15 +37,17 @@ from autotune.strict_parsing import parse_decimal, parse_json, split_lines
 from autotune.transports.request import Request, TlsOptions
 
 SCHEMA_VERSION = 1
-MAX_MISSED_SHARE = 0.01  # of the ordered requests; a generator that misses more made another load
-# The program reports by itself if it falls short.
+# of the ordered requests; a generator that misses more sent a different load
+MAX_MISSED_SHARE = 0.01
+# The program itself reports if it falls short.
 UNKNOWN_LIMITS = ProcessLimits(open_connections=1_000_000, max_rate=1e9)
-LATE_BIN_LIMITS = 10.0  # latency limits: the bin of late answers without a histogram
+# times the latency limit: the bin for late responses without a histogram
+LATE_BIN_LIMITS = 10.0
 
 
 @dataclass(frozen=True)
 class CustomGenerator(LoadGenerator):
-    """``argv`` runs unchanged on each load host, with its share of the rate."""
+    """``argv`` runs unchanged on each load host, which receives its share of the rate."""
 
     argv: Argv
     name = "command"
@@ -106,7 +109,7 @@ class CustomGenerator(LoadGenerator):
 
 
 def request_details(request: Request) -> dict[str, Any]:
-    """Return the properties of a request besides its URL, without empty ones."""
+    """Return the properties of a request other than its URL, without empty ones."""
     tls = request.tls or TlsOptions()
     fields = {
         "connect": str(request.endpoint) if request.host else "",
@@ -121,7 +124,7 @@ def request_details(request: Request) -> dict[str, Any]:
 
 
 def _parse_answer(output: str) -> dict[str, Any] | str:
-    """Return the typed output, or what is wrong with it."""
+    """Return the parsed output, or a text that says what is wrong with it."""
     last = (split_lines(output.strip()) or [""])[-1]
     try:
         answer = parse_json(last)

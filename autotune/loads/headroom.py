@@ -1,11 +1,12 @@
-"""The highest rate of the generator on a load host, measured against a trivial server.
+"""Measure the highest rate of the generator on a load host against a trivial server.
 
-The server is an nginx worker that answers from its configuration, on the load host's own loopback.
-Generator and server are one event loop each and need about the same CPU time per request. So the
-result is conservative for a real reading, in which the generator has its host to itself.
+The server is an nginx worker that serves a fixed response from its configuration, on the load
+host's own loopback address. Generator and server are one event loop each, and need about the same
+CPU time per request. The result is therefore a lower bound for a real reading, in which the
+generator has its host to itself.
 
-No request reaches the target. All load hosts together still send at most ``load.max_rate``, because
-a study never needs more.
+No request reaches the target. Even so, all load hosts together send at most ``load.max_rate``,
+because a study never needs more.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from autotune.transports.request import Request
 
 TRIED_RATES = (500.0, 1000.0, 2000.0, 4000.0, 8000.0, 16_000.0)  # requests/s, in this order
 READING_SECONDS = 0.75
-LATENCY_LIMIT_SECONDS = 0.050  # a trivial server answers 99 % of requests within it
+LATENCY_LIMIT_SECONDS = 0.050  # within which a trivial server serves 99 % of requests
 TOLERATED_LATE_SHARE = 0.01
-USABLE_HEADROOM_SHARE = 0.8  # of the headroom, for readings
+USABLE_HEADROOM_SHARE = 0.8  # of the headroom, which readings may use
 SERVER_MAX_SECONDS = 60  # after which the server exits by itself
 
 _RESPONSE_BODY = "found 0000 of 0000\n"
 
 
 class TrivialServer:
-    """A load host's own nginx, which answers from its configuration at almost no cost."""
+    """A load host's own nginx, which serves a fixed response at almost no cost."""
 
     program = "nginx"
     packages = ("nginx",)
@@ -57,9 +58,9 @@ http {{
 
 @dataclass(frozen=True)
 class Headroom:
-    """The highest rate (requests/s) of the generator.
+    """The highest rate (requests/s) that the generator reached.
 
-    ``stop_reason`` is why the next rate failed; ``None`` if none did.
+    ``stop_reason`` is why the next higher rate failed; ``None`` if none failed.
     """
 
     rate: float
@@ -81,11 +82,11 @@ def measure_headroom(
     programs: Mapping[str, str],
     max_rate: float,
 ) -> Headroom:
-    """Return the headroom of all load hosts together: the weakest host's, times their number.
+    """Return the headroom of all load hosts together: that of the weakest host, times their number.
 
-    ``programs`` are the paths of the server's program, by host name. Each host makes at most an
+    ``programs`` are the paths of the server's program, by host name. Each host generates at most an
     equal share of ``max_rate`` (requests/s). Hosts are measured one after the other, because hosts
-    on one machine would disturb each other. Raises LoadError.
+    on the same machine would disturb each other. Raises LoadError.
     """
     headrooms = [
         measure_host_headroom(
@@ -102,7 +103,7 @@ def measure_headroom(
 
 
 def find_free_port(transport: Transport) -> int:
-    """Return a free port of a host, below the client ports that the kernel assigns."""
+    """Return a free port on a host, below the client ports that the kernel assigns."""
     listening = transport.run(("ss", "-ltnH")).stdout
     in_use = {line.split()[3].rpartition(":")[2] for line in split_lines(listening) if line}
     return next(port for port in range(21_000, 32_768) if str(port) not in in_use)
@@ -116,10 +117,11 @@ def measure_host_headroom(
     port: int,
     max_rate: float,
 ) -> Headroom:
-    """Raise the load on a trivial server step by step to ``max_rate``, about ``READING_SECONDS``
-    each.
+    """Increase the load on a trivial server step by step up to ``max_rate``, and return the
+    headroom.
 
-    ``port`` must be free on the load host. Raises LoadError if the server does not start.
+    Each step takes about ``READING_SECONDS``. ``port`` must be free on the load host. Raises
+    LoadError if the server does not start.
     """
     with run_trivial_server(transport, server=server, port=port) as endpoint:
         request = Request(endpoint, "/", _RESPONSE_BODY.encode())
@@ -142,7 +144,9 @@ def measure_host_headroom(
 
 
 def list_rates(max_rate: float) -> tuple[float, ...]:
-    """Return the rates to try: none above ``max_rate``, which is the last unless all are lower."""
+    """Return the rates to try: all ``TRIED_RATES`` below ``max_rate``, then ``max_rate`` unless it
+    is above them all.
+    """
     return (
         *(rate for rate in TRIED_RATES if rate < max_rate),
         *([max_rate] if max_rate <= TRIED_RATES[-1] else []),
@@ -150,7 +154,7 @@ def list_rates(max_rate: float) -> tuple[float, ...]:
 
 
 def find_shortfall(result: LoadResult, spec: LoadSpec) -> str | None:
-    """Return what prevented a clean reading of a trivial server; ``None`` if it was clean."""
+    """Return what spoiled a reading of a trivial server; ``None`` if the reading was clean."""
     if result.limited:
         return result.limited
     if result.error_count > TOLERATED_LATE_SHARE * result.intended:
@@ -200,7 +204,9 @@ def _serve_answers(transport: Transport, argv: Argv) -> CommandResult:
 def _await_pid(
     transport: Transport, directory: str, server_run: Future[CommandResult]
 ) -> str | None:
-    """Return the server's process id after it bound its port: nginx writes the file after that."""
+    """Return the server's process ID once it listens: nginx writes the file after it bound its
+    port.
+    """
     for _ in range(100):
         if (pid := _read_pid(transport, directory)) is not None:
             return pid

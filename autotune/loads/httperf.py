@@ -1,24 +1,25 @@
-"""httperf: one request per new connection, Poisson arrivals, an open loop.
+"""httperf: an open loop with one request per new connection and Poisson arrivals.
 
 Number of processes: httperf polls without sleeping, so each process takes all spare CPU time of a
-core, which on a shared machine is the servers' core. So autotune starts as few processes as
+core. On a shared machine, the servers need that core. autotune therefore starts as few processes as
 suffice. A process opens up to ``PROCESS_LIMITS.max_rate`` connections/s, and FD_SETSIZE limits it
 to about a thousand open ones. These must suffice for ``MIN_HELD_LIMITS`` latency limits, not until
-the timeout. Once a server holds that many requests (``prlimit`` sets the number), the average
-request waits several latency limits (Little's law): the objective is missed beyond doubt. Each
-request that is not sent because of it (``fd-unavailable``) is a violation, like the late answer it
-would have got. This limit also bounds the queue that a reading can build up.
+the timeout. Once a server holds that many requests (``prlimit`` sets the number), the objective is
+missed beyond doubt: the average request waits several latency limits (Little's law). Each request
+that is not sent because of this limit (``fd-unavailable``) is a violation, like the late response
+that it would have received. The limit also bounds the queue that a reading can build up.
 
-A due request is never forgotten, but a starved httperf sends it later, together with other due ones
-(``Maximum connect burst length``). If httperf has caught up by the end, the reading is valid.
-Otherwise, or if one burst was a large share of the reading, the ordered load was not sent
-(``limited``), unless the server failed under the load that was sent (``truncated``).
+A request that is due is never forgotten, but a starved httperf sends it later, together with others
+that are due (``Maximum connect burst length``). If httperf has caught up by the end, the reading is
+valid. Otherwise, or if one burst was a large share of the reading, the ordered load was not sent
+(``limited``). If the server failed even under the load that was sent, the reading is ``truncated``
+instead.
 
 Arrivals are predictable: ``--period=e<mean>`` draws exponential gaps with ``erand48``, whose state
 httperf 0.9 sets from the client's number alone (``rate_generator_start`` in ``gen/rate.c``). The
-same client number has the same arrivals in every reading. The *achieved* mean rate of n arrivals
-deviates from the nominal one by 1/√n (1.8 % for 3000). So autotune scales the mean gap such that
-exactly n requests are sent in the ordered time: a Poisson process given its count.
+same client number therefore has the same arrivals in every reading. The *achieved* mean rate of n
+arrivals deviates from the nominal one by 1/√n (1.8 % for 3000). autotune therefore scales the mean
+gap such that exactly n requests are sent in the ordered time: a Poisson process, given its count.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ from autotune.strict_parsing import parse_decimal, parse_uint
 from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import Request
 
-CLIENT_NUMBERS = 1 << 16  # with different arrivals: the state uses 16 bits of a number
+CLIENT_NUMBERS = 1 << 16  # with different arrivals, because the state uses 16 bits of a number
 # Consecutive clients start at list positions the golden section apart, which spreads a reading over
 # the list (multiplicative hashing: Knuth, The Art of Computer Programming 3, 6.4).
 CLIENT_SPACING = 40503
@@ -66,7 +67,7 @@ _MULTIPLIER, _INCREMENT, _MODULUS = 0x5DEECE66D, 0xB, 1 << 48  # POSIX drand48
 
 
 def sum_unit_gaps(client: int, gaps: int) -> float:
-    """Return the sum of the first ``gaps`` exponential gaps of mean one of this client number."""
+    """Return the sum of a client number's first ``gaps`` exponential gaps, whose mean is one."""
     state = (
         ((0x9ABC ^ (~client & 0xFFFF)) << 32)
         | ((0x5678 ^ ((client << 8) & 0xFFFF)) << 16)
@@ -83,7 +84,7 @@ def compute_mean_gap(client: int, requests: int, rate: float) -> float:
     """Return the ``--period`` (seconds) with which ``requests`` are sent at exactly ``rate`` per
     second.
 
-    The first one is sent at once, so there is one gap less than there are requests.
+    The first request is sent at once, so there is one gap fewer than there are requests.
     """
     if requests < 2:
         return 1.0 / rate
@@ -100,8 +101,8 @@ ERROR_KINDS = {
     "ftab-full": NO_FILE_ERROR,
     "other": "other",
 }
-# httperf counts a connection without a client port as "other", and prints the number of the first
-# unexpected error (EADDRNOTAVAIL).
+# httperf counts a connection that gets no client port as "other", and prints the number of the
+# first unexpected error (EADDRNOTAVAIL).
 _NO_PORT_TEXT = "connection failed with unexpected error 99"
 
 _HISTOGRAM_PATTERN = re.compile(
@@ -122,14 +123,15 @@ _ERROR_COUNT_PATTERN = re.compile(r"(?<![a-z-])([a-z][a-z-]{0,40}) (\d+)")
 
 @dataclass(frozen=True)
 class HttperfOutput:
-    """One process's result, as httperf 0.9.0 prints it with ``-v -v``.
+    """The result of one process, as httperf 0.9.0 prints it with ``-v -v``.
 
-    - ``lifetimes`` maps upper edges in seconds to counts of connections with a complete answer,
-      whatever its status. ``connections`` excludes those never opened for lack of a descriptor.
-    - ``mean_body_bytes`` is the mean body size, ``max_lifetime`` the longest answered request
-      (seconds).
-    - ``duration`` is that of the whole test (seconds), ``max_burst`` the most connections opened at
-      once.
+    - ``lifetimes`` maps upper edges in seconds to counts of connections with a complete response of
+      any status. ``connections`` excludes connections that were never opened for lack of a
+      descriptor.
+    - ``mean_body_bytes`` is the mean body size, and ``max_lifetime`` the longest connection with a
+      response (seconds).
+    - ``duration`` is that of the whole test (seconds), and ``max_burst`` the most connections
+      opened at once.
     """
 
     connections: int
@@ -147,7 +149,7 @@ class HttperfOutput:
     def parse(cls, output: str) -> HttperfOutput | None:
         """Return the result; ``None`` if httperf was killed or did not start."""
         total, error_lines = _TOTAL_PATTERN.search(output), _ERROR_LINE_PATTERN.findall(output)
-        if total is None or len(error_lines) < 2:  # a whole result ends with two lines of errors
+        if total is None or len(error_lines) < 2:  # a complete result ends with two lines of errors
             return None
         errors: Counter[str] = Counter()
         for name, count in _ERROR_COUNT_PATTERN.findall(" ".join(error_lines)):
@@ -181,13 +183,13 @@ class HttperfOutput:
 
 SUPPORTED_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE"})
 CLOSE_HEADER = ("Connection", "close")
-MAX_SESSIONS, MAX_URIS = 1000, 10_000  # in a session log (httperf's own limit), in a list
+MAX_SESSIONS, MAX_URIS = 1000, 10_000  # in a session log (httperf's own limit), and in a list
 ListItem = TypeVar("ListItem")
 PROCESS_LIMITS = ProcessLimits(
     open_connections=1000, max_rate=6000.0
-)  # FD_SETSIZE is 1024; about 12 000/s at most
+)  # FD_SETSIZE is 1024; a process reaches about 12,000/s at most
 MIN_HELD_LIMITS = 5.0  # latency limits that a process's connections must cover
-MAX_HELD_LIMITS = 10.0  # latency limits for which it may hold connections at most
+MAX_HELD_LIMITS = 10.0  # the most latency limits for which it may hold connections
 MIN_OPEN_CONNECTIONS = 64
 OTHER_DESCRIPTORS = 16
 STOPPED_MESSAGE = "the load generator was stopped before it sent all requests"
@@ -195,10 +197,10 @@ STOPPED_MESSAGE = "the load generator was stopped before it sent all requests"
 
 @dataclass(frozen=True)
 class HttperfGenerator(LoadGenerator):
-    """Debian's httperf 0.9.0 (httperf.github.io), each process bounded by ``timeout``.
+    """Debian's httperf 0.9.0 (httperf.github.io). ``timeout`` bounds each process.
 
-    ``uris`` or ``steps`` are requested in order instead of the request's path. Each process starts
-    at another position, a new one in every reading.
+    ``uris`` or ``steps`` are requested in order, instead of the request's path. Each process starts
+    at another position, and every reading at new ones.
     """
 
     uris: tuple[str, ...] = ()
@@ -255,7 +257,8 @@ class HttperfGenerator(LoadGenerator):
             self.limits.open_connections, max(MIN_OPEN_CONNECTIONS, open_connections)
         )
         span = (requests - 1) / rate
-        bound = ceil(1.5 * span + 2 * spec.timeout + 2)  # a timeout each to connect and to answer
+        # one timeout to connect, and one for the response
+        bound = ceil(1.5 * span + 2 * spec.timeout + 2)
         argv = build_command(request, spec, client, gap, open_connections, bound)
         if steps := self._list_session_steps(request, client):
             session_log = "\n\n".join(map(format_session_line, steps)) + "\n"
@@ -277,7 +280,7 @@ class HttperfGenerator(LoadGenerator):
         return replace(plain, argv=with_input_file(argv, "--wlog=y,"), input=uri_list.encode())
 
     def _list_session_steps(self, request: Request, client: int) -> tuple[SessionStep, ...]:
-        """Return the steps that only a session log can express: bodies, and varying methods."""
+        """Return the steps, if only a session log can express them: bodies, and varying methods."""
         if self.steps or request.body is None:
             return _rotate_for_client(self.steps, client)
         return (SessionStep(path=request.path, method=request.method, body=request.body),)
@@ -297,7 +300,9 @@ class HttperfGenerator(LoadGenerator):
 
 
 def _rotate_for_client(items: tuple[ListItem, ...], client: int) -> tuple[ListItem, ...]:
-    """Return a list rotated to the client's own position, far from those of adjacent clients."""
+    """Return a list that is rotated to the client's own position, far from the positions of
+    adjacent clients.
+    """
     start = len(items) * (client * CLIENT_SPACING % CLIENT_NUMBERS) // CLIENT_NUMBERS
     return (*items[start:], *items[:start])
 
@@ -310,10 +315,10 @@ def build_command(
     open_connections: int,
     stop_seconds: int,
 ) -> Argv:
-    """Return the command of ``client``, with exponential gaps of mean ``gap``.
+    """Return the command for ``client``, with exponential gaps whose mean is ``gap``.
 
-    It exits by itself even if no one stops it. On SIGINT it prints its results so far. Its warnings
-    are read with its results.
+    It exits by itself, even if nothing stops it. On SIGINT, it prints its results so far. Its
+    warnings are read together with its results.
     """
     return (
         "sh", "-c", 'exec "$@" 2>&1', "sh", "prlimit", f"--nofile={open_connections + OTHER_DESCRIPTORS}",
@@ -327,9 +332,9 @@ def build_command(
 def build_options(request: Request) -> Argv:
     """Return httperf's options for a request, without its path.
 
-    Each connection is a visitor's first one, so none resumes a TLS session. Over TLS the server
-    must close the connection: httperf reads 8 KB of a TLS record when the connection becomes
-    readable, and would wait for the rest until the timeout (`do_recv` in ``core.c``).
+    Each connection stands for a visitor's first one, so none resumes a TLS session. Over TLS, the
+    server must close the connection. Otherwise, httperf would read only 8 KB of a TLS record, and
+    wait for the rest until the timeout (`do_recv` in ``core.c``).
     """
     options = ["--ssl", "--ssl-no-reuse"] if request.tls else []
     if request.authority:
@@ -354,7 +359,9 @@ def build_failure(process: LoadProcess, output: str) -> LoadResult:
 def build_result(
     output: HttperfOutput, intended: int, classes: frozenset[str] = frozenset({"2xx"})
 ) -> LoadResult:
-    """Return the result: every intended request has a correct answer or is an error of one kind."""
+    """Return the result. Every intended request has a correct response or is an error of one
+    kind.
+    """
     errors = Counter(output.errors)
     statuses = {kind: n for kind, n in output.statuses.items() if kind not in classes}
     answers, wrong = sum(output.lifetimes.values()), sum(statuses.values())
@@ -362,7 +369,8 @@ def build_result(
     ok = min(right, max(0, answers - wrong))
     missing = intended - ok - wrong - sum(errors.values())
     for kind in ("reset", "other", "timeout"):
-        # An answer counts as an answer if its connection failed only after it was complete.
+        # A response counts even if its connection failed, provided that the response was complete
+        # by then.
         surplus = min(max(0, -missing), errors[kind])
         errors[kind] -= surplus
         missing += surplus
@@ -379,17 +387,18 @@ def build_result(
 
 
 def find_mean_sizes(output: HttperfOutput, right_answers: int) -> dict[float, int]:
-    """Return the mean size of all bodies, if every answer had a correct status."""
+    """Return the mean size of all bodies, provided that every response had a correct status."""
     if output.mean_body_bytes is None or not right_answers or right_answers != output.replies:
         return {}
     return {output.mean_body_bytes: right_answers}
 
 
 def count_wrong_sizes(output: HttperfOutput, expected: int) -> int:
-    """Estimate the number of wrong bodies from the mean size of all; 0 if it is as expected.
+    """Return an estimate of the number of wrong bodies from the mean size of all bodies; 0 if it is
+    as expected.
 
-    The estimate assumes that wrong bodies are empty (or of twice the size). The mean covers answers
-    of all kinds and has one decimal, so it is meaningless if there are error pages.
+    The estimate assumes that wrong bodies are empty (or twice as large). The mean covers responses
+    of all kinds and has one decimal place, so it is meaningless if there are error pages.
     """
     right = output.statuses.get("2xx", 0)
     if output.mean_body_bytes is None or right == 0 or right != output.replies:
@@ -403,11 +412,12 @@ def count_wrong_sizes(output: HttperfOutput, expected: int) -> int:
 def check_result(
     result: LoadResult, output: HttperfOutput, process: LoadProcess, spec: LoadSpec
 ) -> LoadResult:
-    """Return the result, marked with the reason if it does not describe the server.
+    """Return the result. If it does not describe the server, it contains the reason.
 
-    On a machine that it shares with overloaded servers, httperf starves too. Then the answers
-    decide: if they exceed the limit by more than twice the longest stall (``lag``), the server
-    caused the delay, at *less* load than ordered. So it fails the ordered load as well.
+    On a machine that it shares with overloaded servers, httperf starves too. In that case, the
+    responses decide. If they exceed the limit by more than twice the longest stall (``lag``), the
+    server caused the delay, at *less* load than ordered. It would therefore fail under the ordered
+    load as well.
     """
     if short := result.as_exhausted_host():
         return short
@@ -426,10 +436,10 @@ def check_result(
 def _is_incomplete(
     result: LoadResult, output: HttperfOutput, process: LoadProcess, spec: LoadSpec, lag: float
 ) -> bool:
-    """True if the ordered load was not sent completely, in time and without one large burst.
+    """True if the ordered load was not sent completely, on time and without one large burst.
 
-    httperf does not print when it sent the last request, but that was at the earliest the longest
-    wait before the end. The load is also incomplete if a burst of httperf itself used up its
+    httperf does not print when it sent the last request, but this was no earlier than the longest
+    wait before the end. The load is also incomplete if one of httperf's own bursts used up its
     connections.
     """
     if (

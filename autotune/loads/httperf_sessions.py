@@ -1,12 +1,13 @@
-"""httperf with sessions: several requests over a connection, with pauses; an open loop of sessions.
+"""httperf with sessions: an open loop of sessions, each with several requests on a connection, and
+pauses.
 
-httperf prints the duration of each session, and only a mean over requests. So sessions of one kind
-(the same number of calls, the same sum of pauses) share a process, and a request's latency is the
-mean over its session: the session's duration, less its pauses, divided by its calls. If a session
-is late, every request in it is late. The rate is in requests/s; sessions start at the corresponding
-rate.
+httperf prints the duration of each session, but only a mean for requests. Sessions of one kind (the
+same number of calls and the same sum of pauses) therefore share a process. A request's latency is
+the mean over its session: the session's duration, less its pauses, divided by its calls. If a
+session is late, every request in it counts as late. The rate is in requests/s; sessions start at
+the corresponding rate.
 
-Each request that a failed session no longer sends is a violation.
+Each request that a failed session did not send any more is a violation.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from autotune.strict_parsing import parse_uint
 from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import Request
 
-ABANDONED_ERROR = "given up"  # unsent requests of a failed session
+ABANDONED_ERROR = "given up"  # requests that a failed session did not send
 _SESSION_COUNT_PATTERN = re.compile(r"^Session rate \[sess/s\]:.*\((\d+)/(\d+)\)$", re.M)
 
 
@@ -65,7 +66,9 @@ class SessionProcess(LoadProcess):
 
 @dataclass(frozen=True)
 class SessionGenerator(LoadGenerator):
-    """Debian's httperf 0.9.0 with ``--wsesslog``: at least one process for each kind and load host."""
+    """Debian's httperf 0.9.0 with ``--wsesslog``, with at least one process for each kind and load
+    host.
+    """
 
     kinds: tuple[SessionKind, ...]
     visits: tuple[WeightedVisit, ...] = ()
@@ -74,7 +77,7 @@ class SessionGenerator(LoadGenerator):
     limits = PROCESS_LIMITS
 
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
-        """Return the generator with a session for each visit, and one request in each burst."""
+        """Return the generator with a session for each visit and one request per burst."""
         sessions = (
             "\n".join(map(format_session_line, v.session_steps))
             for v in expand_visits(visits, MAX_SESSIONS)
@@ -82,7 +85,7 @@ class SessionGenerator(LoadGenerator):
         return SessionGenerator(parse_session_kinds("\n\n".join(sessions)), visits)
 
     def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
-        """Return the requests. From a session log, only plain GET requests are known."""
+        """Return the requests. In a session log, only plain GET requests are known."""
         if self.visits:
             return tuple(
                 (step, visit.weight) for visit in self.visits for step in visit.session_steps
@@ -109,7 +112,7 @@ class SessionGenerator(LoadGenerator):
             )
             count = max(hosts, ceil(rate * held_seconds / self.limits.open_connections))
             sessions = int(rate * spec.seconds + 1e-9)
-            count = min(count, sessions)  # skips a kind without a complete session
+            count = min(count, sessions)  # leaves out a kind without a complete session
             for index in range(count):
                 own_sessions = sessions // count + (index < sessions % count)
                 client = (first + len(processes)) % CLIENT_NUMBERS
@@ -159,11 +162,11 @@ def _build_result(
 ) -> LoadResult:
     """Return the requests of successful sessions, each with the mean latency of its session."""
     kind = process.kind
-    # The histogram also contains failed sessions with at least one answer.
+    # The histogram also contains failed sessions that had at least one response.
     lifetimes = drop_fastest(output.lifetimes, sum(output.lifetimes.values()) - succeeded_sessions)
     histogram: Counter[float] = Counter()
     for edge, sessions in lifetimes.items():
-        # Upper edge of a request's latency, to the microsecond.
+        # The upper edge of a request's latency, rounded to a microsecond.
         per_call = round(max(0.001, edge - kind.think_seconds) / kind.request_count, 6)
         histogram[per_call] += sessions * kind.request_count
     result = LoadResult(

@@ -1,5 +1,5 @@
-// One reading: `order` is what to ask for, at what rate, and the bins that latencies are counted in.
-// Modules are required, not imported: k6 would translate the file first, which takes a CPU a second.
+// One reading. `order` contains the requests, their rate, and the bins in which latencies are counted.
+// Modules are required, not imported: to import them, k6 would transpile the file, which takes a CPU a second.
 const k6 = require('k6');
 const http = require('k6/http');
 const exec = require('k6/execution');
@@ -7,8 +7,8 @@ const { Counter, Trend } = require('k6/metrics');
 
 const bins = order.edges.map((_, i) => new Counter(`bin_${i}`));
 const failed = order.kinds.map((_, i) => new Counter(`failed_${i}`));
-const sent = new Counter('sent'); // requests, answered or not
-const lag = new Trend('lag'); // s that an iteration began after it was due
+const sent = new Counter('sent'); // requests, with or without a response
+const lag = new Trend('lag'); // s between the due time and the start of an iteration
 const total = order.visits.reduce((sum, visit) => sum + visit.weight, 0);
 
 const load = {

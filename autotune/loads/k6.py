@@ -1,11 +1,11 @@
-"""k6: a scenario of constant arrivals, an open loop over connections that stay open.
+"""k6: an open loop with constant arrivals and connections that stay open.
 
-The scenario is `k6.js`, read from standard input after its order. Requests are due at an even rate,
-whatever the results of earlier ones, and a free client (a "VU") sends each. If no client is free,
-the request is dropped, which is a violation: there are as many clients as a server that meets the
-objective could occupy (Little's law). The scenario counts latencies in bins. The objective's limit
-is one of the edges, so late answers are counted exactly. k6's own percentiles of two processes
-cannot be combined.
+The scenario is `k6.js`; k6 reads its order and then the script from standard input. Requests are
+due at an even rate, whatever the results of earlier ones, and a free client (a "VU") sends each. If
+no client is free, the request is dropped, which is a violation: there are as many clients as a
+server that meets the objective could occupy (Little's law). The scenario counts latencies in bins.
+The objective's limit is one of the edges, so late responses are counted exactly. Percentiles that
+k6 itself prints for two processes could not be combined.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ PROCESS_LIMITS = ProcessLimits(
 )  # each client is a JavaScript engine
 MIN_HELD_LIMITS = 5.0  # latency limits that all clients together must cover
 MIN_CLIENTS = 16
-START_SECONDS = 30  # limit for k6's own start and a script's `setup`
-BINS_WITHIN_LIMIT, BIN_GROWTH_FACTOR = 25, 1.25  # the factor applies to bins beyond the limit
+START_SECONDS = 30  # for k6's own start and a script's `setup`
+# the growth factor applies to bins beyond the limit
+BINS_WITHIN_LIMIT, BIN_GROWTH_FACTOR = 25, 1.25
 ERROR_KINDS = (
     "1xx", "3xx", "4xx", "5xx", "wrong body", "timeout", "refused", "reset", "certificate",
     NO_PORT_ERROR, NO_FILE_ERROR, "other", "failed check", "script error", "nothing asked", "elsewhere",
@@ -62,9 +63,9 @@ def read_source(name: str) -> str:
 
 @dataclass(frozen=True)
 class K6Generator(LoadGenerator):
-    """k6 0.52 (grafana.com/docs/k6), each process bounded by ``timeout``.
+    """k6 0.52 (grafana.com/docs/k6). ``timeout`` bounds each process.
 
-    With ``visits``, each arrival makes one visit, chosen by weight, instead of the request.
+    With ``visits``, each arrival makes one visit, chosen by weight, instead of a request.
     """
 
     visits: tuple[WeightedVisit, ...] = ()
@@ -84,14 +85,14 @@ class K6Generator(LoadGenerator):
 
     @property
     def requests_per_visit(self) -> float:
-        """Return the mean number of requests of a visit."""
+        """Return the mean number of requests per visit."""
         weight = sum(visit.weight for visit in self.visits)
         calls = sum(visit.weight * len(visit.session_steps) for visit in self.visits)
         return calls / weight if self.visits else 1.0
 
     @property
     def longest_pause(self) -> float:
-        """Return the total pause of the longest visit, in seconds."""
+        """Return the sum of the pauses in the longest visit, in seconds."""
         return max((sum(step.think for step in v.session_steps) for v in self.visits), default=0.0)
 
     def build_processes(
@@ -138,13 +139,13 @@ class K6Generator(LoadGenerator):
         )
 
     def describe_rate(self, rate: float) -> Mapping[str, Any]:
-        """Return the additional order of a scenario that offers ``rate`` requests/s."""
+        """Return the part of a scenario's order with which it offers ``rate`` requests/s."""
         return {}
 
     def _command(
         self, request: Request, spec: LoadSpec, order: Mapping[str, Any], bound: int
     ) -> tuple[Argv, bytes]:
-        """Return the command of a scenario, which is stopped after ``bound`` seconds, and its
+        """Return the command that runs a scenario and stops it after ``bound`` seconds, and its
         standard input.
         """
         document = {
@@ -155,14 +156,14 @@ class K6Generator(LoadGenerator):
             f"const order = {json.dumps(document)};\n{read_source('k6.js')}"
         )
         argv = ("timeout", "--signal=INT", "--kill-after=1", str(bound), *argv)
-        # Go takes proxies from the environment, and uses HTTP/2 over TLS by default.
+        # Go reads proxies from the environment, and uses HTTP/2 over TLS by default.
         version = () if request.http2 else ("GODEBUG=http2client=0",)
         return request.with_trusted_ca(
             ("env", "NO_PROXY=*", "no_proxy=*", *version, *argv)
         ), scenario
 
     def build_run_command(self, scenario: str) -> tuple[Argv, bytes]:
-        """Return the command that runs this text, and its standard input."""
+        """Return the command that runs a scenario from its text, and its standard input."""
         return (*RUN_COMMAND, "--log-output=none", "-"), (scenario + _VISITS_SCRIPT).encode()
 
     def parse_output(
@@ -180,7 +181,7 @@ class K6Generator(LoadGenerator):
 
 
 def describe_requests(request: Request, visits: tuple[WeightedVisit, ...]) -> dict[str, Any]:
-    """Return the requests of the scenario, and where it sends them."""
+    """Return the scenario's requests, and where it sends them."""
     page = SessionStep(path=request.path, method=request.method, body=request.body)
     weighted_steps = [(visit.weight, visit.session_steps) for visit in visits] or [(1.0, (page,))]
     by_name = request.host is not None and is_ip_address(request.endpoint.host)
@@ -203,7 +204,7 @@ def describe_requests(request: Request, visits: tuple[WeightedVisit, ...]) -> di
 
 
 def list_authorities(request: Request) -> list[str]:
-    """Return the names of the site in URLs, with and without a port."""
+    """Return the names that the site has in URLs, with and without a port."""
     names = [name for name in (request.host, request.endpoint.host) if name]
     ports = [f"{name}:{request.endpoint.port}" for name in names]
     usual = request.endpoint.port == DEFAULT_PORTS[request.scheme]
@@ -211,8 +212,8 @@ def list_authorities(request: Request) -> list[str]:
 
 
 def list_bin_edges(spec: LoadSpec) -> list[float]:
-    """Return upper edges of bins in seconds. The limit is one of them; the last exceeds every
-    answer.
+    """Return the upper edges of the bins in seconds. The limit is one of them, and the last exceeds
+    every latency.
     """
     within = [
         round(spec.latency_limit * step / BINS_WITHIN_LIMIT, 9)
@@ -225,7 +226,7 @@ def list_bin_edges(spec: LoadSpec) -> list[float]:
 
 
 def whole_count(number: object) -> int:
-    """Return a count printed by k6. Raises ValueError."""
+    """Return a count that k6 printed. Raises ValueError."""
     if isinstance(number, bool) or not isinstance(number, int | float) or number != int(number):
         raise ValueError(f"{number!r} is not a valid count")
     return int(number)
@@ -234,7 +235,9 @@ def whole_count(number: object) -> int:
 def _build_result(
     counts: Mapping[str, int], process: LoadProcess, spec: LoadSpec, requests_per_visit: float
 ) -> LoadResult:
-    """Return the result: every intended request has a correct answer or is an error of one kind."""
+    """Return the result. Every intended request has a correct response or is an error of one
+    kind.
+    """
     histogram = {edge: counts.get(f"bin_{i}", 0) for i, edge in enumerate(list_bin_edges(spec))}
     errors = Counter({kind: counts.get(f"failed_{i}", 0) for i, kind in enumerate(ERROR_KINDS)})
     sent = counts.get("sent", 0)
@@ -255,10 +258,10 @@ def _build_result(
 def _check_result(
     result: LoadResult, lag: float, process: LoadProcess, spec: LoadSpec
 ) -> LoadResult:
-    """Return the result, marked with the reason if it does not describe the server.
+    """Return the result. If it does not describe the server, it contains the reason.
 
-    ``lag`` (seconds) is correct only if nothing was dropped; otherwise later arrivals count as
-    earlier.
+    ``lag`` (seconds) is correct only if nothing was dropped; otherwise, later arrivals are mistaken
+    for earlier ones.
     """
     unsent = result.errors.get("not sent", 0)
     late = not unsent and lag > MAX_STALL_SHARE * process.span_seconds + spec.latency_limit

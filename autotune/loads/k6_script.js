@@ -1,7 +1,7 @@
-// Follows k6.js where the load is a script of the user's own: in place of 'k6' and 'k6/http', the script
-// imports this. A run counts once, as all its requests took, pauses apart, or as the first thing wrong.
+// Appended to k6.js if the load is the user's own script, which imports this instead of 'k6' and 'k6/http'.
+// A run counts once: with the time of all its requests, without pauses, or as its first error.
 
-const FOLLOWED = 10; // redirects, as many as k6 follows itself
+const FOLLOWED = 10; // redirects, as many as k6 itself follows
 const OURS = [
   'scenarios', 'vus', 'duration', 'iterations', 'stages', 'rps', 'hosts', 'blacklistIPs',
   'blockHostnames', 'insecureSkipTLSVerify', 'paused', 'executionSegment',
@@ -10,18 +10,18 @@ let took = 0; // ms
 let wrong = null;
 let asked = 0;
 let running = false;
-const requests = new Trend('requests'); // of a run, with redirects
-let made = 0; // by the present run
-// All requests of this file, and those that a timer makes when its run is over. k6 itself counts all that
-// are sent: more than these were sent past this file.
+const requests = new Trend('requests'); // requests per run, including redirects
+let made = 0; // requests of the current run
+// `spent` counts the requests that this file sends, and `late` those that a timer tries to send after its run
+// ended. If k6's own count is higher, requests bypassed this file.
 const spent = new Counter('spent');
 const late = new Counter('late');
-const ROUNDS = { digest: 2, ntlm: 3 }; // requests that k6 makes of one, by its `auth`
+const ROUNDS = { digest: 2, ntlm: 3 }; // requests that k6 sends for one, depending on `auth`
 let stage = 'load';
-let due = null; // when the next one may be sent that has to keep a rate by itself
+let due = null; // when the next request may be sent, if this process itself limits the rate
 
-// The rate of runs rests on the most requests that a run makes. Requests of `setup`, and those of the
-// runs that count them, are sent one by one at the rate of this process.
+// The rate of runs is limited by the most requests that one run makes. Requests in `setup`, and in runs that
+// count requests, are sent one after the other, at the rate that this process may use.
 function spend(params) {
   for (let left = ROUNDS[params && params.auth] || 1; left > 0; left -= 1) spendOne();
 }
@@ -45,7 +45,7 @@ function spendOne() {
   spent.add(1);
 }
 
-// Where a URL leads on the entry that this process asks; it may be as users know it, or a path.
+// Returns the URL at the entry to which this process sends requests. `url` is the site's own URL or a path.
 function place(url) {
   const text = String(url && url.url !== undefined ? url.url : url);
   const [named, scheme, authority] = /^(?:([a-z]+:)?\/\/([^/?#]*))?/i.exec(text);
@@ -64,11 +64,11 @@ function ours(params) {
   return Object.assign({}, params, { headers, timeout: order.timeout, redirects: 0 });
 }
 
-// The answer to a request and to those that it redirects to, which count as one.
+// Follows the redirects of a response and returns the last response. Together they count as one request.
 function followed(method, body, params, first) {
   let answer = first;
   let left = params && params.redirects !== undefined ? params.redirects : FOLLOWED;
-  const expected = left === 0; // the redirect itself, by the script's own word
+  const expected = left === 0; // the script expects the redirect itself
   took += milliseconds(answer);
   while (left > 0 && [301, 302, 303, 307, 308].includes(answer.status) && answer.headers.Location) {
     const same = answer.status > 303 || ['GET', 'HEAD'].includes(method);
@@ -144,7 +144,7 @@ function optionsFor(script) {
   return Object.assign({}, theirs, order.counting ? slow : load, bodies, times, { thresholds: {} });
 }
 
-// One client makes a few runs, to count their requests.
+// With these options, one client makes a few runs, whose requests are counted.
 const slow = Object.assign({}, load, {
   scenarios: {
     load: {
@@ -162,9 +162,9 @@ function during(name, act, ...data) {
   return act ? act(...data) : null;
 }
 
-// One run of the script's default function: it throws on what the script throws.
+// Makes one run of the script's default function. Errors of the script are thrown again.
 function run(visit, data) {
-  // The first run says how many requests there are; others do if there is time.
+  // The first run always counts its requests; further runs do so only if there is time.
   const lasts = Date.now() - exec.scenario.startTime;
   if (order.counting && exec.scenario.iterationInTest && lasts > order.enough) return null;
   [took, wrong, asked, made, running] = [0, null, 0, 0, true];
@@ -197,5 +197,5 @@ Object.assign(exports, http, k6, {
   options: withBody('OPTIONS'),
   check,
 });
-// For the file that k6 runs.
+// Used by the file that k6 runs.
 exports.autotune = { arrive, during, handleSummary, optionsFor, run };

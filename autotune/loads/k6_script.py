@@ -1,19 +1,19 @@
 """k6 with the user's own script: its default function runs at the ordered rate, and its requests
-count.
+are counted.
 
-An arrival is one run of that function. It counts once: with the time of all its requests, without
-pauses, or as its first error: an answer outside 2xx, a failed `check` or an exception. So rates and
-capacities are in runs/s.
+An arrival is one run of that function. The run counts once: either with the time of all its
+requests, without pauses, or as its first error, which is a response outside 2xx, a failed `check`
+or an exception. Rates and capacities are therefore in runs/s.
 
 The script and its imports are sent to the load host for each reading, with one change: `k6` and
-`k6/http` are imported from `k6_script.js`. That module sends requests to the target's entry only,
-follows redirects within the site and times every request. Uncountable load is refused: other
-protocols, and options that set rates, clients or addresses. `k6 inspect` finds these options before
-any load.
+`k6/http` are imported from `k6_script.js`. That module sends requests only to the target's entry,
+follows redirects within the site and times every request. Load that cannot be counted is refused:
+other protocols, and options that set rates, clients or addresses. `k6 inspect` finds these options
+before any load.
 
-``load.max_rate`` is in requests/s, so the maximum number of requests in a run limits the rate of
-runs. The target sets that number, or a few slow runs count it before the first reading. A run that
-would exceed it is stopped before it does, and the study ends.
+``load.max_rate`` is in requests/s, so the rate of runs is limited by the most requests that one run
+makes. The target sets that number, or a few slow runs count it before the first reading. A run is
+stopped before it exceeds the number, and the study ends.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from autotune.target.requests_file import SessionStep
 from autotune.transports.request import Request
 from autotune.transports.temporary_files import temporary_file_script
 
-COUNTED_MODULES = ("k6", "k6/http")  # modules that autotune's own replaces
+COUNTED_MODULES = ("k6", "k6/http")  # modules that autotune replaces with its own
 UNCOUNTED_MODULES = frozenset(
     {"k6/crypto", "k6/data", "k6/encoding", "k6/execution", "k6/html", "k6/metrics", "k6/timers"}
 )
 SCRIPT_SUFFIXES = (".js", ".mjs", ".ts")
-MAX_SCRIPT_CHARACTERS = 2_000_000  # of all files together
+MAX_SCRIPT_CHARACTERS = 2_000_000  # in all files together
 COUNTING_RUNS = 30
 MAX_REQUESTS_PER_RUN = 1000
 MAX_COUNTING_SECONDS = 60
-LAST_START_SECONDS = 15  # after which no further counting run starts
+LAST_START_SECONDS = 15  # seconds after which no further counting run starts
 TOO_MANY_REQUESTS = "too many requests"
 UNCOUNTED_REQUESTS = "k6 sent requests that are not counted"
 LATE_REQUESTS = "requests after the end of a run are not counted"
@@ -68,7 +68,7 @@ SHORTER_RUN_HINT = "split the script, so that one run is one visit"
 _IMPORT_PATTERN = re.compile(
     r"""(\bfrom\s*|\bimport\s*\(?\s*|\brequire\s*\(\s*)(['"])([^'"\n]+)\2"""
 )
-# Methods of an answer that bypass `k6_script.js`.
+# Methods of a k6 response that bypass `k6_script.js`.
 _ANSWER_METHOD_PATTERN = re.compile(r"\.\s*(submitForm|clickLink)\b")
 _OPEN_PATTERN = re.compile(r"""\bopen\s*\(\s*['"]([^'"\n]+)['"]""")
 _MAIN_TEMPLATE = """const script = require(%s);
@@ -98,9 +98,9 @@ _MODULE_NAME = "autotune-counted.js"
 
 @dataclass(frozen=True)
 class K6ScriptGenerator(K6Generator):
-    """``files`` are the script and its imports by path, the script first.
+    """``files`` contains the script and its imports by path, starting with the script.
 
-    A run makes at most ``max_requests_per_run`` requests; ``None`` if that is unknown.
+    One run makes at most ``max_requests_per_run`` requests; ``None`` if the number is unknown.
     """
 
     files: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
@@ -119,7 +119,9 @@ class K6ScriptGenerator(K6Generator):
         return {"most": self.max_requests_per_run, "gap": gap, "counting": False}
 
     def counting_process(self, request: Request, max_rate: float) -> LoadProcess | None:
-        """Return a process of a few runs by one client, which keeps ``max_rate`` by itself."""
+        """Return a process in which one client makes a few runs. It stays below ``max_rate`` by
+        itself.
+        """
         if self.max_requests_per_run is not None:
             return None
         gap = ceil(1000 / max_rate)
@@ -170,7 +172,9 @@ class K6ScriptGenerator(K6Generator):
 
     @property
     def longest_pause(self) -> float:
-        """Return the longest allowed pause if the script pauses, because its client is then busy."""
+        """Return the longest allowed pause if the script pauses, because its client is busy during
+        a pause.
+        """
         return (
             MAX_THINK_SECONDS
             if any(re.search(r"\bsleep\b", text) for _, text in self.files)
@@ -178,8 +182,8 @@ class K6ScriptGenerator(K6Generator):
         )
 
     def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
-        """Return none: a script chooses its requests, and its `check` decides which answers are
-        correct.
+        """Return no steps: a script chooses its requests, and its `check` decides which responses
+        are correct.
         """
         return ()
 
@@ -195,7 +199,9 @@ class K6ScriptGenerator(K6Generator):
         ), self._build_archive(scenario)
 
     def inspection_command(self) -> tuple[Argv, bytes]:
-        """Return a command that runs the code outside of functions, and fails if k6 cannot."""
+        """Return a command that runs the code outside of functions, and fails if k6 cannot run
+        it.
+        """
         (process,) = self.build_processes(Request(Endpoint("localhost", 80), "/"), LoadSpec(1, 1.0))
         argv = (
             "sh",
@@ -211,8 +217,8 @@ class K6ScriptGenerator(K6Generator):
 
     @property
     def _main_argument(self) -> Argv:
-        """Return the path of the main file, next to the script: `open` resolves paths relative to
-        it.
+        """Return the path of the main file. It is next to the script, because `open` resolves paths
+        relative to it.
         """
         return (str(PurePosixPath(self.files[0][0]).with_name("autotune-main.js")),)
 
@@ -261,7 +267,7 @@ class K6ScriptGenerator(K6Generator):
 
 
 def _read_summary(printed: str) -> Mapping[str, Any]:
-    """Return the summary that the scenario printed last; empty if it is unreadable."""
+    """Return the summary that the scenario printed last. It is empty if it is unreadable."""
     try:
         summary = parse_json((split_lines(printed.strip()) or [""])[-1])
         return {**summary, "counts": {n: whole_count(c) for n, c in summary["counts"].items()}}
@@ -276,17 +282,18 @@ def has_uncounted_requests(summary: Mapping[str, Any]) -> bool:
 
 
 def has_late_requests(summary: Mapping[str, Any]) -> bool:
-    """True if a run made requests after its end."""
+    """True if a run made requests after it had ended."""
     return bool(summary["counts"].get("late", 0))
 
 
 def read_first_line(printed: str) -> str:
-    """Return the first line of k6's output: its own message, if there is one."""
+    """Return the first line of k6's output, which is its own message if there is one."""
     return (split_lines(printed.strip()) or ["nothing"])[0][:300]
 
 
 def read_script(path: Path, maximum: int | None = None) -> K6ScriptGenerator:
-    """Return the script with its local imports. A run makes ``maximum`` requests, if that is known.
+    """Return a generator for the script with its local imports. A run makes at most ``maximum``
+    requests, if known.
 
     Raises UnusableWorkload.
     """
@@ -314,7 +321,7 @@ def read_script(path: Path, maximum: int | None = None) -> K6ScriptGenerator:
 def find_imports(text: str, name: str) -> Iterator[str]:
     """Yield the files that a script imports or opens.
 
-    Raises UnusableWorkload for modules with uncounted requests.
+    Raises UnusableWorkload for modules whose requests cannot be counted.
     """
     if not name.endswith(SCRIPT_SUFFIXES):
         return
@@ -338,7 +345,7 @@ def find_imports(text: str, name: str) -> Iterator[str]:
 
 
 def replace_imports(name: str, text: str) -> str:
-    """Return the script with imports of k6 replaced by autotune's module."""
+    """Return the script after replacing imports of k6 with imports of autotune's module."""
     if not name.endswith(SCRIPT_SUFFIXES):
         return text
     location = _relative_import(_MODULE_NAME, name)
@@ -348,6 +355,6 @@ def replace_imports(name: str, text: str) -> str:
 
 
 def _relative_import(target: str, name: str) -> str:
-    """Return the import path of ``target`` from the file ``name``, as a string of JavaScript."""
+    """Return the path with which the file ``name`` imports ``target``, as a JavaScript string."""
     path = os.path.relpath(target, PurePosixPath(name).parent)
     return json.dumps(path if path.startswith(".") else f"./{path}")

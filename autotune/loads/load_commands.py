@@ -1,8 +1,9 @@
-"""The only place that starts programs which send load. It keeps them below ``load.max_rate``.
+"""Start programs that send load, and keep them below ``load.max_rate``. No other module starts such
+programs.
 
-Every generator, closed loop and sample of complete answers starts in `run_together`. That function
-adds up the rates of all commands on all load hosts before it starts any. A rate above the limit is
-an error.
+Every generator, closed loop and sample of complete responses starts in `run_together`. Before it
+starts anything, that function adds up the rates of all commands on all load hosts. A sum above the
+limit is an error.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from autotune.services.base import Argv
 from autotune.transports import wait_notices
 from autotune.transports.base import CommandResult, Transport
 
-RATE_TOLERANCE = 1e-9  # relative: shares of a rate may add up to slightly more than the rate
-UNKNOWN_RATE = inf  # the rate of a program that states none
+# relative, because shares of a rate may add up to slightly more than the rate
+RATE_TOLERANCE = 1e-9
+UNKNOWN_RATE = inf  # for a program that does not state its rate
 
 
 class RateTooHigh(AutotuneError):
@@ -27,10 +29,10 @@ class RateTooHigh(AutotuneError):
 
 @dataclass(frozen=True)
 class LoadCommand:
-    """A command on a load host that offers at most ``max_rate`` requests/s, from ``start`` to
+    """A command on a load host that offers at most ``max_rate`` requests/s between ``start`` and
     ``end``.
 
-    The transport waits ``timeout`` for it. All times are in seconds from now.
+    The transport waits up to ``timeout`` for it. All times are in seconds from now.
     """
 
     host: Transport
@@ -43,7 +45,7 @@ class LoadCommand:
 
 
 def find_excess(rate: float, max_rate: float) -> str | None:
-    """Return why ``rate`` (requests/s) may not be offered; ``None`` if it may."""
+    """Return why ``rate`` (requests/s) is not allowed; ``None`` if it is allowed."""
     if rate <= max_rate * (1 + RATE_TOLERANCE):
         return None
     if rate == UNKNOWN_RATE:
@@ -60,7 +62,7 @@ def check_rate(rate: float, max_rate: float) -> None:
 
 
 def compute_highest_rate(commands: Iterable[LoadCommand]) -> float:
-    """Return the highest sum of rates at any moment, in requests/s."""
+    """Return the highest sum of rates at any time, in requests/s."""
     commands = list(commands)
     moments = {command.start for command in commands}
     return max(
@@ -71,9 +73,9 @@ def compute_highest_rate(commands: Iterable[LoadCommand]) -> float:
 
 
 def run_together(commands: Sequence[LoadCommand], max_rate: float) -> list[CommandResult]:
-    """Run all commands concurrently and return their results in the same order.
+    """Run all commands concurrently, and return their results in the same order.
 
-    Raises RateTooHigh before any of them starts, and HostUnreachable.
+    Raises RateTooHigh before starting any of them, or HostUnreachable.
     """
     check_rate(compute_highest_rate(commands), max_rate)
     with ThreadPoolExecutor(max(1, len(commands))) as pool:

@@ -1,9 +1,9 @@
-"""Kernel settings of a load host, and its free client ports.
+"""A load host's kernel settings and free client ports.
 
-Each request is a new connection, which keeps its port for a minute after its use (TIME-WAIT). An
-address with the stock range of 28 232 ports can open 470 new connections/s permanently. The kernel
-may reuse such a port after a second with ``tcp_tw_reuse`` 1, or on loopback with 2, the default
-since Linux 4.19. Backlogs do not matter, because no one connects to a load host.
+Each request uses a new connection, whose port stays occupied for a minute afterwards (TIME-WAIT).
+An address with the default range of 28,232 ports can sustain 470 new connections/s. The kernel may
+reuse such a port after a second if ``tcp_tw_reuse`` is 1. If it is 2, the default since Linux 4.19,
+this applies only to loopback. Backlogs do not matter, because nothing connects to a load host.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ PORT_REUSE_KEY = "net.ipv4.tcp_tw_reuse"
 OPEN_FILES_KEY = "fs.file-max"
 SYSCTL_KEYS = (PORT_RANGE_KEY, PORT_REUSE_KEY, OPEN_FILES_KEY)
 LOWEST_PORT, HIGHEST_PORT = 1024, 65535  # ports above the well-known ones
-MIN_OPEN_FILES = 65_536  # a process holds at most a thousand connections
+MIN_OPEN_FILES = 65_536  # more than enough: a process holds at most a thousand connections
 
 
 def fit_kernel_values(current: Mapping[str, str | None]) -> dict[str, str]:
     """Return values for those ``SYSCTL_KEYS`` whose ``current`` values are too small.
 
-    ``None`` as a current value: the kernel lacks the setting.
+    A current value of ``None`` means that the kernel lacks the setting.
     """
     values: dict[str, str] = {}
     span = (current.get(PORT_RANGE_KEY) or "").split()
@@ -38,7 +38,8 @@ def fit_kernel_values(current: Mapping[str, str | None]) -> dict[str, str]:
         low, high = min(int(span[0]), LOWEST_PORT), max(int(span[1]), HIGHEST_PORT)
         values[PORT_RANGE_KEY] = f"{low} {high}"
     if current.get(PORT_REUSE_KEY) is not None:
-        values[PORT_REUSE_KEY] = "1"  # 2, the default since Linux 4.19, covers only loopback
+        # the value 2, which is the default since Linux 4.19, covers only loopback
+        values[PORT_REUSE_KEY] = "1"
     files = current.get(OPEN_FILES_KEY) or ""
     if is_uint(files) and int(files) < MIN_OPEN_FILES:
         values[OPEN_FILES_KEY] = str(MIN_OPEN_FILES)
@@ -50,14 +51,15 @@ PORT_FILES = (
     "/proc/sys/net/ipv4/tcp_tw_reuse",
     "/proc/net/sockstat",
 )
-SPARE_PORTS = 1000  # for other programs on the host
-# Seconds to wait for ports, slightly longer than TIME-WAIT (TCP_TIMEWAIT_LEN, 60 s), and between checks.
+SPARE_PORTS = 1000  # left for other programs on the host
+# Seconds to wait for ports, slightly longer than TIME-WAIT (TCP_TIMEWAIT_LEN, 60 s), and seconds
+# between checks.
 MAX_WAIT_SECONDS, WAIT_POLL_SECONDS = 65.0, 1.0
 
 
 @dataclass(frozen=True)
 class ClientPorts:
-    """The size of the client port range, and the numbers of sockets in TIME-WAIT and in use."""
+    """The size of the client port range, and how many sockets are in TIME-WAIT and in use."""
 
     range_size: int
     time_wait: int
@@ -66,7 +68,9 @@ class ClientPorts:
 
     @classmethod
     def parse(cls, text: str) -> ClientPorts | None:
-        """Return the ports from the texts of ``PORT_FILES``; ``None`` if they have another format."""
+        """Return the ports that the texts of ``PORT_FILES`` describe; ``None`` if their format is
+        unknown.
+        """
         span = re.search(r"^([0-9]{1,5})\s+([0-9]{1,5})$", text, re.M)
         reuse = re.search(r"^([0-9])$", text, re.M)
         sockets = re.search(r"^TCP: inuse ([0-9]{1,9}) orphan [0-9]+ tw ([0-9]{1,9})", text, re.M)
@@ -76,10 +80,10 @@ class ClientPorts:
         return cls(size, int(sockets[2]), int(sockets[1]), int(reuse[1]))
 
     def find_shortage(self, rate: float, seconds: float, *, loopback: bool) -> PortShortage | None:
-        """Return why ``rate`` new connections/s for ``seconds`` would run out of ports; else
-        ``None``.
+        """Return why ``rate`` new connections/s for ``seconds`` would exhaust the ports; ``None``
+        if they would not.
 
-        All sockets count, whatever their destination, so the check is cautious.
+        All sockets are counted, whatever their destination, so the check errs on the safe side.
         """
         if self.reuse_mode == 1 or (self.reuse_mode == 2 and loopback):
             needed, waiting = rate * 2, 0  # free again after one or two seconds
@@ -97,7 +101,9 @@ class ClientPorts:
 
 @dataclass(frozen=True)
 class PortShortage:
-    """The ``reason`` why a ``host`` lacks ports. ``is_temporary``: it ends with TIME-WAIT."""
+    """The ``reason`` why ``host`` lacks ports. ``is_temporary`` is true if the shortage ends with
+    TIME-WAIT.
+    """
 
     reason: str
     is_temporary: bool = False
@@ -110,10 +116,10 @@ class PortShortage:
 def find_port_shortage(
     transports: Sequence[Transport], request: Request, spec: LoadSpec
 ) -> PortShortage | None:
-    """Return the shortage of the first host that lacks ports, or ``None``. Raises HostUnreachable.
+    """Return the shortage on the first host that lacks ports, or ``None``. Raises HostUnreachable.
 
-    A host whose ports are unknown is assumed to have enough. httperf counts connections without a
-    port.
+    A host with an unknown number of ports is assumed to have enough; httperf counts connections
+    without a port.
     """
     loopback = request.endpoint.host == "localhost" or request.endpoint.host.startswith("127.")
     results = run_on_all(transports, lambda transport: transport.run(("cat", *PORT_FILES)).stdout)
@@ -128,9 +134,10 @@ def find_port_shortage(
 
 @dataclass
 class PortWait:
-    """Waits until ports of earlier connections are free again, and calls ``note`` once.
+    """Waits until ports of earlier connections are free again. ``note`` is called only once.
 
-    After ``has_failed``, other connections occupy the ports, and there is no second wait.
+    Once a wait has failed (``has_failed``), other connections occupy the ports, and a second wait
+    would be useless.
     """
 
     note: Callable[[str], None] = lambda _: None
@@ -140,7 +147,9 @@ class PortWait:
     def wait_for_ports(
         self, transports: Sequence[Transport], request: Request, spec: LoadSpec
     ) -> bool:
-        """Return whether ports for ``spec`` are free now, after waiting. Raises HostUnreachable."""
+        """Wait until ports for ``spec`` are free, and return true if they are. Raises
+        HostUnreachable.
+        """
         deadline = time.monotonic() + MAX_WAIT_SECONDS
         while short := find_port_shortage(transports, request, spec):
             if self.has_failed or not short.is_temporary:

@@ -1,8 +1,8 @@
-"""memcaslap (libmemcached): the ceiling of a memcached host alone, in a closed loop.
+"""memcaslap (libmemcached): measure the ceiling of a memcached host alone, in a closed loop.
 
 Its rate option does not throttle and its latencies are powers of two, so autotune reads only its
-counts. It first fills its own window of objects. Gets that miss mean that the host has less memory
-than the window.
+counts. It first fills its own window of objects. If gets miss, the host has less memory than the
+window needs.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from autotune.loads.base import last_line, with_input_file
 from autotune.services.base import Argv, Endpoint
 from autotune.strict_parsing import parse_decimal, parse_uint
 
-PROTOCOL = "memcached"  # as services declare it
+PROTOCOL = "memcached"  # as services declare the protocol
 PACKAGES = ("libmemcached-tools",)  # Debian's names
-KEY_BYTES = 17  # memcaslap uses the first 16 itself
-WINDOW_SIZE = "1k"  # objects of each client, the minimum
+KEY_BYTES = 17  # memcaslap itself uses the first 16
+WINDOW_SIZE = "1k"  # objects per client, the smallest allowed number
 GET_SHARE = 0.9
 
 _COUNT_PATTERN = re.compile(r"^(cmd_get|cmd_set|get_misses|written_bytes|read_bytes): (\d+)$", re.M)
@@ -27,7 +27,7 @@ _TOTAL_PATTERN = re.compile(r"^Run time: ([\d.]+)s Ops: (\d+) ", re.M)
 
 @dataclass(frozen=True)
 class MemcaslapShape:
-    """Object sizes: (smallest, largest, share) each, in bytes."""
+    """Sizes of objects, each a (smallest, largest, share) tuple in bytes."""
 
     name: str
     sizes: tuple[tuple[int, int, float], ...]
@@ -35,7 +35,9 @@ class MemcaslapShape:
     """Keys that one request reads."""
 
     def build_config(self) -> bytes:
-        """Return the file for ``--cfg_cmd``: key and value lengths, then sets (0) and gets (1)."""
+        """Return the file for ``--cfg_cmd``: lengths of keys and values, then the shares of sets
+        (0) and gets (1).
+        """
         values = "".join(f"{low} {high} {share:g}\n" for low, high, share in self.sizes)
         text = (
             f"key\n{KEY_BYTES} {KEY_BYTES} 1\nvalue\n{values}cmd\n0 {1 - GET_SHARE:.2g}\n1 "
@@ -44,7 +46,7 @@ class MemcaslapShape:
         return text.encode()
 
 
-# Sizes of the published single-instance measurements (Radovic). The middle one is a mix of tiny,
+# Sizes in the published single-instance measurements (Radovic). The middle one is a mix of tiny,
 # small and medium objects with a mean of about 2 KB.
 SHAPES = (
     MemcaslapShape("100 B", ((100, 100, 1.0),)),
@@ -55,10 +57,10 @@ SHAPES = (
 
 @dataclass(frozen=True)
 class CacheCeiling:
-    """Operations (keys, however many a request reads) and traffic (both directions, bytes) of a
-    cache.
+    """A cache's operations and traffic. Each key counts as an operation; traffic is in bytes, in
+    both directions.
 
-    ``failure`` is the reason for a missing result.
+    ``failure`` is the reason why a result is missing.
     """
 
     shape: str
@@ -78,7 +80,7 @@ class CacheCeiling:
 
     @property
     def gigabits(self) -> float:
-        """Return Gb/s, without protocols below memcached's own."""
+        """Return Gb/s, without the overhead of protocols below memcached's own."""
         return 8e-9 * self.traffic / self.seconds if self.seconds > 0 else 0.0
 
     @property
@@ -95,7 +97,7 @@ def build_command(
     *,
     udp: bool = False,
 ) -> Argv:
-    """Return a command with a thread for each server. It reads the shape's ``config`` from standard
+    """Return a command with one thread per server. It reads the shape's ``config`` from standard
     input.
     """
     division = ("--division", str(shape.keys_per_get)) if shape.keys_per_get > 1 else ()
@@ -109,7 +111,7 @@ def build_command(
 
 
 def parse_output(output: str, shape: MemcaslapShape) -> CacheCeiling:
-    """Return the ceiling in the output, with ``failure`` if it is unreadable."""
+    """Return the ceiling in the output. ``failure`` is set if the output is unreadable."""
     try:
         return _parse_counts(output, shape)
     except ValueError:

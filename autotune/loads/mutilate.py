@@ -1,22 +1,22 @@
-"""mutilate (github.com/leverich/mutilate): memcached alone, at a fixed rate, in an open loop.
+"""mutilate (github.com/leverich/mutilate): an open loop against memcached alone, at a fixed rate.
 
-It is not packaged: `scripts/build-mutilate` builds it, and autotune uses it if a load host has it
-on its PATH. It exits at once if `/etc/resolv.conf` lists no name server (``evdns``), although it
-connects to caches by address. autotune uses it at fixed rates only (``-q``). Its own search
-(``--search``) starts from a closed loop, reads each point once and never checks the achieved rate,
-so it reports rates that miss the objective. A reading is valid under these conditions:
+No distribution packages it: `scripts/build-mutilate` builds it, and autotune uses it if it is in a
+load host's PATH. It exits at once if `/etc/resolv.conf` lists no name server (``evdns``), although
+it connects to caches by address. autotune uses it only at fixed rates (``-q``). Its own search
+(``--search``) starts from a closed loop, reads each point once and never checks the achieved rate.
+It therefore reports rates that miss the objective. A reading is valid under these conditions:
 
-- **depth** (``-d``): the requests in flight on a connection. The default is one: a stall then
-  blocks the load that would show it.
+- **depth** (``-d``): the number of requests in flight on a connection. With the default of one, a
+  stall would block the very load that should reveal it.
 - **arrivals** (``-i``): exponential gaps with an explicit parameter, or ``fb_ia``. The default,
   ``exponential`` without a parameter, causes a segmentation fault.
 - **one shape** for loading and measuring (``-K``, ``-V``, ``-r``): other keys would never hit.
-- **samples** (``--save``): the time of every get, so that late ones are counted and not estimated
-  from a percentile. For sets it prints only percentiles: all sets above the highest percentile
+- **samples** (``--save``): the time of every get, so that late gets are counted and not estimated
+  from a percentile. For sets, it prints only percentiles: all sets above the highest percentile
   within the limit count as late.
 
-Agents (``-A`` on additional load hosts, ``-a`` on the measuring one) send load that is counted, not
-timed: the timed requests represent all.
+Agents (``-A`` on additional load hosts, ``-a`` on the measuring one) send load that is counted but
+not timed: the timed requests represent all requests.
 """
 
 from __future__ import annotations
@@ -47,18 +47,20 @@ RECORD_COUNT = 10_000
 CONNECTIONS_PER_SERVER = 8
 MAX_PIPELINE_DEPTH = 100  # requests in flight on a connection
 GET_SHARE = 0.9
-LATE_BIN_LIMITS = 10.0  # latency limits: the bin of sets that may have been late
-NO_RESOLVER_TEXT = "evdns"  # its only output before it exits
+LATE_BIN_LIMITS = 10.0  # times the latency limit: the bin for sets that may have been late
+NO_RESOLVER_TEXT = "evdns"  # the only output if it exits for lack of a name server
 CRASHED_STATUS = 139  # a shell's exit status after a segmentation fault
 _SAMPLES_MARK = "<autotune samples>"
 _EXIT_CODE_PATTERN = re.compile(r"^<autotune code (\d+)>$", re.M)
 _TOTAL_PATTERN = re.compile(r"^Total QPS = [\d.]+ \((\d+) / ([\d.]+)s\)$", re.M)
-_MISSES_PATTERN = re.compile(r"^Misses = \d+ \(([\d.]+|-?nan)%\)", re.M)  # of all gets, agents' too
+# the share of all gets, including the agents' gets
+_MISSES_PATTERN = re.compile(r"^Misses = \d+ \(([\d.]+|-?nan)%\)", re.M)
 _SKIPPED_PATTERN = re.compile(r"^Skipped TXs = (\d+) ", re.M)
 _TRAFFIC_PATTERN = re.compile(r"^[RT]X\s+(\d+) bytes", re.M)
 _LATENCY_ROW_PATTERN = re.compile(r"^(read|update)((?:\s+[\d.]+){8})$", re.M)
-_ROW_QUANTILES = (0.0, 0.05, 0.10, 0.90, 0.95, 0.99)  # of a row, after average and deviation
-# Arguments: the command to run. The samples follow its output, even if it failed.
+# the quantiles in a row, after the average and deviation
+_ROW_QUANTILES = (0.0, 0.05, 0.10, 0.90, 0.95, 0.99)
+# Arguments: the command to run. The samples follow the command's output, even if it failed.
 _MEASURE_SCRIPT = f"""
 {temporary_file_script("mutilate")}
 "$@" --save "$temporary" 2>&1
@@ -73,7 +75,7 @@ exit $code
 
 @dataclass(frozen=True)
 class MutilateShape:
-    """Keys and values as mutilate's distributions, in bytes, for loading and measuring."""
+    """Keys and values, as distributions for mutilate in bytes, for loading and measuring."""
 
     name: str
     keys: str
@@ -88,8 +90,8 @@ class MutilateShape:
 
 
 # Object sizes as in `memcaslap.SHAPES`. mutilate cannot mix three sizes, so the middle one is
-# exponential with the same mean. The last is the published shape of a large site (Atikoglu et al.,
-# SIGMETRICS 2012), with thirty reads for each write.
+# exponential with the same mean. The last is the published shape for a large site (Atikoglu et al.,
+# SIGMETRICS 2012), with thirty reads per write.
 SHAPES = (
     MutilateShape("100 B", "17", "100"),
     MutilateShape("2 KB on average", "17", "exponential:0.00048828125"),
@@ -100,11 +102,11 @@ SHAPES = (
 
 @dataclass(frozen=True)
 class SampledReading:
-    """A reading and other printed figures.
+    """A reading, and other figures from the output.
 
-    ``traffic`` is bytes in both directions. ``operations`` are all operations in ``seconds``,
-    including those of agents. ``gets`` are the timed gets; ``misses`` is the share of misses in all
-    gets, applied to the timed ones.
+    ``traffic`` is in bytes, in both directions. ``operations`` are all operations in ``seconds``,
+    including the agents' operations. ``gets`` are the timed gets. ``misses`` is their number of
+    misses, estimated from the share of misses in all gets.
     """
 
     result: LoadResult
@@ -129,17 +131,20 @@ def build_load_command(servers: Sequence[Endpoint], shape: MutilateShape) -> Arg
 
 
 def build_agent_command(seconds: float) -> Argv:
-    """Return the command of an agent on an additional load host, which sends load for the master."""
+    """Return the command for an agent on an additional load host. It sends load on behalf of the
+    master.
+    """
     return ("timeout", "--kill-after=1", str(ceil(seconds)), "mutilate", "-A")
 
 
 def build_measure_command(
     servers: Sequence[Endpoint], shape: MutilateShape, spec: LoadSpec, agents: Sequence[str] = ()
 ) -> Argv:
-    """Return a reading at ``spec.rate`` operations/s in total, including the ``agents``
-    (addresses).
+    """Return the command for a reading at ``spec.rate`` operations/s in total, including the
+    ``agents`` (addresses).
 
-    ``spec.ramp_seconds`` of the same load come first, uncounted. Both are whole seconds.
+    The same load is first sent for ``spec.ramp_seconds`` without being counted. Both times are
+    rounded to whole seconds.
     """
     warm = ("-w", str(ceil(spec.ramp_seconds))) if spec.ramp_seconds > 0 else ()
     bound = ceil(spec.seconds) + ceil(spec.ramp_seconds) + 10 + 2 * len(agents)
@@ -175,7 +180,7 @@ def build_measure_command(
 def parse_output(output: str, spec: LoadSpec) -> SampledReading:
     """Return the reading in the output of ``build_measure_command``.
 
-    It is ``limited`` if the output is unreadable or impossible.
+    The reading is ``limited`` if the output is unreadable or impossible.
     """
     text, _, samples = output.partition(_SAMPLES_MARK)
     intended = round(max(1, round(spec.rate)) * ceil(spec.seconds))
@@ -216,11 +221,12 @@ def _build_result(
     spec: LoadSpec,
     text: str,
 ) -> LoadResult:
-    """Return the result. Timed gets count as they are.
+    """Return the result. Timed gets count with their own times.
 
-    Other operations (sets, and operations of agents) are not timed. Their late share is the larger
-    of two: the late share of timed gets, or the maximum that the percentiles of sets allow. Random
-    arrivals make a few requests more or fewer than the rate; those were intended.
+    Other operations (sets, and all operations of agents) are not timed. Their late share is the
+    larger of two: the share of late timed gets, and the largest share that the percentiles of sets
+    allow. With random arrivals, slightly more or fewer requests are made than the rate implies; the
+    requests that were made count as intended.
     """
     stray = 3 * sqrt(intended)
     if operations >= MIN_ACHIEVED_SHARE * intended - stray:
@@ -250,10 +256,10 @@ def _build_result(
 
 
 def _check_result(result: LoadResult, starts: Sequence[float], spec: LoadSpec) -> LoadResult:
-    """Return the result, marked as truncated or limited if the ordered load was not sent.
+    """Return the result. It is marked as truncated or limited if the ordered load was not sent.
 
-    A connection with ``MAX_PIPELINE_DEPTH`` requests in flight blocks further ones; then the
-    answers are late. If they are not late, mutilate lacked CPU time.
+    A connection with ``MAX_PIPELINE_DEPTH`` requests in flight blocks further ones, and the
+    responses are then late. If they are not late, mutilate lacked CPU time.
     """
     gap = max((b - a for a, b in pairwise(starts)), default=0.0)
     mean = spec.seconds / max(1, len(starts))
@@ -267,14 +273,14 @@ def _check_result(result: LoadResult, starts: Sequence[float], spec: LoadSpec) -
 
 
 def _max_late_share(text: str, kind: str, limit: float) -> float:
-    """Return the largest possible share of these operations that were later than ``limit``.
+    """Return the largest possible share of these operations that took longer than ``limit``.
 
-    It is read from the printed percentiles (in microseconds).
+    It follows from the printed percentiles (in microseconds).
     """
     row = next((values for name, values in _LATENCY_ROW_PATTERN.findall(text) if name == kind), "")
     percentiles = [parse_decimal(value) / 1e6 for value in row.split()[2:]]
     if not any(percentiles):
-        return 0.0  # there were none
+        return 0.0  # there were no such operations
     within = [at for at, value in zip(_ROW_QUANTILES, percentiles, strict=True) if value <= limit]
     return 1.0 - max(within, default=0.0)
 
@@ -291,7 +297,7 @@ def _describe_failure(text: str) -> str:
 
 
 def find_failure_reason(last_line: str) -> str | None:
-    """Return the reason for a failure whose last line does not explain it; else ``None``."""
+    """Return the reason for a failure that the last line does not explain, or ``None``."""
     if not last_line.endswith(NO_RESOLVER_TEXT):
         return None
     return (

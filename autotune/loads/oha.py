@@ -1,16 +1,17 @@
-"""oha: requests over connections that stay open, at an even rate, in an open loop.
+"""oha: an open loop with an even rate and connections that stay open.
 
-A due request waits while all connections are busy. ``--latency-correction`` counts its latency from
-its due time, so a stall counts for every request that became due during it. oha prints percentiles
-and eleven bins, which cannot be summed. So it also stores every answer (``--db-url``, SQLite), and
-that file follows its output. autotune counts late answers, wrong statuses and bodies of a wrong
-size in it one by one.
+A request that is due waits while all connections are busy. ``--latency-correction`` counts its
+latency from its due time, so a stall counts for every request that became due during the stall. oha
+prints percentiles and eleven bins, which cannot be summed over processes. It therefore also stores
+every response (``--db-url``, SQLite), and that file follows its output. In the file, autotune
+counts late responses, wrong statuses and bodies of a wrong size one by one.
 
-Number of connections: once a server keeps ``MIN_HELD_LIMITS`` latency limits' worth of requests
-waiting (Little's law), the objective is missed beyond doubt. More connections would only lengthen
-the queue. A request that still waits for a connection at the end is never sent. That is a
-violation, caused by the server if oha itself kept its schedule. The file shows this as well: a
-request's position in it determines its due time, and its start is when oha noticed.
+Number of connections: once ``MIN_HELD_LIMITS`` latency limits' worth of requests are waiting in a
+server (Little's law), the objective is missed beyond doubt. More connections would only lengthen
+the queue. A request that is still waiting for a connection at the end is never sent. This is a
+violation that the server caused, provided that oha itself kept its schedule. The file shows this as
+well. The position of a request determines its due time, and its start is when oha noticed that it
+was due.
 """
 
 from __future__ import annotations
@@ -48,14 +49,14 @@ from autotune.transports.temporary_files import temporary_file_script
 
 PROCESS_LIMITS = ProcessLimits(
     open_connections=900, max_rate=12_000.0, keeps_connections=True
-)  # 1024 descriptors are the common limit
+)  # because 1024 descriptors are a common limit
 MIN_HELD_LIMITS = 5.0  # latency limits that all connections together must cover
 MIN_OPEN_CONNECTIONS = 16
 MAX_PATHS = 10_000
-TIMER_GRACE_SECONDS = 0.02  # oha notices requests that are due at the end one timer tick later
+TIMER_GRACE_SECONDS = 0.02  # oha notices requests that become due at the end one timer tick late
 _SQLITE_MARK = "<autotune sqlite>"
 _SQLITE_HEADER = b"SQLite format 3\0"
-# Arguments: the command to run. oha before 1.9 has another JSON option, and takes only whole
+# Arguments: the command to run. oha before 1.9 has a different JSON option, and accepts only whole
 # requests/s.
 _RUN_SCRIPT = f"""
 {temporary_file_script("oha")}
@@ -68,7 +69,8 @@ echo '{_SQLITE_MARK}'
 base64 --wrap=0 "$temporary"
 exit $code
 """
-# Words in oha's error messages (its own, the kernel's and hyper's) → the kind of error.
+# Words in oha's error messages (its own, the kernel's and hyper's), and the kind of error that each
+# indicates.
 _ERROR_KINDS = (
     ("too many open files", NO_FILE_ERROR),
     ("cannot assign requested address", NO_PORT_ERROR),
@@ -87,8 +89,8 @@ _ERROR_KINDS = (
 
 @dataclass(frozen=True)
 class OhaAnswer:
-    """A row of oha's file, in seconds since its start. ``due_at`` is when oha noticed the due
-    request.
+    """A row of oha's file, in seconds since its start. ``due_at`` is when oha noticed that the
+    request was due.
     """
 
     due_at: float
@@ -100,9 +102,9 @@ class OhaAnswer:
 
 @dataclass(frozen=True)
 class OhaGenerator(LoadGenerator):
-    """oha 1.4.7 and later (github.com/hatoo/oha), each process bounded by ``timeout``.
+    """oha 1.4.7 and later (github.com/hatoo/oha). ``timeout`` bounds each process.
 
-    With ``paths``, each request asks for one of them, at random.
+    With ``paths``, each request uses one of them at random.
     """
 
     paths: tuple[str, ...] = ()
@@ -129,9 +131,9 @@ class OhaGenerator(LoadGenerator):
     def build_processes(
         self, request: Request, spec: LoadSpec, hosts: int = 1
     ) -> tuple[LoadProcess, ...]:
-        """Return a process for each load host, or more if connections would not suffice.
+        """Return a process for each load host, or more if its connections would not suffice.
 
-        oha takes whole_rate requests/s: the nearest allowed rate.
+        oha accepts only whole requests/s, so the nearest allowed rate is used.
         """
         held_seconds = min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout)
         connections = self.limits.open_connections
@@ -206,7 +208,7 @@ class OhaGenerator(LoadGenerator):
         except (ValueError, KeyError, TypeError, AttributeError, sqlite3.Error) as error:
             reason = f"oha printed no result ({error!r}): {last_line(text)}"
             return LoadResult.not_sent(process.request_count, reason)
-        if request.http2:  # idle connections; unsent requests are counted below
+        if request.http2:  # these are only idle connections; unsent requests are counted below
             errors.pop("unanswered", None)
         return _check_result(
             _build_result(answers, errors, process, request, spec), answers, process, spec
@@ -214,7 +216,7 @@ class OhaGenerator(LoadGenerator):
 
 
 def build_options(request: Request) -> Argv:
-    """Return oha's options for a request, besides its URL."""
+    """Return oha's options for a request, except for its URL."""
     options = ["--http2"] if request.http2 else []
     if request.tls and request.tls.insecure:
         options.append("--insecure")
@@ -230,7 +232,7 @@ def build_options(request: Request) -> Argv:
 
 
 def count_failures(report: Mapping[str, Any]) -> dict[str, int]:
-    """Return the requests without an answer by kind, from oha's JSON."""
+    """Return the number of requests without a response by kind, from oha's JSON output."""
     kinds: Counter[str] = Counter()
     for message, count in report["errorDistribution"].items():
         kind = next((kind for word, kind in _ERROR_KINDS if word in message.lower()), "other")
@@ -271,10 +273,10 @@ def _build_result(
     request: Request,
     spec: LoadSpec,
 ) -> LoadResult:
-    """Return the result: every intended request has a correct answer or is an error of one kind.
+    """Return the result. Every intended request has a correct response or is an error of one kind.
 
-    The deadline admits a few more requests than intended (``TIMER_GRACE_SECONDS``). The last ones
-    do not count.
+    The deadline admits slightly more requests than intended (``TIMER_GRACE_SECONDS``). The surplus
+    at the end does not count.
     """
     counted_answers = list(answers)[: max(0, process.request_count - sum(failed.values()))]
     errors = Counter(failed)
@@ -306,15 +308,16 @@ def _build_result(
 def _check_result(
     result: LoadResult, answers: Sequence[OhaAnswer], process: LoadProcess, spec: LoadSpec
 ) -> LoadResult:
-    """Return the result, marked with the reason if it does not describe the server."""
+    """Return the result. If it does not describe the server, it contains the reason."""
     if short := result.as_exhausted_host():
         return short
-    # The longest delay between a due time and when oha noticed. Requests without an answer are not in
-    # the file, so each in it was due no earlier than its position shows.
+    # The longest delay between a request's due time and the time at which oha noticed it. Requests
+    # without a response are not in the file, so a request was due no earlier than its position in
+    # the file indicates.
     gap = process.span_seconds / process.request_count
     late = max((answer.due_at - index * gap for index, answer in enumerate(answers)), default=0.0)
     free = _max_in_flight(answers) < process.open_connections
-    if free:  # requests waited for oha itself, because connections were free
+    if free:  # connections were free, so requests waited for oha itself
         late = max([late, *(answer.sent_at - answer.due_at for answer in answers)])
     unnoticed = result.errors.get("not sent", 0) and free
     if late <= MAX_STALL_SHARE * process.span_seconds + spec.latency_limit and not (
@@ -325,7 +328,7 @@ def _check_result(
 
 
 def _max_in_flight(answers: Sequence[OhaAnswer]) -> int:
-    """Return the maximum number of requests in flight."""
+    """Return the largest number of requests that were in flight at the same time."""
     moments = sorted([(a.sent_at, 1) for a in answers] + [(a.ended_at, -1) for a in answers])
     maximum = now = 0
     for _, step in moments:

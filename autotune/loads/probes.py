@@ -1,8 +1,9 @@
-"""Complete answers to requests like those of the load. Most load generators count only statuses.
+"""Fetch complete responses to requests like those of the load. Most load generators count only
+statuses.
 
 curl on a load host sends the requests, each over its own connection, evenly spread over a reading.
-A few curls share the work, so that a slow answer does not delay the next request. The requests and
-their headers come from standard input, which hides them from other accounts of the host.
+A few curl processes share the work, so that a slow response does not delay the next request. The
+requests and their headers come from standard input, so other accounts on the host cannot see them.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from autotune.transports.base import CommandResult
 from autotune.transports.request import Request
 from autotune.transports.temporary_files import temporary_file_script
 
-CURL_PACKAGE = "curl"  # Debian's name
+CURL_PACKAGE = "curl"  # Debian's name for it
 MISSING_STATUSES = (126, 127)  # exit statuses of a shell that cannot start a program
-# Bytes to read from the start of a body, and from the end of a longer one.
+# Bytes that are read from the start of a body, and from the end of a longer one.
 HEAD_BYTES, TAIL_BYTES = 1 << 16, 1 << 13
-WHOLE_BODY_BYTES = 1 << 20  # bytes from the start, if `expect:` checks the body
+WHOLE_BODY_BYTES = 1 << 20  # likewise from the start, if `expect:` checks the body
 MAX_WORKERS = 8
-TIMEOUT_MARGIN_SECONDS = 10.0  # that a transport waits in addition to the command's own limit
-START_SECONDS = 2.0  # for the start of the programs
+TIMEOUT_MARGIN_SECONDS = 10.0  # how much longer a transport waits than the command's own limit
+START_SECONDS = 2.0  # time for the programs to start
 
-# Arguments: seconds until the curls are stopped, seconds between their starts, and bytes of a body's
-# head and tail. An answer cannot guess the directory of the bodies.
+# Arguments: the seconds until the curls are stopped, the seconds between their starts, and the
+# bytes of a body's head and tail. A response cannot guess the directory of the bodies.
 _PROBE_SCRIPT = f"""
 {temporary_file_script("answers", "-d")}
 cd "$temporary" || exit 1
@@ -63,10 +64,10 @@ ELISION_MARK = "\n…\n"  # stands for the middle of a long body
 
 @dataclass(frozen=True)
 class ProbeAnswer:
-    """The answer to one request.
+    """The response to one request.
 
-    ``size`` is that of the body in bytes, as sent. ``text`` is the body, or the start and the end
-    of a long one. ``headers`` have names in lower case.
+    ``size`` is the size of the body in bytes, as sent. ``text`` is the body, or the start and end
+    of a long body. Names in ``headers`` are in lower case.
     """
 
     status: int
@@ -78,10 +79,10 @@ class ProbeAnswer:
 
 @dataclass(frozen=True)
 class ProbeCommand:
-    """A command that sends ``requests`` at most at ``max_rate`` (requests/s), within about
+    """A command that sends ``requests`` at up to ``max_rate`` (requests/s), within about
     ``span_seconds``.
 
-    A transport waits ``stop_seconds`` for it.
+    The transport waits up to ``stop_seconds`` for it.
     """
 
     requests: tuple[Request, ...]
@@ -100,13 +101,14 @@ def build_command(
     expected_seconds: float,
     whole_bodies: bool = False,
 ) -> ProbeCommand:
-    """Return a command that sends ``requests`` at ``per_second`` and prints the answers.
+    """Return a command that sends ``requests`` at ``per_second`` and prints the responses.
 
-    A request is given up after ``timeout`` seconds. ``expected_seconds`` is the typical time of an
-    answer.
+    A request is given up after ``timeout`` seconds. ``expected_seconds`` is how long a response
+    typically takes.
     """
     workers = min(MAX_WORKERS, len(requests), max(1, ceil(per_second * expected_seconds)))
-    pause = ceil(1000 * workers / per_second)  # ms between the requests of a worker, as curl counts
+    # ms between a worker's requests, in the unit that curl uses
+    pause = ceil(1000 * workers / per_second)
     rate, span = 1000 * workers / pause, len(requests) * pause / (1000 * workers)
     bound = ceil(span + timeout + START_SECONDS)
     argv: Argv = (
@@ -124,9 +126,9 @@ def build_command(
 
 
 def build_config(requests: Sequence[Request], pause: int, timeout: float, workers: int) -> bytes:
-    """Return the configurations of all curls in order.
+    """Return the configurations of all curl processes, in order.
 
-    Every ``workers``-th request belongs to one curl, with at least ``pause`` milliseconds between
+    Each curl sends every ``workers``-th request, with at least ``pause`` milliseconds between
     starts.
     """
     lines: list[str] = []
@@ -139,7 +141,7 @@ def build_config(requests: Sequence[Request], pause: int, timeout: float, worker
 
 
 def _format_transfer(index: int, request: Request, timeout: float) -> Iterator[str]:
-    """Yield the lines of one request."""
+    """Yield the lines that configure one request."""
     yield curl.format_option("url", request.url)
     yield "globoff"
     yield curl.format_option("noproxy", "*")
@@ -160,11 +162,12 @@ def _format_transfer(index: int, request: Request, timeout: float) -> Iterator[s
 def parse_answers(
     completed: CommandResult, requests: Sequence[Request]
 ) -> list[ProbeAnswer | None]:
-    """Return the answers in the output; ``None`` for a request without a complete answer in time.
+    """Return the responses in the output, with ``None`` for each request without a complete
+    response in time.
 
     Raises LoadError if curl could not run.
     """
-    # For HEAD, curl writes the headers where the body would be.
+    # For HEAD, curl writes the headers to where the body would be.
     return [
         answer and (replace(answer, text="") if request.method == "HEAD" else answer)
         for request, answer in zip(requests, _parse_sections(completed, len(requests)), strict=True)
@@ -204,7 +207,9 @@ def _parse_sections(completed: CommandResult, count: int) -> list[ProbeAnswer | 
 
 
 def _parse_files(directory: str, output: str) -> dict[str, str]:
-    """Return contents by name, as ``head -v`` and ``tail -v`` print several files."""
+    """Return the contents by name from the output of ``head -v`` and ``tail -v`` for several
+    files.
+    """
     title = re.compile(rf"(?:^|\n)==> {re.escape(directory)}/(body\.\d{{5}}) <==\n")
     pieces = title.split(output)
     return dict(zip(pieces[1::2], pieces[2::2], strict=True))

@@ -1,18 +1,19 @@
-"""One reading: all processes start together, and every intended request is counted once.
+"""Take one reading: all processes start together, and every intended request is counted exactly
+once.
 
-A reading has two phases. The ramp-in offers the same load for ``spec.ramp_seconds`` and is not
-counted: httperf prints one histogram for its whole run, so its first second cannot be removed
-afterwards. If most of the ramp-in failed, the counted phase is never offered, and the ramp-in is
-the result, as a truncated reading. It gives up requests after ``RAMP_TIMEOUT_LIMITS`` latency
-limits, so a clear overload ends within about a second. The counted phase starts after the ramp-in's
-last answer. That is milliseconds after its last request if the stack keeps up. During the counted
-phase, the generator limits the queue that can build up (``httperf``), and ``spec.seconds`` limits
-the time.
+A reading has two phases. The ramp-up offers the same load for ``spec.ramp_seconds`` and is not
+counted. httperf prints one histogram for its whole run, so the first second could not be removed
+afterwards. If most of the ramp-up failed, the counted phase is never offered, and the ramp-up is
+the result, as a truncated reading. The ramp-up gives up requests after ``RAMP_TIMEOUT_LIMITS``
+latency limits, so a clear overload ends within about a second. The counted phase starts after the
+last response of the ramp-up. If the stack keeps up, that is milliseconds after the last request.
+During the counted phase, the generator limits the queue that can build up (see ``httperf``), and
+``spec.seconds`` limits the time.
 
-The result of a ramp-in shorter than ``MIN_CHECKED_RAMP`` is ignored, because the stack has just
-sustained about this rate. Separate processes for the counted phase then start together with the
-ramp-in, and send load when it ends. So load never stops, and nothing waits in between. Requests of
-the ramp-in are never counted.
+If the ramp-up is shorter than ``MIN_CHECKED_RAMP``, its result is ignored, because the stack has
+just sustained about this rate. Separate processes for the counted phase then start together with
+the ramp-up, and send load when it ends. Load therefore never stops, and nothing waits in between.
+Requests in the ramp-up are never counted.
 """
 
 from __future__ import annotations
@@ -39,19 +40,20 @@ from autotune.transports.parallel_hosts import run_on_all
 from autotune.transports.request import Request
 
 MIN_CHECKED_RAMP = 0.5  # seconds
-RUNAWAY_ERROR_SHARE = 0.25  # of a ramp-in's requests: more errors end the reading
-RUNAWAY_VIOLATION_SHARE = 0.7  # of a ramp-in's requests: more errors and late answers end it
-RAMP_TIMEOUT_LIMITS = 10.0  # latency limits after which the ramp-in gives up a request
-TIMEOUT_MARGIN_SECONDS = 10.0  # that a transport waits in addition to a process's own limit
+RUNAWAY_ERROR_SHARE = 0.25  # of a ramp-up's requests; more errors end the reading
+# of a ramp-up's requests; more errors and late responses end the reading
+RUNAWAY_VIOLATION_SHARE = 0.7
+RAMP_TIMEOUT_LIMITS = 10.0  # latency limits after which the ramp-up gives up a request
+TIMEOUT_MARGIN_SECONDS = 10.0  # how much longer a transport waits than a process's own limit
 LOW_RATE_MESSAGE = "sends no complete request in a reading at this rate: raise the rate"
 EMPTY_INSPECTION = AnswerInspection()
-MAX_SEEDS = 1 << 16  # start positions of a sample in a list of pages
+MAX_SEEDS = 1 << 16  # start positions for samples in a list of pages
 MISSING_STATUSES = (126, 127)  # exit statuses of ``timeout`` if it cannot start the program
 
 
 @dataclass(frozen=True)
 class ValidationContext:
-    """How answers are validated, and the sample at lower rates."""
+    """How to validate responses, and the sample at lower rates."""
 
     validator: AnswerValidator
     earlier_inspection: AnswerInspection
@@ -68,11 +70,11 @@ def take_reading(
 ) -> LoadResult:
     """Offer ``spec`` from all load hosts together and count the results.
 
-    ``validator`` decides which answers are correct. Without it, the request's expected body does,
-    if it has one. ``earlier_inspection`` is the sample at lower rates.
+    ``validator`` decides which responses are correct. Without it, the expected body in the request
+    decides, if it is set. ``earlier_inspection`` is the sample at lower rates.
 
-    Raises RateTooHigh for a rate that makes more than ``max_rate`` requests/s, HostUnreachable if a
-    load host is lost, LoadError if it lacks the generator.
+    Raises RateTooHigh if ``spec`` would make more than ``max_rate`` requests/s, HostUnreachable if
+    a load host is lost, and LoadError if a host lacks the generator.
     """
     check_rate(spec.rate * load.requests_per_iteration, max_rate)
     spec = replace(spec, max_rate=max_rate)
@@ -94,7 +96,7 @@ def take_reading(
         return LoadResult.not_sent(spec.request_count, str(shortage), NO_PORT_ERROR)
     ramp_timeout = min(spec.timeout, RAMP_TIMEOUT_LIMITS * spec.latency_limit)
     ramp = replace(spec, seconds=spec.ramp_seconds, timeout=ramp_timeout)
-    # At a lower rate no request is due before the counted ones.
+    # At a lower rate, no request would be due in the ramp-up.
     has_ramp = spec.rate * spec.ramp_seconds >= 1
     if has_ramp and spec.ramp_seconds < MIN_CHECKED_RAMP:
         moments = _agree_start_times(transports)
@@ -109,7 +111,7 @@ def take_reading(
                 validation,
                 delay_seconds=spec.ramp_seconds,
             )
-            ramp_run.result()  # raises errors of the ramp-in
+            ramp_run.result()  # raises the ramp-up's errors
             return result
     if has_ramp:
         ramp_result, _ = _run_load(load, request, ramp, transports, _agree_start_times(transports))
@@ -119,7 +121,9 @@ def take_reading(
 
 
 def inspect_generator(load: LoadGenerator, transports: Sequence[Transport]) -> None:
-    """Let the generator check its input. Raises LoadError with the reason if it refuses."""
+    """Let the generator check its input. Raises LoadError with the reason if the generator rejects
+    it.
+    """
     if inspection := load.inspection_command():
         argv, text = inspection
         results = run_on_all(
@@ -135,10 +139,10 @@ def inspect_generator(load: LoadGenerator, transports: Sequence[Transport]) -> N
 def count_requests(
     load: LoadGenerator, request: Request, host: Transport, max_rate: float
 ) -> LoadGenerator:
-    """Return the load with the maximum number of requests in a unit of its rate, from a slow run if
+    """Return the load with the number of requests in a unit of its rate, which a slow run counts if
     needed.
 
-    Raises LoadError if it cannot run.
+    Raises LoadError if the load cannot be run.
     """
     process = load.counting_process(request, max_rate)
     if process is None:
@@ -152,8 +156,8 @@ def count_requests(
 
 
 def _agree_start_times(transports: Sequence[Transport]) -> Mapping[str, int]:
-    """Return the start time of each load host; none for one host, whose processes start together
-    anyway.
+    """Return the start time for each load host. A single host needs none, because its processes
+    start together anyway.
     """
     return start_times.agree_start_times(transports) if len(transports) > 1 else {}
 
@@ -168,7 +172,7 @@ def _run_counted(
     *,
     delay_seconds: float = 0.0,
 ) -> LoadResult:
-    """Run the counted phase, with a sample of complete answers that is included in the rate."""
+    """Run the counted phase, with a sample of complete responses that the rate includes."""
     validator = validation.validator
     count = validator.count_probes(spec)
     if not count:
@@ -185,7 +189,7 @@ def _run_counted(
         input=probe.input,
     )
     max_rate, unit = spec.max_rate - probe.max_rate, load.requests_per_iteration
-    # A tiny sample does not reduce the load, unless the limit is near.
+    # Unless the limit is near, a tiny sample does not reduce the load.
     rate = (
         min(spec.rate, max_rate / unit) if validator.is_exact else spec.rate - probe.max_rate / unit
     )
@@ -210,7 +214,9 @@ def _run_counted(
 def build_inspection_command(
     validator: AnswerValidator, pages: Sequence[int], request: Request, spec: LoadSpec
 ) -> probes.ProbeCommand:
-    """Return a command that requests ``pages`` of each entry in order, spread over the reading."""
+    """Return a command that requests ``pages`` from each entry in order, spread over the
+    reading.
+    """
     entries = itertools.cycle(request.per_endpoint())
     return probes.build_command(
         [
@@ -225,7 +231,7 @@ def build_inspection_command(
 
 
 def has_run_away(result: LoadResult, limit: float) -> bool:
-    """True if more load would only confirm that the server fails. ``limit`` is in seconds."""
+    """True if more load would only confirm that the server is failing. ``limit`` is in seconds."""
     violations = result.error_count + result.count_later_than(limit)
     return (
         result.error_count > RUNAWAY_ERROR_SHARE * result.intended
@@ -243,12 +249,12 @@ def _run_load(
     delay_seconds: float = 0.0,
     other_commands: Sequence[LoadCommand] = (),
 ) -> tuple[LoadResult, list[CommandResult]]:
-    """Run all processes of ``spec``, distributed over the hosts and started together.
+    """Run all processes for ``spec``, distributed over the hosts and started together.
 
-    They start after ``delay_seconds``, or after that time from the ``moments`` that the hosts
-    agreed on. Every entry gets an equal share, from its own processes; if there are fewer requests
+    They start after ``delay_seconds``, counted from now or from the ``moments`` on which the hosts
+    agreed. Every entry gets an equal share, from separate processes. If there are fewer requests
     than entries, some entries get none. ``other_commands`` start at the same time, and their
-    results are returned too.
+    results are returned as well.
     """
     entries = request.per_endpoint()[: max(1, int(spec.rate * spec.seconds))]
     shares = [spec.split(index, len(entries)) for index in range(len(entries))]
@@ -292,7 +298,9 @@ def _describe_installation(load: LoadGenerator) -> str:
 
 
 def _require_output(completed: CommandResult, install_hint: str) -> str:
-    """Return standard output, or the error text of a program that printed nothing there."""
+    """Return standard output, or the error text if there is none. Raises LoadError if the program
+    cannot run.
+    """
     if completed.returncode in MISSING_STATUSES:
         raise LoadError(
             f"the load host cannot run the generator: {completed.error_text}",

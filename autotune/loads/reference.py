@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Loop(StrEnum):
-    """Open or closed: whether a slow server lowers the rate."""
+    """Open or closed: in a closed loop, a slow server lowers the rate."""
 
     OPEN = "open: it sends at the given rate, even if the server is slow"
     CLOSED = "closed: each client waits for its response"
@@ -15,7 +15,7 @@ class Loop(StrEnum):
 
 @dataclass(frozen=True)
 class GeneratorReference:
-    """A generator, in Markdown. ``used``: the setting or command that selects it."""
+    """Facts about a generator, in Markdown. ``used`` is the setting or command that selects it."""
 
     name: str
     loop: Loop

@@ -1,4 +1,4 @@
-"""All load generators. A new one needs a module, its fixtures and a line here, or is a plug-in."""
+"""All load generators. A new one needs a module, fixtures and a line in this file, or a plug-in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from autotune.target.read_target import TargetFile
 
 ParsedFile = TypeVar("ParsedFile")
 
-# Closed loops, by preference. The load host must have it, and the target must allow it.
+# Closed loops, in order of preference. The load host must have the program, and the target must
+# allow it.
 CLOSED_LOOP_GENERATORS: dict[str, ClosedLoopGenerator] = {
     "wrk": WrkGenerator(),
     "ab": AbGenerator(),
@@ -33,7 +34,7 @@ LOAD_GENERATORS: dict[str, LoadGenerator] = plugins.merge_plugins(
 
 
 def find_generator(file: TargetFile) -> LoadGenerator:
-    """Return the generator of a target. Raises TargetError for an unknown one."""
+    """Return the generator that a target selects. Raises TargetError for an unknown one."""
     if file.target.load.command:
         return _build_custom_generator(file, file.target.load.command)
     load = LOAD_GENERATORS.get(file.target.load.generator)
@@ -72,10 +73,10 @@ def find_generator(file: TargetFile) -> LoadGenerator:
 
 
 def _check_sessions(file: TargetFile, key: str) -> None:
-    """Raise TargetError over TLS.
+    """Raise TargetError if the load uses TLS.
 
-    httperf leaves the rest of a long record unread while a connection stays open, and counts a
-    timeout that the server did not cause.
+    As long as a connection stays open, httperf leaves the rest of a long TLS record unread. It then
+    counts a timeout that the server did not cause.
     """
     if file.target.load.uses_tls:
         reason = "httperf cannot read long responses over TLS in sessions"
@@ -85,8 +86,8 @@ def _check_sessions(file: TargetFile, key: str) -> None:
 
 
 def compute_request_digests(file: TargetFile) -> dict[str, str]:
-    """Return SHA-256 digests of the files with requests, by name in the target; empty for a missing
-    file.
+    """Return SHA-256 digests of the files with requests, by name in the target. The digest of a
+    missing file is empty.
     """
     load = file.target.load
     names = (name for name in (load.requests, load.uris, load.sessions, load.script) if name)
@@ -96,7 +97,7 @@ def compute_request_digests(file: TargetFile) -> dict[str, str]:
 
 
 def _with_request_file(file: TargetFile, load: LoadGenerator, path: str) -> LoadGenerator:
-    """Return the generator with the requests in a file."""
+    """Return the generator with the requests from a file."""
     visits = requests_file.read_visits(_resolve_path(file, path))
     if isinstance(load, HttperfGenerator) and any(len(visit.session_steps) > 1 for visit in visits):
         _check_sessions(file, "requests")
@@ -108,7 +109,7 @@ def _with_request_file(file: TargetFile, load: LoadGenerator, path: str) -> Load
 def _read_request_file(
     file: TargetFile, key: str, path: str, reader: Callable[[str], ParsedFile]
 ) -> ParsedFile:
-    """Return the parsed content of a file in the target."""
+    """Return the parsed content of a file that the target names."""
     with _locate_errors(file, key, path):
         return reader(
             foreign_files.read_named_file(
@@ -118,13 +119,13 @@ def _read_request_file(
 
 
 def _resolve_path(file: TargetFile, path: str) -> Path:
-    """Return the path of a file that the target names, relative to the target."""
+    """Return the path of a file that the target names, resolved relative to the target."""
     return file.path.resolve().parent / path
 
 
 @contextmanager
 def _locate_errors(file: TargetFile, key: str, path: str) -> Iterator[None]:
-    """Report an error in a file at the place in the target that names it."""
+    """Report an error in a file at the position in the target that names the file."""
     try:
         yield
     except OSError as error:
@@ -135,7 +136,9 @@ def _locate_errors(file: TargetFile, key: str, path: str) -> Iterator[None]:
 
 
 def _build_custom_generator(file: TargetFile, command: tuple[str, ...]) -> LoadGenerator:
-    """Return the user's generator. On this machine its path is relative to the target."""
+    """Return the user's generator. On this machine, the command's path is relative to the
+    target.
+    """
     program = _resolve_path(file, command[0])
     is_local_path = not file.target.load.hosts and "/" in command[0]
     if is_local_path and not program.exists():

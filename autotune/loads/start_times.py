@@ -1,11 +1,11 @@
-"""A common start time of several load hosts, so that their processes send together.
+"""Agree on a start time with several load hosts, so that their processes start sending together.
 
-Their clocks may differ. Each is compared with this machine's clock just before, by Cristian's
-method (Distributed Computing 3, 1989). A host's clock is read between two readings of this
-machine's clock, and is assumed to be at their middle. The error is at most half of the time between
-them. So clocks may be an hour wrong, drift, or be set during a study. autotune reads a host's clock
-several times, in case it is busy, and uses the quickest answer. It uses a monotonic clock of this
-machine.
+The hosts' clocks may differ. Each is compared with this machine's clock just before the start, with
+Cristian's method (Distributed Computing 3, 1989): a host's clock is read between two readings of
+this machine's clock, and is assumed to be at their middle. The error is at most half of the time
+between the two. Clocks may therefore be an hour wrong, drift, or be set during a study. In case a
+host is busy, autotune reads its clock several times and uses the quickest reply. On this machine,
+it uses a monotonic clock.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from autotune.strict_parsing import is_uint
 from autotune.transports.base import Transport
 from autotune.transports.parallel_hosts import run_on_all
 
-CLOCK_PROBES = 3  # the quickest answer counts
-LEAD_SECONDS = 0.05  # from now to the start, in addition to the round trips
-LEAD_ROUND_TRIPS = 10.0  # for the commands to arrive
-MAX_LEAD_SECONDS = 0.5  # a host that is busy for longer starts when it is ready
+CLOCK_PROBES = 3  # the quickest reply counts
+LEAD_SECONDS = 0.05  # time until the start, in addition to the round trips
+LEAD_ROUND_TRIPS = 10.0  # time for the commands to arrive
+MAX_LEAD_SECONDS = 0.5  # a host that is busy for longer starts as soon as it is ready
 _CLOCK_COMMAND = ("date", "+%s%N")  # ns since the epoch; every GNU system has this program
-# Arguments: the moment (ns on the host's own clock), then the command to run. If the moment is far
-# away, the clock was set after the comparison, and the command starts at once.
+# Arguments: the start time (ns on the host's own clock), then the command to run. If that time is
+# far away, the clock was set after the comparison, and the command starts at once.
 _WAIT_SCRIPT = """
 left=$(($1 - $(date +%s%N)))
 shift
@@ -46,7 +46,9 @@ class HostClock:
 
 
 def read_host_clock(transport: Transport, now: Callable[[], float] = time.monotonic) -> HostClock:
-    """Compare the clocks. Raises HostUnreachable, and AutotuneError for a host without a clock."""
+    """Compare a host's clock with this machine's. Raises HostUnreachable, or AutotuneError if the
+    host has no clock.
+    """
     clocks = []
     for _ in range(CLOCK_PROBES):
         before = now()
@@ -64,7 +66,8 @@ def read_host_clock(transport: Transport, now: Callable[[], float] = time.monoto
 
 
 def agree_start_times(transports: Sequence[Transport]) -> dict[str, int]:
-    """Return the same moment for each host, soon, in nanoseconds on its own clock.
+    """Return the same time in the near future for each host, in nanoseconds on the host's own
+    clock.
 
     Raises HostUnreachable and AutotuneError as ``read_host_clock`` does.
     """
@@ -75,14 +78,14 @@ def agree_start_times(transports: Sequence[Transport]) -> dict[str, int]:
 
 
 def delay_command(seconds: float, argv: Argv) -> Argv:
-    """Return ``argv`` with a delay before its start."""
+    """Return a command that waits, then runs ``argv``."""
     if seconds <= 0:
         return argv
     return ("sh", "-c", 'sleep "$1"; shift; exec "$@"', "sh", f"{seconds:g}", *argv)
 
 
 def start_command_at(moment: int, argv: Argv) -> Argv:
-    """Return ``argv`` with a start at ``moment`` on the host's clock, or at once if that has
-    passed.
+    """Return a command that runs ``argv`` at ``moment`` on the host's clock, or at once if that
+    time has passed.
     """
     return ("sh", "-c", _WAIT_SCRIPT, "sh", str(moment), *argv)

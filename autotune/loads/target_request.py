@@ -1,8 +1,8 @@
-"""The request of a target, sent to the stack's own entries.
+"""Build the request of a target, which is sent to the stack's own entries.
 
 The name in a URL is used only in the Host header and in TLS. Connections go to the addresses of the
-entry tier's hosts in the target, or to their ``vip``. Load never goes to other addresses of the
-name.
+entry tier's hosts in the target, or to their ``vip``. No load goes to any other address to which
+the name resolves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from autotune.target.model import Load, Target
 from autotune.target.read_target import TargetFile
 from autotune.transports.request import DEFAULT_PORTS, Request, TlsOptions
 
-MAX_CA_BYTES = 100_000  # it is sent to load hosts as an argument
+MAX_CA_BYTES = 100_000  # because it is an argument of commands on load hosts
 FORM_HEADER = ("Content-Type", "application/x-www-form-urlencoded")
 _VARIABLE_PATTERN = re.compile(r"\$\{(\w+)\}")
 
@@ -69,13 +69,17 @@ def build_request(
 
 
 def find_traits(load: Load, *, keeps_connections: bool) -> frozenset[Trait]:
-    """Return the traits of the load that affect parameters. ``kept``: its connections stay open."""
+    """Return the traits of the load that affect parameters. If ``keeps_connections``, its
+    connections stay open.
+    """
     traits = {Trait.TLS: load.uses_tls, Trait.CHURN: not keeps_connections}
     return frozenset(trait for trait, is_present in traits.items() if is_present)
 
 
 def list_load_addresses(target: Target) -> tuple[str, ...]:
-    """Return the allowed addresses of load: the hosts of the entry tier, or their shared address."""
+    """Return the addresses to which load may go: the hosts of the entry tier, or their shared
+    address.
+    """
     hosts = (target.hosts[host].address for host in target.tiers[entry_tiers(target)[0]].hosts)
     return (target.load.vip,) if target.load.vip else tuple(hosts)
 
@@ -113,7 +117,7 @@ def _build_headers(file: TargetFile, variables: Mapping[str, str]) -> tuple[tupl
 
 
 def _read_ca(file: TargetFile) -> str | None:
-    """Return the certificates that the target trusts, as PEM."""
+    """Return the certificates that the target trusts, in PEM format."""
     name = file.target.load.ca
     if name is None:
         return None

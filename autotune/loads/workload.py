@@ -1,8 +1,8 @@
 """Loads with more than one path: lists of URIs, and sessions.
 
-Sessions have the format of httperf's `--wsesslog`: a line for each burst, starting with its path.
-Lines that start with a space belong to the burst above. `think=2.5` is the pause after a burst, in
-seconds. An empty line ends a session, `#` starts a comment.
+Sessions have the format of httperf's `--wsesslog`: one line for each burst, which starts with its
+path. Lines that start with a space belong to the burst above them. `think=2.5` is the pause after a
+burst, in seconds. An empty line ends a session, and `#` starts a comment.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from autotune.strict_parsing import parse_decimal, split_lines
 from autotune.target.requests_file import SessionStep, WeightedVisit
 
 MAX_SESSION_KINDS = 8
-MAX_THINK_SECONDS = 2.0  # of a session: a reading of a few seconds must contain complete sessions
+# in a session, because a reading of a few seconds must contain complete sessions
+MAX_THINK_SECONDS = 2.0
 
 
 class UnusableWorkload(ValueError):
-    """A file of URIs or sessions that cannot be used as load; its text is the reason."""
+    """A file of URIs or sessions cannot be used as load. The error's text is the reason."""
 
 
 @dataclass(frozen=True)
 class SessionKind:
     """Sessions with the same number of requests and the same sum of pauses (``think_seconds``).
 
-    So the duration of a session gives the time of its requests. The file contains ``session_count``
-    of them, as ``session_log``.
+    A session's duration therefore determines how long its requests took. The file contains
+    ``session_count`` such sessions, in ``session_log``.
     """
 
     request_count: int
@@ -48,7 +49,9 @@ def parse_uris(text: str) -> tuple[str, ...]:
 
 
 def parse_session_kinds(text: str) -> tuple[SessionKind, ...]:
-    """Return the sessions by kind, the most frequent first. Raises UnusableWorkload."""
+    """Return the sessions grouped by kind, the most frequent kind first. Raises
+    UnusableWorkload.
+    """
     by_kind: dict[tuple[int, float], list[str]] = defaultdict(list)
     for session in _split_sessions(text):
         by_kind[len(session), _sum_pauses(session)].append("\n".join(session))
@@ -71,8 +74,8 @@ def parse_session_kinds(text: str) -> tuple[SessionKind, ...]:
 
 
 def expand_visits(visits: Sequence[WeightedVisit], slot_count: int) -> tuple[WeightedVisit, ...]:
-    """Return each visit as often as its weight requires, at most ``slot_count`` in total, evenly
-    mixed.
+    """Return each visit as often as its weight requires, evenly mixed, with at most ``slot_count``
+    in total.
     """
     weights = [visit.weight for visit in visits]
     if all(weight == int(weight) for weight in weights):
@@ -88,7 +91,7 @@ def expand_visits(visits: Sequence[WeightedVisit], slot_count: int) -> tuple[Wei
 
 
 def format_session_line(step: SessionStep) -> str:
-    """Return a request as a line of a session log."""
+    """Return a request as a line in a session log."""
     words = [step.path] if step.method == "GET" else [step.path, f"method={step.method}"]
     if step.body is not None:
         words.append(f'contents="{escape_text(step.body)}"')
@@ -96,7 +99,7 @@ def format_session_line(step: SessionStep) -> str:
 
 
 def escape_text(text: str) -> str:
-    r"""Return text in httperf's syntax: ``\\`` starts an escape."""
+    r"""Return text in httperf's syntax, in which ``\\`` starts an escape."""
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
@@ -116,7 +119,9 @@ def _split_sessions(text: str) -> list[list[str]]:
 
 
 def _sum_pauses(session: list[str]) -> float:
-    """Return the sum of the pauses between bursts (seconds). Nothing waits for the last pause."""
+    """Return the sum of the pauses between bursts (seconds). The pause after the last burst has no
+    effect.
+    """
     bursts = [line for line in session if not line[0].isspace()]
     words = [word for line in bursts[:-1] for word in line.split() if word.startswith("think=")]
     try:

@@ -1,12 +1,12 @@
 """A user's own benchmark: a command that receives parameters and prints a value.
 
 The command gets ``{"schema": 1, "trial": n, "parameters": {…}}`` on standard input and runs in the
-target's directory. Its environment is autotune's own, with ``AUTOTUNE_STUDY`` and ``AUTOTUNE_TRIAL``. It
-leads its own process group, and autotune kills the rest of the group when the command exits.
+target's directory. It inherits autotune's environment, with ``AUTOTUNE_STUDY`` and ``AUTOTUNE_TRIAL``
+added. It leads its own process group, and autotune kills the rest of the group when the command exits.
 
-The last line of its output is the answer, one JSON object: ``{"value": 41.2}`` or
-``{"infeasible": "why"}`` for an unusable configuration. A command that knows its own standard deviation
-adds ``"sd"``. Users may add other keys.
+The last line of its output is the result, one JSON object: ``{"value": 41.2}`` or ``{"infeasible":
+"why"}`` for an unusable configuration. A command that knows its own standard deviation adds ``"sd"``.
+Users may add other keys.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class UnusableConfiguration:
 class BenchmarkFault:
     """A failure of the command, which proves nothing about the configuration.
 
-    ``said`` are the last lines of its output; journals use this name as a key.
+    ``said`` contains the last lines of its output; the name is a key in journals.
     """
 
     why: str
@@ -61,7 +61,7 @@ BenchmarkAnswer = BenchmarkValue | UnusableConfiguration | BenchmarkFault
 
 
 def parse_answer(output: str) -> BenchmarkAnswer:
-    """Return the answer in the last line, or a `BenchmarkFault` if it cannot be read."""
+    """Return the result in the last line, or a `BenchmarkFault` if it cannot be read."""
     lines = [line.strip() for line in split_lines(output) if line.strip()]
     if not lines:
         return BenchmarkFault("it printed no result")
@@ -119,8 +119,8 @@ _WATCHDOG_SCRIPT = (
 class ProcessGroupWatchdog:
     """Kills a process group when this process exits, even if this process is killed.
 
-    A shell waits at the other end of a pipe, which the kernel closes when this process is gone. Until
-    then, the shell only remembers the last group.
+    A shell waits at the other end of a pipe, which the kernel closes when this process exits. Until
+    then, the shell only stores the id of the last group.
     """
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class ProcessGroupWatchdog:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # so that Ctrl-C does not reach it
+            start_new_session=True,  # Ctrl-C must not reach the shell
         )
 
     def watch_group(self, group: int) -> None:
@@ -153,7 +153,9 @@ MAX_STDERR_LINES = 12  # lines of standard error to keep
 
 
 class Benchmark:
-    """Runs ``argv`` without a shell; a call times out after ``timeout`` seconds."""
+    """A user's benchmark command: runs ``argv`` without a shell, for at most ``timeout`` seconds per
+    call.
+    """
 
     def __init__(self, argv: Sequence[str], directory: Path, timeout: float, study: str) -> None:
         self._argv, self._directory, self._timeout = tuple(argv), directory, timeout
@@ -170,14 +172,14 @@ class Benchmark:
         self._watchdog.close()
 
     def call(self, trial: int, parameters: Settings) -> BenchmarkAnswer:
-        """Call the command once; afterwards none of its process group is left."""
+        """Call the command once. No process of its group is left afterwards."""
         question = {"schema": SCHEMA_VERSION, "trial": trial, "parameters": dict(parameters)}
         with (
             tempfile.TemporaryFile() as question_file,
             tempfile.TemporaryFile() as printed,
             tempfile.TemporaryFile() as stderr,
         ):
-            # Files instead of pipes: unread input and an output that stays open cannot block.
+            # Files replace pipes here, because a pipe could block on unread input or unclosed output.
             question_file.write(json.dumps(question).encode() + b"\n")
             question_file.seek(0)
             try:
@@ -218,7 +220,7 @@ class Benchmark:
             if not over:
                 _signal_group(process.pid, signal.SIGTERM)
                 _wait_until_ended(process.pid, GRACE_SECONDS)
-            # The process is not reaped yet, so that the kernel cannot reuse the group's id.
+            # The process is not reaped yet, so the kernel cannot reuse the id of its group.
             _signal_group(process.pid, signal.SIGKILL)
             process.wait()
             self._watchdog.release_group()

@@ -3,16 +3,16 @@
 Method: the search keeps a posterior over log peak on a grid. It also covers the shape of the onset of
 violations and the noise of the capacity, which are both unknown. The *fraction* of violations in a
 reading shows how far its rate was from the peak (graded, not pass or fail). Capacity noise blurs this.
-A one-sided term allows for a disturbed reading, which looks worse than the server is. CPU steal during a
-reading takes part of the capacity. The readings show how large that part is.
+A one-sided term allows for a disturbed reading, whose result is worse than the server's capacity. CPU
+steal during a reading takes part of the capacity. The readings show how large that part is.
 
-The next rate is the posterior's estimate of the peak. While no reading has failed (or none has passed),
-rates grow (or shrink) in ever larger steps. The search uses no brackets: a disturbed reading loses weight
-as others contradict it.
+The next rate is the posterior's estimate of the peak. As long as no reading has failed (or none has
+passed), rates grow (or shrink) in ever larger steps. The search does not bracket the peak: a disturbed
+reading loses weight as others contradict it.
 
-The stake sets the precision. If a configuration beats the incumbent by factors, the search climbs in
-steep steps and stops at a rough peak (``SearchLimits.rough_sd``). Readings start short and get longer as
-the search needs more precision (``PeakSearch.reading_seconds``).
+The search is only as precise as necessary. If a configuration is several times better than the
+incumbent, the search climbs in steep steps and stops at a rough peak (``SearchLimits.rough_sd``).
+Readings start short and get longer as the search needs more precision (``PeakSearch.reading_seconds``).
 
 The search assumes that more load never means fewer violations, and that noise is independent between
 readings. Callers handle drift between configurations by measuring a reference again. Readings must last
@@ -41,30 +41,31 @@ if TYPE_CHECKING:
 
 __all__ = ["Capacity", "ReadingProbe", "SearchLimits", "search_peak"]
 
-DEFAULT_PRIOR_SD = 0.35  # sd of the log peak, if an expected peak comes without one
+DEFAULT_PRIOR_SD = 0.35  # sd of the log peak if the expected peak is given without an sd
 ReadingProbe = Callable[[float, float], Reading]
-"""``probe(rate, seconds)``: offer ``rate`` requests/s and count for ``seconds``."""
+"""``probe(rate, seconds)`` offers ``rate`` requests/s, counts for ``seconds`` and returns the reading."""
 
 
 @dataclass(frozen=True)
 class SearchLimits:
     """Rates in requests/s, times in seconds.
 
-    - ``start_rate``: first rate without an expected peak.
-    - ``max_rate``: no probe exceeds it. ``min_rate``: an objective not met there is unmeetable.
+    - ``start_rate``: first rate if no peak is expected.
+    - ``max_rate``: no probe exceeds it. ``min_rate``: an objective that is not met at this rate is
+      unmeetable.
     - ``reading_seconds``: length of a reading. It grows up to ``max_reading_seconds`` if a queue as
       long as the objective's limit, or a few violations, need more time. ``min_length_share`` is the
-      share of this time that suffices while the peak is hardly known.
+      share of this time that suffices as long as the peak is hardly known.
     - ``overhead_seconds``: seconds of load before each reading counts (its warm-up), only for the
       accounting.
-    - ``max_load_seconds``, ``max_readings``: maximum effort of a search.
-    - ``prune_probability``: give up below this chance of beating the incumbent.
-      ``early_prune_probability``: the same after the first
-      two readings, which are taken at the expected rate, mostly the incumbent's.
-    - ``max_stalled_readings``: stop once the sd is close to its target and this many readings have hardly
-      narrowed it (0: never).
-    - ``rough_sd``: sd of the log peak that suffices if the peak exceeds the incumbent by factors (0: the
-      target sd always applies).
+    - ``max_load_seconds``, ``max_readings``: maximum load time and number of readings of a search.
+    - ``prune_probability``: the search gives up below this chance of beating the incumbent.
+      ``early_prune_probability``: the same after the first two readings, which are taken at the
+      expected rate (usually the incumbent's).
+    - ``max_stalled_readings``: the search stops once the sd is close to its target and this many
+      readings have hardly reduced it (0: never).
+    - ``rough_sd``: sd of the log peak that suffices if the peak is several times the incumbent's (0:
+      the target sd always applies).
     """
 
     start_rate: float = 100.0
@@ -90,33 +91,37 @@ class SearchLimits:
 
 
 CapacityVerdict = Literal["measured", "rough", "screened", "limited", "unmeetable", "unsettled"]
-MAX_RATE_KEY = "load.max_rate"  # limit of a search whose generator produced every load
+# Key of the limit if the generator produced every load up to the maximum rate.
+MAX_RATE_KEY = "load.max_rate"
 
-_LOG_STEP_UP: Final = (
-    0.4  # log step above the first passed rate while nothing has failed; doubled ...
-)
-_MAX_STEP_UP: Final = 0.7  # ... up to this
+_LOG_STEP_UP: Final = 0.4  # log step above the first passed rate; it doubles with each further pass
+_MAX_STEP_UP: Final = 0.7  # maximum log step above the highest passed rate
 _HARDLY_WIDER: Final = 0.5
-_WIDE_BRACKET: Final = 0.25  # log distance of passed and failed rates that hides the peak
-# A rough search climbs by this log step (a factor of 2) from its second passed rate on, and by twice as
-# much from its fourth on.
+# Log distance between the highest passed and the lowest failed rate above which the peak is hardly
+# known.
+_WIDE_BRACKET: Final = 0.25
+# A rough search climbs by this log step (a factor of 2) after its second passed rate. After the fourth,
+# it climbs by twice as much.
 _STEEP_LOG_STEP: Final = log(2.0)
 # A rough peak leads the incumbent by at least this many of its sds, so their order is certain.
 _ROUGH_LEAD_SDS: Final = 3.3
-# sd of the log peak at which a reading needs its full length. Twice this sd needs half the length for the
-# queue, and fewer violations.
+# A reading needs its full length at this sd of the log peak. At twice this sd, half the length is
+# enough for the queue to settle, and fewer violations are needed.
 _FULL_LENGTH_SD: Final = 0.1
 _FULL_LENGTH_VIOLATIONS, _MIN_VIOLATIONS = 4.0, 2.0
-_FULL_LENGTH_LIMITS: Final = 10.0  # a queue grows to the limit in this many limits at 10 % overload
-_LOG_STEP_DOWN: Final = 0.2  # log step below the first failed rate while nothing has passed
-_MAX_STEP_DOWN: Final = log(5.0)  # longest first step down; taken if there is likely no peak
+# With an overload of 10 %, the queue needs this many times the latency limit to reach that limit.
+_FULL_LENGTH_LIMITS: Final = 10.0
+_LOG_STEP_DOWN: Final = 0.2  # log step below the first failed rate as long as nothing has passed
+_MAX_STEP_DOWN: Final = log(5.0)  # longest first step down, taken if there is probably no peak
 _EARLY_PRUNE_READINGS: Final = 2  # readings before a configuration is compared with the incumbent
-# In units of one reading's noise: a further reading would narrow this sd by about 10 %.
+# Sd of the peak, in units of one reading's noise, that a further reading would reduce by only about 10
+# %.
 _SETTLED_SD_RATIO: Final = 0.46
-_STALLED_SD_RATIO, _NEAR_TARGET_RATIO = 0.9, 2.0  # share of an earlier sd; multiple of the target
+# stalled if the sd is above this share of an earlier one and below this multiple of its target
+_STALLED_SD_RATIO, _NEAR_TARGET_RATIO = 0.9, 2.0
 _MAX_READING_SD: Final = 0.2  # maximum error of a reading, in log rate
 _UNMEETABLE_RATE_RATIO: Final = (
-    100.0  # an objective not met at this fraction of the first rate is unmeetable
+    100.0  # an objective that is not met at the first rate divided by this is unmeetable
 )
 
 
@@ -124,8 +129,8 @@ _UNMEETABLE_RATE_RATIO: Final = (
 class PeakSearch:
     """The posterior so far and its readings.
 
-    ``incumbent`` is the incumbent's capacity. ``is_exploration`` is true if a rough peak suffices at any
-    distance from it.
+    ``incumbent`` is the incumbent's capacity. ``is_exploration`` is true if a rough peak suffices at
+    any distance from that capacity.
     """
 
     slo: Slo
@@ -138,7 +143,7 @@ class PeakSearch:
     posterior: PeakPosterior
     summary: PosteriorSummary
     readings: tuple[Reading, ...] = ()
-    sd_history: tuple[float, ...] = ()  # sds of the log peak, after each reading
+    sd_history: tuple[float, ...] = ()  # sd of the log peak after each reading
 
     @classmethod
     def start(
@@ -152,7 +157,7 @@ class PeakSearch:
         noise: Noise,
         is_exploration: bool = False,
     ) -> PeakSearch:
-        """Return the state before the first reading, at the expected or the incumbent's peak."""
+        """Return the state before the first reading, which is at the expected or the incumbent's peak."""
         expected = prior or incumbent
         start = expected.value if expected else limits.start_rate
         first = min(max(start, limits.min_rate), limits.max_rate)
@@ -183,22 +188,22 @@ class PeakSearch:
 
     @property
     def valid_readings(self) -> list[Reading]:
-        """Readings that are valid for the server."""
+        """Return the readings that are valid for the server."""
         return [r for r in self.readings if r.is_valid]
 
     @property
     def passed_rates(self) -> list[float]:
-        """Rates that met the objective."""
+        """Return the rates that met the objective."""
         return [r.rate for r in self.valid_readings if self.slo.is_met(r)]
 
     @property
     def failed_rates(self) -> list[float]:
-        """Rates that did not meet the objective."""
+        """Return the rates that did not meet the objective."""
         return [r.rate for r in self.valid_readings if not self.slo.is_met(r)]
 
     @property
     def max_useful_rate(self) -> float:
-        """The highest rate to request from the generator; each missed rate lowers it."""
+        """Return the highest rate to request from the generator; each missed rate lowers it."""
         limited = [r.rate for r in self.readings if r.limited is not None]
         if not limited:
             return self.limits.max_rate
@@ -206,18 +211,20 @@ class PeakSearch:
 
     @property
     def limit_reason(self) -> str:
-        """The reason why the load cannot be raised further."""
+        """Return the reason why the load cannot be raised further."""
         lowest = min((r for r in self.readings if r.limited), key=lambda r: r.rate, default=None)
         return MAX_RATE_KEY if lowest is None or lowest.limited is None else lowest.limited
 
     @property
     def load_seconds(self) -> float:
-        """Seconds under load so far with warm-up; a reading that could not start took none."""
+        """Return the seconds under load so far, including warm-up; a reading that could not start took
+        none.
+        """
         return sum(r.seconds + self.limits.overhead_seconds for r in self.readings if r.seconds > 0)
 
     @property
     def updated_noise(self) -> Noise:
-        """The noise after the readings so far."""
+        """Return the noise after the readings so far."""
         return self.noise.learn(
             self.summary.noise_weights, len(self.valid_readings), self.summary.steal_effects
         )
@@ -239,7 +246,7 @@ class PeakSearch:
         median = self.summary.quantile(0.5)
         passes, failures = self.passed_rates, self.failed_rates
         if self.incumbent is not None and not passes and len(failures) < _EARLY_PRUNE_READINGS:
-            return log(self.first_rate)  # twice: one reading may have been disturbed
+            return log(self.first_rate)  # two readings, because one may have been disturbed
         if not failures:
             return self._next_higher_log_rate(passes)
         if not passes:
@@ -250,7 +257,8 @@ class PeakSearch:
             lower = max(min(median, lowest - down), lowest - max(down, _MAX_STEP_DOWN))
             return max(lower, log(self.limits.min_rate))
         gap = log(min(failures) / max(passes))
-        # After steep steps, the median is close to the highest passed rate, where a reading shows little.
+        # After steep steps, the median is close to the highest passed rate, where a reading gives
+        # little information.
         wide = self._may_be_rough and gap > _WIDE_BRACKET
         return log(max(passes)) + gap / 2.0 if wide else median
 
@@ -274,9 +282,9 @@ class PeakSearch:
         return self.limits.rough_sd > 0.0 and self.incumbent is not None
 
     def reading_seconds(self, rate: float) -> float:
-        """Return enough seconds for a queue of the limit's length and for some violations.
+        """Return enough seconds for a queue to reach the limit and for some violations.
 
-        At an overload of ``x``, a queue needs ``limit / x`` seconds to grow to the limit. Rates that are
+        At an overload of ``x``, a queue needs ``limit / x`` seconds to reach the limit. Rates that are
         closer than the sd of the peak need not be distinguished.
         """
         share = min(1.0, max(self.limits.min_length_share, _FULL_LENGTH_SD / self.summary.sd))
@@ -306,7 +314,9 @@ class PeakSearch:
 
     @property
     def give_up_verdict(self) -> CapacityVerdict:
-        """The verdict of a search cut short; without a valid reading the server is unknown."""
+        """Return the verdict of a search that was cut short: without a valid reading, the generator was
+        the limit.
+        """
         return "unsettled" if self.valid_readings else "limited"
 
     def _is_unmeetable(self) -> bool:
@@ -321,7 +331,7 @@ class PeakSearch:
     def _is_generator_limited(self) -> bool:
         if self.max_useful_rate <= self.limits.min_rate:
             return True
-        # The generator's limit is a guess. ``max_rate`` is exact, so the stack must sustain it.
+        # The generator's limit is an estimate. ``max_rate`` is exact, so the stack must sustain it.
         share = 1 - 1e-9 if self.max_useful_rate == self.limits.max_rate else 0.9
         reached = max(self.passed_rates, default=0.0) >= share * self.max_useful_rate
         return (
@@ -332,13 +342,13 @@ class PeakSearch:
     def _is_pruned(self) -> bool:
         if self.incumbent is None or len(self.valid_readings) < _EARLY_PRUNE_READINGS:
             return False
-        # Both at the incumbent's rate.
+        # Both readings were at the incumbent's rate.
         at_first = len(self.valid_readings) == _EARLY_PRUNE_READINGS and not self.passed_rates
         gate = self.limits.early_prune_probability if at_first else self.limits.prune_probability
         return self.summary.probability_above(self.incumbent) < gate
 
     def _is_rough_enough(self) -> bool:
-        """True if the peak is known to ``rough_sd``, and nothing depends on more precision."""
+        """True if the peak is known to ``rough_sd``, and no decision depends on more precision."""
         if self.incumbent is None or not self.passed_rates or not self.failed_rates:
             return False
         lead = self.summary.quantile(0.5) - self.incumbent.log_mean
@@ -378,20 +388,21 @@ class PeakSearch:
 class Capacity:
     """The long-run peak in requests/s, and its 90 % interval ``low`` to ``high``.
 
-    ``sd`` belongs to the log of the peak. ``load_seconds`` is all load of the search, with warm-up
-    (``SearchLimits.overhead_seconds``). ``noise`` is for the study's next search. Verdicts:
+    ``sd`` belongs to the log of the peak. ``load_seconds`` is the load time of the search, including
+    warm-up (``SearchLimits.overhead_seconds``). ``noise`` is passed to the study's next search.
+    Verdicts:
 
     - ``measured``: the interval is narrow enough.
-    - ``rough``: the interval is wide, but the configuration beats the incumbent by factors, or the search
-      explores.
-    - ``screened``: the configuration will hardly beat the incumbent. The values come from the readings
-      so far.
+    - ``rough``: the interval is wide, but the configuration is several times better than the incumbent,
+      or the search only explores.
+    - ``screened``: the configuration is unlikely to beat the incumbent. The values come from the
+      readings so far.
     - ``limited``: the load could not reach the peak because of ``limit`` (``MAX_RATE_KEY``, or the
       generator's report). The capacity is at least ``peak``, the highest rate that met the objective.
       ``high`` rests mostly on the prior.
     - ``unmeetable``: no rate tried meets the objective. ``peak`` and ``low`` are 0, ``high`` is the
       lowest rate that failed.
-    - ``unsettled``: the search reached its limits first.
+    - ``unsettled``: the search reached its limits before its target precision.
     """
 
     peak: float
@@ -422,8 +433,7 @@ def search_peak(
     ``prior`` is the expected peak (a bare number is in requests/s), ``incumbent`` the peak to beat, and
     ``noise`` the ``Capacity.noise`` of the study's last search. The search stops when the sd of the log
     peak reaches ``target_sd``, or when a further reading would hardly narrow it. It also stops at
-    ``limits``, and as soon as ``is_late`` returns true. With ``is_exploration``, it stops at a rough
-    peak.
+    ``limits``, and as soon as ``is_late()`` is true. With ``is_exploration``, it stops at a rough peak.
     """
     state = PeakSearch.start(
         slo,

@@ -1,9 +1,10 @@
-"""Counts whose fraction varies over orders of magnitude: binomial, with a logit-normal fraction.
+"""Likelihoods for counts whose fraction varies over orders of magnitude: binomial, with a logit-normal
+fraction.
 
-A queue's wait may exceed the limit for a moment or for seconds, and requests that waited almost that long
-are occasionally late. Most readings near the peak therefore contain fewer violations than the mean, and a
-few contain many times as many. A beta distribution with the same mean has a shorter tail. It would take
-the many readings with few violations as evidence of a higher peak.
+A queue's wait may exceed the limit for a moment or for seconds, and requests that waited almost that
+long are occasionally late. Most readings near the peak therefore contain fewer violations than the
+mean, and a few contain many times as many. A beta distribution with the same mean has a shorter tail.
+It would interpret the many readings with few violations as evidence of a higher peak.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from autotune.measure.noise import Array
 
-MAX_LOGIT_SD = 5.0  # sd of a logit; wider ones look alike
+MAX_LOGIT_SD = 5.0  # sd of a logit; distributions with larger sds are nearly the same
 _SD_GRID = np.linspace(0.2, MAX_LOGIT_SD, 17)
 _MEAN_GRID = np.linspace(-45.0, 30.0, 751)
 _EULER_GAMMA = 0.5772156649015329
@@ -39,7 +40,7 @@ def count_likelihood(violations: float, intended: float, centre: Array, spread: 
 
     As a function of the logit, a binomial likelihood has the mean and variance of the logarithm of a
     ratio of gamma variables. Averaged over a normal logit, it is close to a normal density with both
-    variances added. Without violations (or without correct answers), a Gumbel variable replaces the
+    variances added. Without violations (or without correct responses), a Gumbel variable replaces the
     logarithm, and the normal distribution function replaces the density.
     """
     from scipy.special import ndtr, polygamma, psi
@@ -57,7 +58,7 @@ def count_likelihood(violations: float, intended: float, centre: Array, spread: 
 
 
 def exceedance_probability(share: float, centre: Array, spread: Array) -> Array:
-    """Return the chance that the fraction exceeds ``share``."""
+    """Return the probability that the fraction exceeds ``share``."""
     from scipy.special import ndtr
 
     return np.asarray(ndtr((centre - log(share / (1.0 - share))) / spread))

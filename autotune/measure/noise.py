@@ -19,30 +19,34 @@ Array = NDArray[np.float64]
 LOG_RATE_STEP: Final = 0.005
 """Grid step of every log rate in the posterior."""
 TABLE_REACH_STEPS: Final = 500
-"""Likelihoods are tabulated up to this many steps (a factor of 12) either side of the peak."""
+"""Likelihoods are tabulated up to this many steps (a factor of 12) on either side of the peak."""
 NOISE_SDS: Final = (0.008, 0.014, 0.023, 0.036, 0.055, 0.085, 0.13, 0.2, 0.3)
-"""Standard deviations of the log capacity that the posterior compares."""
+"""Possible standard deviations of the log capacity, whose weights the posterior learns."""
 
 STEAL_EFFECTS: Final = (0.0, 0.5, 1.0, 1.5, 2.0)
-"""Fraction of the capacity lost per fraction of CPU steal, as the posterior compares them.
+"""Possible losses of capacity per fraction of CPU steal, whose weights the posterior learns.
 
-It is 1 if the CPU is the limit and is used evenly, 0 with idle CPU time, above 1 if latency rises."""
+The effect is 1 if the CPU is the limit and is used evenly. It is 0 if there is idle CPU time, and above
+1 if latency rises.
+"""
 
-_STEAL_EFFECT_SD = 0.5  # sd of the first guess of the effect, which is 1
-_EFFECT_MEMORY_WEIGHT = 0.95  # weight of earlier trials for the effect: the CPUs stay the same
-# First guess of the sd, and its possible error as a factor.
+_STEAL_EFFECT_SD = 0.5  # sd of the initial estimate of the effect, which is 1
+# Weight of earlier trials for the effect, which is high because the CPUs do not change.
+_EFFECT_MEMORY_WEIGHT = 0.95
+# Initial estimate of the sd, and its possible error as a factor.
 _PRIOR_NOISE_SD, _PRIOR_NOISE_FACTOR = (
     0.045,
     6.0,
 )
 _DISTURBED_READING_SHARE = 0.06  # fraction of readings that are disturbed
 _MEAN_DISTURBANCE_LOSS = (
-    0.3  # mean log capacity that a disturbance takes; exponential, so any loss is possible
+    0.3  # mean log capacity lost to a disturbance; exponential, so that any loss is possible
 )
-_NOISE_MEMORY_WEIGHT = 0.8  # weight of earlier trials against the first guess: machines change
-# FFT length: room for table and kernel, so that nothing wraps into the result.
+# Weight of earlier trials relative to the initial estimate, which is lower because machines change.
+_NOISE_MEMORY_WEIGHT = 0.8
+# FFT length: enough for table and kernel, so that nothing wraps around into the result.
 _FFT_LENGTH = 1600
-# Kernel reach in steps towards less and towards more capacity.
+# Reach of the kernel in steps towards less and towards more capacity.
 _LOSS_REACH_STEPS, _GAIN_REACH_STEPS = (
     380,
     180,
@@ -50,10 +54,10 @@ _LOSS_REACH_STEPS, _GAIN_REACH_STEPS = (
 
 
 def prior_noise_weights() -> Array:
-    """Return the weights before any reading: nearly flat, so that the readings' scatter decides.
+    """Return the weights before any reading, nearly flat so that the readings' scatter decides.
 
-    With a flat weight on the log of the sd, the mean of a few normal readings gets Student's interval,
-    which is correct for any noise (Jeffreys 1961).
+    With a flat weight on the logarithm of the sd, the mean of a few normal readings gets a Student's t
+    interval. This interval is correct for any noise (Jeffreys 1961).
     """
     score = (np.log(NOISE_SDS) - np.log(_PRIOR_NOISE_SD)) / np.log(_PRIOR_NOISE_FACTOR)
     weights = np.exp(-0.5 * score**2)
@@ -64,12 +68,12 @@ def prior_noise_weights() -> Array:
 class Noise:
     """The spread of log capacity between readings of one configuration, as learned by a study.
 
-    Pass ``Capacity.noise`` from one search of a study to the next; the first starts with
-    ``Noise()``.
+    Pass ``Capacity.noise`` from one search of a study to the next; the first starts with ``Noise()``.
     ``weights`` contains a row for each of ``NOISE_SDS``, one after the other, with a weight for each
-    shape of onset. It is empty before the first search. Both are learned together, because a steep onset
-    scatters violations like a noisy machine. ``readings`` is the number of readings behind the weights.
-    ``effects`` are the weights of ``STEAL_EFFECTS``, empty before the first CPU steal.
+    shape of onset. It is empty before the first search. Both are learned together, because violations
+    scatter with a steep onset as on a noisy machine. ``readings`` is the number of readings behind the
+    weights. ``effects`` contains the weights of ``STEAL_EFFECTS``. It is empty before the first CPU
+    steal.
     """
 
     weights: tuple[float, ...] = ()
@@ -83,15 +87,15 @@ class Noise:
 
     @property
     def expected_sd(self) -> float:
-        """Expected standard deviation of log capacity between readings of one configuration."""
+        """Return the expected sd of the log capacity between readings of one configuration."""
         rows = self._weight_rows().sum(axis=1) if self.weights else prior_noise_weights()
         return float(np.dot(rows, NOISE_SDS) / rows.sum())
 
     def build_prior(self, shapes: Array) -> Array:
         """Return the initial weights ``[sigma, shape, peak]``.
 
-        Learned weights are mixed with a first guess from ``shapes[shape, peak]``, so that they can be
-        unlearned. Weights for another family of shapes, from another version, are not used.
+        Learned weights are mixed with an initial estimate from ``shapes[shape, peak]``, so that they
+        can be unlearned. Weights for a different family of shapes, from another version, are not used.
         """
         guess = prior_noise_weights()[:, None, None] * shapes[None, :, :]
         if len(self.weights) != len(NOISE_SDS) * shapes.shape[0]:
@@ -114,7 +118,7 @@ class Noise:
     def learn(self, weights: Array, readings: int, effects: Array | None = None) -> Noise:
         """Return the noise after a search of ``readings`` readings that finished with ``weights``.
 
-        ``effects`` are its weights of ``STEAL_EFFECTS``, if there was CPU steal.
+        ``effects`` contains the final weights of ``STEAL_EFFECTS``, if there was CPU steal.
         """
         share = (weights / weights.sum()).ravel().tolist()
         of_steal = self.effects if effects is None else tuple(effects.tolist())
@@ -126,7 +130,9 @@ class Noise:
 
 @cache
 def _build_loss_kernels() -> NDArray[np.complex128]:
-    """Return transforms of the density of a reading's capacity loss, a row for each of ``NOISE_SDS``."""
+    """Return Fourier transforms of the density of a reading's capacity loss, one row for each of
+    ``NOISE_SDS``.
+    """
     loss = LOG_RATE_STEP * np.arange(-_GAIN_REACH_STEPS, _LOSS_REACH_STEPS + 1)
     rows = []
     for sigma in NOISE_SDS:
@@ -145,8 +151,8 @@ def _build_loss_kernels() -> NDArray[np.complex128]:
 def average_over_loss(likelihood: Array) -> Array:
     """Average ``likelihood[shape, x]`` over the capacity loss: ``[sigma, shape, x]``.
 
-    ``x`` is the log of rate over undisturbed peak. A loss moves a reading to the right. Beyond the table,
-    a likelihood keeps its last value.
+    ``x`` is the logarithm of the rate over the undisturbed peak. A loss moves a reading to the right.
+    Beyond the table, a likelihood keeps its last value.
     """
     width = likelihood.shape[1]
     padded = np.empty((likelihood.shape[0], _FFT_LENGTH))

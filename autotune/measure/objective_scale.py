@@ -1,14 +1,14 @@
 """Values of any sign, maximized or minimized, as scores: positive numbers, higher is better.
 
 A study compares peaks by their ratios. A user's own benchmark may return a time to minimize, or a
-difference that crosses zero. The study's first value, usually the baseline's, sets the scale:
+difference that can change its sign. The study's first value, usually the baseline's, sets the scale:
 
-- If it is above zero, ratios count. The log of the score is the log of the value, or its negative if
-  values are minimized. Below ``TINY_VALUE_RATIO`` of the first value, the log continues as an inverse
-  hyperbolic sine, so that zero and negative values get a score too.
-- Otherwise differences count, in units of the first value's size.
+- If it is above zero, values compare by their ratios. The log of the score is the log of the value, or
+  its negative if values are minimized. Below ``TINY_VALUE_RATIO`` of the first value, the log continues
+  as an inverse hyperbolic sine, so that zero and negative values get a score too.
+- Otherwise values compare by their differences, in units of the first value's magnitude.
 
-Both are smooth, strictly monotone and invertible.
+Both scales are smooth, strictly monotone and invertible.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from math import asinh, cosh, exp, log, sinh, sqrt
 
 TINY_VALUE_RATIO = 0.01
-_MAX_EXPONENT = 690.0  # exp() and sinh() overflow not far beyond this
+_MAX_EXPONENT = 690.0  # exp() and sinh() overflow shortly above this exponent
 
 
 @dataclass(frozen=True)
 class ObjectiveScale:
-    """The scale on which the values of one study compare; ``reference`` is its first value."""
+    """The scale for comparing the values of one study; ``reference`` is its first value."""
 
     maximize: bool
     reference: float
@@ -34,11 +34,13 @@ class ObjectiveScale:
         return self.reference > 0
 
     def log_score(self, value: float) -> float:
-        """Return the log of the score of ``value``."""
+        """Return the logarithm of the score of ``value``."""
         return self._offset + self._sign * self._to_linear(value)
 
     def score(self, value: float) -> float:
-        """Return the score: ``value`` itself, if values are maximized and it is not tiny or negative."""
+        """Return the score: ``value`` itself, if values are maximized and it is neither tiny nor
+        negative.
+        """
         return exp(max(-_MAX_EXPONENT, min(_MAX_EXPONENT, self.log_score(value))))
 
     def value_for(self, score: float) -> float:
@@ -55,7 +57,7 @@ class ObjectiveScale:
         )
 
     def log_score_sd(self, value: float, sd: float) -> float:
-        """Return the sd of the log score of ``value``, from the value's own ``sd``."""
+        """Return the sd of the log score of ``value``, given the sd of the value."""
         if not self.compares_ratios:
             return sd / self._unit / cosh(asinh((value - self.reference) / self._unit))
         share = value / self.reference
@@ -95,14 +97,17 @@ def _sinh_bounded(x: float) -> float:
     return sinh(max(-_MAX_EXPONENT, min(_MAX_EXPONENT, x)))
 
 
-# The scatter before any value was repeated, as on a dedicated machine. Evidence soon outweighs it.
+# The scatter before any value was repeated, as on a dedicated machine. Measured scatter soon outweighs
+# it.
 ASSUMED_SD = 0.05
-ASSUMED_WEIGHT = 0.02  # degrees of freedom
+ASSUMED_WEIGHT = 0.02  # degrees of freedom of the assumed scatter
 EXACT_SD = 1e-4  # sd of a benchmark whose repeats all gave the same value
 
 
 def pool_sd(groups: Iterable[Sequence[float]]) -> float:
-    """Return the sd of one value, pooled over groups of log scores of one configuration each."""
+    """Return the sd of one value, pooled over groups of log scores; each group belongs to one
+    configuration.
+    """
     freedom, squares = 0, 0.0
     for group in groups:
         if len(group) > 1:

@@ -1,14 +1,15 @@
-"""The rise of the violation fraction with load: the family of shapes that a server may have.
+"""The rise of the violation fraction with load: the family of curve shapes that a server may follow.
 
 Near saturation, the wait in a queue is close to a reflected Brownian motion with drift ``u - 1`` at
-utilisation ``u``, for any arrivals and services (Kingman 1962; Harrison 1985, §1.8). The chance that it
-exceeds the limit, or the rest of the limit after a request's service, has a closed form. The form also
-holds for the first seconds from an empty queue and in overload, where a backlog grows. One number remains
-open: how steeply the fraction rises at the peak. It determines the length of the bursts of violations.
+utilisation ``u``. This holds for any distribution of arrivals and service times (Kingman 1962; Harrison
+1985, §1.8). The probability that it exceeds the limit, or the time left within the limit after a
+request's service, has a closed form. The form also holds for the first seconds from an empty queue and
+in overload, where a backlog grows. One number is unknown: how steeply the fraction rises at the peak.
+It determines the length of the bursts of violations.
 
-Some servers make no bursts, but show the long-run fraction immediately. Some add a floor of violations
-at any load (services with a long tail). Some do not queue in overload but fail immediately. The readings
-show which kind a server is.
+With some servers, violations do not come in bursts, and the long-run fraction shows immediately. Some
+have a minimum of violations at any load (service times with a long tail). Some do not queue in overload
+but fail immediately. The readings show which kind a server is.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from autotune.measure.noise import LOG_RATE_STEP, TABLE_REACH_STEPS, Array
 LOG_RATE_OFFSETS: Final[Array] = (
     np.arange(-TABLE_REACH_STEPS, TABLE_REACH_STEPS + 1, dtype=np.float64) * LOG_RATE_STEP
 )
-"""Log of rate over peak at which the shapes are tabulated."""
+"""Logarithms of rate over peak at which the shapes are tabulated."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +36,16 @@ class OnsetShape:
     """One way in which violations start.
 
     - ``slope``: d log fraction / d log rate at the peak.
-    - ``floor_share``: part of the allowed fraction that occurs at any load.
-    - ``lead_seconds``: seconds of load before a reading counts (its warm-up). ``None`` is a server
-      that grows no backlog in overload but fails most requests.
-    - ``is_bursty``: violations come in a queue's busy periods, which take time to appear. Without
+    - ``floor_share``: share of the allowed fraction that occurs at any load.
+    - ``lead_seconds``: seconds of load before a reading counts (its warm-up). It is ``None`` for a
+      server without a backlog in overload, which fails most requests instead.
+    - ``is_bursty``: violations come in the busy periods of a queue, which take time to appear. Without
       bursts, a reading shows the long-run fraction immediately.
     - ``precision``: without bursts, 1 / variance of the log fraction beyond the counting noise.
 
-    With bursts, ``floor_share`` is the part that is late only because of long services. A request that
-    waited almost up to the limit may be late by its service, so violations rise gradually. With bursts
-    and no floor, services are short compared with the limit.
+    With bursts, ``floor_share`` is the share that is late only because of long service times. A request
+    that waited almost as long as the limit may be late because of its service time, so violations rise
+    gradually. With bursts and no floor, service times are short compared with the limit.
     """
 
     slope: float
@@ -83,10 +84,12 @@ ONSET_SHAPES: Final = (
     ),
 )
 FLAT_FRACTIONS: Final[Array] = np.array([1.3, 2.0, 4.0, 10.0, 30.0, 100.0])
-"""Servers that never meet the objective: their fraction over the allowed fraction, at any load."""
+"""Servers that never meet the objective: their violation fraction at any load, as a multiple of the
+allowed fraction.
+"""
 
-# Frequency of a shape among servers of its slope, relative to a queue whose services matter.
-# The order is: a queue with short services, no queue, no queue with a floor.
+# Prior weights of curve shapes with the same slope, relative to a queue with significant service times.
+# They apply to a queue with short service times, no queue, and no queue with a floor.
 _SHORT_SERVICE_WEIGHT, _UNQUEUED_WEIGHT, _UNQUEUED_FLOOR_WEIGHT = 0.1, 0.3, 0.1
 
 
@@ -97,30 +100,32 @@ def _prior_weight(shape: OnsetShape) -> float:
 
 
 _PRIOR_WEIGHTS: Final[Array] = np.array([_prior_weight(shape) for shape in ONSET_SHAPES])
-_SLOPE_RATIO = 0.9  # expected slope over the slope of Poisson arrivals and exponential services ...
-_FLOOR_SLOPE_EFFECT = 2.0  # ... divided by 1 + this * floor: a floor means more variable services
+# Expected slope, relative to the slope with Poisson arrivals and exponential service times.
+_SLOPE_RATIO = 0.9
+# The expected slope is divided by 1 + this * floor, because a floor means more variable service times.
+_FLOOR_SLOPE_EFFECT = 2.0
 _LOG_SLOPE_SD = 0.45  # sd of the log slope around the expected one
 _MIN_SHAPE_WEIGHT = 0.1  # minimum weight of a shape, however unlikely its slope
-_MIN_SLOPE, _MAX_SLOPE = 2.5, 450.0  # beyond these slopes all shapes look alike
-_OVERLOAD_PRECISION = 3.0  # grades of correct answers in overload
-# Renewals of a queue in a reading: at saturation, and for each relaxation time below and above it.
-# They are fitted to queues with 1 to 8 servers, simulated request by request.
-# Rates were 0.7 to 1.6 of the peak, limits 50 to 200 ms.
+_MIN_SLOPE, _MAX_SLOPE = 2.5, 450.0  # outside these slopes all shapes are nearly the same
+_OVERLOAD_PRECISION = 3.0  # pseudo-count for the fraction of correct responses in overload
+# Effective number of independent periods of a queue in a reading: at saturation, and for each
+# relaxation time below and above it. They are fitted to queues with 1 to 8 servers, simulated request
+# by request. Rates were 0.7 to 1.6 of the peak, limits 50 to 200 ms.
 _SATURATED_RENEWALS, _UNDERLOAD_RENEWALS, _OVERLOAD_RENEWALS = 0.8, 0.5, 0.2
-# Soft onset: sd of the logit of a reading's fraction for 60 limits of length and a decay of 30.
-# It falls with the length, grows with the decay and falls with spare utilisation.
-# All are fitted by likelihood to queues with 1 to 8 servers, simulated request by request.
-# Services took a tenth of the limit, at 0.9 to 1.1 of the peak.
+# Soft onset: sd of the logit of a reading's fraction, for a length of 60 limits and a decay of 30. It
+# falls with the length, grows with the decay and falls with spare utilisation. All values are fitted by
+# likelihood to queues with 1 to 8 servers, simulated request by request. Service times were a tenth of
+# the limit, at 0.9 to 1.1 of the peak.
 _SOFT_LOGIT_SD, _SOFT_LENGTH_EFFECT, _SOFT_DECAY_EFFECT, _SOFT_SPARE_EFFECT = 2.0, 0.34, 0.14, 0.03
-_SERVICE_TIME_POINTS = 5  # points of the distribution of service times
+_SERVICE_TIME_POINTS = 5  # number of points for the distribution of service times
 _BURST_LOG_VARIANCE = 5.0  # variance of the log fraction in readings with few busy periods
 _EMPTY_SPREAD: Final[Array] = np.full(LOG_RATE_OFFSETS.size, np.nan)
-# Beyond this exponent, and beyond these sds, a chance is 0 or 1.
+# Beyond this exponent, and beyond this many sds, a probability counts as 0 or 1.
 _MAX_EXPONENT, _MAX_SDS = (
     36.0,
     8.5,
 )
-_TIME_POINTS = 16  # points of a reading at which its fraction is averaged
+_TIME_POINTS = 16  # number of points in a reading at which its fraction is averaged
 
 
 def prior_shape_weights(log_peaks: Array, limit: float) -> Array:
@@ -145,10 +150,9 @@ def prior_shape_weights(log_peaks: Array, limit: float) -> Array:
 class Onset:
     """The expected readings of one length for each shape, ``[shape, offset]``.
 
-    ``violation_fraction`` is the expected fraction of violations, and NaN in abrupt overload, which
-    leaves it open.
-    ``correlation`` is the correlation of any two requests of a reading, and NaN for the shapes in
-    ``soft_onset``.
+    ``violation_fraction`` is the expected fraction of violations, or NaN in abrupt overload, where it
+    is unknown. ``correlation`` is the correlation between any two requests of a reading, or NaN for the
+    shapes in ``soft_onset``.
     """
 
     violation_fraction: Array
@@ -161,7 +165,7 @@ class SoftOnset:
     """Soft onset: the logit of a reading's fraction is normal with mean ``mean_logit`` and sd
     ``logit_sd``.
 
-    Both are ``[shape, offset]``, for the shapes that ``shapes`` marks.
+    Both are ``[shape, offset]``, for the shapes that the mask ``shapes`` selects.
     """
 
     shapes: NDArray[np.bool_]
@@ -173,7 +177,9 @@ class SoftOnset:
 def compute_onset(
     allowed_share: float, limit: float, seconds: float, *, is_latency: bool = True
 ) -> Onset:
-    """Return the expected readings of ``seconds``. Errors (not ``is_latency``) share no busy periods."""
+    """Return the expected readings of ``seconds``. Errors (not ``is_latency``) do not occur in busy
+    periods.
+    """
     shapes = (
         ONSET_SHAPES if is_latency else [replace(shape, is_bursty=False) for shape in ONSET_SHAPES]
     )
@@ -190,7 +196,7 @@ def compute_onset(
 def reading_resolution(violations: float) -> Array:
     """Return ``[shape]``: the error of one reading near the peak, as the sd of its log rate.
 
-    The capacity of the server does not vary, and ``violations`` are expected.
+    It assumes that the server's capacity does not vary, and that ``violations`` are expected.
     """
     slopes = np.array([shape.slope for shape in ONSET_SHAPES])
     rough = np.array(
@@ -203,7 +209,7 @@ def reading_resolution(violations: float) -> Array:
 
 
 class _OnsetRow(NamedTuple):
-    """The fields of `Onset` for one shape, and the spread of `SoftOnset`."""
+    """The fields of `Onset` for one shape, and the sd of `SoftOnset`."""
 
     violation_fraction: Array
     correlation: Array = _EMPTY_SPREAD
@@ -236,7 +242,9 @@ def _compute_row(
 def _compute_queue_row(
     shape: OnsetShape, allowed_share: float, limit: float, seconds: float
 ) -> _OnsetRow:
-    """Return a queue's row: a request is late if wait plus exponential service exceeds the limit."""
+    """Return a queue's row: a request is late if its wait plus an exponential service time exceeds the
+    limit.
+    """
     assert shape.lead_seconds is not None
     services = log(1.0 / (shape.floor_share * allowed_share)) if shape.floor_share else inf
     spare, steepness = _spare_at_peak(allowed_share, services)
@@ -246,7 +254,7 @@ def _compute_queue_row(
         fraction = _late_probability(utilisation, decay, limit, shape.lead_seconds, seconds)
         return _OnsetRow(fraction, _busy_period_correlation(utilisation, decay, limit, seconds))
     nodes, weights = np.polynomial.legendre.leggauss(_SERVICE_TIME_POINTS)
-    served = (nodes + 1.0) / 2.0  # share of the limit
+    served = (nodes + 1.0) / 2.0  # service time as a share of the limit
     weights = weights / 2.0 * services * np.exp(-services * served)
     waits = [
         _late_probability(utilisation, decay, limit, shape.lead_seconds, seconds, 1.0 - part)
@@ -266,10 +274,12 @@ def _compute_queue_row(
 
 
 def _spare_at_peak(allowed_share: float, service_times: float) -> tuple[float, float]:
-    """Return spare utilisation at the peak times the decay of waits, and its effect on log fraction.
+    """Return spare utilisation at the peak times the decay of waits, and its effect on the log
+    fraction.
 
-    Per limit's length, waits decay at ``spare`` and services at ``service_times``. Their sum exceeds
-    the limit with chance ``(services exp(-spare) - spare exp(-services)) / (services - spare)``.
+    Per length of the limit, waits decay at ``spare`` and service times at ``service_times``. Their sum
+    exceeds the limit with probability ``(services exp(-spare) - spare exp(-services)) / (services -
+    spare)``.
     """
     if service_times == inf:
         return log(1.0 / allowed_share), 1.0
@@ -296,19 +306,19 @@ def _late_probability(
     seconds: float,
     limit_share: float = 1.0,
 ) -> Array:
-    """Return the mean chance of a wait above ``limit_share`` of ``limit`` in ``seconds`` after
-    ``lead_seconds``.
+    """Return the mean probability of a wait above ``limit_share`` of ``limit`` over ``seconds``.
 
-    ``lead_seconds`` is seconds of load before. In the long run, a wait exceeds ``limit`` with chance
+    ``lead_seconds`` is the load time before. In the long run, a wait exceeds ``limit`` with probability
     ``exp(-decay * spare utilisation)``.
     """
-    # `check` and `plan` do not measure and need not load this.
+    # `check` and `plan` do not measure and should not import this.
     from scipy.special import log_ndtr, ndtr
 
     t = lead_seconds + seconds * (np.arange(_TIME_POINTS) + 0.5) / _TIME_POINTS
     spread = np.sqrt(2.0 * limit / decay * t)
     from_start = ((utilisation - 1.0) * t[0] - limit_share * limit) / spread[0]
-    # Elsewhere the chance is 0 or 1 to fifteen digits, so tens of thousands of points are skipped.
+    # Everywhere else the probability is 0 or 1 to fifteen digits, so tens of thousands of points are
+    # skipped.
     between = (limit_share * decay * (utilisation - 1.0) > -_MAX_EXPONENT) & (from_start < _MAX_SDS)
     drift = (utilisation[between] - 1.0)[:, None]
     free = ndtr((drift * t - limit_share * limit) / spread)
@@ -321,7 +331,7 @@ def _late_probability(
 def _settled_late_probability(
     utilisation: Array, decay: float, limit: float, seconds: float
 ) -> Array:
-    """Return the chance of a wait above ``limit`` if the long-run fraction shows immediately.
+    """Return the probability of a wait above ``limit`` if the long-run fraction applies from the start.
 
     Close to utilisation 1, no queue grows that long in ``seconds``, so spare utilisation has a minimum.
     """
@@ -332,10 +342,10 @@ def _settled_late_probability(
 def _busy_period_correlation(
     utilisation: Array, decay: float, limit: float, seconds: float
 ) -> Array:
-    """Return the likeness of the requests in a reading of a queue with short services.
+    """Return the correlation between the requests in a reading of a queue with short service times.
 
     It falls with the number of relaxation times in the reading. The relaxation time of the reflected
-    Brownian motion is its variance over the square of its drift (Harrison 1985).
+    Brownian motion is its variance divided by the square of its drift (Harrison 1985).
     """
     times = (utilisation - 1.0) ** 2 * decay / 2.0 / limit * seconds
     renewed = np.where(utilisation < 1.0, _UNDERLOAD_RENEWALS * times, _OVERLOAD_RENEWALS * times)

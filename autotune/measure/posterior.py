@@ -2,8 +2,8 @@
 
 Requests of one reading are not independent: a busy period makes many of them late together. Counts are
 beta-binomial, with the expected fraction of violations and the ``likeness``. The likeness is the
-correlation of any two requests of the reading: 0 for independent requests, 1 for all or nothing. With a
-soft onset, counts are binomial with a logit-normal fraction.
+correlation between any two requests of the reading: 0 for independent requests, 1 if either all or none
+are late. With a soft onset, counts are binomial with a logit-normal fraction.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     from autotune.measure.reading import Reading
     from autotune.target.slo import Slo
 
-_OVERLOAD_PRECISION = 3.0  # grades of correct answers in overload, and of servers without a peak
-_OUTLIER_SHARE = 0.01  # fraction of readings that fit no shape at all
-# Weight of an overload that is unlike all shapes, as a multiple of the failed fraction.
+# Pseudo-count for the fraction of correct responses in overload, and for servers without a peak.
+_OVERLOAD_PRECISION = 3.0
+_OUTLIER_SHARE = 0.01  # fraction of readings that fit none of the shapes
+# Weight of an overload that fits none of the shapes, as a multiple of the failed fraction.
 _ODD_OVERLOAD_WEIGHT = 0.8
-_FRACTION_MARGIN = 1e-9  # minimum distance of fractions and likenesses from 0 and 1
+_FRACTION_MARGIN = 1e-9  # minimum distance of fractions and correlations from 0 and 1
 
 
 def shape_likelihood(violations: float, intended: float, expected: onset.Onset) -> Array:
@@ -56,7 +57,7 @@ def shape_likelihood(violations: float, intended: float, expected: onset.Onset) 
 
 
 def flat_likelihood(violations: float, intended: float, allowed_share: float) -> Array:
-    """Return the likelihood of the servers ``onset.FLAT`` given the counts."""
+    """Return the likelihood of the servers ``onset.FLAT_FRACTIONS`` given the counts."""
     share = np.minimum(onset.FLAT_FRACTIONS * allowed_share, 1.0 - 1e-4)
     return _beta_binomial(
         violations, intended, _build_beta(share, share / (share + _OVERLOAD_PRECISION))
@@ -74,7 +75,9 @@ def lower_bound_likelihood(violations: float, intended: float, fraction: Array) 
 
 
 def _exceedance_probability(share: float, expected: onset.Onset) -> Array:
-    """Return the chance, by shape, that more than this share of a reading violates, as in a burst."""
+    """Return the probability, by shape, that more than this share of a reading violates the objective,
+    as in a burst.
+    """
     from scipy.special import betainc
 
     fraction = np.clip(expected.violation_fraction, _FRACTION_MARGIN, 1.0 - _FRACTION_MARGIN)
@@ -89,7 +92,7 @@ def _exceedance_probability(share: float, expected: onset.Onset) -> Array:
 
 
 class _BetaTable(NamedTuple):
-    """Beta distributions of fractions: their parameters, and the logarithms of the beta function."""
+    """Beta distributions of fractions: their parameters, and the logarithms of the beta functions."""
 
     violation_parameter: Array
     success_parameter: Array
@@ -105,11 +108,11 @@ def _build_beta(fraction: Array, correlation: Array) -> _BetaTable:
     return _BetaTable(bad, good, betaln(bad, good))
 
 
-@lru_cache(maxsize=32)  # a search's readings have few lengths
+@lru_cache(maxsize=32)  # a search uses few different reading lengths
 def _count_independent_terms(expected: onset.Onset) -> tuple[Array, _BetaTable]:
-    """Return the openness of each shape to any overload, and the distributions of its fractions.
+    """Return a weight of each shape for unlimited overload, and the distributions of its fractions.
 
-    Both do not depend on counts. The distributions leave out the soft shapes.
+    Neither depends on counts. The distributions leave out the soft shapes.
     """
     left_open = np.isnan(expected.violation_fraction)
     open_ended = np.where(left_open, 1.0, _ODD_OVERLOAD_WEIGHT * expected.violation_fraction)
@@ -124,7 +127,7 @@ def _count_independent_terms(expected: onset.Onset) -> tuple[Array, _BetaTable]:
 
 
 def _beta_binomial(violations: float, intended: float, beta: _BetaTable) -> Array:
-    """Return the beta-binomial chance of the counts."""
+    """Return the beta-binomial probability of the counts."""
     from scipy.special import betaln, gammaln
 
     orders = (
@@ -140,23 +143,23 @@ def _beta_binomial(violations: float, intended: float, beta: _BetaTable) -> Arra
 
 
 _PRIOR_FREEDOM = (
-    3.0  # degrees of freedom of the prior: a peak three times the expected one is plausible
+    3.0  # degrees of freedom of the prior, so that a peak three times the expected one is plausible
 )
 _FLAT_PRIOR_SHARE = 0.05  # share of the prior that is flat over all rates
-_UNMEETABLE_PRIOR = 0.03  # prior chance that no rate at all meets the objective
-# Peaks this many nats below the best are dropped: about eight readings would not revive them.
+_UNMEETABLE_PRIOR = 0.03  # prior probability that no rate at all meets the objective
+# Peaks this many nats below the best are dropped: about eight readings would not bring them back.
 _NEGLIGIBLE_NATS = 40.0
-_EARLY_END_SHARE = 0.5  # share of violations that stops a reading early
-_MIN_CAPACITY_SHARE = 0.05  # minimum share of the capacity that CPU steal leaves
-_LOG_SECONDS_STEP = 0.1  # log step of a reading's seconds, so that readings share tables
+_EARLY_END_SHARE = 0.5  # share of violations at which a reading is stopped early
+_MIN_CAPACITY_SHARE = 0.05  # minimum share of the capacity left after CPU steal
+_LOG_SECONDS_STEP = 0.1  # log step of a reading's length, so that readings share tables
 
 
 @dataclass(frozen=True)
 class ViolationCounts:
-    """A reading against lateness or errors, whichever part of the SLO it comes closest to violating.
+    """The violation counts of a reading, for the part of the SLO that it is closest to violating.
 
-    It counts ``violations`` out of ``intended``, and the SLO allows the fraction ``allowed_share``.
-    ``are_errors`` is true if the part is errors.
+    The reading contains ``violations`` out of ``intended`` requests, and the SLO allows the fraction
+    ``allowed_share``. ``are_errors`` is true if that part concerns errors, and false for lateness.
     """
 
     violations: float
@@ -166,7 +169,7 @@ class ViolationCounts:
 
 
 def worst_slo_counts(reading: Reading, slo: Slo) -> ViolationCounts:
-    """Return ``reading`` against the part of ``slo`` that it comes closest to violating."""
+    """Return the counts of ``reading`` for the part of ``slo`` that it is closest to violating."""
     late, broken = max(slo.allowed_violations, 1e-6), max(slo.errors, 1e-6)
     n = max(reading.intended, 1)
     violations = min(max(reading.violations, reading.error_count), n)
@@ -183,9 +186,10 @@ def worst_slo_counts(reading: Reading, slo: Slo) -> ViolationCounts:
 class PeakPosterior:
     """Log weights ``[effect, sigma, shape, log peak]`` on a grid that starts at ``log_rate_origin``.
 
-    ``unmeetable_weights`` are the log weights of the servers without a peak, ``onset.FLAT_FRACTIONS``.
-    ``steal_effects`` are the log weights of `noise.STEAL_EFFECTS`, the effect of CPU steal on the
-    capacity. Before the first steal, ``weights`` has one level for all effects.
+    ``unmeetable_weights`` contains the log weights of the servers without a peak,
+    ``onset.FLAT_FRACTIONS``. ``steal_effects`` contains the log weights of `noise.STEAL_EFFECTS`, the
+    effect of CPU steal on the capacity. Before the first steal, ``weights`` contains one level for all
+    effects.
     """
 
     log_rate_origin: float
@@ -207,7 +211,7 @@ class PeakPosterior:
         """Return the posterior before any reading: peaks from ``lowest`` to ``highest``.
 
         ``expected_log_rate`` is a point of the grid. ``prior`` is the expected peak. Its tails are
-        heavy: a peak several times higher or lower costs a few readings more.
+        heavy, so a peak several times higher or lower only costs a few more readings.
         """
         below = floor(log(expected_log_rate / lowest) / LOG_RATE_STEP)
         origin = log(expected_log_rate) - below * LOG_RATE_STEP
@@ -241,7 +245,7 @@ class PeakPosterior:
             exp(grain * _LOG_SECONDS_STEP),
             is_latency=not counts.are_errors,
         )
-        if reading.truncated:  # it failed, even if it counted few violations
+        if reading.truncated:  # the reading failed, even if it counted few violations
             minimum = min(3.0 * counts.allowed_share, 0.5) * counts.intended
             violations = max(counts.violations, minimum)
             flat = lower_bound_likelihood(
@@ -276,9 +280,11 @@ class PeakPosterior:
         )
 
     def _with_steal_losses(self, table: Array, rate: float, stolen_share: float) -> Array:
-        """Return ``weights`` with the likelihoods of a reading ``rate`` (log) above ``log_rate_origin``.
+        """Return ``weights`` after a reading at ``rate``, the logarithm relative to
+        ``log_rate_origin``.
 
-        ``stolen_share`` is its CPU steal. Each effect makes it a reading of a lower capacity.
+        ``stolen_share`` is the reading's CPU steal. Each possible effect turns it into a reading at a
+        lower capacity.
         """
         losses = [
             -log(max(1.0 - effect * stolen_share, _MIN_CAPACITY_SHARE)) for effect in STEAL_EFFECTS
@@ -311,10 +317,11 @@ class PeakPosterior:
 class PosteriorSummary:
     """Marginals of a posterior.
 
-    - ``cumulative_probability``: distribution function of log peak on its grid.
+    - ``cumulative_probability``: distribution function of the log peak on its grid.
     - ``noise_weights``: weights ``[sigma, shape]``.
-    - ``unmeetable_probability``: chance that there is no peak, which the other marginals leave out.
-    - ``steal_effects``: weights of `noise.STEAL_EFFECTS`, after CPU steal.
+    - ``unmeetable_probability``: probability of a server without a peak, which the other marginals
+      exclude.
+    - ``steal_effects``: weights of `noise.STEAL_EFFECTS`, if there was CPU steal.
     """
 
     log_rate_origin: float
@@ -324,7 +331,7 @@ class PosteriorSummary:
     steal_effects: Array | None = None
 
     def quantile(self, q: float) -> float:
-        """Return the log rate below which the peak lies with chance ``q``."""
+        """Return the log rate below which the peak lies with probability ``q``."""
         at = int(np.searchsorted(self.cumulative_probability, q))
         if at == 0:
             return self.log_rate_origin
@@ -337,7 +344,7 @@ class PosteriorSummary:
         )
 
     def probability_above(self, rate: Estimate) -> float:
-        """Return the chance that the peak exceeds ``rate``."""
+        """Return the probability that the peak exceeds ``rate``."""
         density = np.diff(self.cumulative_probability, prepend=0.0)
         gap = (
             self.log_rate_origin
@@ -351,12 +358,12 @@ class PosteriorSummary:
 
     @property
     def sd(self) -> float:
-        """The standard deviation of log peak, from its 90 % interval."""
+        """Return the standard deviation of the log peak, computed from its 90 % interval."""
         return (self.quantile(0.95) - self.quantile(0.05)) / (2 * SDS_WITHIN_90)
 
 
 def _log_columns(table: Array, size: int, offsets: Sequence[int]) -> Array:
-    """Return the logarithms of the few columns that ``_add_columns`` takes for ``size`` peaks."""
+    """Return the logarithms of the few columns that ``_add_columns`` uses for ``size`` peaks."""
     logarithms = np.empty_like(table)
     first, last = min(offsets) + TABLE_REACH_STEPS - size + 1, max(offsets) + TABLE_REACH_STEPS + 1
     for columns in (slice(1), slice(max(first, 0), max(last, 0)), slice(-1, None)):
@@ -367,10 +374,10 @@ def _log_columns(table: Array, size: int, offsets: Sequence[int]) -> Array:
 def _add_columns(weights: Array, table: Array, offset: int) -> Array:
     """Return ``weights`` plus, for each grid point, the column of ``table`` for its distance.
 
-    The distance is from a reading ``offset`` steps above the first point. Beyond its ends, the table
-    keeps its last values.
+    The distance is measured from a reading ``offset`` steps above the first point. Beyond its ends, the
+    table keeps its last values.
     """
-    # Column of the first point; later points have lower ones.
+    # The table's column of the first point; later points have earlier columns.
     size, first = (
         weights.shape[2],
         offset + TABLE_REACH_STEPS,

@@ -1,4 +1,4 @@
-"""One reading: the answers of a stack at one offered rate."""
+"""One reading: the responses of a stack at one offered rate."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ class Reading:
     """Counts of one reading at a fixed offered ``rate`` (requests/s) over ``seconds``.
 
     - ``intended``: requests that the generator planned to send.
-    - ``violations``: intended requests that were late, failed, answered wrongly or never sent.
+    - ``violations``: intended requests that were late, failed, got a wrong response or were never sent.
     - ``errors``: violations that are not merely late, by kind.
-    - ``histogram``: upper edge of a latency bin in seconds → number of correct answers. Histograms can
-      be summed, percentiles cannot.
+    - ``histogram``: upper edge of a latency bin in seconds → number of correct responses. Histograms
+      can be summed, percentiles cannot.
     - ``truncated``: the reading was cut short after a clear failure and never counts as a pass.
-    - ``limited``: why the *generator* could not make the load. ``disturbed``: another reason on the hosts
-      (readings of earlier versions). Both make the reading invalid for the server.
+    - ``limited``: why the *generator* could not produce the load. ``disturbed``: another reason, on the
+      hosts. Both make the reading invalid for the server.
     - ``stolen``: fraction of CPU steal on a host above the usual level (`measure.steal`).
-    - ``looked_at``: whole answers to further requests that were checked at the same time. ``wrong``: the
-      number of wrong ones. ``example``: one of their faults. The other counts exclude them.
+    - ``looked_at``: number of complete responses to additional requests that were checked at the same
+      time. ``wrong``: number of wrong ones among them. ``example``: one of their faults. The other
+      counts exclude these requests.
     """
 
     rate: float
@@ -42,10 +43,11 @@ class Reading:
 
     @classmethod
     def pool(cls, readings: Sequence[Reading]) -> Reading:
-        """Return readings at about one rate as one, with summed counts, seconds and histograms.
+        """Return several readings at about the same rate as one, with summed counts, seconds and
+        histograms.
 
         ``rate`` is the mean of the log rates, weighted by requests. ``truncated``, ``limited`` and
-        ``disturbed`` of one reading apply to the result; ``stolen`` is the mean.
+        ``disturbed`` of any reading apply to the result; ``stolen`` is the mean.
         """
         intended = sum(reading.intended for reading in readings)
         logs = sum(log(reading.rate) * reading.intended for reading in readings)
@@ -77,25 +79,26 @@ class Reading:
 
     @property
     def violation_fraction(self) -> float:
-        """Violations over intended requests; 1.0 without intended requests."""
+        """Return violations over intended requests; 1.0 without intended requests."""
         return self.violations / self.intended if self.intended else 1.0
 
     @property
     def error_count(self) -> int:
-        """The number of violations that are errors, not lateness."""
+        """Return the number of violations that are errors, not lateness."""
         return sum(self.errors.values())
 
     @property
     def goodput(self) -> float:
-        """Requests/s that were answered correctly and in time."""
+        """Return the requests/s with a correct response in time."""
         right = self.intended - self.violations + self.looked_at - self.wrong
         return right / self.seconds if self.seconds > 0 else 0.0
 
     def percentile(self, q: float) -> float | None:
-        """Return the seconds within which the fraction ``q`` of *intended* requests was answered.
+        """Return the seconds within which the fraction ``q`` of *intended* requests got a correct
+        response.
 
-        ``None`` if more than ``1 - q`` of them never got a correct answer: the percentile is then beyond
-        all observations.
+        Return ``None`` if more than ``1 - q`` of them never got a correct response: the percentile is
+        then beyond all observations.
         """
         count = 0
         for edge in sorted(self.histogram):

@@ -10,22 +10,23 @@ from itertools import pairwise
 from autotune.measure.reading import Reading
 from autotune.measure.steal import HIGH_STEAL_SHARE
 
-WINDOW_SECONDS = 1.0  # seconds
-# A window at a low rate lasts for this many requests, but not longer than the limit in seconds.
+WINDOW_SECONDS = 1.0
+# At low rates, a window lasts for this many requests, but not longer than the limit in seconds.
 MIN_WINDOW_REQUESTS, MAX_WINDOW_SECONDS = 4, 10.0
-SLOWEST_START_DIVISOR = 8.0  # the rate does not fall below this part of a low first rate
-OVERLOAD_VIOLATION_SHARE = 0.1  # fraction of violations above which a window was overloaded
+SLOWEST_START_DIVISOR = 8.0  # the rate does not fall below a low first rate divided by this
+OVERLOAD_VIOLATION_SHARE = 0.1  # fraction of violations above which a window counts as overloaded
 MAX_WINDOWS = 20
-UNKNOWN_START_RATE = 200.0  # first rate in requests/s without an expected peak …
-UNKNOWN_MAX_RATE = 1000.0  # … and the highest rate while the stack keeps up
-EXPECTED_PEAK_SHARE = 0.6  # share of the expected peak: busy, not overloaded
-HIT_RATE_TOLERANCE = 0.01  # windows agree if their hit rates differ by less than a point …
-RISE_WINDOWS = 3  # … and the hit rate did not keep rising over this many steps …
-PREFILLED_RISE_WINDOWS = 2  # (for caches that were filled beforehand and start almost full)
-MIN_HIT_RISE = 0.001  # … by more than this in total …
-LATENCY_TOLERANCE = 0.25  # … and their median latencies differ by less than a quarter
-# Over this many windows, each at half the previous load, the failed fraction stays above this share.
-# Less load does not help then.
+UNKNOWN_START_RATE = 200.0  # first rate in requests/s if no peak is expected
+UNKNOWN_MAX_RATE = 1000.0  # highest warm-up rate in requests/s if no peak is expected
+EXPECTED_PEAK_SHARE = 0.6  # share of the expected peak: a busy stack that is not overloaded
+# Windows agree if their hit rates differ by less than this.
+HIT_RATE_TOLERANCE = 0.01
+RISE_WINDOWS = 3  # a hit rate that keeps rising over this many windows has not settled
+PREFILLED_RISE_WINDOWS = 2  # the same for caches that were filled beforehand
+MIN_HIT_RISE = 0.001  # a hit rate that rises by no more than this has settled
+LATENCY_TOLERANCE = 0.25  # windows agree if their median latencies differ by less than a quarter
+# If the failed fraction stays above this share over this many windows, each at half the previous load,
+# less load does not help.
 FUTILE_WINDOWS, FUTILE_FAILURE_RATIO = 3, 2 / 3
 
 
@@ -34,7 +35,8 @@ class WarmUpWindow:
     """One window of warm-up load.
 
     ``hit_rate`` is the cache's hit rate in the window, ``None`` without a cache. ``failed_share`` is
-    the fraction of requests without a correct answer. A late correct answer does not count as failed.
+    the fraction of requests without a correct response. A late correct response does not count as
+    failed.
     """
 
     rate: float
@@ -45,31 +47,33 @@ class WarmUpWindow:
 
     @property
     def is_unresponsive(self) -> bool:
-        """True if fewer than half of the requests got a correct answer: more load warms nothing."""
+        """True if fewer than half of the requests got a correct response, so that more load warms
+        nothing.
+        """
         return self.is_overloaded and self.median_latency is None
 
 
 @dataclass(frozen=True)
 class WarmUpResult:
-    """The result of a warm-up; ``is_settled`` is false if the windows ran out first."""
+    """The result of a warm-up; ``is_settled`` is false if it ran out of windows first."""
 
     is_settled: bool
     windows: tuple[WarmUpWindow, ...]
 
     @property
     def hit_rate(self) -> float | None:
-        """The cache's hit rate in the last window; ``None`` without a cache."""
+        """Return the cache's hit rate in the last window; ``None`` without a cache."""
         return self.windows[-1].hit_rate if self.windows else None
 
     @property
     def sustained_rate(self) -> float | None:
-        """The last rate in requests/s with which the stack kept up."""
+        """Return the last rate in requests/s with which the stack kept up."""
         rates = [window.rate for window in self.windows if not window.is_overloaded]
         return rates[-1] if rates else None
 
     @property
     def failed_rate(self) -> float | None:
-        """The rate in requests/s at which the warm-up was given up as futile, or ``None``."""
+        """Return the rate in requests/s at which the warm-up was given up as futile, or ``None``."""
         return self.windows[-1].rate if is_futile(self.windows) else None
 
 
@@ -85,17 +89,16 @@ def run_warm_up(
 ) -> WarmUpResult:
     """Load the stack until two consecutive windows agree and the hit rate no longer rises.
 
-    ``probe(rate, seconds)`` makes the load. ``count_lookups()`` returns the cache's hits and misses so
-    far.
-    ``expected`` is the expected peak in requests/s. Without it, ``start_rate`` is the first rate. A low
-    one doubles while the stack keeps up. Windows at low rates are longer. ``rise_windows`` is the number
-    of steps for which a hit rate must rise to count as climbing, and ``max_windows`` the maximum number
-    of windows.
+    ``probe(rate, seconds)`` generates the load. ``count_lookups()`` returns the cache's hits and misses
+    so far. ``expected`` is the expected peak in requests/s. Without it, ``start_rate`` is the first
+    rate. A low rate doubles as long as the stack keeps up. Windows at low rates are longer. If the hit
+    rate rose over ``rise_windows`` steps, the cache is still filling. ``max_windows`` is the maximum
+    number of windows.
 
-    An overloaded stack gets half the load, and more again once it keeps up, because a cold cache warms
-    faster with more requests. The load stays well below the overload. After CPU steal, the same load is
-    tried again. If as many requests fail at a quarter of the load, the warm-up stops, because another
-    cause occupies the workers.
+    The load is halved if the stack is overloaded. It grows again once the stack keeps up, because a
+    cold cache warms faster with more requests. The load stays well below the overload. After CPU steal,
+    the same load is tried again. If as many requests fail at a quarter of the load, the warm-up stops,
+    because something other than the load occupies the workers.
     """
     ceiling = min(max_rate, EXPECTED_PEAK_SHARE * expected if expected else UNKNOWN_MAX_RATE)
     rate = ceiling if expected else min(ceiling, start_rate)
@@ -124,7 +127,7 @@ def run_warm_up(
 
 
 def is_steady(earlier: WarmUpWindow, later: WarmUpWindow) -> bool:
-    """True if latency and hit rate did not change from one window to the next."""
+    """True if latency and hit rate hardly changed from one window to the next."""
     if (
         earlier.is_overloaded
         or later.is_overloaded
@@ -141,13 +144,13 @@ def is_steady(earlier: WarmUpWindow, later: WarmUpWindow) -> bool:
 
 
 def is_futile(windows: Sequence[WarmUpWindow]) -> bool:
-    """True if further windows warm nothing: the stack hardly answers, or fails at any load."""
+    """True if further windows warm nothing: the stack hardly responds, or fails at any load."""
     dead = len(windows) > 1 and windows[-1].is_unresponsive and windows[-2].is_unresponsive
     return dead or fails_at_any_load(windows)
 
 
 def fails_at_any_load(windows: Sequence[WarmUpWindow]) -> bool:
-    """True if almost as many requests fail at a quarter of the load, so load is not the cause.
+    """True if almost as many requests fail at a quarter of the load, so that load is not the cause.
 
     Late requests do not count, because a cold cache makes them late at any load.
     """
@@ -161,10 +164,10 @@ def fails_at_any_load(windows: Sequence[WarmUpWindow]) -> bool:
 
 
 def is_cache_filling(windows: Sequence[WarmUpWindow], rise_windows: int = RISE_WINDOWS) -> bool:
-    """True if the cache still fills: its hit rate never fell over the last windows.
+    """True if the cache is still filling: its hit rate did not fall over the last windows.
 
-    At a low rate a cache fills so slowly that two windows agree long before it is warm. A settled hit
-    rate rises and falls. Too few windows count as climbing.
+    At a low rate, a cache fills so slowly that two windows agree long before it is warm. A settled hit
+    rate rises and falls. With too few windows, the result is true.
     """
     hits = [window.hit_rate for window in windows[-rise_windows - 1 :]]
     rates = [hit for hit in hits if hit is not None]
@@ -201,9 +204,9 @@ def wait_until_drained(
 ) -> bool:
     """Send requests one by one until ``DRAINED_REQUESTS`` of them return within ``limit`` seconds.
 
-    ``latency()`` sends one request and returns its seconds, or ``None`` without a correct answer.
-    ``pause`` is the time between two requests in seconds. The result is true if the backlog was gone
-    within ``seconds``.
+    ``latency()`` sends one request and returns its latency in seconds, or ``None`` without a correct
+    response. ``pause`` is the time between two requests in seconds. The result is true if the backlog
+    was gone within ``seconds``.
     """
     deadline = time.monotonic() + seconds
     quick = 0

@@ -15,18 +15,20 @@ from autotune.services.base import Endpoint, Role
 from autotune.services.diagnosis import BUSY_WORKERS, InstanceActivity
 
 LOAD_START_SECONDS = 0.5  # seconds until a generator's load has started
-LATE_SAMPLE_SECONDS = 1.5  # seconds until a busy host's last sample arrives
+LATE_SAMPLE_SECONDS = 1.5  # seconds until the last sample from a busy host arrives
 
 
 @dataclass(frozen=True)
 class HostActivity:
-    """A host over a reading.
+    """The activity of a host during a reading.
 
-    - ``cpu``: fractions of all CPUs that the kernel shows, 0 … 1, by kind.
-    - ``cpus``: number of CPUs that the host may use. ``quota_used_share``: number of CPUs used, only
-      with a quota, as in a container, where the kernel shows the whole machine.
+    - ``cpu``: CPU time by kind, as fractions (0 … 1) of all CPUs that the kernel shows.
+    - ``cpus``: number of CPUs that the host may use. ``quota_used_share``: number of CPUs in use under
+      the quota. It is set only with a quota, for example in a container, where the kernel shows the
+      whole machine.
     - ``running_processes``: mean number of runnable threads. ``memory``: highest fraction in use.
-    - ``descriptors``: fraction of fs.file-max. ``retransmits``: fraction of segments sent again.
+    - ``descriptors``: fraction of fs.file-max. ``retransmits``: fraction of segments that were
+      retransmitted.
     - ``network``: bytes/s. ``link_share``: utilisation of the busiest link, if known.
     """
 
@@ -51,7 +53,7 @@ class HostActivity:
 
     @property
     def busy_share(self) -> float:
-        """The fraction of CPU time that was not idle; with a quota, the fraction of the quota."""
+        """Return the fraction of CPU time that was not idle; with a quota, the fraction of the quota."""
         if self.quota_used_share is not None:
             return min(1.0, self.quota_used_share / self.cpus)
         return 1.0 - self.cpu.get("idle", 1.0) - self.cpu.get("iowait", 0.0)
@@ -102,7 +104,7 @@ def compute_instance_activity(
     every = observations.samples.get(instance.placement.host, ())
     samples = select_samples(every, seconds)
     at = {s.uptime: s.processes[instance.name] for s in samples if instance.name in s.processes}
-    if len(at) < 2:  # samples of a busy host arrive late
+    if len(at) < 2:  # samples from a busy host arrive late
         at = {s.uptime: s.processes[instance.name] for s in every if instance.name in s.processes}
     answers = observations.counters.get(instance.name, ())
     query = find_counter_query(instance)
@@ -142,7 +144,7 @@ def _add_process_activity(
         threads=max((g.threads for g in groups), default=0),
         cpu=_compute_rate(processes_by_time, lambda g: g.cpu) or 0.0,
         cpu_delay=_compute_rate(processes_by_time, lambda g: g.scheduling_delay),
-        # Shared memory counts once in PSS, which is read before and after the load.
+        # PSS divides shared memory among processes. It is read before and after the load.
         rss=max((g.max_pss for g in groups if g.max_pss), default=0)
         or max((g.max_rss for g in groups), default=0),
         descriptors=max((g.descriptors for g in groups if g.descriptors), default=None),
@@ -153,8 +155,9 @@ def _add_process_activity(
 def _add_socket_activity(
     activity: InstanceActivity, queues: Sequence[ListenQueue], in_flight: Sequence[float]
 ) -> InstanceActivity:
-    """Return the activity with its socket; ``in_flight`` are the service's counts of requests in
-    flight."""
+    """Return the activity with its socket; ``in_flight`` contains the service's numbers of requests in
+    flight.
+    """
     crowded = [queue for queue in queues if queue.waiting]
     return replace(
         activity,
@@ -172,8 +175,8 @@ def _add_socket_activity(
 def select_samples(samples: Sequence[HostSample], seconds: float) -> Sequence[HostSample]:
     """Return the samples up to ``seconds`` after the first one.
 
-    The load is over while a generator waits for its last answers. Later samples are included only if
-    there would be fewer than two.
+    The load is over while a generator waits for its last responses. Later samples are included only if
+    there would otherwise be fewer than two.
     """
     for slack in (LOAD_START_SECONDS, LATE_SAMPLE_SECONDS):
         samples_within = [s for s in samples if s.uptime <= samples[0].uptime + seconds + slack]
@@ -183,9 +186,10 @@ def select_samples(samples: Sequence[HostSample], seconds: float) -> Sequence[Ho
 
 
 def find_queue(instance: ServiceInstance, queues: Sequence[ListenQueue]) -> ListenQueue | None:
-    """Return the listening sockets of a service as one queue; ``reuseport`` gives several per port.
+    """Return the listening sockets of a service as one queue, because ``reuseport`` opens several per
+    port.
 
-    A part that consists of host settings has no socket.
+    A service that consists only of host settings has no socket.
     """
     location = instance.service.get_socket(instance.placement)
     if location is None or instance.placement.role is Role.HOST:
@@ -206,7 +210,7 @@ def find_queue(instance: ServiceInstance, queues: Sequence[ListenQueue]) -> List
 def compute_counter_growth(
     answers: Sequence[ServerCounters], levels: frozenset[str]
 ) -> dict[str, float]:
-    """Return the growth of counters, and the maximum of ``levels``, which rise and fall."""
+    """Return the growth of counters, and the maximum of ``levels``, which can also fall."""
     if not answers:
         return {}
     first, last = answers[0].values, answers[-1].values
@@ -243,7 +247,7 @@ def _quota_used_share(first: HostSample, last: HostSample, cpus: float) -> float
     used = (last.quota_cpu_seconds - first.quota_cpu_seconds) / max(
         last.uptime - first.uptime, 1e-6
     )
-    # With cgroup v1, the account may cover the whole machine instead of the limited group.
+    # With cgroup v1, the counter may cover the whole machine instead of the limited group.
     return used if used <= 1.25 * cpus else None
 
 
@@ -256,12 +260,12 @@ def _memory_in_use(sample: HostSample) -> float:
 
 @dataclass(frozen=True)
 class HostUsage:
-    """A host over one reading.
+    """The resource usage of a host during one reading.
 
     ``cpu`` is the fraction of its CPU time in use, ``steal`` the fraction of CPU steal. ``load`` is the
-    load average at the end, ``running`` the mean number of runnable threads. ``memory`` (a fraction),
-    ``sockets`` and ``time_wait`` are maxima. ``network`` is in bytes/s. ``rss`` is the largest process of
-    each service in bytes, ``workers`` the number of its processes, by the part's name.
+    load average at the end, and ``running`` the mean number of runnable threads. ``memory`` (a
+    fraction), ``sockets`` and ``time_wait`` are maxima. ``network`` is in bytes/s. By service instance,
+    ``rss`` is the size of its largest process in bytes, and ``workers`` the number of its processes.
     """
 
     cpu: float

@@ -1,4 +1,4 @@
-"""Counters of servers, read over one open connection each or by a command."""
+"""Counters of servers, read over one open connection to each server or by a command."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from autotune.services.registry import find_diagnosis
 from autotune.strict_parsing import parse_decimal, split_lines
 from autotune.transports.base import Transport
 
-TIMEOUT_SECONDS = 0.5  # seconds; a slower server counts as unanswered
+TIMEOUT_SECONDS = 0.5  # seconds; a slower server counts as not responding
 _MAX_ANSWER_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
 class ServerCounters:
-    """One answer: its duration in ``seconds``, numbers by the server's names, or its refusal."""
+    """One response: its duration in ``seconds``, numbers by the server's names, or the error of the
+    server.
+    """
 
     seconds: float
     values: Mapping[str, float] = field(default_factory=dict)
@@ -30,12 +32,12 @@ class ServerCounters:
 
 
 def find_counter_query(instance: ServiceInstance) -> CounterQuery | None:
-    """Return the query for a part; ``None`` if it has no counters."""
+    """Return the query for a service instance; ``None`` if it has no counters."""
     return find_diagnosis(instance.service.name).counter_query
 
 
 class CounterReader:
-    """Reads one server's counters: from here at its socket, or by its own client on its host."""
+    """Reads one server's counters, over a connection to its socket or with its own client on its host."""
 
     def __init__(self, instance: ServiceInstance, transport: Transport | None) -> None:
         self.part, self._transport = instance, transport
@@ -54,11 +56,11 @@ class CounterReader:
 
     @property
     def command_interval(self) -> float | None:
-        """Seconds between two commands during a reading; ``None`` without commands."""
+        """Return the seconds between two commands during a reading; ``None`` without commands."""
         return self._query.interval_seconds or None
 
     def read(self, *, by_command: bool = False) -> ServerCounters | None:
-        """Return the counters; ``None`` if the server did not answer in time."""
+        """Return the counters; ``None`` if the server did not respond in time."""
         begun = time.monotonic()
         try:
             data = b"" if self._by_command_alone else self._query_socket()
@@ -66,7 +68,8 @@ class CounterReader:
             self.close()
             data = b""
         if not data and by_command and self._transport is not None:
-            with contextlib.suppress(KeyError):  # the target may not set that program's path
+            # The target may not contain the path of that program.
+            with contextlib.suppress(KeyError):
                 answer = self._transport.run(
                     self._query.build_command(self.part.placement), timeout=5.0
                 )
@@ -102,7 +105,7 @@ class CounterReader:
 
 
 def parse_counters(text: str, query: CounterQuery, seconds: float) -> ServerCounters:
-    """Return the counters of ``STAT name value``, ``name value`` or ``name:value`` lines."""
+    """Return the counters from lines such as ``STAT name value``, ``name value`` or ``name:value``."""
     if text.startswith(("ERROR", "-")):
         return ServerCounters(seconds, error=text.strip().lstrip("-"))
     values = {}

@@ -1,4 +1,4 @@
-"""Watches every host during a reading, without failing the reading or loading a host."""
+"""Watches every host during a reading, without making the reading fail or loading a host."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
 
 LOCAL_SAMPLE_SECONDS = (
-    0.5  # seconds between samples of this machine; other hosts are sampled once a second
+    0.5  # seconds between samples of this machine; other hosts are sampled once per second
 )
-COUNTER_POLL_SECONDS = 1.0  # seconds
-LAST_SAMPLE_SECONDS = 3.0  # seconds until a host's last sample must arrive
-_MAX_PROGRAM_NAME = 15  # characters of a program's name that the kernel keeps
-# Messages that any program logs if the kernel refuses a resource.
+COUNTER_POLL_SECONDS = 1.0
+LAST_SAMPLE_SECONDS = 3.0  # seconds to wait for a host's last sample
+_MAX_PROGRAM_NAME = 15  # maximum length of a program's name in the kernel
+# Messages that any program logs if the kernel denies it a resource.
 KERNEL_COMPLAINTS = {
     "open_files": re.compile(r"Too many open files"),
     "no_ports": re.compile(r"Cannot assign requested address"),
@@ -37,7 +37,7 @@ KERNEL_COMPLAINTS = {
 
 @dataclass(frozen=True)
 class WatchedHost:
-    """A host, the CPUs that it may use, the parts of the stack on it, and its transport.
+    """A host, the CPUs that it may use, its service instances, and its transport.
 
     ``transport`` is ``None`` for this machine.
     """
@@ -52,8 +52,9 @@ class WatchedHost:
 class Observations:
     """Everything that was observed during one reading.
 
-    ``samples`` and their ``sampling_cpu_seconds`` in CPU seconds are by host, ``counters`` and
-    ``log_complaints`` by part. ``faults`` are the wrong answers that parts give even without load.
+    ``samples`` and the ``sampling_cpu_seconds`` that they cost are by host, ``counters`` and
+    ``log_complaints`` by service instance. ``faults`` are wrong responses of instances even without
+    load.
     """
 
     samples: Mapping[str, tuple[HostSample, ...]] = field(default_factory=dict)
@@ -81,7 +82,8 @@ def build_watched_hosts(
 
 
 class HostWatch:
-    """``with Watch(hosts, seconds) as watch: reading = take(…)``, then ``watch.observations``.
+    """Use as ``with HostWatch(hosts, seconds) as watch: reading = take(…)``, then read
+    ``watch.observations``.
 
     ``seconds`` is the maximum length of the reading. On exit, the streams of all hosts take one last
     sample and stop. A stream that does not stop within ``LAST_SAMPLE_SECONDS`` is left out.
@@ -101,7 +103,7 @@ class HostWatch:
 
     def __enter__(self) -> Self:
         for index, host in enumerate(self._hosts):
-            # The stream is registered first, so that an early exit still stops it.
+            # The stream is registered first, so that an early exit stops it too.
             self._record_failure(self._take_first_sample, host, index / len(self._hosts))
             if host.name in self._streams:
                 self._start_thread(self._sample_host, host)
@@ -185,13 +187,13 @@ class HostWatch:
 
 
 def find_log(instance: ServiceInstance) -> str | None:
-    """Return the path of a service's log, or its systemd unit for the journal, or ``None``."""
+    """Return the path of a service's log, its systemd unit if it logs to the journal, or ``None``."""
     log = find_diagnosis(instance.service.name).find_log
     return log(instance.placement) if log else None
 
 
 def count_complaints(text: str, instance: ServiceInstance) -> Mapping[str, int]:
-    """Return the number of lines in a part's log for each kind of complaint."""
+    """Return the number of lines for each kind of complaint in an instance's log."""
     patterns = {**KERNEL_COMPLAINTS, **find_diagnosis(instance.service.name).complaint_patterns}
     counts: dict[str, int] = {}
     for line in split_lines(text):
@@ -202,10 +204,10 @@ def count_complaints(text: str, instance: ServiceInstance) -> Mapping[str, int]:
 
 
 def find_process_owners(host: WatchedHost) -> ProcessOwners:
-    """Return how to find the part of a process.
+    """Return the rules for finding the service instance of a process.
 
-    A private process belongs to the session that its recorded leader started. A process of the
-    distribution's units is recognised by the name of its program.
+    A private process belongs to the session of its recorded leader. A process of a distribution's unit
+    is recognised by the name of its program.
     """
     sessions: dict[int, str] = {}
     programs: dict[str, str] = {}

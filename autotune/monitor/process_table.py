@@ -10,8 +10,8 @@ from autotune.strict_parsing import is_uint, parse_uint, split_lines
 
 TICKS_PER_SECOND = 100.0
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# Sections of a stream with a line per process, instead of the text of one file.
-OPEN_FILES_SECTION = "open"  # /proc/PID/fd and its size, the number of descriptors since Linux 6.2
+# Sections of a stream that contain one line per process instead of the text of one file.
+OPEN_FILES_SECTION = "open"  # size of /proc/PID/fd: the number of open descriptors since Linux 6.2
 FILE_LIMIT_SECTION = "allowed"  # the descriptor limit in /proc/PID/limits
 PSS_SECTION = "pss"  # the proportional set size in /proc/PID/smaps_rollup, readable by root
 
@@ -20,10 +20,10 @@ PSS_SECTION = "pss"  # the proportional set size in /proc/PID/smaps_rollup, read
 class ServiceProcesses:
     """The processes of one service.
 
-    ``workers`` excludes masters. ``cpu`` is CPU seconds since their start, with exited children.
+    ``workers`` excludes masters. ``cpu`` is CPU seconds since their start, including exited children.
     ``scheduling_delay`` is seconds of waiting for a CPU. ``max_rss`` is the largest process in bytes.
-    ``max_pss`` is the same with shared memory divided among its processes; ``None`` if unknown.
-    ``descriptors`` is the largest number that one process has open.
+    ``max_pss`` is the same with shared memory divided among its processes, or ``None`` if unknown.
+    ``descriptors`` is the largest number of open descriptors of one process.
     """
 
     workers: int = 0
@@ -39,9 +39,9 @@ class ServiceProcesses:
 
 @dataclass(frozen=True)
 class ProcessOwners:
-    """The services of processes: by session, because each private process leads one, else by program.
+    """How processes are assigned to services: by session for private processes, otherwise by program.
 
-    ``programs`` are names as in ``comm``, of which Linux keeps 15 characters.
+    ``programs`` contains names as in ``comm``, which Linux cuts to 15 characters.
     """
 
     sessions: Mapping[int, str] = field(default_factory=dict)
@@ -72,7 +72,9 @@ class ProcessStat:
 
 
 def parse_process_stat(text: str) -> ProcessStat | None:
-    """Return a parsed line; fields count from the last parenthesis, as a name may contain any text."""
+    """Return a parsed line; fields are counted from the last parenthesis, because a name may contain
+    any text.
+    """
     head, _, tail = text.rpartition(")")
     pid, _, name = head.partition(" (")
     fields = tail.split()
@@ -95,7 +97,7 @@ def parse_process_stat(text: str) -> ProcessStat | None:
 
 
 def sum_by_service(files: Mapping[str, str], owners: ProcessOwners) -> dict[str, ServiceProcesses]:
-    """Return the summed processes of each service, from files that were read together."""
+    """Return the sums for each service's processes, from files that were read at the same time."""
     members: dict[str, list[tuple[ProcessStat, str]]] = {}
     for path, text in files.items():
         directory = path.removesuffix("/stat")
@@ -122,7 +124,7 @@ def _sum_processes(
         dict(_parse_numbers(files, FILE_LIMIT_SECTION, ":")),
         dict(_parse_numbers(files, PSS_SECTION, ":")),
     )
-    # Before Linux 6.2 the directory's size is not the number of descriptors.
+    # Before Linux 6.2, the directory's size does not show the number of descriptors.
     fullest = max((path for _, path in members), key=lambda path: opened.get(f"{path}/fd", 0))
     return ServiceProcesses(
         workers=len(workers),
@@ -140,8 +142,9 @@ def _sum_processes(
 def _parse_numbers(
     files: Mapping[str, str], name: str, separator: str
 ) -> Iterator[tuple[str, int]]:
-    """Yield path and number of lines such as ``path 12``, ``path:Max open files  1024  4096  files`` or
-    ``path:Pss:  12 kB``."""
+    """Yield the path and the number in lines such as ``path 12``, ``path:Max open files 1024 4096
+    files`` or ``path:Pss: 12 kB``.
+    """
     for line in split_lines(files.get(name, "")):
         path, _, rest = line.partition(separator)
         words = rest.removeprefix("Max open files").removeprefix("Pss:").split()
@@ -152,7 +155,7 @@ def _parse_numbers(
 def _find_max_pss(directories: Sequence[str], kilobytes: Mapping[str, int]) -> int | None:
     """Return the largest proportional set size in bytes, or ``None`` if most are unknown.
 
-    A few are missing if processes exit while they are read.
+    A few are missing if processes exit while their files are read.
     """
     sizes = [kilobytes.get(f"{directory}/smaps_rollup") for directory in directories]
     readable = [size for size in sizes if size is not None]
@@ -160,13 +163,15 @@ def _find_max_pss(directories: Sequence[str], kilobytes: Mapping[str, int]) -> i
 
 
 def _parse_schedstat(text: str) -> tuple[float, float] | None:
-    """Return the seconds for which a process' first thread ran and waited for a CPU."""
+    """Return the seconds that the first thread of a process ran, and the seconds that it waited for a
+    CPU.
+    """
     fields = text.split()
     return (parse_uint(fields[0]) / 1e9, parse_uint(fields[1]) / 1e9) if len(fields) == 3 else None
 
 
 def _cpu_seconds(process: ProcessStat, scheduler_times: tuple[float, float] | None) -> float:
-    # In hundredths of a second, many nearly idle processes add up to zero. The scheduler's nanoseconds
-    # are exact, but cover only one thread.
+    # Hundredths of a second would add up to zero for many nearly idle processes. The scheduler's
+    # nanoseconds are exact, but cover only one thread.
     own = scheduler_times[0] if scheduler_times and process.threads == 1 else process.cpu
     return own + process.children_cpu

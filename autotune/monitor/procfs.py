@@ -1,7 +1,7 @@
-"""Linux' accounts of a host, ``{path: text}``, parsed into a Sample. Pure; proc(5) is the source.
+"""Linux statistics of a host, ``{path: text}``, parsed into a sample. Pure; see proc(5).
 
-A missing or truncated file leaves its part of the sample empty. Kernels and containers show different
-files, and a probe must never fail a reading.
+If a file is missing or truncated, its fields in the sample are empty. Kernels and containers show
+different files, and a probe must never make a reading fail.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from autotune.monitor.process_table import ProcessOwners, ServiceProcesses, sum_by_service
 from autotune.strict_parsing import is_uint, parse_decimal, parse_uint, split_lines
 
-TICKS_PER_SECOND = 100.0  # USER_HZ, which Linux fixes at 100 for user space
+TICKS_PER_SECOND = 100.0  # USER_HZ, which is always 100 in Linux user space
 MEMORY_FIELDS = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
 CPU_KINDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 TCP_COUNTERS = frozenset(
@@ -42,16 +42,17 @@ SAMPLED_FILES = (
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
     "/sys/fs/cgroup/memory/memory.stat",
 )
-SS_COMMAND = "ss -ltnH"  # also the key of its output in a sample's texts
+SS_COMMAND = "ss -ltnH"  # also the key of its output among a sample's texts
 _LINK_SPEED_PATTERN = re.compile(r"^/sys/class/net/([^/]+)/speed$")
-_UNLIMITED_BYTES = 1 << 60  # bytes; cgroup v1 shows nearly 2⁶³ without a limit
+_UNLIMITED_BYTES = 1 << 60  # bytes; without a limit, cgroup v1 shows nearly 2⁶³
 _LISTENING_FLAG = "00010000"  # __SO_ACCEPTCON
-_CONNECTED_STATE = "03"  # SS_CONNECTED; a waiting connection is SS_CONNECTING
+_CONNECTED_STATE = "03"  # SS_CONNECTED; SS_CONNECTING is a connection that waits
 
 
 @dataclass(frozen=True)
 class ListenQueue:
-    """A listening socket: its connections ``waiting`` to be accepted, and its backlog if known.
+    """A listening socket: the number of connections ``waiting`` to be accepted, and its backlog if
+    known.
 
     For a unix socket, ``accepted_count`` is the number of accepted connections that are still open.
     """
@@ -64,14 +65,15 @@ class ListenQueue:
 
 @dataclass(frozen=True)
 class HostSample:
-    """One sample of one host, ``uptime`` seconds on its own monotonic clock (time since boot).
+    """One sample of one host, at ``uptime`` seconds of its monotonic clock (time since boot).
 
-    - ``cpu``: seconds by kind over all CPUs that the kernel shows; in a container, the whole machine's.
+    - ``cpu``: seconds by kind, summed over all CPUs that the kernel shows (in a container, the CPUs of
+      the machine).
     - ``quota_cpu_seconds``: CPU seconds of the host's own control group, only with a quota.
-      ``throttled_seconds``: seconds that the quota made it wait.
+      ``throttled_seconds``: seconds for which the quota throttled it.
     - ``memory``: bytes. Keys with ``Group`` belong to the control group.
-    - ``tcp``: the kernel's counters by their own names.
-    - ``network``: bytes in and out by interface. ``link_speeds``: bytes/s of the interface.
+    - ``tcp``: the kernel's counters by their names in the kernel.
+    - ``network``: bytes in and out by interface. ``link_speeds``: bytes/s by interface.
     """
 
     uptime: float
@@ -92,7 +94,7 @@ class HostSample:
 
 
 def build_sample(texts: Mapping[str, str], owners: ProcessOwners) -> HostSample:
-    """Return a sample of texts that were read together: files by path, and the output of `ss`."""
+    """Return a sample of texts that were read at the same time: files by path, and the output of `ss`."""
     stat, memory = (_split_rows(texts.get(path, "")) for path in ("/proc/stat", "/proc/meminfo"))
     interfaces = _split_rows(texts.get("/proc/net/dev", "").replace(":", ": "))
     files = texts.get("/proc/sys/fs/file-nr", "").split()
@@ -142,10 +144,10 @@ def parse_ss(text: str) -> Iterator[ListenQueue]:
 
 
 def parse_unix_queues(text: str) -> Iterator[ListenQueue]:
-    """Yield the named unix sockets that listen.
+    """Yield the named unix sockets that are listening.
 
-    The kernel lists a waiting connection under the same name, as connecting and without an inode. It
-    lists an accepted connection as connected.
+    The kernel lists a waiting connection under the same name, in the state "connecting" and without an
+    inode. It lists an accepted connection as connected.
     """
     waiting: Counter[str] = Counter()
     accepted: Counter[str] = Counter()
@@ -204,7 +206,7 @@ def _count_sockets(ipv4_text: str, ipv6_text: str) -> dict[str, int]:
 
 
 def _parse_link_speeds(texts: Mapping[str, str]) -> dict[str, float]:
-    """Return bytes/s of each interface with a known speed (Mb/s); virtual ones have none."""
+    """Return bytes/s of each interface with a known speed (in Mb/s); virtual interfaces have none."""
     return {
         match[1]: speed * 1e6 / 8
         for path, text in texts.items()
@@ -213,7 +215,8 @@ def _parse_link_speeds(texts: Mapping[str, str]) -> dict[str, float]:
 
 
 def _read_quota_cpu(texts: Mapping[str, str]) -> float | None:
-    """Return the CPU seconds of this host's own group, if it has a quota (cgroup v2, then v1).
+    """Return the CPU seconds of this host's control group under a quota (cgroup v2, then v1), or
+    ``None``.
 
     Outside a container, the group covers the whole machine and has no quota.
     """
@@ -226,7 +229,7 @@ def _read_quota_cpu(texts: Mapping[str, str]) -> float | None:
 
 
 def _read_group_memory(texts: Mapping[str, str]) -> dict[str, int]:
-    """Return the limit and the usage of this host's own group, if it has a limit (cgroup v2, then v1).
+    """Return limit and usage of this host's control group (cgroup v2, then v1); empty without a limit.
 
     Inactive cached files count as free, because the kernel drops them first.
     """

@@ -1,8 +1,9 @@
-"""Samples of a host over a transport: one small command of POSIX shell, nothing is installed.
+"""Samples of a host over a transport, taken by one small POSIX shell command; nothing is installed.
 
-The command prints the host's figures at intervals until the reading is over. Starting programs costs
-most. bash can read files and wait by itself, so it starts only `ss` for each sample. If a host runs many
-processes, they are sampled less often. Values that hardly change are read only before and after the load.
+The command prints the host's figures at intervals until the reading is over. Starting programs takes
+most of the CPU time. bash can read files and wait without other programs, so only `ss` is started for
+each sample. If a host runs many processes, they are sampled less often. Values that hardly change are
+read only before and after the load.
 """
 
 from __future__ import annotations
@@ -25,18 +26,19 @@ from autotune.transports import wait_notices
 from autotune.transports.base import Transport
 from autotune.transports.temporary_files import LOCK_SCRIPT
 
-MAX_LOG_BYTES = 1 << 20  # bytes of a log: an overloaded server writes thousands of similar lines
-KILL_AFTER_SECONDS = 15.0  # seconds beyond its planned end until it is killed
+# Maximum size of a log in bytes, because an overloaded server writes thousands of similar lines.
+MAX_LOG_BYTES = 1 << 20
+KILL_AFTER_SECONDS = 15.0  # seconds after its planned end until the command is killed
 _SAMPLE_MARK, _TIMES_MARK, _LOGS_MARK = "== sample ==", "== times ==", "== logs =="
 _FILE_HEADER = "==> "
 _CPU_TIME_PATTERN = re.compile(r"([0-9]{1,9})m([0-9]{1,9}(?:\.[0-9]+)?)s")  # 0m1.250000s
 _REQUIRED_FILES = {"/proc/uptime", "/proc/stat"}  # a sample without them is invalid
 
 # No value ever becomes part of this text. The number of samples, their interval, the programs, the file
-# for the process id, the logs and the files are arguments. `tail` prints each file below a line with its
-# name, as the bash code does. A signal interrupts `wait`, and `read` in bash's POSIX mode. It does not
-# interrupt a `sleep` in the foreground. Other shells do not parse the text in `eval`. Logs come last,
-# each line after a blank, because a log may contain any text.
+# for the process id, the logs and the files are arguments. Both `tail` and the bash code print each
+# file after a line with its name. A signal interrupts `wait`, and `read` in bash's POSIX mode, but not
+# a `sleep` in the foreground. Other shells do not parse the text in `eval`. Logs come last, with a
+# blank before each line, because a log may contain any text.
 _STREAM_SCRIPT = f"""
 count=$1 pause=$2 interval=$3 programs=" $4 " temporary=$5 logs=$6
 shift 6
@@ -130,7 +132,7 @@ times
 echo '{_LOGS_MARK}'
 news $begun 2>/dev/null
 """
-# Sampling yields to all other work on the host.
+# Sampling runs at low priority, so that it yields to all other work on the host.
 _START_SCRIPT = """
 if command -v bash >/dev/null; then exec nice -n 19 bash --posix -c "$@"; fi
 exec nice -n 19 sh -c "$@"
@@ -149,7 +151,7 @@ kill -TERM "$pid"
 
 @dataclass(frozen=True)
 class StreamResult:
-    """The samples, the CPU seconds that they took on the host (``cpu_seconds``), and new text by log."""
+    """The samples, the CPU seconds that they cost on the host (``cpu_seconds``), and new text by log."""
 
     samples: tuple[HostSample, ...] = ()
     cpu_seconds: float = 0.0
@@ -157,13 +159,14 @@ class StreamResult:
 
 
 class SampleStream:
-    """A host's samples, every ``interval`` seconds for at most ``seconds``, or until it is stopped.
+    """The samples of a host, every ``interval`` seconds for at most ``seconds``, or until it is
+    stopped.
 
-    The second sample is delayed by ``later`` seconds. Hosts that share a machine, such as containers and
-    guests, would otherwise sample at the same time and stall the machine. Sampling yields to all other
-    work on the host.
+    The second sample is delayed by ``later`` seconds. Hosts that share a machine, such as containers
+    and guests, would otherwise all be sampled at the same time and stall the machine. Sampling yields
+    to all other work on the host.
 
-    ``logs`` are paths of files, or systemd units for their journal.
+    ``logs`` contains paths of files, or systemd units whose journal is read.
     """
 
     def __init__(

@@ -1,13 +1,14 @@
 """Ablation of a winner: the smallest set of its changes that keeps nearly all of its gain.
 
-The ablation reverts changes of the winner in three steps. It reverts each change with a likely
-small effect alone, to find the changes that clearly matter. It then reverts half of the others at a
-time, which estimates their effects with the fewest measurements. Last, it reverts all changes to
-drop together. It ends when the winner surely loses at most ``1 - KEPT`` of its gain without them.
+The ablation reverts changes of the winner in three steps. It reverts each change with a likely small
+effect alone, to find the changes that clearly matter. It then reverts half of the remaining changes at
+a time, which estimates their effects with the fewest measurements. Finally, it reverts all unnecessary
+changes together. It ends when the winner is almost certain to lose at most ``1 - KEPT_GAIN_SHARE`` of
+its gain without them.
 
-The log peak is modelled as the winner's, less the sum of the effects of the reverted changes. This
-holds for small losses. Each measurement then informs the estimates of all changes in its set, as in
-a weighing design (Hotelling, 1944).
+The log peak of a set is modelled as the winner's log peak minus the sum of the effects of the reverted
+changes. This holds for small losses. Each measurement then informs the estimates of all changes in its
+set, as in a weighing design (Hotelling, 1944).
 """
 
 from __future__ import annotations
@@ -25,30 +26,36 @@ from autotune.estimate import SDS_WITHIN_90
 Array = npt.NDArray[np.float64]
 RevertedChanges = frozenset[str]
 MeasureReverted = Callable[[RevertedChanges], float | None]
-"""``measure(reverted)``: log peak of the winner with these changes reverted; ``None``: it fails."""
+"""Type of ``measure(reverted)``: the log peak of the winner with these changes reverted, or ``None`` if
+it fails.
+"""
 
 KEPT_GAIN_SHARE = 0.95
-# Probability that a set costs no more than the limit: above SURE the set is dropped, below UNSURE kept.
+# Probability that reverting a set costs no more than the limit. Above DROP_PROBABILITY the set is
+# dropped, below KEEP_PROBABILITY it is kept.
 DROP_PROBABILITY, KEEP_PROBABILITY = 0.85, 0.1
-FINAL_DROP_PROBABILITY = 0.5  # above this, drop a change once the measurements are spent
-ESSENTIAL_PROBABILITY = 0.02  # below this, a change matters for certain
-MIN_SET_MEASUREMENTS, MAX_SET_MEASUREMENTS = 4, 16  # measurements of one set
-WINNER_MEASUREMENTS = 8  # measurements of the winner, before anything is compared with it
+FINAL_DROP_PROBABILITY = 0.5  # above this, a change is dropped once the measurements are spent
+ESSENTIAL_PROBABILITY = 0.02  # below this, a change is certain to matter
+# Minimum and maximum number of measurements per set.
+MIN_SET_MEASUREMENTS, MAX_SET_MEASUREMENTS = 4, 16
+# Minimum number of measurements of the winner before anything is compared with it.
+WINNER_MEASUREMENTS = 8
 POSTERIOR_DRAWS = 200
 ESTIMATION_SHARE = (
-    0.75  # of the measurements left after screening estimate effects, the others verify
+    0.75  # share of the measurements after screening that estimate effects; the others verify
 )
-AGREEMENT_SHARE = 0.9  # of the draws must agree about each change before estimation ends early
-OUTLIER_SDS = 4.0  # sds below what all others predict: such a measurement is disregarded
+# Share of the draws that must agree about each change before estimation stops early.
+AGREEMENT_SHARE = 0.9
+OUTLIER_SDS = 4.0  # a measurement this many sds below the prediction of all others is disregarded
 OUTLIER_ROUNDS = 4
-LEVEL_SD = 2.0  # prior sd of the winner's log peak around the highest measurement: nearly flat
-# The model was fitted to a search, in which few trials came near the winner: its sds are too small.
+LEVEL_SD = 2.0  # prior sd of the winner's log peak around the highest measurement, nearly flat
+# The model was fitted to a search with few trials near the winner, so its sds are too small.
 MODEL_SD_FACTOR = 1.5
 
 
 @dataclass(frozen=True)
 class PredictedEffect:
-    """The model's log loss of reverting one change, and its sd."""
+    """The predicted log loss from reverting one change, and its sd."""
 
     loss: float
     sd: float
@@ -56,26 +63,28 @@ class PredictedEffect:
 
 @dataclass(frozen=True)
 class EffectPosterior:
-    """Normal posterior of the log loss of reverting each change: ``names``, mean and covariance."""
+    """Normal posterior of the log loss from reverting each change: ``names``, mean and covariance."""
 
     names: tuple[str, ...]
     mean: Array
     covariance: Array
 
     def loss_of(self, reverted: RevertedChanges) -> tuple[float, float]:
-        """Log loss of reverting all of these, and its sd."""
+        """Return the log loss from reverting all of these changes, and its sd."""
         chosen = np.array([name in reverted for name in self.names], float)
         variance = float(chosen @ self.covariance @ chosen)
         return float(chosen @ self.mean), max(variance, 1e-12) ** 0.5
 
     def draw_losses(self, count: int, rng: np.random.Generator) -> Array:
-        """``[draw, change]``."""
+        """Return draws of the losses, ``[draw, change]``."""
         return rng.multivariate_normal(self.mean, self.covariance, count, method="eigh")
 
 
 @dataclass
 class EffectRegression:
-    """Effects by Bayesian linear regression on all measurements; ``noise`` is the sd of one log peak."""
+    """Bayesian linear regression of the effects on all measurements; ``noise`` is the sd of one log
+    peak.
+    """
 
     predicted: Mapping[str, PredictedEffect]
     noise: float
@@ -87,7 +96,7 @@ class EffectRegression:
         self.log_peaks.append(log_peak)
 
     def fit_effects(self) -> EffectPosterior:
-        """The posterior; measurements far below what all others predict are disregarded."""
+        """Return the posterior, without measurements far below the prediction of all others."""
         names = tuple(self.predicted)
         design = np.array([[1.0, *(-float(n in s) for n in names)] for s in self.reverted_sets])
         log_peaks = np.array(self.log_peaks)
@@ -109,7 +118,7 @@ class EffectRegression:
 def _bayesian_regression(
     design: Array, values: Array, prior_mean: Array, prior_sd: Array, noise: float
 ) -> tuple[Array, Array]:
-    """Posterior mean and covariance of the coefficients."""
+    """Return the posterior mean and covariance of the coefficients."""
     information = np.diag(np.maximum(prior_sd, 1e-6) ** -2.0)
     covariance = np.asarray(
         np.linalg.inv(information + design.T @ design / noise**2), dtype=np.float64
@@ -118,7 +127,9 @@ def _bayesian_regression(
 
 
 def select_affordable(losses: Sequence[float] | Array, limit: float) -> npt.NDArray[np.bool_]:
-    """Which changes, least loss first, can be reverted before their sum passes ``limit``."""
+    """Return a mask of the changes that can be reverted, in order of their losses, before the sum
+    exceeds ``limit``.
+    """
     order = np.argsort(losses)
     total = np.cumsum(np.asarray(losses)[order])
     chosen = np.zeros(len(order), bool)
@@ -130,8 +141,8 @@ def select_affordable(losses: Sequence[float] | Array, limit: float) -> npt.NDAr
 class AblationResult:
     """The ``kept`` changes and their ``share`` of the log gain.
 
-    The share is between ``low`` and ``high`` with 90 %. ``losses`` maps each kept change to the
-    measured log loss when it alone is reverted.
+    With a probability of 90 %, the share is between ``low`` and ``high``. ``losses`` maps each kept
+    change to the measured log loss if only that change is reverted.
     """
 
     kept: tuple[str, ...]
@@ -145,13 +156,11 @@ class AblationResult:
 
 
 class MeasurementsSpent(Exception):
-    """Raised when the budget of measurements is spent: the ablation ends with its current
-    estimates.
-    """
+    """Raised when all measurements are spent: the ablation ends with its current estimates."""
 
 
 class Ablation:
-    """One ablation under way. ``gain`` is the winner's log gain, ``noise`` the sd of a log peak."""
+    """One ablation in progress. ``gain`` is the winner's log gain, ``noise`` the sd of a log peak."""
 
     def __init__(
         self, predicted: Mapping[str, PredictedEffect], gain: float, noise: float,
@@ -176,7 +185,7 @@ class Ablation:
             self._estimate_effects(removable)
             self._verify_largest_set(removable)
         except MeasurementsSpent:
-            # Sets measured too seldom to verify are dropped if that is likely to be right.
+            # If too few measurements remain to verify a set, it is dropped if it probably costs nothing.
             likely = [
                 s
                 for s in self._regression.reverted_sets
@@ -186,9 +195,10 @@ class Ablation:
         return self._build_result()
 
     def _screen_changes(self) -> list[str]:
-        """The changes that may be reverted at all; each one in doubt is measured by itself.
+        """Return the changes that may be reverted; each change in doubt is measured on its own.
 
-        A change that then looks essential is measured again: one measurement may have been disturbed.
+        A change that looks essential is measured again, because one measurement may have been
+        disturbed.
         """
         ranked = sorted(self._predicted, key=lambda name: self._predicted[name].loss)
         removable = []
@@ -214,12 +224,14 @@ class Ablation:
         return removable
 
     def _estimate_effects(self, removable: Sequence[str]) -> None:
-        """Revert half of the removable changes at a time, until it is clear which can go together."""
+        """Revert half of the removable changes at a time, until it is clear which can be reverted
+        together.
+        """
         maximum = self._spent + ESTIMATION_SHARE * (self._most - self._spent)
         size = (len(removable) + 1) // 2
         while len(removable) > 1 and self._spent + 2 <= maximum and not self._draws_agree():
             half = frozenset(self._rng.permutation(list(removable))[:size].tolist())
-            # Measure both halves: the winner's own log peak adds the same to either.
+            # Measure both halves, because an error in the winner's log peak affects both equally.
             self._measure_set(half)
             self._measure_set(frozenset(removable) - half)
 
@@ -232,7 +244,7 @@ class Ablation:
         return bool((np.maximum(dropped, 1.0 - dropped) >= AGREEMENT_SHARE).all())
 
     def _verify_largest_set(self, removable: Sequence[str]) -> None:
-        """Revert the largest set, least loss first, that is measured to cost no more than the limit."""
+        """Revert the largest set whose measured cost is within the limit, in ascending order of loss."""
         affords = select_affordable([self._expected_loss(name) for name in removable], self._limit)
         chosen = frozenset(n for n, inside in zip(removable, affords, strict=True) if inside)
         refused: set[str] = set()
@@ -248,9 +260,10 @@ class Ablation:
         self._recheck_essential(set(self._predicted) - set(removable))
 
     def _recheck_essential(self, essential: Iterable[str]) -> None:
-        """Drop changes that mattered by themselves but no longer do, say without a parent parameter.
+        """Drop changes that mattered on their own but no longer do, for example without a parent
+        parameter.
 
-        The regression cannot express that, so a set is decided by its own measurements alone.
+        The regression cannot express that, so only a set's own measurements count.
         """
         for name in sorted(essential, key=self._expected_loss):
             wider = self._reverted | {name}
@@ -268,7 +281,7 @@ class Ablation:
                 self._reverted = wider
 
     def _is_verified(self, reverted: RevertedChanges) -> bool:
-        """True if a measurement of the winner without these changes lost no more than the limit."""
+        """True if measurements of the winner without these changes show a loss within the limit."""
         while reverted not in self._failed:
             count = len(self._log_peaks.get(reverted, ()))
             if count >= MIN_SET_MEASUREMENTS:
@@ -284,7 +297,9 @@ class Ablation:
         return False
 
     def _measured_loss(self, reverted: RevertedChanges) -> tuple[float, float]:
-        """Log loss against the winner and its sd, by measurements of this very set."""
+        """Return the log loss relative to the winner and its sd, from measurements of exactly
+        this set.
+        """
         reduced, winner = self._log_peaks[reverted], self._log_peaks[frozenset()]
         loss = _robust_mean(winner) - _robust_mean(reduced)
         return loss, self._noise * sqrt(1 / len(reduced) + 1 / len(winner))
@@ -293,7 +308,9 @@ class Ablation:
         return self._regression.fit_effects().loss_of(frozenset({name}))[0]
 
     def _drop_probability(self, reverted: RevertedChanges) -> float:
-        """Probability that reverting these costs no more than the limit, by all measurements."""
+        """Return the probability that reverting these changes costs no more than the limit, given all
+        measurements.
+        """
         loss, sd = self._regression.fit_effects().loss_of(reverted)
         return float(ndtr((self._limit - loss) / sd))
 
@@ -330,7 +347,7 @@ class Ablation:
 
 
 def _robust_mean(log_peaks: Sequence[float]) -> float:
-    """Mean without those far below the median, which were disturbed."""
+    """Return the mean without values far below the median, which were disturbed."""
     ranked = sorted(log_peaks)
     median = ranked[len(ranked) // 2]
     sound = [log_peak for log_peak in ranked if log_peak > median - 0.25]

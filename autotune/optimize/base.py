@@ -1,7 +1,7 @@
 """The base of all samplers: the task, its space as Optuna distributions, and a base class.
 
-The space is flat: every parameter is always suggested, and inactive ones have no effect. Samplers
-that model the space do better with that than with Optuna's define-by-run.
+The space is flat: every parameter is always suggested, and inactive ones have no effect. Samplers that
+model the space perform better with a flat space than with Optuna's define-by-run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def build_distribution(dimension: Dimension) -> BaseDistribution:
         return CategoricalDistribution(dimension.choices)
     assert dimension.low is not None
     assert dimension.high is not None
-    # A logarithm needs a positive low end: a range from 0 is searched evenly.
+    # A logarithmic scale requires a positive low end: a range from 0 is searched on a linear scale.
     log = dimension.is_logarithmic and dimension.low > 0
     if dimension.is_integer:
         return IntDistribution(int(dimension.low), int(dimension.high), log=log)
@@ -45,12 +45,12 @@ def build_distributions(dimensions: Iterable[Dimension]) -> dict[str, BaseDistri
 
 
 def clip_to_dimensions(values: Settings, dimensions: Iterable[Dimension]) -> dict[str, Value]:
-    """The part of ``values`` that the dimensions cover, each at the nearest value it may have."""
+    """Return the values of these dimensions, each replaced by the nearest allowed value."""
     return {d.name: d.clip(values[d.name]) for d in dimensions if d.name in values}
 
 
 def strip_numpy_types(values: Mapping[str, object]) -> dict[str, Value]:
-    """Without numpy's scalars, which no journal can hold."""
+    """Return the values as Python scalars, because numpy's cannot be stored in a journal."""
     return {
         name: value.item() if hasattr(value, "item") else value  # type: ignore[misc]
         for name, value in values.items()
@@ -59,8 +59,9 @@ def strip_numpy_types(values: Mapping[str, object]) -> dict[str, Value]:
 
 @dataclass(frozen=True)
 class SamplerTask:
-    """A sampler's task. ``trial_budget``: configurations the budget allows, presets included.
-    ``has_several_beds``: more than one is measured at a time."""
+    """A sampler's task. ``trial_budget`` is the number of configurations that the budget allows,
+    including presets. ``has_several_beds`` is true if several configurations are measured at a time.
+    """
 
     space: SearchSpace
     trial_budget: int = 40
@@ -81,15 +82,15 @@ class SamplerTask:
 
 
 class Narrowing(BaseSampler):
-    """A sampler that keeps its task: it has to learn if values of the space prove to take no effect."""
+    """A sampler that accepts a new task, because some values of the space may prove to have no effect."""
 
     def narrow(self, task: SamplerTask) -> None:
-        """Suggest values of this task's space from now on."""
+        """Suggest values from this task's space from now on."""
         self._task = task
 
 
 class SpaceSampler(Narrowing):
-    """Base of samplers that suggest the whole space at once, in ``sample_relative``.
+    """Base class of samplers that suggest all parameters at once, in ``sample_relative``.
 
     ``_seed_offset`` extends their seed. After a reseed, suggestions differ from those in other
     processes.

@@ -1,16 +1,16 @@
-"""Differences of test beds: the offset and the noise of each, from configurations measured on
-several.
+"""Differences between test beds: the offset and the noise of each, from configurations measured on
+several beds.
 
-A log peak is the configuration's own level, the bed's offset, and noise:
+A log peak is the sum of the configuration's level, the bed's offset, and noise:
 
     y = f_c + o_b + e,    o_b ~ N(0, τ²),    e ~ N(0, sd² + s_b²)
 
-The levels of configurations have no prior. The spread τ of the offsets is learned first: each value
-in ``OFFSET_SDS`` gets a weight by how well it explains the readings. Noise alone then gives similar
-beds no offset. Only configurations measured at least twice count: the baseline of every bed, the
-reference, finalists and the proof. The noise s_b of a bed is learned from its own residuals, with
-the usual noise as a prior worth ``PRIOR_WEIGHT`` readings. Offsets and their sds are relative to
-the mean of all beds.
+The levels of configurations have no prior. The spread τ of the offsets is learned first: each value in
+``OFFSET_SDS`` gets a weight according to how well it explains the readings. Noise alone then causes no
+offset between similar beds. Only configurations with at least two measurements count: the baseline of
+every bed, the reference, finalists and the proof. The noise s_b of a bed is learned from its own
+residuals. The usual noise is the prior, with the weight of ``PRIOR_WEIGHT`` readings. Offsets and their
+sds are relative to the mean of all beds.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from autotune.optimize.bed_offset import BedOffset
 
 Array = npt.NDArray[np.float64]
 
-OFFSET_SDS = (0.03, 0.1, 0.3, 1.0)  # sds of the offsets, each as likely as another beforehand
+OFFSET_SDS = (0.03, 0.1, 0.3, 1.0)  # sds of the offsets, all equally likely a priori
 PRIOR_WEIGHT = 2.0
-ESTIMATION_PASSES = 3  # each estimates offsets, then noises
+ESTIMATION_PASSES = 3  # each pass estimates offsets, then noise
 
 
 @dataclass(frozen=True)
 class BedReading:
-    """The peak of a configuration, identified by its trial's number, as one bed measured it."""
+    """The peak of a configuration on one bed; the trial's number identifies the configuration."""
 
     configuration: int
     bed: str
@@ -44,7 +44,7 @@ class BedReading:
 
 
 def estimate_offsets(readings: Sequence[BedReading], beds: Sequence[str]) -> dict[str, BedOffset]:
-    """The offset of each of ``beds``; none is learned for a bed that shares no configuration."""
+    """Return the offset of each of ``beds``; a bed without a shared configuration has none."""
     often = Counter(reading.configuration for reading in readings)
     repeated = [reading for reading in readings if often[reading.configuration] > 1]
     if not repeated or not beds:
@@ -69,7 +69,7 @@ def estimate_offsets(readings: Sequence[BedReading], beds: Sequence[str]) -> dic
 
 
 def _build_design(readings: Sequence[BedReading], beds: Sequence[str]) -> tuple[Array, Array]:
-    """The design matrix (the bed and the configuration of each reading), and the centred log peaks."""
+    """Return the design matrix (bed and configuration of each reading) and the centred log peaks."""
     configurations = sorted({reading.configuration for reading in readings})
     design = np.zeros((len(readings), len(beds) + len(configurations)))
     for row, reading in enumerate(readings):
@@ -80,8 +80,9 @@ def _build_design(readings: Sequence[BedReading], beds: Sequence[str]) -> tuple[
 
 
 def _estimate_offset_sd(design: Array, log_peaks: Array, variances: Array, beds: int) -> float:
-    """The sd of the offsets: the root mean square of ``OFFSET_SDS``, weighted by the evidence for
-    each."""
+    """Return the sd of the offsets: the root mean square of ``OFFSET_SDS``, weighted by their
+    evidence.
+    """
     weighted = design / variances[:, None]
     evidence = []
     for spread in OFFSET_SDS:
@@ -94,7 +95,7 @@ def _estimate_offset_sd(design: Array, log_peaks: Array, variances: Array, beds:
 
 
 def _prior_precisions(design: Array, beds: int, spread: float) -> Array:
-    """The precision of each offset and each configuration before they are measured."""
+    """Return the prior precision of each offset and each configuration's level."""
     prior = np.full(design.shape[1], 1e-6)
     prior[:beds] = spread**-2
     return prior
@@ -103,7 +104,9 @@ def _prior_precisions(design: Array, beds: int, spread: float) -> Array:
 def _solve_offsets(
     design: Array, log_peaks: Array, variances: Array, beds: int, spread: float
 ) -> tuple[Array, npt.NDArray[Any], Array, Array]:
-    """Mean and covariance of the offsets, the residuals, and the freedom left in each of them."""
+    """Return mean and covariance of the offsets, the residuals, and the degrees of freedom left in each
+    residual.
+    """
     weighted = design / variances[:, None]
     covariance = np.linalg.inv(
         design.T @ weighted + np.diag(_prior_precisions(design, beds, spread))
@@ -121,7 +124,7 @@ def _solve_offsets(
 def _estimate_noises(
     residuals: Array, freedom: Array, own_variances: Array, bed_indices: Array, beds: int
 ) -> Array:
-    """Per bed the variance of its readings beyond what their own sds explain."""
+    """Return each bed's variance of readings beyond the variance that their own sds explain."""
     surplus = residuals**2 - own_variances * freedom
     sums = np.bincount(bed_indices, weights=surplus, minlength=beds)
     weights = np.bincount(bed_indices, weights=freedom, minlength=beds)

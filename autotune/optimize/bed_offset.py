@@ -1,4 +1,4 @@
-"""How much more or less one test bed carries than the others."""
+"""The difference in capacity between one test bed and an average one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from autotune.estimate import MEASUREMENT_LOG_SD, Estimate
 
 @dataclass(frozen=True)
 class BedOffset:
-    """The offset of a bed: ``log`` is its log peak less an average bed's, with ``sd``.
+    """The offset of a bed: ``log`` is its log peak minus that of an average bed, with ``sd``.
 
-    ``noise`` is the sd of one more measurement's logarithm beyond the measurement's own sd.
-    ``measured`` is the number of measurements behind it.
+    ``noise`` is the sd of one additional measurement's logarithm, beyond the measurement's own sd.
+    ``measured`` is the number of measurements that the offset is based on.
     """
 
     log: float = 0.0
@@ -31,7 +31,7 @@ class BedOffset:
 
     @property
     def excess_sd(self) -> float:
-        """The sd of this bed's scatter beyond the usual ``NOISE``."""
+        """Return the sd of this bed's scatter beyond the usual ``MEASUREMENT_LOG_SD``."""
         return sqrt(max(self.noise**2 - MEASUREMENT_LOG_SD**2, 0.0)) if self.measured else 0.0
 
 

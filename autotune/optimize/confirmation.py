@@ -1,10 +1,10 @@
 """The gain of a winner over the baseline, from alternating readings taken after it was chosen.
 
-Measurements come in the order A B B A A B B A …, so that steady drift cancels. Each neighbouring
-pair gives one log ratio. The spread of the ratios has a prior, a scaled inverse-chi-square worth
-``PRIOR_WEIGHT`` pairs, from the peak searches' own uncertainty. Pairs that happen to agree then do
-not look certain. The interval is Student's. Fewer than ``MIN_PAIRS`` pairs prove nothing, as they
-do not show how much such pairs differ. A measurement far below the median of its side was
+Measurements come in the order A B B A A B B A …, so that steady drift cancels out. Each pair of
+neighbours gives one log ratio. The spread of the ratios has a prior, a scaled inverse-chi-square worth
+``PRIOR_WEIGHT`` pairs, from the peak searches' own uncertainty. Pairs that agree by chance then do not
+seem certain. The interval uses Student's t distribution. Fewer than ``MIN_PAIRS`` pairs prove nothing,
+because they do not show how much pairs differ. A measurement far below the median of its side was
 disturbed: its pair is left out.
 
 Pairs that prove a gain are lucky more often than unlucky. The reported ratio of a proven gain is
@@ -23,24 +23,25 @@ from autotune.estimate import MIN_LOG_SD, Estimate, normal_half_width
 
 PRIOR_WEIGHT = 3.0
 INTERVAL_COVERAGE = 0.90
-# Looking after every pair and stopping at the first success would claim an improvement too often, and
-# too large a one: before the last look the evidence must be stronger.
+# Checking after every pair and stopping at the first success would claim an improvement too often, and
+# overstate it. The evidence must therefore be stronger before the last check.
 EARLY_COVERAGE = 0.995
 MIN_PAIRS = 3
-# A claim needs this interval above 1. With the assumed noise, one claim in forty is wrong, and
-# slightly more with interim looks.
+# A claim requires this interval to be above 1. With the assumed noise, one claim in forty is wrong, and
+# slightly more with interim checks.
 CLAIM_COVERAGE = 0.95
 BISECTION_STEPS = 40
-OUTLIER_SDS = 4.0  # sds below the median of its side, or from one repeat to the next
-MIN_OUTLIER_DIFFERENCE = 0.15  # and at least this difference of logarithms
+# An outlier is this many sds below the median of its side, or this many sds from the previous repeat.
+OUTLIER_SDS = 4.0
+MIN_OUTLIER_DIFFERENCE = 0.15  # minimum difference of logarithms for an outlier
 DISAGREEMENT_PROBABILITY = (
-    0.05  # test beds disagree if equal ones would differ as much with a chance below this
+    0.05  # test beds disagree if equal beds would differ as much with a probability below this
 )
 
 
 @dataclass(frozen=True)
 class SideMeasurement:
-    """One peak in requests/s, of the ``is_winner`` or the baseline."""
+    """One peak in requests/s, of the winner (``is_winner``) or the baseline."""
 
     is_winner: bool
     peak: Estimate
@@ -48,7 +49,7 @@ class SideMeasurement:
 
 @dataclass(frozen=True)
 class Gain:
-    """The winner over the baseline, from ``pairs`` of readings: 1.41 is 41 % more."""
+    """The ratio of the winner to the baseline, from ``pairs`` of readings: 1.41 is 41 % more."""
 
     ratio: float
     low: float
@@ -57,14 +58,14 @@ class Gain:
 
 
 def is_winner_turn(index: int) -> bool:
-    """True if measurement ``index`` (from 0) is the winner's in A B B A A B B A …"""
+    """True if measurement ``index`` (from 0) measures the winner in the order A B B A A B B A …"""
     return index % 4 in (1, 2)
 
 
 def compute_gain(
     measurements: Sequence[SideMeasurement], coverage: float = INTERVAL_COVERAGE
 ) -> Gain | None:
-    """The gain after these measurements, in the order taken; ``None`` before the first pair."""
+    """Return the gain from these measurements in chronological order; ``None`` before the first pair."""
     ratios = _undisturbed_ratios(measurements)
     return _PairMean.from_ratios(ratios, len(ratios)).build_gain(coverage) if ratios else None
 
@@ -95,7 +96,7 @@ class _PairMean:
 
     def half_width(self, coverage: float) -> float:
         """Return half the width of the interval with this coverage, as a log ratio."""
-        from scipy.special import stdtrit  # not scipy.stats: it takes a second to import
+        from scipy.special import stdtrit  # not scipy.stats, whose import takes a second
 
         return float(stdtrit(self.freedom, 0.5 + coverage / 2)) * self.error
 
@@ -121,7 +122,7 @@ class _PairMean:
 
 
 def is_proven(measurements: Sequence[SideMeasurement]) -> bool:
-    """True if the winner is better than its counterpart."""
+    """True if the winner is better than its counterpart, with enough evidence."""
     return _proves_gain(compute_gain(measurements, CLAIM_COVERAGE))
 
 
@@ -142,11 +143,12 @@ def _decides_early(early: Gain | None) -> bool:
 
 @dataclass(frozen=True)
 class BedConfirmation:
-    """The alternating measurements of several test beds, whole pairs each.
+    """The alternating measurements on several test beds, in whole pairs on each bed.
 
-    Pairs are within a bed, so that its offset cancels. ``beds_disagree`` if the gains of beds
-    differ by more than their pairs scatter (Cochran's Q). Each bed then counts as one observation.
-    The interval is wide, as there are few beds.
+    Both measurements of a pair are made on the same bed, so that its offset cancels out.
+    ``beds_disagree`` is true if the gains on the beds differ by more than the scatter of their pairs
+    explains (Cochran's Q). Each bed then counts as one observation. The interval is wide, because there
+    are few beds.
     """
 
     measured: Mapping[str, Sequence[SideMeasurement]]
@@ -170,7 +172,7 @@ class BedConfirmation:
         return float(chdtrc(len(means) - 1, q)) < DISAGREEMENT_PROBABILITY
 
     def compute_gain(self, coverage: float = INTERVAL_COVERAGE) -> Gain | None:
-        """The gain over all beds together; ``None`` before the first pair."""
+        """Return the gain over all beds together; ``None`` before the first pair."""
         mean = self._summarize_pairs()
         return mean.build_gain(coverage) if mean else None
 
@@ -189,13 +191,15 @@ class BedConfirmation:
 
     @property
     def is_proven(self) -> bool:
-        """True if the winner is better over all beds together and clearly worse on none."""
+        """True if the winner is better over all beds together and clearly worse on none of them."""
         worse = any(gain.high < 1.0 and gain.pairs > 1 for gain in self.gain_by_bed.values())
         return _proves_gain(self.compute_gain(CLAIM_COVERAGE)) and not worse
 
     @property
     def is_decided(self) -> bool:
-        """As the function `is_decided`, once two beds (or the only one) have a pair each."""
+        """True if the function `is_decided` would be true, once two beds (or the only one) have a pair
+        each.
+        """
         enough = len(self.gain_by_bed) >= min(2, len(self.measured))
         return enough and _decides_early(self.compute_gain(EARLY_COVERAGE))
 
@@ -207,7 +211,7 @@ class BedConfirmation:
         ]
 
     def _mean_ratios(self) -> list[Estimate]:
-        """The mean log-ratio of each bed, its sd by the scatter of all beds' pairs."""
+        """Return the mean log ratio of each bed, with an sd from the scatter of all beds' pairs."""
         ratios = self._pair_ratios()
         spread = sum(
             (r.log_mean - fmean(q.log_mean for q in each)) ** 2 for each in ratios for r in each
@@ -221,7 +225,7 @@ class BedConfirmation:
 
 
 def _undisturbed_ratios(measurements: Sequence[SideMeasurement]) -> list[Estimate]:
-    """Winner over baseline, of each pair in which nothing was disturbed."""
+    """Return winner over baseline for each pair without a disturbed measurement."""
     lowest = {
         side: find_outlier_threshold([m.peak for m in measurements if m.is_winner is side])
         for side in (True, False)
@@ -235,10 +239,12 @@ def _undisturbed_ratios(measurements: Sequence[SideMeasurement]) -> list[Estimat
 
 
 def repeat_sd(log_differences: Sequence[float]) -> float:
-    """Sd of one measurement's logarithm, by ``log_differences``: the difference of each repeat of a
-    configuration
-    from the measurement before. Steps to or from a disturbed measurement are left out, as in pairs."""
-    # Half of the steps are within ``deviations(0.5)`` sds, so the quotient is the sd of a step.
+    """Return the sd of one measurement's logarithm.
+
+    ``log_differences`` are the differences between each repeat of a configuration and the previous
+    measurement. Steps to or from a disturbed measurement are left out, as in pairs.
+    """
+    # Half of the steps are within ``normal_half_width(0.5)`` sds, so the quotient is the sd of a step.
     maximum = _outlier_difference(
         median(abs(step) for step in log_differences) / normal_half_width(0.5)
     )
@@ -246,7 +252,9 @@ def repeat_sd(log_differences: Sequence[float]) -> float:
 
 
 def find_outlier_threshold(peaks: Sequence[Estimate]) -> float:
-    """A measurement of one configuration below this was disturbed; 0 for too few to tell."""
+    """Return the threshold below which a measurement of one configuration was disturbed; 0 with too few
+    to tell.
+    """
     if len(peaks) < MIN_PAIRS:
         return 0.0
     ranked = sorted(peak.value for peak in peaks)
@@ -255,5 +263,7 @@ def find_outlier_threshold(peaks: Sequence[Estimate]) -> float:
 
 
 def _outlier_difference(sd: float) -> float:
-    """The difference of logarithms beyond which a measurement was disturbed, at noise of this sd."""
+    """Return the difference of logarithms above which a measurement was disturbed, if noise has this
+    sd.
+    """
     return max(OUTLIER_SDS * sd, MIN_OUTLIER_DIFFERENCE)

@@ -1,8 +1,9 @@
 """The drift of a stack during a study, from repeated measurements of one reference configuration.
 
-The log peaks of the reference are a level, a smooth drift (a Gaussian process over the place in the
-study) and noise. The strength of the drift is unknown. Every strength on a grid, zero included,
-gets a weight by how well it explains the readings. Noise is then not mistaken for drift.
+The log peaks of the reference are the sum of a level, a smooth drift and noise. The drift is a Gaussian
+process over the position in the study. The strength of the drift is unknown. Every strength on a grid,
+including zero, gets a weight according to how well it explains the readings. Noise is then not mistaken
+for drift.
 """
 
 from __future__ import annotations
@@ -18,19 +19,21 @@ from autotune.estimate import MEASUREMENT_LOG_SD, SDS_WITHIN_90, Estimate
 
 Array = npt.NDArray[np.float64]
 
-DRIFT_SDS = (0.0, 0.06, 0.12, 0.25, 0.5)  # sd of the log drift over the study
-NO_DRIFT_WEIGHT = 0.3  # prior weight of none at all
+DRIFT_SDS = (0.0, 0.06, 0.12, 0.25, 0.5)  # sds of the log drift over the study
+NO_DRIFT_WEIGHT = 0.3  # prior weight of the case without drift
 MIN_REFERENCES = 3  # measurements of the reference before drift is estimated
-_LEVEL_VARIANCE = 4.0  # variance of the level, which is unknown
+_LEVEL_VARIANCE = 4.0  # variance of the unknown level
 
 
 @dataclass(frozen=True)
 class StudyDrift:
-    """``probability`` that there is any; ``total_change`` is the change from the first place to the last.
+    """The drift of a study: ``total_change`` from its first position to its last, and the
+    ``probability`` of any drift.
 
-    ``shifts`` are the factors by which a peak measured at a place was too high, in today's terms. Their
-    sds are relative to the other places: an error that all places share does not change their order.
-    ``bed_sds``: the sd of the error that all shifts of a test bed share, where there are several.
+    ``shifts`` are the factors by which a peak at each position was too high, relative to the present.
+    Their sds are relative to the other positions: an error that all positions share does not change
+    their order. ``bed_sds`` contains the sd of the error that all shifts of a test bed share, if there
+    are several beds.
     """
 
     shifts: dict[int, Estimate]
@@ -40,7 +43,7 @@ class StudyDrift:
 
     @property
     def is_significant(self) -> bool:
-        """True if there is more drift than noise alone would show in one study of twenty."""
+        """True if the drift is larger than noise alone would show in one study out of twenty."""
         return self.probability > 0.95
 
     def __str__(self) -> str:
@@ -61,7 +64,7 @@ def estimate_drift(
 ) -> StudyDrift:
     """Return the shift at each of ``trial_numbers``, relative to the last of them.
 
-    ``reference`` are the measured peaks of the reference at some of these trials.
+    ``reference`` contains the measured peaks of the reference at some of these trials.
     """
     if len(reference) < MIN_REFERENCES or not trial_numbers:
         return EMPTY_DRIFT
@@ -69,7 +72,8 @@ def estimate_drift(
     log_means = np.array([estimate.log_mean for estimate in reference.values()])
     variances = np.array([estimate.sd**2 + noise**2 for estimate in reference.values()])
     first, last = float(at.min()), float(max(trial_numbers))
-    # Before the first reading, drift equals its value then: a trend is no evidence for the past.
+    # Before the first reading, drift is assumed to equal its value there, because a trend is no
+    # evidence about the past.
     queried = np.array([*(max(float(place), first) for place in trial_numbers), *at, first, last])
     span = max(float(queried.max() - queried.min()), 1.0)
     reference_weights = np.zeros(len(queried))
@@ -82,7 +86,7 @@ def estimate_drift(
         )
         evidence.append(log(prior) + likelihood)
         means.append(mean)
-        # Variance of each place's drift relative to its mean over the reference's places (``beside``).
+        # Variance of each position's drift relative to its mean over the positions of the reference.
         shared = covariance @ reference_weights
         variance = np.maximum(covariance.diagonal() - 2 * shared + reference_weights @ shared, 0.0)
         squares.append(variance + (mean - reference_weights @ mean) ** 2)
@@ -105,8 +109,9 @@ def estimate_drift(
 def _drift_posterior(
     strength: float, positions: Array, log_means: Array, variances: Array, query_positions: Array
 ) -> tuple[float, Array, Array]:
-    """Log evidence of one strength, and mean and covariance of the drift at the places
-    ``query_positions``."""
+    """Return the log evidence of one strength, and mean and covariance of the drift at
+    ``query_positions``.
+    """
     total = _LEVEL_VARIANCE + _covariance(strength, positions, positions) + np.diag(variances)
     centred = log_means - log_means.mean()
     inverse = np.linalg.inv(total)
@@ -118,7 +123,9 @@ def _drift_posterior(
 
 
 def _covariance(strength: float, left: Array, right: Array) -> Array:
-    """Half of the variance is for a straight line, half for bends over a third of the study."""
+    """Return the covariance: half of the variance belongs to a straight line, half to bends over a
+    third of the study.
+    """
     apart = left[:, None] - right[None, :]
     bent = np.exp(-0.5 * (apart / 0.35) ** 2)
     line = np.outer(left, right) * 3.0

@@ -29,16 +29,18 @@ from autotune.optimize.model_view import (
 
 Array = npt.NDArray[np.float64]
 
-MAX_PAIRS = 5  # interactions reported, the strongest
-EDGE_SHARE = 0.03  # a value within this part of the range from an end is at its edge
-WIDENING_SHARE = 2.0  # factor by which a range that is too narrow is widened
-MAX_SLICES = 8  # the most important parameters get a slice in the view
+MAX_PAIRS = 5  # maximum number of reported interactions
+EDGE_SHARE = 0.03  # a value closer to an end than this fraction of the range is at its edge
+WIDENING_SHARE = 2.0  # factor for widening a range that is too narrow
+MAX_SLICES = 8  # number of parameters with a slice in the view, the most important first
 SLICE_POINTS = 41
-MIN_EDGE_SLOPE = 0.2  # part of the range over which the model is asked whether it still climbs
+MIN_EDGE_SLOPE = 0.2  # fraction of the range over which the predicted peak must still rise
 
 
 def compute_effects(surrogate: SurrogateModel) -> dict[str, float]:
-    """Parameter → standard deviation of its effect over what was measured, as a log ratio."""
+    """Return, by parameter, the standard deviation of its effect over the measured configurations, as a
+    log ratio.
+    """
     alpha = surrogate.log_peak_model.observation_weights
     deviations = {
         name: float((part.T @ alpha).std()) for name, part in _parameter_covariances(surrogate)
@@ -47,7 +49,7 @@ def compute_effects(surrogate: SurrogateModel) -> dict[str, float]:
 
 
 def compute_effect_sds(surrogate: SurrogateModel) -> dict[str, float]:
-    """Parameter → posterior sd of its ``compute_effects``, along the shape of its posterior mean."""
+    """Return, by parameter, the posterior sd of the effect that `compute_effects` returns."""
     process, points = surrogate.log_peak_model, _distinct_configurations(surrogate)
     sds = {}
     for d, (name, part) in enumerate(_parameter_covariances(surrogate)):
@@ -65,7 +67,7 @@ def compute_effect_sds(surrogate: SurrogateModel) -> dict[str, float]:
 def find_interacting_pairs(
     surrogate: SurrogateModel, max_pairs: int = MAX_PAIRS
 ) -> tuple[InteractingPair, ...]:
-    """The strongest interactions, those with an effect of at least one percent."""
+    """Return the strongest interactions with an effect of at least one percent."""
     process = surrogate.log_peak_model
     interactions = [
         InteractingPair(
@@ -81,8 +83,8 @@ def find_interacting_pairs(
 
 
 def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple[RangeEdge, ...]:
-    """Return the numbers at an end of their range in ``best_point`` while the model still climbs
-    that way.
+    """Return the parameters whose best value is at an end of the range, if the predicted peak still
+    rises there.
 
     The interval of their effect excludes zero.
     """
@@ -114,20 +116,25 @@ def _suggest_wider_range(axis: GridAxis, level: int, end: str) -> RangeEdge:
         bounds = (low, high * WIDENING_SHARE if dimension.is_logarithmic else high + (high - low))
     else:
         bounds = (low / WIDENING_SHARE if dimension.is_logarithmic else low - (high - low), high)
-    # Counts and sizes do not go below zero, nor a count of workers below one.
+    # Counts and sizes cannot be below zero, and a count of workers not below one.
     minimum = min(low, 1.0) if dimension.is_integer and low > 0 else min(low, 0.0)
     numbers = [dimension.to_number(max(minimum, number)) for number in bounds]
     return RangeEdge(dimension.name, axis.values[level], end, (numbers[0], numbers[1]))
 
 
 def _distinct_configurations(surrogate: SurrogateModel) -> GridPoints:
-    """The configurations measured, each once: test beds repeat the baseline, and finals the leaders."""
+    """Return the measured configurations, each once, because test beds repeat the baseline and finals
+    the leaders.
+    """
     return np.unique(surrogate.observations.points, axis=0)
 
 
 def _parameter_covariances(surrogate: SurrogateModel) -> Iterator[tuple[str, Array]]:
-    """Each parameter, with its own part of the covariance between the observations that the model was
-    fitted to and the configurations measured."""
+    """Yield each parameter with its share of the covariance.
+
+    The covariance is between the observations that the model was fitted to and the measured
+    configurations.
+    """
     process, points = surrogate.log_peak_model, _distinct_configurations(surrogate)
     for d, axis in enumerate(surrogate.grid.axes):
         left, right = process.points[:, d], points[:, d]
@@ -163,7 +170,7 @@ def _build_slice(surrogate: SurrogateModel, name: str) -> ModelSlice:
     scale = exp(surrogate.observations.log_peaks.max())
 
     def peaks(log_peaks: Array) -> tuple[float, ...]:
-        # Peaks of a benchmark command may be of any size.
+        # Peaks of a benchmark command may have any magnitude.
         return tuple(float(f"{scale * np.exp(h):.6g}") for h in decompress(log_peaks))
 
     return ModelSlice(

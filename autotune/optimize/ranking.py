@@ -1,8 +1,8 @@
-"""Ranking of configurations: pooled measurements, and the model's estimates.
+"""Ranking of configurations: pooled measurements, and the estimates of the model.
 
-The best peak of a search is too high by about a tenth. So the leaders are measured again, and both
-measurements together choose the winner. The best preset wins unless another configuration is likely
-better: luck decides near ties, and the advice of guides does not depend on luck.
+The best peak of a search is about a tenth too high. Therefore the leaders are measured again, and the
+winner is chosen from all measurements. The best preset wins unless another configuration is probably
+better. A near tie is decided by luck, and the preset was not selected by luck.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from autotune.services.base import Settings, Value
 from autotune.space.space import SearchSpace
 
 REPLACE_PRESET_PROBABILITY = (
-    0.8  # probability at which another configuration takes the place of the best preset
+    0.8  # probability from which another configuration replaces the best preset
 )
-DECIDED_PROBABILITY = 0.95  # probability at which two configurations need no further comparison
+DECIDED_PROBABILITY = 0.95  # probability from which two configurations need no further comparison
 
 
 def pool_peaks(
     first_peaks: Mapping[int, Estimate], repeats: Mapping[int, Sequence[Estimate]]
 ) -> dict[int, Estimate]:
-    """The pooled peak of each trial that was measured again (of all, if none was), the best first."""
+    """Return the pooled peak of each trial that was measured again (of all, if none was), best first."""
     estimates = {
         trial: Estimate.pool([estimate, *repeats.get(trial, ())])
         for trial, estimate in first_peaks.items()
@@ -38,8 +38,11 @@ def find_winner(
     repeats: Mapping[int, Sequence[Estimate]],
     presets: Container[int] = (),
 ) -> int | None:
-    """The trial with the highest pooled peak if `REPLACE_PRESET_PROBABILITY` to beat the best of
-    ``presets``, else that."""
+    """Return the trial with the highest pooled peak, or the best of ``presets``.
+
+    The highest trial wins if its probability of beating the preset is at least
+    `REPLACE_PRESET_PROBABILITY`.
+    """
     estimates = pool_peaks(first_peaks, repeats)
     leader = next(iter(estimates), None)
     preset = next((trial for trial in estimates if trial in presets), None)
@@ -57,8 +60,8 @@ def find_rivals(
 ) -> tuple[int, int] | None:
     """Return the trial that leads ``estimates`` (best first), and the trial that it must beat.
 
-    That is the best of ``presets``, or else the second best. Return ``None`` if a preset leads: it
-    needs no proof to win.
+    That is the best of ``presets``, or else the second best trial. Return ``None`` if a preset leads,
+    because it needs no proof to win.
     """
     leader, *others = estimates or (None,)
     if leader is None or not others or leader in presets:
@@ -67,33 +70,40 @@ def find_rivals(
 
 
 def is_undecided(first: Estimate, second: Estimate) -> bool:
-    """True if more measurements may still change which of the two is better."""
+    """True if more measurements may still show that the other one is better."""
     return 1 - DECIDED_PROBABILITY < probability_better(first, second) < DECIDED_PROBABILITY
 
 
 def probability_better(challenger: Estimate, preset: Estimate) -> float:
-    """Probability that the challenger carries more."""
+    """Return the probability that the challenger sustains more than the preset."""
     lead = challenger.ratio_to(preset)
     return NormalDist().cdf(lead.log_mean / max(lead.sd, MIN_LOG_SD))
 
 
 @dataclass(frozen=True)
 class PosteriorPeaks:
-    """Per trial of the study, the model's estimate of its peak in today's requests/s; ``noise`` is the
-    sd of one more measurement's logarithm."""
+    """The model's estimate of each trial's peak in requests/s, corrected for drift, by the study's
+    number.
+
+    ``noise`` is the sd of one additional measurement's logarithm.
+    """
 
     peaks: Mapping[int, Estimate]
     noise: float
 
     @property
     def reading_noise(self) -> float:
-        """The sd for a choice between configurations: at least the ``NOISE`` that stacks show. A model
-        can explain a few trials of many parameters without noise; one lucky reading would decide."""
+        """Return the sd for a choice between configurations, at least the usual ``MEASUREMENT_LOG_SD``.
+
+        A model can explain a few trials of many parameters without any noise. A single lucky reading
+        would then decide.
+        """
         return max(self.noise, MEASUREMENT_LOG_SD)
 
 
 MAX_TRANSFERRED = 3
-# If less than this part of a configuration's changes exists here, the rest is another configuration.
+# If less than this fraction of a configuration's changes exists in the new space, the rest is a
+# different configuration.
 MIN_SHARED_CHANGES = 0.5
 
 
@@ -105,8 +115,8 @@ def transfer_settings(
 ) -> tuple[dict[str, Value], ...]:
     """Return values for this space from the configurations of another study, best first.
 
-    ``baseline`` is the other study's. Only its changes are copied, within the bounds of this space.
-    Configurations that come to the same are tried once.
+    ``baseline`` is the other study's baseline. Only the changes from it are copied, within the bounds
+    of this space. Configurations that become equal are tried once.
     """
     presets: list[dict[str, Value]] = []
     dimensions = {d.name: d for d in space.tunable_dimensions}

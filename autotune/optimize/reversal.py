@@ -1,4 +1,4 @@
-"""Estimate the cost of reverting each change of a winner with the search model."""
+"""Estimates of the cost of reverting each change of a winner, from the search model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def estimate_reversal_costs(
 ) -> dict[str, ReversalCost]:
     """Return the model's cost of reverting each of the ``changed`` parameters, largest first.
 
-    The sd belongs to the difference between both configurations. Few trials of a search are near the
+    The sd applies to the difference between both configurations. Few trials of a search are near the
     winner, so the model's sd is widened as in an ablation.
     """
     names = sorted(changed)

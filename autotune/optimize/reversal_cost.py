@@ -11,7 +11,8 @@ from autotune.estimate import Estimate
 class ReversalCost:
     """The log loss of capacity if one change of the winner is reverted, and its sd.
 
-    ``is_measured``: the loss comes from measurements (`explain --measure`), not from the model.
+    ``is_measured`` is true if the loss comes from measurements (`explain --measure`), not from the
+    model.
     """
 
     loss: float
@@ -20,7 +21,7 @@ class ReversalCost:
 
     @property
     def ratio(self) -> Estimate:
-        """The capacity without the change over the winner's capacity."""
+        """Return the capacity without the change, relative to the winner's capacity."""
         return Estimate(-self.loss, self.sd)
 
     @property

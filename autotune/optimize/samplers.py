@@ -1,4 +1,4 @@
-"""Every sampler there is, by name. A new one is an Optuna `BaseSampler`, here or in a plug-in."""
+"""All samplers, by name. A new one is an Optuna `BaseSampler`, in this file or in a plug-in."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ CANDIDATE_COUNT = 1000  # candidates per suggestion; each is checked against the
 
 
 class SkoptSampler(SpaceSampler):
-    """``skopt.Optimizer`` rebuilt from the completed trials for every suggestion: nothing is lost.
+    """A sampler that rebuilds ``skopt.Optimizer`` from the completed trials for every suggestion, so no
+    trial is lost.
 
-    Choices go in as their numbers, since skopt turns values into numpy's; rules of the space are
-    its space constraint.
+    Choices are passed as their indices, because skopt converts values to numpy types. The rules of the
+    space become skopt's space constraint.
     """
 
     def __init__(self, task: SamplerTask, surrogate: str) -> None:
@@ -65,7 +66,7 @@ class SkoptSampler(SpaceSampler):
         ]
         values = [t.value for t in done if t.value is not None]
         with warnings.catch_warnings():
-            # About skopt's own internals: deprecated calls, and fits that did not quite converge.
+            # Warnings about skopt's internals: deprecated calls, and fits that did not quite converge.
             warnings.simplefilter("ignore")
             suggested = self._suggest_point(
                 points, [-float(height) for height in to_logarithms(values)]
@@ -98,7 +99,8 @@ class SkoptSampler(SpaceSampler):
         try:
             return list(build(lambda point: list(point) in points or self._is_allowed(point)).ask())
         except RuntimeError:
-            # Too few random points keep the rules. Ask without them: the suggestion is repaired later.
+            # Too few random points satisfy the rules, so sample without them: the suggestion is
+            # repaired later.
             return list(build(None).ask())
 
     def _is_allowed(self, point: Sequence[Any]) -> bool:
@@ -134,7 +136,9 @@ def _decode_value(dimension: Dimension, value: Any) -> Any:
 
 
 class CoreFirstSampler(Narrowing):
-    """Any sampler, for the parameters known to matter; the rest stay as in the best configuration."""
+    """Any sampler, applied to the parameters known to matter; the others keep the values of the best
+    configuration.
+    """
 
     def __init__(self, inner: BaseSampler, task: SamplerTask) -> None:
         self._inner, self._task = inner, task
@@ -183,8 +187,9 @@ class CoreFirstSampler(Narrowing):
 class HillClimbSampler(SpaceSampler):
     """A search without a model, as a control: other samplers earn their cost only if they beat it.
 
-    It moves one to four parameters of the best configuration so far to any place of their ranges.
-    It is stateless, and each suggestion has its own random numbers unless it is reseeded.
+    It changes one to four parameters of the best configuration so far to any value in their ranges. It
+    is stateless: each suggestion's random numbers depend only on the seed and the trial's number,
+    unless the sampler is reseeded.
     """
 
     MAX_CHANGES = 4
@@ -212,7 +217,7 @@ def _draw_other_value(axis: GridAxis, leader: Settings, rng: np.random.Generator
 
 
 def _best_searched_values(study: Study, space: SearchSpace) -> dict[str, Any]:
-    """The searched part of the best configuration that works, or else of the baseline."""
+    """Return the searched values of the best configuration that works, or of the baseline."""
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     usable = [trial for trial in done if is_feasible_trial(trial) and trial.value is not None]
     best = max(usable, key=lambda trial: trial.value or 0.0, default=None)
@@ -223,7 +228,7 @@ def _best_searched_values(study: Study, space: SearchSpace) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ChosenSampler:
-    """A sampler, its own name, and why it was chosen."""
+    """A sampler, its name, and the reason why it was chosen."""
 
     name: str
     reason: str
@@ -231,13 +236,13 @@ class ChosenSampler:
 
 
 def build_tpe_sampler(task: SamplerTask) -> BaseSampler:
-    """Optuna's tree-structured Parzen estimator, with every argument given."""
+    """Return Optuna's tree-structured Parzen estimator, with every argument given."""
     return TPESampler(
         n_startup_trials=8,
         n_ei_candidates=48,
         multivariate=True,
         group=False,
-        constant_liar=task.has_several_beds,  # pending trials count as poor
+        constant_liar=task.has_several_beds,  # pending trials count as poor results
         seed=task.seed,
     )
 
@@ -247,9 +252,9 @@ def build_random_sampler(task: SamplerTask) -> BaseSampler:
 
 
 def build_sobol_sampler(task: SamplerTask) -> BaseSampler:
-    """Scrambled Sobol points: an even spread, without regard to what was found."""
+    """Return a sampler of scrambled Sobol points: an even spread, independent of results."""
     with warnings.catch_warnings():
-        # Optuna calls it experimental since 2022.
+        # Optuna has marked it as experimental since 2022.
         warnings.simplefilter("ignore", ExperimentalWarning)
         return QMCSampler(
             qmc_type="sobol", scramble=True, seed=task.seed, warn_independent_sampling=False
@@ -265,12 +270,13 @@ _SHIPPED_SAMPLERS: dict[str, Callable[[SamplerTask], BaseSampler]] = {
     **{name: partial(SkoptSampler, surrogate=kind) for name, kind in SKOPT_SURROGATES.items()},
 }
 SAMPLERS = plugins.merge_plugins("samplers", _SHIPPED_SAMPLERS)
-# Beyond this many trials a Gaussian process takes longer to compute than it saves.
+# With more trials than this, a Gaussian process takes more time than it saves.
 MAX_GP_TRIALS = 300
 
 
 def choose_sampler(name: str, task: SamplerTask) -> ChosenSampler:
-    """The sampler called ``name``, ``auto`` for whichever the benchmarks show to be best here.
+    """Return the sampler called ``name``; ``auto`` selects the best one for this task, according to
+    benchmarks.
 
     Raises AutotuneError for a name that is not in the registry.
     """

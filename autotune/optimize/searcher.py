@@ -1,6 +1,6 @@
-"""The Optuna study behind a search: suggestions, outcomes, and what the model believes.
+"""The Optuna study behind a search: suggestions, results, and the model's predictions.
 
-All of it is in Optuna's storage, so that a killed tuner loses nothing.
+All of this is in Optuna's storage, so that nothing is lost if autotune is killed.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from autotune.optimize.samplers import choose_sampler
 from autotune.services.base import Settings, Value
 from autotune.space.space import SearchSpace
 
-# Where an infeasible trial is placed, relative to the worst feasible one: a trial reported
-# as failed would teach the sampler nothing, and it would suggest the same place again.
+# Value of an infeasible trial, relative to the worst feasible one. A trial reported as failed would
+# carry no information, so the sampler would suggest the same configuration again.
 INFEASIBLE_SHARE = 0.8
 
 
 def _load_importance() -> None:
-    """Import Optuna's importances without scikit-learn.
+    """Import Optuna's importance module without scikit-learn.
 
-    Optuna would load scikit-learn if installed, which takes more than a second, for unused
-    evaluators.
+    If scikit-learn is installed, Optuna imports it for unused evaluators, which takes more than a
+    second.
     """
     unseen = "sklearn" not in sys.modules
     if unseen:
@@ -65,14 +65,15 @@ def _load_importance() -> None:
             del sys.modules["sklearn"]
 
 
-_load_importance()  # now, before there are threads that may import scikit-learn themselves
+_load_importance()  # before any thread exists that may import scikit-learn itself
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """``number`` is Optuna's own; ``values`` cover the searched dimensions only.
+    """A suggested configuration: Optuna's ``number``, and ``values`` of the searched dimensions only.
 
-    ``improvement_probability``: that any configuration is clearly better, if the sampler knows.
+    ``improvement_probability`` is the probability that any configuration is clearly better, if the
+    sampler computes it.
     """
 
     number: int
@@ -82,9 +83,9 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The peak in requests/s (``None``: infeasible), and notes for whoever opens the storage.
+    """The peak in requests/s (``None`` if infeasible), and notes for readers of the storage.
 
-    ``notes["trial"]`` is the study's own number of the trial: no trial is recorded twice.
+    ``notes["trial"]`` is the trial's number in the study, so that no trial is recorded twice.
     """
 
     peak: float | None
@@ -94,11 +95,11 @@ class Outcome:
 class Searcher:
     """One Optuna study over the flat space.
 
-    No other process may write this study to ``storage``, and the caller that opened the storage
-    closes it. ``chosen`` names the sampler. ``several``: more than one configuration is measured at
-    a time. ``is_condensed``: a configuration from elsewhere is stored with the core parameters and
-    the changes from the baseline only. That is enough to inspect a study, not to search on. Raises
-    AutotuneError for an unknown ``kind`` of sampler.
+    No other process may write this study to ``storage``, and the caller that opened the storage closes
+    it. ``chosen`` names the sampler. ``several`` is true if several configurations are measured at a
+    time. With ``is_condensed``, a configuration from elsewhere is stored with only the core parameters
+    and the changes from the baseline. That is enough to inspect a study, but not to continue the
+    search. Raises AutotuneError for an unknown ``kind`` of sampler.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class Searcher:
         self._condensed = is_condensed
         self._use_sampler(SamplerTask(space, trials, seed, several))
         self.chosen = choose_sampler(kind, self._task)
-        # Suggestions of other processes: Optuna's number by the study's.
+        # Optuna's trial number of each suggestion from another process, by its number in the study.
         self._elsewhere: dict[int, int] = {}
         self._study = optuna.create_study(
             storage=storage,
@@ -126,7 +127,8 @@ class Searcher:
             sampler=self.chosen.sampler,
             load_if_exists=True,
         )
-        # Only complete trials: a kill may have come between the notes of a trial and its value.
+        # Only complete trials count, because a kill may have come between a trial's notes and its
+        # value.
         complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         self._recorded = {trial.user_attrs.get("trial", -1) for trial in complete}
         self._lowest = min(
@@ -151,10 +153,12 @@ class Searcher:
             self.chosen.sampler.narrow(self._task)
 
     def suggest(self, drift: StudyDrift = EMPTY_DRIFT) -> Suggestion:
-        """The next configuration to try, by the peaks so far, corrected for ``drift``: values that take
-        effect."""
+        """Return the next configuration to try, with effective values, based on the peaks corrected for
+        ``drift``.
+        """
         self._store_drift(drift)
-        # Values outside today's ranges (a narrowed parameter) are clipped; Optuna need not say so.
+        # Values outside the current ranges (of a narrowed parameter) are clipped; Optuna's warning
+        # about it is not helpful.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             trial = self._study.ask(self._distributions)
@@ -165,7 +169,9 @@ class Searcher:
         return Suggestion(number, values, probability)
 
     def _replace_sampler(self, asked: int, values: Settings) -> int:
-        """Add a pending suggestion of these values in place of another one; return its number."""
+        """Add a pending suggestion with these values in place of another suggestion; return its
+        number.
+        """
         self.discard(asked)
         return self._add_pending(values)
 
@@ -175,7 +181,7 @@ class Searcher:
         return number
 
     def compute_posterior(self, drift: StudyDrift = EMPTY_DRIFT) -> PosteriorPeaks:
-        """The model's peak of each configuration that it was fitted to, and its noise."""
+        """Return the model's peak of each configuration that it was fitted to, and its noise."""
         surrogate = self.fit_surrogate(drift)
         best = surrogate.observations.log_peaks.max()
         numbers = surrogate.observations.trial_numbers
@@ -186,11 +192,13 @@ class Searcher:
         return PosteriorPeaks(peaks, float(np.sqrt(surrogate.log_peak_model.noise_variance)))
 
     def build_view(self, drift: StudyDrift = EMPTY_DRIFT) -> ModelView:
-        """Return the model's findings on the parameters, for reports (see `importance.build_view`)."""
+        """Return the model's results for the parameters, for reports (see `importance.build_view`)."""
         return build_view(self.fit_surrogate(drift))
 
     def fit_surrogate(self, drift: StudyDrift = EMPTY_DRIFT) -> SurrogateModel:
-        """The model of the space, from everything recorded; something must have worked."""
+        """Return the model of the space, fitted to all recorded trials; at least one configuration must
+        have worked.
+        """
         self._store_drift(drift)
         trials = self._study.get_trials(deepcopy=False)
         observations = collect_observations(
@@ -199,7 +207,7 @@ class Searcher:
         return SurrogateModel.fit(self._task.grid, observations)
 
     def _store_drift(self, drift: StudyDrift) -> None:
-        """Store ``drift`` where samplers of any process find it, but only when it changed."""
+        """Store ``drift`` for the samplers of all processes, but only if it changed."""
         shifts_by_trial = {
             str(location): [s.log_mean, s.sd] for location, s in drift.shifts.items()
         }
@@ -210,10 +218,10 @@ class Searcher:
     def record_outcome(
         self, suggestion_number: int | None, values: Settings, outcome: Outcome
     ) -> None:
-        """Record a configuration's outcome, suggested (``suggestion_number``) or not.
+        """Record the outcome of a configuration, suggested as ``suggestion_number`` or not.
 
-        A second call does nothing. A configuration without a pending suggestion is added as a
-        finished trial. The sampler learns from it in the same way.
+        A repeated call does nothing. A configuration without a pending suggestion is added as a
+        finished trial, from which the sampler learns in the same way.
         """
         if outcome.notes["trial"] in self._recorded:
             return
@@ -223,7 +231,7 @@ class Searcher:
         if suggested and strip_numpy_types(suggested.params) != clip_to_dimensions(
             values, self._dimensions
         ):
-            # Other values took effect than those suggested.
+            # The effective values differ from the suggested ones.
             self.discard(suggestion_number)
             suggested = None
         if suggested is None:
@@ -237,7 +245,7 @@ class Searcher:
             self._lowest = min(self._lowest, outcome.peak)
 
     def _find_pending(self, suggestion_number: int) -> FrozenTrial | None:
-        """The suggestion of this number, if it has no outcome yet."""
+        """Return the suggestion with this number, if it has no outcome yet."""
         trials = self._study.get_trials(deepcopy=False)
         return (
             trials[suggestion_number]
@@ -251,19 +259,20 @@ class Searcher:
         trial = optuna.trial.Trial(self._study, suggested._trial_id)  # noqa: SLF001  # by number
         for name, note in notes.items():
             trial.set_user_attr(name, note)
-        # It cannot be set twice, and is set already if a kill came between it and the value.
+        # The constraint cannot be set twice. It is already set if a kill came between the constraint
+        # and the value.
         if FEASIBLE_KEY not in suggested.constraints:
             trial.set_constraint(FEASIBLE_KEY, violation)
         self._study.tell(trial, value)
 
     def recorded_trials(self) -> frozenset[int]:
-        """The study's own numbers of the trials whose outcomes it has."""
+        """Return the study's numbers of the trials with recorded outcomes."""
         return frozenset(self._recorded)
 
     def add_pending(self, pending: Mapping[int, Settings]) -> None:
-        """Add the suggestions that other processes are measuring, by the study's own numbers.
+        """Add the suggestions that other processes are measuring, by their numbers in the study.
 
-        The model assumes that they come out as predicted.
+        The model assumes that they give the predicted results.
         """
         for number in self._elsewhere.keys() - pending.keys():
             self.discard(self._elsewhere.pop(number))
@@ -271,24 +280,26 @@ class Searcher:
             self._elsewhere[number] = self._add_pending(pending[number])
 
     def _build_trial(self, values: Settings, **more: Any) -> FrozenTrial:
-        """A trial that the sampler did not suggest."""
+        """Return a trial that the sampler did not suggest."""
         params = {name: value for name, value in clip_to_dimensions(values, self._dimensions).items()
                   if name not in self._left_out or value != self._left_out[name]}  # fmt: skip
         kept = {name: self._distributions[name] for name in params}
         return optuna.trial.create_trial(params=params, distributions=kept, **more)
 
     def discard(self, suggestion_number: int | None) -> None:
-        """Discard a suggestion, by its number, that will not be measured or carries no information."""
+        """Discard the suggestion with this number, which will not be measured or carries no
+        information.
+        """
         if suggestion_number is not None and suggestion_number < len(
             self._study.get_trials(deepcopy=False)
         ):
             self._study.tell(suggestion_number, state=TrialState.FAIL, skip_if_finished=True)
 
     def discard_pending(self) -> None:
-        """Discard, after a kill, the suggestions that no process measures."""
+        """Discard suggestions that no process is measuring after a kill."""
         for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             self._study.tell(trial.number, state=TrialState.FAIL)
 
     def reseed(self) -> None:
-        """Draw other random numbers than the searches of other processes for the same study."""
+        """Use different random numbers from the other processes of the same study."""
         self.chosen.sampler.reseed_rng()

@@ -1,12 +1,13 @@
-"""Simplification of a winner: as few changes and restarts as keep its capacity.
+"""Simplification of a winner: the fewest changes and restarts that keep its capacity.
 
 Presets and the search change settings that contribute nothing to the gain. Before the proof of a
-winner, measurements decide which changes to revert to the baseline. The model estimates the
-probability that a block of changes costs next to nothing. A block is the changes of a service (all,
-or those with a restart), of a class of effect, or those least likely to matter. The most promising
-block is measured, and the model learns from it. The first block is all changes that hardly matter
-by the guides. An accepted block is the base of the next one. A refused block is never tried again
-inside a larger one. The simplified winner is proven.
+winner, measurements decide which changes to revert to the baseline. The model estimates the probability
+that reverting a block of changes costs almost nothing. A block contains all changes of a service, only
+its changes with a restart, or the changes of one class of effect. It may also contain the changes that
+are least likely to matter. The most promising block is reverted and measured, and the model learns from
+the result. The first block contains all changes that hardly matter according to guides. The next block
+extends an accepted one. A rejected block is never tried again inside a larger one. The simplified
+winner is then proven.
 """
 
 from __future__ import annotations
@@ -27,24 +28,26 @@ from autotune.space.space import SearchSpace
 
 Array = npt.NDArray[np.float64]
 
-# The maximum cost of all reverted changes: a share of the gain, or a log ratio of the capacity if larger.
+# The maximum cost of all reverted changes: a share of the gain or a log ratio of the capacity,
+# whichever is larger.
 MAX_LOSS, MIN_LOSS = 0.03, 0.003
-# The model's probability that a block costs no more. From PROMISING on, a block is worth one of the
-# reserved measurements. From ACCEPTED on, it may be reverted after its measurement.
+# The model's probability that a block stays within this cost. From PROMISING_PROBABILITY on, a block is
+# worth one of the reserved measurements. From ACCEPTED_PROBABILITY on, it may be reverted after its
+# measurement.
 PROMISING_PROBABILITY, ACCEPTED_PROBABILITY = 0.05, 0.2
-# What a change fewer is worth, of the logarithm of the capacity: a block is reverted only if the loss to
-# expect is no more than that. One measurement hardly shows what a block costs; for one or two changes a
-# doubt is not worth it, for twenty it is.
+# The log capacity that one change fewer is worth: a block is reverted only if its expected loss is no
+# more than that. One measurement hardly shows the cost of a block. An uncertain loss is acceptable for
+# twenty fewer changes, but not for one or two.
 CHANGE_PRICE = 0.004
-RESTART_WEIGHT = 2.0  # of a change that needs a restart, in changes that need none
+RESTART_WEIGHT = 2.0  # weight of a change that needs a restart, relative to one that needs none
 MODEL_DRAWS = 400
 
 
 @dataclass(frozen=True)
 class SimplifiedWinner:
-    """``settings`` with ``revert_changes`` back at the baseline.
+    """``settings`` with the ``reverted`` changes back at the baseline.
 
-    ``probability`` is the model's probability that this costs next to nothing.
+    ``probability`` is the model's probability that this costs almost nothing.
     """
 
     settings: Settings
@@ -62,7 +65,7 @@ def simplify_winner(
     """Return the next configuration to measure: ``winner`` with more changes reverted than
     ``accepted``.
 
-    Its changes include no set in ``rejected``. ``revert_changes`` does not grow if no set is
+    The reverted changes contain no set in ``rejected``. They equal ``accepted`` if no further set is
     promising.
     """
     changed = [d.name for d in space.tunable_dimensions if winner[d.name] != space.baseline[d.name]]
@@ -91,20 +94,24 @@ def simplify_winner(
 def _find_unimportant(
     space: SearchSpace, winner: Settings, changed: Sequence[str]
 ) -> frozenset[str]:
-    """Changes that hardly matter by the guides, or have no effect under the winner's settings."""
+    """Return the changes that hardly matter according to guides, or have no effect under the winner's
+    settings.
+    """
     core = {dimension.name for dimension in space.tunable_dimensions if dimension.is_core}
     return frozenset(changed) - (core & space.active_parameters(winner))
 
 
 def revert_changes(space: SearchSpace, winner: Settings, names: Collection[str]) -> Settings:
-    """``winner`` with these parameters as they are in the baseline."""
+    """Return ``winner`` with these parameters at their baseline values."""
     return {**winner, **{name: space.baseline[name] for name in names}}
 
 
 def keep_probabilities(
     surrogate: SurrogateModel, space: SearchSpace, winner: Settings, sets: Sequence[Collection[str]]
 ) -> list[float]:
-    """For each set of changes the probability that ``winner`` loses next to nothing without it."""
+    """Return, for each set of changes, the probability that ``winner`` loses almost nothing
+    without it.
+    """
     if not sets:
         return []
     log_peaks = draw_log_peaks(
@@ -123,7 +130,7 @@ def is_expendable(
     block: Collection[str],
     accepted: Collection[str],
 ) -> bool:
-    """True if a measured ``block`` is to be reverted, beyond those ``accepted`` before."""
+    """True if a measured ``block`` should be reverted, in addition to the ``accepted`` changes."""
     if keep_probabilities(surrogate, space, winner, [block])[0] < ACCEPTED_PROBABILITY:
         return False
     sets = [revert_changes(space, winner, names) for names in (accepted, block)]
@@ -139,10 +146,10 @@ def _list_blocks(
     accepted: frozenset[str],
     is_allowed: Callable[[frozenset[str]], bool],
 ) -> Iterator[frozenset[str]]:
-    """Return sets of changes to revert, each with the accepted changes.
+    """Yield sets of changes to revert, each including the accepted changes.
 
-    The last sets grow by one change each, from the least important. A change that is not
-    ``is_allowed`` in the set is skipped.
+    The last sets grow by one change at a time, starting with the least important. A change is skipped
+    if the set with it is not allowed (``is_allowed``).
     """
     dimensions = {d.name: d for d in space.tunable_dimensions}
     remaining = [name for name in changed if name not in accepted]
@@ -168,14 +175,14 @@ def _list_blocks(
 
 
 def draw_log_peaks(surrogate: SurrogateModel, settings: Sequence[Settings]) -> Array:
-    """The model's draws of the log peaks of these configurations: ``[draw, configuration]``."""
+    """Return the model's draws of the log peaks of these configurations: ``[draw, configuration]``."""
     points = surrogate.grid.reset_inactive(surrogate.grid.encode_all(list(settings)))
     model, rng = (
         surrogate.composite_model or surrogate.log_peak_model,
         np.random.default_rng(len(settings)),
     )
     drawn = model.sample(points, MODEL_DRAWS, rng)
-    # Above the best that was measured, the scale is the logarithm itself.
+    # Above the best measured peak, the scale is logarithmic without compression.
     return np.where(drawn > 0, drawn, decompress(drawn))
 
 
@@ -185,10 +192,10 @@ def _change_weight(space: SearchSpace, name: str) -> float:
 
 
 def _build_rule_check(space: SearchSpace, winner: Settings) -> Callable[[frozenset[str]], bool]:
-    """Return a predicate: True if reverting a set of changes breaks no rule further than ``winner``
-    does.
+    """Return a predicate that is true if reverting a set of changes breaks no rule further than
+    ``winner`` does.
 
-    The winner breaks only rules over sizes that were measured since.
+    The winner breaks only rules about sizes that were measured after it was suggested.
     """
 
     def keeps(rule: Rule, settings: Settings) -> bool:

@@ -1,4 +1,4 @@
-"""Optuna's storage in a SQLite file, and the errors of its databases."""
+"""Optuna's storage in a SQLite file, and the errors of its database."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from autotune.errors import AutotuneError
 
-# Optuna commits once for each parameter of each trial. With a write-ahead log those commits need not
-# wait for the disk. A killed process loses nothing; a machine that loses power loses at most the last
+# Optuna commits once for each parameter of each trial. With a write-ahead log, those commits need not
+# wait for the disk. Nothing is lost if the process is killed. A power failure loses at most the last
 # trials, which are recorded again from the study's own journal. Neither damages the file.
 SQLITE_PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL")
 
 
 class ConnectionTracker:
-    """The open connections of an engine, by the events of its pool.
+    """The open connections of an engine, tracked by the events of its pool.
 
-    Optuna creates its engine in a constructor that may raise: only the pool's events reach the
+    Optuna creates its engine in a constructor that may raise. Only the pool's events give access to the
     connections of such an engine.
     """
 
@@ -39,7 +39,7 @@ class ConnectionTracker:
         return [(self._add, "connect"), (self._remove, "close")]
 
     def close_all(self) -> None:
-        """Close all of them."""
+        """Close all open connections."""
         while self._open:
             self._open.pop().close()
 
@@ -54,7 +54,7 @@ class ConnectionTracker:
 
 @contextmanager
 def open_sqlite(path: Path) -> Iterator[RDBStorage]:
-    """Optuna's storage in the file at ``path``, which is created if need be.
+    """Yield Optuna's storage in the file at ``path``, which is created if necessary.
 
     Other programs can open the file at the same time. Every connection is closed at the end of the
     block. Raises SQLAlchemyError, StorageInternalError: see ``translate_storage_errors``.
@@ -89,6 +89,6 @@ def translate_storage_errors(path: Path) -> Iterator[None]:
 
 
 def find_database_error(error: SQLAlchemyError | StorageInternalError) -> BaseException:
-    """The database's own error, without the SQL statement."""
+    """Return the database's original error, without the SQL statement."""
     of_sql = error if isinstance(error, SQLAlchemyError) else error.__cause__
     return getattr(of_sql, "orig", None) or error

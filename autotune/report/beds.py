@@ -1,4 +1,4 @@
-"""The test beds of a study: the work of each, its offset, and the gain on it."""
+"""The test beds of a study: the work done on each, its offset, and the gain on it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from autotune.target.messages import format_count
 def summarize_beds(view: StudyView) -> BedSummaries:
     """Return the figures of each test bed by name, and whether the gains disagree.
 
-    - ``trials``: the number of finished trials, and trials ``per_hour`` of the bed's time.
+    - ``trials``: the number of finished trials. ``per_hour``: trials per hour of the bed's time.
     - ``offset``: peaks relative to an average bed (1.1 is 10 % more), with the ends ``low`` and
-      ``high`` of the 90 % interval. ``noise`` is the sd of the logarithm of one more measurement.
-      ``null`` while unknown.
-    - ``gain``: best over baseline on this bed, from its own ``pairs``; ``null`` without any.
+      ``high`` of the 90 % interval. ``noise`` is the sd of the logarithm of one additional measurement.
+      ``null`` as long as they are unknown.
+    - ``gain``: best over baseline on this bed, from the bed's own ``pairs``; ``null`` without pairs.
     - ``set_aside``: why the bed was removed from the study, or ``null``.
     - ``disagree``: true if the gains of the beds differ by more than noise.
     """
@@ -68,7 +68,7 @@ def _format_interval(figures: BedOffsetInterval | documents.Gain) -> str:
 
 
 def format_bed_lines(view: StudyView) -> Iterator[str]:
-    """Yield a line per test bed, and a warning if their gains disagree."""
+    """Yield a line for each test bed, and a warning if their gains disagree."""
     document = summarize_beds(view)
     for name, bed in document["each"].items():
         columns = [f"{name:9}{format_count(bed['trials'], 'measurement')}"]
@@ -88,7 +88,7 @@ def format_bed_lines(view: StudyView) -> Iterator[str]:
 
 
 def build_bed_rows(view: StudyView) -> Iterator[tuple[str, ...]]:
-    """Yield a row per test bed: name, trials, offset from an average bed, noise, gain, status."""
+    """Yield a row for each test bed: name, trials, offset from an average bed, noise, gain, status."""
     for name, bed in summarize_beds(view)["each"].items():
         offset, gain = bed["offset"], bed["gain"]
         pairs = format_count(gain["pairs"], "pair") if gain else ""
@@ -103,7 +103,7 @@ def build_bed_rows(view: StudyView) -> Iterator[tuple[str, ...]]:
 
 
 def format_bed_count(view: StudyView) -> str:
-    """Return the number of test beds that confirmed a gain, for the end of a sentence."""
+    """Return the number of test beds that confirmed a gain, as text for the end of a sentence."""
     verdict = view.state.verdict
     if verdict is None or not verdict.beds:
         return ""

@@ -1,4 +1,4 @@
-"""Output of measured ceilings: JSON, text lines, and a table for the HTML report."""
+"""Output of measured ceilings: JSON, lines of text, and a table for the HTML report."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _encode_cache_ceilings(record: CacheCeilings) -> documents.CacheCeilings:
 
 
 def format_ceiling_lines(record: Ceilings) -> Iterator[str]:
-    """Yield a title, one line per ceiling, and a note if one applies."""
+    """Yield a title, one line for each ceiling, and a note if one applies."""
     yield _format_title(record)
     if isinstance(record, StackCeilings):
         yield from map(_format_stack_ceiling, record.ceilings)
@@ -150,7 +150,7 @@ def _format_title(record: Ceilings) -> str:
 
 
 def _format_share_note(record: Ceilings) -> str:
-    """Return the stack's keys/s at capacity as a share of the caches' own ceiling.
+    """Return a note on the keys/s of the stack, relative to the ceiling of the caches.
 
     The reference is the last ceiling if it was measured with several keys per request. Otherwise it is
     the first ceiling, with one key per request.
@@ -169,7 +169,7 @@ def _format_share_note(record: Ceilings) -> str:
 
 
 def _format_request_rate(ceiling: StackCeiling) -> str:
-    """Return the ceiling as text; a lower bound if load.max_rate was reached."""
+    """Return the ceiling as text, as a lower bound if load.max_rate was reached."""
     rate = f"{fmt.format_rate(ceiling.rate)} requests/s"
     return f"at least {rate} (load.max_rate reached)" if ceiling.limited else rate
 

@@ -43,7 +43,7 @@ from autotune.study.reading_records import RecordedReading
 from autotune.study.study_state import COUNTED_PHASES, State, Trial
 from autotune.unified_diff import FileContents, format_file_diff
 
-MAX_TABLE_COLUMNS = 24  # settings with a column in the table of trials
+MAX_TABLE_COLUMNS = 24  # maximum number of settings with a column in the table of trials
 
 
 def build_chart_data(view: StudyView) -> ChartData:
@@ -51,7 +51,7 @@ def build_chart_data(view: StudyView) -> ChartData:
     slo, units = view.target.slo.objective, view.units
     sides, readings = view.conclusion.sides, view.readings_by_side()
     time, columns = timeline.select_time_axis(view), _build_parameter_columns(view)
-    # A side without a reading that met the SLO has no figures.
+    # If no reading of a side met the SLO, that side has no figures.
     hosts = {side: average_host_usage(records, slo) for side, records in readings.items()}
     column_names = [column["name"] for column in columns["parameters"][:MAX_TABLE_COLUMNS]]
     data: ChartData = {
@@ -97,8 +97,8 @@ def build_chart_data(view: StudyView) -> ChartData:
 def _build_percentile_curve(readings: Iterable[RecordedReading]) -> ChartColumns:
     """Return the rates, the requests behind each point, and each percentile in ms.
 
-    A percentile covers *intended* requests; ``None`` if too few were answered correctly. Readings that
-    were limited by the generator or cut short are omitted.
+    A percentile refers to *intended* requests; it is ``None`` if too few got a correct response.
+    Readings that were limited by the generator or cut short are omitted.
     """
     steps = [step for step in build_load_curve(readings) if step.is_complete]
     return {
@@ -145,7 +145,7 @@ def _build_slice(band: ModelSlice, units: Units) -> SliceBand:
 
 
 def _build_effect_rows(view: StudyView, effects: Iterable[ParameterEffect]) -> list[EffectRow]:
-    """Return effects in per cent with their 90 % intervals (``null`` if none was recorded)."""
+    """Return effects in per cent with their 90 % intervals (``null`` if no interval was recorded)."""
     baseline = view.conclusion.baseline
     rows = build_importance_rows(
         effects, list_measured_trials(view.state), baseline.trial if baseline else None
@@ -185,7 +185,7 @@ def _build_parameter_columns(view: StudyView) -> ParameterColumns:
 
 
 def _rank_settings(view: StudyView) -> dict[str, tuple[int, int]]:
-    """Return the order of settings: changes of the best by cost, then the rest by importance."""
+    """Return the rank of each setting: changes of the best by cost, then the others by importance."""
     changed = [change.name for change in view.changes]
     ranked = [*view.reversal_costs]
     ranked += (
@@ -215,7 +215,7 @@ def _build_parameter_column(
 
 
 def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[TrialRow]:
-    """Return the table of trials; a repeat refers to the trial that it repeats.
+    """Return the rows of the table of trials; a repeat refers to the trial that it repeats.
 
     ``values`` belong to the settings in ``columns``; ``null`` means no effect.
     """
@@ -254,7 +254,7 @@ def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[TrialRow]
 
 
 def _has_own_settings(state: State, trial: Trial, baseline: Trial) -> bool:
-    """True if no earlier trial with the same settings shows them. A simplified winner has its own."""
+    """True if no earlier trial shows the same settings. A simplified winner shows its own."""
     if trial.number == baseline.number:
         return False
     return (

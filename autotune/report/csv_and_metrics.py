@@ -16,15 +16,16 @@ from autotune.services.base import Value
 
 TABLE_NAMES = ("trials", "readings")
 METRIC_PREFIX = "autotune_"
-MAX_METRIC_TRIALS = 20  # newest trials with metrics; scrapes come more often than 20 trials finish
+# Metrics cover this many of the newest trials; scrapes are more frequent than every 20 trials.
+MAX_METRIC_TRIALS = 20
 CsvRow = Mapping[str, Value | None]
 
 
 def format_csv(view: StudyView, name: str) -> str:
     """Return the ``trials`` or ``readings`` of a study as CSV (RFC 4180). Raises AutotuneError.
 
-    The first row is the heading. Rates are in requests/s, times in seconds. A field without a value is
-    empty.
+    The first row contains the headings. Rates are in requests/s, times in seconds. A field without a
+    value is empty.
     """
     rows = list(_list_trial_rows(view) if name == "trials" else _list_reading_rows(view))
     headings = dict.fromkeys(heading for row in rows for heading in row)
@@ -78,7 +79,7 @@ def _list_reading_rows(view: StudyView) -> Iterator[CsvRow]:
 def format_metrics(view: StudyView) -> str:
     """Return the metrics of a study in OpenMetrics text format.
 
-    The node exporter's textfile collector reads this format, too. Capacities are in requests/s, or in
+    The node exporter's textfile collector also reads this format. Capacities are in requests/s, or in
     the unit of a command's value.
     """
     status = build_status(view)

@@ -37,7 +37,7 @@ def format_diff(
 ) -> str:
     """Return a unified diff from ``a`` to ``b``: a trial number, ``baseline``, ``best`` or ``hosts``.
 
-    ``hosts`` means the current files on the hosts. The diff compares files, as input for
+    ``hosts`` means the current files on the hosts. The diff compares files and can be applied with
     `patch -p1`. With ``parameters``, it compares the settings that have an effect. It is empty if both
     sides are equal. Raises AutotuneError for a trial that does not exist or was never deployed.
     """
@@ -59,9 +59,10 @@ def format_diff(
 
 
 def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
-    """Return the current content of ``files`` on the hosts, by the same names, with secrets masked.
+    """Return the current content of ``files`` on the hosts, with the same names and with secrets
+    masked.
 
-    Raises AutotuneError for a study without hosts or from another account, and HostUnreachable.
+    Raises AutotuneError for a study without hosts or by another account, and HostUnreachable.
     """
     if study.target.simulated or not all(t.installed for t in study.target.tiers.values()):
         raise AutotuneError(
@@ -90,7 +91,9 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
 
 
 def _find_outliner(name: str, path: str) -> Outliner:
-    """Return the masking function for a file of the service that its part name ends with."""
+    """Return the masking function for a file, which depends on the service at the end of the part's
+    name.
+    """
     services = list_by_name(name.partition("/")[0].rpartition(".")[2])
     return next(filter(None, (find_outliner(service, path) for service in services)), mask_nothing)
 
@@ -122,10 +125,10 @@ def _format_known_names(state: State) -> str:
 
 
 def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:
-    """Return the files of a trial as deployed: ``part/path`` → content.
+    """Return the files of a trial as they were deployed: ``part/path`` → content.
 
     A repeat shares the files of the trial that it repeats. Raises AutotuneError if the trial was not
-    deployed, or if a file differs from its recorded digest.
+    deployed, or if the digest of a file differs from the recorded one.
     """
     for number in (trial.number, trial.source_trial):
         top = PurePath("configs", str(number))
@@ -146,7 +149,7 @@ def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:
 
 
 def _check_digests(trial: Trial, directory: Path, contents: FileContents) -> None:
-    """Raise AutotuneError if a file is missing or changed since it was measured."""
+    """Raise AutotuneError if a file is missing or has changed since it was measured."""
     for path, digest in sorted(trial.files.items()):
         if path not in contents or sha256(contents[path]).hexdigest() != digest:
             problem = "differs from the deployed file" if path in contents else "is missing"

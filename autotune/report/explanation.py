@@ -21,12 +21,13 @@ from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
 from autotune.study.winner_changes import MinimalChanges, format_reduction
 from autotune.target.messages import format_count
 
-NAME_WIDTH = 48  # columns for the name of a parameter
+NAME_WIDTH = 48  # number of columns for the name of a parameter
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The winner's costs of reverting, and the model's effects over the searched ranges.
+    """The cost of reverting each change of the winner, and the model's effects over the searched
+    ranges.
 
     ``model`` is the recorded view: ``pairs`` of interacting parameters, and ``edges`` of ranges.
     """
@@ -39,7 +40,7 @@ class Explanation:
 
 
 def build_explanation(view: StudyView) -> Explanation:
-    """Return the explanation, with the same figures as the report. No host is contacted.
+    """Return the explanation, with the same figures as in the report. No host is contacted.
 
     Raises AutotuneError for a study without a winner.
     """
@@ -155,7 +156,7 @@ def _format_effects(explanation: Explanation) -> Iterator[str]:
 
 
 def format_effect(row: ImportanceRow) -> str:
-    """Return an effect with its interval: ``±8.3 % [5.1, 11.5]``; without an sd only the effect."""
+    """Return an effect with its interval: ``±8.3 % [5.1, 11.5]``; without an sd, only the effect."""
     effect = f"±{100 * row.effect:.1f} %"
     if row.half_width is None:
         return effect

@@ -1,4 +1,4 @@
-"""Numbers formatted for people: requests/s, latencies, changes, durations."""
+"""Numbers formatted for readers: requests/s, latencies, changes, durations."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from collections.abc import Sequence
 from autotune.services.base import Value
 from autotune.target.slo import Slo
 
-MIN_FACTOR_RATIO = 11.0  # ratios from here on are unreadable in per cent
+MIN_FACTOR_RATIO = 11.0  # ratios from this value on are unreadable in per cent
 
 
 def format_rate(value: float | None) -> str:
-    """Return requests/s with their significant digits: ``1,706``, ``84.2``."""
+    """Return requests/s as text with significant digits: ``1,706``, ``84.2``."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def format_value(number: float | None) -> str:
-    """Return a benchmark's value: ``12,345``, ``41.27``, ``0.003104``, ``-3.2e+09``."""
+    """Return a benchmark's value as text: ``12,345``, ``41.27``, ``0.003104``, ``-3.2e+09``."""
     if number is None:
         return "–"
     return f"{number:,.0f}" if 10_000 <= abs(number) < 1e9 else f"{number:.4g}"
 
 
 def format_latency(seconds: float | None) -> str:
-    """Return ``38 ms`` or ``1.2 s``; a dash for ``None``."""
+    """Return text such as ``38 ms`` or ``1.2 s``; a dash for ``None``."""
     if seconds is None:
         return "–"
     return f"{seconds:.2g} s" if seconds >= 0.9995 else f"{seconds * 1000:.3g} ms"
 
 
 def format_duration(seconds: float) -> str:
-    """Return ``48 s``, ``15 min``, ``7 min 40 s`` or ``2 h 5 min``."""
+    """Return text such as ``48 s``, ``15 min``, ``7 min 40 s`` or ``2 h 5 min``."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -46,7 +46,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_change(ratio: float) -> str:
-    """Return a ratio as a change: 1.41 is ``+41 %``, 132 is ``×132``."""
+    """Return a ratio as a change: ``+41 %`` for 1.41, ``×132`` for 132."""
     if ratio >= MIN_FACTOR_RATIO:
         return f"×{ratio:.3g}"
     text = f"{100 * (ratio - 1):+.{_count_decimals(ratio)}f} %"
@@ -63,17 +63,17 @@ def format_change_interval(ratio: float, low: float, high: float) -> str:
 
 
 def _count_decimals(ratio: float) -> int:
-    """Return the decimals of a change in per cent: a small change gets one."""
+    """Return the number of decimals of a change in per cent: one for a small change."""
     return 0 if abs(ratio - 1) >= 0.0995 else 1
 
 
 def format_share(part: float, whole: float) -> str:
-    """Return ``84 %``; if ``whole`` is zero, ``0 %``."""
+    """Return a share such as ``84 %``, or ``0 %`` if ``whole`` is zero."""
     return f"{100 * part / whole if whole else 0:.0f} %"
 
 
 def format_objective(slo: Slo) -> str:
-    """Return ``p99 ≤ 50 ms``."""
+    """Return text such as ``p99 ≤ 50 ms``."""
     return f"{format_percentile(slo)} ≤ {format_latency(slo.limit)}"
 
 
@@ -82,7 +82,7 @@ def format_percentile(slo: Slo) -> str:
 
 
 def format_setting(value: Value, unit: str = "") -> str:
-    """Return a parameter's value with its unit; switches as ``on`` and ``off``."""
+    """Return a parameter's value with its unit; booleans as ``on`` and ``off``."""
     if isinstance(value, bool):
         return "on" if value else "off"
     text = f"{value:g}" if isinstance(value, float) else str(value)
@@ -90,6 +90,6 @@ def format_setting(value: Value, unit: str = "") -> str:
 
 
 def format_first_numbers(numbers: Sequence[int]) -> str:
-    """Return the first eight numbers: ``1, 2, 3``."""
+    """Return the first eight numbers as text: ``1, 2, 3``."""
     first = ", ".join(map(str, numbers[:8]))
     return f"{first}, …" if len(numbers) > 8 else first

@@ -1,4 +1,4 @@
-"""The gain of a winner, split between the best preset and the search."""
+"""The gain of a winner, divided between the best preset and the search."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autotune.study.study_state import State
 
 @dataclass(frozen=True)
 class PeakMeasurement:
-    """A configuration's peak, and the number of measurements behind it."""
+    """A configuration's peak, and the number of measurements that it is based on."""
 
     peak: Peak
     count: int
@@ -22,7 +22,8 @@ class PeakMeasurement:
 
 @dataclass(frozen=True)
 class GainShares:
-    """``preset`` is the best preset over the baseline, ``search`` the winner over that preset.
+    """The shares of a gain: ``preset`` is the best preset over the baseline, ``search`` the winner over
+    that preset.
 
     A share is ``None`` if one of its peaks was not measured. If the preset itself won, ``search`` is
     ``None`` and ``preset_won`` is true.
@@ -44,7 +45,7 @@ def compute_gain_shares(
     *,
     preset_won: bool,
 ) -> GainShares:
-    """Return both shares, with the noise between measurements in their intervals."""
+    """Return both shares; their intervals include the noise between measurements."""
     return GainShares(
         _compare(state, preset, baseline),
         None if preset_won else _compare(state, best, preset),

@@ -1,4 +1,4 @@
-"""The effect of each setting over its searched range, as the search model estimates it."""
+"""The effect of each setting over its searched range, as estimated by the search model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autotune.optimize.model_view import InteractingPair, ParameterEffect, Range
 from autotune.report import documents
 from autotune.study.study_state import Trial
 
-MIN_LOG_EFFECT = 0.002  # smallest effect shown, as a log ratio
+MIN_LOG_EFFECT = 0.002  # smallest effect that is shown, as a log ratio
 
 
 def encode_pair(pair: InteractingPair) -> documents.InteractingPair:
@@ -20,10 +20,10 @@ def encode_pair(pair: InteractingPair) -> documents.InteractingPair:
 
 @dataclass(frozen=True)
 class ImportanceRow:
-    """Settings that always changed together, with their summed effect (log ratio).
+    """Settings that always changed together, with their combined effect (log ratio).
 
-    ``half_width`` is half of the 90 % interval; ``None`` if no sd was recorded. ``changed_in`` counts
-    the configurations whose value differs from the baseline.
+    ``half_width`` is half of the 90 % interval, or ``None`` if no sd was recorded. ``changed_in`` is
+    the number of configurations with a value other than the baseline's.
     """
 
     names: tuple[str, ...]

@@ -1,12 +1,11 @@
 """Latency against offered rate: a fitted curve, and its latency at any rate.
 
 Latency never falls as the rate rises. The curve is the isotonic regression of the log latencies of all
-readings, weighted by their seconds (Robertson, Wright, Dykstra, Order Restricted Statistical
-Inference, 1988, section 1.2). At the capacity it equals the SLO's limit, by the definition of capacity.
-The 90 % band comes from a bootstrap, which redraws readings and capacity for each curve. The reported
-curve is the median of these curves. Each draw takes half of the readings. Drawing as many as there are
-would make the band of an isotonic curve too narrow (Sen, Banerjee, Woodroofe, Annals of Statistics 38,
-2010).
+readings, weighted by their seconds (Robertson, Wright, Dykstra, Order Restricted Statistical Inference,
+1988, section 1.2). At the capacity, it equals the SLO's limit, by the definition of capacity. The 90 %
+band comes from a bootstrap, which redraws readings and capacity for each curve. The reported curve is
+the median of these curves. Each draw uses half of the readings. With all readings in each draw, the
+band of an isotonic curve would be too narrow (Sen, Banerjee, Woodroofe, Annals of Statistics 38, 2010).
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from autotune.study.reading_records import RecordedReading
 from autotune.target.slo import Slo
 
 AT_MOST_BOUND, MORE_THAN_BOUND = "at most", "more than"
-BOOTSTRAP_CURVES = 200  # bootstrap samples
-GRID_RATES = 40  # points of the drawn grid
-MIN_READINGS = 3  # minimum readings for a curve
+BOOTSTRAP_CURVES = 200  # number of bootstrap samples
+GRID_RATES = 40  # number of points of the drawn grid
+MIN_READINGS = 3  # minimum number of readings for a curve
 LogPoint = tuple[float, float, float]  # log rate, log seconds, weight
 
 
@@ -37,8 +36,8 @@ LogPoint = tuple[float, float, float]  # log rate, log seconds, weight
 class LatencyEstimate:
     """The SLO's percentile at a rate, in seconds, with its 90 % interval.
 
-    ``bound`` is ``at most`` if only higher rates were measured. It is ``more than`` beyond the capacity
-    or the highest measured rate, where a queue grows as long as the load lasts.
+    ``bound`` is ``at most`` if only higher rates were measured. It is ``more than`` for rates beyond
+    the capacity or the highest measured rate, where a queue grows as long as the load lasts.
     """
 
     seconds: float
@@ -57,7 +56,9 @@ class LatencyEstimate:
 
 @dataclass(frozen=True)
 class LatencyCurve:
-    """``rates`` in ascending order, with the percentile's median and 90 % band in seconds."""
+    """The fitted curve: ``rates`` in ascending order, with the percentile's median and 90 % band in
+    seconds.
+    """
 
     rates: tuple[float, ...]
     median: tuple[float, ...]
@@ -92,7 +93,7 @@ class LatencyCurve:
 
 
 def fit_latency_curves(view: StudyView) -> dict[str, LatencyCurve]:
-    """Return the curves of baseline and best, if readings suffice. Raises AutotuneError."""
+    """Return the curves of baseline and best, if there are enough readings. Raises AutotuneError."""
     if view.target.command_goal is not None:
         return {}
     slo, timeout = view.target.slo.objective, view.target.load.timeout
@@ -109,7 +110,7 @@ def fit_curve(
 ) -> LatencyCurve | None:
     """Return the curve of a configuration's readings; ``None`` for fewer than ``MIN_READINGS`` readings.
 
-    A percentile beyond all answers counts as ``timeout_seconds``, the request timeout in seconds.
+    A percentile beyond all responses counts as ``timeout_seconds``, the request timeout in seconds.
     """
     readings = [
         record.reading
@@ -146,7 +147,7 @@ def _build_point(reading: Reading, slo: Slo, timeout_seconds: float) -> LogPoint
 
 
 def _is_latency_bound(readings: Sequence[Reading], slo: Slo) -> bool:
-    """True if at least half of the readings that violate the SLO are too slow, not only erroneous."""
+    """True if at least half of the readings that violate the SLO do so by latency, not only by errors."""
     violating = [reading for reading in readings if not slo.is_met(reading)]
     too_slow = [reading for reading in violating if not slo.is_met(replace(reading, errors={}))]
     return 2 * len(too_slow) >= len(violating)
@@ -159,7 +160,7 @@ def _draw_capacity(anchor: Estimate | None, random: Random) -> float | None:
 def _fit_log_curve(
     points: Sequence[LogPoint], grid: Sequence[float], crossing: float | None, slo: Slo
 ) -> list[float]:
-    """Return log seconds on the grid: isotonic, and at the limit at log rate ``crossing``."""
+    """Return log seconds on the grid: isotonic, and equal to the limit at log rate ``crossing``."""
     rates, values = [point[0] for point in points], _fit_isotonic(points)
     if crossing is not None:
         limit, location = log(slo.limit), bisect_left(rates, crossing)
@@ -170,7 +171,7 @@ def _fit_log_curve(
 
 
 def _fit_isotonic(points: Sequence[LogPoint]) -> list[float]:
-    """Return the least-squares fit that never falls, by pooling adjacent violators."""
+    """Return the least-squares fit that never falls, by the pool-adjacent-violators algorithm."""
     blocks: list[tuple[float, float, int]] = []  # mean, weight, number of points
     for _, value, weight in points:
         block = (value, weight, 1)
@@ -183,7 +184,7 @@ def _fit_isotonic(points: Sequence[LogPoint]) -> list[float]:
 
 
 def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
-    """Return ``y`` at ``x``: linear between the points, constant beyond the outer ones."""
+    """Return ``y`` at ``x``: linear between the points, constant beyond the outermost ones."""
     location = bisect_left(xs, x)
     if location == 0 or location == len(xs):
         return ys[min(location, len(xs) - 1)]
@@ -192,7 +193,7 @@ def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
 
 
 def estimate_latency_at(view: StudyView, rate: float) -> dict[str, tuple[LatencyEstimate, str]]:
-    """Return the percentile at a rate in requests/s, and why it is uncertain, by side."""
+    """Return the percentile at a rate in requests/s, and the reason for any uncertainty, by side."""
     return {
         label: (curve.estimate_at(rate), curve.describe_extrapolation(rate))
         for label, curve in fit_latency_curves(view).items()

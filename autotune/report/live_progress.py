@@ -1,6 +1,6 @@
 """Progress on a terminal: finished trials above, the current trial in a panel below.
 
-The panel is redrawn only after an event. A timer would take CPU from the stack under test.
+The panel is redrawn only after an event, because a timer would take CPU time from the stack under test.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from autotune.target.model import Target
 from autotune.target.slo import Slo
 from autotune.terminal import StyledLine, create_console, style_text
 
-MAX_SHOWN_READINGS = 10  # readings shown of the current trial
-MAX_SHOWN_TRIALS = 8  # finished trials shown
+MAX_SHOWN_READINGS = 10  # maximum number of readings shown for the current trial
+MAX_SHOWN_TRIALS = 8  # maximum number of finished trials shown
 BORDER_COLUMNS, BORDER_LINES = 4, 3  # of the panel, with a line below it for the cursor
 MAX_STEP_LINES = 3  # lines of the current step, and of the best so far
 MIN_TRIAL_LINES = 3  # lines that readings leave to finished trials
@@ -48,7 +48,7 @@ MARK_STYLES = {"✓": "green", "✗": "red", "?": "yellow"}
 
 
 class LiveProgress:
-    """A panel of trials, the current trial's load steps, the best so far and the time left."""
+    """A panel of trials, the current trial's load steps, the best result so far and the time left."""
 
     def __init__(self, target: Target, state: Callable[[], State], stream: TextIO) -> None:
         self._target, self._state = target, state

@@ -1,4 +1,4 @@
-"""The load curve of a configuration: results per rate, and the load on its hosts.
+"""The load curve of a configuration: results by rate, and the load on its hosts.
 
 Readings at nearly the same rate form one load step. Counts and histograms are summed, because
 percentiles cannot be averaged.
@@ -19,18 +19,20 @@ from autotune.target.slo import Slo
 
 ReadingRecords = Iterable[RecordedReading]
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
-# Width of a load step in log units of the rate.
+# Width of a load step, as the difference of the rate's logarithm.
 STEP_LOG_WIDTH = 0.04
 HOST_METRICS = ("cpu", "steal", "load", "memory", "sockets", "time_wait", "network")
-READINGS_AT_CAPACITY = 3  # highest readings within the SLO, averaged per host
+# Number of the highest readings within the SLO that are averaged for each host.
+READINGS_AT_CAPACITY = 3
 
 
 @dataclass(frozen=True)
 class LoadStep:
-    """``pooled_reading`` sums ``reading_count`` readings at about the same rate.
+    """A step of the load curve: ``pooled_reading`` sums ``reading_count`` readings at about the same
+    rate.
 
-    Readings that were cut short after a clear failure form their own steps, and so do readings that
-    are invalid for the server. Such steps have no goodput and no percentiles.
+    Readings that were cut short after a clear failure form their own steps, and so do readings that are
+    invalid for the server. Such steps have no goodput and no percentiles.
     """
 
     reading_count: int
@@ -38,7 +40,7 @@ class LoadStep:
 
     @property
     def invalid_reason(self) -> str | None:
-        """The reason why the step is invalid for the server: the generator, or disturbed hosts."""
+        """Return the reason why the step is invalid for the server: the generator, or disturbed hosts."""
         return self.pooled_reading.limited or self.pooled_reading.disturbed
 
     @property
@@ -48,7 +50,7 @@ class LoadStep:
 
     @property
     def goodput(self) -> float | None:
-        """Requests/s that were answered correctly and in time."""
+        """Return the requests/s with a correct response in time."""
         return (
             self.pooled_reading.goodput
             if self.is_complete and self.pooled_reading.seconds > 0
@@ -56,8 +58,11 @@ class LoadStep:
         )
 
     def percentile_milliseconds(self, percent: float) -> float | None:
-        """Return the milliseconds within which ``percent`` of *intended* requests were answered
-        correctly; ``None`` if too few were, or if the step is not complete."""
+        """Return the milliseconds within which ``percent`` of *intended* requests got a correct
+        response.
+
+        Return ``None`` if too few requests got one, or if the step is not complete.
+        """
         return (
             to_milliseconds(self.pooled_reading.percentile(percent / 100))
             if self.is_complete
@@ -79,12 +84,12 @@ def build_load_curve(readings: ReadingRecords) -> tuple[LoadStep, ...]:
 
 
 def to_milliseconds(seconds: float | None) -> float | None:
-    """Return seconds as milliseconds, rounded to remove the floating-point error."""
+    """Return seconds as milliseconds, rounded to remove floating-point errors."""
     return None if seconds is None else round(1000 * seconds, 9)
 
 
 def average_host_usage(readings: ReadingRecords, slo: Slo) -> dict[str, dict[str, float]]:
-    """Return host → figures, each the mean over the highest readings that met the SLO.
+    """Return host → figures, each averaged over the highest readings that met the SLO.
 
     ``cpu``, ``steal`` and ``memory`` are fractions, ``load`` is the load average, ``network`` is in
     bytes/s. The result is empty without host data or without a reading that met the SLO.
@@ -105,5 +110,5 @@ def _average_usages(usages: Sequence[HostUsage]) -> dict[str, float]:
 
 
 def has_host_usage(readings: ReadingRecords) -> bool:
-    """True if any reading recorded host data, even if it missed the SLO."""
+    """True if any reading recorded host data, even a reading that missed the SLO."""
     return any(reading.hosts for reading in readings)

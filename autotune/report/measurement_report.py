@@ -1,4 +1,4 @@
-"""Results of `autotune measure` as one JSON object and as text: capacities."""
+"""Results of `autotune measure`: capacities as one JSON object and as text."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ from autotune.target.messages import format_count
 def build_measurement_json(
     measurement: Measurement, study: Study, required_rate: float | None = None
 ) -> documents.Measurement:
-    """Return ``peaks`` and the ``spread`` of repeats; for a comparison, both sides and the ``gain``.
+    """Return ``peaks`` and the ``spread`` of repeats; for a comparison, return both sides and the
+    ``gain``.
 
-    ``at_least`` is the requested minimum capacity, if any, and whether it is ``met``. With a ``limit``
-    (``load.max_rate``, or a limit that the generator reported), ``peak`` is a lower bound. ``against``
-    is the name of the other side. Its measurements are under ``baseline`` for the baseline, and under
-    ``other`` for a preset or an export.
+    ``at_least`` contains the requested minimum capacity, if any, and whether it is ``met``. With a
+    ``limit`` (``load.max_rate``, or a limit that the generator reported), ``peak`` is a lower bound.
+    ``against`` is the name of the other side. Its measurements are under ``baseline`` for the baseline,
+    and under ``other`` for a preset or an export.
 
     Peaks are in requests/s or a benchmark's values; ``sd`` belongs to a peak's logarithm. Each peak has
-    a ``ladder``, ``hosts``, a ``bottleneck`` (``null`` if none was found) and ``bindings``, the settings
-    that were changed to satisfy a rule. A step of the ladder is in requests, requests/s and seconds.
-    Its percentiles are in seconds, and ``null`` beyond all answers or if the reading did not record
-    them. The top-level ``ladder`` sums the ladders of all repeats. For ``hosts``, see
+    a ``ladder``, ``hosts``, a ``bottleneck`` (``null`` if none was found) and ``bindings``, the
+    settings that were changed to satisfy a rule. A step of the ladder is in requests, requests/s and
+    seconds. Its percentiles are in seconds, or ``null`` beyond all responses or if the reading did not
+    record them. The top-level ``ladder`` sums the ladders of all repeats. For ``hosts``, see
     ``load_curve.average_host_usage``.
     """
     units = select_units(study.target, study.state)
@@ -175,7 +176,7 @@ def _format_result(measurement: Measurement, units: Units) -> Iterator[str]:
 
 
 def _format_side(trials: tuple[Trial, ...], study: Study) -> Iterator[str]:
-    """Yield a line per load step and host for all measurements of one configuration."""
+    """Yield a line for each load step and host, over all measurements of one configuration."""
     slo = study.target.slo.objective
     readings = _select_readings(trials, study)
     steps = build_load_curve(readings)

@@ -15,14 +15,15 @@ from autotune.strict_parsing import parse_uint
 METRICS_PATH = "/metrics"
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 LOOPBACK_ADDRESS = "127.0.0.1"
-MAX_CLIENTS = 8  # concurrent clients; more are refused
-CLIENT_TIMEOUT_SECONDS = 5.0  # seconds before a silent client is disconnected
+MAX_CLIENTS = 8  # maximum number of concurrent clients; others are refused
+CLIENT_TIMEOUT_SECONDS = 5.0  # seconds until a silent client is disconnected
 SHUTDOWN_POLL_SECONDS = 0.1  # seconds between checks for the end of a study
 PORT_HINT = "such as --metrics-port 9876, or 10.0.0.5:9876 for an address other than loopback"
 
 
 class MetricsServer(ThreadingHTTPServer):
-    """Serves ``text``, which is always replaced as a whole. The server listens once it is created.
+    """An HTTP server for ``text``, which is always replaced as a whole. It starts to listen when it is
+    created.
 
     Threads of connected clients do not delay the end of a study.
     """
@@ -32,8 +33,7 @@ class MetricsServer(ThreadingHTTPServer):
     request_queue_size = MAX_CLIENTS
 
     def __init__(self, listen_address: str) -> None:
-        """Listen on ``listen_address``: ``PORT`` on loopback, or ``ADDRESS:PORT``. Raises
-        UsageError."""
+        """Listen on ``listen_address``: ``PORT`` on loopback, or ``ADDRESS:PORT``. Raises UsageError."""
         self.text = ""
         self._free = threading.BoundedSemaphore(MAX_CLIENTS)
         try:
@@ -60,11 +60,11 @@ class MetricsServer(ThreadingHTTPServer):
         self.server_close()
 
     def publish(self, text: str) -> None:
-        """Replace the text that the server returns."""
+        """Replace the text that the server sends."""
         self.text = text
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve the request in its own thread, or refuse it if no thread is free."""
+        """Serve the request in a separate thread, or refuse it if no thread is free."""
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
@@ -78,7 +78,7 @@ class MetricsServer(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
-        """Ignore the error: a disconnected client does not matter to a study."""
+        """Ignore the error, because a disconnected client does not matter to a study."""
 
 
 class _MetricsHandler(BaseHTTPRequestHandler):
@@ -99,7 +99,7 @@ class _MetricsHandler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: Any) -> None:
-        """Log nothing: scrapes are not progress of a study."""
+        """Log nothing, because scrapes are not part of a study's progress."""
 
 
 def _parse_address(listen_address: str) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""The commands that continue a study, apply its winner, and undo that."""
+"""The commands that continue a study, apply its winner, and undo this."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotune.study.winner_changes import MinimalChanges
 
 @dataclass(frozen=True)
 class NextSteps:
-    """Commands by purpose. ``note`` is the manual step if no command applies the winner."""
+    """Commands by purpose. ``note`` describes the manual step if no command applies the winner."""
 
     resume: tuple[str, ...] = ()
     apply: tuple[str, ...] = ()
@@ -22,7 +22,7 @@ class NextSteps:
 
 
 def build_next_steps(view: StudyView) -> NextSteps:
-    """Return the commands that work for the study's verdict and runtime."""
+    """Return the commands that are available for the study's verdict and runtime."""
     name = shlex.quote(view.name)
     if view.verdict == STOPPED_VERDICT and view.conclusion.baseline:
         return NextSteps(resume=() if view.study.running_process else (f"autotune resume {name}",))

@@ -35,13 +35,13 @@ from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
 from autotune.study.winner_changes import format_reduction
 from autotune.target.shipped_files import find_shipped_directory
 
-MAX_SHOWN_SETTINGS = 12  # settings that are not folded
+MAX_SHOWN_SETTINGS = 12  # number of settings that are not folded
 REFRESH_SECONDS = 20  # seconds between reloads while the study runs
 
 
 @cache
 def load_templates() -> Environment:
-    """Return the environment of the report templates; it escapes all inserted text."""
+    """Return the environment of the report templates, which escapes all inserted text."""
     environment = Environment(
         loader=FileSystemLoader(str(find_shipped_directory("templates") / "report")),
         undefined=StrictUndefined,
@@ -71,7 +71,7 @@ def encode_json(data: Mapping[str, object]) -> str:
     """Return the data as JSON, compressed with gzip and encoded as base64.
 
     The diffs of a long study are repetitive and compress well. The encoded text cannot close the HTML
-    element around it.
+    element that contains it.
     """
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
@@ -79,10 +79,11 @@ def encode_json(data: Mapping[str, object]) -> str:
 
 @cache
 def encode_plotly() -> str:
-    """Return Plotly's JavaScript from the wheel or its Python package, so the page fetches nothing.
+    """Return Plotly's JavaScript from the wheel or its Python package, so that the page fetches
+    nothing.
 
-    The script is compressed with gzip and encoded in RFC 1924's base 85, a third of its size. ``<`` is
-    written as ``"``, so the text cannot form markup.
+    The script is compressed with gzip and encoded in base 85 of RFC 1924, which reduces it to a third
+    of its size. ``<`` is written as ``"``, so that the text cannot form markup.
     """
     wheel = find_shipped_directory("templates").with_name("plotly.min.js")
     source = wheel if wheel.exists() else files("plotly") / "package_data" / "plotly.min.js"
@@ -93,7 +94,7 @@ def encode_plotly() -> str:
 def write_atomically(path: Path, document: str) -> Path:
     """Write a document atomically, because a browser may be reading the previous one.
 
-    Everyone who can access the directory can read the file.
+    Everyone with access to the directory can read the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = 0o644 if path.parent.stat().st_mode & 0o005 else 0o600

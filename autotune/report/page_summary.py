@@ -1,4 +1,4 @@
-"""The top of the report page: cards, provenance, settings to change, commands to apply."""
+"""The top of the report page: cards, provenance, settings to change, and commands to apply them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TierChanges:
 def build_cards(view: StudyView) -> list[Card]:
     """Return the cards.
 
-    They show the capacity before, with the best preset and after, the gain, and the SLO.
+    They show the gain, the SLO, and the capacity before, with the best preset and after.
     """
     conclusion = view.conclusion
     sides: dict[str, MeasuredConfiguration | None] = dict(conclusion.sides)
@@ -134,13 +134,13 @@ def _build_objective_card(view: StudyView) -> Card:
 
 
 def list_provenance(view: StudyView) -> list[tuple[str, str]]:
-    """Return when, with which tool, on which hosts and under which load autotune measured."""
+    """Return when autotune measured, with which tool, on which hosts and under which load."""
     study, target, budget = view.study, view.target, view.target.budget
     origin = study.provenance
     versions = origin.versions
     dates = [at[:16].split("T") for at in (origin.started, origin.concluded) if at]
     if len(dates) > 1 and dates[0][0] == dates[1][0]:
-        dates[1] = dates[1][1:]  # the same day is shown once
+        dates[1] = dates[1][1:]  # two equal dates are shown once
     rows = [
         ("measured", " to ".join(map(" ".join, dates)) + " UTC"),
         ("tool", f"autotune {origin.autotune}, Python {versions.get('python', '–')}"),
@@ -181,9 +181,11 @@ def _describe_hosts(study: Study) -> Iterator[str]:
 def group_changes_by_tier(
     view: StudyView, shown_count: int, *, remaining: bool = False
 ) -> list[TierChanges]:
-    """Return the settings to change by tier: the first ``shown_count``, or the rest with ``remaining``.
+    """Return the settings to change by tier: the first ``shown_count``, or the others with
+    ``remaining``.
 
-    Settings with a large cost of reverting come first. The result is empty without an improvement.
+    The settings with the highest cost of reverting come first. The result is empty without an
+    improvement.
     """
     if view.verdict == "no-improvement" or view.conclusion.best is None:
         return []

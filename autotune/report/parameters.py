@@ -1,4 +1,4 @@
-"""Parameters as users read them: catalogue entries, full names, and differing settings."""
+"""Parameters as shown to users: catalogue entries, full names, and settings that differ."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ DIRECTION_TEXTS = {
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """A parameter in the catalogue. If ``deployments`` is empty, it belongs to all of its service."""
+    """A parameter in the catalogue. If ``deployments`` is empty, it applies to all deployments of its
+    service.
+    """
 
     parameter: Parameter
     deployments: tuple[str, ...] = ()
@@ -62,8 +64,8 @@ class CatalogueEntry:
 def list_catalogue(service_name: str | None = None) -> dict[str, list[CatalogueEntry]]:
     """Return service → parameters, for one service or for all services that have any.
 
-    A service of two kinds, such as Apache with threads or processes, appears once, with the parameters
-    of both. Raises AutotuneError with the nearest name.
+    A service with two kinds, such as Apache with threads or processes, appears once, with the
+    parameters of both. Raises AutotuneError, with the nearest name as a hint.
     """
     kinds: dict[str, list[Service]] = {}
     for service in ALL_SERVICES:
@@ -87,7 +89,7 @@ def list_catalogue(service_name: str | None = None) -> dict[str, list[CatalogueE
 
 
 def _merge_kinds(kinds: list[Service]) -> list[CatalogueEntry]:
-    """Return the parameters that all kinds share, then the ones that differ by kind."""
+    """Return the parameters that all kinds share, then the parameters that differ by kind."""
     shared = [p for p in kinds[0].parameters if all(p in kind.parameters for kind in kinds)]
     kind_entries = [
         CatalogueEntry(parameter, (kind.deployment or kind.key,))
@@ -165,7 +167,7 @@ def format_range(parameter: Parameter) -> str:
 
 
 def format_presets(parameter: Parameter) -> str:
-    """Return the stock value and the values that presets and guides recommend, as text."""
+    """Return the stock value and the values recommended by presets and guides, as text."""
     presets = {"stock": parameter.stock, "recommended": parameter.recommended}
     presets |= {f"published for {role}": value for role, value in parameter.published.items()}
     return ", ".join(
@@ -176,7 +178,9 @@ def format_presets(parameter: Parameter) -> str:
 
 
 def format_effect(parameter: Parameter) -> str:
-    """Return the expected effect, the advised direction, the safe range and the decisive loads."""
+    """Return the expected effect, the recommended direction, the safe range, and the loads that make it
+    decisive.
+    """
     safe = f"; safe from {parameter.safe[0]} to {parameter.safe[1]}" if parameter.safe else ""
     loads = "".join(f"; matters with {TRAIT_LABELS[trait]}" for trait in sorted(parameter.decides))
     return f"{EFFECT_TEXTS[parameter.effect]}{DIRECTION_TEXTS[parameter.direction]}{safe}{loads}"
@@ -196,7 +200,7 @@ def format_conditions(entry: CatalogueEntry) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class SettingChange:
-    """One setting whose value differs; ``parameter`` is its entry in the catalogue, if any."""
+    """A setting whose value differs; ``parameter`` is its entry in the catalogue, if any."""
 
     name: str
     before: Value | None
@@ -213,7 +217,7 @@ class SettingChange:
 
     @property
     def texts(self) -> tuple[str, str]:
-        """The old and the new value, as text."""
+        """Return the old and the new value as text."""
         before = "–" if self.before is None else fmt.format_setting(self.before, self.unit)
         return before, fmt.format_setting(self.after, self.unit)
 
@@ -257,7 +261,9 @@ def find_parameter(
 
 @cache
 def _index_by_parameter(services: tuple[Service, ...]) -> dict[str, tuple[Service, ...]]:
-    """Return ``service.parameter`` → services with it; several if a service has several kinds."""
+    """Return ``service.parameter`` → services with this parameter; several if a service has several
+    kinds.
+    """
     kinds: dict[str, tuple[Service, ...]] = {}
     for service in services:
         for parameter in service.parameters:
@@ -296,7 +302,7 @@ def _are_rule_conditions_met(
 
 
 def _are_catalogue_conditions_met(name: str, settings: Settings) -> bool:
-    """True if the parameter's conditions hold and the tier's deployment uses its service."""
+    """True if the parameter's conditions are met and the tier's deployment uses its service."""
     parameter = find_parameter(name, settings)
     if parameter is None or is_deployment_choice(name):
         return True

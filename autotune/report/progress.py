@@ -32,8 +32,8 @@ from autotune.target.messages import format_count
 from autotune.target.model import Budget, Target
 from autotune.target.slo import Slo
 
-MAX_TRIALS_WITHOUT_LINE = 8  # trials without news per line
-# Users see these phases as one step; the first trial of each step gets a line.
+MAX_TRIALS_WITHOUT_LINE = 8  # maximum number of trials without news before a line is printed
+# Users see these phases as one step; only the first trial of each step gets a line.
 PHASE_LABELS = {
     Phase.RECOMMENDED: "presets", Phase.ADVISED: "presets", Phase.PUBLISHED: "presets",
     Phase.TRY_FIRST: "presets",
@@ -41,11 +41,12 @@ PHASE_LABELS = {
 }  # fmt: skip
 ALWAYS_SHOWN_PHASES = frozenset({Phase.MEASURE})  # measurements that the user requested
 PAGE_INTERVAL_SECONDS = 15.0  # minimum seconds between two pages
-PAGE_TIME_SHARE = 0.02  # share of a study's time for writing pages, except the last page
+# Maximum share of a study's time for writing pages, apart from the last page.
+PAGE_TIME_SHARE = 0.02
 
 
 class ProgressDisplay(ProgressReporter, Protocol):
-    """A display that closes at the end of the run and reports its own failure once."""
+    """A display that closes at the end of the run, and reports only once that it failed."""
 
     def __enter__(self) -> Self: ...
 
@@ -74,11 +75,11 @@ def ignore_errors(method: Callable[Concatenate[T, P], None]) -> Callable[Concate
 
 
 class PlainProgress:
-    """Lines for logs, pipes and simple terminals: the news, and counts of the other trials.
+    """Lines for logs, pipes and simple terminals: news, and the number of other trials.
 
-    A new leader, a new cause of failure and the first trial of a phase each get a line. So does the
-    ``MAX_TRIALS_WITHOUT_LINE``th trial without a line. Each line counts the trials since the previous
-    line. With ``verbose``, every trial and every reading gets a line.
+    A line is printed for a new leader, a new cause of failure, and the first trial of a phase. One is
+    also printed after ``MAX_TRIALS_WITHOUT_LINE`` trials without a line. Each line counts the trials
+    since the previous line. With ``verbose``, every trial and every reading gets a line.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class PlainProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """The display holds no resources."""
+        """Release nothing on exit, because the display holds no resources."""
 
     @ignore_errors
     def on_trial_start(self, trial: Trial) -> None:
@@ -141,7 +142,7 @@ class PlainProgress:
         self._phase, self._unreported, self._under_steal = phase, [], 0
 
     def _format_unreported(self) -> list[str]:
-        """Return counts of the trials and of the CPU steal since the last line."""
+        """Return the number of trials and of readings with CPU steal since the last line."""
         counts_by_outcome = Counter(_format_outcome(trial) for trial in self._unreported)
         counts = ", ".join(f"{count} {kind}" for kind, count in counts_by_outcome.items())
         steal = (
@@ -167,7 +168,7 @@ class PlainProgress:
 
 
 class TeeProgress:
-    """Forward every call to several displays, such as a terminal and a log file."""
+    """A display that forwards every call to several displays, such as a terminal and a log file."""
 
     def __init__(self, *displays: ProgressDisplay) -> None:
         self._displays = displays
@@ -211,7 +212,8 @@ class TeeProgress:
 
 
 class PageWriter:
-    """Forward every call to another display, and write ``report.html`` after some of the trials.
+    """A display that forwards every call to another display, and writes ``report.html`` after some of
+    the trials.
 
     ``publish`` receives the metrics when a trial starts or finishes, and at the end.
     """
@@ -258,7 +260,7 @@ class PageWriter:
         self._display.note(text)
 
     def report_error(self, error: Exception) -> None:
-        """Note each cause of a missing page or missing metrics once; measuring continues."""
+        """Report each cause of a missing page or missing metrics once; measuring continues."""
         reason = str(error) if isinstance(error, AutotuneError) else repr(error)
         if isinstance(error, OSError) and error.strerror:
             reason = error.strerror.lower()
@@ -297,7 +299,7 @@ def _format_outcome(trial: Trial) -> str:
 
 
 def format_trial_line(trial: Trial, outlook: StudyOutlook, budget: Budget) -> str:
-    """Return a trial's line: number, phase, capacity, p99, best so far, gain, time left."""
+    """Return a trial's line: number, phase, capacity, p99, best result so far, gain and time left."""
     outcome = f"{format_trial_label(trial):<21} {format_outcome(trial, outlook.units)}"
     if trial.phase is Phase.MEASURE:
         return outcome
@@ -309,12 +311,12 @@ def format_trial_line(trial: Trial, outlook: StudyOutlook, budget: Budget) -> st
 
 
 def format_error_line(error: Exception) -> str:
-    """Return the note that the display failed."""
+    """Return a line which says that the display failed."""
     return f"cannot show progress: {error!r}. The study continues."
 
 
 def format_deployed_line(deployed: DeployResult) -> str:
-    """Return the reloads and restarts of a deployment, and values that differ from requests."""
+    """Return the reloads and restarts of a deployment, and values that differ from the requested ones."""
     actions = [f"{a.name.lower()} {n}" for n, a in deployed.actions.items() if a is not Action.NONE]
     differences = [str(difference) for difference in deployed.mismatches]
     return "deployed: " + "; ".join([", ".join(actions) or "no reload or restart", *differences])
@@ -328,7 +330,7 @@ def format_warm_up_line(warm_up: WarmUpResult) -> str:
 
 
 def format_reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
-    """Return the line of one load step."""
+    """Return a line for one load step."""
     rate = f"{fmt.format_rate(reading.rate):>6}/s"
     if (reason := reading.limited or reading.disturbed) is not None:
         return f"{rate}  invalid sample: {reason}"

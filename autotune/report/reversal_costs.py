@@ -1,4 +1,4 @@
-"""The cost of reverting each change of a winner, and the action that applies each change."""
+"""The cost of reverting each change of a winner, and the action that the change needs."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ def select_action(change: SettingChange) -> documents.ActionLabel:
 
 
 def format_reversal_cost(cost: ReversalCost | None, units: Units, best_peak: float) -> str:
-    """Return the change of capacity without a change: ``-26 % [-45, -3]``; a dash if unknown.
+    """Return the change of the capacity if a setting is reverted: ``-26 % [-45, -3]``; a dash if
+    unknown.
 
-    An interval that includes zero gives ``not distinguishable``.
+    If the interval includes zero, the result is ``not distinguishable``.
     """
     if cost is None or not best_peak:
         return "–"

@@ -28,15 +28,16 @@ from autotune.report.view import StudyView, build_study_view
 from autotune.study.study_state import APPLY_PURPOSE, Phase, Trial
 from autotune.target.messages import format_count
 
-POLL_SECONDS = 2.0  # seconds between polls: reading a journal must not take CPU from the stack
+# Seconds between polls, because reading a journal takes CPU time from the stack.
+POLL_SECONDS = 2.0
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
 
 def build_status(view: StudyView) -> StudyStatus:
     """Return the status as one JSON object.
 
-    Peaks pool later measurements if there are any. Otherwise they come from the search and prove
-    nothing before the verdict. ``state`` is ``running`` (a process holds the lock), ``stopped``
+    Peaks are pooled from later measurements if there are any. Otherwise they come from the search and
+    prove nothing before the verdict. ``state`` is ``running`` (a process holds the lock), ``stopped``
     (`resume` continues it) or ``finished``. A measurement is ``stopped`` only if none of it finished.
     ``trial`` is the current one. ``seconds.left`` is an estimate.
     """
@@ -93,7 +94,7 @@ def _summarize_bed(study: Study, summary: BedSummary, running: Sequence[Trial]) 
 
 
 def summarize_answers(study: Study) -> CheckedAnswers:
-    """Return the number of answers checked under load, the number of wrong ones, and an example."""
+    """Return the number of responses checked under load, the number of wrong ones, and an example."""
     counts = study.reading_counts.values()
     return {
         "looked_at": sum(count.looked_at for count in counts),
@@ -103,7 +104,7 @@ def summarize_answers(study: Study) -> CheckedAnswers:
 
 
 def _summarize_running_trial(study: Study, trials: Sequence[Trial]) -> RunningTrial | None:
-    """Return the status of the last of ``trials``, or ``None`` if it is over."""
+    """Return the status of the last of ``trials``, or ``None`` if that trial is finished."""
     last = trials[-1] if trials else None
     if last is None or last.is_finished:
         return None
@@ -141,7 +142,7 @@ def _summarize_side(side: MeasuredConfiguration | None, units: Units) -> StatusS
 def _compute_ratio(
     view: StudyView, baseline: StatusSide | None, best: StatusSide | None
 ) -> float | None:
-    """Return the best over the baseline: the verdict's gain if there is one."""
+    """Return the best over the baseline, from the verdict's gain if there is one."""
     if gain := view.conclusion.gain:
         return view.units.build_gain(gain, _find_baseline_peak(view)).ratio
     if not best or not baseline or not baseline["peak"] or best["peak"] is None:
@@ -171,8 +172,8 @@ def watch_status(
 ) -> None:
     """Print the status of the study whenever it changes, until the study finishes or stops.
 
-    ``find_directory`` returns the study's directory, up to date. A terminal is redrawn in place. Raises
-    AutotuneError for a damaged study.
+    ``find_directory`` returns the study's directory with the latest records. On a terminal, the status
+    is redrawn in place. Raises AutotuneError for a damaged study.
     """
     previous = ""
     while True:

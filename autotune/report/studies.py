@@ -1,6 +1,6 @@
 """Read-only access to studies on disk.
 
-Nothing here writes or takes a lock, so a running study can be read.
+This module writes nothing and takes no lock, so that a running study can be read.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class DatedEvent(NamedTuple):
 
 @dataclass(frozen=True)
 class Study:
-    """A study as it was when opened. ``records`` are the records of its journal."""
+    """A study as it was when it was opened. ``records`` are the records in its journal."""
 
     directory: Path
     target: Target
@@ -63,7 +63,7 @@ class Study:
 
     @property
     def target_path(self) -> Path:
-        """The target file that the study started from; it may no longer exist."""
+        """Return the target file that the study started from, which may no longer exist."""
         return Path(self.start.source)
 
     @cached_property
@@ -95,12 +95,12 @@ class Study:
 
     @cached_property
     def readings(self) -> tuple[RecordedReading, ...]:
-        """Every reading of load, in the order taken. Raises AutotuneError."""
+        """Return every reading of load in chronological order. Raises AutotuneError."""
         return tuple(r for r in self._all_readings if isinstance(r, RecordedReading))
 
     @cached_property
     def command_calls(self) -> tuple[RecordedCall, ...]:
-        """Every call of a benchmark command, in order. Raises AutotuneError."""
+        """Return every call of a benchmark command in chronological order. Raises AutotuneError."""
         return tuple(r for r in self._all_readings if isinstance(r, RecordedCall))
 
     @cached_property
@@ -114,7 +114,7 @@ class Study:
 
     @property
     def running_process(self) -> str | None:
-        """The process that runs the study now, or the workers when a copy was made."""
+        """Return the process that is running the study, or the workers when a copy was made."""
         if foreign_files.exists(self.directory, WORKERS_FILE):
             return ", ".join(_read_workers(self.directory)) or None
         path = self.directory / "lock"
@@ -122,7 +122,9 @@ class Study:
 
 
 def open_study(directory: Path) -> Study:
-    """Read a study. Raises AutotuneError if it is damaged, TargetError for a bad target."""
+    """Return a study from disk. Raises AutotuneError if it is damaged, and TargetError for an invalid
+    target.
+    """
     with _wrap_read_errors(directory / EVENTS_FILE):
         records = tuple(journal.read_records(directory / EVENTS_FILE))
     if not records:
@@ -135,14 +137,15 @@ def open_study(directory: Path) -> Study:
             f"study {directory.name} is damaged: its target.yaml is missing",
             hint=journal.DAMAGED_HINT,
         )
-    is_locked(directory / "lock")  # raises now if the lock is not a file, before a view is drawn
+    # Raises an error if the lock is not a file, before a view is shown.
+    is_locked(directory / "lock")
     target = read_recorded_target(directory).target
     add_declared(target.services)
     return Study(directory, target, records, replay_records(records))
 
 
 def _read_workers(directory: Path) -> tuple[str, ...]:
-    """Return the workers that were measuring when a study was copied. Raises AutotuneError."""
+    """Return the workers that were measuring when the study was copied. Raises AutotuneError."""
     content = foreign_files.read_bytes(directory, WORKERS_FILE, foreign_files.MAX_SMALL_FILE_BYTES)
     with suppress(ValueError):
         workers = parse_json(content)

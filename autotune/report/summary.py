@@ -1,36 +1,39 @@
 """A study as one versioned JSON object, printed by ``run``, ``resume`` and ``report --json``.
 
-- ``verdict``: ``improved`` · ``no-improvement`` · ``unmeetable`` · ``stopped`` (none reached yet).
+- ``verdict``: ``improved`` · ``no-improvement`` · ``unmeetable`` · ``stopped`` (no verdict yet).
 - ``slo``: ``percentile`` (99 is p99), ``limit`` in seconds, ``errors`` as a fraction of one.
 - ``baseline``, ``best``: ``peak`` in requests/s with its 90 % interval ``low`` to ``high``, and all
   parameters by ``tier.service.parameter``. **The best's peak pools measurements made after its
   selection** (by the confirmation). The peak that decided the selection is never used, because it
-  overstates the capacity. ``peak`` is ``null`` until there is one. The baseline was not selected by
-  its peak. Its first measurement is used until the confirmation measures it again.
+  overstates the capacity. ``peak`` is ``null`` until there is one. The baseline was not selected by its
+  peak. Its first measurement is used until the confirmation measures it again.
 - ``gain``: best over baseline from alternating ``pairs`` with its 90 % interval, or ``null``.
-- ``preset``: the best shipped preset, like ``best``; ``null`` if none was measured to the end.
-- ``gain_shares``: ``preset`` is the best preset over the baseline, ``search`` the best over that preset.
-  Each is a ratio with its 90 % interval, or ``null``. Without a proven gain, ``gain_shares`` is ``null``.
+- ``preset``: the best shipped preset, like ``best``; ``null`` if none was fully measured.
+- ``gain_shares``: ``preset`` is the best preset over the baseline, ``search`` the best over that
+  preset. Each is a ratio with its 90 % interval, or ``null``. Without a proven gain, ``gain_shares`` is
+  ``null``.
 - ``memory``: the bytes that all changes add, summed over the hosts. ``modelled`` is the maximum by the
   memory rules, ``measured`` the use at capacity. Each is ``null`` if unknown.
 - ``changes``: the settings that turn the baseline into the best. ``action`` is none, reload or restart.
   ``memory`` is the modelled maximum that the change adds, in bytes, or ``null``.
-  ``cost`` is the capacity without the change over the best's, with its 90 % interval, or ``null``.
-- ``next``: the commands to ``resume`` the study, ``apply`` the best and ``undo`` that, and a ``note``.
-- ``trials``: the configurations in the budget by outcome: ``failed`` (not deployed, or no load within
-  the objective), ``screened`` (stopped early: hardly better), ``complete``.
-- ``seconds``: wall clock over all sessions; ``load`` includes the warm-up.
+  ``cost`` is the capacity without the change over the best's capacity, with its 90 % interval, or
+  ``null``.
+- ``next``: the commands to ``resume`` the study, to ``apply`` the best and to ``undo`` this, and a
+  ``note``.
+- ``trials``: the number of configurations in the budget, by outcome: ``failed`` (not deployed, or no
+  load within the objective), ``screened`` (stopped early), ``complete``.
+- ``seconds``: wall-clock time over all sessions; ``load`` includes the warm-up.
 - ``goal``: only for a command: ``direction``, ``name`` and ``unit`` of its value. Peaks are then its
-  values, and ``slo`` is ``null``. ``gain`` is best over baseline with the ``difference`` of the
-  values. It is below 1 for an improvement with ``minimize``, and ``null`` if a value is not positive.
+  values, and ``slo`` is ``null``. ``gain`` is best over baseline with the ``difference`` of the values.
+  It is below 1 for an improvement with ``minimize``, and ``null`` if a value is not positive.
 - ``bottleneck``: the findings for ``baseline`` and ``best``, or ``null`` if there are none.
 - ``beds``: only for a study on several test beds; see `report.beds`.
-- ``ceilings``: only if some were measured (`autotune measure --closed`, `--tier`), as
+- ``ceilings``: only if ceilings were measured (`autotune measure --closed`, `--tier`), as
   ``study.ceilings`` records them.
 - ``at``: only for requested rates: ``rate`` in requests/s. ``baseline`` and ``best`` contain the
-  ``latency`` in seconds at the SLO's percentile, with its 90 % interval ``low`` to ``high``.
-  ``bound`` is ``at most`` or ``more than`` if the rate is outside the measured range.
-- ``warnings``: ``code``, ``value``, ``threshold``, ``text``, ``remedy`` each.
+  ``latency`` in seconds at the SLO's percentile, with its 90 % interval ``low`` to ``high``. ``bound``
+  is ``at most`` or ``more than`` if the rate is outside the measured range.
+- ``warnings``: each with ``code``, ``value``, ``threshold``, ``text`` and ``remedy``.
 """
 
 from __future__ import annotations
@@ -60,7 +63,7 @@ VERDICT_NAMES: Mapping[str, documents.VerdictName] = {
 
 
 def build_summary(view: StudyView) -> documents.Study:
-    """Return the JSON object of a study, as described above."""
+    """Return the JSON object of a study, as described in this module's docstring."""
     counts, seconds, steps = view.trial_counts, view.seconds_by_activity, build_next_steps(view)
     return {
         "schema": 1,
@@ -187,7 +190,7 @@ def _summarize_shares(view: StudyView) -> documents.GainShares | None:
         return None
     shares, gain = view.gain_shares, view.gain
     if gain and view.conclusion.preset_won and not view.conclusion.shows_preset:
-        # The winner is the preset, so its share is the proven gain.
+        # The winner is a preset, so the preset's share is the proven gain.
         return {"preset": _encode_gain_ratio(gain), "search": None}
     return {
         "preset": _encode_ratio(shares.preset) if shares.preset else None,

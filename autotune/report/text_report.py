@@ -34,8 +34,8 @@ from autotune.study.study_state import Phase
 from autotune.target.messages import format_count
 from autotune.terminal import StyledLine
 
-MAX_NAMED_CHANGES = 4  # changes listed at the end of a run; the report lists all
-MAX_BRIEF_WARNINGS = 3  # warnings listed at the end of a run
+MAX_NAMED_CHANGES = 4  # number of changes listed at the end of a run; the report lists all
+MAX_BRIEF_WARNINGS = 3  # number of warnings listed at the end of a run
 
 
 def format_latency_lines(view: StudyView, rate: float) -> Iterator[StyledLine]:
@@ -49,7 +49,7 @@ def format_latency_lines(view: StudyView, rate: float) -> Iterator[StyledLine]:
 def format_report_lines(view: StudyView, width: int | None = None) -> Iterator[StyledLine]:
     """Yield the report of a study, finished or not.
 
-    ``width`` (columns) shortens the meanings of parameters. Without it, they are printed in full.
+    ``width`` (in columns) shortens the descriptions of parameters, which are otherwise printed in full.
     """
     mark, style = VERDICT_MARKS.get(view.verdict, UNDECIDED_MARK)
     yield f"{mark} {format_headline(view)}", style
@@ -61,7 +61,7 @@ def format_report_lines(view: StudyView, width: int | None = None) -> Iterator[S
 
 
 def format_brief_lines(view: StudyView) -> Iterator[StyledLine]:
-    """Yield the verdict in a few lines for the end of a run; `report` prints the rest."""
+    """Yield the verdict in a few lines for the end of a run; `report` prints all sections."""
     mark, style = VERDICT_MARKS.get(view.verdict, UNDECIDED_MARK)
     yield f"{mark} {format_headline(view)}", style
     findings = [
@@ -86,7 +86,7 @@ def format_brief_lines(view: StudyView) -> Iterator[StyledLine]:
 
 
 def _format_brief_warnings(view: StudyView) -> Iterator[str]:
-    """Yield the first warnings as sentences, and the number of the others."""
+    """Yield the first warnings as sentences, and the number of further warnings."""
     texts = [warning.text for warning in collect_warnings(view)]
     for text in texts[:MAX_BRIEF_WARNINGS]:
         yield f"warning  {text}"
@@ -145,7 +145,7 @@ def select_change_title(view: StudyView) -> str:
 
 
 def _list_shown_sides(view: StudyView) -> dict[str, MeasuredConfiguration]:
-    """Return baseline, preset and best as shown; a preset that won is shown once, as the best."""
+    """Return baseline, preset and best for display; a preset that won is shown once, as the best."""
     sides, preset = dict(view.conclusion.sides), view.conclusion.preset
     if preset is None or not view.conclusion.shows_preset:
         return sides
@@ -207,7 +207,9 @@ def _format_running(view: StudyView) -> Iterator[str]:
 
 
 def _format_changes(view: StudyView, width: int | None) -> Iterator[str]:
-    """Yield the settings that the best changes, or only their number if it proved no gain."""
+    """Yield the settings that the best configuration changes, or only their number without a proven
+    gain.
+    """
     if view.verdict == "no-improvement":
         if view.changes and view.conclusion.best:
             count, trial = format_count(len(view.changes), "setting"), view.conclusion.best.trial

@@ -1,6 +1,6 @@
-"""The study over time: events, each trial's capacity, the best so far, each reading.
+"""The study over time: events, each trial's capacity, the best so far, and each reading.
 
-Time is wall-clock time, or the model's own time for a simulated study.
+Time is wall-clock time, or virtual time for a simulated study.
 """
 
 from __future__ import annotations
@@ -22,30 +22,33 @@ from autotune.study.reading_records import RecordedReading
 from autotune.study.study_state import COUNTED_PHASES, Phase, Trial
 from autotune.target.slo import Slo
 
-# Share of an interval's lower end. The posterior treats violations below it as one-sided noise.
+# The posterior treats a violation as one-sided noise if its rate is below this fraction of the
+# interval's lower bound.
 DISTURBED_SHARE = 0.1
 
 
 @dataclass(frozen=True)
 class TimeAxis:
-    """``label`` is the label of the time axis. ``seconds_until`` returns the seconds until a moment
-    (ISO 8601, as in the journals)."""
+    """A time axis with a ``label``.
+
+    ``seconds_until`` returns the seconds until a time stamp (ISO 8601, as in the journals).
+    """
 
     label: str
     seconds_until: Callable[[str], float]
 
 
 def select_time_axis(view: StudyView) -> TimeAxis:
-    """Return the model's own time if the study is simulated, else wall-clock time."""
+    """Return virtual time if the study is simulated, else wall-clock time."""
     if view.target.simulated is not None:
         return build_load_time_axis(view.study.readings)
     return build_study_time_axis(view.study.dated_events, view.study.readings)
 
 
 def build_load_time_axis(readings: Iterable[RecordedReading]) -> TimeAxis:
-    """Return a clock of the load seconds sent so far, because a model has no other time.
+    """Return a clock of the load seconds sent so far, because a simulated stack has no other time.
 
-    ``readings`` are the readings of a study, in order.
+    ``readings`` are the readings of a study in order.
     """
     in_order = list(readings)
     # The wall clock can be set back during a study.
@@ -62,10 +65,10 @@ def build_load_time_axis(readings: Iterable[RecordedReading]) -> TimeAxis:
 def build_study_time_axis(
     events: Iterable[DatedEvent], readings: Iterable[RecordedReading]
 ) -> TimeAxis:
-    """Return a clock of the seconds since the study started, without pauses between its sessions.
+    """Return a clock of the seconds since the study started, without the pauses between its sessions.
 
-    A session lasts from its journal record to the last dated record before the next session. The
-    time is never negative.
+    A session lasts from its record in the journal to the last record with a time before the next
+    session. The time is never negative.
     """
     dated = [*events, *(DatedEvent("reading", reading.at) for reading in readings)]
     moments = sorted((datetime.fromisoformat(event.at), event.kind) for event in dated if event.at)
@@ -87,7 +90,7 @@ def build_study_time_axis(
 
 
 def list_peaks(view: StudyView, time: TimeAxis) -> list[PeakPoint]:
-    """Return each measured trial: finish time, capacity with interval, phase, outcome."""
+    """Return each measured trial: finish time, capacity with interval, phase and outcome."""
     return [
         _build_peak_point(view, trial, time.seconds_until(trial.ended_at))
         for trial in view.state.list_finished()
@@ -110,7 +113,7 @@ def _build_peak_point(view: StudyView, trial: Trial, at: float) -> PeakPoint:
 
 
 def list_best_steps(view: StudyView, time: TimeAxis) -> list[BestStep]:
-    """Return a step for each rise of the highest first measurement so far (not re-measured)."""
+    """Return a step for each rise of the highest peak so far, from first measurements (not repeats)."""
     units = view.units
     steps: list[BestStep] = []
     highest = 0.0

@@ -15,9 +15,9 @@ from autotune.study.study_state import State, Trial
 
 WARM_UP_PURPOSE = "warm-up"
 
-# Above this error share, errors rather than latency violated the SLO.
+# Above this share of errors, the SLO was violated by errors rather than latency.
 MOSTLY_ERRORS_SHARE = 0.5
-# The user's words for how a capacity search finished; "" if it converged.
+# Descriptions for users of how a capacity search finished; empty if it converged.
 VERDICT_TEXTS = {
     "measured": "",
     "rough": "rough",
@@ -28,12 +28,12 @@ VERDICT_TEXTS = {
 
 @dataclass(frozen=True)
 class ReadingCounts:
-    """Readings of one trial. ``errors`` are requests that failed outright, by kind.
+    """The readings of one trial. ``errors`` are requests that failed outright, by kind.
 
-    ``warmed`` counts the windows of the warm-up. ``disturbed`` counts readings that an earlier version
-    discarded for CPU steal. ``readings`` includes neither. ``stolen`` counts readings and windows that
-    were corrected for CPU steal. ``last`` is the newest reading as recorded. ``looked_at`` counts whole
-    answers that were checked, ``wrong`` the wrong ones; ``example`` describes one.
+    ``warmed`` counts the windows of the warm-up. ``disturbed`` counts discarded readings. ``readings``
+    includes neither. ``stolen`` counts readings and windows that were corrected for CPU steal. ``last``
+    is the newest reading as recorded. ``looked_at`` counts complete responses that were checked, and
+    ``wrong`` the wrong ones; ``example`` describes one.
     """
 
     readings: int = 0
@@ -51,13 +51,13 @@ class ReadingCounts:
 
     @property
     def failed_share(self) -> float:
-        """The fraction of the intended requests that failed outright."""
+        """Return the fraction of the intended requests that failed outright."""
         return sum(self.errors.values()) / self.intended if self.intended else 0.0
 
 
 @dataclass(frozen=True)
 class FailureGroup:
-    """Trials with the same outcome. ``example`` shows the errors of the first one, if any."""
+    """Trials with the same outcome. ``example`` describes the errors of the first trial, if any."""
 
     cause: str
     trials: tuple[int, ...]
@@ -65,8 +65,9 @@ class FailureGroup:
 
 
 def format_trial_label(trial: Trial) -> str:
-    """Return ``#7 search``; for a repeat ``#21 confirm #7``, with several test beds
-    ``#21 confirm #7 on a``."""
+    """Return a label such as ``#7 search``; for a repeat ``#21 confirm #7``, or ``#21 confirm #7 on a``
+    with test beds.
+    """
     again = "" if trial.source_trial is None else f" #{trial.source_trial}"
     return f"#{trial.number} {trial.phase}{again}" + (f" on {trial.bed}" if trial.bed else "")
 
@@ -88,7 +89,7 @@ def format_outcome(trial: Trial, units: Units) -> str:
 
 
 def is_unusable(trial: Trial) -> bool:
-    """True if a finished trial could not be deployed, or met the SLO at no rate.
+    """True if a finished trial could not be deployed or did not meet the SLO at any rate.
 
     A trial with a limited load is not unusable.
     """
@@ -99,7 +100,7 @@ def is_unusable(trial: Trial) -> bool:
 
 
 def count_by_outcome(state: State) -> dict[str, int]:
-    """Return the number of finished trials in the budget, by outcome."""
+    """Return the number of finished trials in the budget by outcome."""
     finished = state.list_counted()
     failed = sum(map(is_unusable, finished))
     screened = sum(t.peak is not None and t.peak.verdict == "screened" for t in finished)
@@ -107,7 +108,7 @@ def count_by_outcome(state: State) -> dict[str, int]:
 
 
 def format_outcome_counts(counts: Mapping[str, int]) -> list[str]:
-    """Return ``15 complete``, ``2 failed``, ``3 pruned`` from ``count_by_outcome``."""
+    """Return texts such as ``15 complete``, ``2 failed``, ``3 pruned`` from ``count_by_outcome``."""
     return [f"{count} {VERDICT_TEXTS.get(kind, kind)}" for kind, count in counts.items()]
 
 
@@ -143,7 +144,9 @@ def describe_bottleneck(finding: Bottleneck, *, with_evidence: bool = True) -> s
 
 
 def describe_errors(counts: ReadingCounts | None) -> str:
-    """Return ``97 % of 4,210 requests failed: status 4,080, timeout 11``; empty without errors."""
+    """Return text such as ``97 % of 4,210 requests failed: status 4,080, timeout 11``; empty without
+    errors.
+    """
     if counts is None or not counts.errors or not counts.intended:
         return ""
     kinds = sorted(counts.errors.items(), key=lambda item: -item[1])
@@ -155,7 +158,7 @@ def describe_errors(counts: ReadingCounts | None) -> str:
 def count_readings(
     readings: Iterable[RecordedReading | RecordedCall],
 ) -> dict[int, ReadingCounts]:
-    """Return trial number → counts, from the records of ``readings.jsonl`` in any order."""
+    """Return trial number → counts, from the records in ``readings.jsonl`` in any order."""
     counts: dict[int, ReadingCounts] = {}
     for record in readings:
         before = counts.get(record.trial, ReadingCounts())

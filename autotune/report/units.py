@@ -2,7 +2,7 @@
 
 A study compares peaks, and higher is better. The peaks of a stack are requests/s. The peaks of a
 benchmark command are scores of its values (`measure.objective_scale`), even if the values are
-minimized. ``from_peak`` turns a peak into the user's number; the other functions take such numbers.
+minimized. ``from_peak`` converts a peak to the user's number; the other functions accept such numbers.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class RequestUnits:
         return f"{fmt.format_rate(number)}{self.unit_suffix}"
 
     def format_lower_bound(self, peak: float) -> str:
-        """Return the text for a capacity that is known only as a lower bound."""
+        """Return text for a lower bound of a capacity that is not known exactly."""
         return (
             f"at least {self.format_amount(self.from_peak(peak))}" if peak else "unknown capacity"
         )
@@ -145,7 +145,7 @@ class ValueUnits:
         return f"{fmt.format_value(number)}{self.unit_suffix}"
 
     def format_lower_bound(self, peak: float) -> str:
-        """Return the text for a value that is known only as a bound."""
+        """Return text for a bound of a value that is not known exactly."""
         return f"at least {self.format_amount(self.from_peak(peak))}"
 
     def format_interval(self, low: float, high: float) -> str:

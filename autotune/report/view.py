@@ -1,4 +1,4 @@
-"""The facts that a report states about a study, computed once for text, JSON and HTML."""
+"""The facts in the reports about a study, computed once for text, JSON and HTML."""
 
 from __future__ import annotations
 
@@ -31,19 +31,18 @@ from autotune.target.model import Target
 
 @dataclass(frozen=True)
 class StudyView:
-    """A study as reports show it. Numbers are in the user's own ``units``.
+    """A study as shown in reports. Numbers are in the user's own ``units``.
 
-    - ``capacities``: ``peak`` with its 90 % interval ``low`` to ``high``, by ``baseline``, ``preset`` and
-      ``best``.
-      **The best's peak pools measurements made after its selection.** The search's own peak would
-      overstate the capacity.
-    - ``gain``: best over baseline from ``units.gain``; ``None`` until it is confirmed.
+    - ``capacities``: ``peak`` with its 90 % interval ``low`` to ``high``, by ``baseline``, ``preset``
+      and ``best``. **The best's peak pools measurements made after its selection.** The search's own
+      peak would overstate the capacity.
+    - ``gain``: best over baseline from ``units.build_gain``; ``None`` until it is confirmed.
     - ``gain_shares``: the parts of a proven gain from the best preset and from the search.
     - ``reversal_costs``: the cost of reverting each change of the best, largest first.
     - ``bottlenecks``: the newest finding by ``baseline`` and ``best``.
     - ``trial_counts``: the number of trials in the budget, by outcome.
     - ``changes``: the settings that turn the baseline into the best and have an effect.
-    - ``seconds_by_activity``: the time by use; the parts add up to ``total``.
+    - ``seconds_by_activity``: seconds spent on each activity; they add up to ``total``.
     """
 
     study: Study
@@ -60,7 +59,7 @@ class StudyView:
 
     @property
     def best_peak(self) -> float:
-        """The peak of the best configuration; 0 without one."""
+        """Return the peak of the best configuration, or 0 without one."""
         return select_feasible_peak(self.conclusion.best)
 
     @property
@@ -90,7 +89,7 @@ class StudyView:
         return compute_memory_costs(self.study, self.conclusion, self.changes, readings)
 
     def readings_by_side(self) -> dict[str, list[RecordedReading]]:
-        """Return the readings of baseline and best, with their repeats. Raises AutotuneError."""
+        """Return the readings of baseline and best, including their repeats. Raises AutotuneError."""
         return {
             label: [
                 reading for reading in self.study.readings if reading.trial in side.trial_numbers
@@ -100,7 +99,7 @@ class StudyView:
 
 
 def build_study_view(study: Study) -> StudyView:
-    """Return the view of a study. Readings are loaded only when something needs them."""
+    """Return the view of a study. Readings are loaded only when they are needed."""
     state, outlook, conclusion = (
         study.state,
         build_outlook(study.target, study.state),

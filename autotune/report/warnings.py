@@ -18,17 +18,17 @@ from autotune.report.view import StudyView
 from autotune.study.study_state import Trial
 from autotune.target.messages import format_count
 
-MAX_LOG_SCATTER = 0.05  # sd of log peaks of one configuration on an idle host
+MAX_LOG_SCATTER = 0.05  # sd of the log peaks of one configuration on an idle host
 MAX_DRIFT_SHARE = 0.10  # change of the baseline during the study
 MAX_IDLE_SHARE = 0.20  # share of the time without load or warm-up
-MAX_FAILED_SHARE = 1 / 3  # of the trials
-MIN_TRIED_SHARE = 1 / 2  # share of the budget
-MAX_DISTURBED_SHARE = 1 / 10  # of the readings
+MAX_FAILED_SHARE = 1 / 3  # share of the trials
+MIN_TRIED_SHARE = 1 / 2  # share of the budget's trials
+MAX_DISTURBED_SHARE = 1 / 10  # share of the readings
 
 
 @dataclass(frozen=True)
 class WarningKind:
-    """A warning as the reference lists it; ``meaning`` holds for every study."""
+    """A warning as listed in the reference; ``meaning`` applies to every study."""
 
     code: str
     meaning: str
@@ -138,7 +138,7 @@ WARNING_KINDS = {
 
 @dataclass(frozen=True)
 class StudyWarning:
-    """``value`` exceeds ``threshold``; ``text`` is the consequence in this study."""
+    """A warning about a study: ``value`` exceeds ``threshold``, and ``text`` is the consequence."""
 
     code: str
     value: float
@@ -225,7 +225,7 @@ def _warn_of_answers(view: StudyView) -> Iterator[StudyWarning]:
 
 
 def _warn_of_proof(view: StudyView) -> Iterator[StudyWarning]:
-    """Warn if the gain was measured too seldom after the best configuration was selected."""
+    """Warn if the gain has too few measurements after the best configuration was selected."""
     best, gain, units = view.conclusion.best, view.conclusion.gain, view.units
     if best is not None and best.repeated_peak is None and best.selection_peak is not None:
         yield _build_warning(
@@ -262,7 +262,7 @@ def _list_verdict_trials(view: StudyView) -> list[Trial]:
 
 
 def _warn_of_noise(view: StudyView) -> Iterator[StudyWarning]:
-    """Warn of measurements behind the verdict that did not converge, or that differ."""
+    """Warn of measurements behind the verdict that did not converge, or that differ from each other."""
     trials = _list_verdict_trials(view)
     numbers = [trial.number for trial in trials if trial.peak and trial.peak.verdict == "unsettled"]
     if numbers:
@@ -306,7 +306,7 @@ def _warn_of_drift(view: StudyView) -> Iterator[StudyWarning]:
 
 
 def _warn_of_settings(view: StudyView) -> Iterator[StudyWarning]:
-    """Warn of settings of the best configuration that differ from the requested ones."""
+    """Warn of settings in the best configuration that differ from the requested ones."""
     best = view.conclusion.best
     if best is None:
         return
@@ -328,7 +328,7 @@ def _warn_of_settings(view: StudyView) -> Iterator[StudyWarning]:
 
 
 def _warn_of_readings(view: StudyView) -> Iterator[StudyWarning]:
-    """Warn of load on cold caches, CPU steal, and load that was not sent."""
+    """Warn of load on cold caches, CPU steal, and load that could not be sent."""
     counts = view.study.reading_counts
     cold_trials = [number for number, count in counts.items() if count.warmed >= MAX_WINDOWS]
     if cold_trials:
@@ -370,7 +370,7 @@ def _warn_of_readings(view: StudyView) -> Iterator[StudyWarning]:
 def _warn_of_trials(view: StudyView) -> Iterator[StudyWarning]:
     finished, budget = view.state.list_counted(), view.target.budget.trials
     finished_count, failed = len(finished), sum(map(is_unusable, finished))
-    # If all trials failed, the verdict is enough.
+    # If all trials failed, the verdict needs no further warning.
     if MAX_FAILED_SHARE * finished_count < failed < finished_count:
         yield _build_warning(
             "many-failed",
@@ -388,7 +388,7 @@ def _warn_of_trials(view: StudyView) -> Iterator[StudyWarning]:
 
 def _warn_of_time(view: StudyView) -> Iterator[StudyWarning]:
     if view.target.command_goal is not None or view.target.simulated is not None:
-        return  # neither a command nor a model spends its time on load
+        return  # the time of a command or a model is not spent on load
     total = view.state.elapsed_seconds
     idle = total - view.state.average_seconds.get("load", 0.0)
     if total and idle / total > MAX_IDLE_SHARE:

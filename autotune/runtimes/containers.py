@@ -1,8 +1,8 @@
 """Runtime `containers`: services of a Compose project (Docker or Podman) on their hosts.
 
 A unit is a service of the project. Its configuration files are in autotune's directory on the host.
-An additional Compose file mounts them over the container's files. The user's files and image do not
-change.
+An additional Compose file mounts them over the container's files. The user's files and image are
+not changed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from autotune.transports.target_hosts import create_transports
 
 FILES_DIRECTORY = "/var/lib/autotune-containers"
 VALIDATION_DIRECTORY = "/run/autotune-check"
-# Seconds: limit of a check, and the time that a server must run in a trial start.
+# Seconds: the limit for a check, and the time for which a server must run in a trial start.
 VALIDATION_SECONDS, TRIAL_START_SECONDS = (
     30,
     3,
@@ -61,7 +61,9 @@ RUNNING_STATES = frozenset({"running", "restarting"})
 
 
 def parse_units(names: tuple[str, ...], text: str) -> dict[str, ObservedUnit]:
-    """Parse the output of ``units`` for ``names``. Raises AutotuneError for invalid output."""
+    """Return the units in the output of ``units`` for ``names``. Raises AutotuneError for invalid
+    output.
+    """
     with wrap_parse_errors("containers", text):
         return {
             name: _parse_unit(line) for name, line in zip(names, split_lines(text), strict=True)
@@ -69,7 +71,7 @@ def parse_units(names: tuple[str, ...], text: str) -> dict[str, ObservedUnit]:
 
 
 def _parse_unit(line: str) -> ObservedUnit:
-    """Parse the state of one unit. Raises ValueError."""
+    """Return the state of one unit from a line of output. Raises ValueError."""
     exists, state, pid, restarts, definition = f"{line} ".split(" ", 4)
     return ObservedUnit(
         exists=exists == "yes",
@@ -83,7 +85,7 @@ def _parse_unit(line: str) -> ObservedUnit:
 
 
 class ContainerLayout(RuntimeLayout):
-    """Layout with container paths below one directory per service on the host."""
+    """Layout in which container paths are below one directory per service on the host."""
 
     isolated = True
 
@@ -99,7 +101,7 @@ class ContainerLayout(RuntimeLayout):
     def build_unit_files(
         self, active: Sequence[ServiceInstance], settings: Settings
     ) -> dict[str, tuple[str, bytes]]:
-        """Return the Compose files that mount each service's files over its own."""
+        """Return the Compose files that mount each service's new files over its own files."""
         services: dict[str, list[ServiceInstance]] = {}
         for instance in active:
             services.setdefault(instance.placement.unit, []).append(instance)
@@ -120,8 +122,8 @@ def _host_path(placement: Placement, path: str) -> str:
 
 
 def _format_override(unit: str, instances: Sequence[ServiceInstance], settings: Settings) -> bytes:
-    """Return the override file in JSON, which is valid YAML. Its label marks containers made from
-    it.
+    """Return the override file as JSON, which is valid YAML. Its label marks containers that were
+    made from it.
     """
     paths = [(part.placement, file.path) for part in instances
              for file in resolve_config_files(part.service, part.placement)]  # fmt: skip
@@ -144,7 +146,7 @@ def _run_inside_command(placement: Placement, argv: Argv) -> Argv:
 def _run_aside_command(
     placement: Placement, validation: Argv | TrialStart, mounted_paths: Mapping[str, str]
 ) -> Argv:
-    """Return the arguments that let the software check files in a copy of the running container.
+    """Return the command with which the software checks files in a copy of the running container.
 
     ``mounted_paths`` maps paths in the container to paths on the host.
     """
@@ -172,8 +174,8 @@ def _validation_command(
     files: Sequence[str],
     changed_files: Sequence[str],
 ) -> Argv:
-    """Return the command that checks all files of a part together, with staged versions of changed
-    ones.
+    """Return the command that checks all of an instance's files together, with staged versions of
+    changed files.
     """
     locations = {path: _host_path(placement, path) for path in files}
     return _run_aside_command(
@@ -196,7 +198,7 @@ SERVICE_MANAGER = ServiceManager(
 
 
 class Containers(Runtime):
-    """Runtime for services of a Compose project, which autotune recreates and restores."""
+    """Runtime for the services of a Compose project, which autotune recreates and restores."""
 
     installed = True
     layout = LAYOUT
@@ -231,7 +233,9 @@ class Containers(Runtime):
     def find_programs(
         self, needed: Mapping[str, Sequence[ProgramUser]], transports: Mapping[str, Transport]
     ) -> dict[str, dict[str, str]]:
-        """Return programs by host: services run in their containers, load generators on load hosts."""
+        """Return, by host, the programs of services in their containers and of load generators on
+        load hosts.
+        """
         of_hosts = {host: [n for n in needing if not isinstance(n, Service)]
                     for host, needing in needed.items()}  # fmt: skip
         of_load = run_on_all(
@@ -283,7 +287,7 @@ class Containers(Runtime):
         return contents
 
     def _fill_masked_files(self, transport: Transport, cases: ValidationCases) -> ValidationCases:
-        """Return the cases with masked values replaced by those in the services' own files."""
+        """Return the cases with masked values filled in from the services' own files."""
         masked = [
             (instance, files)
             for instance, files in cases
@@ -311,7 +315,7 @@ class Containers(Runtime):
     ) -> list[str | None]:
         commands: list[Command] = []
         asked: list[int | None] = []
-        # unique, because another tuner may run the same check
+        # Unique, because another tuner may run the same check.
         location = f"{VALIDATION_DIRECTORY}/{secrets.token_hex(8)}"
         cases = self._fill_masked_files(transport, cases)
         for number, (instance, files) in enumerate(cases):
@@ -334,8 +338,8 @@ class Containers(Runtime):
                 for at in asked]  # fmt: skip
 
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterator[str]:
-        """Yield the reachable hosts, and the containers that lose unsaved data when they are
-        recreated.
+        """Yield a line for each reachable host, and for containers that lose unsaved data when they
+        are recreated.
         """
         yield f"reachable, as root: {', '.join(stack.hosts)}"
         for unit in dict.fromkeys(instance.placement.unit for instance in stack.instances):
@@ -372,7 +376,9 @@ def _unit_name(target: Target, tier: str) -> str:
 
 
 def _place_in_container(target: Target, instance: ServiceInstance) -> ServiceInstance:
-    """Place the part in its container. ``directory`` is the host directory of its files."""
+    """Return the instance as it is in its container. ``directory`` is the host directory with its
+    files.
+    """
     unit = _unit_name(target, instance.placement.tier)
     assert target.project is not None
     directory = f"{FILES_DIRECTORY}/{target.project.name}/{unit.rpartition(':')[2]}"

@@ -8,7 +8,8 @@ of_unit() { # unit: sets variables for the functions below
     case $engine in *@*) account=${engine#*@} engine=${engine%%@*} ;; esac
     override=$mounted/$project/$service/override.json
 }
-# Limited in time, without autotune's lock, because started containers stay. Rootless engines need their account.
+# Runs a program with a time limit, and without autotune's lock, because containers that it starts keep running.
+# Rootless engines must run under their own account.
 as_owner() { # program, argument…
     if [ -n "$account" ]; then
         set -- runuser -u "$account" -- env XDG_RUNTIME_DIR="/run/user/$(id -u "$account")" "$@"
@@ -35,7 +36,7 @@ compose() { # command…: with the user's files, and the override if it exists
         *) as_owner "$engine" compose -p "$project" "$@" ;;
     esac
 }
-# container: prints digests of its properties, to detect a container made from changed files.
+# container: prints digests of its properties, which reveal a container that was made from changed files.
 definition() {
     text=$(look_into '{{printf "image %s\n" .Image}}{{range .Config.Env}}{{printf "environment %q\n" .}}{{end}}
 command {{json .Config.Entrypoint}} {{json .Config.Cmd}} {{json .Config.User}} {{json .Config.WorkingDir}}
@@ -77,7 +78,7 @@ nameless() { # container: fails for an anonymous volume, which a new container w
         return 1
     }
 }
-# Only the override may change the container. Otherwise another service than the user's is measured.
+# Only the override may change the container. Otherwise, a service other than the user's would be measured.
 recreate() { # container ID, or nothing
     before=
     [ -z "$1" ] || { before=$(definition "$1" | cut -d ' ' -f 1-3) && nameless "$1"; } || return
@@ -160,7 +161,7 @@ packed() { # unit path…: prints a tar archive of each path in the container as
         echo
     done
 }
-# Names that Compose resolves. A check runs without a network, so any address is fine.
+# Prints options for the names that Compose resolves. A check runs without a network, so any address works.
 neighbours() {
     look_into '{{index .Config.Labels "com.docker.compose.service"}} {{.Name}}' $(of_project) |
         tr ' ' '\n' | sed -n 's|^/*\([A-Za-z0-9_.-]\{1,\}\)$|--add-host=\1:127.0.0.1|p' | sort -u
@@ -170,7 +171,7 @@ own_limits() { # container
         sed -n 's/^\(rlimit_\)\{0,1\}\([a-z]*\) \([0-9-]*\) \([0-9-]*\)$/--ulimit=\2=\3:\4/p'
 }
 # unit seconds option… -- argument…: runs a copy of the container without a network and with read-only data,
-# then removes it. After a leading `starts`, success means that it is still running.
+# then removes it. With a leading `starts`, it succeeds if the copy is still running at the end.
 aside() {
     starts=
     [ "$1" != starts ] || { starts=yes; shift; }

@@ -1,4 +1,4 @@
-"""Runtime `embedded`: the whole stack as private processes below the study's run directory."""
+"""Runtime `embedded`: the whole stack runs as private processes below the study's run directory."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ Files = Mapping[str, bytes]
 
 
 class PrivateLayout(RuntimeLayout):
-    """Layout with files below each part's directory. A process is identified by its part's name."""
+    """Layout with files below each instance's directory. A process is identified by its instance's
+    name.
+    """
 
     removes_inactive = True
 
@@ -77,7 +79,7 @@ LAYOUT = PrivateLayout()
 
 
 class Embedded(Runtime):
-    """Runtime whose servers start and stop with the study on this machine."""
+    """Runtime whose servers run on this machine, and start and stop with the study."""
 
     installed = False
     layout = LAYOUT
@@ -107,7 +109,7 @@ class Embedded(Runtime):
         programs: Mapping[str, Mapping[str, str]],
         adopted_configs: Mapping[str, AdoptedConfig],
     ) -> Stack:
-        """Return the stack on ports that are free now. Raises AutotuneError."""
+        """Return the stack on ports that are now free. Raises AutotuneError."""
         owner = private_servers.find_server_account() or (None, None)
         ports = private_servers.allocate_ports(file)
         return build_stack(file.target, StackContext(directory, ports, programs, facts, *owner))
@@ -118,7 +120,7 @@ class Embedded(Runtime):
         return [_find_validation_error(part, files, transport) for part, files in cases]
 
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> tuple[str, ...]:
-        """Return the addresses on which servers would listen."""
+        """Return a line with the addresses on which servers would listen."""
         endpoints = (
             str(instance.placement.listen)
             for instance in stack.instances
@@ -140,7 +142,7 @@ RUNTIME = Embedded()
 
 
 class ProcessHosts:
-    """Servers of ``stack`` that this process started. None outlives the study."""
+    """The servers in ``stack`` that this process started. None of them outlives the study."""
 
     def __init__(
         self, stack: Stack, study: Path, transports: Mapping[str, Transport], note: NoteCallback
@@ -156,7 +158,7 @@ class ProcessHosts:
     def run_on_hosts(
         self, names: Iterable[str], work: Callable[[RuntimeHost], T]
     ) -> HostResults[T]:
-        """Run ``work`` on one host after another, in dependency order of the tiers."""
+        """Run ``work`` on one host after another, in the tiers' dependency order."""
         gathered: HostResults[T] = HostResults()
         for name in names:
             try:
@@ -166,7 +168,7 @@ class ProcessHosts:
         return gathered
 
     def lock(self) -> None:
-        """Do nothing: the study's lock is held."""
+        """Do nothing: the study's lock is already held."""
 
     def unlock(self, *, restored: bool) -> None:
         """Stop every server, starting with the entry, and remove the run directory."""
@@ -189,7 +191,7 @@ class ProcessHost:
 
     @property
     def original_state(self) -> HostState:
-        """Return the state before the study, in which no server of the study ran."""
+        """Return the state before the study, in which none of the study's servers was running."""
         units = filter(None, map(LAYOUT.unit_for, self._parts.values()))
         return HostState(units=dict.fromkeys(units, False))
 
@@ -313,7 +315,9 @@ def _find_validation_error(
     transport: Transport,
     validation: Argv | TrialStart | None = None,
 ) -> str | None:
-    """Return the software's objection to ``files``, checked in a temporary directory, or ``None``."""
+    """Return the software's objection to ``files``, or ``None``. They are checked in a temporary
+    directory.
+    """
     validation = validation or instance.service.build_validation(instance.placement, files)
     if validation is None:
         return None
@@ -326,7 +330,7 @@ def _find_validation_error(
 
 @contextmanager
 def _stage_files(instance: ServiceInstance, files: Files) -> Iterator[Path]:
-    """Create a temporary directory next to the part's own with its new files."""
+    """Create a temporary directory with the new files next to the instance's own directory."""
     directory = Path(instance.placement.directory)
     staging = directory.with_name(f".staging.{directory.name}")
     modes = {
@@ -363,7 +367,7 @@ def _find_start_failure(
 
 
 def _map_paths(instance: ServiceInstance) -> dict[str, str]:
-    """Map the absolute path of each file of a part to the service's path."""
+    """Return the service's path for the absolute path of each of an instance's files."""
     return {LAYOUT.path_for(instance, file.path): file.path
             for file in resolve_config_files(instance.service, instance.placement)}  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Runtime `systemd`: the distribution's services on hosts reached over SSH."""
+"""Runtime `systemd`: the distribution's services, on hosts that are reached over SSH."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from autotune.transports.facts import read_facts
 from autotune.transports.parallel_hosts import run_on_all
 from autotune.transports.target_hosts import create_transports
 
-# Account of Debian's web servers and PHP, and the directory for configuration checks on a host.
+# The account of Debian's web servers and PHP, and the directory for configuration checks on a host.
 WEB_ACCOUNT = ("www-data", "www-data")
 VALIDATION_DIRECTORY = "/run/autotune"
 UNIT_DIRECTORY = "/etc/systemd/system/"
@@ -38,7 +38,9 @@ _LINES_PER_UNIT = 7
 
 
 def parse_units(names: tuple[str, ...], text: str) -> dict[str, ObservedUnit]:
-    """Parse the output of ``units`` for ``names``. Raises AutotuneError for invalid output."""
+    """Return the units in the output of ``units`` for ``names``. Raises AutotuneError for invalid
+    output.
+    """
     with wrap_parse_errors("units", text):
         blocks = [dict(line.split("=", 1) for line in split_lines(block))
                   for block in text.strip().split("\n\n") if block]  # fmt: skip
@@ -107,7 +109,7 @@ class Systemd(Runtime):
         programs: Mapping[str, Mapping[str, str]],
         adopted_configs: Mapping[str, AdoptedConfig],
     ) -> Stack:
-        """Return the stack. No file is private, so ``directory`` stays empty."""
+        """Return the stack. No file is private, so ``directory`` is not used."""
         context = StackContext(
             VALIDATION_DIRECTORY,
             {},
@@ -130,7 +132,7 @@ class Systemd(Runtime):
         return read_file_values(transport, cases)
 
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterator[str]:
-        """Yield the reachable hosts, and the hosts that another tuner has locked."""
+        """Yield a line for each reachable host, and for each host that another tuner has locked."""
         yield f"reachable, as root: {', '.join(stack.hosts)}"
         here = current_holder("").place
         for host in stack.hosts:

@@ -1,4 +1,4 @@
-"""Adoption of a running service: where it is configured, and which parameters are tunable."""
+"""Adopt running services: find where they are configured, and which parameters are tunable."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _HOSTNAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9][A-Za-z0-
 
 @dataclass(frozen=True)
 class Listener:
-    """A program at a TCP port. ``is_local`` is true on loopback only. Unknown programs have an empty
-    name.
+    """A program that listens on a TCP port. ``is_local`` is true if it listens only on loopback. An
+    unknown program has an empty name.
     """
 
     program: str
@@ -33,12 +33,12 @@ class Listener:
 
 @dataclass(frozen=True, kw_only=True)
 class RunningHost:
-    """The state of a running host.
+    """The state of a running host, as far as adoption needs it.
 
     ``units`` maps units to states; a running unit that is masked has the state ``masked``.
-    ``processors`` counts the CPUs that programs see, without regard to quotas. ``backlogs`` maps
-    listening sockets (path or port) to queue lengths. ``effective`` maps deployment, port and service
-    to the values that the running service reports.
+    ``processors`` is the number of CPUs that programs see, regardless of quotas. ``backlogs`` maps
+    listening sockets (path or port) to queue lengths. ``effective`` maps deployment, port and
+    service to the values that the running service reports.
     """
 
     tree: FileTree
@@ -56,22 +56,23 @@ class RunningHost:
         return self.units.get(unit) == "active"
 
     def is_active_masked(self, unit: str) -> bool:
-        """True if the unit runs but the service manager would not start it again."""
+        """True if the unit is running but the service manager would not start it again."""
         return self.units.get(unit) == "masked"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunningService:
-    """A service that a host runs.
+    """A service that is running on a host.
 
-    ``key`` is the registry's key. ``tier_kind`` is the tier's kind: lb, http_cache, web, app, cache,
-    store or db. ``port`` is the TCP port; ``listen_address`` is a socket or address if the port is not
-    enough. ``backends`` lists the servers it forwards to as ``host:port``. ``gateway_protocol`` is the
-    protocol to an application server, and ``gateway_addresses`` are the addresses of that server.
-    ``instance`` distinguishes several versions of the service on one host. ``role`` is its role in the
-    deployment. ``tls`` is true if ``port`` speaks TLS, used only without a plain port. ``hostname`` is
-    the served host name. ``restart_loss`` describes the data that a restart loses, or is empty.
-    ``unit`` is the unit if it or its main file differs from Debian's.
+    ``key`` is the service's key in the registry. ``tier_kind`` is its kind of tier: lb, http_cache,
+    web, app, cache, store or db. ``port`` is the TCP port; ``listen_address`` is a socket or
+    address if the port is not enough. ``backends`` lists the servers to which it forwards requests,
+    as ``host:port``. ``gateway_protocol`` is the protocol between it and an application server, and
+    ``gateway_addresses`` are that server's addresses. ``instance`` distinguishes several versions
+    of the service on one host. ``role`` is its role in the deployment. ``tls`` is true if ``port``
+    uses TLS, which is the case only if there is no plain port. ``hostname`` is the host name that
+    it serves. ``restart_loss`` describes the data that a restart loses, or is empty. ``unit`` is
+    the unit if the unit or its main file differs from Debian's.
     """
 
     key: str
@@ -93,9 +94,10 @@ class RunningService:
 
 @dataclass(frozen=True)
 class DistributionLayout:
-    """Location of a service on ``distributions``: unit, main file, and directory of its programs.
+    """Where a service is on ``distributions``: its unit, its main file, and the directory of its
+    programs.
 
-    If a host may run several instances, the paths contain ``{version}`` and ``{name}``.
+    If several instances may run on one host, the paths contain ``{version}`` and ``{name}``.
     """
 
     distributions: str
@@ -106,7 +108,7 @@ class DistributionLayout:
     name: str = ""
 
     def for_instance(self, version: str = "", name: str = "") -> DistributionLayout:
-        """Return the layout of one instance with its version and name filled in."""
+        """Return the layout of one instance, with its version and name filled in."""
         unit, main, programs = (
             location.format(version=version, name=name)
             for location in (self.unit, self.main_file, self.program_directory)
@@ -116,7 +118,7 @@ class DistributionLayout:
     def match_instance(self, text: str) -> DistributionLayout | None:
         """Return the layout of the instance that ``text`` belongs to, or ``None``.
 
-        ``text`` is a unit, or a path in the directory of a main file.
+        ``text`` is a unit, or a path in the directory that contains a main file.
         """
         for pattern in (re.escape(self.unit), f"{re.escape(dirname(self.main_file))}/.*"):
             fields = pattern.replace(r"\{version\}", "(?P<version>[0-9.]+)")
@@ -134,7 +136,7 @@ class DistributionLayout:
 
 
 class DistributionLayouts(tuple[DistributionLayout, ...]):
-    """All layouts of a service."""
+    """All layouts of a service, one per distribution."""
 
     __slots__ = ()
 
@@ -143,8 +145,8 @@ class DistributionLayouts(tuple[DistributionLayout, ...]):
         return next(filter(None, (layout.match_instance(text) for layout in self)), None)
 
     def select_for_host(self, host: RunningHost) -> DistributionLayout | None:
-        """Return the first layout with a running unit and an existing file, else Debian's if that
-        runs.
+        """Return the first layout whose unit is running and whose file exists, or else Debian's if
+        that unit is running.
         """
         running = [layout for layout in self if host.is_active(layout.unit)]
         present = (
@@ -156,26 +158,28 @@ class DistributionLayouts(tuple[DistributionLayout, ...]):
 
     @property
     def other_units(self) -> tuple[str, ...]:
-        """Return the units that Debian lacks, for `Adoption.elsewhere`."""
+        """Return the units that do not exist on Debian, for `Adoption.other_units`."""
         units = {layout.unit for layout in self if not layout.unit_unless_debian}
         return tuple(dict.fromkeys(layout.unit for layout in self if layout.unit not in units))
 
     @property
     def running_condition(self) -> str:
-        """Return a shell condition that one of the units runs, for `Adoption.version`."""
+        """Return a shell condition that is true if one of the units is running, for
+        `Adoption.version_script`.
+        """
         return "{ " + " || ".join(f"runs {layout.unit}" for layout in self) + "; }"
 
 
-# The reason why a file that was not read may set a parameter, or an empty string.
+# Returns why a file that was not read may set a parameter, or an empty string.
 HiddenReason = Callable[[str], str]
 
 
 def explain_unread(
     config: Config, may_set: Callable[[str, tuple[tuple[str, ...], ...]], bool] = lambda *_: True
 ) -> HiddenReason:
-    """Return a function that names an unread file that may set a parameter.
+    """Return a function that names an unread file in which a parameter may be set.
 
-    ``may_set`` is true if a file that is included in some blocks may set the parameter.
+    ``may_set`` returns true if a file that is included inside these blocks may set the parameter.
     """
 
     def explain(name: str) -> str:
@@ -195,15 +199,16 @@ TunablesFunction = Callable[[RunningService], Iterable[Tunable]]
 
 @dataclass(frozen=True)
 class Adoption:
-    """How to detect a service on a host and make its own files tunable.
+    """How to detect a service on a host, and make its own files tunable.
 
-    ``title`` is its display name. ``units`` are systemd units (names or patterns), and
-    ``other_units`` units of other distributions. ``paths`` are its configuration files and
-    directories below ``/`` (names or shell patterns). ``version_script`` is a shell line that prints name
-    and version, and may test ``runs UNIT``. ``find_services`` yields running services, or reasons why
-    one is not tuned. ``list_tunables`` are its parameters if each is a separate directive; otherwise
-    ``tune_parameters`` maps them. ``visible`` decides which words of its files may be shown.
-    ``explain_hidden`` returns why files that were not read may set a parameter.
+    ``title`` is the service's display name. ``units`` are systemd units (names or patterns), and
+    ``other_units`` units on other distributions. ``paths`` are its configuration files and
+    directories below ``/`` (names or shell patterns). ``version_script`` is a shell line that
+    prints the name and version, and may test ``runs UNIT``. ``find_services`` yields running
+    services, or reasons why one is not tuned. ``list_tunables`` returns the parameters if each is a
+    separate directive; otherwise, ``tune_parameters`` maps them. ``visible`` determines which words
+    in its files may be shown. ``explain_hidden`` returns why files that were not read may set a
+    parameter.
     """
 
     title: str
@@ -218,8 +223,9 @@ class Adoption:
     explain_hidden: Callable[[Config], HiddenReason] = explain_unread
 
     def adopt(self, running: RunningService, accepts: ValueCheck) -> AdoptionResult:
-        """Map a service that ``find_services`` returned to its tunable parameters and their current
-        values."""
+        """Return the tunable parameters of a service from ``find_services``, with their current
+        values.
+        """
         hidden = self.explain_hidden(running.config)
         adopted = self._tune(running, lambda name, value: not hidden(name) and accepts(name, value))
         reasons = {name: hidden(name) for name in adopted.skipped}
@@ -240,9 +246,10 @@ def with_http_port(
 ) -> RunningService | str:
     """Return ``running`` with its port, or the reason why it is not adopted.
 
-    ``addresses`` contains HTTP addresses, each with a flag for TLS. ``programs`` are the names of its
-    processes. Ports that the kernel does not show for them are skipped, and loopback addresses are
-    used last. The first TCP port without TLS is used, else the first with TLS.
+    ``addresses`` contains HTTP addresses, each with a flag for TLS. ``programs`` are the names of
+    the service's processes. A port is skipped if the kernel does not show that these processes
+    listen on it, and loopback addresses are used last. The first TCP port without TLS is used, or
+    else the first with TLS.
     """
     places = [(address, int(port), tls) for address, tls in addresses
               if is_uint(port := address.rpartition(":")[2])]  # fmt: skip
@@ -262,7 +269,7 @@ def with_http_port(
 
 
 def is_loopback(address: str) -> bool:
-    """True if only the host itself can reach an address."""
+    """True if only the host itself can reach the address."""
     return bool(_LOOPBACK_PATTERN.match(address))
 
 

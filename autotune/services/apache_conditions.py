@@ -1,6 +1,6 @@
-"""Apache's conditional sections, evaluated while its files are read, as Apache does.
+"""Evaluate Apache's conditional sections in the order in which Apache reads its files.
 
-A module must be loaded, and a variable defined, before the section that tests it.
+A module must be loaded, or a variable defined, before the section that tests it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from autotune.services.config_files import Directive, FileTree
 
 CONDITIONAL_SECTIONS = ("ifmodule", "ifdefine", "ifversion", "iffile")
 BUILT_IN_MODULES = ("core", "so", "http", "log_config", "logio", "unixd", "version", "watchdog")
-# The only release line that autotune supports. Its patch level is not known.
+# autotune supports only this release line. The patch level of the running Apache is unknown.
 RELEASE = (2, 4)
-# Directives that change how later lines are read, so all later values are unknown with them.
+# These directives change how later lines are read. If one of them is uncertain, all later values
+# are unknown.
 _READING_DIRECTIVES = ("include", "includeoptional", "loadmodule", "define", "undefine", "use")
 _MODULE_PATTERN = re.compile(r"(?:mod_)?(?:mpm_)?(\w+?)(?:_module|\.c)?")
 _VARIABLE_PATTERN = re.compile(r"\$\{(\w+)\}")
@@ -24,7 +25,9 @@ ANY_DIRECTIVE = "*"
 
 
 def module_name(name: str) -> str:
-    """Return `event` for `mpm_event_module` and `event.c`, `proxy` for `mod_proxy.c`."""
+    """Return the short name of a module: `event` for `mpm_event_module` and `event.c`, `proxy` for
+    `mod_proxy.c`.
+    """
     match = _MODULE_PATTERN.fullmatch(name)
     return match[1] if match else name
 
@@ -32,7 +35,7 @@ def module_name(name: str) -> str:
 class ConditionReader:
     """Evaluates sections and definitions in the order in which Apache reads them.
 
-    ``uncertain`` maps the lower-case names of directives whose values are unknown to the reason.
+    ``uncertain`` maps the lower-case names of directives whose values are unknown to the reasons.
     """
 
     def __init__(
@@ -41,11 +44,13 @@ class ConditionReader:
         self._tree, self._root, self._environment = tree, root, environment
         self._defined = dict(defined)
         self._modules = set(BUILT_IN_MODULES)
-        self._results: list[bool | None] = []  # of the last directive at each depth
+        self._results: list[bool | None] = []  # results for the last condition at each depth
         self.uncertain: dict[str, str] = {}
 
     def applies(self, directive: Directive) -> bool:
-        """True if a directive takes effect. Must be called once per directive, in order."""
+        """True if a directive takes effect. The method must be called once per directive, in
+        order.
+        """
         depth, name = directive.depth, directive.name.text.lower()
         enclosing = self._results[:depth]
         within_macro = any(block[0].lower() == "macro" for block in directive.blocks)
@@ -60,7 +65,9 @@ class ConditionReader:
         return all(enclosing) and not within_macro
 
     def parse_include(self, directive: Directive) -> str | None:
-        """Return the path pattern that a directive includes. A directory means all files in it."""
+        """Return the path pattern that a directive includes. A directory means all files in the
+        directory.
+        """
         words = [word.text.strip("\"'") for word in directive.arguments]
         if directive.name.text.lower() not in ("include", "includeoptional") or len(words) != 1:
             return None
@@ -89,7 +96,7 @@ class ConditionReader:
         self.uncertain.setdefault(ANY_DIRECTIVE if name in _READING_DIRECTIVES else name, reason)
 
     def _holds(self, section: Directive) -> bool | None:
-        """Return the result of a condition, or None if it is unknown."""
+        """Return the result of a section's condition, or None if it is unknown."""
         kind = section.name.text.lower()
         words = [word.text.strip("\"'") for word in section.arguments]
         negative = bool(words) and words[0].startswith("!")
@@ -106,7 +113,9 @@ class ConditionReader:
 
 
 def _compare_version(words: list[str]) -> bool | None:
-    """Return whether Apache's version fulfils ``words``, or None if the patch level decides."""
+    """Return whether Apache's version fulfils ``words``, or None if that depends on the patch
+    level.
+    """
     operator, version = (words[0], words[1]) if len(words) > 1 else ("=", words[0])
     if not _VERSION_PATTERN.fullmatch(version) or operator not in ("=", "==", ">", ">=", "<", "<="):
         return None
@@ -114,5 +123,5 @@ def _compare_version(words: list[str]) -> bool | None:
     if numbers[:2] == RELEASE:
         if numbers[2]:
             return None
-        return operator in (">", ">=")  # every release has a patch level above 0
+        return operator in (">", ">=")  # every release has a patch level greater than 0
     return (numbers[:2] < RELEASE) == operator.startswith(">") and not operator.startswith("=")

@@ -1,7 +1,8 @@
-"""Parse Apache's configuration files: syntax, effective directives and the connected stack.
+"""Read Apache's configuration files: their syntax, effective directives, and the servers behind
+Apache.
 
-A directive is one line, and sections are in angle brackets. The content of a section depends on
-loaded modules and defined variables.
+A directive is one line, and sections are in angle brackets. The loaded modules and defined
+variables determine which sections apply.
 """
 
 from __future__ import annotations
@@ -43,21 +44,21 @@ LAYOUTS = DistributionLayouts((
     DistributionLayout("SUSE", "apache2.service", "/etc/apache2/httpd.conf"),
 ))  # fmt: skip
 DEFAULT_SERVER_LIMITS = {"event": 16, "worker": 16, "prefork": 256}  # default of ServerLimit
-# A backslash at the end continues a line, even in a comment.
+# A backslash at the end of a line continues it, even in a comment.
 _LINE_PATTERN = re.compile(r"(?:\\\r?\n|[^\n])*(?:\n|$)")
 _WORD_PATTERN = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?:(?!\\\r?\n)\S)+""", re.DOTALL)
 _SERVER_ROOT_PATTERN = re.compile(r"""(?mi)^[ \t]*ServerRoot[ \t]+["']?([^"'\s]+)""")
 _EXPORT_PATTERN = re.compile(r"""(?m)^\s*export\s+(\w+)=("[^"\n$]*"|'[^'\n]*'|[^"'\s$]*)""")
 _DEFINE_PATTERN = re.compile(r"(?<!\S)-D\s*(\w+)")
 _DIRECTIVE_OPTION_PATTERN = re.compile(r"(?<!\S)-[cC](?!\S)")
-# Names of earlier releases, which Apache still accepts.
+# Directive names from earlier releases, which Apache still accepts.
 _OLD_NAMES = {"maxclients": "MaxRequestWorkers", "maxrequestsperchild": "MaxConnectionsPerChild"}
 PROGRAMS = ("apache2", "httpd")
 PROXY_DIRECTIVES = ("ProxyPass", "BalancerMember", "ProxyPassMatch")
 
 
 def parse_directives(text: str) -> tuple[Directive, ...]:
-    """Return every directive, sections before their content. Raises Unreadable."""
+    """Return every directive, with sections before their content. Raises ConfigSyntaxError."""
     parsed: list[Directive] = []
     sections: list[tuple[str, ...]] = []
     for line in tokenize(text, _LINE_PATTERN, "invalid line"):
@@ -79,7 +80,7 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
 
 
 def _strip_brackets(text: str, words: list[Word]) -> list[Word]:
-    """Return the words between ``<`` and the ``>`` at the end of the line."""
+    """Return the words between ``<`` and the ``>`` at the end of a line."""
     first, last = words[0], words[-1]
     if not last.text.endswith(">"):
         raise build_syntax_error(text, first.start, f"{first.text} lacks its `>`")
@@ -92,9 +93,9 @@ def _strip_brackets(text: str, words: list[Word]) -> list[Word]:
 
 
 def read_host_config(tree: FileTree, main: str, command: Sequence[str] = ()) -> Config:
-    """Return the directives that take effect with the loaded modules and defined variables.
+    """Return the directives that take effect, given the loaded modules and defined variables.
 
-    ``command`` contains the words of the command that starts Apache.
+    ``command`` contains the words of the command line that starts Apache.
     """
     match = _SERVER_ROOT_PATTERN.search(tree.read_or_empty(main))
     root = [match[1] if match else "", *find_option_values(command, "-d")][-1]
@@ -114,7 +115,7 @@ def read_host_config(tree: FileTree, main: str, command: Sequence[str] = ()) -> 
 def _flatten_conditions(config: Config) -> Config:
     """Return the configuration with directives moved out of conditional sections.
 
-    The last occurrence takes effect in both cases.
+    Inside and outside of such sections, the last occurrence takes effect.
     """
 
     def outside(placed: PlacedDirective) -> PlacedDirective:
@@ -133,12 +134,12 @@ def _list_modules(config: Config) -> set[str]:
 
 
 def find_mpm(config: Config) -> str:
-    """Return `event`, `worker` or `prefork` according to the loaded module."""
+    """Return `event`, `worker` or `prefork`, depending on the loaded module."""
     return next((name for name in DEFAULT_SERVER_LIMITS if name in _list_modules(config)), "")
 
 
 def _runs_php(config: Config) -> bool:
-    """True if Apache runs PHP itself, which occupies a process per request."""
+    """True if Apache itself runs PHP, which occupies one process per request."""
     return find_mpm(config) == "prefork" and "php" in _list_modules(config)
 
 
@@ -146,7 +147,7 @@ def _runs_php(config: Config) -> bool:
 
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
-    """Yield the Apache services of a host, depending on the loaded modules."""
+    """Yield the Apache services on a host. Which ones there are depends on the loaded modules."""
     if not (layout := LAYOUTS.select_for_host(host)):
         return
     command = expand_command(host.tree, layout.unit)
@@ -172,7 +173,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
-    """Yield each HTTP address, and true if it uses TLS."""
+    """Yield each HTTP address, and whether it uses TLS."""
     encrypted_hosts = {
         word.rpartition(":")[2]
         for placed in config.find_all("SSLEngine")
@@ -195,7 +196,7 @@ def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
 
 
 def _list_backends(config: Config) -> tuple[str, ...]:
-    """Return ``host:port`` of every web server behind the proxy."""
+    """Return ``host:port`` of every web server to which the proxy forwards."""
     words = _list_words(config, *PROXY_DIRECTIVES)
     urls = (word.strip("\"'").partition("://") for word in words)
     schemes = ("http", "https")
@@ -203,15 +204,18 @@ def _list_backends(config: Config) -> tuple[str, ...]:
 
 
 def _uses_fastcgi(config: Config) -> bool:
-    """True if some requests go to an application server through FastCGI.
+    """True if some requests are forwarded to an application server through FastCGI.
 
-    This covers distributions' handlers for PHP-FPM and proxy directives (mod_proxy_fcgi).
+    This includes the handlers that distributions ship for PHP-FPM, and proxy directives
+    (mod_proxy_fcgi).
     """
     return any("fcgi://" in word for word in _list_words(config, "SetHandler", *PROXY_DIRECTIVES))
 
 
 def _list_fastcgi_addresses(config: Config) -> Iterator[str]:
-    """Yield the sockets and addresses in handlers and proxy directives for FastCGI."""
+    """Yield the sockets and addresses to which handlers and proxy directives forward through
+    FastCGI.
+    """
     for word in _list_words(config, "SetHandler", *PROXY_DIRECTIVES):
         socket, mark, address = word.strip("\"'").removeprefix("proxy:").partition("fcgi://")
         if mark:

@@ -1,4 +1,4 @@
-"""Application servers behind a proxy, at a TCP port or a unix socket of their host."""
+"""Application servers behind a proxy, on a TCP port or a Unix socket of their host."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ from autotune.services.unit_environment import EnvironmentSetting, UnitEnvironme
 from autotune.services.visible_directives import VisibleDirectives
 from autotune.strict_parsing import is_uint, parse_json
 
-# Perl around ``find_stats``. $text is the server's file without comments. ``find_stats`` sets
-# $place to a unix socket or host:port, and may set the $request.
+# Perl code that runs before and after a server's own ``stats_script``. $text is the server's file
+# without comments. ``stats_script`` sets $place to a Unix socket or to host:port, and may set
+# $request.
 _READ_FILE_SCRIPT = r"""
 open my $file, '<', my $path = shift or exit;
 my $text = join '', grep { !/^\s*#/ } <$file>;
@@ -53,8 +54,8 @@ print $socket $request || '';
 print while defined($_ = <$socket>)
 """
 Candidate = tuple[str, Config, str]  # a unit, its configuration, and its port or socket
-# Location of a parameter: a number in a file or the environment, a directive, or the reason why it
-# is not tuned.
+# Where a parameter is set: a number in a file or in the environment, a directive, or the reason why
+# it is not tuned.
 ParameterLocation = Word | EnvironmentSetting | Tunable | str
 
 
@@ -62,18 +63,18 @@ _UNIT_TEMPLATE_REASON = "it is a template unit: only instances with their own un
 
 
 def explain_command_option(option: str, file: str) -> str:
-    """Return the reason why a parameter set by a unit's command is not tuned."""
+    """Return why a parameter is not tuned that the unit's command sets."""
     return f"its command sets `{option}`: move it to {file} to tune it"
 
 
 def explain_condition(file: str) -> str:
-    """Return the reason why a parameter set only under a condition is not tuned."""
+    """Return why a parameter is not tuned that is set only under a condition."""
     return f"{file} sets it conditionally: set it on a line without a condition to tune it"
 
 
 def explain_socket_unit(host: RunningHost, unit: str) -> str:
-    """Return the reason why the connection queue is not tuned, or empty if the server opens its
-    socket.
+    """Return why the connection queue is not tuned, or an empty string if the server itself opens
+    its socket.
     """
     return (
         "its socket unit sets it with `Backlog=`"
@@ -83,9 +84,9 @@ def explain_socket_unit(host: RunningHost, unit: str) -> str:
 
 
 class AppServer(Service):
-    """A server whose worker, process or thread, is occupied until a request is answered.
+    """A server in which each request occupies a worker, a process or thread, until it is served.
 
-    ``stats_script`` is Perl that finds the address of the stats in the server's file.
+    ``stats_script`` is Perl code that finds the address of the server's stats in its file.
     """
 
     role = Role.APP
@@ -108,7 +109,7 @@ class AppServer(Service):
 
 
 def build_needs(processes: str, threads: str, source: str) -> ResourceNeeds:
-    """Return the needs of a server with one managing process and ``processes`` workers.
+    """Return the resource needs of a server with one managing process and ``processes`` workers.
 
     ``threads`` is the total number of threads.
     """
@@ -122,7 +123,9 @@ def build_needs(processes: str, threads: str, source: str) -> ResourceNeeds:
 
 
 def parse_stats(text: str) -> Mapping[str, Any]:
-    """Return the JSON object in a server's stats after protocol lines, or an empty mapping."""
+    """Return the JSON object that follows any protocol lines in a server's stats, or an empty
+    mapping.
+    """
     try:
         answer = parse_json(text[text.find("{") :])
     except ValueError:
@@ -131,7 +134,7 @@ def parse_stats(text: str) -> Mapping[str, Any]:
 
 
 def list_objects(mapping: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """Return the objects in the list of this name, or an empty list."""
+    """Return the objects in the list with this name, or an empty list."""
     listed = mapping.get(name)
     return [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
 
@@ -145,11 +148,11 @@ def build_diagnosis(
     connection_changes: tuple[str, ...] = ("backlog+",),
     counters: Callable[[str], Mapping[str, float]] | None = None,
 ) -> Diagnosis:
-    """Return the diagnosis of a server.
+    """Return the diagnosis data of a server.
 
-    ``processes`` and ``threads`` are the parameters for the number of processes and of threads in
-    each. ``killed_workers`` describes terminated workers: counter or kind of complaint, pattern of log
-    lines, and text after the count. ``counters`` parses the stats.
+    ``processes`` and ``threads`` are the parameters for the number of processes, and of threads in
+    each process. ``killed_workers`` describes terminated workers: a counter or kind of complaint, a
+    pattern for log lines, and text that follows the count. ``counters`` parses the stats.
     """
     kind, line, reason = killed_workers
     pool = WorkerPool(
@@ -167,7 +170,7 @@ def build_diagnosis(
         counter_query=query,
         find_log=service.get_unit,
         complaint_patterns={kind: re.compile(line)},
-        threads_parameter=processes,  # one interpreter runs one thread at a time
+        threads_parameter=processes,  # in one interpreter, only one thread runs at a time
         recommended_changes={
             Resource.CPU: (f"{processes}+",),
             Resource.WORKERS: (f"{processes}+", f"{threads}+"),
@@ -189,7 +192,9 @@ def build_adoption(
     version_script: str,
     visible: VisibleDirectives,
 ) -> Adoption:
-    """Return the adoption of a server in the user's units. ``paths`` may contain its files."""
+    """Return the adoption of a server that runs in the user's own units. ``paths`` may contain its
+    files.
+    """
     return Adoption(
         title=service.title,
         units=(service.unit_name,),
@@ -203,13 +208,13 @@ def build_adoption(
 
 
 def parse_address(address: str) -> str:
-    """Return the TCP port or the path of a unix socket in an address."""
+    """Return the TCP port or the path of a Unix socket in an address."""
     location = re.sub(r"^unix:(//)?|\?.*$", "", address)
     return location if "/" in location and "://" not in location else location.rpartition(":")[2]
 
 
 def match_sockets(host: RunningHost, pattern: str) -> list[str]:
-    """Return the ports and sockets of ``host`` that match a shell pattern."""
+    """Return the ports and sockets on ``host`` that match a shell pattern."""
     if len(pattern) > MAX_PATH_BYTES:
         return []
     return [location for location in host.backlogs if fnmatchcase(location, pattern)]
@@ -218,10 +223,11 @@ def match_sockets(host: RunningHost, pattern: str) -> list[str]:
 def _find_running(
     host: RunningHost, service: type[Service], candidates: Iterable[Candidate | str]
 ) -> Iterator[RunningService | str]:
-    """Yield the ``candidates`` that listen: all at TCP ports, but only the first at a unix socket.
+    """Yield the ``candidates`` that are listening: all of those on TCP ports, but only the first on
+    each Unix socket.
 
-    A text candidate is the reason why a server is not tuned. A systemd specifier (`%i`) in an
-    address matches any text.
+    If a candidate is text, it is the reason why a server is not tuned. A systemd specifier (`%i`)
+    in an address matches any text.
     """
     first = ""
     for candidate in candidates:
@@ -251,7 +257,7 @@ def tune_parameters(
     locations: Mapping[str, ParameterLocation],
     accepts: ValueCheck,
 ) -> AdoptionResult:
-    """Tune every parameter in its place. Of parameters that share a number, only the first is
+    """Tune every parameter at its location. If several parameters share a number, only the first is
     tuned.
     """
     parts, settings = [AdoptionResult()], list[EnvironmentSetting]()

@@ -1,4 +1,4 @@
-"""Interface of a service as data and pure functions without I/O."""
+"""Interface of a service: data and pure functions, without I/O."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from zlib import crc32
 from autotune.target.model import Data
 
 Value = bool | int | float | str
-Bound = int | float | str  # text is an expression of host facts, such as "2 * cpus"
+Bound = int | float | str  # a text is an expression of host facts, such as "2 * cpus"
 Settings = Mapping[str, Value]
 Argv = tuple[str, ...]
 Programs = Mapping[str, tuple[str, ...]]
-Conditions = tuple[tuple[str, tuple[Value, ...]], ...]  # name of a parameter, accepted values
+# names of parameters, each with the accepted values
+Conditions = tuple[tuple[str, tuple[Value, ...]], ...]
 Private = TypeVar("Private")
 Installed = TypeVar("Installed")
 
 
 class Action(enum.IntEnum):
-    """Cost of a change, in rising order."""
+    """The cost of a change, in ascending order."""
 
     NONE = 0
     RELOAD = 1
@@ -30,7 +31,7 @@ class Action(enum.IntEnum):
 
 
 class Effect(enum.StrEnum):
-    """Expected effect of a parameter on capacity, from documentation and experience."""
+    """The effect on capacity that documentation and experience suggest for a parameter."""
 
     CAPACITY = "capacity"  # determines workers, connections or memory: tens of percent
     SMALL = "small"  # a few percent at most
@@ -38,14 +39,14 @@ class Effect(enum.StrEnum):
 
 
 class Trait(enum.StrEnum):
-    """What a load has that makes parameters decide which hardly matter otherwise."""
+    """A property of a load that makes parameters decisive that otherwise hardly matter."""
 
     TLS = "tls"  # connections are encrypted
-    CHURN = "churn"  # clients connect for every request
+    CHURN = "churn"  # clients open a connection for every request
 
 
 class Role(enum.StrEnum):
-    """Function of a service in its tier."""
+    """The function of a service in its tier."""
 
     PROXY = "proxy"
     HTTP_CACHE = "http_cache"  # caches responses of the web servers behind it
@@ -53,28 +54,28 @@ class Role(enum.StrEnum):
     APP = "app"
     CACHE = "cache"
     STORE = "store"
-    DATABASE = "database"  # SQL; its data belong to the user
-    LOCAL = "local"  # next to the application on each of its hosts
+    DATABASE = "database"  # an SQL database whose data belong to the user
+    LOCAL = "local"  # runs next to the application on each of its hosts
     HOST = "host"  # the machine itself: kernel and limits
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One setting of a service, with the software's spelling.
+    """One setting of a service, spelled as the software spells it.
 
-    A number has ``low`` and ``high`` (inclusive), a switch both values, anything else ``choices``.
-    ``stock`` is the distribution's default. ``recommended`` is the value that documentation or
-    common guides advise. ``published`` is the best value in the reference measurements of a
-    multi-tier stack. ``when`` lists the sibling values under which the parameter has any effect.
-    ``built_in`` marks choices that depend on the build; the program validates each before the
-    search. ``derive`` is an expression of siblings that determines the value, so it is not
-    searched. ``adopted`` parameters are tuned only in a host's own files, because shipped templates
-    do not contain them. ``on_demand`` parameters keep their stock value unless the target sets a
-    range or choices. They cost the user something else, such as disk space or a larger attack
-    surface. ``capped_by`` is the kernel setting that limits the value. ``effect`` is the expected
-    effect, and ``decides`` lists the load traits that raise it to the highest class. ``direction``
-    is where guides move it, `+` or `-`. ``safe`` is the range without warnings in any guide, where
-    the search starts.
+    A number has ``low`` and ``high`` (inclusive), a switch has both values, and anything else has
+    ``choices``. ``stock`` is the distribution's default. ``recommended`` is the value that
+    documentation or common guides advise. ``published`` is the best value in the reference
+    measurements of a multi-tier stack. ``when`` lists the values of sibling parameters under which
+    the parameter has any effect. ``built_in`` marks choices that depend on the build; the program
+    validates each of them before the search. ``derive`` is an expression of siblings that
+    determines the value, so the value is not searched. ``adopted`` parameters are tuned only in a
+    host's own files, because shipped templates do not contain them. ``on_demand`` parameters keep
+    their stock value unless the target sets a range or choices. They cost something else, such as
+    disk space or a larger attack surface. ``capped_by`` is the kernel setting that limits the
+    value. ``effect`` is the expected effect, and ``decides`` lists the load traits that raise it to
+    the highest class. ``direction`` is where guides move the value, `+` or `-`. ``safe`` is the
+    range about which no guide warns, and in which the search starts.
     """
 
     name: str
@@ -107,7 +108,7 @@ class Parameter:
             object.__setattr__(self, "choices", (self.stock, not self.stock))
 
 
-# Parameters by the cost of a change.
+# Constructors of parameters by the cost of a change.
 at_once = partial(Parameter, action=Action.NONE)
 on_reload = partial(Parameter, action=Action.RELOAD)
 on_restart = partial(Parameter, action=Action.RESTART)
@@ -128,8 +129,8 @@ def with_guidance(
     """Return ``parameters`` with the advice of tuning guides.
 
     ``capacity`` and ``small`` list the parameters with that effect, each with the direction that
-    guides advise (``backlog+``). ``safe`` maps names to ranges, ``decides`` load traits to the parameters
-    that decide under such a load. Parameters in neither list are cosmetic.
+    guides advise (``backlog+``). ``safe`` maps names to ranges. ``decides`` maps load traits to the
+    parameters that become decisive under such a load. Parameters in neither list are cosmetic.
     """
     effects = {
         name.rstrip("+-"): (effect, name[len(name.rstrip("+-")) :])
@@ -154,13 +155,13 @@ def with_guidance(
 
 
 def conditions_hold(conditions: Conditions, settings: Settings) -> bool:
-    """True if every named parameter has one of its accepted values."""
+    """True if each parameter in ``conditions`` is set to an accepted value."""
     return all(settings.get(name) in values for name, values in conditions)
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Address of a listening server."""
+    """The address of a listening server."""
 
     host: str
     port: int
@@ -171,10 +172,11 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """A file that a service reads, and the template that produces it.
+    """A file that a service reads, and the template from which it is rendered.
 
-    ``path`` is relative to the site for private processes, absolute for the distribution's units.
-    ``text`` is an inline template. ``optional`` files are absent if their content is empty.
+    ``path`` is relative to the working directory for private processes, and absolute for the
+    distribution's units. ``text`` is an inline template. An ``optional`` file is absent if its
+    content is empty.
     """
 
     path: str
@@ -186,12 +188,12 @@ class ConfigFile:
 
 @dataclass(frozen=True)
 class AdoptedConfig:
-    """A host's own configuration of a service: its files with tunable values.
+    """A host's own configuration of a service: its files, with tunable values.
 
-    ``listen`` is its address, for services that others on the host connect to. ``loses`` describes
-    the data that a restart loses; such a unit is neither changed nor restarted. ``unit`` and
-    ``main`` are set if they differ from Debian's. ``deployment`` is the deployment it belongs to,
-    if its tier has several.
+    ``listen`` is the service's address, if other services on the host connect to it. ``loses``
+    describes the data that a restart loses; such a unit is neither changed nor restarted. ``unit``
+    and ``main`` are set if they differ from Debian's. ``deployment`` is set if the tier has
+    several: it is the one to which the files belong.
     """
 
     files: tuple[ConfigFile, ...] = ()
@@ -204,16 +206,17 @@ class AdoptedConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """One service on one host: everything except the settings that its files and commands need.
+    """One service on one host: everything that its files and commands need, except the settings.
 
-    Paths in files are relative to ``directory``, the processes' working directory. This keeps
-    socket paths short in deep study directories. Paths of the distribution's units are absolute,
-    and a trial start may write to ``directory``. ``uses`` lists all services that the tier's
-    application calls, ``caches`` and ``stores`` those with that role. ``local_cache`` is the address of
-    the host's local cache, if the tier may have one. ``user`` is the account of the processes, or
-    ``None`` for the account that starts them. ``installed`` is true for the distribution's units
-    and false for private processes. ``adopted`` is set if templates made from the host's files replace
-    the service's templates. ``unit`` is set if the unit is not the distribution's.
+    Paths in files are relative to ``directory``, which is the processes' working directory. This
+    keeps socket paths short in deep study directories. For the distribution's units, paths are
+    absolute, and a trial start may write to ``directory``. ``uses`` lists all services that the
+    tier's application calls, and ``caches`` and ``stores`` those with that role. ``local_cache`` is
+    the address of the host's local cache, if the tier may have one. ``user`` is the account of the
+    processes, or ``None`` for the account that starts them. ``installed`` is true for the
+    distribution's units, and false for private processes. ``adopted`` is set if templates made from
+    the host's files replace the service's templates. ``unit`` is set if the unit is not the
+    distribution's.
     """
 
     tier: str
@@ -235,18 +238,20 @@ class Placement:
     unit: str = ""
 
     def choose(self, private: Private, installed: Installed) -> Private | Installed:
-        """Return ``private`` for private processes, ``installed`` for the distribution's units."""
+        """Return ``private`` for private processes, or ``installed`` for the distribution's
+        units.
+        """
         return installed if self.installed else private
 
     @property
     def adopted_address(self) -> str:
-        """Return the address of the host's own service from its files, or an empty string."""
+        """Return the address in the files of the host's own service, or an empty string."""
         return self.adopted.listen if self.adopted else ""
 
     @property
     def socket_name(self) -> str:
-        """Return a name for a unix socket that is unique per study. ``ss`` lists all sockets of the
-        host.
+        """Return a name for a Unix socket that is unique to the study, because ``ss`` lists all
+        sockets on the host.
         """
         if self.adopted_address:
             return self.adopted_address
@@ -255,13 +260,13 @@ class Placement:
 
     @property
     def document_root(self) -> str:
-        """Return the directory of the application's files."""
+        """Return the directory that contains the application's files."""
         return self.choose(f"{self.directory}/site", "/var/www/autotune")
 
 
 @dataclass(frozen=True)
 class Readback:
-    """A command that prints effective values, and the parser of its output."""
+    """A command that prints effective values, and a parser for its output."""
 
     argv: Argv
     parse: Callable[[str], Settings]
@@ -269,10 +274,11 @@ class Readback:
 
 @dataclass(frozen=True)
 class ServerCheck:
-    """A root command that prints the states of a load balancer's servers, and its parser.
+    """A command that prints the states of a load balancer's servers when run as root, and a parser
+    for its output.
 
-    ``parse`` returns the names of the servers that receive no requests because they failed. It raises
-    ValueError for output without any state.
+    ``parse`` returns the names of the servers that receive no requests because they failed. It
+    raises ValueError if the output contains no states.
     """
 
     argv: Argv
@@ -281,7 +287,9 @@ class ServerCheck:
 
 @dataclass(frozen=True)
 class TrialStart:
-    """A trial start as validation: ``argv`` runs next to the service until ``socket`` accepts."""
+    """Validation by a trial start: ``argv`` runs next to the service until ``socket`` accepts
+    connections.
+    """
 
     argv: Argv
     socket: str
@@ -289,13 +297,14 @@ class TrialStart:
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceNeeds:
-    """Worst-case resource use of one service on one host. Empty fields have no limit.
+    """The most resources that one service may use on one host. An empty field means no limit.
 
     Expressions use the service's parameters by bare name, in base units (64 MB is 67108864).
-    ``workers`` are processes or threads that each handle a request, with their own connections to
-    the tiers behind. The service has ``processes`` of ``rss`` bytes each, and uses ``memory`` bytes
-    in addition. ``rss`` applies until a trial has measured it, and ``source`` documents its origin.
-    ``connections`` are concurrent clients, and ``descriptors`` are the open files of one process.
+    ``workers`` are processes or threads that each handle one request, with their own connections to
+    the back-end tiers. The service has ``processes`` of ``rss`` bytes each, and uses ``memory``
+    bytes in addition. ``rss`` applies until a trial has measured the real size, and ``source``
+    documents where it comes from. ``connections`` is the number of concurrent clients, and
+    ``descriptors`` the number of open files in one process.
     """
 
     workers: str = ""
@@ -309,12 +318,13 @@ class ResourceNeeds:
 
 @dataclass(frozen=True)
 class StoreLoader:
-    """Commands that fill a store on its own host, so that no pair crosses the network.
+    """Commands that fill a store on its own host, so that key-value pairs do not cross the network.
 
-    ``read_mark_command`` prints the mark of the latest ``build_mark_commands(mark)``.
-    ``build_write_command(first, count, mean)`` writes ``count`` pairs from key number ``first``, with
-    values of ``mean`` bytes. If the output is ``busy_text``, the store is still loading and the command
-    must be repeated. ``build_read_command(keys)`` prints one value per line.
+    ``read_mark_command`` prints the mark that the latest ``build_mark_commands(mark)`` set.
+    ``build_write_command(first, count, mean)`` writes ``count`` pairs, starting with key number
+    ``first``, with values of ``mean`` bytes on average. If the output contains ``busy_text``, the
+    store is still loading its data, and the command must be repeated. ``build_read_command(keys)``
+    prints one value per line.
     """
 
     read_mark_command: Argv
@@ -324,7 +334,7 @@ class StoreLoader:
     build_read_command: Callable[[Sequence[str]], Argv]
 
 
-# Hint for a file that would lose entries because autotune replaces it.
+# Hint about a file that would lose entries because autotune replaces it.
 FILE_REPLACED_HINT = (
     "remove `replace: true` to edit the file, or add the entries to your own template"
 )
@@ -332,38 +342,39 @@ FILE_REPLACED_HINT = (
 
 @dataclass(frozen=True)
 class Service:
-    """A program of a tier, files that another program serves, or settings of the host.
+    """A program in a tier, files that another program serves, or settings of the host.
 
-    Services override the attributes and methods that apply to them; the defaults do nothing.
+    Services override the attributes and methods that apply to them. The defaults have no effect.
 
-    ``programs`` maps names in ``Placement.programs`` to executables, and the first existing one is used.
-    ``packages`` are Debian packages of these programs; ``package_source`` names another source.
-    ``ordering_rules`` contains pairs (a, b) with a ≤ b, parameters or expressions; ``a`` is lowered in a
-    candidate that violates it. ``runs_when`` lists values of its own parameters, by bare name,
-    under which it runs.
+    ``programs`` maps names in ``Placement.programs`` to executables. The first one that exists is
+    used. ``packages`` are the Debian packages that contain them; ``package_source`` names another
+    source. ``ordering_rules`` contains pairs (a, b) of parameters or expressions with a ≤ b; ``a``
+    is lowered in a candidate that violates a rule. ``runs_when`` lists the values of the service's
+    own parameters, by bare name, under which it runs.
 
-    ``config_paths`` contains the path of its configuration file for private processes and the
-    distribution. ``template`` is the file's template, with ``{role}`` if it depends on the role.
-    ``unit_name`` is the distribution's systemd unit.
+    ``config_paths`` contains the paths of the service's configuration file for private processes
+    and for the distribution. ``template`` is the file's template, with ``{role}`` if it depends on
+    the role. ``unit_name`` is the distribution's systemd unit.
 
-    ``deployment`` is its name in a tier's ``service:``, and ``other_names`` are names that people use
-    for it or for software like it. ``role`` is its function there. ``port`` is the default port under
-    the distribution's unit. An application server has a ``gateway_protocol`` instead, its protocol.
-    Each service with that protocol in ``gateway_protocols`` forms a deployment with it
-    (``nginx+php-fpm``). ``application`` is the name in a tier's ``app:`` for files that an application
-    server runs.
+    ``deployment`` is the service's name under a tier's ``service:``, and ``other_names`` are names
+    that people use for it or for similar software. ``role`` is its function in that deployment.
+    ``port`` is the default port of the distribution's unit. An application server has no port, but
+    a ``gateway_protocol``. Each service that lists this protocol in ``gateway_protocols`` forms a
+    deployment with it (``nginx+php-fpm``). ``application`` is the name under a tier's ``app:`` for
+    files that an application server runs.
 
-    A ``per_deployment`` host service exists once per deployment, see ``for_deployment``. A
+    A ``per_deployment`` host service exists once per deployment, see ``for_deployment``. An
     ``isolated_only`` service exists only on runtimes that isolate services from their hosts.
     ``interpreter`` is the build of the language interpreter, whose settings are a separate service.
-    ``runs_application`` is true if a request occupies a process until it is answered.
+    ``runs_application`` is true if a request occupies a process until it is served.
 
     ``reload_keeps_processes`` is true if processes survive a reload and reread their files.
-    ``forgets_on_restart`` is true if a restart empties it, so it needs a warm-up. ``keeps_data`` is
-    true if its data belong to the user, so it never runs privately or as a choice. ``load_protocol`` is
-    the protocol of load generators for this service alone. ``unit_nofile`` is LimitNOFILE in the
-    distribution's unit, and ``limits_template`` the drop-in that changes it. ``serving_processes``
-    lists the processes that serve requests, if the named programs only manage them.
+    ``forgets_on_restart`` is true if a restart empties the service, so that it needs a warm-up.
+    ``keeps_data`` is true if the data belong to the user, so that the service never runs privately
+    or as a choice. ``load_protocol`` is the protocol of load generators that test this service
+    alone. ``unit_nofile`` is LimitNOFILE in the distribution's unit, and ``limits_template`` the
+    template of the drop-in that changes it. ``serving_processes`` lists the processes that serve
+    requests, if the programs only manage them.
     """
 
     name: ClassVar[str]
@@ -397,8 +408,8 @@ class Service:
 
     @property
     def key(self) -> str:
-        """Return the key in the registry and on the command line: the name, unless two services
-        share it.
+        """Return the key in the registry and on the command line. It is the name, unless two
+        services share the name.
         """
         return self.name
 
@@ -416,11 +427,11 @@ class Service:
 
     @property
     def can_run_privately(self) -> bool:
-        """True if a private instance can run next to its unit for a study."""
+        """True if a private instance of the service can run next to its unit during a study."""
         return type(self).build_start_command is not Service.build_start_command
 
     def config_path(self, placement: Placement) -> str:
-        """Return the path of its configuration file."""
+        """Return the path of the service's configuration file."""
         return (placement.adopted and placement.adopted.main) or placement.choose(
             *self.config_paths
         )
@@ -430,36 +441,42 @@ class Service:
         return (ConfigFile(self.config_path(placement), template),) if template else ()
 
     def list_created_files(self, placement: Placement) -> tuple[str, ...]:
-        """Return files that the server creates itself, which are removed when the host is restored."""
+        """Return the files that the server itself creates. They are removed when the host is
+        restored.
+        """
         return ()
 
     def build_sysctls(self, placement: Placement, settings: Settings) -> Mapping[str, str]:
-        """Return the kernel values (``net.core.somaxconn``) that it sets on its host."""
+        """Return the kernel values (``net.core.somaxconn``) that the service sets on its host."""
         return {}
 
     def build_container_limits(
         self, placement: Placement, settings: Settings
     ) -> Mapping[str, Value]:
-        """Return what a ``isolated_only`` service adds to the definition of its unit."""
+        """Return the settings that an ``isolated_only`` service adds to the definition of its
+        unit.
+        """
         return {}
 
     def get_unit(self, placement: Placement) -> str | None:
-        """Return the systemd unit that runs it, or ``None`` for a service without processes."""
+        """Return the systemd unit that runs the service, or ``None`` if it has no processes."""
         return (placement.adopted and placement.adopted.unit) or self.unit_name or None
 
     def build_validation(
         self, placement: Placement, files: Mapping[str, bytes]
     ) -> Argv | TrialStart | None:
-        """Return the software's own validation of files in the working directory."""
+        """Return the command with which the software validates files in the working directory."""
         return None
 
     def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
-        """Return the foreground command, or ``None`` for a service without its own process."""
+        """Return the command that starts the service in the foreground, or ``None`` if another
+        program serves it.
+        """
         return None
 
     def get_socket(self, placement: Placement) -> str | Endpoint | None:
-        """Return the socket that accepts connections once it is up: a path in the site, or an
-        endpoint.
+        """Return where the service accepts connections once it is up: a socket's path in the
+        working directory, or an endpoint.
         """
         return placement.listen if self.port else None
 
@@ -475,30 +492,32 @@ class Service:
         return ()
 
     def build_server_check(self, placement: Placement) -> ServerCheck | None:
-        """Return the check of a load balancer's servers, or ``None`` if it does not report states."""
+        """Return the check of a load balancer's servers, or ``None`` if the balancer does not
+        report states.
+        """
         return None
 
     def find_recovery_seconds(self, files: Mapping[str, bytes]) -> float:
-        """Return the longest time in seconds until it uses a server again that had failed.
+        """Return the longest time in seconds until the service uses a failed server again.
 
-        ``files`` are its configuration files. The result is 0 if it tries failed servers at once.
+        ``files`` are its configuration files. The result is 0 if the service tries failed servers
+        at once.
         """
         return 0.0
 
     def build_unpersisted_check(
         self, placement: Placement, files: Mapping[str, bytes]
     ) -> Argv | None:
-        """Return a root command that prints settings that a restart with ``list_config_files`` would
-        lose.
+        """Return a command for root that prints which settings a restart with ``files`` would lose.
 
-        The first output line is the problem, and the second one a command to fix it. The output is
-        empty if ``list_config_files`` contains everything.
+        The first line of the output is the problem, and the second is a command that fixes it. The
+        output is empty if ``files`` contain all settings.
         """
         return None
 
     def for_deployment(self, services: tuple[Service, ...]) -> Service | None:
         """Return a ``per_deployment`` service for the deployment of these services, or ``None`` if
-        unrelated.
+        it is unrelated to them.
         """
         return self
 
@@ -507,23 +526,23 @@ class Service:
     ) -> Settings:
         """Return the settings that a published tool advises, by bare parameter name.
 
-        ``facts`` are host facts (see `HostFacts.names`). The result is empty if no such tool
-        exists.
+        ``facts`` are host facts (see `HostFacts.names`). The result is empty if there is no such
+        tool.
         """
         return {}
 
     def expected_body(self, data: Data) -> bytes | None:
-        """Return the body of an application's correct response, if known."""
+        """Return the body of a correct response from an application, if it is known."""
         return None
 
     def build_loader(self, placement: Placement) -> StoreLoader | None:
-        """Return the commands that fill a store, or ``None`` for a service without data."""
+        """Return the commands that fill a store, or ``None`` if the service has no data."""
         return None
 
     def build_prefill_command(
         self, placement: Placement, pairs: Mapping[str, str]
     ) -> tuple[Argv, bytes] | None:
-        """Return the command that writes pairs into a cache in order, and its input.
+        """Return the command that writes pairs into a cache in order, and its standard input.
 
         The result is ``None`` if only clients can fill the cache. The command prints text once all
         pairs are stored.
@@ -532,7 +551,7 @@ class Service:
 
 
 def resolve_config_files(service: Service, placement: Placement) -> tuple[ConfigFile, ...]:
-    """Return the files of a service on a site, or the host's own files if they are adopted."""
+    """Return the files of a service in a placement, or the host's own files if they are adopted."""
     return (
         service.list_config_files(placement)
         if placement.adopted is None

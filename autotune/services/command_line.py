@@ -1,4 +1,6 @@
-"""Tune servers whose options are on the command line of their unit, with a drop-in that repeats it."""
+"""Tune servers whose unit sets options on the command line: a drop-in repeats the command with new
+values.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ SHELL_REASON = (
     "not tuned, because a shell starts it: start the program directly in ExecStart= to tune it"
 )
 Words = tuple[Word, ...]
-OptionParser = Callable[[Words], Iterable[Directive]]  # parses the words of a command
+OptionParser = Callable[[Words], Iterable[Directive]]  # parses the words of a command line
 
 
 def parse_options(
@@ -37,10 +39,10 @@ def parse_options(
     flags: Collection[str],
     long_options: Collection[str] = (),
 ) -> Iterator[Directive]:
-    """Yield the program name (the first of ``programs``), then its options by long name.
+    """Yield the program's name (the first of ``programs``), then its options by their long names.
 
-    Other programs yield nothing. ``flags`` are options without a value. Of ``long_options``, any
-    unique prefix is accepted, as these programs do.
+    Nothing is yielded for other programs. ``flags`` are options without a value. Any unique prefix
+    of one of ``long_options`` is accepted, as these programs do.
     """
     left = iter(words)
     for word in left:
@@ -61,19 +63,21 @@ def parse_options(
 
 
 def expand_prefix(name: str, options: Collection[str]) -> str:
-    """Return the only long option that starts with ``name``, or ``name`` itself."""
+    """Return the long option if only one starts with ``name``, or else ``name`` itself."""
     meant = [option for option in options if option.startswith(name)]
     return meant[0] if name.startswith("--") and name not in options and len(meant) == 1 else name
 
 
 def starts_shell(words: Iterable[str], program: re.Pattern[str]) -> bool:
-    """True if a command runs a shell that starts a program that ``program`` matches."""
+    """True if a command runs a shell that starts a program whose name ``program`` matches."""
     first, *rest = [*words] or [""]
     return basename(first.lstrip("-@:+!")) in _SHELLS and any(map(program.search, rest))
 
 
 def read_unit_command(tree: FileTree, unit: str, options: OptionParser) -> Config:
-    """Return the file with the effective command, its options, and the drop-in that tuning may add."""
+    """Return the file with the effective command, the command's options, and the drop-in that
+    tuning may add.
+    """
     drop_in = unit_files.drop_in_path(unit)
     if (starting := unit_files.find_exec_start(tree, unit)) is None:
         return Config(drop_in)
@@ -86,16 +90,16 @@ def read_unit_command(tree: FileTree, unit: str, options: OptionParser) -> Confi
 
 
 def find_command_end(config: Config) -> list[FilePosition]:
-    """Return the position after the last word of the command."""
+    """Return the position after the last word of the unit's command."""
     return [placed.end_position for placed in config.find_all(EXEC_START)[-1:]]
 
 
 def tune_options(
     config: Config, tunables: Iterable[Tunable], accepts: ValueCheck, drop_in: str
 ) -> AdoptionResult:
-    """Tune each option in the command, or append it.
+    """Tune each option in the command, or append the option.
 
-    A package's unit is not changed; a drop-in repeats its command.
+    A unit from a package is not changed; a drop-in repeats its command.
     """
     adopted = map_directives(config, tunables, accepts)
     if config.main_file.startswith(f"{unit_files.ADMIN_DIRECTORY}/"):
@@ -109,7 +113,7 @@ def tune_options(
 
 
 def parse_exec_start(unit: str) -> Argv:
-    """Return the words of the command that a unit starts."""
+    """Return the words of the command line that a unit runs."""
     line = unit_files.parse_exec_start(unit)
     words = [w for part in line.arguments for w in shlex.split(part.text)] if line else []
     return tuple(word.replace("%%", "%") for word in words)

@@ -1,7 +1,7 @@
-"""Model a host's configuration files: links, directives with positions, and includes.
+"""A model of a host's configuration files: links, directives with their positions, and includes.
 
-Directives keep file order and their enclosing blocks, so a value can be replaced without any other
-change. Text between directives (spaces, comments, line ends) is preserved.
+Directives keep their order in the file and their enclosing blocks, so a value can be replaced
+without any other change. Text between directives (spaces, comments, line ends) is preserved.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from posixpath import dirname, join, normpath
 from autotune import config_text
 from autotune.strict_parsing import is_uint
 
-# Bytes, as in Linux's limits.h. Longer patterns are ignored, because matching may take quadratic
-# time.
+# Bytes, as in Linux's limits.h. Longer patterns are ignored, because matching them may take
+# quadratic time.
 MAX_PATH_BYTES = 4096
 _WRITABLE_BY_OTHERS = 0o022
 _MAX_LINKS = 40  # Linux's limit
-# Bytes of all files of a host. An archive may unpack to a thousand times its size.
+# Bytes in all files of a host together. An archive may unpack to a thousand times its own size.
 MAX_ARCHIVE_BYTES = 64 * 2**20
 
 
@@ -33,8 +33,8 @@ DEV_NULL = "/dev/null"
 
 @dataclass(frozen=True)
 class _ResolvedPath:
-    """Result of resolving a path: its end, the last link, and the directory that prevents following
-    it.
+    """A path after its links were followed. The result contains the end, the last link, and the
+    shared directory that makes it unsafe to follow that link.
     """
 
     target: str
@@ -43,19 +43,20 @@ class _ResolvedPath:
 
 
 def list_ancestors(directory: str) -> tuple[str, ...]:
-    """Return a directory and its parents, the root first."""
+    """Return a directory and its parents, starting with the root."""
     words = [word for word in directory.split("/") if word]
     return ("/", *("/" + "/".join(words[:depth]) for depth in range(1, len(words) + 1)))
 
 
 @dataclass(frozen=True)
 class FileTree:
-    """Files, modes and links of a host by absolute path.
+    """The files, modes and links of a host by absolute path.
 
-    ``directories`` maps directories to true if only root can write to them. If any are known, only
-    links in such directories are followed, because other accounts could redirect the rest.
-    ``unread`` maps files that exist on the host to the reason why they were not read. ``requested``
-    collects the paths and patterns that were looked up, so that the reader can fetch them.
+    ``directories`` maps each directory to true if only root can write to it. If any directory is
+    known, only links in such directories are followed, because other accounts could redirect the
+    others. ``unread`` maps files that exist on the host to the reason why they were not read.
+    ``requested`` collects the paths and patterns that were requested, so that the reader can fetch
+    them.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -75,12 +76,14 @@ class FileTree:
         return children
 
     def resolve(self, path: str) -> str:
-        """Return the path with its links resolved, up to one that must not be followed."""
+        """Return the path with its links resolved, up to the first one that must not be
+        followed.
+        """
         self.requested.add(path)
         return self._follow(path).target
 
     def explain_missing(self, path: str) -> str:
-        """Return the reason why a path leads to no file."""
+        """Return the reason why a path does not lead to a file."""
         way = self._follow(path)
         if way.target in self.unread:
             return self.unread[way.target]
@@ -95,7 +98,9 @@ class FileTree:
         return f"{named} is a link to {way.target}, which is missing or not a small text file"
 
     def find_broken_links(self, pattern: str) -> tuple[str, ...]:
-        """Return the links on a shell pattern's path that cannot be resolved here."""
+        """Return the links on the paths that match a shell pattern that cannot be resolved in this
+        tree.
+        """
         words = [word for word in normpath(pattern).split("/") if word]
         plain = list(takewhile(lambda word: not set(word) & set("*?["), words))
         above = "/" + "/".join(plain)
@@ -108,12 +113,12 @@ class FileTree:
         return target in self._children or target in self.directories
 
     def exists(self, path: str) -> bool:
-        """True if a path leads to a file or a directory, read or not."""
+        """True if a path leads to a file or a directory, even one that was not read."""
         return self.is_directory(path) or self._follow(path).target in {**self.files, **self.unread}
 
     @property
     def unread_targets(self) -> tuple[str, ...]:
-        """Return the ends of followed links that are not in this tree."""
+        """Return the targets of followed links that are missing in this tree."""
         ends = dict.fromkeys(
             way.target for way in map(self._follow, self.links) if not way.shared_directory
         )
@@ -159,8 +164,8 @@ class FileTree:
         return _ResolvedPath(done, link)
 
     def _find_shared_directory(self, directory: str) -> str:
-        """Return the first directory on the path that others than root can write to, or an empty
-        string.
+        """Return the first directory on the path to which accounts other than root can write, or an
+        empty string.
         """
         if not self.directories:
             return ""
@@ -169,25 +174,27 @@ class FileTree:
         )
 
     def read_text(self, path: str) -> str:
-        """Return the text of a file by its real path. Raises Unreadable or KeyError."""
+        """Return the text of a file, given its real path. Raises ConfigSyntaxError or KeyError."""
         if not path.isprintable():
             raise ConfigSyntaxError("its name contains control characters")
         return config_text.decode(self.files[path])
 
     def read_or_empty(self, path: str) -> str:
-        """Return the text of a file with links followed, or an empty string if it is missing."""
+        """Return the text of a file, following links, or an empty string if it is missing."""
         return config_text.decode(self.files.get(self.resolve(path), b""))
 
     def glob(self, pattern: str) -> tuple[str, ...]:
-        """Return the real paths of files that match a shell pattern, ordered by name."""
+        """Return the real paths of files that match a shell pattern, sorted by name."""
         return tuple(path for path in self._match(pattern) if path in self.files)
 
     def find_unread(self, pattern: str) -> dict[str, str]:
-        """Return the existing files that match a pattern and were not read, each with its reason."""
+        """Return the existing files that match a pattern but were not read, each with the
+        reason.
+        """
         return {path: self.unread[path] for path in self._match(pattern) if path in self.unread}
 
     def match(self, pattern: str) -> dict[str, str]:
-        """Return the paths that match a shell pattern, ordered by name, with their real paths."""
+        """Return the paths that match a shell pattern, sorted by name, each with its real path."""
         if len(pattern) > MAX_PATH_BYTES:
             return {}
         self.requested.add(pattern)
@@ -209,7 +216,9 @@ class FileTree:
 
 
 def unpack_tree(archive: bytes, root: str = "/") -> FileTree:
-    """Return the tree in a tar archive with names relative to ``root``. Raises tarfile.TarError."""
+    """Return the tree in a tar archive, whose names are relative to ``root``. Raises
+    tarfile.TarError.
+    """
     files, links, modes = dict[str, bytes](), dict[str, str](), dict[str, int]()
     directories = dict[str, bool]()
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
@@ -228,12 +237,12 @@ def unpack_tree(archive: bytes, root: str = "/") -> FileTree:
 
 
 class ConfigSyntaxError(ValueError):
-    """Invalid syntax in a file. The message contains the line number."""
+    """The syntax of a file is invalid. The message contains the line number."""
 
 
 @dataclass(frozen=True)
 class Word:
-    """A name or an argument with its quotes and its position."""
+    """A name or an argument, with its quotes and its position."""
 
     text: str
     start: int
@@ -244,13 +253,15 @@ class Word:
 
 
 def strip_word(text: str, start: int) -> Word:
-    """Return the word in ``text``, which starts at ``start``."""
+    """Return ``text``, which is at ``start`` in a file, as a word without the blanks around it."""
     return Word(text.strip(), start + len(text) - len(text.lstrip()))
 
 
 @dataclass(frozen=True)
 class Directive:
-    """A directive. ``blocks`` lists the enclosing blocks from the outside, each as words."""
+    """A directive. ``blocks`` lists the enclosing blocks from the outermost inwards, each as
+    words.
+    """
 
     name: Word
     arguments: tuple[Word, ...] = ()
@@ -271,7 +282,9 @@ def build_syntax_error(text: str, position: int, message: str) -> ConfigSyntaxEr
 def tokenize(
     text: str, pattern: re.Pattern[str], error_message: str, start: int = 0
 ) -> Iterator[re.Match[str]]:
-    """Yield the tokens of a text from ``start``. Raises ConfigSyntaxError for other text."""
+    """Yield the tokens in a text from ``start`` on. Raises ConfigSyntaxError for text that
+    ``pattern`` does not match.
+    """
     location = start
     while location < len(text):
         token = pattern.match(text, location)
@@ -283,14 +296,16 @@ def tokenize(
 
 _OPTIONAL_INCLUDES = ("include_if_exists", "includeoptional")  # their files may be missing
 MAX_INCLUDE_DEPTH = 16  # levels of nested includes
-MAX_INCLUDES = 1000  # limit for files that include several others
-# The path pattern that a directive includes, relative to a directory.
+MAX_INCLUDES = 1000  # for files that each include several others
+# Returns the path pattern that a directive includes, relative to a directory.
 IncludeParser = Callable[[Directive], str | None]
 
 
 @dataclass(frozen=True)
 class PlacedDirective:
-    """A directive with its file. ``within`` also counts the blocks around the include."""
+    """A directive with its file. ``within`` also contains the blocks around the include of that
+    file.
+    """
 
     path: str
     directive: Directive
@@ -305,7 +320,7 @@ class PlacedDirective:
 
     @property
     def end_position(self) -> tuple[str, int]:
-        """Return the file and the position after the last word."""
+        """Return the file, and the position after the directive's last word."""
         return self.path, (self.directive.arguments or (self.directive.name,))[-1].end
 
     @property
@@ -316,11 +331,12 @@ class PlacedDirective:
 
 @dataclass(frozen=True)
 class Config:
-    """Parsed configuration of a service.
+    """The parsed configuration of a service.
 
-    ``unread_files`` maps files that were not read to the reason, and ``unread_blocks`` to the blocks
-    around their include. ``ignores_case`` ignores the case of names. ``uncertain`` maps the names of
-    directives whose values autotune cannot know, or `*` for all, to the reason.
+    ``unread_files`` maps files that were not read to the reason, and ``unread_blocks`` maps them to
+    the blocks around their include. If ``ignores_case``, names are compared without regard to case.
+    ``uncertain`` maps the names of directives whose values autotune cannot know, or `*` for all
+    directives, to the reason.
     """
 
     main_file: str
@@ -351,13 +367,13 @@ class Config:
         return words[-1] if words else default
 
     def last_number(self, name: str, default: int) -> int:
-        """Return `last_word` as a whole number, or ``default``."""
+        """Return the number in `last_word`, or ``default``."""
         word = self.last_word(name)
         return int(word) if is_uint(word) else default
 
 
 def merge_configs(main: str, parts: Sequence[Config]) -> Config:
-    """Combine configurations that a program reads one after another."""
+    """Return one configuration for several that a program reads one after another."""
     return Config(
         main,
         {path: text for tree in parts for path, text in tree.texts.items()},
@@ -371,12 +387,12 @@ def merge_configs(main: str, parts: Sequence[Config]) -> Config:
 
 
 def parse_include(directive: Directive) -> str | None:
-    """Return the pattern of a plain ``include PATTERN``, as most formats have it."""
+    """Return the pattern in a plain ``include PATTERN``, which most formats use."""
     named = directive.name.text == "include" and len(directive.arguments) == 1
     return directive.arguments[0].text.strip("\"'") if named else None
 
 
-# True if a directive takes effect. The reader calls it once per directive, in the order of execution.
+# True if a directive takes effect. The reader calls it once per directive, in execution order.
 DirectiveFilter = Callable[[Directive], bool]
 
 
@@ -389,10 +405,11 @@ def read_config(
     relative_to_includer: bool = False,
     applies: DirectiveFilter = lambda _: True,
 ) -> Config:
-    """Read ``main`` and its included files. `Config.unread_files` names the unreadable ones.
+    """Return the directives in ``main`` and the files that it includes. `Config.unread_files` lists
+    unreadable ones.
 
-    Includes are relative to the directory of ``main`` or, with ``relative_to_includer``, of the
-    including file. ``applies`` drops directives, and the includes among them.
+    Includes are relative to the directory of ``main`` or, with ``relative_to_includer``, to that of
+    the including file. ``applies`` drops directives that do not take effect, including includes.
     """
     if tree.resolve(main) not in tree.files:
         return Config(main, unread_files={main: tree.explain_missing(main)})
@@ -410,7 +427,7 @@ def read_config(
 
 
 class _ConfigReader:
-    """Reads a file and its includes in the order of execution."""
+    """Reads a file and its includes in execution order."""
 
     def __init__(
         self,
@@ -433,7 +450,7 @@ class _ConfigReader:
     def read(
         self, path: str, within: tuple[tuple[str, ...], ...], depth: int
     ) -> Iterator[PlacedDirective]:
-        """Yield the directives of a file and of its includes."""
+        """Yield the directives in a file and in its includes."""
         if depth > MAX_INCLUDE_DEPTH:
             self._add_unread(path, f"more than {MAX_INCLUDE_DEPTH} levels of includes", within)
             return
@@ -474,6 +491,6 @@ class _ConfigReader:
 
     def _add_unread(self, path: str, reason: str, within: tuple[tuple[str, ...], ...]) -> None:
         self.unread[path] = reason
-        # The outermost block counts if a file is included several times.
+        # If a file is included several times, the outermost include determines its blocks.
         earlier = self.unread_blocks.get(path, within)
         self.unread_blocks[path] = min(earlier, within, key=len)

@@ -1,7 +1,8 @@
-"""Build services that a target declares: `ServiceSpec` → `Service`.
+"""Build a service that a target declares: a `Service` from a `ServiceSpec`.
 
-Their files are edited at the positions of their directives, or rendered from their own templates.
-Commands never contain values: they are word lists written out in the target.
+The service's files are edited at the positions of their directives, or rendered from the user's
+templates. Commands never contain values: they are lists of words that the target contains
+literally.
 """
 
 from __future__ import annotations
@@ -59,13 +60,14 @@ from autotune.strict_parsing import parse_decimal
 from autotune.target.declared_service import Answers, ServiceParameter, ServiceSpec
 from autotune.target.quantities import convert_to_unit
 
-_TIER_KINDS = {Role.PROXY: "lb", Role.DATABASE: "db"}  # other kinds match their role
+# the kinds of tier that are not named after the role
+_TIER_KINDS = {Role.PROXY: "lb", Role.DATABASE: "db"}
 _VALUE_PATTERN = r"([^\s;,\"']+)"
 _SUFFIX_PATTERN = re.compile(r"[A-Za-z%]*")
 
 
 def build_service(name: str, spec: ServiceSpec) -> Service:
-    """Return the service of this name with its adoption and diagnosis."""
+    """Return the service with this name, including its adoption and diagnosis."""
     commands = [*([spec.check] if spec.check else []), *(answers.command for answers in spec.read),
                 *([spec.counters.command] if spec.counters else [])]  # fmt: skip
     role = Role(spec.role)
@@ -82,7 +84,7 @@ def build_service(name: str, spec: ServiceSpec) -> Service:
         "programs": {argv[0]: (argv[0],) for argv in commands},
         "keeps_data": spec.keeps_data,
         "forgets_on_restart": spec.forgets_on_restart,
-        # The unit defines how it reloads. Here only the ability to reload matters.
+        # The unit defines how it reloads. Only whether it can reload matters for this signal.
         "reload_signal": "HUP" if spec.reload else None,
         "parameters": tuple(_build_parameter(name, p) for name, p in spec.parameters.items()),
         "needs": ResourceNeeds(source="the target", **spec.needs.model_dump(exclude_none=True)),
@@ -122,7 +124,9 @@ class _DeclaredService(Service):
 
 
 def _build_command(command: Argv, placement: Placement) -> Argv:
-    """Return the command with the program's path, and its address for `{host}` and `{port}`."""
+    """Return the command with the program's path, and with the service's address for `{host}` and
+    `{port}`.
+    """
     location = placement.listen
     words = (
         w.replace("{host}", location.host).replace("{port}", str(location.port))
@@ -143,7 +147,9 @@ def _parse_values(answers: Answers, kinds: Mapping[str, type], text: str) -> Set
 
 def _build_parameter(name: str, spec: ServiceParameter) -> Parameter:
     def bound(value: Any) -> Any:
-        """Convert a quantity to the parameter's unit. Other text is an expression or a choice."""
+        """Return a quantity in the parameter's unit. Other text is an expression or a choice, and
+        is not changed.
+        """
         return convert_to_unit(value, spec.unit or "")
 
     ends: tuple[Bound | None, ...] = tuple(map(bound, spec.range or (None, None)))
@@ -213,7 +219,7 @@ def _read_host_config(host: RunningHost, spec: ServiceSpec) -> Config:
 def _find_path(
     host: RunningHost, spec: ServiceSpec, parameter: ServiceParameter | None = None
 ) -> str:
-    """Return the file of a parameter, or the first file without a parameter."""
+    """Return the path of the parameter's file, or of the first file without a parameter."""
     own = parameter.file if parameter else None
     return host.tree.resolve(own or next(iter(spec.files)))
 
@@ -234,7 +240,7 @@ _VALUE_UNIT_PATTERN = re.compile(r"[A-Za-z%]{0,4}")
 
 
 def _parse_known_directives(spec: ServiceSpec, text: str) -> Iterator[Directive]:
-    """Yield the directives of parameters. The syntax of other text is unknown."""
+    """Yield the directives of parameters. The syntax of all other text is unknown."""
     for parameter in spec.parameters.values():
         if parameter.section:
             for header in re.finditer(rf"(?m)^\[?(?={re.escape(parameter.section)}\b)", text):
@@ -244,7 +250,7 @@ def _parse_known_directives(spec: ServiceSpec, text: str) -> Iterator[Directive]
 
 
 def _list_literals(spec: ServiceSpec) -> frozenset[str]:
-    """Return the literal words of sections and directives."""
+    """Return the literal words in sections and directives."""
     words = {parameter.section or "" for parameter in spec.parameters.values()}
     for parameter in spec.parameters.values():
         words |= {_literal_prefix(word) for word in (parameter.directive or "").split()}
@@ -252,25 +258,25 @@ def _list_literals(spec: ServiceSpec) -> frozenset[str]:
 
 
 def _literal_prefix(word: str) -> str:
-    """Return the text of a directive's word before its value, or empty for a wildcard."""
+    """Return the text in a directive's word before its value; empty for a wildcard."""
     literal = word.partition("{}")[0].rstrip("=")
     return "" if literal == "*" else literal
 
 
 def _parse_literals(text: str, directive: str, placed: Directive) -> Iterator[Directive]:
-    """Yield the words of a directive at their positions, and its value with the unit."""
+    """Yield the words of a directive at their positions, and its value with its unit."""
     value, name = placed.arguments[0], Word("", placed.name.start)
     for literal in filter(None, map(_literal_prefix, directive.split())):
         at = text.find(literal, name.end, value.start)
         if at >= 0:
             name = Word(literal, at)
             yield Directive(name)
-    end = _VALUE_UNIT_PATTERN.match(text, value.end).end()  # type: ignore[union-attr]  # matches ""
+    end = _VALUE_UNIT_PATTERN.match(text, value.end).end()  # type: ignore[union-attr]  # it also matches ""
     yield Directive(name, (Word(text[value.start : end], value.start),))
 
 
 def _find_section(text: str, name: str | None) -> tuple[int, int] | None:
-    """Return the range of the only section of this name, after its header line.
+    """Return the range of the only section with this name, without its header line.
 
     The header is `[name]`, or `name` followed by indented lines.
     """
@@ -285,7 +291,9 @@ def _find_section(text: str, name: str | None) -> tuple[int, int] | None:
 
 
 def _compile_directive(directive: str) -> re.Pattern[str]:
-    """Return a pattern for a directive with any blanks between words and any unit after the value."""
+    """Return a pattern for a directive, with any blanks between words and any unit after the
+    value.
+    """
     text = ""
     for word in directive.split():
         before, value, after = word.partition("{}")
@@ -299,7 +307,9 @@ def _compile_directive(directive: str) -> re.Pattern[str]:
 
 
 def _select_notation(parameter: ServiceParameter) -> Notation:
-    """Return how a value is read and written, with its unit if the directive contains one."""
+    """Return how a value is read and written. The unit is included if the directive contains
+    one.
+    """
     ending = _SUFFIX_PATTERN.match((parameter.directive or "").partition("{}")[2])
     suffix = ending[0] if ending else ""
     numbers = (parameter.default, *(parameter.range or ()))
@@ -322,7 +332,7 @@ def _select_notation(parameter: ServiceParameter) -> Notation:
 def _tune_parameters(
     spec: ServiceSpec, running: RunningService, accepts: ValueCheck
 ) -> AdoptionResult:
-    """Return edits of existing values, added lines and new files."""
+    """Return edits that replace existing values, add lines and add files."""
     host, config = running.host, running.config
     new = {path: file.text for name, file in spec.files.items()
            if file.text and config.texts.get(path := host.tree.resolve(name)) == ""}  # fmt: skip
@@ -339,7 +349,7 @@ def _build_tunable(name: str, parameter: ServiceParameter, path: str, text: str 
     notation, default = _select_notation(parameter), _build_parameter(name, parameter).stock
     position = None if text is None else _find_insertion(text, parameter)
     absent = None
-    # A template cannot compare with a default that is an expression of host facts.
+    # A template cannot compare a value with a default that is an expression of host facts.
     if text is not None and position is not None and (parameter.choices or default != str(default)):
         before, _, after = (parameter.directive or "").partition("{}")
         first, last = ("\n    ", "") if parameter.section else ("", "\n")
@@ -351,7 +361,9 @@ def _build_tunable(name: str, parameter: ServiceParameter, path: str, text: str 
 
 
 def _find_insertion(text: str, parameter: ServiceParameter) -> int | None:
-    """Return the position for a new line: after the section header, or at the end of the file."""
+    """Return the position for a new line: after the header of its section, or at the end of the
+    file.
+    """
     if "*" in (parameter.directive or "").split():
         return None
     if parameter.section is None:
@@ -361,7 +373,7 @@ def _find_insertion(text: str, parameter: ServiceParameter) -> int | None:
 
 
 def _adopt_new_file(path: str, text: str, spec: ServiceSpec, accepts: ValueCheck) -> AdoptionResult:
-    """Return a file that is missing on the host, with the parameters that it contains."""
+    """Return a file that does not exist on the host, with the parameters that it contains."""
     values = {
         name: _build_parameter(name, p).stock
         for name, p in spec.parameters.items()
@@ -377,7 +389,9 @@ def _adopt_new_file(path: str, text: str, spec: ServiceSpec, accepts: ValueCheck
 
 
 def _build_diagnosis(spec: ServiceSpec) -> Diagnosis:
-    """Return the diagnosis with declared counters, the unit's journal, and the target's advice."""
+    """Return the diagnosis with the declared counters, the unit's journal, and the advice in the
+    target.
+    """
     return Diagnosis(
         counter_query=_build_query(spec) if spec.counters else None,
         find_log=lambda _: spec.unit,

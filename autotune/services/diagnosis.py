@@ -1,4 +1,6 @@
-"""Diagnosis data of a service: counters, log, resources that can run out, and recommended moves."""
+"""Data for the diagnosis of a service: counters, log, resources that can run out, and recommended
+moves.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,20 @@ from functools import partial
 
 from autotune.services.base import Argv, Placement, Role, Settings
 
-# Confidence of a rule by how directly it observes the cause.
+# Confidence of a rule, which depends on how directly it observes the cause.
 REPORTED, MEASURED, INFERRED = 0.95, 0.85, 0.7
-MIN_QUEUED_FRACTION = 0.25  # share of socket samples with waiting connections; less is a burst
-FULL_FRACTION = 0.90  # share of a CPU, a link or a pool; bursts use the rest
-BUSY_FRACTION = 0.75  # share of a pool's workers, which are sampled once per second
-QUERIES_OUTSIDE_LOAD = 2  # queries of a server in any reading: before and after the load
-# Waiting connections per worker that add less than a tenth of a request's time (Little's law).
+# share of socket samples with waiting connections; a smaller share is a burst
+MIN_QUEUED_FRACTION = 0.25
+FULL_FRACTION = 0.90  # share of a CPU, a link or a pool that counts as full; bursts use the rest
+BUSY_FRACTION = 0.75  # share of a pool's workers, which are sampled only once per second
+QUERIES_OUTSIDE_LOAD = 2  # how often a server is queried outside of the load: before and after it
+# The number of waiting connections per worker that adds less than a tenth of a request's time
+# (Little's law).
 NEGLIGIBLE_WAITING = 0.1
-CROWDED_RATIO = 1.25  # accepted requests per worker; threaded workers accept waiting requests
-# Counter names for servers that report worker states: busy workers, and workers that wait for the
-# next request of a connection.
+# accepted requests per worker; workers with threads accept requests that must then wait
+CROWDED_RATIO = 1.25
+# Names of counters for servers that report the states of their workers: busy workers, and workers
+# that wait for the next request on a connection.
 BUSY_WORKERS, KEEPALIVE_WORKERS = "working", "kept"
 
 
@@ -39,20 +44,21 @@ class Resource(enum.StrEnum):
     DISK = "disk"
     CACHE = "cache"
     GENERATOR = "generator"
-    WRONG_ANSWERS = "answers"  # no resource is short: a host returns wrong answers
+    WRONG_ANSWERS = "answers"  # no resource is short, but a host returns wrong responses
 
 
 @dataclass(frozen=True)
 class InstanceActivity:
-    """Activity of a service on a host over a reading.
+    """The activity of a service on a host during a reading.
 
-    ``cpu`` is in CPUs. ``cpu_delay`` is the time (s/s) that its processes were runnable without a CPU.
-    ``waiting_connections`` and ``accepted_connections`` are mean connections at its socket.
-    ``queued_fraction`` is the share of samples with waiting connections, and ``accepted_when_queued``
-    the mean accepted in those samples. If a server reports its workers, ``accepted_connections`` is the
-    mean number of busy workers, and ``accepted_when_queued`` the largest. ``answered_queries`` and
-    ``unanswered_queries`` count successful and failed queries of its counters. ``refusal`` is the
-    refusal.
+    ``cpu`` is the CPU use in CPUs. ``cpu_delay`` is how long (s/s) the service's processes were
+    runnable without getting a CPU. ``waiting_connections`` and ``accepted_connections`` are the
+    mean numbers of connections at its socket. ``queued_fraction`` is the share of samples with
+    waiting connections, and ``accepted_when_queued`` the mean number of accepted connections in
+    those samples. If a server reports its workers, ``accepted_connections`` is the mean number of
+    busy workers, and ``accepted_when_queued`` the largest. ``answered_queries`` and
+    ``unanswered_queries`` count the successful and failed queries of its counters. ``refusal``
+    describes how it refused a query.
     """
 
     name: str
@@ -88,11 +94,11 @@ class InstanceActivity:
 
 @dataclass(frozen=True)
 class InstanceReading:
-    """One service on one host during one reading, as input of the service's rules.
+    """One service on one host during one reading, as the input for the service's rules.
 
-    ``settings`` are its own by bare name. ``failed_requests`` counts failed requests, and
-    ``errors_dominate`` is true if they outnumber late ones. ``idle_fraction`` is the idle share of the
-    host's CPU time, if known.
+    ``settings`` are the service's own settings by bare name. ``failed_requests`` counts failed
+    requests, and ``errors_dominate`` is true if there are more of them than late ones.
+    ``idle_fraction`` is the idle share of the host's CPU time, if it is known.
     """
 
     activity: InstanceActivity
@@ -102,13 +108,13 @@ class InstanceReading:
     idle_fraction: float | None
 
     def get_setting(self, name: str) -> int | None:
-        """Return the tuned or current value as a whole number, or ``None`` for other types."""
+        """Return the tuned or current value as an integer, or ``None`` if it is of another type."""
         value = self.settings.get(name)
         return int(value) if isinstance(value, int | float) else None
 
     @property
     def idle_clause(self) -> str:
-        """Return the idle CPU share as the end of a sentence."""
+        """Return a clause about the idle CPU share, to append to a sentence."""
         return (
             ""
             if self.idle_fraction is None
@@ -118,7 +124,7 @@ class InstanceReading:
 
 @dataclass(frozen=True)
 class ResourceShortage:
-    """A resource that ran out. ``evidence`` is one verifiable line."""
+    """A resource that ran out. ``evidence`` is one line that users can verify."""
 
     resource: Resource
     evidence: str
@@ -130,13 +136,14 @@ DiagnosisRule = Callable[[InstanceReading], ResourceShortage | None]
 
 @dataclass(frozen=True, kw_only=True)
 class CounterQuery:
-    """How to query a server's counters, at a socket and by a command, and parse its response.
+    """How to query a server's counters, through a socket and with a command, and parse the reply.
 
-    ``counter_names`` are the numeric counters, ``level_names`` those that rise and fall.
-    ``parse_counters`` parses counters in other formats. ``is_local_only`` is true if only its own host
-    may query it and an open connection would occupy a worker. ``find_socket`` is the unix socket used
-    instead of the port, as a path or a name in the site's directory. ``interval_seconds`` is the
-    interval of the command in seconds during a reading; with 0 it runs only before and after.
+    ``counter_names`` are the numeric counters, and ``level_names`` are counters that both rise and
+    fall. ``parse_counters`` parses counters in other formats. ``is_local_only`` is true if only the
+    server's own host may query it and an open connection would occupy a worker. ``find_socket``
+    returns the Unix socket that is used instead of the port: a path, or a name in the working
+    directory. ``interval_seconds`` is how often the command runs during a reading; if it is 0, the
+    command runs only before and after.
     """
 
     request: bytes
@@ -150,7 +157,7 @@ class CounterQuery:
     find_socket: Callable[[Placement], str] | None = None
 
 
-# For servers that only a command can query, because their port serves clients.
+# For servers that only a command can query, because their port is for clients.
 command_query = partial(
     CounterQuery,
     request=b"",
@@ -162,11 +169,11 @@ command_query = partial(
 
 @dataclass(frozen=True)
 class ClientLimit:
-    """The parameter that limits a server's clients.
+    """The parameter that limits how many clients a server has.
 
-    ``refused_counter`` and ``closed_counter`` are counters or kinds of complaints: rejected
-    connections, and pauses in accepting. ``queues_excess`` is true if clients beyond the limit wait.
-    ``alternative_advice`` is text that names other moves.
+    ``refused_counter`` and ``closed_counter`` are counters or kinds of complaints, for rejected
+    connections and for pauses in accepting. ``queues_excess`` is true if clients beyond the limit
+    wait. ``alternative_advice`` names other moves.
     """
 
     parameter: str
@@ -178,9 +185,10 @@ class ClientLimit:
 
 @dataclass(frozen=True)
 class LookupCounters:
-    """Names of a cache's lookup counters, and of the parameter for its size.
+    """The names of a cache's lookup counters, and of the parameter for its size.
 
-    ``evictions`` counts items removed for lack of space; "" if the cache does not count them.
+    ``evictions`` counts items that were removed for lack of space; "" if the cache does not count
+    them.
     """
 
     gets: str
@@ -192,15 +200,15 @@ class LookupCounters:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """All diagnosis data of a service. ``None`` means not available.
+    """All data for the diagnosis of a service. ``None`` means that the data are not available.
 
-    ``find_log`` returns the path of its error log, or the systemd unit of its journal.
-    ``complaint_patterns`` are patterns of log lines by kind, in addition to the common ones.
-    ``recommended_changes`` are recommended by resource: parameters with a direction (`+` more, `-`
-    less), or a choice. Moves of a host service help any service on that host. Less work for the CPU in
-    a service helps all services of its tier. ``threads_parameter`` is the parameter for the number of
-    threads that do all its work. ``refusal_rules`` detect rejected requests, ``worker_rules`` occupied
-    workers, and ``cache_rules`` a cache that is too small.
+    ``find_log`` returns the path of the service's error log, or the systemd unit whose journal
+    contains it. ``complaint_patterns`` are patterns of log lines by kind, in addition to those for
+    all services. ``recommended_changes`` lists changes by resource: parameters with a direction
+    (`+` more, `-` less), or a choice. Changes to a host service help any service on that host. Less
+    CPU work in one service helps all services in its tier. ``threads_parameter`` is the parameter
+    for the number of threads that do all of the service's work. ``refusal_rules`` detect rejected
+    requests, ``worker_rules`` occupied workers, and ``cache_rules`` a cache that is too small.
     """
 
     counter_query: CounterQuery | None
@@ -221,9 +229,9 @@ EMPTY_DIAGNOSIS = Diagnosis(counter_query=None, find_log=None, recommended_chang
 def build_counter_rule(
     counter: str, explanation: str, resource: Resource = Resource.WORKERS
 ) -> DiagnosisRule:
-    """Return a rule for a counter, or a kind of complaint, that shows by itself what ran out.
+    """Return a rule for a counter, or a kind of complaint, that by itself shows what ran out.
 
-    Its evidence is the count and ``explanation``.
+    The evidence consists of the count and ``explanation``.
     """
 
     def rule(reading: InstanceReading) -> ResourceShortage | None:
@@ -234,7 +242,7 @@ def build_counter_rule(
     return rule
 
 
-CounterValues = Mapping[str, float]  # counters and numeric settings; missing names are 0
+CounterValues = Mapping[str, float]  # counters and numeric settings; a missing name counts as 0
 
 
 def build_evidence_rule(
@@ -243,7 +251,7 @@ def build_evidence_rule(
     holds: Callable[[CounterValues], object],
     evidence: Callable[[CounterValues], str],
 ) -> DiagnosisRule:
-    """Return a rule for counters that show what ran out if ``holds`` is true."""
+    """Return a rule for counters that show that ``resource`` ran out if ``holds`` is true."""
 
     def rule(reading: InstanceReading) -> ResourceShortage | None:
         numbers = {k: v for k, v in reading.settings.items() if isinstance(v, int | float)}
@@ -262,8 +270,8 @@ def build_ratio_rule(
     event: str,
     advice: str,
 ) -> DiagnosisRule:
-    """Return a rule for a counter of at least ``min_count`` and at least ``min_share`` of the counter
-    ``reference_counter``.
+    """Return a rule that applies if a counter is at least ``min_count``, and at least the fraction
+    ``min_share`` of ``reference_counter``.
     """
     return build_evidence_rule(
         resource,
@@ -277,13 +285,14 @@ def build_ratio_rule(
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerPool:
-    """A pool of workers that each handle one request.
+    """A pool of workers, each of which handles one request at a time.
 
-    ``processes_parameter`` and ``threads_parameter`` (per process) are the parameters that limit their
-    number. ``increase_advice`` helps if all run, ``faster_start_advice`` if they start on demand but
-    too slowly, ``keepalive_advice`` if kept connections occupy them. ``answers_queries`` is true if a
-    worker answers state queries. ``log_complaint`` contains the kind of complaint for an exhausted
-    pool, and its text.
+    ``processes_parameter`` and ``threads_parameter`` (per process) are the parameters that limit
+    the number of workers. ``increase_advice`` helps if all of them are running,
+    ``faster_start_advice`` if they start on demand but too slowly, and ``keepalive_advice`` if
+    keep-alive connections occupy them. ``answers_queries`` is true if a worker must respond to
+    queries of the state. ``log_complaint`` contains the kind of complaint about an exhausted pool,
+    and its text.
     """
 
     processes_parameter: str
@@ -296,7 +305,7 @@ class WorkerPool:
     log_complaint: tuple[str, str] = ("", "")
 
     def detect_exhaustion(self, reading: InstanceReading) -> ResourceShortage | None:
-        """Return a finding if all workers are busy and requests wait, at the socket or in worker
+        """Return a shortage if all workers are busy and requests wait, at the socket or in worker
         threads.
         """
         activity, each = reading.activity, reading.get_setting(self.threads_parameter) or 1
@@ -325,7 +334,9 @@ class WorkerPool:
     def _find_busy_evidence(
         self, activity: InstanceActivity, running: int, max_workers: int
     ) -> tuple[str, float]:
-        """Return the evidence that no worker is free, and its confidence, or 0 if one may be free."""
+        """Return the evidence that no worker is free, and its confidence, which is 0 if one may be
+        free.
+        """
         kept = activity.counters.get(KEEPALIVE_WORKERS, 0.0)
         if activity.queued_fraction < MIN_QUEUED_FRACTION:
             return "", 0.0
@@ -336,8 +347,9 @@ class WorkerPool:
         if activity.accepted_when_queued + kept >= BUSY_FRACTION * running:
             held = f" and {kept:.0f} held by idle keep-alive connections" if kept else ""
             return f"{round(activity.accepted_when_queued, 1):g} busy{held}", MEASURED
-        # A TCP port does not show accepted connections, and a truncated reading ends before the
-        # next query. A free worker accepts immediately if it gets CPU time.
+        # The kernel does not show which connections to a TCP port are accepted, and a truncated
+        # reading ends before the next query. A free worker accepts connections immediately,
+        # provided that it gets CPU time.
         unseen = (
             activity.answered_queries <= QUERIES_OUTSIDE_LOAD
             if activity.answered_queries

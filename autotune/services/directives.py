@@ -1,4 +1,4 @@
-"""Locations of a service's parameters in its files, and the notation of their values."""
+"""Where a service's parameters are in its files, and how their values are written."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ _MICROSECONDS_BY_UNIT = {
     **{unit: seconds * 10**6 for unit, seconds in _SECONDS_BY_UNIT.items() if unit},
 }
 _BYTES_BY_UNIT = {"": 1, **dict.fromkeys("kK", 2**10), **dict.fromkeys("mM", 2**20)}
-# Text that a template would interpret as its syntax, and carriage returns that it would drop.
+# Text that a template would interpret as syntax, and carriage returns that it would drop.
 _TEMPLATE_SYNTAX_PATTERN = re.compile(r"\{*\r|\{+[{%#]")
 _DIGITS_PATTERN = re.compile(r"[0-9]{1,15}")
-_REUSABLE_SUFFIXES = ("", "s", "k", "K", ".0")  # these stay after a number that a variable replaces
+_REUSABLE_SUFFIXES = ("", "s", "k", "K", ".0")  # may follow a number that a variable replaces
 _AMOUNT_PATTERN = re.compile(r"([0-9]{1,15})([A-Za-z]*)")
 
 
 @dataclass(frozen=True)
 class Notation:
-    """Conversion between text and values.
+    """Converts between text and values.
 
-    ``parse`` returns the value of a text, or ``None`` without an exact value. ``build_expression``
-    returns the template expression for a variable name.
+    ``parse`` returns the value that a text means, or ``None`` if it means no exact value.
+    ``build_expression`` returns the template expression for the name of a variable.
     """
 
     parse: Callable[[str], Value | None]
     build_expression: Callable[[str], str] = str
 
     def build_replacement(self, variable: str, written: str, value: Value) -> tuple[int, str]:
-        """Return the number of characters of ``written`` to replace, and the template text for
+        """Return how many characters of ``written`` to replace, and the template text that replaces
         them.
 
-        The template text renders to the original text at ``value``.
+        With ``value``, the template text renders to the original text.
         """
         digits = _DIGITS_PATTERN.match(written)
-        # 0 may lack a unit, but other numbers need one.
+        # The value 0 may lack a unit, but other numbers need one.
         bare = value != 0 or self.build_expression(variable) == variable
         if (
             digits
@@ -54,7 +54,7 @@ class Notation:
         ):
             return digits.end(), f"{{{{ {variable} }}}}"
         if isinstance(value, str) and value in (written, written[1:-1]):
-            before, after = written.split(value, 1)  # quotes, or nothing
+            before, after = written.split(value, 1)  # quotes, or empty
             return len(written), f"{before}{{{{ {variable} }}}}{after}"
         now = f'"{written}" if {variable} == {format_literal(value)}'
         return len(written), f"{{{{ {now} else {self.build_expression(variable)} }}}}"
@@ -74,7 +74,9 @@ def _parse_number(text: str) -> Value | None:
 def _build_amount_parser(
     units: Mapping[str, int], base_units: int = 1
 ) -> Callable[[str], Value | None]:
-    """Return a parser of amounts in any of ``units``, as whole multiples of ``base_units`` base units."""
+    """Return a parser for amounts in any of ``units``, which returns multiples of
+    ``base_units``.
+    """
 
     def read(text: str) -> Value | None:
         amount = _AMOUNT_PATTERN.fullmatch(text)
@@ -87,7 +89,9 @@ def _build_amount_parser(
 
 
 def build_size_notation(unit: str) -> Notation:
-    """Return the notation of whole ``KB`` or ``MB``, written with K, M or G, or in bytes."""
+    """Return the notation for whole ``KB`` or ``MB``, which may be written with K, M or G, or in
+    bytes.
+    """
     units = {**_BYTES_BY_UNIT, **dict.fromkeys("gG", 2**30)}
     return Notation(
         _build_amount_parser(units, SIZE_UNITS[unit]), lambda name: f'{name} ~ "{unit[0]}"'
@@ -95,7 +99,7 @@ def build_size_notation(unit: str) -> Notation:
 
 
 def build_switch_notation(on: str, off: str) -> Notation:
-    """Return the notation of two words in any case."""
+    """Return the notation for a switch with these two words, in upper or lower case."""
     words = {on: True, off: False}
     return Notation(
         lambda text: words.get(text.lower()),
@@ -117,7 +121,8 @@ KILOBYTES = Notation(_build_amount_parser(_BYTES_BY_UNIT, 2**10), lambda name: f
 WORD = Notation(str)
 QUOTED_WORD = Notation(lambda text: text[1:-1] if text[:1] + text[-1:] in ('""', "''") else text)
 ON_OFF = build_switch_notation("on", "off")
-FLAG = Notation(lambda _: None, lambda _: "")  # a word without a value; not tuned if set
+# a word without a value, which is not tuned if it is set
+FLAG = Notation(lambda _: None, lambda _: "")
 CAPITAL_ON_OFF = Notation(ON_OFF.parse, lambda name: f'("On" if {name} else "Off")')
 YES_NO = build_switch_notation("yes", "no")
 
@@ -125,9 +130,9 @@ YES_NO = build_switch_notation("yes", "no")
 def select_notation(
     parameter: Parameter, switch_notation: Notation, **unit_notations: Notation
 ) -> Notation:
-    """Return the notation of a parameter by its type.
+    """Return the notation for a parameter, depending on its type.
 
-    ``switch_notation`` applies to booleans, and ``unit_notations`` to numbers with a unit.
+    ``switch_notation`` applies to booleans, and ``unit_notations`` to numbers that have a unit.
     """
     if isinstance(parameter.stock, bool):
         return switch_notation
@@ -138,18 +143,20 @@ def select_notation(
 
 
 def build_auto_notation(value: int) -> Notation:
-    """Return the notation of a number, where ``auto`` means ``value``."""
+    """Return the notation for a number that may also be written as ``auto``, which means
+    ``value``.
+    """
     return Notation(lambda text: value if text == "auto" else _parse_number(text))
 
 
-# True if the catalogue's parameter allows a value.
+# True if the catalogue allows this value for the parameter.
 ValueCheck = Callable[[str, Value], bool]
 FilePosition = tuple[str, int]  # a file and an offset
 
 
 @dataclass(frozen=True)
 class Edit:
-    """Replacement of a file's text from ``start`` to ``end`` by template ``text``."""
+    """Replaces a file's text from ``start`` to ``end`` with template ``text``."""
 
     path: str
     start: int
@@ -170,12 +177,12 @@ class Edit:
 
 @dataclass(frozen=True)
 class DirectiveInsertion:
-    """How to add a missing directive: its value between ``text_before`` and ``text_after`` at each of
-    ``positions``.
+    """How to add a missing directive: at each of ``positions``, its value is written between
+    ``text_before`` and ``text_after``.
 
-    ``default`` is the software's value without the directive; at that value autotune writes no
-    line. Without ``positions`` the parameter is not tuned. ``condition`` starts with another
-    parameter's name and replaces the comparison with the default.
+    ``default`` is the software's value without the directive, for which autotune writes no line.
+    Without ``positions``, the parameter is not tuned. ``condition`` replaces the comparison with
+    the default, and starts with the name of another parameter.
     """
 
     default: Value
@@ -187,11 +194,11 @@ class DirectiveInsertion:
 
 @dataclass(frozen=True)
 class Tunable:
-    """A parameter's directive.
+    """A parameter, and the directive that sets it.
 
-    ``blocks`` restricts it to these enclosing blocks. ``last_wins`` is true if the last occurrence takes
-    effect. ``skip_reason`` is the reason why it is not tuned. ``extra_edits`` returns related edits
-    for its value.
+    Only occurrences inside ``blocks`` count. ``last_wins`` is true if the last occurrence takes
+    effect. ``skip_reason`` is why the parameter is not tuned. ``extra_edits`` returns the other
+    edits that its value requires.
     """
 
     parameter: str
@@ -207,7 +214,7 @@ class Tunable:
 
 @dataclass(frozen=True)
 class AdoptionResult:
-    """Result of adoption. ``values`` is the baseline, and ``skipped`` maps other parameters to
+    """Result of adoption. ``values`` are the baseline, and ``skipped`` maps all other parameters to
     reasons.
     """
 
@@ -219,10 +226,10 @@ class AdoptionResult:
 def map_directives(
     config: Config, tunables: Iterable[Tunable], accepts: ValueCheck
 ) -> AdoptionResult:
-    """Map each parameter to its directive.
+    """Return the value and the edits for each parameter, or the reason why it is not tuned.
 
-    Only the outermost occurrences count. They must agree, unless `Tunable.last` selects the last
-    one.
+    Only the outermost occurrences of a directive count. They must agree, unless `Tunable.last_wins`
+    selects the last one.
     """
     adopted = AdoptionResult()
     for tunable in tunables:
@@ -251,7 +258,7 @@ def _map_directive(
 
 
 def merge_results(*results: AdoptionResult) -> AdoptionResult:
-    """Combine edits, values and reasons."""
+    """Return one result with the edits, values and reasons of several."""
     adopted = AdoptionResult(tuple(edit for result in results for edit in result.edits))
     for result in results:
         adopted.values.update(result.values)
@@ -319,8 +326,8 @@ def _map_absent(
 def insert_expression(
     locations: Iterable[FilePosition], text: str, condition: str
 ) -> tuple[Edit, ...]:
-    """Return edits that insert the result of the expression ``text`` at ``places`` if ``condition``
-    holds.
+    """Return edits that insert the value of the expression ``text`` at ``locations`` if
+    ``condition`` holds.
     """
     line = f'{{{{ {text} if {condition} else "" }}}}'
     return tuple(Edit.insert_text(position, line) for position in locations)
@@ -329,10 +336,10 @@ def insert_expression(
 def add_new_file(
     path: str, text: str, values: Mapping[str, Value], insert_at: int = 0
 ) -> AdoptionResult:
-    """Return a template for a file that is missing on the host.
+    """Return a template for a file that does not exist on the host.
 
-    The file stays absent while all its parameters have their ``values``. For an existing file,
-    ``insert_at`` is the end of its text.
+    The file stays absent as long as all of its parameters have the given ``values``. For an
+    existing file, ``insert_at`` is the end of its text.
     """
     changed = " or ".join(f"{name} != {format_literal(value)}" for name, value in values.items())
     block = f"{{% if {changed} %}}\n{text}{{% endif %}}" if changed else ""
@@ -340,7 +347,7 @@ def add_new_file(
 
 
 def render_edits(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
-    """Return a template of ``text`` with ``pieces`` replaced: start, end and template text.
+    """Return a template for ``text`` in which ``pieces`` (start, end, template text) are replaced.
 
     Pieces at the same position keep their order.
     """
@@ -349,7 +356,8 @@ def render_edits(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
         literal = _escape_text(text[location:start])
         bare = literal.rstrip("{")
         if braces := literal[len(bare) :]:
-            # The variable after them would absorb these braces, so an expression writes them.
+            # Braces directly before a variable would become part of its syntax, so an expression
+            # writes them.
             literal = f'{bare}{{{{ "{braces}" }}}}'
         literals += [literal, own]
         location = end
@@ -357,7 +365,7 @@ def render_edits(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
 
 
 def _escape_text(text: str) -> str:
-    """Return text that a template renders unchanged."""
+    """Return a template text that renders to ``text``."""
     return _TEMPLATE_SYNTAX_PATTERN.sub(
         lambda ours: '{{ "' + ours[0].replace("\r", "\\r") + '" }}', text
     )
@@ -367,7 +375,7 @@ def _escape_text(text: str) -> str:
 
 
 def find_block_start(config: Config, block: str) -> list[FilePosition]:
-    """Return the position after the opening brace of the first block of that name."""
+    """Return the position after the opening brace of the first block with this name."""
     for placed in config.find_all(block):
         path, end = placed.end_position
         brace = config.texts[path].find("{", end)
@@ -377,7 +385,7 @@ def find_block_start(config: Config, block: str) -> list[FilePosition]:
 
 
 def find_value_end(config: Config, name: str) -> list[FilePosition]:
-    """Return the position after the value of the only directive of that name."""
+    """Return the position after the value of the directive with this name, if there is only one."""
     match config.find_all(name):
         case [placed] if placed.words:
             return [(placed.path, placed.directive.arguments[0].end)]
@@ -385,7 +393,7 @@ def find_value_end(config: Config, name: str) -> list[FilePosition]:
 
 
 def find_directive_start(config: Config, name: str) -> list[FilePosition]:
-    """Return the position before the only directive of that name."""
+    """Return the position before the directive with this name, if there is only one."""
     match config.find_all(name):
         case [placed]:
             return [(placed.path, placed.directive.name.start)]
@@ -393,7 +401,9 @@ def find_directive_start(config: Config, name: str) -> list[FilePosition]:
 
 
 def find_line_end(config: Config, *names: str, must_be_only: bool = False) -> list[FilePosition]:
-    """Return the line end of the first directive of these names, or of the ``must_be_only`` one."""
+    """Return the end of the line with the first directive of any of these names. With
+    ``must_be_only``, there must be only one.
+    """
     heads = [placed for name in names for placed in config.find_all(name)]
     if not heads or (must_be_only and len(heads) > 1):
         return []
@@ -408,7 +418,7 @@ def find_file_end(config: Config) -> list[FilePosition]:
 
 
 def append_line(config: Config, default: Value, before: str) -> DirectiveInsertion:
-    """Return a separate line at the end of the main file."""
+    """Return an insertion of a separate line at the end of the main file."""
     text = config.texts.get(config.main_file, "")
     first, end = ("", "\n") if text.endswith("\n") or not text else ("\n", "")
     return DirectiveInsertion(default, find_file_end(config), first + before, end)

@@ -1,4 +1,4 @@
-"""Configuration files with one option and its values per line: syntax and adoption."""
+"""Configuration files whose lines contain one option and its values: their syntax and adoption."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _WORD_PATTERN = re.compile(r""""(?:\\.|[^"\\\n])*"|'[^'\n]*'|[^\s]+""")
 
 
 def parse_directives(text: str, aliases: Mapping[str, str] | None = None) -> tuple[Directive, ...]:
-    """Return every option. A comment is a whole line, or the rest of one after a space.
+    """Return every option. A comment is a whole line, or the rest of a line after a space.
 
     Names ignore case, except for command options (`-x`), of which a line may contain several.
-    ``aliases`` maps aliases of an option to its name here, and unique prefixes of long ones.
+    ``aliases`` maps other names and unique prefixes of long names to the name that autotune uses.
     """
     directives: list[Directive] = []
     for line in re.finditer(r"[^\n]+", text):
@@ -51,7 +51,9 @@ def parse_directives(text: str, aliases: Mapping[str, str] | None = None) -> tup
 
 
 def _split_line(words: list[Word]) -> Iterator[list[Word]]:
-    """Yield the words of each option on a line. Debian ignores lines that start with `-d` or `-h`."""
+    """Yield the words of each option in a line. Debian ignores lines that start with `-d` or
+    `-h`.
+    """
     if not words or not words[0].text.startswith("-") or words[0].text.startswith(("-d", "-h")):
         yield from [words[:1] if words[0].text.startswith(("-d", "-h")) else words] if words else ()
         return
@@ -70,7 +72,9 @@ def _build_directive(words: list[Word], aliases: Mapping[str, str]) -> Directive
 
 
 def _split_option(word: Word) -> list[Word]:
-    """Split a command option from its value: `--threads=4` and `-t4` are one word."""
+    """Return a command option and its value as separate words: `--threads=4` and `-t4` are one word
+    each.
+    """
     pair = _JOINED_OPTION_PATTERN.fullmatch(word.text)
     if pair is None:
         return [word]
@@ -93,10 +97,11 @@ def build_adoption(
 ) -> Adoption:
     """Return the adoption of a service with one such file.
 
-    ``options`` maps options to parameters. ``port_option`` and ``address_option`` are the options for
-    its listening address. ``socket_option`` replaces them by a unix socket. ``version_script`` is a
-    command that prints its version. ``describe_loss`` returns the data that a restart loses,
-    ``other_layouts`` contains layouts of other distributions, and ``aliases`` maps aliases of options.
+    ``options`` maps options to parameters. ``port_option`` and ``address_option`` set the listening
+    address, and ``socket_option`` replaces it by a Unix socket. ``version_script`` is a command
+    that prints the version. ``describe_loss`` returns the data that a restart loses,
+    ``other_layouts`` contains the layouts of other distributions, and ``aliases`` maps aliases of
+    options.
     """
     layouts = DistributionLayouts(
         (
@@ -133,7 +138,7 @@ def build_adoption(
             )  # fmt: skip
 
     def locate_port(config: Config, by_command: list[str], address: str, default: int) -> int:
-        """Return the TCP port, or 0 without one."""
+        """Return the TCP port, or 0 if there is none."""
         number = config.last_word(port_option, str(default))
         in_address = address.rpartition(":")[2] if _has_port(address) else ""
         written = next(filter(None, (*by_command, in_address, number)))
@@ -141,8 +146,8 @@ def build_adoption(
         return int(written) if is_uint(written) and not only_socket else 0
 
     def tunables(running: RunningService) -> Iterator[Tunable]:
-        """Yield a tunable per option. Missing options are added at the end and have stock values
-        until then.
+        """Yield a tunable for each option. A missing option has its stock value, and is added at
+        the end of the file.
         """
         unit = running.unit or service.unit_name
         command = unit_environment.expand_command(running.host.tree, unit)
@@ -179,7 +184,9 @@ def _explain_port(written: int, held: set[int]) -> str:
 
 
 def _find_main_file(command: tuple[str, ...], usual: str) -> str:
-    """Return the file that a command names, the ``usual`` one of an unread command, or empty."""
+    """Return the file that a command names. For a command that was not read, return the ``usual``
+    file; empty if there is none.
+    """
     named = [word for word in command[1:] if word.startswith("/") and word.endswith(".conf")]
     if not command or usual in command:
         return usual
@@ -187,7 +194,7 @@ def _find_main_file(command: tuple[str, ...], usual: str) -> str:
 
 
 def _has_port(address: str) -> bool:
-    """True if an address ends with a port. An IPv6 address with a port has brackets."""
+    """True if an address ends with a port. An IPv6 address with a port is in brackets."""
     host, colon, port = address.rpartition(":")
     return bool(colon) and is_uint(port) and (":" not in host or host.endswith("]"))
 
@@ -197,6 +204,6 @@ def _strip_port(address: str) -> str:
 
 
 def _find_address(config: Config, option: str) -> str:
-    """Return the first listening address, or an empty string if it listens on all."""
+    """Return the first listening address; empty if the server listens on all addresses."""
     first = config.last_word(option).strip("\"'").partition(",")[0].removeprefix("-")
-    return "" if first in ("", "*", "0.0.0.0", "::") else first  # noqa: S104  # read, not bound
+    return "" if first in ("", "*", "0.0.0.0", "::") else first  # noqa: S104  # only read, never bound

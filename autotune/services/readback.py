@@ -1,4 +1,4 @@
-"""Parse effective values from the output of servers and ``ss``."""
+"""Parse effective values from the output of servers and of ``ss``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMBER_PATTERN = re.compile(r"[+-]?[0-9]{1,19}(\.[0-9]+)?")
 
 
 def parse_number(text: str) -> Value:
-    """Return ``text`` as int or float if it is a number, else as text."""
+    """Return ``text`` as an int or float if it is a number, or else as text."""
     if not _NUMBER_PATTERN.fullmatch(text):
         return text
     return float(text) if "." in text else int(text)
@@ -27,10 +27,11 @@ def build_config_parser(
     names: Mapping[str, str],
     parse_value: Callable[[str, str], Value | None] = lambda _, word: parse_number(word),
 ) -> Parser:
-    """Return a parser of a configuration that a program prints.
+    """Return a parser for a configuration that a program prints.
 
-    ``names`` maps directives to parameters. The first of the outermost occurrences counts.
-    ``parse_value`` converts its word, without quotes, to a value, or to ``None`` if that is impossible.
+    ``names`` maps directives to parameters. Among a directive's outermost occurrences, the first
+    counts. ``parse_value`` converts its word, without quotes, to a value, or to ``None`` if that is
+    impossible.
     """
 
     def parse(text: str) -> Settings:
@@ -49,7 +50,7 @@ def build_config_parser(
 
 
 def convert_unit(parameter: Parameter, printed: str) -> Value:
-    """Convert printed `ON`, `OFF` or a size in bytes to a value of the parameter."""
+    """Return the parameter's value for printed text such as `ON`, `OFF` or a size in bytes."""
     value = parse_number(printed)
     if isinstance(parameter.stock, bool):
         return value == "ON"
@@ -58,10 +59,11 @@ def convert_unit(parameter: Parameter, printed: str) -> Value:
 
 
 def build_backlog_parser(name: str = "backlog") -> Parser:
-    """Return a parser of ``ss -ltnH``/``ss -lxH``: Send-Q of a listening socket is its backlog.
+    """Return a parser for ``ss -ltnH`` and ``ss -lxH``. The Send-Q of a listening socket is its
+    backlog.
 
-    Of several sockets (per worker or address family) the shortest queue counts, because it
-    overflows first.
+    If there are several sockets (per worker or address family), the shortest queue counts, because
+    it overflows first.
     """
 
     def parse(text: str) -> Settings:
@@ -74,9 +76,9 @@ def build_backlog_parser(name: str = "backlog") -> Parser:
 def build_backlog_readback(
     placement: Placement, name: str = "backlog", socket: str = ""
 ) -> Readback:
-    """Return the command that reads the backlog granted by the kernel from the listening socket.
+    """Return the command that reads the backlog that the kernel granted to a listening socket.
 
-    The socket is a unix ``socket``, or the one of the site's port.
+    The socket is a Unix ``socket``, or else the one on the service's port.
     """
     asked = (
         ("-lxH", f"src unix:{socket}") if socket else ("-ltnH", f"sport = :{placement.listen.port}")

@@ -1,4 +1,4 @@
-"""Common parts of servers with the Redis protocol: clients, their queue, `CONFIG GET`."""
+"""Common parts of servers with the Redis protocol: clients, their queue, and `CONFIG GET`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from autotune.services.readback import Parser, build_backlog_readback, parse_num
 from autotune.strict_parsing import is_uint, split_lines
 
 DATA_SET_KEY = "autotune:data-set"
-# Deterministic, because a block's first key seeds its random numbers.
+# The values are deterministic, because a block's first key seeds the random numbers.
 _WRITE_PAIRS_SCRIPT = """
 math.randomseed(tonumber(ARGV[1]) + 1)
 local first, count = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -54,7 +54,7 @@ def _is_bulk_complete(data: bytes) -> bool:
     return len(rest) >= int(length) + 2
 
 
-# Uses the password in the host's own files, which never leaves the host.
+# Uses the password from the host's own files. The password never leaves the host.
 _AUTH_SCRIPT = r"""
 file=$1
 files="$1 $(sed -n 's/^[ \t]*include[ \t]\+//p' "$1")"
@@ -65,8 +65,8 @@ shift
 """
 _PROTECTED_PATTERN = re.compile(rb"(?m)^[ \t]*(?:requirepass|aclfile|user)[ \t]")
 _WITH_AUTH_SCRIPT = f'{_AUTH_SCRIPT}exec "$@"\n'
-# Users in the files have their passwords there. Otherwise the server is queried with the file's
-# password. It refuses the query if its own password differs.
+# If the files define users, they also contain their passwords. Otherwise, the server is queried
+# with the password from the file, and refuses the query if its own password differs.
 _UNPERSISTED_SCRIPT = (
     _AUTH_SCRIPT
     + r"""
@@ -91,7 +91,7 @@ done
 
 
 def _main_file(placement: Placement, default: str) -> str:
-    """Return the file that a server reads first."""
+    """Return the path of the file that a server reads first."""
     return (
         placement.adopted.files[0].path
         if placement.adopted and placement.adopted.files
@@ -124,15 +124,15 @@ COUNTER_QUERY = CounterQuery(
 CLIENT_LIMIT = ClientLimit("maxclients", "rejected_connections")
 
 
-# Each server adds the `source` of its documentation.
+# Each server adds the `source` in its own documentation.
 backlog = partial(accept_queue, "tcp_backlog", stock=511)
 clients = partial(on_restart, "maxclients", "Maximum number of concurrent clients. Others are refused.",
     low=128, high="min(65536, nofile - 100)", log=True, stock=10_000)  # fmt: skip
 
 
 class RedisProtocolServer(Service):
-    """A store that ``redis-cli`` queries. ``parameters_by_option`` maps the server's option names to
-    parameters.
+    """A store that ``redis-cli`` can query. ``parameters_by_option`` maps the server's option names
+    to parameters.
     """
 
     role = Role.STORE
@@ -149,9 +149,9 @@ class RedisProtocolServer(Service):
     def build_unpersisted_check(
         self, placement: Placement, files: Mapping[str, bytes]
     ) -> Argv | None:
-        """Return a check for passwords that no file contains.
+        """Return a check for passwords that are not in any file.
 
-        `CONFIG SET` may have changed the password, and replacing a file may drop its password.
+        `CONFIG SET` may have changed the password, and replacing a file may remove its password.
         """
         file, client = (
             _main_file(placement, self.config_path(placement)),
@@ -173,8 +173,8 @@ class RedisProtocolServer(Service):
         )
 
     def build_loader(self, placement: Placement) -> StoreLoader:
-        """Return a loader that writes pairs with a script in the store, so memory use stays
-        constant.
+        """Return a loader whose script runs inside the store and writes pairs, so that memory use
+        stays constant.
         """
         ask = _build_client_command(placement, "-e")
         return StoreLoader(
@@ -187,9 +187,9 @@ class RedisProtocolServer(Service):
 
 
 def build_pair_parser(names: Mapping[str, str], switches: Collection[str] = ()) -> Parser:
-    """Return a parser of alternating name and value lines (``redis-cli CONFIG GET``).
+    """Return a parser for lines that alternate between names and values (``redis-cli CONFIG GET``).
 
-    ``switches`` are parameters with the values yes and no.
+    ``switches`` are the parameters whose values are yes and no.
     """
 
     def parse(text: str) -> Settings:
@@ -202,7 +202,7 @@ def build_pair_parser(names: Mapping[str, str], switches: Collection[str] = ()) 
 
 
 def build_user_prefix(user: str | None, group: str | None) -> Argv:
-    """Return a ``setpriv`` (util-linux) prefix for servers that cannot change their user
+    """Return a ``setpriv`` (util-linux) prefix for servers that cannot switch to another user
     themselves.
 
     The result is empty without a user.

@@ -1,4 +1,4 @@
-"""What the reference page of a service says: typed text, one `REFERENCE` in each service's folder."""
+"""The texts on a service's reference page: one `REFERENCE` in each service's folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Untuned:
-    """A setting that autotune does not tune, and the reason."""
+    """A setting that autotune does not tune, with the reason."""
 
     setting: str
     reason: str
@@ -15,9 +15,10 @@ class Untuned:
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """The facts about a service that no other data of its folder contains, in Markdown.
+    """Facts about a service that are not in any other data in its folder, in Markdown.
 
-    ``recognised``: signs of a running instance. ``edited``: the file that a change is written to.
+    ``recognised``: how a running instance is recognised. ``edited``: the file to which a change is
+    written.
     ``validated``: the check before a change. ``read_back``: where effective values come from.
     """
 
@@ -28,7 +29,7 @@ class Reference:
     untuned: tuple[Untuned, ...] = ()
 
 
-# The check of software that validates its files only by starting.
+# The check of software that validates its files only when it starts.
 STARTS = (
     "autotune starts a second instance with the new file and waits until it accepts connections."
 )

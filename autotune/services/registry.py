@@ -1,7 +1,8 @@
-"""Registry of all services, deployments, and the services of a tier.
+"""The registry of all services and deployments, and the services in a tier.
 
-Each folder in this package declares its services in ``service.SERVICES``, and plug-ins declare
-theirs. Services of a target are added when it is read: a process works with one target only.
+Each folder in this package declares its services in ``service.SERVICES``, as plug-ins do. The
+services that a target declares are added when the target is read, because a process works with only
+one target.
 """
 
 from __future__ import annotations
@@ -34,27 +35,27 @@ def _load_shipped() -> Iterator[Service]:
 
 
 def _load_plugins() -> Iterator[Service]:
-    """Yield the services of other packages. Raises AutotuneError."""
+    """Yield the services from plug-ins. Raises AutotuneError."""
     for plugin, some in plugins.iterate_plugins("services"):
         for service in some:
             plugins.check_name_free(plugin, "services", service.key, [s.key for s in ALL_SERVICES])
             yield service
 
 
-# In the order of the roles, in which a request passes them.
+# In the order of the roles, which is the order in which a request passes them.
 ALL_SERVICES: list[Service] = []
-# Services that form deployments, by key.
+# Services that can form deployments, by key.
 DEPLOYABLE_SERVICES: dict[str, Service] = {}
-# Names for a tier's ``app``.
+# Names that can appear under a tier's ``app``.
 APPLICATIONS: dict[str, Service] = {}
-# Names for a tier's ``service``, with the role of each part in starting order.
+# Names that can appear under a tier's ``service``, with the role of each service in start order.
 DEPLOYMENTS: dict[str, tuple[tuple[str, Role], ...]] = {}
-# Default port of a deployment under its distribution's units.
+# The default port of each deployment with its distribution's units.
 DEPLOYMENT_PORTS: dict[str, int] = {}
 
 
 def _list_deployments() -> Iterator[tuple[str, int, tuple[tuple[str, Role], ...]]]:
-    """Yield name, port and services of each deployment, in starting order."""
+    """Yield the name, port and services of each deployment. The services are in start order."""
     for service in DEPLOYABLE_SERVICES.values():
         if service.deployment:
             yield service.deployment, service.port, ((service.key, service.role),)
@@ -65,7 +66,7 @@ def _list_deployments() -> Iterator[tuple[str, int, tuple[tuple[str, Role], ...]
 
 
 def _add_services(services: Iterable[Service]) -> None:
-    """Add services to the tables above. Each replaces an earlier one with the same key."""
+    """Add services to the tables above. A service replaces an earlier one with the same key."""
     by_key = {service.key: service for service in (*ALL_SERVICES, *services)}
     ALL_SERVICES[:] = sorted(by_key.values(), key=lambda s: (list(Role).index(s.role), s.key))
     DEPLOYABLE_SERVICES.update(
@@ -78,14 +79,14 @@ def _add_services(services: Iterable[Service]) -> None:
 
 _add_services(_load_shipped())
 _add_services([*_load_plugins()])
-# Names that a target's own services cannot use.
+# Names that services declared in a target cannot use.
 RESERVED_NAMES = frozenset(
     (*DEPLOYMENTS, *(name for s in ALL_SERVICES for name in (s.key, s.name)))
 )
 
 
 def add_declared(specs: Mapping[str, ServiceSpec]) -> None:
-    """Add the services that a target declares, except for names of shipped services."""
+    """Add the services that a target declares, except those with the name of a shipped service."""
     _add_services(
         declared.build_service(name, spec)
         for name, spec in specs.items()
@@ -95,7 +96,9 @@ def add_declared(specs: Mapping[str, ServiceSpec]) -> None:
 
 
 def suggest_deployment(name: str) -> str:
-    """Return a hint for an unknown name in ``service:``: the software that people mean by it."""
+    """Return a hint for an unknown name under ``service:``, with the software that people mean by
+    it.
+    """
     aliases = {other: s.key for s in DEPLOYABLE_SERVICES.values() for other in s.other_names}
     meant = "+".join(aliases.get(part, part) for part in name.lower().split("+"))
     if meant == name and find_nearest_name(name, DEPLOYMENTS):
@@ -105,7 +108,7 @@ def suggest_deployment(name: str) -> str:
 
 
 def services_of(deployment: str) -> tuple[tuple[Service, Role], ...]:
-    """Return the services of a deployment such as ``nginx+php-fpm``, in starting order."""
+    """Return the services of a deployment such as ``nginx+php-fpm``, in start order."""
     return tuple((DEPLOYABLE_SERVICES[name], role) for name, role in DEPLOYMENTS[deployment])
 
 
@@ -117,28 +120,32 @@ def list_by_role(role: Role) -> tuple[Service, ...]:
 def select_companions(
     services: tuple[Service, ...], host_services: Iterable[Service]
 ) -> Iterator[Service]:
-    """Yield the host services for these services, which run together in one deployment."""
+    """Yield the host services that belong to these services, which run together in one
+    deployment.
+    """
     for service in host_services:
         if service.per_deployment and (own := service.for_deployment(services)):
             yield own
 
 
 def list_by_name(name: str) -> tuple[Service, ...]:
-    """Return the services of this name. Several exist if one program has several functions."""
+    """Return the services with this name. There are several if one program has several
+    functions.
+    """
     return tuple(service for service in ALL_SERVICES if service.name == name)
 
 
 def any_speaks_protocol(deployments: Iterable[str], protocol: str) -> bool:
-    """True if load generators for ``protocol`` can query one of these deployments."""
+    """True if load generators for ``protocol`` can test one of these deployments."""
     return any(
         service.load_protocol == protocol for d in deployments for service, _ in services_of(d)
     )
 
 
 def find_declaration(service: Service, name: str) -> object:
-    """Return ``ADOPTION``, ``DIAGNOSIS`` or ``REFERENCE`` of a service, or None.
+    """Return the ``ADOPTION``, ``DIAGNOSIS`` or ``REFERENCE`` of a service, or None.
 
-    Its own attribute overrides that of its folder's module, which overrides that of its
+    An attribute of the service overrides that of its folder's module, which overrides that of its
     `service.py`.
     """
     if (own := getattr(service, name.lower(), None)) is not None:
@@ -156,25 +163,27 @@ def map_adoptions() -> dict[str, Adoption]:
 
 
 def understood(service: Service) -> VisibleDirectives | None:
-    """Return what may be shown of a service's files, or None if it adopts no files."""
+    """Return the rules for showing a service's files, or None if the service adopts no files."""
     adoption = find_declaration(service, "ADOPTION")
     return adoption.visible if isinstance(adoption, Adoption) else None
 
 
 def find_outliner(service: Service, path: str) -> Outliner | None:
-    """Return the outliner of a service's file, or None for a service that adopts no files."""
+    """Return the outliner for a service's file, or None if the service adopts no files."""
     syntax = understood(service)
     return syntax.build_outliner(path) if syntax else None
 
 
 def references() -> dict[str, Reference]:
-    """The texts of the reference pages by the names of services, of those that have one."""
+    """Return the texts for reference pages by service name. Some services have none."""
     declared = {s.name: find_declaration(s, "REFERENCE") for s in reversed(ALL_SERVICES)}
     return {name: text for name, text in declared.items() if isinstance(text, Reference)}
 
 
 def list_programs() -> tuple[Adoption, ...]:
-    """Return one adoption per program, so services that are found together are searched once."""
+    """Return one adoption per program, so that a host is searched only once for services that share
+    a program.
+    """
     return tuple(
         {adoption.find_services: adoption for adoption in map_adoptions().values()}.values()
     )
@@ -182,19 +191,19 @@ def list_programs() -> tuple[Adoption, ...]:
 
 @cache
 def find_diagnosis(name: str) -> Diagnosis:
-    """Return the diagnosis of the services of this name, or an empty one if unknown."""
+    """Return the diagnosis of the services with this name; an empty one if the name is unknown."""
     declared = (find_declaration(service, "DIAGNOSIS") for service in list_by_name(name))
     return next((d for d in declared if isinstance(d, Diagnosis)), EMPTY_DIAGNOSIS)
 
 
 def expected_body(target: Target) -> bytes | None:
-    """Return the body of a correct response, if the application is autotune's own."""
+    """Return the body of a correct response if the application is autotune's own, or else None."""
     apps = (APPLICATIONS[tier.app] for tier in target.tiers.values() if tier.app in APPLICATIONS)
     return next((body for app in apps if (body := app.expected_body(target.data))), None)
 
 
 class TierLike(Protocol):
-    """The part of a `target.model.Tier` that determines its services."""
+    """The attributes of a `target.model.Tier` that determine its services."""
 
     @property
     def service(self) -> tuple[str, ...]: ...
@@ -216,7 +225,8 @@ class TierLike(Protocol):
 class TierService:
     """A service in a tier, its role, and the settings under which it exists.
 
-    ``when`` contains conditions on the study's settings by full name. Empty means always.
+    ``when`` contains conditions on the study's settings, by full name. If it is empty, the service
+    always exists.
     """
 
     tier: str
@@ -231,10 +241,11 @@ class TierService:
 
     @property
     def run_conditions(self) -> Conditions:
-        """Return the conditions under which it runs: ``when``, and conditions on its own
+        """Return the conditions under which the service runs: ``when``, and conditions on its own
         parameters.
 
-        Those parameters are also active while it is stopped, because they decide whether it runs.
+        Those parameters are active even while the service is stopped, because they decide whether
+        it runs.
         """
         own = ((f"{self.name}.{name}", values) for name, values in self.service.runs_when)
         return (*self.when, *own)
@@ -246,9 +257,10 @@ def choice_name(tier: str) -> str:
 
 
 def list_tier_services(name: str, tier: TierLike) -> tuple[TierService, ...]:
-    """Return the services of a tier: kernels, application files, then each deployment's services.
+    """Return the services in a tier: kernels, application files, then the services of each
+    deployment.
 
-    Limits of units come before their deployment. A service shared by several deployments appears
+    Limits for units precede their deployment. A service that several deployments share appears
     once. Raises KeyError for an unknown deployment or application.
     """
     deployments: dict[tuple[Service, Role], tuple[str, ...]] = {}
@@ -269,7 +281,9 @@ def list_target_services(target: Target) -> Iterator[TierService]:
 
 
 def _iterate_services(tier: TierLike) -> Iterator[tuple[Service, Role, str]]:
-    """Yield services with roles and deployments. The deployment is ``""`` for permanent services."""
+    """Yield services with their roles and deployments. Permanent services have the deployment
+    ``""``.
+    """
     of_host = [service for service in list_by_role(Role.HOST)
                if tier.installed and service.isolated_only == tier.isolated]  # fmt: skip
     yield from ((service, Role.HOST, "") for service in of_host if not service.per_deployment)

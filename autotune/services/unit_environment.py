@@ -26,7 +26,7 @@ from autotune.services.directives import (
 )
 from autotune.strict_parsing import is_uint
 
-# Usual directories of applications and environment files.
+# Usual directories for applications and environment files.
 APPLICATION_DIRECTORIES = ("srv/*", "srv/*/*", "opt/*", "opt/*/*", "var/www/*",
           "var/www/*/*", "home/*/*", "home/*/*/*")  # fmt: skip
 ENVIRONMENT_FILES = (
@@ -39,13 +39,13 @@ _LINE_PATTERN = re.compile(
     r"(?m)^[ \t]*(?:export[ \t]+)?(?P<name>\w+)[ \t]*=[ \t]*(?P<value>[^\n]*)$"
 )
 _VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")
-# Text with the same meaning with and without quotes.
+# Text that means the same with and without quotes.
 _PLAIN_TEXT_PATTERN = re.compile(r"""[^"'\\%\n]*""")
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable. ``position`` is the offset of its value in the file at ``path``."""
+    """An environment variable. ``position`` is the offset of its value in the file at ``path``."""
 
     value: str
     path: str
@@ -54,8 +54,8 @@ class Variable:
 
 @dataclass(frozen=True)
 class UnitEnvironment:
-    """A unit's environment. ``texts`` are the unit's files, ``unread_files`` its unreadable environment
-    files.
+    """A unit's environment. ``texts`` are the unit's files, and ``unread_files`` its environment
+    files that could not be read.
     """
 
     unit: str
@@ -81,9 +81,10 @@ class UnitEnvironment:
 
 @dataclass(frozen=True)
 class EnvironmentSetting:
-    """A parameter that is a variable's value, or the number of an ``option=`` in it.
+    """A parameter that is the value of a variable, or the number after an ``option=`` in the value.
 
-    ``default`` is its value if unset. Without a default, only a set parameter is tuned.
+    ``default`` is the parameter's value if it is not set. Without a default, it is tuned only if it
+    is set.
     """
 
     parameter: str
@@ -93,7 +94,7 @@ class EnvironmentSetting:
 
 
 def read_environment(tree: FileTree, unit: str) -> UnitEnvironment:
-    """Return the environment of a unit and its drop-ins. `EnvironmentFile=` overrides
+    """Return the environment of a unit, including its drop-ins. `EnvironmentFile=` overrides
     `Environment=`.
     """
     texts = {path: tree.read_text(path) for path in unit_files.list_unit_files(tree, unit)}
@@ -116,7 +117,9 @@ def read_environment(tree: FileTree, unit: str) -> UnitEnvironment:
 
 
 def expand_command(tree: FileTree, unit: str) -> tuple[str, ...]:
-    """Return the words of a unit's command with variables expanded, or none if it was not read."""
+    """Return the words of a unit's command with variables expanded; empty if the command was not
+    read.
+    """
     starting = unit_files.find_exec_start(tree, unit)
     written = " ".join(word.text for word in starting[1].arguments) if starting else ""
     environment = read_environment(tree, unit)
@@ -125,7 +128,7 @@ def expand_command(tree: FileTree, unit: str) -> tuple[str, ...]:
 
 
 def find_option_values(words: Sequence[str], *options: str) -> list[str]:
-    """Return the values after any of these options in a command."""
+    """Return the values that follow any of these options in a command."""
     return [value for option, value in pairwise(words) if option in options]
 
 
@@ -138,9 +141,9 @@ def _parse_assignments(path: str, words: Iterable[Word]) -> Iterator[tuple[str, 
 
 
 def list_assignments(files: Mapping[str, bytes], pattern: str) -> tuple[str, ...]:
-    """Return the ``NAME=value`` assignments in a unit's ``files`` that match ``pattern``.
+    """Return the ``NAME=value`` assignments that match ``pattern`` in a unit's ``files``.
 
-    Of several, the last one takes effect.
+    If a name is assigned several times, only its last assignment is returned.
     """
     lines = (line for path, content in files.items() if path.startswith(unit_files.UNIT_DIRECTORIES)
              for line in unit_files.parse_directives(config_text.decode(content))
@@ -150,14 +153,14 @@ def list_assignments(files: Mapping[str, bytes], pattern: str) -> tuple[str, ...
 
 
 def build_config(environment: UnitEnvironment, main: str) -> Config:
-    """Return the files of a unit as a configuration, with the drop-in that tuning may add."""
+    """Return the files of a unit as a configuration, including the drop-in that tuning may add."""
     return Config(main, {environment.drop_in_path: "", **environment.texts})
 
 
 def tune_variables(
     environment: UnitEnvironment, settings: Iterable[EnvironmentSetting], accepts: ValueCheck
 ) -> AdoptionResult:
-    """Tune variables in the host's own unit files, else in a drop-in."""
+    """Tune variables in the host's own unit files, or else in a drop-in."""
     parts: list[AdoptionResult] = []
     lines, values = "", dict[str, Value]()
     by_variable = sorted(settings, key=lambda setting: setting.variable)
@@ -185,7 +188,9 @@ _TemplatePieces = list[tuple[int, int, str]]
 def _build_pieces(
     environment: UnitEnvironment, name: str, settings: list[EnvironmentSetting], accepts: ValueCheck
 ) -> tuple[AdoptionResult, _TemplatePieces]:
-    """Return values, reasons for untuned settings, and the replacements in a variable's value."""
+    """Return the values, the reasons for settings that are not tuned, and the replacements in a
+    variable's value.
+    """
     adopted, pieces = AdoptionResult(), _TemplatePieces()
     for setting in settings:
         value, piece = _build_piece(environment, setting)
@@ -202,9 +207,9 @@ def _build_pieces(
 def _build_piece(
     environment: UnitEnvironment, setting: EnvironmentSetting
 ) -> tuple[Value | None, tuple[int, int, str]]:
-    """Return the current value, and the part of the variable's text that follows the parameter.
+    """Return the current value, and the part of the variable's text that the parameter determines.
 
-    The part includes its template text.
+    The part consists of a start, an end and the template text.
     """
     text, parameter = environment.get_value(setting.variable), setting.parameter
     option = setting.option.replace("-", "[-_]")  # both spellings are valid

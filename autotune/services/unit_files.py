@@ -1,4 +1,4 @@
-"""Systemd units of a host: locations, syntax, and their commands."""
+"""systemd units on a host: their locations, syntax and commands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from posixpath import basename, dirname
 
 from autotune.services.config_files import Directive, FileTree, Word, strip_word
 
-# In order of precedence, the highest first (systemd.unit(5)).
+# In order of precedence, with the highest first (systemd.unit(5)).
 UNIT_DIRECTORIES = (
     "/etc/systemd/system.control",
     "/run/systemd/system.control",
@@ -22,11 +22,11 @@ UNIT_DIRECTORIES = (
     "/lib/systemd/system",
     "/run/systemd/generator.late",
 )
-ADMIN_DIRECTORY = "/etc/systemd/system"  # of the administrator's own units and drop-ins
+ADMIN_DIRECTORY = "/etc/systemd/system"  # contains the administrator's own units and drop-ins
 _LINE_PATTERN = re.compile(r"[^\n]+")
 _WORD_PATTERN = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\\[^\s]|[^\s"'\\])+""")
-# unit option argv…: runs argv and the option with the unit's account, directory and environment.
-# The running service and its socket are not affected.
+# Arguments: unit, option, argv… Runs argv and the option under the unit's account, in its directory
+# and with its environment. The running service and its socket are not affected.
 UNIT_RUN_SCRIPT = """
 unit=$1 option=$2
 shift 2
@@ -65,12 +65,12 @@ END
 fi
 exec systemd-run --quiet --pipe --wait --collect "$@" "$option"
 """
-# Prints the words of $unit's command, separated by spaces.
+# Prints the words of the command of $unit, separated by spaces.
 UNIT_COMMAND_SCRIPT = (
     r"""systemctl show -P ExecStart -- "$unit" | sed 's/.*argv\[\]=//; s/ ; .*//; q'"""
 )
-# Prints the words of $unit's main process, each followed by NUL. A process that changed its title
-# no longer shows them, so the unit's command is used instead.
+# Prints the words on the command line of $unit's main process, each followed by NUL. A process that
+# changed its title no longer shows them, so the unit's command is used instead.
 PROCESS_COMMAND_SCRIPT = rf"""
 pid=$(systemctl show -P MainPID -- "$unit")
 case $(tr '\0' ' ' <"/proc/$pid/cmdline") in
@@ -81,25 +81,25 @@ esac
 
 
 def list_unit_paths(unit: str) -> tuple[str, ...]:
-    """Return the possible paths of a unit and its drop-ins, relative to ``/``."""
+    """Return the possible paths of a unit and of its drop-ins, relative to ``/``."""
     names = (*_list_unit_names(unit), *(f"{name}.d" for name in _list_drop_in_names(unit)))
     return tuple(f"{location[1:]}/{name}" for location in UNIT_DIRECTORIES for name in names)
 
 
-# Units to read for a program that may run under any unit name.
+# Units to read for a program whose unit may have any name.
 ALL_UNIT_PATHS = tuple(f"{place[1:]}/{name}" for place in UNIT_DIRECTORIES
             for name in ("*.service", "*.service.d", "service.d", "*.socket"))  # fmt: skip
 
 
 def _list_unit_names(unit: str) -> tuple[str, ...]:
-    """Return the names of a unit's file, the template's name last."""
+    """Return the names that a unit's file may have, with the template's name last."""
     template, at, rest = unit.partition("@")
     kind = rest.rpartition(".")[2]
     return (unit, f"{template}@.{kind}") if at and rest != kind else (unit,)
 
 
 def _list_drop_in_names(unit: str) -> tuple[str, ...]:
-    """Return the names whose drop-ins apply to a unit, the most specific first."""
+    """Return the names whose drop-ins apply to a unit, starting with the most specific."""
     stem, _, kind = unit.rpartition(".")
     words = stem.partition("@")[0].split("-")
     prefixes = ("-".join(words[:number]) + f"-.{kind}" for number in range(len(words) - 1, 0, -1))
@@ -107,12 +107,14 @@ def _list_drop_in_names(unit: str) -> tuple[str, ...]:
 
 
 def drop_in_path(unit: str) -> str:
-    """Return the path of autotune's drop-in, which overrides drop-ins of packages."""
+    """Return the path of autotune's drop-in, which overrides drop-ins from packages."""
     return f"{ADMIN_DIRECTORY}/{unit}.d/zz-autotune.conf"
 
 
 def find_exec_start(tree: FileTree, unit: str) -> tuple[str, Directive] | None:
-    """Return the effective command and its file: the last drop-in with a command, else the unit."""
+    """Return the effective command and its file: the last drop-in that contains a command, or else
+    the unit.
+    """
     for path in reversed(list_unit_files(tree, unit)):
         if line := parse_exec_start(tree.read_text(path)):
             return path, line
@@ -120,7 +122,7 @@ def find_exec_start(tree: FileTree, unit: str) -> tuple[str, Directive] | None:
 
 
 def list_unit_files(tree: FileTree, unit: str) -> tuple[str, ...]:
-    """Return a unit's own file, and its drop-ins in systemd's order."""
+    """Return a unit's own file, and its drop-ins in the order in which systemd reads them."""
     own = [
         path
         for name in _list_unit_names(unit)
@@ -133,13 +135,13 @@ def list_unit_files(tree: FileTree, unit: str) -> tuple[str, ...]:
         for location in reversed(UNIT_DIRECTORIES)
         for path, real in tree.match(f"{location}/{name}.d/*.conf").items()
     }
-    # A link to /dev/null masks drop-ins of the same name.
+    # A link to /dev/null masks drop-ins with the same name.
     ordered = (drop_ins[name] for name in sorted(drop_ins))
     return (*own[:1], *(path for path in ordered if path in tree.files))
 
 
 def find_unreadable_links(tree: FileTree, unit: str) -> tuple[str, ...]:
-    """Return links among its drop-ins that were not read."""
+    """Return the links among a unit's drop-ins that were not read."""
     links = (
         path
         for location in UNIT_DIRECTORIES
@@ -150,7 +152,7 @@ def find_unreadable_links(tree: FileTree, unit: str) -> tuple[str, ...]:
 
 
 def find_option(tree: FileTree, unit: str, name: str) -> str:
-    """Return the first word of an option's last value in a unit, or an empty string."""
+    """Return the first word of the last value that a unit gives an option, or an empty string."""
     lines = [
         line
         for path in list_unit_files(tree, unit)
@@ -161,12 +163,14 @@ def find_option(tree: FileTree, unit: str, name: str) -> str:
 
 
 def find_socket_address(tree: FileTree, unit: str) -> str:
-    """Return the address of its socket unit, or an empty string without one."""
+    """Return the address on which the unit's socket unit listens, or an empty string if there is
+    none.
+    """
     return find_option(tree, f"{unit.removesuffix('service')}socket", "ListenStream")
 
 
 def find_units_mentioning(tree: FileTree, program: str) -> tuple[str, ...]:
-    """Return the units that mention a program in their file or a drop-in."""
+    """Return the units whose file or drop-ins mention a program."""
     files = (path for location in UNIT_DIRECTORIES for pattern in ("*.service", "*.service.d/*.conf")
              for path in tree.glob(f"{location}/{pattern}"))  # fmt: skip
     units = (path if path.endswith(".service") else dirname(path).removesuffix(".d")
@@ -175,21 +179,23 @@ def find_units_mentioning(tree: FileTree, program: str) -> tuple[str, ...]:
 
 
 def parse_exec_start(text: str) -> Directive | None:
-    """Return the last ``ExecStart`` of a unit, or none if that is empty (a reset)."""
+    """Return the last ``ExecStart`` of a unit, or None if it is empty, which resets the command."""
     commands = [line for line in parse_directives(text)
                 if line.name.text == "ExecStart" and line.blocks == (("[Service]",),)]  # fmt: skip
     return commands[-1] if commands and commands[-1].arguments else None
 
 
-@lru_cache(maxsize=64)  # each parameter of a service reads the same few units
+@lru_cache(maxsize=64)  # all parameters of a service read the same few units
 def parse_directives(text: str) -> tuple[Directive, ...]:
-    """Return every assignment with its words as arguments, including continuation lines."""
+    """Return every assignment with its words as arguments, including those on continuation
+    lines.
+    """
     assignments: list[Directive] = []
     section, words, goes_on = "", list[Word](), False
     for line in _LINE_PATTERN.finditer(text):
         bare, start = line[0].strip(), line.start()
         if bare.startswith(("#", ";")):
-            continue  # comments may also be between continuation lines
+            continue  # comments may be between continuation lines, too
         if not goes_on and bare.startswith("["):
             section = bare
             continue

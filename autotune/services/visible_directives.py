@@ -1,7 +1,7 @@
-"""Rules for the parts of a service's files that may be shown.
+"""Rules that determine which parts of a service's files may be shown.
 
-Visible parts are directive names, and the arguments of directives that are tuned or that adoption
-reads. All other text in a host's file stays on its host.
+Names of directives are visible, as are the arguments of directives that are tuned or that adoption
+reads. All other text in a host's file never leaves the host.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from autotune.masking import Outliner, Span, TextOutline
 from autotune.services import unit_files
 from autotune.services.config_files import ConfigSyntaxError, Directive, DirectiveParser, Word
 
-# Parses the words of a unit's command.
+# Parses the words of a command in a unit.
 OptionParser = Callable[[tuple[Word, ...]], Iterable[Directive]]
-# A directive name. A name with digits may be a table key, so it must have arguments.
+# The name of a directive. A name with digits may be a key in a table, so it must have arguments.
 _NAME_PATTERN = re.compile(
     r"[!<]?[A-Za-z@_-][\w.-]{0,62}[!?]?(?:\[[\w.-]{0,60}\])?|\[[\w.-]{1,60}\]"
 )
 _WORD_PATTERN = re.compile(r"[^\s={};(>,:]+")
 _BLANKS_PATTERN = re.compile(r"[ \t]+")
-_SEPARATOR_PATTERN = re.compile(r"[ \t\"']*")  # between the words of a name
+_SEPARATOR_PATTERN = re.compile(r"[ \t\"']*")  # may separate the words of a name
 _ASSIGNMENT_PATTERN = re.compile(r"""["']?(?P<name>[A-Za-z_]\w{0,60})=""")
 _OPTION_PATTERN = re.compile(r"(?P<option>--[\w-]+)=(?P<number>\d{1,15})(?=$|[\s\"'])")
 _PROGRAM_PATTERN = re.compile(r"[-@:+!]*(?:/[\w.-]{1,40}){0,8}/?[a-z][a-z0-9.-]{1,24}")
 _PROGRAM_DIRECTIVE, _VARIABLE_DIRECTIVE = "a program", "a variable"  # no directive has these names
 _MATCH_NOTHING = re.compile(r"(?!)")
-MAX_VISIBLE_LENGTH = 100  # maximum characters of a visible argument
+MAX_VISIBLE_LENGTH = 100  # the most characters in a visible argument
 
 
 def is_never_visible(_: Directive) -> bool:
@@ -44,13 +44,14 @@ def _parse_no_options(_: tuple[Word, ...]) -> Iterable[Directive]:
 class VisibleDirectives:
     """The directives of a service whose arguments may be shown.
 
-    ``parse_directives`` parses its files, ``names`` are directives, and ``is_visible`` accepts further
-    ones. ``blocks`` are the blocks with directives, or all if empty; other blocks contain tables, whose
-    names are data. ``ignores_case`` ignores the case of names. ``hides_unknown_names`` hides unknown
-    names, as in a programming language. ``reads`` are names that are read and never edited, such as
-    addresses. ``writes`` are names and whole lines that belong to edits of others. In units,
-    ``parse_options`` parses the words of a command, and ``visible_variables`` matches visible
-    environment variables.
+    ``parse_directives`` parses the service's files, ``names`` are directives, and ``is_visible``
+    accepts further ones. ``blocks`` are the blocks that contain directives; if it is empty, all do.
+    Other blocks contain tables, whose names are data. If ``ignores_case``, names are compared
+    without regard to case. If ``hides_unknown_names``, unknown names are hidden, as in a
+    programming language. ``reads`` are names that are read but never edited, such as addresses.
+    ``writes`` are names and whole lines that edits of other directives add. In units,
+    ``parse_options`` parses the words of a command, and ``visible_variables`` matches the
+    environment variables that are visible.
     """
 
     parse_directives: DirectiveParser
@@ -71,7 +72,7 @@ class VisibleDirectives:
         )
 
     def build_outline(self, text: str, *, of_unit: bool) -> TextOutline:
-        """Return the visible parts of a text, or none if it cannot be parsed."""
+        """Return the visible parts of a text. There are none if it cannot be parsed."""
         try:
             directives = [*(self._parse_unit(text) if of_unit else self.parse_directives(text))]
         except (ConfigSyntaxError, UnicodeError, RecursionError):
@@ -111,7 +112,7 @@ class VisibleDirectives:
         )
 
     def _parse_unit(self, text: str) -> Iterator[Directive]:
-        """Yield the lines of a unit, the options of its commands, and visible variables."""
+        """Yield the lines of a unit, the options in its commands, and visible variables."""
         for line in unit_files.parse_directives(text):
             yield Directive(line.name, line.arguments)
             if line.name.text.startswith("Exec"):
@@ -121,8 +122,8 @@ class VisibleDirectives:
                     yield from self._parse_variable(word)
 
     def _parse_command(self, words: tuple[Word, ...]) -> Iterator[Directive]:
-        """Yield the options of a command after its program name, which is needed to parse them
-        again.
+        """Yield the options in a command after its program name, without which they could not be
+        parsed again.
         """
         starts = {word.start: word for word in words}
         for option in self.parse_options(words):
@@ -161,11 +162,13 @@ def _word_span(word: Word) -> Span:
 
 
 def _find_name_spans(text: str, directive: Directive, *, is_known: bool) -> list[Span]:
-    """Return the positions of a name's words in the text, even if the reader renamed the directive."""
+    """Return the positions of a name's words in the text, even if the parser renamed the
+    directive.
+    """
     locations, at = list[Span](), directive.name.start
     words = directive.name.text.split() or [""]
     for number, word in enumerate(words):
-        at = _SEPARATOR_PATTERN.match(text, at).end()  # type: ignore[union-attr]  # matches ""
+        at = _SEPARATOR_PATTERN.match(text, at).end()  # type: ignore[union-attr]  # it also matches ""
         if text[at : at + len(word)].lower() == word.lower() and word:
             end = at + len(word)
         elif number == len(words) - 1 or len(words) == 1:
@@ -175,7 +178,7 @@ def _find_name_spans(text: str, directive: Directive, *, is_known: bool) -> list
                 end = min(end, directive.arguments[0].start)
         else:
             if number == 0 and not is_known:
-                return []  # a word that is also an argument
+                return []  # this word is also an argument
             continue
         is_name = is_known or _NAME_PATTERN.fullmatch(text, at, end)
         ordinary = is_known or directive.arguments or not re.search(r"\d", text[at:end])
@@ -187,7 +190,7 @@ def _find_name_spans(text: str, directive: Directive, *, is_known: bool) -> list
 
 
 def _find_word_spans(text: str, words: Iterable[Word]) -> Iterator[Span]:
-    """Yield the positions of words without quotes. Adjacent plain words form one position."""
+    """Yield the positions of words without quotes. Adjacent unquoted words form one position."""
     joined: Span | None = None
     for word in words:
         start, end = word.start, min(word.end, len(text))

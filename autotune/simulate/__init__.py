@@ -1,1 +1,1 @@
-"""A stack with a known answer: the reference chain as a queueing model, in virtual time."""
+"""A stack whose true peak is known: the reference chain as a queueing model, in virtual time."""

@@ -1,12 +1,13 @@
 """The load balancer: nginx, or Apache with mpm_event and mod_proxy.
 
-Its configuration has two effects. It costs CPU on the balancer's own hosts. It also decides how evenly
-the web tier gets requests. Too few connections leave web workers idle between two requests, and too many
-make the workers contend. ``BalancerModel.evenness`` is the share of the web tier's capacity that remains.
+Its configuration has two effects. It costs CPU time on the balancer's own hosts, and it determines how
+evenly the web tier gets requests. Too few connections leave web workers idle between two requests, and
+too many make the workers contend. ``BalancerModel.evenness`` is the share of the web tier's capacity
+that remains.
 
-The shapes follow the curves in Wajahat, Masood, Sau, Gandhi (IGSC 2017,
-doi:10.1109/IGCC.2017.8323580): an optimum with a slope on both sides. It results from the number of
-slots that bursts need and the cost of each slot.
+The shapes follow the curves in Wajahat, Masood, Sau, Gandhi (IGSC 2017, doi:10.1109/IGCC.2017.8323580):
+an optimum with a slope on both sides. The optimum results from the number of slots that bursts need and
+the cost of each slot.
 """
 
 from __future__ import annotations
@@ -21,33 +22,33 @@ from autotune.simulate.topology import TierHosts
 NGINX_CPU_SECONDS = 0.00088  # CPU seconds per proxied request
 APACHE_CPU_SECONDS = 0.00115
 
-# Connections that bursts need. A web tier with epoll accepts all waiting connections at once, so the
-# balancer keeps more open.
+# Connections needed in bursts if the web tier uses epoll. It accepts all waiting connections at once,
+# so the balancer keeps more of them open.
 NGINX_NEEDED_CONNECTIONS = 2690.0
 EPOLL_CONNECTION_FACTOR = 1.566
 NGINX_SLOT_COST = 6e-5  # cost of each entry in a worker's table of connections
 NGINX_REFERENCE_SHARE = (
-    0.8915  # share left at 1500 connections by the constants above, for evenness 1
+    0.8915  # share left at 1500 connections with the constants above, for evenness 1
 )
 # Cost of each event method per thousand idle connections.
 SCAN_COSTS = {"epoll": 0.0, "poll": 0.055, "select": 0.07}
-SELECT_LIMIT = 1024  # FD_SETSIZE: nginx refuses to start with more
+SELECT_LIMIT = 1024  # FD_SETSIZE: nginx does not start with more
 
 APACHE_NEEDED_WORKERS = 1512.0
-APACHE_PROCESS_COST = 0.08 / 240.0  # cost of a process, relative to all work …
-APACHE_THREAD_COST = 0.08 / 15.0  # … and of a thread next to others in its process
-APACHE_REFERENCE_SHARE = 0.842  # share left at 240 x 15 by the constants above
-APACHE_EVENNESS = 0.91  # share that mod_proxy's own scheduling leaves
+APACHE_PROCESS_COST = 0.08 / 240.0  # cost of a process, relative to all work
+APACHE_THREAD_COST = 0.08 / 15.0  # cost of a thread, relative to all work
+APACHE_REFERENCE_SHARE = 0.842  # share left at 240 x 15 with the constants above
+APACHE_EVENNESS = 0.91  # share left by the scheduling of mod_proxy
 PROCESS_BYTES = 4 * 2**20
 THREAD_BYTES = 2**18
 
 
 @dataclass(frozen=True)
 class BalancerModel:
-    """The balancer's own station, and the share of the web tier's capacity that it leaves.
+    """The balancer's station, and the share of the web tier's capacity that it leaves.
 
-    ``backlog_size`` connections can wait to be accepted. ``memory_bytes`` is the worst case in bytes.
-    ``refusal_reason`` is the reason why the software would not start.
+    ``backlog_size`` connections can wait to be accepted. ``memory_bytes`` is the worst-case memory in
+    bytes. ``refusal_reason`` is the reason why the software would not start.
     """
 
     station: QueueStation
@@ -68,7 +69,7 @@ def _build_nginx(hosts: TierHosts, settings: Settings, *, web_epoll: bool) -> Ba
     workers = hosts.read_number(settings, "nginx.worker_processes", hosts.cpus)
     connections = hosts.read_number(settings, "nginx.worker_connections", 768)
     use = hosts.read_text(settings, "nginx.use", "epoll")
-    # A request holds two connections: to the client and to the web tier.
+    # A request needs two connections: one to the client and one to the web tier.
     slots = workers * min(connections, hosts.nofile) / 2.0
     needs = (
         NGINX_NEEDED_CONNECTIONS
@@ -96,7 +97,7 @@ def _build_nginx(hosts: TierHosts, settings: Settings, *, web_epoll: bool) -> Ba
 
 
 def _minor_effect_factor(hosts: TierHosts, settings: Settings) -> float:
-    """Return the factor of parameters with an effect of about 1 % each."""
+    """Return the combined factor of parameters with an effect of about 1 % each."""
 
     def on(name: str, *, stock: bool = False) -> bool:
         return bool(settings.get(f"{hosts.tier}.nginx.{name}", stock))

@@ -1,4 +1,4 @@
-"""The whole chain under one configuration: latency at any rate, and the true peak."""
+"""The whole chain with one configuration: latency at any rate, and the true peak."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from autotune.simulate.web import (
 from autotune.target.slo import Slo
 
 Array = NDArray[np.float64]
-HOP_SECONDS = 0.0004  # seconds of network between two tiers
+HOP_SECONDS = 0.0004  # seconds on the network between two tiers
 TIME_POINTS = 16  # samples of a growing queue
-MAX_CACHE_SHARE = 0.8  # share of a cache host's memory for items
+MAX_CACHE_SHARE = 0.8  # share of a cache host's memory that can hold items
 BURST_SECONDS = 0.004  # a burst delivers the requests of this period at once
 
 
@@ -38,10 +38,10 @@ BURST_SECONDS = 0.004  # a burst delivers the requests of this period at once
 class StationChain:
     """Stations in a row; a request visits each once.
 
-    - ``fixed_seconds``: time in seconds that does not depend on the load.
+    - ``fixed_seconds``: seconds of a request that do not depend on the load.
     - ``backlog_size``: number of connections that can wait to be accepted.
-    - ``missed_keys``: keys of a request that are not cached.
-    - ``lost_shares``: share of the requests that fail at any rate, by kind.
+    - ``missed_keys``: number of a request's keys that are not cached.
+    - ``lost_shares``: shares of the requests that fail at any rate, by kind.
     - ``refusal_reason``: why the configuration would not start.
     """
 
@@ -57,7 +57,7 @@ class StationChain:
         return min(self.stations, key=lambda station: station.max_rate)
 
     def error_shares(self, rate: float) -> dict[str, float]:
-        """Return the fractions of the requests that fail outright, by kind."""
+        """Return the fractions of requests that fail outright, by kind."""
         dropped = exp(-self.backlog_size / max(rate * BURST_SECONDS, 1e-9))
         return (
             {**self.lost_shares, "connection refused": dropped}
@@ -66,7 +66,7 @@ class StationChain:
         )
 
     def request_time(self, rate: float, seconds: float | None = None) -> TimeMoments:
-        """Return the mean and variance of a request's time, without the growth of unstable queues.
+        """Return mean and variance of a request's time, without the growth of unstable queues.
 
         ``seconds`` is the time since an idle start. It limits the queues of stations close to saturation.
         """
@@ -82,7 +82,8 @@ class StationChain:
         return TimeMoments(mean, variance)
 
     def late_shares(self, rate: float, limits: Array, seconds: float) -> Array:
-        """Return the fraction of a reading's answers that take longer than each of ``limits`` (seconds).
+        """Return the fraction of a reading's responses that take longer than each of ``limits``
+        (seconds).
 
         The total time is modelled as gamma distributed, which two moments determine. If the slowest
         station gets more load than it can serve, its queue grows as long as the reading lasts.
@@ -109,7 +110,7 @@ class StationChain:
     def compute_peak(self, slo: Slo) -> float:
         """Return the true peak in requests/s: the highest rate that meets the objective in the long run.
 
-        The peak is 0.0 if no rate meets it: the configuration is infeasible.
+        The peak is 0.0 if no rate meets the objective, so that the configuration is infeasible.
         """
         if self.refusal_reason or self._log_strain(1.0, slo) > 0.0:
             return 0.0
@@ -118,21 +119,25 @@ class StationChain:
         )
 
     def _log_strain(self, rate: float, slo: Slo) -> float:
-        """Return the log of violations over their limit; 0 at the peak, rising with the rate."""
+        """Return the logarithm of the ratio of violations to their limit: 0 at the peak, rising with
+        the rate.
+        """
         failed = sum(self.error_shares(rate).values())
         violated = log(max(self.violation_share(rate, slo), 1e-12) / slo.allowed_violations)
         return max(violated, log(max(failed, 1e-12) / max(slo.errors, 1e-11)))
 
 
 def _gamma_tail(shape: float, limits: Array) -> Array:
-    """Return the chance that a gamma variable (this shape, scale 1) exceeds each of ``limits``."""
+    """Return the probability that a gamma variable (this shape, scale 1) exceeds each of ``limits``."""
     from scipy.special import gammaincc
 
     return np.asarray(gammaincc(shape, limits))
 
 
 def _find_root(f: Callable[[float], float], low: float, high: float) -> float:
-    """Return the zero of the rising ``f``, to a ten-thousandth (regula falsi, Illinois variant)."""
+    """Return the root of the increasing function ``f``, to a ten-thousandth (regula falsi, Illinois
+    variant).
+    """
     below, above = f(low), f(high)
     while high - low > 1e-4 * high:
         middle = (low * above - high * below) / (above - below)
@@ -174,7 +179,7 @@ def build_chain(topology: ChainTopology, settings: Settings) -> StationChain:
     )
 
 
-# Failures other than slowness: index of the station, the exhausted resource, and the evidence.
+# Failures other than slowness: index of the station, exhausted resource, and evidence.
 LOSS_BOTTLENECKS = {
     "killed": (1, Resource.MEMORY, "processes exceed the memory and are killed"),
     "no connection to the cache": (
@@ -189,7 +194,7 @@ LOSS_BOTTLENECKS = {
 def diagnose_search(
     topology: ChainTopology, settings: Settings, readings: Iterable[Reading], slo: Slo
 ) -> Bottleneck:
-    """Return the bottleneck after a search: at its lowest failed rate, or else its highest."""
+    """Return the bottleneck after a search: at its lowest failed rate, or else at its highest rate."""
     rates = {reading.rate: not slo.is_met(reading) for reading in readings if reading.is_valid}
     failed = [rate for rate, failing in rates.items() if failing]
     rate = min(failed, default=max(rates, default=1.0))

@@ -1,4 +1,4 @@
-"""Readings of a simulated stack: rate and seconds in, counts and a histogram out, time virtual."""
+"""Readings of a simulated stack in virtual time: rate and seconds in, counts and a histogram out."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from autotune.simulate.noise import NoiseModel
 from autotune.simulate.topology import ChainTopology
 from autotune.target.slo import Slo
 
-RAMP_SECONDS = 0.5  # seconds of load before a reading counts, as with real generators …
-RUNAWAY_VIOLATION_SHARE = 0.7  # … and the share of violations in them that stops the reading
-# Upper edges of the histogram in seconds: 1 ms bins as in httperf's output, coarser above.
+RAMP_SECONDS = 0.5  # seconds of load before a reading counts, as with real generators
+RUNAWAY_VIOLATION_SHARE = 0.7  # share of violations before a reading counts that stops it
+# Upper edges of the histogram in seconds: bins of 1 ms as in httperf's output, wider ones above.
 FINE_BINS_SECONDS, COARSE_BIN_SECONDS = 0.1, 0.02
 
 
@@ -30,8 +30,8 @@ FINE_BINS_SECONDS, COARSE_BIN_SECONDS = 0.1, 0.02
 class SimulatedStack:
     """A chain that is deployed, loaded and observed in virtual time.
 
-    ``virtual_seconds`` is the virtual time in seconds, ``reading_count`` the number of readings. A
-    resumed study continues both from its last values. Requests time out after ``timeout`` seconds.
+    ``virtual_seconds`` is the virtual time in seconds, and ``reading_count`` the number of readings. A
+    resumed study continues from the last values of both. Requests time out after ``timeout`` seconds.
     ``cache_hits`` and ``cache_misses`` are the cache's counters.
     """
 
@@ -59,7 +59,7 @@ class SimulatedStack:
         self._edges: Array = np.array(sorted(e for e in edges if e <= self.timeout), dtype=float)
 
     def deploy(self, settings: Settings) -> str | None:
-        """Apply ``settings``; return why the software refuses them, or ``None``."""
+        """Apply ``settings``; return the reason if the software refuses them, or ``None``."""
         deployed = build_chain(self.topology, settings)
         if deployed.refusal_reason is None:
             self._chain = deployed
@@ -87,7 +87,7 @@ class SimulatedStack:
         return reading, _host_usages(self.topology, self._chain, offered, counted)
 
     def advance_clock(self, seconds: float) -> None:
-        """Advance the time without load."""
+        """Advance the virtual time without load."""
         self.virtual_seconds += seconds
 
     @property
@@ -108,7 +108,7 @@ class SimulatedStack:
         *,
         truncated: bool,
     ) -> Reading:
-        """Return a reading with every intended request in the histogram or among the errors."""
+        """Return a reading with every intended request either in the histogram or among the errors."""
         assert self._chain is not None
         intended = max(1, int(rng.poisson(rate * seconds)))
         failing = self._chain.error_shares(offered_rate)
@@ -136,7 +136,7 @@ class SimulatedStack:
 def _host_usages(
     topology: ChainTopology, chain: StationChain, offered_rate: float, seconds: float
 ) -> dict[str, HostUsage]:
-    """Return each host's usage during a reading, as its own counters would show it."""
+    """Return each host's usage during a reading, as its counters would show it."""
     usage: dict[str, HostUsage] = {}
     tiers = (topology.lb, topology.web, topology.cache, topology.store)
     for hosts, station in zip(tiers, chain.stations, strict=True):
@@ -158,12 +158,14 @@ def _host_usages(
     return usage
 
 
-# Virtual seconds of a reload, and of a restart until the tier answers again.
+# Virtual seconds of a reload, and of a restart until the tier responds again.
 ACTION_SECONDS = {Action.NONE: 0.0, Action.RELOAD: 1.0, Action.RESTART: 3.0}
 
 
 class SimulatedFleet(Fleet):
-    """Deploys to a simulated stack; ``render(settings, part)`` returns a part's files by path."""
+    """A fleet that deploys to a simulated stack; ``render(settings, part)`` returns a part's files by
+    path.
+    """
 
     def __init__(
         self,
@@ -175,7 +177,7 @@ class SimulatedFleet(Fleet):
         self._in_place: Settings | None = None
 
     def deploy(self, settings: Settings) -> DeployResult:
-        """Deploy ``settings``. Raises DeployFailed without a change if the software refuses them."""
+        """Deploy ``settings``. Raises DeployFailed without any change if the software refuses them."""
         desired = build_desired_state(
             settings, self._laid, partial(self._render, settings), installed_layout()
         )
@@ -192,7 +194,7 @@ class SimulatedFleet(Fleet):
         )
 
     def restore(self) -> None:
-        """No host was changed, so there is nothing to restore."""
+        """Leave all hosts unchanged, because a simulated deployment changes none."""
 
     def _action(self, instance: ServiceInstance, settings: Settings) -> Action:
         if self._in_place is None or instance not in self._laid.active_instances(self._in_place):

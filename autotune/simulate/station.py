@@ -1,4 +1,4 @@
-"""One station of the chain: servers, their queue, and the time that a request spends there."""
+"""One station of the chain: its servers, their queue, and the time that a request spends there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from autotune.services.diagnosis import Resource
 
-# (ca² + cs²) / 2 of Allen and Cunneen's G/G/c formula: arrivals and PHP jobs are burstier than
+# (ca² + cs²) / 2 in the G/G/c formula by Allen and Cunneen: arrivals and PHP jobs are burstier than
 # exponential ones. It determines how far below saturation the tail exceeds the objective.
 BURSTINESS = 4.0
 
@@ -22,11 +22,11 @@ class TimeMoments(NamedTuple):
 
 @dataclass(frozen=True)
 class QueueStation:
-    """``servers`` that serve at most ``max_rate`` requests/s together; a request takes
-    ``service_seconds`` seconds.
+    """A queue with ``servers`` that serve at most ``max_rate`` requests/s together.
 
-    The rate is lower than servers over work if another resource is short. ``resource`` runs out if this
-    station is the slowest of a chain, and ``limit_reason`` is its description.
+    A request takes ``service_seconds`` seconds. ``max_rate`` is lower than the servers alone would
+    allow if another resource is short. ``resource`` is exhausted if this station is the slowest of a
+    chain, and ``limit_reason`` describes that.
     """
 
     tier: str
@@ -59,8 +59,8 @@ class QueueStation:
 def served_share(needed: float, available: float, sharpness: float = 3.0) -> float:
     """Return the share of a capacity that ``available`` slots (workers, connections) allow.
 
-    It is 1 with far more slots than ``needed``, and ``available / needed`` with far fewer. In between it
-    is ``(1 + x**s)**(-1/s)``: requests come in bursts, so some find no slot long before the slots are
-    used up on average.
+    It is 1 with far more slots than ``needed``, and ``available / needed`` with far fewer. In between
+    it is ``(1 + x**s)**(-1/s)``: requests come in bursts, so some find no free slot long before the
+    average use reaches the limit.
     """
     return float((1.0 + (needed / max(available, 1e-9)) ** sharpness) ** (-1.0 / sharpness))

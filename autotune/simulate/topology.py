@@ -17,10 +17,10 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class TierHosts:
-    """The hosts of one tier, all alike.
+    """The hosts of one tier, all identical.
 
-    ``tier`` is the tier's name in settings. ``service`` is its deployment unless settings choose one
-    (``lb.service``). ``memory`` is in bytes per host, ``nofile`` per process.
+    ``tier`` is the tier's name in settings. ``service`` is its deployment unless the settings choose a
+    different one (``lb.service``). ``memory`` is in bytes per host, ``nofile`` per process.
     """
 
     tier: str
@@ -33,7 +33,7 @@ class TierHosts:
 
     @property
     def host_names(self) -> tuple[str, ...]:
-        """The names of the hosts, generated if the target lists none."""
+        """Return the names of the hosts, generated if the target lists none."""
         return self.given_names or tuple(f"{self.tier}{n + 1}" for n in range(self.count))
 
     @property
@@ -45,7 +45,7 @@ class TierHosts:
         return str(settings.get(f"{self.tier}.service", self.service))
 
     def read_number(self, settings: Settings, name: str, default: float) -> float:
-        """Return a parameter of this tier; ``name`` excludes the tier's name."""
+        """Return a parameter of this tier; ``name`` does not include the tier's name."""
         return float(settings.get(f"{self.tier}.{name}", default))
 
     def read_text(self, settings: Settings, name: str, default: str) -> str:
@@ -54,7 +54,7 @@ class TierHosts:
 
 @dataclass(frozen=True)
 class ChainTopology:
-    """A whole chain with its data set; the default is the published chain with a host per tier."""
+    """A whole chain with its data set; the default is the published chain with one host per tier."""
 
     lb: TierHosts = TierHosts("lb", "nginx", cpus=8)
     web: TierHosts = TierHosts("web", "apache+mod_php", cpus=4)
@@ -69,7 +69,7 @@ TIER_TITLES = {"lb": "load balancer", "web": "web server", "cache": "cache", "st
 
 
 def build_topology(file: TargetFile, facts: Mapping[str, HostFacts]) -> ChainTopology:
-    """Return the chain of a target. Raises TargetError for a missing or second tier of a kind."""
+    """Return the chain of a target. Raises TargetError if a kind of tier is missing or occurs twice."""
     tiers: dict[str, TierHosts] = {}
     for name, tier in file.target.tiers.items():
         roles = {role for _, role in DEPLOYMENTS[tier.service[0]]}

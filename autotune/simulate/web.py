@@ -13,39 +13,44 @@ from autotune.simulate.topology import ChainTopology, TierHosts
 from autotune.target.model import Data
 
 PHP_CPU_SECONDS = 0.00101  # CPU seconds of one request: a multi-get of 100 keys, and the page
-# One host reaches 3.5 K requests/s in the published ceilings; each further host adds 1 K.
-# The cause is unknown. In the model, n hosts have (ALONE + n) / (ALONE + 1) times the capacity of one.
+# One host reaches 3.5 K requests/s according to the published maxima; each additional host adds 1 K.
+# The cause is unknown. In the model, n hosts have (SINGLE_HOST_ADVANTAGE + n) / (SINGLE_HOST_ADVANTAGE
+# + 1) times the capacity of one.
 SINGLE_HOST_ADVANTAGE = 2.6
 
-PREFORK_NEEDED_PROCESSES = 320.0  # the balancer keeps connections open, and each occupies a process
+# The balancer keeps connections open, and each one occupies a process.
+PREFORK_NEEDED_PROCESSES = 320.0
 PREFORK_SHARPNESS = 6.0
-FPM_SOCKET_COST = 0.055  # the extra hop over the unix socket, relative to all work
-FPM_REFERENCE_SHARE = 0.83  # share left at 75 children and 1800 connections
+FPM_SOCKET_COST = 0.055  # cost of the additional hop over the unix socket, relative to all work
+FPM_REFERENCE_SHARE = 0.83  # share left with 75 children and 1800 connections
 FPM_NEEDED_CHILDREN = 34.8
-FPM_SWITCH_COST = 0.115 / 75.0  # cost of a child's context switches
+FPM_SWITCH_COST = 0.115 / 75.0  # cost of a child's context switches, relative to all work
 NGINX_NEEDED_CONNECTIONS = 1409.0
 NGINX_SLOT_COST = 0.066 / 1800.0
-# Share left after forking.
+# Share left by each process manager after the cost of forking.
 PROCESS_MANAGER_SHARES = {
     "static": 1.0,
     "dynamic": 0.985,
     "ondemand": 0.94,
 }
-REPLACEMENT_REQUESTS = 15.0  # cost of a new process, in requests
+REPLACEMENT_REQUESTS = 15.0  # cost of a new process, in units of a request
 CHILD_BYTES = 15 * 2**20
 
-FAN_OUT_COST = 0.025  # cost of each further cache host for the same 100 keys, relative to all work
-# Cost of the square of a thousand connections between web processes and caches, relative to all work.
-# Each wake-up searches all of a process' sockets, so the cost grows faster than their number.
+# Cost of each additional cache host for the same 100 keys, relative to all work.
+FAN_OUT_COST = 0.025
+# Cost of connections between web processes and caches, relative to all work, for a thousand
+# connections. It grows with the square of their number, because each wake-up searches all sockets of a
+# process.
 CONNECTION_COST = 0.012
 
 
 @dataclass(frozen=True)
 class WebModel:
-    """The tier's station, and its use of other tiers and of memory.
+    """The web tier's station, and its use of other tiers and of memory.
 
-    On each host, ``process_count`` can hold a connection to each cache host. ``memory_bytes`` is the
-    worst case per host in bytes. ``refusal_reason`` is the reason why the software would not start.
+    On each host, ``process_count`` processes can hold a connection to each cache host. ``memory_bytes``
+    is the worst-case memory per host in bytes. ``refusal_reason`` is the reason why the software would
+    not start.
     """
 
     station: QueueStation
@@ -73,9 +78,9 @@ def build_web(
 ) -> WebModel:
     """Return the web tier.
 
-    ``caches`` is the number of cache hosts. ``misses`` is the number of a request's keys that the store
-    answers, and ``wait_seconds`` the wait for them, which occupies a process. ``evenness`` is the share
-    of the capacity that the balancer leaves.
+    ``caches`` is the number of cache hosts. ``misses`` is the number of a request's keys that come from
+    the store, and ``wait_seconds`` the time to wait for them, which occupies a process. ``evenness`` is
+    the share of the capacity that the balancer leaves.
     """
     apache = hosts.find_deployment(settings).startswith("apache")
     build = _build_prefork if apache else _build_fpm
@@ -84,7 +89,7 @@ def build_web(
 
 
 def _limit_to_processes(hosts: TierHosts, pages: WebModel, wait_seconds: float) -> QueueStation:
-    """Return the station with the rate at which processes wait all the time (Little's law)."""
+    """Return the station with its rate limited by processes that wait all the time (Little's law)."""
     station = pages.station
     held = wait_seconds + station.service_seconds
     rate = pages.process_count * hosts.count / held
@@ -109,7 +114,7 @@ def _build_station(
 
 
 def _request_cpu_seconds(hosts: TierHosts, caches: int, processes: float, misses: float) -> float:
-    """Return the CPU seconds of one request, with the contention between hosts."""
+    """Return the CPU seconds of one request, including the contention between hosts."""
     together = (SINGLE_HOST_ADVANTAGE + hosts.count) / (SINGLE_HOST_ADVANTAGE + 1.0)
     connections = processes * hosts.count * caches / 1000.0
     work = PHP_CPU_SECONDS * (
@@ -163,33 +168,34 @@ def _build_fpm(
 
 
 def _replacement_factor(max_requests: float) -> float:
-    """Return the factor on the work of processes replaced ``max_requests`` that many requests (0:
-    never)."""
+    """Return the factor by which replacing processes after ``max_requests`` requests (0: never)
+    increases their work.
+    """
     return 1.0 + REPLACEMENT_REQUESTS / max_requests if max_requests else 1.0
 
 
 def memory_success_share(hosts: TierHosts, needed: float) -> float:
-    """Return the share of requests that succeed if processes need more memory than a host has.
+    """Return the share of requests that succeed if the processes need more memory than the host has.
 
     The kernel kills one process after the other, and their current requests are lost.
     """
     return min(1.0, exp(-4.0 * max(0.0, needed / (0.95 * hosts.memory) - 1.0)))
 
 
-# memcached alone sustains 1.05 M ops/s on two CPUs (doi:10.1109/IGCC.2017.8323580). That is 10.5 K
-# multi-gets of 100 keys.
+# On its own, memcached sustains 1.05 M ops/s on two CPUs (doi:10.1109/IGCC.2017.8323580). That is 10.5
+# K multi-gets of 100 keys.
 GET_CPU_SECONDS = 2.0 / 10_500.0
-GET_FIXED_SHARE = 0.4  # share of this work per request, for any number of its keys on the host
+GET_FIXED_SHARE = 0.4  # share of this work per request, whatever the number of its keys on the host
 CACHE_CONNECTION_COST = 0.02  # cost of a thousand connections, relative to all work
-LOCK_WAIT_COST = 0.04  # cost of a thread beyond the CPUs, which only waits for locks
+LOCK_WAIT_COST = 0.04  # cost of a thread beyond the number of CPUs, which only waits for locks
 ITEM_BYTES = 90  # key, value and memcached's header
-STORE_REQUEST_SECONDS = 0.00002  # seconds of Redis' single thread per request …
-STORE_KEY_SECONDS = 0.000008  # … and per key that the cache missed
+STORE_REQUEST_SECONDS = 0.00002  # seconds of Redis' single thread per request
+STORE_KEY_SECONDS = 0.000008  # seconds of Redis' single thread per key that the cache missed
 
 
 @dataclass(frozen=True)
 class BackingModel:
-    """The cache and the store, which gets ``missed_keys`` keys of a request.
+    """The cache and the store. Each request reads ``missed_keys`` keys from the store.
 
     ``unconnected_share`` is the share of web processes without a connection.
     """
@@ -201,9 +207,9 @@ class BackingModel:
 
 
 def count_missed_keys(cache: TierHosts, data: Data, settings: Settings) -> float:
-    """Return the keys of a request that are not cached.
+    """Return the number of a request's keys that are not cached.
 
-    Popularity falls as rank to the power of −skew. The most popular part f of all keys therefore gets
+    Popularity is proportional to rank ** −skew. The most popular fraction f of all keys therefore gets
     f ** (1 − skew) of the requests.
     """
     megabytes = cache.read_number(settings, "memcached.memory", 64)
@@ -214,7 +220,9 @@ def count_missed_keys(cache: TierHosts, data: Data, settings: Settings) -> float
 def build_backing(
     topology: ChainTopology, settings: Settings, *, processes: float, missed_keys: float
 ) -> BackingModel:
-    """Return cache and store for ``processes`` web processes, each connected to every cache host."""
+    """Return cache and store for ``processes`` web processes, each with a connection to every cache
+    host.
+    """
     cache, store, data = topology.cache, topology.store, topology.data
     allowed = min(cache.read_number(settings, "memcached.connections", 1024), cache.nofile - 100.0)
     per_request = GET_CPU_SECONDS * (GET_FIXED_SHARE + (1.0 - GET_FIXED_SHARE) / cache.count)

@@ -1,7 +1,8 @@
-"""Values that follow from others instead of being searched: the product of two settings, say.
+"""Values that are computed from other parameters instead of being searched, such as the product of two
+settings.
 
-Targets (``derive: ServerLimit * ThreadsPerChild``) and the catalogue name siblings by their bare
-names, and any other parameter in full. Expressions count in base units.
+Targets (``derive: ServerLimit * ThreadsPerChild``) and the catalogue refer to parameters of the same
+service by their bare names, and to all others by their full names. Expressions are in base units.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from autotune.target.read_target import TargetFile
 
 
 def catalogue_expression(parameter: Parameter, prefix: str) -> Expression | None:
-    """The expression a service gives one of its parameters, over full names."""
+    """Return the expression that a service declares for one of its parameters, over full names."""
     return _qualify_names(parse_expression(parameter.derive), prefix) if parameter.derive else None
 
 
 def derive_by_rule(
     file: TargetFile, dimensions: Mapping[str, Dimension], dimension: Dimension, text: str
 ) -> Dimension:
-    """``dimension`` as the target derives it. Raises TargetError."""
+    """Return ``dimension`` with the expression that the target gives it. Raises TargetError."""
     location = ["parameters", dimension.name, "derive"]
     if dimension.choices:
         raise file.document.build_error(
@@ -45,9 +46,10 @@ def derive_by_rule(
 
 
 def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> tuple[Dimension, ...]:
-    """All dimensions; derived ones over searched ones only, with computed baseline and presets.
+    """Return all dimensions, with expressions over searched parameters only, and with computed
+    baselines and presets.
 
-    Raises TargetError where values follow from each other in a circle.
+    Raises TargetError if derived values depend on each other in a cycle.
     """
     expressions = {d.name: d.expression for d in dimensions.values() if d.expression is not None}
     graph = {

@@ -1,4 +1,4 @@
-"""One parameter of one tier, with its bounds worked out for the hosts at hand."""
+"""One parameter of one tier, with its bounds computed for the target's hosts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from autotune.target.messages import format_value, is_same_value
 from autotune.target.model import Tier
 
 BASELINE_NAME = "baseline"
-# Settings that are known by a name in any target, each an attribute of a dimension: `SearchSpace.preset`.
+# Settings that have a name in every target. Each is an attribute of a dimension: see
+# `SearchSpace.preset_settings`.
 PRESET_NAMES = ("recommended", "advised", "published")
 NAMED_SETTINGS = (BASELINE_NAME, *PRESET_NAMES)
-MAX_VALUE = 2.0**63  # no parameter has values as large
-# The parameter that chooses between deployments, without what differs from tier to tier.
+MAX_VALUE = 2.0**63  # no parameter has values this large
+# The parameter that chooses between deployments, without the fields that differ between tiers.
 DEPLOYMENT_PARAMETER = Parameter(
     "service", "Which software does the job of this tier.",
     stock="", action=Action.RESTART, source="the target",
@@ -30,11 +31,11 @@ DEPLOYMENT_PARAMETER = Parameter(
 class Dimension:
     """A parameter of the space: ``name`` is ``tier.service.parameter``.
 
-    ``baseline`` is its value unless the target sets another. Either ``low`` and ``high`` are
-    numbers (inclusive) or ``choices`` is not empty. ``conditions`` are the settings under which it
-    has any effect. ``advised`` is a published tool's value for these hosts, or else
-    ``recommended``. ``expression`` over full names in base units computes a derived value.
-    ``safe_range`` is the part of a range without warnings in guides.
+    ``baseline`` is its value unless the target sets another. Either ``low`` and ``high`` are numbers
+    (inclusive) or ``choices`` is not empty. The parameter has no effect unless ``conditions`` are met.
+    ``advised`` is a published tool's value for these hosts, or else ``recommended``. ``expression``
+    over full names in base units computes a derived value. ``safe_range`` is the part of a range
+    without warnings in guides.
     """
 
     name: str
@@ -53,7 +54,7 @@ class Dimension:
 
     @property
     def is_core(self) -> bool:
-        """True if the parameter is known to matter: the search begins with these."""
+        """True if the parameter is known to matter: the search starts with these."""
         return self.parameter.effect is Effect.CAPACITY
 
     @property
@@ -61,9 +62,10 @@ class Dimension:
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def convert(self, value: object) -> Value:
-        """Return ``value`` in this parameter's kind, within its bounds or not. Raises ValueError.
+        """Return ``value`` converted to this parameter's kind, even if it is outside its bounds. Raises
+        ValueError.
 
-        A choice comes from the catalogue or from the host.
+        Choices come from the catalogue or from the host.
         """
         if self.choices:
             choices = (*self.choices, *self.parameter.choices)
@@ -87,29 +89,29 @@ class Dimension:
         return value if self.low is None else self.to_number(value)
 
     def to_number(self, value: Value) -> int | float:
-        """``value`` as a number of this dimension's kind."""
+        """Return ``value`` as a number of this dimension's kind."""
         return int(value) if self.is_integer else float(value)
 
     @property
     def is_fixed(self) -> bool:
-        """True if there is nothing to choose."""
+        """True if the dimension has only one value."""
         return len(self.choices) == 1 if self.choices else self.low == self.high
 
     @property
     def unit_factor(self) -> float:
-        """The unit of its values in base units: 1 for a bare number, 1048576 for MB."""
+        """Return the size of the parameter's unit in base units: 1 for a bare number, 1048576 for MB."""
         return UNIT_FACTORS.get(self.parameter.unit, 1.0)
 
     @property
     def bounds(self) -> tuple[int | float, int | float]:
-        """The lowest and the highest value of a number."""
+        """Return the lowest and the highest value of a numeric dimension."""
         assert self.low is not None
         assert self.high is not None
         return self.low, self.high
 
     @property
     def format_range(self) -> str:
-        """The values it may have, in words."""
+        """Return the allowed values as text."""
         return ", ".join(map(str, self.choices)) if self.choices else f"[{self.low}, {self.high}]"
 
     def allows(self, value: Value) -> bool:
@@ -120,7 +122,7 @@ class Dimension:
         return low <= float(value) <= high
 
     def widened_for(self, value: Value) -> Dimension:
-        """With bounds widened to hold ``value``, if the dimension has any."""
+        """Return the dimension with its bounds, if any, widened to include ``value``."""
         if self.choices:
             return self
         low, high = self.bounds
@@ -130,14 +132,16 @@ class Dimension:
         )
 
     def fixed_at(self, value: Value) -> Dimension:
-        """With ``value`` as the only one to choose."""
+        """Return the dimension with ``value`` as its only value."""
         if self.choices:
             return replace(self, choices=(value,), baseline=value)
         number = self.to_number(value)
         return replace(self, low=number, high=number, baseline=number, expression=None)
 
     def clip(self, value: Value) -> Value:
-        """The nearest value that is allowed: bounds for a number, the baseline for a choice."""
+        """Return the nearest allowed value: within the bounds for a number, the baseline for an invalid
+        choice.
+        """
         if self.choices:
             return value if value in self.choices else self.baseline
         low, high = self.bounds
@@ -145,7 +149,7 @@ class Dimension:
         return round(number) if self.is_integer else number
 
     def round_towards(self, bound: float, number: float) -> Value:
-        """``to_number`` as a value of this kind, rounded towards ``bound`` where it is a whole one."""
+        """Return ``number`` as a value of this kind; an integer is rounded towards ``bound``."""
         if not self.is_integer:
             return number
         return math.floor(number) if bound <= number else math.ceil(number)
@@ -153,17 +157,18 @@ class Dimension:
 
 @dataclass(frozen=True)
 class AdoptedValues:
-    """Values read from hosts' files that are edited in place, by parameters' full names.
+    """Values read from files on hosts that autotune edits in place, by the parameters' full names.
 
-    ``values`` are in effect and become the baseline. ``skipped`` is why a parameter is not tuned.
+    ``values`` are in effect and become the baseline. ``skipped`` maps parameters that are not tuned to
+    the reason.
     """
 
     values: Mapping[str, Value] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
 
     def with_baseline(self, dimension: Dimension) -> Dimension:
-        """Return the dimension with the value in effect as its baseline; fixed there if it is not
-        tuned.
+        """Return the dimension with the value in effect as its baseline, and with only that value if it
+        is not tuned.
         """
         name = dimension.name
         if dimension.expression is not None or name not in {**self.values, **self.skipped}:
@@ -178,7 +183,9 @@ EMPTY_VALUES = AdoptedValues()
 
 
 def build_deployment_choice(name: str, tier: Tier) -> Dimension | None:
-    """Which deployment a tier has; ``None`` where there is only one. Its first is the baseline."""
+    """Return the dimension that chooses a tier's deployment, baseline first; ``None`` if there is only
+    one.
+    """
     if len(tier.service) < 2:
         return None
     parameter = replace(DEPLOYMENT_PARAMETER, choices=tier.service, stock=tier.service[0])
@@ -191,7 +198,7 @@ def is_deployment_choice(parameter: str) -> bool:
 
 
 def list_deployments(dimensions: Iterable[Dimension]) -> tuple[dict[str, Value], ...]:
-    """Every choice of deployments for all tiers, the baseline's own first."""
+    """Return every combination of the tiers' deployments, the baseline's first."""
     chosen = [d for d in dimensions if is_deployment_choice(d.name)]
     ordered = [(d.baseline, *(c for c in d.choices if c != d.baseline)) for d in chosen]
     return tuple(

@@ -1,4 +1,4 @@
-"""Arithmetic over parameters, host facts and quantities; nothing is ever evaluated as Python.
+"""Arithmetic over parameters, host facts and quantities; no text is ever evaluated as Python.
 
 An expression consists of these terms, and parentheses:
 
@@ -6,9 +6,9 @@ An expression consists of these terms, and parentheses:
 - names (``web.php_fpm.max_children``) and facts (``count(web.hosts)``);
 - ``sum(…)``, ``min(…)`` and ``max(…)``.
 
-A comparison is two expressions with ``<=``, ``>=``, ``<``, ``>`` or ``==`` between them. Terms
-unknown to Python are rewritten first. `ast` parses the result, and only the nodes in this module
-are accepted. Quantities are in base units (bytes, seconds).
+A comparison is two expressions with ``<=``, ``>=``, ``<``, ``>`` or ``==`` between them. Terms that are
+not valid Python are rewritten first. `ast` parses the result, and only the nodes in this module are
+accepted. Quantities are in base units (bytes, seconds).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from dataclasses import dataclass
 
 from autotune.target.quantities import DURATION_UNITS, SIZE_UNITS
 
-MAX_WORDS = 250  # of a text: functions over an expression recurse as deeply as it is long
-# Facts of a tier or a host, written as a function of its name.
+MAX_WORDS = 250  # maximum number of words in a text, because parsing recurses into nested terms
+# Facts about a tier or a host, written as a function of its name.
 FACT_FUNCTIONS = ("count", "memory", "nofile", "rss")
 FUNCTIONS = ("max", "min", "sum")
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "==": operator.eq,
 }  # fmt: skip
-# Only one thread parses at a time: before 3.11.5, Python takes two trees made at once for one that is
-# too deep (gh-106905), and test beds are prepared in parallel.
+# Only one thread may parse at a time: before 3.11.5, Python mixes up the recursion depths of syntax
+# trees that are built concurrently (gh-106905). Test beds are prepared in parallel.
 _PARSE_LOCK = threading.Lock()
 _OPERATIONS: dict[str, Callable[[list[float]], float]] = {
     "+": sum,
@@ -78,7 +78,7 @@ class Name:
     name: str
 
     def evaluate(self, names: NameValues) -> float:
-        """Raises KeyError for a name that has no value."""
+        """Return the value. Raises KeyError for a name without a value."""
         return float(names[self.name])
 
     def names(self) -> Iterator[str]:
@@ -94,7 +94,7 @@ class Operation:
     operands: tuple[Expression, ...]
 
     def evaluate(self, names: NameValues) -> float:
-        """Raises ZeroDivisionError where the text divides by zero."""
+        """Return the value. Raises ZeroDivisionError if the text divides by zero."""
         return float(_OPERATIONS[self.symbol]([o.evaluate(names) for o in self.operands]))
 
     def names(self) -> Iterator[str]:
@@ -105,7 +105,9 @@ class Operation:
         return self.format_with(str)
 
     def format_with(self, leaf: Callable[[Number | Name], str]) -> str:
-        """Return the operation as people write it, with each number and name formatted by ``leaf``."""
+        """Return the operation as text in the usual notation, with each number and name formatted by
+        ``leaf``.
+        """
         texts = []
         for operand in self.operands:
             if isinstance(operand, Operation):
@@ -124,7 +126,7 @@ Expression = Number | Name | Operation
 
 @dataclass(frozen=True)
 class Comparison:
-    """``left <= right`` and the like, with the text it came from."""
+    """A comparison such as ``left <= right``, with its source text."""
 
     text: str
     symbol: str
@@ -138,7 +140,7 @@ class Comparison:
         return frozenset({*self.left.names(), *self.right.names()})
 
     def with_replacements(self, replacement: NameReplacement) -> Comparison:
-        """The same with some names replaced."""
+        """Return the comparison with some names replaced."""
         left, right = (replace_names(side, replacement) for side in (self.left, self.right))
         return Comparison(self.text, self.symbol, left, right)
 
@@ -147,7 +149,7 @@ NameReplacement = Callable[[Expression], "Expression | None"]
 
 
 def replace_names(expression: Expression, replacement: NameReplacement) -> Expression:
-    """Return ``expression`` with each part replaced for which ``replacement`` returns another."""
+    """Return ``expression`` with ``replacement`` applied to each name."""
     new = replacement(expression)
     if new is not None:
         return new
@@ -158,13 +160,13 @@ def replace_names(expression: Expression, replacement: NameReplacement) -> Expre
 
 
 def parse_expression(text: str) -> Expression:
-    """Parse an arithmetic expression. Raises ValueError with the word that is not valid."""
+    """Return a parsed arithmetic expression. Raises ValueError with the invalid word."""
     tree, words = _parse_python(text)
     return _build_expression(tree, text, words)
 
 
 def parse_comparison(text: str) -> Comparison:
-    """Two expressions and how they compare. Raises ValueError."""
+    """Return a parsed comparison of two expressions. Raises ValueError."""
     expected = f"expected <=, >=, <, > or == in {text!r}"
     if not any(symbol in text for symbol in COMPARISONS):
         raise ValueError(expected)
@@ -177,7 +179,7 @@ def parse_comparison(text: str) -> Comparison:
 
 
 def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
-    """Return Python's tree, with ``_3`` for word 3, and the words."""
+    """Return the syntax tree, with ``_3`` in place of word 3, and the list of words."""
     words: list[str] = []
     python: list[str] = []
     location = 0
@@ -190,7 +192,7 @@ def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
         if word["number"]:
             number = float(word["number"]) * UNIT_FACTORS.get(word["unit"], 1.0)
             number = number / 100 if "%" in word[0] else number
-            # Shares, and only they, become powers: these bind more tightly than a division does.
+            # Only shares become powers, because a power binds more tightly than a division.
             python.append(f"{number!r} **" if word["share"] else repr(number))
         else:
             python.append(f"_{len(words)}" if word["name"] else word[0].strip())
@@ -222,7 +224,7 @@ def _build_expression(node: ast.AST, text: str, tokens: list[str]) -> Expression
 
 
 def _build_syntax_error(text: str, tokens: list[str]) -> ValueError:
-    """The first word that cannot stand where it does."""
+    """Return an error that points at the first word that is not valid in its position."""
     value_expected, opened = True, 0
     for word in (*tokens, ""):
         starts_value = word[:1].isalnum() or word[:1] in ("_", "(")

@@ -10,13 +10,13 @@ from autotune.target.model import Host
 
 @dataclass(frozen=True)
 class HostFacts:
-    """The facts of a host: ``cpus`` may be a fraction (a limited machine), and ``memory`` is in
-    bytes.
+    """The facts about a host. ``cpus`` may be a fraction (a host with a CPU limit), and ``memory`` is
+    in bytes.
 
-    ``nofile`` is the maximum number of descriptors of a process. ``somaxconn`` is the maximum
-    number of connections that wait at a socket, zero if unknown. ``kernel_values`` are the current
-    kernel settings, and ``unsettable`` gives the reason for each that cannot be set. Both are read
-    only if units run.
+    ``nofile`` is the maximum number of descriptors per process. ``somaxconn`` is the maximum number of
+    connections that can wait at a socket, or zero if unknown. ``kernel_values`` are the current kernel
+    settings, and ``unsettable`` gives the reason for each that cannot be set. Both are read only if
+    systemd units are running.
     """
 
     cpus: float
@@ -27,7 +27,7 @@ class HostFacts:
     unsettable: Mapping[str, str] = field(default_factory=dict)
 
     def limited_to(self, host: Host) -> HostFacts:
-        """Limited to what the target allows of the host."""
+        """Return the facts reduced to the limits that the target sets for the host."""
         return replace(
             self,
             cpus=min(self.cpus, host.cpus or self.cpus),
@@ -35,13 +35,13 @@ class HostFacts:
         )
 
     def to_names(self) -> Mapping[str, float]:
-        """For bounds such as ``2 * cpus``: whole CPUs, at least one."""
+        """Return the names for bounds such as ``2 * cpus``, with whole CPUs and at least one."""
         return {"cpus": max(1, int(self.cpus)), "memory": self.memory, "nofile": self.nofile}
 
 
 def find_common_facts(facts: Iterable[HostFacts]) -> HostFacts:
-    """Return the facts common to all these hosts, as they share settings; kernel values are the
-    first's.
+    """Return the facts that hold for all these hosts, because they share settings. Kernel values come
+    from the first host.
     """
     hosts = tuple(facts)
     return replace(

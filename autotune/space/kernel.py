@@ -1,4 +1,4 @@
-"""Kernel settings: baselines and choices as the hosts have them, without what cannot be tuned."""
+"""Kernel settings: baselines and choices read from the hosts, without settings that cannot be tuned."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from autotune.target.model import Target
 
 
 def with_host_value(dimension: Dimension, facts: HostFacts) -> Dimension:
-    """A kernel setting with the host's value as its baseline."""
+    """Return a kernel setting with the host's value as its baseline."""
     key = dimension.parameter.name
     if key not in facts.kernel_values:
         return dimension
@@ -28,7 +28,7 @@ def with_host_value(dimension: Dimension, facts: HostFacts) -> Dimension:
     current = parse_number(text) if isinstance(dimension.parameter.stock, int) else text
     if not dimension.choices:
         return replace(dimension.widened_for(int(current)), baseline=int(current))
-    # The choices are the kernel's, as far as this host allows them.
+    # The kernel defines the choices, as far as this host offers them.
     offered = facts.kernel_values.get(AVAILABLE_CHOICES_KEYS.get(key, ""), "").split()
     if (
         HOST_ONLY_KEY not in facts.kernel_values
@@ -41,13 +41,13 @@ def with_host_value(dimension: Dimension, facts: HostFacts) -> Dimension:
 
 
 def find_kernel_parameter(target: Target, host: str, key: str) -> str:
-    """The full name of the parameter that sets a kernel value of a host, if it is tuned."""
+    """Return the full name of the parameter that sets a kernel value on a host, if it is tuned."""
     tier = next(name for name, tier in target.tiers.items() if host in tier.hosts)
     return f"{tier}.{Sysctl.name}.{key}"
 
 
 def list_set_keys(target: Target, settings: Settings) -> dict[str, dict[str, str]]:
-    """The kernel values that these settings set, by host."""
+    """Return the kernel values that these settings set, by host."""
     values: dict[str, dict[str, str]] = {}
     for name, tier in target.tiers.items():
         start = f"{name}.{Sysctl.name}."
@@ -62,10 +62,10 @@ def list_set_keys(target: Target, settings: Settings) -> dict[str, dict[str, str
 def exclude_unsettable(
     target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
 ) -> tuple[tuple[Dimension, ...], tuple[str, ...]]:
-    """Return the dimensions without kernel settings that cannot be tuned, and a line with each
-    reason.
+    """Return the dimensions without kernel settings that cannot be tuned, and a line with the reason
+    for each exclusion.
 
-    A kernel is tuned in the first tier of its host.
+    Each kernel is tuned in the first tier on its host.
     """
     owners: dict[str, str] = {}
     for name, tier in target.tiers.items():
@@ -87,7 +87,7 @@ def exclude_unsettable(
 
 
 def _format_excluded(excluded: Mapping[tuple[str, str, str], list[str]]) -> Iterator[str]:
-    """Return the excluded settings: one line for all tiers with the same settings and reason."""
+    """Yield the excluded settings: one line for all tiers with the same settings and reason."""
     alike: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for (service, reason, host), names in excluded.items():
         what = f"without {', '.join(names)}: " if host else ""
@@ -109,7 +109,9 @@ def _find_exclusion_reasons(
     owners: Mapping[str, str],
     facts: Mapping[str, HostFacts],
 ) -> Iterator[tuple[str, str]]:
-    """Why it cannot be tuned, and on which host: empty where that is so for all settings there."""
+    """Yield each host and the reason why the setting cannot be tuned there. An empty host means that
+    the reason holds for every kernel setting of the tier.
+    """
     tier = ParameterName.parse(dimension.name).tier
     key = dimension.parameter.name
     for host in target.tiers[tier].hosts:
@@ -124,7 +126,9 @@ def _find_exclusion_reasons(
 def _describe_differences(
     target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
 ) -> Iterator[str]:
-    """A line for each value that differs between a tier's hosts today: in a study they share it."""
+    """Yield a line for each value that currently differs between a tier's hosts. In a study they share
+    one value.
+    """
     for dimension in filter(_is_kernel_setting, dimensions):
         first, *others = target.tiers[ParameterName.parse(dimension.name).tier].hosts
         key = dimension.parameter.name

@@ -1,4 +1,4 @@
-"""The memory of hosts as a limit: larger user values are refused, and ranges end at it."""
+"""The memory of hosts as a limit: user values that exceed it are refused, and ranges are cut to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autotune.space.dimension import Dimension
 from autotune.space.rules import Rule, format_bytes
 from autotune.target.read_target import TargetFile
 
-# The keys of a rule that give a value, in order of precedence.
+# The keys of a parameter rule that set a value, in order of precedence.
 VALUE_KEYS = ("fixed", "range", "choices", "default")
 
 
@@ -20,7 +20,8 @@ class HostMemory:
     """The memory rule of a ``host`` under some settings, in bytes.
 
     ``needed`` is the maximum use, ``allowed`` the limit, and ``memory`` the host's size.
-    ``of_baseline``: the baseline exceeds the host's share, so ``allowed`` is the baseline's use.
+    ``of_baseline`` is true if the baseline exceeds the host's share, so that ``allowed`` is the
+    baseline's use.
     """
 
     host: str
@@ -32,7 +33,7 @@ class HostMemory:
 
 
 def find_rule_host(rule: Rule) -> str | None:
-    """The host whose memory a built-in rule is about."""
+    """Return the host whose memory a built-in rule limits, or ``None``."""
     names = [name for name in rule.comparison.right.names() if name.startswith("memory(")]
     return (
         names[0].removeprefix("memory(").removesuffix(")") if rule.is_built_in and names else None
@@ -40,7 +41,7 @@ def find_rule_host(rule: Rule) -> str | None:
 
 
 def is_plausible(rule: Rule, facts: Mapping[str, float]) -> bool:
-    """True if each process that a rule counts would fit into its host alone."""
+    """True if each process that a rule counts would fit into its host on its own."""
     if (host := find_rule_host(rule)) is None:
         return True
     sizes = (facts[name] for name in rule.comparison.left.names() if name.startswith("rss("))
@@ -50,7 +51,9 @@ def is_plausible(rule: Rule, facts: Mapping[str, float]) -> bool:
 def compute_memory_use(
     rules: Iterable[Rule], settings: Settings, names: Mapping[str, float]
 ) -> Iterator[HostMemory]:
-    """By host, for the rules that apply to ``settings``; ``names`` are these and all facts."""
+    """Yield the memory use by host, for the rules that apply to ``settings``; ``names`` are the
+    settings and all facts.
+    """
     for rule in rules:
         if (host := find_rule_host(rule)) is not None and rule.applies(settings):
             share, more = rule.comparison.right.evaluate(names), rule.allowed_excess(names)
@@ -76,7 +79,7 @@ class MemoryCheck:
     def check(self) -> None:
         """Raise TargetError if the target's values cannot fit into a host's memory.
 
-        The other parameters are at their smallest.
+        Parameters without a value in the target count with their lowest value.
         """
         own = self.file.target.parameters.keys() & self.dimensions.keys()
         values = {name: self._lowest_given(name) for name in own if self._value_key(name)}
@@ -99,7 +102,7 @@ class MemoryCheck:
         mistakes.raise_all()
 
     def limit_range(self, dimension: Dimension) -> Dimension:
-        """The dimension with a user's range cut to what each host can hold."""
+        """Return the dimension with a user's range cut to the memory of each host."""
         rule = self.file.target.parameters.get(dimension.name)
         if rule is None or rule.range is None or dimension.choices or dimension.is_fixed:
             return dimension
@@ -112,19 +115,21 @@ class MemoryCheck:
         return dimension if high == dimension.high else replace(dimension, high=high)
 
     def _value_key(self, name: str) -> str | None:
-        """The key by which the target gives a number; ``None`` if it gives none."""
+        """Return the key with which the target sets a parameter's value; ``None`` if it sets none."""
         rule = self.file.target.parameters[name]
         return next((key for key in VALUE_KEYS if getattr(rule, key) is not None), None)
 
     def _lowest_given(self, name: str) -> float:
-        """The default, or else the lowest value that the target leaves a parameter, in base units."""
+        """Return the default, or else the lowest value that the target allows for a parameter, in base
+        units.
+        """
         dimension = self.dimensions[name]
         default = self.file.target.parameters[name].default is not None
         number = dimension.baseline if default else _lowest_value(dimension)
         return 0.0 if isinstance(number, str) else float(number) * dimension.unit_factor
 
     def _lowest_values(self) -> dict[str, float]:
-        """All facts, and each parameter at the lowest value that it may have."""
+        """Return all facts, and each parameter at its lowest allowed value."""
         numbers = {d.name: _lowest_value(d) * d.unit_factor for d in self.dimensions.values()}
         return {**self.facts, **numbers}
 
@@ -137,7 +142,9 @@ def _lowest_value(dimension: Dimension) -> float:
 def _find_highest_value(
     rule: Rule, dimension: Dimension, names: Mapping[str, float], low: float, high: float
 ) -> int | float:
-    """The highest value that keeps the rule while all others are at their lowest, by bisection."""
+    """Return the highest value that satisfies the rule while all other parameters are at their lowest,
+    by bisection.
+    """
 
     def keeps(value: float) -> bool:
         return rule.is_kept({**names, dimension.name: value * dimension.unit_factor})

@@ -1,4 +1,4 @@
-"""Values without effect: each is the same configuration as the value that takes effect."""
+"""Values that do not take effect: the host replaces each with a value that it can use."""
 
 from __future__ import annotations
 
@@ -14,19 +14,24 @@ from autotune.space.facts import HostFacts
 from autotune.space.repair import RepairedValue
 from autotune.target.model import Target
 
-# Software also rounds, to pages or powers of two. A rounded value differs by less than this factor.
+# Software also rounds, for example to pages or powers of two. A rounded value differs by less than this
+# factor.
 ROUNDING_FACTOR = 2.0
 
 
 @dataclass(frozen=True)
 class Clamp:
-    """The values that take effect, as deployments showed: lower and higher ones are replaced by them."""
+    """The range of values that take effect, as seen in deployments: values outside are replaced by its
+    ends.
+    """
 
     minimum: float = -inf
     maximum: float = inf
 
     def allows(self, effective: Value) -> bool:
-        """True if the value may have taken effect. One that is not a positive number always may."""
+        """True if ``effective`` may be the result of a requested value; always true unless it is a
+        positive number.
+        """
         if isinstance(effective, str | bool) or effective <= 0:
             return True
         return self.minimum <= effective <= self.maximum
@@ -38,8 +43,8 @@ UNLIMITED = Clamp()
 def infer_clamp(asked: Value, effective: Value) -> Clamp:
     """Return the clamp that one deployment shows for a parameter.
 
-    Return `UNLIMITED` for a value that was only rounded. The same holds for a value that is not
-    positive: 0 often stands for a default.
+    Return `UNLIMITED` for a value that was only rounded, and for a value that is not positive, because
+    0 often stands for a default.
     """
     if isinstance(asked, str | bool) or isinstance(effective, str | bool):
         return UNLIMITED
@@ -52,11 +57,11 @@ def infer_clamp(asked: Value, effective: Value) -> Clamp:
 
 @dataclass(frozen=True)
 class ParameterCap:
-    """The limits of a parameter: the kernel setting ``kernel_key`` and the ``clamp`` seen in
+    """The limits of a parameter by the kernel setting ``kernel_key`` and by the ``observed_clamp`` from
     deployments.
 
-    ``host_values`` are values of the kernel setting by host. ``tuned_by`` are the parameters that
-    set it on others.
+    ``host_values`` contains the kernel setting's value on each host. ``tuned_by`` lists the parameters
+    that set it on other hosts.
     """
 
     kernel_key: str = ""
@@ -65,7 +70,7 @@ class ParameterCap:
     observed_clamp: Clamp = UNLIMITED
 
     def find_limit(self, settings: Settings) -> tuple[float, str]:
-        """The largest value that takes effect under these settings, and what limits it."""
+        """Return the largest value that takes effect under these settings, and its cause."""
         limits = [
             (float(value), f"{self.kernel_key} of {host}")
             for host, value in self.host_values.items()
@@ -89,14 +94,14 @@ class ParameterCap:
 def find_caps(
     target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
 ) -> dict[str, ParameterCap]:
-    """Return each parameter's limit by full name, as far as known before a deployment."""
+    """Return each parameter's cap by full name, as far as it is known before a deployment."""
     every = tuple(dimensions)
     names = {dimension.name for dimension in every}
     limits: dict[str, ParameterCap] = {}
     for dimension in every:
         key, tier = dimension.parameter.capped_by, ParameterName.parse(dimension.name).tier
         if not key or target.tiers[tier].isolated:
-            continue  # an isolated service has a separate network
+            continue  # an isolated service has its own network namespace
         tuned = {
             host: kernel.find_kernel_parameter(target, host, key)
             for host in target.tiers[tier].hosts
@@ -116,10 +121,11 @@ def _kernel_values(key: str, facts: Mapping[str, HostFacts]) -> Iterator[tuple[s
 
 
 def narrow_dimension(dimension: Dimension, clamp: Clamp) -> Dimension:
-    """A numeric dimension without values that take no effect; its baseline stays in the range.
+    """Return a numeric dimension without values that have no effect; its baseline stays in the range.
 
-    A range from 0 keeps its low end, because 0 often stands for a default. Without it, a logarithmic
-    range would also change its scale, which Optuna refuses for a parameter that it knows.
+    A range that starts at 0 keeps its low end, because 0 often stands for a default. Without 0, a
+    logarithmic range would also change its scale, and Optuna refuses another scale for an existing
+    parameter.
     """
     if dimension.is_fixed:
         return dimension
@@ -138,7 +144,7 @@ def apply_caps(
 ) -> tuple[dict[str, Value], tuple[RepairedValue, ...]]:
     """Return the settings with the effective values of capped parameters, and the changes.
 
-    A value with the same effect as the baseline's becomes the baseline's.
+    A value with the same effect as the baseline value is replaced by the baseline value.
     """
     result, bindings = dict(settings), list[RepairedValue]()
     for dimension in dimensions:

@@ -13,7 +13,7 @@ from autotune.space.rules import Rule, convert_to_base
 
 @dataclass(frozen=True)
 class RepairedValue:
-    """A rule that changed a parameter, with its arithmetic at that moment."""
+    """A rule that changed a parameter, with its arithmetic at the time of the change."""
 
     rule: str
     parameter: str
@@ -25,7 +25,7 @@ class RepairedValue:
 
 
 class InfeasibleRule(AutotuneError):
-    """``rule`` cannot be kept by changing anything; the message is the rule with its arithmetic."""
+    """``rule`` cannot be satisfied by any change; the message shows the rule with its arithmetic."""
 
     def __init__(self, arithmetic: str, rule: Rule) -> None:
         super().__init__(arithmetic, hint="relax the rule, or widen the ranges of its parameters")
@@ -39,16 +39,15 @@ def repair_settings(
     facts: Mapping[str, float],
     keep: Container[str] = (),
 ) -> tuple[dict[str, Value], tuple[RepairedValue, ...]]:
-    """Return settings that keep every rule, and each change that this took.
+    """Return settings that satisfy every rule, and each change that this required.
 
-    A repair lowers the parameter on the rule's smaller side that is furthest above its lowest
-    value. If no parameter alone suffices, that one goes to its lowest value and the next follows.
-    If all are at their lowest values, the repair raises parameters on the larger side. Parameters
-    to ``keep`` come last, unless the rule is about memory: more of one thing needs more of what it
-    uses. Raises InfeasibleRule.
+    A repair lowers the parameter on the rule's smaller side that is furthest above its lowest value. If
+    no parameter alone suffices, that one goes to its lowest value and the next follows. If all are at
+    their lowest values, the repair raises parameters on the larger side. Parameters in ``keep`` are
+    changed last, except for rules about memory. Raises InfeasibleRule.
     """
     repair = _RepairState(requested, dimensions, facts, keep)
-    # Rules that undo each other's repairs come back to the same settings.
+    # Rules that undo each other's repairs lead back to the same settings.
     reached: set[tuple[Value, ...]] = set()
     for _ in range(4 * (len(rules) + len(dimensions))):
         state = tuple(repair.settings.values())
@@ -65,7 +64,7 @@ def repair_settings(
 
 
 class _RepairState:
-    """``names`` are the facts and the settings so far, in base units."""
+    """The state of a repair: ``names`` are the facts and the current settings, in base units."""
 
     def __init__(
         self, requested: Settings, dimensions: Iterable[Dimension], facts: Mapping[str, float],
@@ -86,7 +85,7 @@ class _RepairState:
         )
 
     def repair_rule(self, rule: Rule) -> None:
-        """Change one parameter so that ``rule`` holds, or comes nearer to it."""
+        """Change one parameter so that ``rule`` holds or is closer to holding."""
         arithmetic = rule.format_arithmetic(self.names)
         sides = (rule.comparison.left, rule.comparison.right)
         small, large = sides if rule.symbol in ("<=", "<", "==") else reversed(sides)
@@ -110,7 +109,7 @@ class _RepairState:
     def _list_movable(
         self, names: Iterable[str], bound_index: int
     ) -> list[tuple[Dimension, float]]:
-        """Return the numbers that are not at their lowest (0) or highest (1) value yet, with that
+        """Return the numbers that are not yet at their lowest (0) or highest (1) value, with that
         value.
 
         The number with the largest ratio to that value comes first.
@@ -130,9 +129,9 @@ class _RepairState:
         return {**self.names, dimension.name: float(value) * dimension.unit_factor}
 
     def _find_nearest_value(self, rule: Rule, dimension: Dimension, bound: float) -> Value:
-        """The value nearest to the one asked for that keeps the rule, by bisection.
+        """Return the value nearest to the requested one that satisfies the rule, by bisection.
 
-        (Both sides of a rule are monotone in each of its parameters.)
+        Both sides of a rule are monotone in each of its parameters.
         """
         good, bad = float(bound), float(self.settings[dimension.name])
         names = dict(self.names)

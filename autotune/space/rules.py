@@ -1,8 +1,8 @@
-"""Rules that every trial keeps: the target's rules, and rules that hold for any stack.
+"""Rules that every trial satisfies: the target's rules, and built-in rules for any stack.
 
-In addition to parameters and facts, a rule may name the total need of a tier's services
-(``web.workers``: see `ResourceNeeds`). There is one such rule for each of the tier's deployments,
-over that deployment's own parameters. It applies only if that deployment runs.
+In addition to parameters and facts, a rule may name the total requirement of a tier's services
+(``web.workers``: see `ResourceNeeds`). There is one such rule for each of the tier's deployments, over
+that deployment's own parameters. It applies only if that deployment runs.
 """
 
 from __future__ import annotations
@@ -36,26 +36,27 @@ from autotune.space.facts import HostFacts
 from autotune.target.model import Target, Tier
 from autotune.target.quantities import SIZE_UNITS
 
-# The fields of `ResourceNeeds` that a rule may name for a whole tier, and the bytes of memory it
-# occupies.
+# The fields of `ResourceNeeds` that a rule may name for a whole tier, and the memory that it occupies,
+# in bytes.
 OCCUPIED_MEMORY = "occupied"
 SIZE_NAMES = ({field.name for field in fields(ResourceNeeds)} | {OCCUPIED_MEMORY}) - {
     "rss",
     "source",
     "memory",
 }
-# Share of a host's memory; the kernel, its buffers and other processes use the rest.
+# Share of a host's memory for its services; the kernel, its buffers and other processes use the rest.
 MEMORY_SHARE = "80%"
 _NAME_PATTERN = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A comparison over searched parameters and facts, in force while ``conditions`` holds.
+    """A comparison over searched parameters and facts. It applies only while ``conditions`` are met.
 
-    ``text`` is its source. ``is_size``: its two sides are bytes. ``is_built_in``: it is not from a
-    target. ``baseline_excess`` is how far the baseline's smaller side is too large, positive if the
-    baseline breaks the rule. Candidates may then break it by as much, and no more.
+    ``text`` is its source. ``is_size`` is true if its two sides are bytes, and ``is_built_in`` if it
+    does not come from a target. ``baseline_excess`` is the amount by which the baseline's smaller side
+    is too large, positive if the baseline breaks the rule. Candidates may then break it by the same
+    amount at most.
     """
 
     text: str
@@ -70,7 +71,7 @@ class Rule:
         return self.comparison.symbol
 
     def applies(self, settings: Settings) -> bool:
-        """True if the rule's services are the running ones."""
+        """True if the rule's services are running under these settings."""
         return conditions_hold(self.conditions, settings)
 
     def is_kept(self, names: NameValues) -> bool:
@@ -99,7 +100,7 @@ class Rule:
         return Operation("-", (comparison.left, comparison.right))
 
     def relative_excess(self, names: NameValues) -> float:
-        """By how much the side that ought to be smaller is larger, relative to the other."""
+        """Return the excess of the side that should be smaller, as a fraction of the other side."""
         left, right = (
             side.evaluate(names) for side in (self.comparison.left, self.comparison.right)
         )
@@ -108,10 +109,11 @@ class Rule:
         return (small - large) / max(abs(small), abs(large), 1e-12)
 
     def format_arithmetic(self, names: NameValues) -> str:
-        """The rule, its numbers, and what its two sides come to."""
+        """Return the rule, its numbers, and the values of its two sides as text."""
 
         def quantity(value: float) -> str:
-            # Only values as large as memory are bytes: a rule about bytes has counts, too.
+            # A rule about bytes also contains counts, so only values as large as a memory size are
+            # shown as bytes.
             return format_bytes(value) if self.is_size and value >= 2**18 else f"{value:.6g}"
 
         def with_numbers(side: Expression) -> str:
@@ -131,9 +133,7 @@ class Rule:
 
 
 class RuleVocabulary:
-    """The names that rules may use in one target: parameters, derived values, facts, sizes of
-    tiers.
-    """
+    """The names that rules may use in one target: parameters, derived values, facts and tier sizes."""
 
     def __init__(
         self, target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, float]
@@ -149,7 +149,8 @@ class RuleVocabulary:
         return frozenset({*self._dimensions, *self._facts, *sizes})
 
     def build_rules(self, target_comparison: Comparison) -> tuple[Rule, ...]:
-        """Return one rule, or one for each choice of deployments of the tiers whose sizes it names.
+        """Return one rule, or one for each combination of deployments of the tiers whose sizes the rule
+        names.
 
         Raises KeyError with an unknown name.
         """
@@ -185,7 +186,9 @@ class RuleVocabulary:
         return Rule(target_comparison.text, comparison, tuple(dict.fromkeys(conditions)), size)
 
     def _sum_over_hosts(self, operand: Expression) -> Expression | None:
-        """``sum(web.memory)``: a fact of all hosts, or a setting that they share."""
+        """Return a sum such as ``sum(web.memory)``: over a fact of all hosts, or over a setting that
+        they share.
+        """
         match operand:
             case Operation(symbol=symbol, operands=(Name(name=name),)):
                 if f"{symbol}({name})" in self._facts:
@@ -197,7 +200,7 @@ class RuleVocabulary:
     def _expand_size(
         self, operand: Expression, deployments: Mapping[str, str]
     ) -> Expression | None:
-        """A size of a tier as the sum over the services of its deployment."""
+        """Return a tier's size as the sum over the services of its deployment."""
         if not isinstance(operand, Name) or operand.name in self._facts:
             return None
         name, _, size = operand.name.partition(".")
@@ -241,8 +244,8 @@ def _join_alternatives(alternatives: Iterable[Conditions]) -> Conditions:
 
 
 def find_size_expressions(tier_service: TierService, size: str) -> list[str]:
-    """Return a service's expressions for one of `SIZE_NAMES` over its own parameters; empty if
-    none.
+    """Return a service's expressions for one of `SIZE_NAMES`, over its own parameters; empty if it
+    declares none.
     """
     needs = tier_service.service.needs
     if size != OCCUPIED_MEMORY:
@@ -252,7 +255,7 @@ def find_size_expressions(tier_service: TierService, size: str) -> list[str]:
 
 
 def format_bytes(size: float) -> str:
-    """Bytes in words, to three digits."""
+    """Return a size in bytes as text with a unit, to three digits."""
     for name in ("TB", "GB", "MB", "KB"):
         if size >= SIZE_UNITS[name]:
             return f"{size / SIZE_UNITS[name]:.3g} {name}"
@@ -260,7 +263,7 @@ def format_bytes(size: float) -> str:
 
 
 def qualify_expression(text: str, prefix: str, parameters: Iterable[str]) -> str:
-    """An expression over a service's own parameters, with their full names."""
+    """Return an expression over a service's own parameters, with their full names."""
     names = frozenset(parameters)
 
     def in_full(match: re.Match[str]) -> str:
@@ -270,7 +273,7 @@ def qualify_expression(text: str, prefix: str, parameters: Iterable[str]) -> str
 
 
 def convert_to_base(settings: Settings, dimensions: Iterable[Dimension]) -> dict[str, float]:
-    """Numbers of a configuration by name, in base units."""
+    """Return the numbers of a configuration by name, in base units."""
     return {
         d.name: float(value) * d.unit_factor
         for d in dimensions
@@ -284,8 +287,8 @@ def convert_to_base(settings: Settings, dimensions: Iterable[Dimension]) -> dict
 def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[str, float]:
     """Return the facts of hosts for rules: their number, memory (bytes), CPUs and descriptors.
 
-    ``web.memory`` is the smallest host's; ``sum``, ``min`` and ``max`` go over all of them.
-    ``rss(web.nginx)`` is the memory of one process, by the service's own account.
+    ``web.memory`` is the smallest host's; ``sum``, ``min`` and ``max`` cover all hosts.
+    ``rss(web.nginx)`` is the memory of one process, as estimated by the service.
     """
     names: dict[str, float] = {}
     for name, tier in target.tiers.items():
@@ -304,7 +307,7 @@ def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[s
 
 
 def list_order_rules(target: Target, dimensions: Iterable[Dimension]) -> Iterator[Comparison]:
-    """Return the rules of software for its own values: their order, and bounds of derived values."""
+    """Yield the rules of software for its own values: their order, and bounds of derived values."""
     by_name = {d.name: d for d in dimensions}
     for location in list_target_services(target):
         for pair in location.service.ordering_rules:
@@ -320,9 +323,9 @@ def list_order_rules(target: Target, dimensions: Iterable[Dimension]) -> Iterato
 
 
 def list_limit_rules(target: Target) -> Iterator[Comparison]:
-    """Return the limits of hosts and of called tiers: memory, connections, descriptors."""
+    """Yield the limits of hosts and of called tiers: memory, connections and descriptors."""
     yield from map(parse_comparison, (*_memory_rules(target), *_connection_rules(target)))
-    # The descriptors that one process opens, within its limit.
+    # The limit applies to the descriptors that one process opens.
     for location in list_target_services(target):
         names = [f"{location.name}.{parameter.name}" for parameter in location.service.parameters]
         for text in find_size_expressions(location, "descriptors"):
@@ -331,7 +334,7 @@ def list_limit_rules(target: Target) -> Iterator[Comparison]:
 
 
 def _memory_rules(target: Target) -> Iterator[str]:
-    """The worst case of all services on a host within its memory."""
+    """Yield rules that keep the worst-case memory of all services on a host within its memory."""
     for host in target.hosts:
         tiers = [
             n
@@ -344,8 +347,8 @@ def _memory_rules(target: Target) -> Iterator[str]:
 
 
 def _connection_rules(target: Target) -> Iterator[str]:
-    """Every worker of an application holds a connection to each host of the tiers behind it: one
-    memcached has workers × web hosts of them.
+    """Yield rules for connections: each worker of an application holds one to each host of the tiers
+    that it calls. A memcached server therefore gets workers × web hosts connections.
     """
     for behind, tier in target.tiers.items():
         users = [

@@ -1,4 +1,4 @@
-"""The joint space of all tiers: what may be tried, and what every trial is made to respect."""
+"""The joint search space of all tiers: the values to try, and the rules that every trial must satisfy."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ __all__ = ["Candidate", "InfeasibleRule", "RepairedValue", "SearchSpace", "build
 
 @dataclass(frozen=True)
 class Candidate:
-    """Complete settings of all tiers that keep every rule, and the changes that this took.
+    """Complete settings of all tiers that satisfy every rule, and the changes that this required.
 
-    ``capped_parameters`` are parameters whose suggested value has no effect; the effective value
-    replaces it.
+    ``capped_parameters`` are parameters whose suggested value has no effect and was replaced by the
+    effective value.
     """
 
     settings: Settings
@@ -85,12 +85,13 @@ class Candidate:
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The search space. ``facts`` are further names for rules: ``web.memory``, ``count(web)``.
+    """The search space. ``facts`` are additional names for rules, such as ``web.memory`` and
+    ``count(web)``.
 
-    ``excluded`` lists the parameters left out or narrowed because of these hosts, and the rules
-    that the baseline breaks. ``try_first`` are the changes of configurations that the user asks to
-    try first. ``caps`` limit the effective values of parameters, by their names.
-    ``searches_core_first``: parameters known to matter are searched before the rest.
+    ``excluded`` lists the parameters left out or narrowed because of these hosts, and the rules that
+    the baseline breaks. ``try_first`` are the changes of configurations that the user wants to try
+    first. ``caps`` limit the effective values of parameters, by name. ``searches_core_first`` is true
+    if parameters known to matter are searched before the rest.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -103,7 +104,7 @@ class SearchSpace:
 
     @property
     def tunable_dimensions(self) -> tuple[Dimension, ...]:
-        """Dimensions that have more than one value, and an effect under some settings."""
+        """Return the dimensions that have more than one value, and an effect under some settings."""
         choices_of = {d.name: d.choices for d in self.dimensions if d.choices}
         return tuple(
             d
@@ -117,7 +118,7 @@ class SearchSpace:
 
     @property
     def core_dimensions(self) -> tuple[Dimension, ...]:
-        """The tunable dimensions that are searched first: those known to matter, or all of them."""
+        """Return the tunable dimensions that are searched first: those known to matter, or else all."""
         core = tuple(d for d in self.tunable_dimensions if d.is_core)
         return core if core and self.searches_core_first else self.tunable_dimensions
 
@@ -127,16 +128,17 @@ class SearchSpace:
 
     @cached_property
     def deployments(self) -> tuple[dict[str, Value], ...]:
-        """Every choice of the software of the tiers, the baseline's own first.
+        """Return every combination of the tiers' deployments, the baseline's first.
 
-        Each is the settings that make the choice; a target without one has a single, empty choice.
+        Each item contains the settings that select the combination. A target without such choices has a
+        single, empty one.
         """
         return list_deployments(self.dimensions)
 
     def preset_settings(self, kind: str, deployment: Settings | None = None) -> dict[str, Value]:
-        """Values of one of `PRESETS` over the baseline, inside this space's bounds.
+        """Return the values of one of the presets over the baseline, inside this space's bounds.
 
-        ``deployment`` is one of `deployments`; without it, the baseline's.
+        ``deployment`` is one of `deployments`; the default is the baseline's.
         """
         chosen: dict[str, Value] = {}
         for dimension in self.dimensions:
@@ -145,7 +147,7 @@ class SearchSpace:
         return {**chosen, **(deployment or {})}
 
     def without_choice(self, name: str, choice: Value) -> SearchSpace:
-        """The space with one choice less."""
+        """Return the space without this choice."""
         dimensions = tuple(
             replace(d, choices=tuple(c for c in d.choices if c != choice)) if d.name == name else d
             for d in self.dimensions
@@ -160,9 +162,7 @@ class SearchSpace:
         return replace(self, dimensions=dimensions)
 
     def for_traits(self, traits: frozenset[Trait]) -> SearchSpace:
-        """Return the space for a load with these traits: parameters that they make decisive are
-        core.
-        """
+        """Return the space for a load with these traits, which make some parameters part of the core."""
         dimensions = tuple(
             replace(d, parameter=replace(d.parameter, effect=Effect.CAPACITY))
             if d.parameter.decides & traits else d
@@ -171,11 +171,11 @@ class SearchSpace:
         return replace(self, dimensions=dimensions)
 
     def with_measured_memory(self, rss: Mapping[str, int]) -> SearchSpace:
-        """The space with the memory of processes as it was measured, in bytes by `tier.service`."""
+        """Return the space with the measured memory of processes, in bytes by `tier.service`."""
         measured = {f"rss({name})": float(size) for name, size in rss.items()}
         sizes = {name: size for name, size in measured.items() if name in self.facts}
         facts = {**self.facts, **sizes}
-        # Sizes may come from an export: an implausible size must not excuse a broken rule.
+        # Sizes may come from an export: an implausible size must not justify a broken rule.
         constraints = tuple(
             rule if is_plausible(rule, facts) else replace(rule, baseline_excess=None)
             for rule in self.constraints
@@ -183,14 +183,14 @@ class SearchSpace:
         return replace(self, facts=facts, constraints=constraints)
 
     def active_parameters(self, settings: Settings) -> frozenset[str]:
-        """Names of the parameters that have any effect under ``settings``."""
+        """Return the names of the parameters that have an effect under ``settings``."""
         return frozenset(d.name for d in self.dimensions if conditions_hold(d.conditions, settings))
 
     def build_candidate(self, suggested: Settings, keep: Container[str] = ()) -> Candidate:
-        """Suggested values completed from the baseline and repaired until every rule holds; parameters
-        to ``keep`` are changed last (see `repaired`).
+        """Return a candidate: the suggested values, completed from the baseline and repaired until
+        every rule holds. Parameters in ``keep`` are changed last (see `repair_settings`).
 
-        Raises Infeasible when nothing can help.
+        Raises InfeasibleRule if no change satisfies the rules.
         """
         completed, limited = apply_caps({**self.baseline, **suggested}, self.dimensions, self.caps)
         rules = [rule for rule in self.constraints if rule.applies(completed)]
@@ -199,7 +199,7 @@ class SearchSpace:
         return Candidate(self._with_derived(settings), (*limited, *bindings), names)
 
     def with_clamps(self, clamps: Mapping[str, Clamp]) -> SearchSpace:
-        """The space as deployments showed it: without the values that take no effect."""
+        """Return the space without the values that have no effect according to deployments."""
         numbers = {d.name for d in self.dimensions if not d.choices and d.expression is None}
         applicable = {name: clamp for name, clamp in clamps.items() if name in numbers}
         if not applicable:
@@ -213,12 +213,16 @@ class SearchSpace:
         return replace(self, dimensions=dimensions, caps={**self.caps, **limits})
 
     def get_effective(self, suggested: Settings) -> dict[str, Value]:
-        """Return the suggested values with the effective value for each that takes no effect."""
+        """Return the suggested values, each replaced by its effective value if it would not take
+        effect.
+        """
         settings, _ = apply_caps({**self.baseline, **suggested}, self.dimensions, self.caps)
         return {name: settings[name] for name in suggested}
 
     def validate_settings(self, settings: Settings) -> None:
-        """Raise AutotuneError for anything but parameters of the space with values of their kinds."""
+        """Raise AutotuneError unless ``settings`` contains only parameters of the space with valid
+        values.
+        """
         dimensions = {d.name: d for d in self.dimensions}
         for name, value in settings.items():
             if problem := _find_problem(dimensions, name, value):
@@ -228,13 +232,17 @@ class SearchSpace:
                 )
 
     def replace_impossible(self, settings: Settings, instead: Settings) -> dict[str, Value]:
-        """``settings``, with the value from ``instead`` where one is not of the parameter's kind."""
+        """Return ``settings``, with each value that its parameter cannot have replaced by the value
+        from ``instead``.
+        """
         dimensions = {d.name: d for d in self.dimensions}
         return {name: instead[name] if _find_problem(dimensions, name, value) else value
                 for name, value in settings.items()}  # fmt: skip
 
     def has_same_effect(self, name: str, value: Value, settings: Settings) -> bool:
-        """True if ``value`` takes effect as it is, and as the parameter's value in ``settings`` does."""
+        """True if both ``value`` and the parameter's value in ``settings`` have ``value`` as their
+        effective value.
+        """
         chosen = settings.get(name)
         if chosen == value or name not in self.caps or isinstance(value, str):
             return chosen == value
@@ -242,8 +250,8 @@ class SearchSpace:
         return all(each == float(value) for each, _ in effective)
 
     def complete_unrepaired(self, settings: Settings) -> Candidate:
-        """Return the settings completed but not repaired: a repeated measurement must not change
-        them.
+        """Return the settings completed but not repaired, because a repeated measurement must not
+        change them.
         """
         return Candidate(self._with_derived({**self.baseline, **settings}))
 
@@ -251,11 +259,11 @@ class SearchSpace:
         return rule.is_kept(self.to_names(settings))
 
     def relative_excess(self, rule: Rule, settings: Settings) -> float:
-        """`Rule.excess` under these settings."""
+        """Return `Rule.relative_excess` under these settings."""
         return rule.relative_excess(self.to_names(settings))
 
     def format_arithmetic(self, rule: Rule, settings: Settings) -> str:
-        """The rule and what its two sides come to."""
+        """Return the rule and the values of its two sides as text."""
         return rule.format_arithmetic(self.to_names(settings))
 
     def compute_memory_use(self, settings: Settings) -> tuple[HostMemory, ...]:
@@ -263,11 +271,11 @@ class SearchSpace:
         return tuple(compute_memory_use(self.constraints, settings, self.to_names(settings)))
 
     def to_names(self, settings: Settings) -> dict[str, float]:
-        """All facts, and these settings in base units."""
+        """Return all facts, and these settings in base units."""
         return {**self.facts, **convert_to_base(settings, self.dimensions)}
 
     def _with_derived(self, settings: Settings) -> Settings:
-        """With the values that follow from the others."""
+        """Return the settings with the derived values computed."""
         if all(d.expression is None for d in self.dimensions):
             return settings
         names = self.to_names(settings)
@@ -336,7 +344,7 @@ def build_space(
 
 
 def _check_deployments(file: TargetFile, space: SearchSpace) -> None:
-    """Raises TargetError where the rules leave a choice of software no settings at all."""
+    """Raise TargetError if the rules allow no settings for a combination of deployments."""
     for deployment in space.deployments:
         try:
             space.build_candidate(deployment)
@@ -351,7 +359,9 @@ def _check_deployments(file: TargetFile, space: SearchSpace) -> None:
 
 
 def _find_rule_location(file: TargetFile, rule: Rule, deployment: Settings) -> Location:
-    """The place in a target to change where a rule cannot be kept with a choice of software."""
+    """Return the place to change in a target if a rule cannot be satisfied with a combination of
+    deployments.
+    """
     if file.target.constraints and not rule.is_built_in:
         return ["constraints"]
     of_rule = {*rule.comparison.left.names(), *rule.comparison.right.names()}
@@ -362,9 +372,9 @@ def _find_rule_location(file: TargetFile, rule: Rule, deployment: Settings) -> L
 
 
 def _add_builtin_rules(space: SearchSpace, limiting: Iterable[tuple[Rule, ...]]) -> SearchSpace:
-    """Return the space with built-in rules added, one for each choice of deployments.
+    """Return the space with built-in rules added, one for each combination of deployments.
 
-    If the baseline breaks a rule, candidates may break it by as much, and no more.
+    If the baseline breaks a rule, candidates may break it by the same amount at most.
     """
     constraints, dropped, baseline = [*space.constraints], [*space.excluded], space.baseline
     numbers, parameters = space.to_names(baseline), baseline.keys()
@@ -384,7 +394,9 @@ def _add_builtin_rules(space: SearchSpace, limiting: Iterable[tuple[Rule, ...]])
 
 
 def _limit_to_memory(file: TargetFile, space: SearchSpace) -> SearchSpace:
-    """With ranges cut to what hosts can hold. Raises TargetError for values that do not fit."""
+    """Return the space with ranges cut to the hosts' memory. Raises TargetError for values that do not
+    fit.
+    """
     rules = [rule for rule in space.constraints if find_rule_host(rule) is not None]
     by_name = {d.name: d for d in space.dimensions}
     check = MemoryCheck(file, by_name, rules, space.facts)
@@ -427,7 +439,8 @@ def _parse_rule(file: TargetFile, vocabulary: RuleVocabulary, index: int, text: 
 def build_dimensions(
     file: TargetFile, facts: FactsByHost, server: AdoptedValues = EMPTY_VALUES
 ) -> tuple[Dimension, ...]:
-    """Every parameter the target leaves in the study, fixed ones included (low = high = baseline).
+    """Return every parameter that the target does not exclude, including fixed ones (low = high =
+    baseline).
 
     Raises TargetError for an unknown service or parameter, an empty range, a default outside it.
     """
@@ -440,8 +453,9 @@ def build_dimensions(
         ):
             same = by_name.setdefault(dimension.name, dimension)
             if same is not dimension:
-                # The service plays two roles in the tier, and the parameter has an effect in either.
-                # Both start with the condition on the deployment; the parameter's conditions follow.
+                # The service has two roles in the tier, and the parameter has an effect in both. Both
+                # lists of conditions start with the one on the deployment; the parameter's own
+                # conditions follow.
                 (choice_name, values), (_, more) = same.conditions[0], dimension.conditions[0]
                 when = ((choice_name, (*values, *more)), *same.conditions[1:])
                 by_name[dimension.name] = replace(same, conditions=when)
@@ -458,7 +472,7 @@ def build_dimensions(
 def _apply_target_rules(
     file: TargetFile, by_name: Mapping[str, Dimension], server: AdoptedValues
 ) -> dict[str, Dimension]:
-    """Return the dimensions that the target changes. Raises TargetError with all mistakes."""
+    """Return the dimensions that the target changes. Raises TargetError with all errors at once."""
     changed: dict[str, Dimension] = {}
     mistakes = TargetErrorCollector()
     for location, pattern in list_unmatched_patterns(file.target, by_name):
@@ -478,7 +492,7 @@ def _apply_target_rules(
 def _collect_advice(
     file: TargetFile, facts: FactsByHost, by_name: Mapping[str, Dimension]
 ) -> Iterator[tuple[str, Value]]:
-    """Return the advice of published tools for each service on its hosts, given the adopted values."""
+    """Yield the advice of published tools for each service on its hosts, given the adopted values."""
     for tier_name, tier in file.target.tiers.items():
         of_host = find_common_facts(facts[host] for host in tier.hosts).to_names()
         for location in list_tier_services(tier_name, tier):
@@ -496,7 +510,7 @@ def _apply_parameter_rule(
     rule: ParameterRule,
     server: AdoptedValues,
 ) -> Dimension:
-    """The dimension as the target sets it. Raises TargetError."""
+    """Return the dimension with the target's rule applied. Raises TargetError."""
     if name not in by_name:
         raise file.document.unknown_name_error(["parameters", name], "parameter", by_name)
     if name in server.skipped and (rule.fixed is not None or rule.derive is not None):
@@ -504,21 +518,21 @@ def _apply_parameter_rule(
         hint = "leave it out of `parameters:`"
         raise file.document.build_error(["parameters", name], reason, hint=hint)
     if rule.drop or name in server.skipped:
-        # A dropped parameter keeps its baseline: files still need a value.
+        # An excluded parameter keeps its baseline, because configuration files still need a value.
         return by_name[name].fixed_at(by_name[name].baseline)
     if rule.derive is not None:
         return derived_values.derive_by_rule(file, by_name, by_name[name], rule.derive)
     adjusted = _adjust_range(file, by_name[name], rule)
     if rule.range is None and rule.choices is None:
         return adjusted
-    # A parameter with values from the user is worth searching, whatever guides advise.
+    # A parameter with values from the user is worth searching, even if guides rate it as unimportant.
     return replace(
         adjusted, parameter=replace(adjusted.parameter, effect=Effect.CAPACITY), safe_range=None
     )
 
 
 def find_unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
-    """An error for each service of a tier that does not exist, or not under its runtime."""
+    """Yield an error for each service of a tier that does not exist, or not with its runtime."""
     for name, tier in file.target.tiers.items():
         for index, deployment in enumerate(tier.service):
             if deployment not in DEPLOYMENTS:
@@ -541,8 +555,9 @@ def find_unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
 
 
 def _find_name_clashes(file: TargetFile, name: str, tier: Tier) -> Iterator[TargetError]:
-    """An error for a choice between two services of one name: parameters are called
-    ``tier.service.parameter``, so both would have the same names for different parameters."""
+    """Yield an error for a choice between two services with the same name. Parameters are called
+    ``tier.service.parameter``, so different parameters would have the same name.
+    """
     deployments = [(index, key) for index, key in enumerate(tier.service) if key in DEPLOYMENTS]
     for nth, (index, other) in enumerate(deployments):
         own = {part.name: part.key for part, _ in services_of(other)}
@@ -576,7 +591,7 @@ def _find_data_mismatch(
 
 
 def build_tier_dimensions(name: str, tier: Tier, facts: HostFacts) -> Iterator[Dimension]:
-    """Every parameter of a tier as the catalogue has it, bounded by what its hosts have."""
+    """Yield every parameter of a tier from the catalogue, with bounds computed from its hosts' facts."""
     chosen = build_deployment_choice(name, tier)
     if chosen:
         yield chosen
@@ -598,7 +613,7 @@ def _build_dimension(
     own = ((prefix + name, values) for name, values in parameter.when)
 
     def value(bound: Bound | None) -> Any:
-        """A bound that is an expression over the host's facts, worked out."""
+        """Return a bound, computed from the host's facts if it is an expression."""
         if not isinstance(bound, str) or parameter.choices:
             return bound
         number = parse_expression(bound).evaluate(facts.to_names())
@@ -621,7 +636,7 @@ def _build_dimension(
     )
     if parameter.on_demand:
         return dimension.fixed_at(dimension.baseline)
-    # Bounds from a small host's facts must still hold the stock value.
+    # Bounds from a small host's facts must still include the software's default.
     return dimension.widened_for(dimension.baseline)
 
 

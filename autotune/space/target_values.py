@@ -1,4 +1,4 @@
-"""The parameter values in a target: values as written, and the dimensions of a user's benchmark."""
+"""The parameter values in a target: values as written, and the dimensions of a user's own benchmark."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from autotune.target.quantities import convert_to_unit
 from autotune.target.read_target import TargetFile
 from autotune.target.yaml_document import Location
 
-# The words of the services' own files, and of YAML 1.1, for what is true or false in a target.
+# Words for true and false in a target, as in the configuration files of services and in YAML 1.1.
 BOOLEAN_WORDS = {"on": True, "yes": True, "off": False, "no": False}
 
 
 def parse_value(file: TargetFile, dimension: Dimension, location: Location, text: Scalar) -> Value:
-    """``text`` in the parameter's own unit and kind. Raises TargetError, pointing at ``location``."""
+    """Return ``text`` in the parameter's own unit and kind. Raises TargetError at ``location``."""
     choices = (*dimension.choices, *dimension.parameter.choices)
     if isinstance(text, str) and text not in choices and True in choices:
         text = BOOLEAN_WORDS.get(text.lower(), text)
@@ -35,7 +35,7 @@ def parse_value(file: TargetFile, dimension: Dimension, location: Location, text
 
 
 def _describe_choices(written: Scalar, choices: Iterable[Value]) -> str:
-    """Return the hint for an invalid choice: the nearest choice, and all of them."""
+    """Return the hint for an invalid choice: the nearest choice, and the list of all choices."""
     every = f"it is one of: {', '.join(map(format_value, choices))}"
     meant = find_nearest_name(
         str(written), (choice for choice in choices if isinstance(choice, str))
@@ -46,7 +46,9 @@ def _describe_choices(written: Scalar, choices: Iterable[Value]) -> str:
 def parse_bounded_value(
     file: TargetFile, dimension: Dimension, location: Location, text: Scalar
 ) -> Value:
-    """As `parse_value`, within the dimension's bounds and choices."""
+    """Return a value as `parse_value` does, if it is within the dimension's bounds and choices. Raises
+    TargetError.
+    """
     dimension = replace(dimension, parameter=replace(dimension.parameter, choices=()))
     value = parse_value(file, dimension, location, text)
     low, high = dimension.low, dimension.high
@@ -60,7 +62,7 @@ def parse_bounded_value(
 def read_tried_first(
     file: TargetFile, dimensions: Sequence[Dimension]
 ) -> tuple[dict[str, Value], ...]:
-    """Return each configuration of ``try:`` as changes of the baseline, in the order written.
+    """Return each configuration of ``try:`` as changes to the baseline, in the order of the file.
 
     Raises TargetError for an unknown parameter or an invalid value.
     """
@@ -77,17 +79,17 @@ def read_tried_first(
 
 
 def build_declared_dimensions(file: TargetFile) -> tuple[Dimension, ...]:
-    """Every parameter of a user's own benchmark. Raises TargetError for a value it cannot have.
+    """Return every parameter of a user's own benchmark. Raises TargetError for an invalid value.
 
-    A range between whole numbers has whole numbers. Without a ``default`` the baseline is the first
-    choice, or the middle of the range (of its logarithm with ``log: true``).
+    A range between integers contains only integers. Without a ``default``, the baseline is the first
+    choice or the middle of the range (on a logarithmic scale with ``log: true``).
     """
     rules = file.target.parameters
 
     def conditions(name: str) -> Conditions:
-        """Return the parameter's conditions and those of the parameters in its expression.
+        """Return the conditions of the parameter and of the parameters in its expression.
 
-        If those have no effect, neither has this one.
+        If those parameters have no effect, this one has none either.
         """
         own = tuple((rules[name].when or {}).items())
         return (*own, *(condition for other, _ in own for condition in conditions(other)))
@@ -111,7 +113,7 @@ def _build_dimension(file: TargetFile, name: str, rule: ParameterRule) -> Dimens
         dimension = _apply_range(file, name, rule, parameter)
     else:
         choices = rule.choices if rule.fixed is None else (rule.fixed,)
-        assert choices is not None  # checked by `kinds`
+        assert choices is not None  # the loader requires choices without a range
         parameter = replace(parameter, stock=choices[0])
         dimension = Dimension(name, parameter, choices[0], choices=choices)
     if rule.default is None:

@@ -22,14 +22,15 @@ MAX_RSS_BYTES = 2**60
 def read_applicable_settings(environment: Environment, export: Path) -> Settings:
     """Return the settings of an export that all take effect unchanged in the target.
 
-    Raises AutotuneError if the export cannot be read, does not fit the target, has no effect there, or
-    would be changed by the target's rules. Only proven settings are applied or measured.
+    Raises AutotuneError if the export cannot be read, does not fit the target or has no effect there.
+    The same error is raised if the target's rules would change it. Only proven settings are applied or
+    measured.
     """
     return read_compatible_settings(environment.space, export)
 
 
 def read_compatible_settings(space: SearchSpace, export: Path) -> Settings:
-    """Return the same as `read_applicable_settings`, for a space."""
+    """Return the same settings as `read_applicable_settings`, for a search space."""
     settings = read_exported_settings(space, export)
     candidate = space.with_measured_memory(read_exported_rss(export)).build_candidate(settings)
     repaired = {name: value for name, value in settings.items()
@@ -55,7 +56,7 @@ def read_compatible_settings(space: SearchSpace, export: Path) -> Settings:
 def _find_inactive_settings(
     space: SearchSpace, export: Path, complete_settings: Settings, exported: Settings
 ) -> list[str]:
-    """Return the changed settings without an effect here.
+    """Return the changed settings that have no effect in this target.
 
     The manifest lists the settings with an effect in the study. Without that list, all settings that
     differ from the baseline count.
@@ -72,9 +73,9 @@ def _find_inactive_settings(
 def apply_settings(
     environment: Environment, settings: Settings, directory: Path, progress: ProgressReporter
 ) -> DeployResult:
-    """Deploy the settings in one transaction and keep them; `autotune restore` reverts them.
+    """Deploy the settings in one transaction and leave them in place; `autotune restore` reverts them.
 
-    Raises DeployFailed, with every host unchanged, if the servers do not validate, start or answer.
+    Raises DeployFailed, with every host unchanged, if the servers do not validate, start or respond.
     """
     with open_session(environment, directory, progress) as context:
         fleet = context.session.fleet
@@ -85,7 +86,7 @@ def apply_settings(
 
 
 def format_apply_result(deployed: DeployResult, directory: Path) -> str:
-    """Return the actions as text, with the command that reverts them."""
+    """Return the actions as text, with the command for reverting them."""
     actions = [
         f"{action.name.lower()} {service}" for service, action in deployed.actions.items() if action
     ]
@@ -100,7 +101,7 @@ def format_apply_result(deployed: DeployResult, directory: Path) -> str:
 def read_exported_settings(space: SearchSpace, export: Path) -> Settings:
     """Return the parameters of an export: a directory with a manifest, or the manifest itself.
 
-    Raises AutotuneError if it is not an export, or not one for this target.
+    Raises AutotuneError if it is not an export, or not an export for this target.
     """
     settings = _read_manifest_entry(export, "parameters")
     dimensions = {dimension.name: dimension for dimension in space.dimensions}
@@ -123,8 +124,8 @@ def read_exported_settings(space: SearchSpace, export: Path) -> Settings:
 def read_exported_rss(export: Path) -> dict[str, int]:
     """Return the process sizes measured in the study of an export, in bytes by `tier.service`.
 
-    With these sizes the export keeps the same memory rules as in its study. Without them, larger sizes
-    are assumed. Raises AutotuneError.
+    With these sizes, the export satisfies the same memory rules as in its study. Without them, larger
+    sizes are assumed. Raises AutotuneError.
     """
     sizes = _read_manifest_entry(export, "rss", {})
     for name, size in sizes.items():
@@ -134,7 +135,9 @@ def read_exported_rss(export: Path) -> dict[str, int]:
 
 
 def _read_effective_changes(export: Path) -> list[Any] | None:
-    """Return the settings with an effect in the study of an export; ``None`` without a list."""
+    """Return the settings that had an effect in the study of an export; ``None`` if they are not
+    listed.
+    """
     changes = _read_manifest(export).get("changes")
     return changes if isinstance(changes, list) else None
 

@@ -1,7 +1,7 @@
-"""Synchronise the test beds of a study, which run in separate threads.
+"""Synchronization of a study's test beds, which run in separate threads.
 
-Beds on real hosts do not wait for turns. With virtual time, only the bed whose clock is furthest behind
-continues, and nothing is recorded before its time. Studies of models are therefore reproducible.
+Beds on real hosts do not wait for each other. With virtual time, only the bed whose clock is furthest
+behind continues, and nothing is recorded before its time. Simulated studies are therefore reproducible.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class BedBarrier:
     """The clocks of all active beds, and the conditions for which they wait."""
 
     def __init__(self, beds: Sequence[str], poll_seconds: float | None = None) -> None:
-        # If other processes have beds too, a waiting bed polls for their records.
+        # If other processes have beds too, a waiting bed checks for their records at intervals.
         self._poll_seconds = poll_seconds
         # No bed starts before all beds are ready.
         self._times = dict.fromkeys(beds, -inf)
@@ -26,7 +26,7 @@ class BedBarrier:
         self._changed = threading.Condition()
 
     def wait_for_turn(self, bed: str, clock: StudyClock) -> None:
-        """Return when this bed may decide or record something.
+        """Return when this bed may make a decision or record something.
 
         Raises KeyboardInterrupt if the study must stop.
         """
@@ -38,9 +38,9 @@ class BedBarrier:
                 raise KeyboardInterrupt
 
     def wait_for_others(self, bed: str, clock: StudyClock) -> None:
-        """Return after a trial of another bed finishes or that bed is removed.
+        """Return when a trial of another bed finishes or that bed is removed.
 
-        If other processes have beds too, also return after the poll interval.
+        If other processes have beds too, it also returns after the poll interval.
         """
         with self._changed:
             before = self._finished_count
@@ -54,7 +54,7 @@ class BedBarrier:
         self.wait_for_turn(bed, clock)
 
     def finish_trial(self, bed: str, clock: StudyClock) -> None:
-        """Finish a trial of this bed: waiting beds continue at the time of this bed's clock."""
+        """Finish a trial of this bed, so that waiting beds continue at the time on this bed's clock."""
         with self._changed:
             self._wake_waiting(clock.now())
             self._set_time(bed, clock.now())
@@ -66,7 +66,7 @@ class BedBarrier:
             self._changed.notify_all()
 
     def stop_all(self) -> None:
-        """Make every bed stop its trial and restore its hosts."""
+        """Stop the trials of all beds, so that they restore their hosts."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()

@@ -1,8 +1,8 @@
-"""Run one study on several test beds: a thread for each bed, one search and one journal.
+"""Execution of one study on several test beds: a thread for each bed, one search and one journal.
 
-Each bed locks, backs up and restores its own hosts. Beds decide one at a time, from all recorded
-outcomes. No bed waits for a slower one while there is something to measure. A bed that fails is removed
-from the study, and another bed repeats its trial.
+Each bed locks, backs up and restores its own hosts. Beds decide one at a time, based on all recorded
+outcomes. No bed waits for a slower one as long as there is something to measure. A bed that fails is
+removed from the study, and another bed repeats its trial.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ COMPARISON_PHASES = (
     Phase.BASELINE,
     Phase.REFERENCE,
     Phase.FINALIST,
-)  # show differences between beds
-# From this number of active beds in a shared study, a bed requests its next configuration while it
-# measures. The model then lacks only one of many running outcomes.
+)  # trials that show differences between beds
+# From this number of active beds in a shared study, a bed requests its next configuration while it is
+# still measuring. The model then lacks only one of many outcomes.
 PREFETCH_MIN_BEDS = 16
 SHARED_POLL_SECONDS = 0.5  # seconds between checks for records of other processes
 NextStep = tuple[ScheduleStep, Trial | None]
@@ -65,7 +65,7 @@ def run_bed_workers(
     """Run or continue the study on every usable bed until it is complete.
 
     ``barrier`` replaces the barrier of this process if beds of other processes take part. Raises
-    AutotuneError if no bed is usable, with the error of each.
+    AutotuneError if no bed is usable, with the error from each.
     """
     poll_seconds = SHARED_POLL_SECONDS if store.is_shared else None
     barrier = barrier or BedBarrier(tuple(environment.environments), poll_seconds)
@@ -76,8 +76,8 @@ def run_bed_workers(
 class BedWorkers:
     """The beds of one session and their shared state.
 
-    Only one bed at a time decides the next step, across all processes of a shared study. Each process
-    has its own search.
+    Only one bed at a time decides the next step, even across all processes of a shared study. Each
+    process has its own search.
     """
 
     environments_by_bed: Mapping[str, Environment]
@@ -99,7 +99,7 @@ class BedWorkers:
         }
 
     def run(self) -> None:
-        """Run every bed until it stops. Raises KeyboardInterrupt again after all hosts are restored."""
+        """Run every bed until it stops. Raises a KeyboardInterrupt again after all hosts are restored."""
         threads = [threading.Thread(target=self._run_bed, args=(bed,), name=f"bed {bed}")
                    for bed in self.environments_by_bed]  # fmt: skip
         interrupted, unstarted = False, list(threads)
@@ -118,7 +118,7 @@ class BedWorkers:
         self._raise_errors()
 
     def _run_bed(self, bed: str) -> None:
-        """Run a bed in its thread, and keep its errors for the main thread."""
+        """Run a bed in its thread, and store its errors for the main thread."""
         try:
             self._run_session(bed)
         except AutotuneError as error:
@@ -155,7 +155,7 @@ class BedWorkers:
         return next(iter(self.environments_by_bed.values())).space
 
     def _run_trials(self, context: TrialContext, bed: str) -> None:
-        """Measure trials one after the other until none is left."""
+        """Measure trials one after the other until there are none left."""
         while True:
             context.wait_for_turn()
             step, trial = self._decide_next_step(context)
@@ -177,7 +177,9 @@ class BedWorkers:
             self.barrier.finish_trial(bed, context.clock)
 
     def _decide_next_step(self, context: TrialContext) -> NextStep:
-        """Return the recorded next step. In a shared study the model runs outside of the lock."""
+        """Return the next step after recording it. In a shared study, the model runs without holding
+        the lock.
+        """
         prefetched = self._proposals.pop(context.bed or "", None)
         with context.clock.time_activity("search"):
             proposal = prefetched.result() if prefetched else None
@@ -207,7 +209,7 @@ class BedWorkers:
     def _report_outcome(self, context: TrialContext, trial: Trial) -> None:
         """Report the outcome to the search.
 
-        The search of a shared study reads all outcomes from the records instead, at its next request.
+        In a shared study, the search instead reads all outcomes from the records at its next request.
         """
         if not self.store.is_shared:
             self.store.run_decision(partial(self._report_local_outcome, context, trial))
@@ -221,9 +223,10 @@ class BedWorkers:
         learn_from_trial(context, self.searcher, trial)
 
     def _record_bed_offsets(self, trial: Trial) -> None:
-        """Record the differences between beds after a trial that shows more about them.
+        """Record the differences between beds after a trial that gives more information about them.
 
-        Not after the finals: offsets must not change while measurements are compared.
+        The finals do not change them, because offsets must stay the same while measurements are
+        compared.
         """
         if trial.phase in COMPARISON_PHASES and trial.peak is not None:
             state = self.store.state

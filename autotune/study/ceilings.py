@@ -1,4 +1,6 @@
-"""`autotune measure --closed` and `--tier cache`: maximum throughput of the stack, or of its caches."""
+"""`autotune measure --closed` and `--tier cache`: maximum throughput of the stack, or of its caches
+alone.
+"""
 
 from __future__ import annotations
 
@@ -39,21 +41,21 @@ from autotune.transports.base import Transport
 
 LOAD_SECONDS = 5.0
 WARM_UP_SECONDS = 1.0
-CLIENTS_PER_CACHE = 8  # memcaslap clients for each cache host
+CLIENTS_PER_CACHE = 8  # number of memcaslap clients for each cache host
 TIMEOUT_MARGIN_SECONDS = (
-    15.0  # seconds that a transport waits beyond the planned run time of a program
+    15.0  # seconds after the planned end of a program until the transport gives up
 )
 NOT_FOUND_STATUSES = (126, 127)
 MUTILATE_PROGRAM = "mutilate"
 ALLOW_UNPACED_SETTING = "`load: {unpaced: true}`"
-MAX_CLIENTS = 500  # more clients need over 1,000 descriptors, and one core serves them all
+MAX_CLIENTS = 500  # more clients need over 1,000 descriptors, and a single core serves them all
 
 
 @dataclass(frozen=True)
 class CeilingRequest:
     """The ceilings to measure: the caches of ``tier``, or the stack at each of ``client_counts``.
 
-    ``allow_unpaced``: generators without rate control may be used.
+    ``allow_unpaced`` permits generators without rate control.
     """
 
     settings: Settings
@@ -65,7 +67,9 @@ class CeilingRequest:
 def build_ceiling_request(
     environment: Environment, request: MeasurementRequest, cache_tier: str | None, concurrency: str
 ) -> CeilingRequest:
-    """Return the request; ``concurrency`` is ``"1,5"``. Raises UsageError for an invalid one."""
+    """Return the request; ``concurrency`` is text such as ``"1,5"``. Raises UsageError if it is
+    invalid.
+    """
     target = environment.file.target
     if request.against is not None or request.repeat > 1:
         raise UsageError(
@@ -125,7 +129,7 @@ def measure_ceilings(
 def _measure_stack(
     context: TrialContext, meter: LoadMeter, request: CeilingRequest
 ) -> StackCeilings:
-    """Load the entry tier with each number of clients, one after the other."""
+    """Put load on the entry tier with each number of clients, one after the other."""
     meter.begin_measurement(is_deployed=False)
     context.session.fleet.deploy(context.space.build_candidate(request.settings).settings)
     meter.begin_measurement(is_deployed=True)
@@ -149,7 +153,7 @@ def _measure_stack(
 
 
 def _find_closed_generator(host: Transport, *, allow_unpaced: bool) -> ClosedLoopGenerator:
-    """Return the first closed-loop generator on the host that the target allows. Raises LoadError."""
+    """Return the first closed-loop generator on the host that the target permits. Raises LoadError."""
     generators = {
         name: generator
         for name, generator in CLOSED_LOOP_GENERATORS.items()
@@ -184,8 +188,9 @@ def _has_program(host: Transport, program: str) -> bool:
 def _measure_caches(
     target: Target, context: TrialContext, meter: LoadMeter, request: CeilingRequest
 ) -> CacheCeilings:
-    """Measure the peak of the whole stack, then the memcached hosts of a tier alone."""
-    # Load hosts by the address at which other hosts reach them; the default is this machine.
+    """Measure the peak of the whole stack, then the memcached hosts of one tier alone."""
+    # Load hosts are identified by the address at which other hosts reach them; the default is this
+    # machine.
     addresses = [target.hosts[name].address for name in target.load.hosts] or ["127.0.0.1"]
     hosts = dict(zip(addresses, meter.load_hosts, strict=True))
     _check_paced_generator(hosts, allow_unpaced=request.allow_unpaced)
@@ -216,7 +221,7 @@ def _measure_caches(
 
 
 def _check_paced_generator(hosts: Mapping[str, Transport], *, allow_unpaced: bool) -> None:
-    """Raise LoadError if the caches could be loaded only by a generator without rate control."""
+    """Raise LoadError if only a generator without rate control could put load on the caches."""
     if not allow_unpaced and not all(
         _has_program(host, MUTILATE_PROGRAM) for host in hosts.values()
     ):
@@ -229,11 +234,11 @@ def _check_paced_generator(hosts: Mapping[str, Transport], *, allow_unpaced: boo
 
 @dataclass(frozen=True)
 class CacheLoadTest:
-    """The ``servers`` of a tier, loaded from ``load_hosts`` (by address).
+    """A load test of the ``servers`` of a tier from ``load_hosts`` (by address).
 
-    ``keys_per_request`` keys are read at once, as in the stack. ``max_rate`` is the maximum of offered
-    operations/s: the need of the stack at its own limit. ``allow_unpaced``: memcaslap may be
-    used although it has no rate control.
+    Each get reads ``keys_per_request`` keys, as in the stack. ``max_rate`` is the maximum number of
+    offered operations/s: the demand of the stack at its own limit. ``allow_unpaced`` permits memcaslap
+    although it has no rate control.
     """
 
     servers: tuple[Endpoint, ...]
@@ -244,10 +249,10 @@ class CacheLoadTest:
     allow_unpaced: bool
 
     def measure_ceilings(self) -> Iterator[CacheCeiling | CachePeak]:
-        """Yield the peak of each shape from mutilate, or else the ceilings from memcaslap.
+        """Yield the peak for each object shape from mutilate, or else the ceilings from memcaslap.
 
-        mutilate must be on every load host and start. memcaslap also measures small objects with as
-        many keys per get as the application reads, because mutilate cannot.
+        mutilate must be installed on every load host and start there. memcaslap also measures small
+        objects with as many keys per get as the application reads, because mutilate cannot.
         """
         master, *_ = self.load_hosts.values()
         peaks: list[CachePeak] = []
@@ -266,7 +271,7 @@ class CacheLoadTest:
         )
 
     def _measure_with_mutilate(self) -> Iterator[CachePeak]:
-        """Yield the peak of each shape; after a failure to fill the caches, only a failed result."""
+        """Yield the peak for each object shape; if the caches cannot be filled, only a failed result."""
         for shape in mutilate.SHAPES:
             objective = derive_cache_slo(self.slo)
             try:
@@ -278,7 +283,7 @@ class CacheLoadTest:
                 return
 
     def _measure_with_memcaslap(self, shape: MemcaslapShape, host: Transport) -> CacheCeiling:
-        """Return a ceiling, or a result with the reason why none was measured."""
+        """Return a ceiling, or a result with the reason why there is none."""
         maximum = UNKNOWN_RATE if self.allow_unpaced else self.max_rate
         if reason := find_excess(UNKNOWN_RATE, maximum):
             failure = f"not measured: {reason} (to allow it, set {ALLOW_UNPACED_SETTING})"

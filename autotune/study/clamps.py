@@ -1,6 +1,6 @@
-"""Values that took no effect in deployments, and trials that are therefore one configuration.
+"""Values that did not take effect in deployments, and trials with the same effective configuration.
 
-Both follow from the records of trials, so sessions, test beds and workers of a study agree.
+Both are derived from the records of trials, so that sessions, test beds and workers of a study agree.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from autotune.space.parameter_caps import UNLIMITED, Clamp, infer_clamp
 
 
 class MeasuredTrial(Protocol):
-    """A trial: see `study.study_state.Trial`."""
+    """The attributes used from a trial: see `study.study_state.Trial`."""
 
     @property
     def number(self) -> int: ...
@@ -34,9 +34,9 @@ class MeasuredTrial(Protocol):
 
 
 def find_clamps(trials: Iterable[MeasuredTrial]) -> dict[str, Clamp]:
-    """Return the limits that deployments showed, by parameter.
+    """Return the limits seen in deployments, by parameter.
 
-    A limit that varies between trials depends on other settings, so it does not limit the parameter. A
+    If a limit varies between trials, it depends on other settings and does not limit the parameter. A
     limit is also dropped if a value beyond it took effect in any trial.
     """
     trials = tuple(trials)
@@ -57,7 +57,7 @@ def _is_refuted(name: str, limit: Clamp, trials: Iterable[MeasuredTrial]) -> boo
 
 
 def _common_clamp(clamps: Collection[Clamp]) -> Clamp | None:
-    """Return the limit at each end; ``None`` if there are several."""
+    """Return the limit at each end; ``None`` if there are different limits."""
     lows = {clamp.minimum for clamp in clamps} - {UNLIMITED.minimum}
     highs = {clamp.maximum for clamp in clamps} - {UNLIMITED.maximum}
     if len(lows) > 1 or len(highs) > 1:
@@ -66,10 +66,10 @@ def _common_clamp(clamps: Collection[Clamp]) -> Clamp | None:
 
 
 def group_equal_configurations(trials: Iterable[MeasuredTrial]) -> dict[int, int]:
-    """Return, by trial number, the other trial that represents the same configuration.
+    """Return the number of the trial that represents the same configuration, by trial number.
 
-    It is the first that met the objective, or else the first. Trials are one configuration if the same
-    values took effect and some values were clamped.
+    That is the first trial that met the objective, or else the first one. Trials represent the same
+    configuration if the same values took effect and some values were clamped.
     """
     configurations = [trial for trial in trials if trial.source_trial is None]
     if not any(trial.clamped_parameters or trial.capped_parameters for trial in configurations):

@@ -1,4 +1,4 @@
-"""Find studies on disk, and lock them."""
+"""Study directories: how to find and lock them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from autotune.target.messages import find_nearest_name
 
 STUDIES_DIRECTORY = Path("studies")
 EVENTS_FILE = "events.jsonl"
-WORKERS_FILE = "workers.json"  # in a copy from a storage: the workers that were running
-# `is_locked` briefly takes a shared lock, so a tuner retries before it is refused.
+WORKERS_FILE = "workers.json"  # in a copy from a shared database: the workers that were running
+# `is_locked` takes a shared lock for a moment, so a tuner tries several times before it gives up.
 LOCK_ATTEMPTS, LOCK_RETRY_SECONDS = 200, 0.005
 
 
@@ -32,7 +32,7 @@ def find_study(
 ) -> Path:
     """Return the directory of the study called ``name`` (under ``root``) or at that path.
 
-    Raises AutotuneError. Its hint is the nearest name, the studies under ``root``, or
+    Raises AutotuneError. The hint is the nearest name, a list of the studies under ``root``, or
     ``fallback_hint``.
     """
     for directory in (root / name, Path(name)):
@@ -46,7 +46,7 @@ def find_study(
 
 
 def find_free_directory(root: Path, name: str) -> Path:
-    """Return ``root/name``, or the first free one of ``name-2``, ``name-3`` …"""
+    """Return ``root/name``, or else the first free name among ``name-2``, ``name-3`` …"""
     return next(
         directory
         for directory in iterate_candidate_directories(root, name)
@@ -68,14 +68,14 @@ def list_study_names(root: Path = STUDIES_DIRECTORY) -> tuple[str, ...]:
 
 
 class StudyLock:
-    """A lock from ``acquire`` to ``release``. Its file contains the holder, its host and start time."""
+    """The lock of a study. Its file contains the holder, the holder's host and the start time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock. Raises LockedError, with the holder, if another process has it."""
+        """Take the lock. Raises LockedError, with the holder, if another process holds it."""
         durable_files.make_directory(self.path.parent, 0o700)
         foreign_files.check_writable_path(self.path.parent, self.path.name)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

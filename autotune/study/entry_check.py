@@ -1,4 +1,4 @@
-"""Check that a site answers correctly after its hosts were restored."""
+"""Check that a site responds correctly after its hosts were restored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 
 def await_entry(file: TargetFile, transports: Mapping[str, Transport]) -> str:
-    """Wait until every entry answers correctly. Return a line with the result.
+    """Wait until every entry responds correctly. Return a line with the result.
 
     The first load host sends the requests, at most one per second and within the target's `max_rate`.
     """
@@ -45,7 +45,7 @@ def await_entry(file: TargetFile, transports: Mapping[str, Transport]) -> str:
 
 
 def _request_entries(host: Transport, request: Request) -> Answer:
-    """Return the first wrong answer of the entries, or else the last answer."""
+    """Return the first wrong response among the entries, or else the last response."""
     answer: Answer = "no entry"
     for entry in request.per_endpoint():
         received = curl.send_request(host, entry)

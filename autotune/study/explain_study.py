@@ -1,4 +1,4 @@
-"""Analyze a winner with the search model, and measure which of its changes the gain needs."""
+"""Analyze a winner with the search model, and measure which of its changes the gain depends on."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ from autotune.study.trial_context import (
 )
 from autotune.study.winner_changes import MinimalChanges
 
-MAX_MEASUREMENTS = 60  # measurements that a reduction takes by default
+MAX_MEASUREMENTS = 60  # default maximum number of measurements for a reduction
 
 
 def check_not_shared(directory: Path) -> None:
-    """Raise AutotuneError for a study in a storage, which one machine alone cannot measure."""
+    """Raise AutotuneError for a study in a shared database, which one machine cannot measure alone."""
     if load_state(directory).is_shared:
         raise AutotuneError(
             f"study {directory.name} is in a shared database; --measure supports only studies on "
@@ -61,14 +61,14 @@ def check_not_shared(directory: Path) -> None:
 
 @dataclass(frozen=True)
 class ModelAnalysis:
-    """The model's view of a study: ``view`` as recorded, and the cost of reverting each change."""
+    """The model's results for a study: ``view`` as recorded, and the cost of reverting each change."""
 
     view: ModelView
     costs: Mapping[str, ReversalCost]
 
 
 def analyze_study(directory: Path, state: State, winner_number: int) -> ModelAnalysis:
-    """Return the recorded analysis, or fit the model again for a study without a verdict.
+    """Return the recorded analysis, or fit the model again if the study has no verdict.
 
     No host is contacted. Raises AutotuneError for a study that cannot be read.
     """
@@ -87,9 +87,9 @@ def reduce_changes(
     progress: ProgressReporter,
     max_measurements: int = MAX_MEASUREMENTS,
 ) -> None:
-    """Measure which of the winner's changes its gain needs, and record the result.
+    """Measure which of the winner's changes its gain depends on, and record the result.
 
-    Takes at most ``max_measurements`` measurements. Raises AutotuneError for a study without a proven
+    Uses at most ``max_measurements`` measurements. Raises AutotuneError for a study without a proven
     gain.
     """
     state = load_state(directory)
@@ -120,7 +120,7 @@ def _describe_search(
 ) -> Searcher:
     """Return the study's search, with all outcomes recorded again from the journal.
 
-    The sampler's own storage may be lost or written by others, or it is in a database.
+    The sampler's own storage may be lost, changed by other users, or in a shared database.
     """
     searcher = start.create_searcher(environment, directory.name, InMemoryStorage())
     searcher.narrow(state.limit_space(environment.space))

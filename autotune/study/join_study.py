@@ -1,4 +1,4 @@
-"""Start a study in a storage, or join one with test beds of this machine."""
+"""Create a study in a shared database, or join one with test beds on this machine."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from autotune.target.write_target import list_differences
 def create_shared_study(
     environment: MultiBedEnvironment, database: StudyDatabase, root: Path
 ) -> SharedStudy:
-    """Create a study in a storage, under a name that is free there and in ``root``."""
+    """Create a study in a shared database, with a name that is free both there and in ``root``."""
     text, environment_fields = format_target(environment), describe_environment(environment)
     for directory in iterate_candidate_directories(root, environment.file.target.name):
         name = directory.name
         records = [
-            # Its beds are recorded when they join.
+            # The study's beds are recorded when they join.
             {**build_first_record(name, **{**environment_fields, "beds": {}}), "shared": True,
              "space": collect_parameter_limits(environment.space)},
             {"event": "session", "at": current_timestamp(), "versions": collect_versions()},
@@ -67,10 +67,10 @@ def join_study(
     heartbeat: HeartbeatPolicy | None = None,
     barrier: BedBarrier | None = None,
 ) -> None:
-    """Measure for a study with the beds of ``environment`` until it is complete.
+    """Run trials of a study on the beds of ``environment`` until the study is complete.
 
-    ``directory`` contains this machine's files of the study. Raises AutotuneError if the beds are
-    unusable, LockedError if other workers use them.
+    ``directory`` contains the files of the study on this machine. Raises AutotuneError if the beds are
+    unusable, and LockedError if other workers use them.
     """
     beds = {
         bed: {"versions": collect_versions(), "adopted": bed_environment.file.adopted}
@@ -135,7 +135,8 @@ def prepare_joining_beds(
 def write_study_target(study: SharedStudy, directory: Path) -> TargetFile:
     """Write the target of a study to ``directory``, and return it.
 
-    Raises AutotuneError if ``directory`` contains another study of this name. Its target is not changed.
+    Raises AutotuneError if ``directory`` contains a different study with this name, whose target must
+    not change.
     """
     check_same_study(directory, study)
     durable_files.make_directory(directory, 0o700)

@@ -14,13 +14,13 @@ from autotune.errors import AutotuneError
 from autotune.strict_parsing import parse_json
 
 DAMAGED_HINT = "restore the file from a copy, or move the study's directory away"
-MAX_LINE_BYTES = 1 << 24  # the largest records of long studies take a tenth of this
+MAX_LINE_BYTES = 1 << 24  # the largest records of long studies are a tenth of this size
 
 
 class Journal:
-    """The only writer of a journal. A record is on disk when ``append`` returns.
+    """The only writer of a journal. A record is on disk once ``append`` returns.
 
-    An incomplete last line is not a record.
+    An incomplete last line does not count as a record.
     """
 
     def __init__(self, path: Path) -> None:
@@ -36,7 +36,7 @@ class Journal:
         self.append_lines([encode_record(record) for record in records])
 
     def append_lines(self, lines: Iterable[bytes]) -> None:
-        """Append records in the encoding of ``encode_record``."""
+        """Append records that are already encoded as by ``encode_record``."""
         content = b"".join(line + b"\n" for line in lines)
         if not content:
             return
@@ -47,7 +47,7 @@ class Journal:
                     written += os.write(self._file, content[written:])
                 os.fsync(self._file)
         except OSError:
-            # A full disk leaves half a line, and the next record must start a new one.
+            # A full disk leaves an incomplete line, and the next record must start on a new line.
             os.ftruncate(self._file, size)
             raise
 
@@ -55,7 +55,7 @@ class Journal:
         os.close(self._file)
 
     def _cut_torn_line(self) -> None:
-        # An incomplete write was never acknowledged, so no reader depends on it.
+        # No reader depends on an incomplete write, because it was never acknowledged.
         try:
             content = foreign_files.read_bytes(
                 self.path.parent, self.path.name, foreign_files.MAX_JOURNAL_BYTES
@@ -74,7 +74,8 @@ def encode_record(record: Mapping[str, object]) -> bytes:
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
     """Yield all complete records of a journal, even while another process writes it.
 
-    Raises AutotuneError if anything but a journal's writer changed it, or if it is not a regular file.
+    Raises AutotuneError if something other than a journal's writer changed the file, or if it is not a
+    regular file.
     """
     try:
         with open_journal(path) as journal:
@@ -85,12 +86,14 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def open_journal(path: Path) -> AbstractContextManager[BinaryIO]:
-    """Open a journal that other people may have written. Raises the errors of `read_bytes`."""
+    """Open a journal that other users may have written. Raises the errors of `read_bytes`."""
     return foreign_files.open_file(path.parent, path.name, foreign_files.MAX_JOURNAL_BYTES)
 
 
 def read_lines(path: Path, journal: BinaryIO) -> Iterator[bytes]:
-    """Yield the complete lines from here on. Raises AutotuneError for a line longer than any record."""
+    """Yield the complete lines from the current position. Raises AutotuneError if a line is too long
+    for a record.
+    """
     while content := journal.readline(MAX_LINE_BYTES):
         if content.endswith(b"\n"):
             yield content
@@ -102,7 +105,9 @@ def read_lines(path: Path, journal: BinaryIO) -> Iterator[bytes]:
 
 
 def parse_record(location: str, content: bytes) -> dict[str, Any]:
-    """Return the record on a line of a journal. Raises AutotuneError, naming ``location``, if invalid."""
+    """Return the record in a line of a journal. Raises AutotuneError, with ``location``, if it is
+    invalid.
+    """
     try:
         record = parse_json(content)
     except ValueError:

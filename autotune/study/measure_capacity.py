@@ -32,14 +32,14 @@ from autotune.study.trial_context import ProgressReporter, TrialContext, begin_s
 from autotune.target.quantities import parse_rate
 
 CONFIGURATION_LABEL = "the configuration"
-ROUNDING_TOLERANCE = 1e-9  # relative error of a mean of logarithms
+ROUNDING_TOLERANCE = 1e-9  # relative error of the mean of logarithms
 
 
 @dataclass(frozen=True)
 class ComparisonConfiguration:
-    """``settings`` over the baseline, with a ``name`` for them.
+    """A configuration to compare with: ``settings`` over the baseline, and their ``name``.
 
-    ``rss`` are process sizes measured in the study of the settings, in bytes by `tier.service`.
+    ``rss`` contains process sizes measured in the study of the settings, in bytes by `tier.service`.
     """
 
     name: str
@@ -48,7 +48,7 @@ class ComparisonConfiguration:
 
     @property
     def phrase(self) -> str:
-        """The configuration as named in a sentence."""
+        """Return the configuration's name for use in a sentence."""
         if self.name == BASELINE_NAME:
             return "the baseline"
         return f"the {self.name} settings" if self.name in PRESET_NAMES else self.name
@@ -59,9 +59,9 @@ def build_comparison_configuration(
 ) -> ComparisonConfiguration:
     """Return the configuration that ``settings`` are compared with.
 
-    ``against`` is `baseline`, a preset (`recommended`, `published`) of the software that ``settings``
-    choose, or the path of an export. Names take precedence over paths. Raises AutotuneError for
-    anything else.
+    ``against`` is `baseline`, a preset (`recommended`, `published`) for the software that ``settings``
+    choose, or the path of an export. Names take precedence over paths. Raises AutotuneError for any
+    other text.
     """
     if against == BASELINE_NAME:
         return ComparisonConfiguration(against, {})
@@ -82,9 +82,9 @@ def build_comparison_configuration(
 
 @dataclass(frozen=True)
 class MeasurementRequest:
-    """``settings`` to measure over the baseline, alone or ``against`` others, ``repeat`` times.
+    """Settings to measure over the baseline, alone or in comparison with ``against``, ``repeat`` times.
 
-    ``rss`` are process sizes measured in the study of the settings, in bytes by `tier.service`.
+    ``rss`` contains process sizes measured in the study of the settings, in bytes by `tier.service`.
     """
 
     settings: Settings
@@ -96,8 +96,9 @@ class MeasurementRequest:
 def build_measurement_request(
     environment: Environment, config: Path | None, against: str | None, repeat: int
 ) -> MeasurementRequest:
-    """Return the request. Raises AutotuneError for an export that cannot be read or does not fit the
-    target, or if both sides are the same configuration."""
+    """Return the request. Raises AutotuneError if the export cannot be read or does not fit the target,
+    or if both sides are the same configuration.
+    """
     settings = read_compatible_settings(environment.space, config) if config else {}
     rss = read_exported_rss(config) if config else {}
     if against is None:
@@ -122,7 +123,8 @@ def parse_required_capacity(
 ) -> float | None:
     """Return the required capacity in requests/s.
 
-    Raises UsageError if it is not a rate, exceeds ``load.max_rate`` or the target has no capacity.
+    Raises UsageError if the text is not a rate, if the rate exceeds ``load.max_rate``, or if the target
+    has no capacity.
     """
     if text is None:
         return None
@@ -142,10 +144,10 @@ def parse_required_capacity(
 
 @dataclass(frozen=True)
 class Measurement:
-    """Measurements of a configuration. Every trial here has a peak.
+    """Measurements of a configuration. Every trial contains a peak.
 
-    In a comparison, ``comparison_trials`` measured the ``against`` configuration, and ``gain`` is the
-    gain over it.
+    In a comparison, ``comparison_trials`` are trials of the ``against`` configuration, and ``gain`` is
+    the gain over it.
     """
 
     study: str
@@ -156,22 +158,26 @@ class Measurement:
 
     @property
     def spread(self) -> float | None:
-        """The relative standard deviation of the repeats."""
+        """Return the relative standard deviation of the repeats."""
         logs = self._log_peaks
         return stdev(logs) if len(logs) > 1 else None
 
     @property
     def limit(self) -> str | None:
-        """The limit that kept the load below the capacity; ``peak`` is then a lower bound."""
+        """Return the limit that kept the load below the capacity, so that ``peak`` is only a lower
+        bound.
+        """
         return next((t.peak.limit for t in self.trials if t.peak and t.peak.is_load_limited), None)
 
     @property
     def peak(self) -> float:
-        """The geometric mean of all repeats that met the objective, a lower bound with a ``limit``."""
+        """Return the geometric mean of all repeats that met the objective; with a ``limit``, it is a
+        lower bound.
+        """
         return exp(fmean(self._log_peaks)) if self._log_peaks else 0.0
 
     def reaches_rate(self, rate: float) -> bool:
-        """True if the capacity is at least ``rate`` (requests/s). A lower bound counts unchanged."""
+        """True if the capacity is at least ``rate`` (requests/s). A lower bound counts with its value."""
         return self.peak >= rate * (1 - ROUNDING_TOLERANCE)
 
     @property
@@ -186,7 +192,7 @@ def measure_configuration(
     directory: Path,
     progress: ProgressReporter,
 ) -> Measurement:
-    """Measure a configuration, and record every reading in a directory like a study's."""
+    """Measure a configuration, and record every reading in a directory like that of a study."""
     with open_session(environment, directory, progress) as context:
         begin_study(environment, context, directory, MEASURE_PURPOSE)
         informed_context = replace(context, space=context.space.with_measured_memory(request.rss))
@@ -206,7 +212,7 @@ def _measure_alternately(
     against: ComparisonConfiguration,
     directory: Path,
 ) -> Measurement:
-    """Measure both sides alternately (A B B A A B …), in at least the minimum number of pairs."""
+    """Measure both sides alternately (A B B A A B …), with at least the minimum number of pairs."""
     sides: dict[bool, list[Trial]] = {False: [], True: []}
     measured: list[SideMeasurement] = []
     for index in range(2 * max(confirmation.MIN_PAIRS, request.repeat)):

@@ -1,7 +1,7 @@
-"""Copy the outcomes of a shared study to Optuna's tables, for optuna-dashboard and other readers.
+"""A copy of a shared study's outcomes in Optuna's tables, for optuna-dashboard and other readers.
 
-One worker at a time writes them in a background thread. Searches and records do not wait for these
-writes, and no decision depends on these tables.
+One worker at a time writes it in a background thread. Searches and records do not wait for these
+writes, and no decision depends on the copy.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def copy_in_background(
     create_searcher: Callable[[RDBStorage], Searcher],
     poll_seconds: float = POLL_SECONDS,
 ) -> Iterator[None]:
-    """Copy outcomes during the block, and the last ones at its end, unless another worker does.
+    """Copy outcomes during the block, and the last ones at its end, unless another worker copies them.
 
-    ``create_searcher`` returns a search in Optuna's tables.
+    ``create_searcher`` returns a search that uses Optuna's tables.
     """
     stop_event = threading.Event()
 
@@ -61,7 +61,7 @@ def _copy_outcomes(
     stop_event: threading.Event,
     poll_seconds: float,
 ) -> None:
-    """Write new outcomes until ``stop_event``, if no other worker does."""
+    """Write new outcomes until ``stop_event`` is set, unless another worker writes them."""
     with database.claim_optuna_writer(study) as tables:
         if tables is None:
             return

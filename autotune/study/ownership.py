@@ -1,7 +1,7 @@
 """Check that this account started a study on this machine. Other studies are read-only.
 
-A new study is sealed with the account's key over its target and its first record, which limit the
-actions of later sessions. Someone else's study, or one with a changed target, has no valid seal.
+A new study is sealed with the account's key over its target and its first record, which determine what
+later sessions may do. Someone else's study, or one with a changed target, has no valid seal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ RESTORE_TARGET_HINT = (
 
 
 def seal_study(study: Path, target: bytes, first: Mapping[str, object]) -> None:
-    """Seal a study as this account's own, on disk before its first record. Raises AutotuneError."""
+    """Mark a study as this account's own with a seal, on disk before its first record. Raises
+    AutotuneError.
+    """
     sealed = account_key.create_seal("study", target, journal.encode_record(first))
     durable_files.write_file(
         foreign_files.check_writable_path(study, SEAL_FILE), sealed.encode(), 0o600
@@ -32,7 +34,7 @@ def seal_study(study: Path, target: bytes, first: Mapping[str, object]) -> None:
 
 
 def is_own_study(study: Path) -> bool:
-    """True if this account started the study, and no other account can have changed it."""
+    """True if this account started the study, and no other account can have changed it since."""
     try:
         check_own_study(study, "")
     except (AutotuneError, OSError):
@@ -41,7 +43,7 @@ def is_own_study(study: Path) -> bool:
 
 
 def check_own_study(study: Path, hint: str) -> None:
-    """Raise AutotuneError, with ``hint``, if the study is read-only."""
+    """Raise AutotuneError, with ``hint``, if the study is read-only for this account."""
     foreign_files.check_ownership(study)
     if not foreign_files.exists(study, TARGET_FILE_NAME):
         raise AutotuneError(
@@ -83,7 +85,7 @@ def guard_foreign_records(study: Path) -> Iterator[None]:
 
 
 def check_existing_study(study: Path) -> None:
-    """Raise AutotuneError for an existing directory with someone else's study."""
+    """Raise AutotuneError if the directory already contains someone else's study."""
     foreign_files.check_ownership(study)
     if (
         foreign_files.exists(study, EVENTS_FILE)

@@ -1,7 +1,8 @@
-"""Rank a study's trials: candidates, leader, reference, measurements of the proof, and the verdict.
+"""Ranking of a study's trials: candidates, leader, reference, measurements of the proof, and the
+verdict.
 
-Everything here follows from the state. After the search, the model's estimates (``State.posterior``)
-rank the candidates, because a single reading overstates the best by about a tenth.
+All results depend only on the state. After the search, the model's estimates (``State.posterior``) rank
+the candidates, because a single reading overstates the best by about a tenth.
 """
 
 from __future__ import annotations
@@ -33,15 +34,16 @@ from autotune.optimize.ranking import (
 from autotune.study.study_state import COUNTED_PHASES, OPENING_PHASES, Phase, State, Trial
 from autotune.study.verdict import Verdict
 
-MIN_CONFIGURATIONS = 10  # configurations that a model needs to estimate importance
+MIN_CONFIGURATIONS = 10  # minimum number of configurations for a model to estimate importance
 PLAUSIBLE_SDS = 2.0  # maximum distance of a finalist from the leader, in sds
-# The search explores while the best peak rises by this factor within this many configurations.
+# The search explores as long as the best peak rises by this factor within this many configurations.
 EXPLORATION_FACTOR, EXPLORATION_TRIALS = 1.5, 4
-MAX_INCUMBENT_SD = 0.08  # sd of its log peak from which an incumbent is measured again
-FINAL_PHASES = (Phase.FINALIST, Phase.RUNNER_UP)  # measurements after the search, before the claim
+MAX_INCUMBENT_SD = 0.08  # sd of an incumbent's log peak from which it is measured again
+FINAL_PHASES = (Phase.FINALIST, Phase.RUNNER_UP)  # phases after the search and before the claim
 PRESET_PHASES = (Phase.RECOMMENDED, Phase.ADVISED, Phase.PUBLISHED)  # presets that autotune ships
-MIN_REPEATS = 3  # repeats before their spread is used
-# Phases before the proof whose measurements did not select their own configuration.
+MIN_REPEATS = 3  # minimum number of repeats for their spread to be used
+# Phases before the proof that are free of selection: no measurement in them selected its own
+# configuration.
 PRE_PROOF_PHASES = (Phase.BASELINE, Phase.REFERENCE, *FINAL_PHASES)
 REPEATED_PHASES = (*PRE_PROOF_PHASES, Phase.CONFIRM)
 
@@ -52,12 +54,12 @@ def select_feasible_trials(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def list_measured_trials(state: State) -> list[Trial]:
-    """Return the trials in the budget that have a capacity."""
+    """Return the trials that count in the budget and have a capacity."""
     return select_feasible_trials(state.list_finished(*COUNTED_PHASES))
 
 
 def estimate_peaks(state: State, trials: Sequence[Trial]) -> list[tuple[int, Estimate]]:
-    """Return the peaks of trials that met the objective, each with its configuration's number.
+    """Return the peak of each trial that met the objective, with the number of its configuration.
 
     The peaks are corrected to the level of an average test bed.
     """
@@ -70,8 +72,8 @@ def estimate_peaks(state: State, trials: Sequence[Trial]) -> list[tuple[int, Est
 def _list_first_estimates(state: State, trials: Sequence[Trial]) -> dict[int, Estimate]:
     """Return the estimate of each configuration in ``trials``.
 
-    Several measurements of a configuration are pooled. A pruned one is only an upper bound, which a
-    later measurement replaces.
+    Several measurements of a configuration are pooled. A pruned measurement is only an upper bound, and
+    is replaced by a later one.
     """
     measured: dict[int, list[Trial]] = {}
     for trial in select_feasible_trials(trials):
@@ -88,7 +90,7 @@ def _pool_estimates(state: State, tried: Sequence[Trial]) -> Estimate:
 
 
 def estimate_candidates(state: State) -> dict[int, Estimate]:
-    """Return the estimates of all configurations but the baseline, before they are repeated."""
+    """Return the estimates of all configurations except the baseline, before they are repeated."""
     baselines = {state.configuration_number(t) for t in state.list_finished(Phase.BASELINE)}
     searched = [
         t
@@ -103,10 +105,10 @@ def estimate_candidates(state: State) -> dict[int, Estimate]:
 
 
 def find_incumbent(state: State) -> Estimate | None:
-    """Return the peak to beat, from the best configuration so far.
+    """Return the peak to beat, which belongs to the best configuration so far.
 
-    Its measurements as a reference count too, so a lucky first one does not prune an equal candidate.
-    Pruned trials are excluded, because their peak is only an upper bound.
+    Its measurements as a reference also count, so that a lucky first measurement does not prune an
+    equal candidate. Pruned trials are excluded, because their peak is only an upper bound.
     """
     _, peak = _find_highest(state)
     return peak
@@ -119,9 +121,10 @@ def find_incumbent_number(state: State) -> int | None:
 
 
 def find_rough_incumbent(state: State) -> Trial | None:
-    """Return the incumbent if its peak is rough and was not measured again.
+    """Return the incumbent if its peak is rough and it was not measured again.
 
-    The best of several rough peaks is probably too high. It would prune configurations that are better.
+    The best of several rough peaks is probably too high, and would prune configurations that are
+    better.
     """
     number, peak = _find_highest(state)
     if number is None or peak is None or peak.sd <= MAX_INCUMBENT_SD:
@@ -139,7 +142,7 @@ def _find_highest(state: State) -> tuple[int | None, Estimate | None]:
 
 
 def _estimate_full(state: State) -> dict[int, Estimate]:
-    """Return the peaks of configurations that were not pruned, with their repeats as a reference."""
+    """Return the peaks of configurations that were not pruned, including their repeats as a reference."""
     full = [t for t in list_measured_trials(state) if t.peak and not t.peak.is_pruned]
     peaks, again = _list_first_estimates(state, full), _group_repeats(state, Phase.REFERENCE)
     pooled_peaks = {n: Estimate.pool([peaks[n], *more]) for n, more in again.items() if n in peaks}
@@ -149,7 +152,8 @@ def _estimate_full(state: State) -> dict[int, Estimate]:
 def is_exploring(state: State) -> bool:
     """True if the best peak rose by a factor of ``EXPLORATION_FACTOR`` over the last configurations.
 
-    Precise peaks would not change what the search tries next, while every step wins that much.
+    Precise peaks would not change what the search tries next, as long as it gains that much within a
+    few configurations.
     """
     peaks = [
         (trial.number, state.normalized_peak(trial).log_mean)
@@ -165,10 +169,10 @@ def is_exploring(state: State) -> bool:
 
 
 def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:
-    """Return a preset that was pruned against a peak that later measurements lowered.
+    """Return a preset that was pruned in comparison with a peak that later measurements lowered.
 
-    Its probability to beat the current incumbent is at least ``min_probability``. Each such preset is
-    repeated once, whatever the result.
+    Its probability of beating the current incumbent is at least ``min_probability``. Each such preset
+    is repeated once, whatever the result.
     """
     repeated = {
         state.configuration_number(t)
@@ -180,7 +184,7 @@ def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:
         for trial in select_feasible_trials(state.list_finished(*OPENING_PHASES))
         if trial.peak and trial.peak.is_pruned and state.configuration_number(trial) not in repeated
     ]
-    # The incumbent is costly to compute and rarely needed here.
+    # The incumbent is expensive to compute and rarely needed for this decision.
     to_beat = find_incumbent(state) if pruned else None
     doubtful = (
         trial
@@ -191,10 +195,10 @@ def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:
 
 
 def select_finalists(state: State, max_count: int, min_count: int) -> tuple[int, ...]:
-    """Return the finalists: trials that are possibly the best one, best first.
+    """Return the finalists: trials that may be the best one, best first.
 
-    They include the best preset if it may be the best one. Presets were not picked from many for a
-    lucky measurement, and the result must not be worse than published advice.
+    They include the best preset if it may be the best one. Presets were not selected for a lucky
+    measurement, and the result must not be worse than published advice.
     """
     estimated = estimate_candidates(state)
     ranked = sorted(estimated, key=lambda trial: estimated[trial].log_mean, reverse=True)
@@ -209,9 +213,9 @@ def select_finalists(state: State, max_count: int, min_count: int) -> tuple[int,
 
 
 def find_best_trial(state: State) -> int | None:
-    """Return the trial that would win now, without a claim.
+    """Return the trial that would win now, before it is proven.
 
-    After the search, that is the best preset unless another trial is likely to be better. If changes
+    After the search, that is the best preset unless another trial is probably better. If changes
     without an effect were reverted, it is the trial that measured the remaining changes.
     """
     baseline, numbers = find_baseline(state), {trial.number for trial in state.trials}
@@ -249,13 +253,15 @@ def select_finalist_pair(state: State) -> tuple[int, int] | None:
 
 
 def is_undecided(state: State, first: int, second: int) -> bool:
-    """True if the data do not show yet which of two finalists is better."""
+    """True if the measurements do not yet show which of two finalists is better."""
     estimates = pool_peaks(estimate_candidates(state), _list_noisy_repeats(state, *FINAL_PHASES))
     return ranking.is_undecided(estimates[first], estimates[second])
 
 
 def is_clearly_worse(state: State, number: int, trial: Trial) -> bool:
-    """True if a configuration, in one more measurement, sustains clearly less than trial ``number``."""
+    """True if a further measurement shows that a configuration sustains clearly less than trial
+    ``number``.
+    """
     estimate = pool_peaks(estimate_candidates(state), _list_noisy_repeats(state, *FINAL_PHASES))[
         number
     ]
@@ -266,7 +272,9 @@ def is_clearly_worse(state: State, number: int, trial: Trial) -> bool:
 
 
 def find_best_preset(state: State) -> Trial | None:
-    """Return the shipped preset with the highest estimate, measured to the end; ``None`` if none is."""
+    """Return the shipped preset with the highest estimate that was fully measured; ``None`` if there is
+    none.
+    """
     baseline = find_baseline(state)
     presets = {
         state.configuration_number(trial): trial
@@ -290,18 +298,18 @@ def list_final_trials(state: State, number: int) -> tuple[Trial, ...]:
 
 
 def list_final_peaks(state: State, number: int) -> list[Estimate]:
-    """Return the peaks that ``list_final_trials`` measured."""
+    """Return the peaks from ``list_final_trials``."""
     trials = select_feasible_trials(list_final_trials(state, number))
     return [state.normalized_peak(trial) for trial in trials]
 
 
 def add_measurement_noise(state: State, estimate: Estimate, count: int) -> Estimate:
-    """Return an estimate from ``count`` measurements with the noise between measurements added."""
+    """Return an estimate from ``count`` measurements, with the noise between measurements added."""
     return estimate.add_noise(_selection_noise(state) / max(1, count) ** 0.5)
 
 
 def _list_preset_trials(state: State) -> frozenset[int]:
-    """Return the trials of configurations advised by guides or the user, after the search."""
+    """Return, after the search, the trials of configurations from guides or from the user."""
     if state.posterior is None:
         return frozenset()
     advised = state.list_finished(*(OPENING_PHASES - {Phase.BASELINE}))
@@ -309,7 +317,7 @@ def _list_preset_trials(state: State) -> frozenset[int]:
 
 
 def _list_noisy_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
-    """Return the measurements of the finals, with the noise of a single measurement."""
+    """Return the final measurements, with the noise of a single measurement added."""
     repeats = _group_repeats(state, *phases)
     return {
         number: [_add_study_noise(state, peak) for peak in peaks]
@@ -326,10 +334,11 @@ def _group_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
 
 
 def _add_study_noise(state: State, estimate: Estimate) -> Estimate:
-    """Return a measurement with the noise of the study, to select by.
+    """Return a measurement with the noise of the study, for selecting a configuration.
 
-    The model's noise is added to its own sd. The result is at least the spread of repeats. Repeats of
-    the proof are excluded, because they must not change which configuration is proven.
+    The model's noise is added to the measurement's own sd. The result is at least the spread of
+    repeats. Repeats in the proof are excluded, because they must not change which configuration is
+    proven.
     """
     estimate_with_noise = estimate.add_noise(_selection_noise(state))
     repeat_noise = 0.0 if state.values else _estimate_repeat_noise(state, *PRE_PROOF_PHASES)
@@ -337,7 +346,7 @@ def _add_study_noise(state: State, estimate: Estimate) -> Estimate:
 
 
 def _model_noise(state: State) -> float:
-    """Return the sd of the logarithm of one more measurement, as the model estimates it."""
+    """Return the model's estimate of the sd of one additional measurement's logarithm."""
     return state.posterior.noise if state.posterior else 0.0
 
 
@@ -352,11 +361,11 @@ def _selection_noise(state: State) -> float:
 
 
 def _estimate_repeat_noise(state: State, *phases: Phase) -> float:
-    """Return the sd of the logarithm of one more measurement, from repeats in ``phases``.
+    """Return the sd of one additional measurement's logarithm, estimated from repeats in ``phases``.
 
-    It includes the imprecision of the repeats; 0 means too few repeats. Each repeat is compared with
-    the previous one on the same test bed, so drift and differences between beds do not count as noise.
-    A measurement that selected its configuration is excluded.
+    It includes the imprecision of the repeats; 0 means that there are too few repeats. Each repeat is
+    compared with the previous one on the same test bed, so that drift and differences between beds do
+    not count as noise. A measurement that selected its configuration is excluded.
     """
     repeats: dict[tuple[str | None, int], list[float]] = {}
     for trial in select_feasible_trials(state.list_finished(*phases)):
@@ -367,9 +376,10 @@ def _estimate_repeat_noise(state: State, *phases: Phase) -> float:
 
 
 def find_baseline(state: State) -> Trial | None:
-    """Return the first baseline trial that met the objective, else the first that was measured.
+    """Return the first baseline trial that met the objective, or else the first that was measured.
 
-    A baseline that misses the objective is measured once more. A disturbance may have been the cause.
+    A baseline that misses the objective is measured once more, because a disturbance may have been the
+    cause.
     """
     baselines = state.list_finished(Phase.BASELINE)
     measured = [trial for trial in baselines if not trial.is_unmeasured]
@@ -380,11 +390,11 @@ def find_baseline(state: State) -> Trial | None:
 def find_reference(state: State) -> Trial | None:
     """Return the configuration that is measured regularly to detect drift.
 
-    It is the best one known before the search. No other fixed configuration is closer to the compared
-    ones, and a poor one takes longer to measure.
+    It is the best configuration known before the search. No other fixed configuration is closer to the
+    compared ones, and a poor one takes longer to measure.
     """
     if references := state.list_finished(Phase.REFERENCE):
-        # One series must measure one configuration.
+        # All measurements of a series must use the same configuration.
         return state.find_trial(state.configuration_number(references[0]))
     presets = [
         t
@@ -423,8 +433,8 @@ def estimate_bed_drifts(state: State) -> dict[str | None, StudyDrift]:
     for trial in state.trials:
         if trial.bed in numbers:
             numbers[trial.bed].append(trial.number)
-    # The measurement that selected the reference is excluded: it is probably too high, so later ones
-    # would look like a decline.
+    # The measurement that selected the reference is excluded. It is probably too high, so that later
+    # ones would look like a decline.
     for trial in select_feasible_trials(state.list_finished(Phase.REFERENCE)):
         is_reference = reference and state.configuration_number(trial) == reference.number
         if is_reference and trial.bed in measured and trial.peak:
@@ -443,7 +453,7 @@ def _compute_shift(state: State, trial: Trial, drift: StudyDrift) -> Estimate:
 def list_bed_readings(state: State) -> list[BedReading]:
     """Return the readings that show differences between test beds.
 
-    They are readings of configurations that they did not select, and of each bed's baseline. Peaks are
+    These readings did not select their configuration, or are readings of a bed's baseline. Peaks are
     corrected for the drift of their bed.
     """
     drifts, baseline = estimate_bed_drifts(state), find_baseline(state)
@@ -463,7 +473,8 @@ def list_bed_readings(state: State) -> list[BedReading]:
 def list_confirmations(
     state: State, challenger: int, phase: Phase = Phase.CONFIRM, bed: str | None = None
 ) -> list[SideMeasurement]:
-    """Return the alternating measurements so far, in order, of one test bed or all whole pairs.
+    """Return the alternating measurements so far in order, from one test bed, or whole pairs from all
+    beds.
 
     Their sd includes the noise of the study: the model's noise is added, and the result is at least the
     spread of repeats. The sd of a benchmark command's values already includes all of their noise
@@ -496,14 +507,15 @@ def list_confirmations(
 
 
 def keep_whole_pairs(measured: list[SideMeasurement]) -> list[SideMeasurement]:
-    """Return only the whole pairs of these measurements."""
+    """Return only the measurements that form whole pairs."""
     return measured[: len(measured) // 2 * 2]
 
 
 def _remove_bed_offset(state: State, trial: Trial) -> Estimate:
-    """Return a peak without its test bed's offset, to compare it with peaks of other beds.
+    """Return a peak without its test bed's offset, for comparison with peaks on other beds.
 
-    The offset's uncertainty is excluded: both sides of a pair share a bed, so their ratio is unaffected.
+    The offset's uncertainty is excluded, because both measurements of a pair are on the same bed and
+    their ratio is not affected.
     """
     assert trial.peak is not None
     peak = trial.peak.estimate
@@ -511,19 +523,19 @@ def _remove_bed_offset(state: State, trial: Trial) -> Estimate:
 
 
 def baseline_meets_slo(state: State) -> bool:
-    """True if the baseline met the objective at any rate; only then is there a gain to compare."""
+    """True if the baseline met the objective at any rate; only then can a gain be computed."""
     baseline = find_baseline(state)
     return baseline is not None and baseline.peak is not None and baseline.peak.is_feasible
 
 
 def decide_verdict(state: State) -> Verdict:
-    """Return the verdict of a study that has nothing left to measure."""
+    """Return the verdict of a study after its last measurement."""
     challenger, meets_slo = find_best_trial(state), baseline_meets_slo(state)
     if challenger is None:
         return _conclude("no-improvement" if meets_slo else "unmeetable", None)
     if not meets_slo:
-        # Without a baseline capacity, meeting the objective is the improvement. A second, independent
-        # measurement must confirm it.
+        # If the baseline has no capacity, meeting the objective is the improvement. A second,
+        # independent measurement must confirm it.
         repeats = estimate_peaks(state, state.list_finished(Phase.FINALIST))
         was_repeated = any(trial == challenger for trial, _ in repeats)
         return _conclude("improved" if was_repeated else "unmeetable", challenger)
@@ -541,7 +553,7 @@ def _conclude(verdict: str, best: int | None, gain: Gain | None = None) -> Verdi
 
 
 def collect_bed_proof(state: State, challenger: int) -> BedConfirmation:
-    """Return the proof of each test bed so far."""
+    """Return the proof so far on each test bed."""
     return BedConfirmation(
         {
             bed: keep_whole_pairs(list_confirmations(state, challenger, bed=bed))

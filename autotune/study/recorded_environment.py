@@ -26,7 +26,7 @@ from autotune.target.read_target import TargetFile, read_recorded_target
 
 @dataclass(frozen=True)
 class RecordedEnvironment:
-    """The target as the study ran it, and the space of its trials."""
+    """The target as the study ran it, and the search space of its trials."""
 
     file: TargetFile
     space: SearchSpace
@@ -57,7 +57,7 @@ def rebuild_environment(
     skipped = from_record(adopted or {}).adopted_values.skipped
     facts = {} if file.target.command else _read_facts(start.facts, file, settings)
     full_space = space.build_space(file, facts, AdoptedValues(settings, skipped))
-    # Parameters that were added to the catalogue later were not tried.
+    # Parameters that were added to the catalogue later had no value in these trials.
     dimensions = tuple(d for d in full_space.dimensions if d.name in settings)
     return RecordedEnvironment(file, replace(full_space, dimensions=dimensions))
 
@@ -65,9 +65,10 @@ def rebuild_environment(
 def find_adopted_record(
     records: Sequence[Mapping[str, Any]], bed: str | None
 ) -> Mapping[str, object] | None:
-    """Return the record of the hosts' own files that a study edits, or ``None``.
+    """Return the record of values from the hosts' own files that a study edits, or ``None``.
 
-    ``bed`` is the test bed, in a study with several. In a storage, each bed has its own record.
+    ``bed`` is the test bed, in a study with several beds. In a shared database, each bed has its own
+    record.
     """
     if bed is None:
         return decode(StudyStart, records[0]).adopted

@@ -1,4 +1,4 @@
-"""Restore hosts that a killed study left changed."""
+"""Restoration of hosts that a killed study left changed."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ RestoreHosts = Callable[
 
 
 def restore_study(study: Path) -> list[str]:
-    """Restore everything that a study changed. Returns a line for each action.
+    """Restore everything that a study changed. Return a line for each action.
 
-    Raises LockedError while a tuner runs the study, AutotuneError if this account did not start it
-    here. If hosts cannot be restored, the others still are, and the AutotuneError names the failures.
+    Raises LockedError if a tuner is running the study, and AutotuneError if this account did not start
+    it on this machine. If some hosts cannot be restored, the others still are, and the AutotuneError
+    names the failures.
     """
     ownership.check_own_study(study, ownership.RESTORE_TARGET_HINT)
     _reject_running_studies([study])
@@ -42,11 +43,12 @@ def restore_study(study: Path) -> list[str]:
 
 
 def restore_target(target: Path, root: Path) -> list[str]:
-    """Restore changes by all studies of a target file under ``root``, then its hosts from the copies on
-    those hosts, which need no study.
+    """Undo the changes by all studies of a target file under ``root``, then restore its hosts.
 
-    Studies that this account did not start here are not used; the final error names them. Raises
-    LockedError while a tuner runs one of the studies, TargetError, and AutotuneError as in
+    The copies of original files on the hosts are used for this, so no study is needed.
+
+    Studies that this account did not start on this machine are not used; the final error names them.
+    Raises LockedError if a tuner is running one of the studies, TargetError, and AutotuneError as in
     ``restore_study``.
     """
     file = read_addresses(target)
@@ -56,7 +58,7 @@ def restore_target(target: Path, root: Path) -> list[str]:
     ]
     studies = [study for study in candidates if ownership.is_own_study(study)]
     foreign_studies = [study for study in candidates if study not in studies]
-    # The last study is restored first: its backup includes deliberate changes by earlier studies.
+    # The last study is restored first, because its backup includes intended changes by earlier studies.
     studies.sort(key=lambda study: (study / EVENTS_FILE).stat().st_mtime, reverse=True)
     _reject_running_studies(studies)
     refusals = [partial(_reject_foreign_study, study) for study in foreign_studies]
@@ -68,7 +70,7 @@ def restore_target(target: Path, root: Path) -> list[str]:
 
 
 def _plan_host_restores(file: TargetFile, study: Path) -> list[Callable[[], list[str]]]:
-    """Return the steps that restore each host from its own copy; ``study`` does not exist on disk."""
+    """Return the steps that restore each host from the copy on it; ``study`` does not exist on disk."""
     restore_hosts = managed_hosts.restore_hosts
     steps: list[Callable[[], list[str]]] = []
     if not needs_bed(file.target):
@@ -100,7 +102,7 @@ def _plan_bed_restores(
 
 
 def _run_all_steps(steps: Sequence[Callable[[], list[str]]]) -> list[str]:
-    """Run every step, then raise all errors together. Returns the lines of the steps."""
+    """Run every step, then raise all errors together. Return the lines from all steps."""
     lines: list[str] = []
     errors: list[AutotuneError] = []
     for step in steps:
@@ -152,14 +154,14 @@ def _stop_private_servers(study: Path, directory: Path) -> list[str]:
 
 
 def _restore_hosts(study: Path) -> list[str]:
-    # Restore if there are originals, even if the journal is incomplete.
+    # Restore if there are original files, even if the journal is incomplete.
     beds = (bed_directory(study, bed) for bed in foreign_files.list_names(study, BEDS_DIRECTORY))
     if not any(BackupStore(directory).list_hosts() for directory in (study, *beds)):
         state = load_state(study)
         if state.verdict is not None or not state.started:
             return []
     file = read_addresses(study / TARGET_FILE_NAME, foreign=True)
-    # Paths in the target are relative to where it was read from.
+    # Paths in the target are relative to the directory that it was read from.
     source = _read_target_path(study) or study / TARGET_FILE_NAME
     as_run = TargetFile(file.target, replace(file.document, path=source))
     lines = _run_all_steps(
@@ -182,9 +184,8 @@ def _restore_over_transports(
     study: Path,
     restore_hosts: RestoreHosts,
 ) -> list[str]:
-    """Call ``restore_hosts`` with the transports of all hosts that a study of this target changes.
-
-    These are the hosts of tiers and the load hosts.
+    """Call ``restore_hosts`` with the transports of all hosts that a study of this target changes: tier
+    and load hosts.
     """
     target = file.target
     if target.simulated is not None:

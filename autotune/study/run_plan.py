@@ -1,4 +1,4 @@
-"""The plan of a run, computed without changing anything."""
+"""The plan of a run, computed without any change."""
 
 from __future__ import annotations
 
@@ -85,7 +85,9 @@ def _add_differences(plan: Plan, preview: Preview, stock: Settings, recommended:
 
 
 def changes_to_json(changes: Mapping[str, HostChanges]) -> dict[str, plan_documents.HostChanges]:
-    """Return by host: files with their diff, kernel values from → to, units with action and reasons."""
+    """Return, by host, files with their diff, kernel values (from → to), and units with action and
+    reasons.
+    """
     return {name: _encode_changes(change) for name, change in changes.items()}
 
 
@@ -103,7 +105,9 @@ def _encode_changes(changes: HostChanges) -> plan_documents.HostChanges:
 
 
 def format_changes(changes: Mapping[str, plan_documents.HostChanges]) -> Iterator[str]:
-    """Yield units with action, hosts and reasons, then kernel values; ``changes`` as in JSON."""
+    """Yield units with action, hosts and reasons, then kernel values; ``changes`` is in the JSON
+    format.
+    """
     hosts: dict[tuple[str, ...], list[str]] = {}
     for host, change in changes.items():
         for unit, unit_change in change["units"].items():
@@ -118,12 +122,14 @@ def format_changes(changes: Mapping[str, plan_documents.HostChanges]) -> Iterato
 
 
 def _format_hosts(hosts: Sequence[str]) -> str:
-    """Return the hosts as text; a deployment acts on all of them together."""
+    """Return the hosts as text, together because a deployment acts on all of them at once."""
     return ", ".join(hosts) + (f" ({len(hosts)} at once)" if len(hosts) > 1 else "")
 
 
 def _build_command_plan(environment: Environment) -> Plan:
-    """Return the plan of a benchmark command, which changes no host: parameters of the first calls."""
+    """Return the plan of a benchmark command, which changes no host: the parameters of the first
+    calls.
+    """
     preview, space = environment.build_preview(), environment.space
     first_settings = [
         space.baseline,
@@ -204,7 +210,7 @@ def _format_parameter_counts(plan: Plan) -> str:
 
 
 def _format_core_parameters(plan: Plan) -> Iterator[str]:
-    """Yield the parameters searched first, by service. The others follow later."""
+    """Yield the parameters that are searched first, by service. The others follow later."""
     if len(plan["core"]) == len(plan["tunable"]):
         return
     services: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Select the next step of a study from its state alone, so resuming needs nothing else.
+"""Select the next step of a study from its state alone, so that resuming needs no other information.
 
 An interrupted trial is repeated first. The other steps follow this order:
 
@@ -11,8 +11,8 @@ An interrupted trial is repeated first. The other steps follow this order:
 7. this winner and the baseline in alternation
 8. verdict
 
-Test beds pass through these stages together, and each asks for its own next step. No bed waits inside
-a stage. A new stage starts when no trial of the previous one is running.
+Test beds go through these stages together, and each requests its own next step. No bed waits within a
+stage. A new stage starts when no trial of the previous stage is running.
 """
 
 from __future__ import annotations
@@ -47,41 +47,45 @@ from autotune.study.ranking import (
 from autotune.study.study_state import COUNTED_PHASES, OPENING_PHASES, Phase, State, Trial
 from autotune.target.model import Budget
 
-# Finalists: two, or more if time allows and their estimates overlap.
+# There are two finalists, or more if time allows and their estimates overlap.
 MIN_FINALISTS = 2
 MAX_FINALISTS = 4
 # Search trials between two measurements of the reference. Pruned trials are short and less sensitive to
 # drift, so PRUNED_TRIALS_DIVISOR of them count as one.
 REFERENCE_INTERVAL_TRIALS = 6
 PRUNED_TRIALS_DIVISOR = 3
-# Maximum share of the time that is reserved for finals and proof, at the pace of the study so far.
+# Maximum share of the time that is reserved for finals and proof, at the study's pace so far.
 MAX_RESERVE_SHARE = 0.45
 MIN_MEASUREMENT_SECONDS = 15.0  # a shorter measurement shows nothing
-# The minimum number of pairs and one block of changes are always reserved, up to this share.
+# Seconds for the minimum number of pairs and one block of changes. They are always reserved, up to
+# MAX_PROOF_SHARE of the time.
 MIN_PROOF_SECONDS = (2 * confirmation.MIN_PAIRS + 1) * MIN_MEASUREMENT_SECONDS
 MAX_PROOF_SHARE = 0.6
-MAX_SHORTENING_FACTOR = 3.0  # a measurement may be shortened to the average time divided by this
-MAX_OVERRUN_FACTOR = 1.05  # a pair starts only if it should finish within this multiple of the time
-SHORT_PROOF_SHARE = 0.75  # of the usual proof, if a rough finalist is measured again
-ROUGH_TRIAL_SHARE = 0.5  # seconds of a rough trial, as a share of those of a precise one
+# A measurement may be shortened to the average time divided by this.
+MAX_SHORTENING_FACTOR = 3.0
+# A pair starts only if it is expected to finish within this multiple of the time budget.
+MAX_OVERRUN_FACTOR = 1.05
+SHORT_PROOF_SHARE = 0.75  # share of the usual proof if a rough finalist is measured again
+ROUGH_TRIAL_SHARE = 0.5  # duration of a rough trial, relative to a precise one
 MAX_PAIRS = 6
 MAX_RUNNER_UP_PAIRS = 2
-# Blocks of a winner's changes that are measured reverted: blocks reserved during the search, blocks
+# Numbers of measurements that revert blocks of the winner's changes: reserved during the search,
 # reserved during the comparison with the best preset, and the maximum.
 RESERVED_BLOCKS, MIN_BLOCKS, MAX_BLOCKS = 4, 2, 8
-# Failed measurements of the confirmation, such as a starved generator, that are repeated.
+# Maximum number of failed confirmation measurements, for example of a starved generator, that are
+# repeated.
 MAX_FAILED_CONFIRMATIONS = 2
-# Measurements of the best trial after a baseline that missed the objective.
+# Maximum number of measurements of the best trial if the baseline missed the objective.
 MAX_REPRODUCTIONS = 3
-# Maximum share of the trials for known configurations, so that the search gets its share too.
+# Maximum share of the trials for known configurations, so that enough remain for the search.
 MAX_OPENING_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class MeasureStep:
-    """Measure these settings; ``suggested`` are the values from the sampler.
+    """Measure these settings; ``suggested`` contains the values from the sampler.
 
-    ``replaced_trial`` is the unfinished trial of another test bed that this one repeats.
+    ``replaced_trial`` is the unfinished trial of another test bed that this measurement repeats.
     """
 
     phase: Phase
@@ -109,7 +113,7 @@ class RankStep:
 
 @dataclass(frozen=True)
 class ConcludeStep:
-    """Conclude the study: nothing is left to measure."""
+    """Conclude the study, because nothing is left to measure."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,7 @@ ScheduleStep = MeasureStep | SuggestStep | RankStep | SimplifyStep | WaitStep | 
 def select_next_step(
     state: State, space: SearchSpace, budget: Budget, elapsed: float, bed: str | None = None
 ) -> ScheduleStep:
-    """Return the next step, for ``bed`` if there are several.
+    """Return the next step, for ``bed`` if there are several test beds.
 
     ``elapsed`` is the time spent on the study in seconds, over all sessions.
     """
@@ -150,7 +154,9 @@ def select_next_step(
 
 
 def _plan_interrupted(state: State, bed: str | None) -> ScheduleStep | None:
-    """Repeat the bed's interrupted trial, or else an unfinished trial of an inactive bed."""
+    """Return a repeat of the bed's interrupted trial, or else of an unfinished trial of an inactive
+    bed.
+    """
     last_trial = next((trial for trial in reversed(state.trials) if trial.bed == bed), None)
     if (
         last_trial is not None
@@ -177,12 +183,12 @@ def _plan_interrupted(state: State, bed: str | None) -> ScheduleStep | None:
     return None
 
 
-# Another bed cannot repeat these: baseline and reference of each bed, and one side of a pair.
+# Trials that another bed cannot repeat: baseline and reference of each bed, and one side of a pair.
 BED_SPECIFIC_PHASES = frozenset({Phase.BASELINE, Phase.REFERENCE, Phase.RUNNER_UP, Phase.CONFIRM})
 
 
 def _find_abandoned_trials(state: State) -> list[Trial]:
-    """Return unfinished trials of inactive test beds that no other bed has repeated."""
+    """Return unfinished trials of inactive test beds that no other bed has repeated yet."""
     last_trials = [
         trial for bed, trial in state.last_trial_by_bed.items() if bed not in state.active_beds
     ]
@@ -200,7 +206,7 @@ def _plan_wait(state: State, *phases: Phase) -> ScheduleStep | None:
 def _plan_opening(
     state: State, space: SearchSpace, budget: Budget, elapsed: float, bed: str | None
 ) -> ScheduleStep | None:
-    """Return the next configuration known before the search; each deployment gets an early turn.
+    """Return the next of the configurations known before the search; each deployment is tried early.
 
     Advised and published configurations are tried only if their deployment may be the best. After the
     presets come the user's configurations, then the winners of an earlier study. A configuration with the
@@ -208,7 +214,7 @@ def _plan_opening(
     """
     if not _can_search(state, budget, elapsed):
         return None
-    # A baseline without a result because of a benchmark fault is measured again.
+    # A baseline without a result is measured again if the benchmark failed.
     opening_trials = [t for phase in OPENING_PHASES for t in state.trials_by_phase.get(phase, ())
                 if not (t.is_unmeasured and phase is Phase.BASELINE)]  # fmt: skip
     if not any(t.bed == bed and t.phase is Phase.BASELINE for t in opening_trials):
@@ -216,7 +222,7 @@ def _plan_opening(
     tried_deployments = [(t.phase, _select_deployment(t.settings, space)) for t in opening_trials]
     maximum = max(3, int(MAX_OPENING_SHARE * budget.trials))
     tried, clamped = list[Settings](), space.with_clamps(state.clamps)
-    effects: list[Settings] = []  # effective settings of those tried
+    effects: list[Settings] = []  # effective settings of the configurations tried so far
     for phase, settings in _iterate_presets(space):
         active, effect = (
             select_active_settings(settings, space),
@@ -244,10 +250,10 @@ def _plan_opening(
 def _find_untried(
     state: State, space: SearchSpace, clamped: SearchSpace, tried: Sequence[Settings]
 ) -> Settings | None:
-    """Return the next of the user's and an earlier study's configurations, or ``None`` after the last.
+    """Return the next configuration of the user or of an earlier study, or ``None`` after the last.
 
-    Configurations with the effect of a measured one are left out. ``clamped`` is the space with the
-    clamps that deployments showed.
+    Configurations with the same effect as a measured one are left out. ``clamped`` is the space with
+    the clamps from deployments.
     """
     pending, seen_settings = list[Settings](), list(tried)
     for changes in (*space.try_first, *state.transferred):
@@ -261,7 +267,8 @@ def _find_untried(
 
     measured = [find_effect(t.settings) for t in state.list_started(*OPENING_PHASES)]
     for trial in sorted(state.list_started(Phase.TRY_FIRST), key=lambda trial: trial.number):
-        # A trial is of the first pending one, unless that one was left out: clamps are found later.
+        # A trial belongs to the first pending configuration, unless that was left out: clamps may be
+        # discovered later.
         first_new = next(
             (n for n, s in enumerate(pending) if find_effect(s) not in measured), len(pending)
         )
@@ -275,12 +282,12 @@ def _find_untried(
 
 
 def _count_shared(settings: Settings, *others: Settings) -> int:
-    """Return the number of values that ``settings`` shares with any of ``others``."""
+    """Return the maximum number of values that ``settings`` shares with any of ``others``."""
     return sum(any(other.get(n) == value for other in others) for n, value in settings.items())
 
 
 def _may_be_best(state: State, space: SearchSpace, settings: Settings) -> bool:
-    """True if, from its measurements so far, a deployment may be the best."""
+    """True if a deployment may be the best, according to its measurements so far."""
     deployment = _select_deployment(settings, space)
     usable = select_feasible_trials(state.list_finished(*COUNTED_PHASES))
     level = {bed: exp(-state.bed_offset(bed).log) for bed in {t.bed for t in usable}}
@@ -291,7 +298,7 @@ def _may_be_best(state: State, space: SearchSpace, settings: Settings) -> bool:
 
 
 def select_active_settings(settings: Settings, space: SearchSpace) -> Settings:
-    """Return the ``settings`` that have an effect."""
+    """Return only the settings that have an effect."""
     active = space.active_parameters(settings)
     return {name: value for name, value in settings.items() if name in active}
 
@@ -304,7 +311,7 @@ def _iterate_presets(space: SearchSpace) -> Iterator[tuple[Phase, Settings]]:
 
 
 def _select_deployment(settings: Settings, space: SearchSpace) -> Settings:
-    """Return the software chosen for each tier by these settings."""
+    """Return the settings that choose the software of each tier."""
     return {name: settings[name] for name in space.deployments[0] if name in settings}
 
 
@@ -324,15 +331,17 @@ def _plan_search(
 
 
 def _plan_refinement(state: State) -> ScheduleStep | None:
-    """Return a precise measurement of a rough incumbent, once no further rise by factors is likely."""
+    """Return a precise measurement of a rough incumbent, once the peak is unlikely to rise by large
+    factors.
+    """
     rough = None if is_exploring(state) else find_rough_incumbent(state)
     return MeasureStep(rough.phase, rough.settings, source_trial=rough.number) if rough else None
 
 
 def _plan_preset_repeat(state: State) -> ScheduleStep | None:
-    """Repeat a preset whose pruning is in doubt after a later measurement of the incumbent.
+    """Return a repeat of a preset whose pruning is in doubt after a later measurement of the incumbent.
 
-    The study compares its winner with the best preset, so that preset must be known.
+    The study compares its winner with the best preset, so that preset must be measured.
     """
     pruned = find_doubtful_pruning(state, SearchLimits.early_prune_probability)
     return (
@@ -341,7 +350,7 @@ def _plan_preset_repeat(state: State) -> ScheduleStep | None:
 
 
 def _plan_reference(state: State, bed: str | None) -> ScheduleStep | None:
-    """Measure the reference again if its last measurement on this bed is too old."""
+    """Return a measurement of the reference if its last one on this bed is too old."""
     reference = find_reference(state)
     if reference is None:
         return None
@@ -367,11 +376,11 @@ def _plan_ranking(state: State) -> ScheduleStep | None:
 
 
 def _can_search(state: State, budget: Budget, elapsed: float) -> bool:
-    """True if another trial fits before the time reserved for the proof."""
+    """True if another trial fits before the time that is reserved for the proof."""
     counted = len(state.list_counted(include_running=True))
     # A trial that would not fit at the current pace is shortened (``compute_time_limit``).
     minimum = min(average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
-    # With only a baseline there is nothing to prove yet.
+    # With only a baseline, there is nothing to prove yet.
     reserved = (
         compute_reserve_seconds(state, budget) if counted > 1 else 2 * MIN_MEASUREMENT_SECONDS
     )
@@ -390,21 +399,22 @@ def compute_reserve_seconds(state: State, budget: Budget) -> float:
 
 
 def max_reserve_seconds(budget: Budget) -> float:
-    """Return the maximum seconds that are reserved from the search."""
+    """Return the maximum seconds that may be reserved and are not available to the search."""
     return max(
         MAX_RESERVE_SHARE * budget.time, min(MIN_PROOF_SECONDS, MAX_PROOF_SHARE * budget.time)
     )
 
 
 def min_proof_seconds(state: State) -> float:
-    """Return the seconds that the minimum number of pairs takes."""
+    """Return the seconds needed for the minimum number of pairs."""
     return 2 * _measurements_per_bed(state, confirmation.MIN_PAIRS) * average_trial_seconds(state)
 
 
 def average_trial_seconds(state: State) -> float:
     """Return the average seconds of a trial on its test bed, as if no trial were rough.
 
-    The finals and the proof measure precisely, so rough trials must not shorten the time kept for them.
+    The finals and the proof measure precisely, so rough trials must not shorten the time reserved for
+    them.
     """
     spent = sum(state.bed_seconds.values()) or state.elapsed_seconds
     rough = sum(trial.peak is not None and trial.peak.is_rough for trial in state.trials)
@@ -413,21 +423,22 @@ def average_trial_seconds(state: State) -> float:
 
 
 def _measurements_per_bed(state: State, count: int) -> int:
-    """Return the measurements of the busiest bed if the active beds share ``count`` of them."""
+    """Return the number of measurements of the busiest bed if the active beds share ``count`` of them."""
     return -(-count // max(1, len(state.active_beds)))
 
 
 def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed: float) -> float:
     """Return the maximum seconds of a measurement.
 
-    The search leaves the reserved time to the proof. The minimum number of measurements shares it.
+    The search does not use the time that is reserved for the proof. In the proof, the minimum number of
+    measurements share this time.
     """
     remaining = budget.time - elapsed
     if phase is Phase.CONFIRM:
         pairs = 2 * confirmation.MIN_PAIRS - len(state.list_finished(Phase.CONFIRM))
         return max(MIN_MEASUREMENT_SECONDS, remaining / max(1, _measurements_per_bed(state, pairs)))
     if phase in COUNTED_PHASES or phase is Phase.REFERENCE:
-        # The first measurement must leave time for at least one more.
+        # The first measurement must leave enough time for at least one more.
         first_reserve = max(
             max_reserve_seconds(budget), MIN_PROOF_SECONDS + 2 * MIN_MEASUREMENT_SECONDS
         )
@@ -437,7 +448,7 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed: floa
             else first_reserve
         )
         return max(MIN_MEASUREMENT_SECONDS, remaining - reserved)
-    # If time is short, a block of changes gets no more than each measurement of the proof.
+    # If time is short, the limit of a block of changes is that of a measurement in the proof.
     return max(
         MIN_MEASUREMENT_SECONDS,
         remaining - min_proof_seconds(state),
@@ -452,14 +463,14 @@ def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep |
     measured = {trial.source_trial for trial in finalists}
     trial_seconds = max(average_trial_seconds(state), 1e-9)
     proof = min_proof_seconds(state)
-    # Rough finalists are measured again first, even if the proof gets shorter measurements for it.
+    # Rough finalists are measured again first, even if this shortens the measurements of the proof.
     proof *= SHORT_PROOF_SHARE if _has_rough_finalist(state) else 1.0
     fitting = int((budget.time - elapsed - proof) / trial_seconds)
     # The leaders take precedence over blocks of changes.
     fitting = max(fitting - RESERVED_BLOCKS, min(fitting, MIN_FINALISTS - len(finalists)), 0)
     available = fitting * max(1, len(state.active_beds)) + len(finalists)
     maximum = min(available, MAX_FINALISTS)
-    # One repeated finalist alone would decide nothing.
+    # A single repeated finalist would decide nothing.
     for number in (
         select_finalists(state, maximum, MIN_FINALISTS) if maximum >= MIN_FINALISTS else ()
     ):
@@ -478,7 +489,7 @@ def _has_rough_finalist(state: State) -> bool:
 
 
 def _plan_simplification(state: State, budget: Budget, elapsed: float) -> ScheduleStep | None:
-    """Measure the winner, block by block, without changes that probably have no effect."""
+    """Return a measurement of the winner without a block of changes that probably have no effect."""
     number, simplified = find_leader(state), state.simplification
     measured = len(state.list_started(Phase.SIMPLIFIED))
     if (
@@ -493,7 +504,7 @@ def _plan_simplification(state: State, budget: Budget, elapsed: float) -> Schedu
     if simplified is None or measured > simplified.measured:
         return SimplifyStep(number)
     needed = average_trial_seconds(state) + min_proof_seconds(state)
-    # The first block holds settings of low documented impact. It may shorten the proof.
+    # The first block contains settings of low documented impact. It may shorten the proof.
     needed = (
         needed if measured else min(needed, max(MIN_PROOF_SECONDS, needed / MAX_SHORTENING_FACTOR))
     )
@@ -504,7 +515,7 @@ def _plan_simplification(state: State, budget: Budget, elapsed: float) -> Schedu
 
 
 def misses_slo(state: State) -> bool:
-    """True if the baseline was measured and met the objective at no rate."""
+    """True if the baseline was measured and did not meet the objective at any rate."""
     stock = find_baseline(state)
     return stock is not None and stock.peak is not None and stock.peak.verdict == "unmeetable"
 
@@ -512,9 +523,9 @@ def misses_slo(state: State) -> bool:
 def _plan_reproduction(state: State, budget: Budget, elapsed: float) -> ScheduleStep | None:
     """Return a repeated measurement after a baseline that missed the objective.
 
-    No comparison is possible then, so the time kept for it is used otherwise. The baseline is measured
-    once more, because a disturbance may be the cause. Then the best trial is measured until the result
-    was reproduced.
+    No comparison is possible then, so the time reserved for it is available. The baseline is measured
+    once more, because a disturbance may have been the cause. The best trial is then measured until its
+    result is reproduced.
     """
     each = min(average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
     if state.values or not misses_slo(state) or elapsed + each > budget.time:
@@ -535,7 +546,7 @@ def _plan_reproduction(state: State, budget: Budget, elapsed: float) -> Schedule
 def _plan_confirmation(
     state: State, budget: Budget, elapsed: float, bed: str | None
 ) -> ScheduleStep | None:
-    """Measure the winner and the baseline alternately, at least one pair."""
+    """Return the next of the alternating measurements of winner and baseline, at least one pair."""
     baseline, challenger = find_baseline(state), find_best_trial(state)
     if (
         baseline is None
@@ -570,9 +581,9 @@ def _plan_confirmation(
 def _plan_runner_up(
     state: State, budget: Budget, elapsed: float, bed: str | None
 ) -> ScheduleStep | None:
-    """Measure the leader and its rival alternately before any claim, if time allows.
+    """Return the next of the alternating measurements of the leader and its rival, if time allows.
 
-    The rival is the best preset, or else the second best configuration.
+    They come before any claim. The rival is the best preset, or else the second best configuration.
     """
     pair = select_finalist_pair(state)
     if pair is None or state.list_started(Phase.CONFIRM):
@@ -599,10 +610,10 @@ def _count_started_pairs(state: State, phase: Phase, measured: Sequence[SideMeas
 def _plan_alternation(
     state: State, phase: Phase, first: int, second: int, bed: str | None, *, is_over: bool
 ) -> ScheduleStep | None:
-    """Measure the next of two trials' configurations, in alternation until ``is_over``.
+    """Return a measurement of the next of two trials' configurations, in alternation until ``is_over``.
 
     A single measurement always gets its counterpart, because half a pair shows nothing. Each test bed
-    has its own pairs.
+    measures its own pairs.
     """
     finished_trials = [trial for trial in state.list_finished(phase) if trial.bed == bed]
     measured = list_confirmations(state, first, phase, bed)

@@ -1,7 +1,7 @@
-"""The store of a study in a storage, for one of the workers that share it.
+"""The store of a study in a shared database, for one of the workers.
 
-A worker's records go to the storage first. The study's directory on this machine has a journal with all
-records of the storage in order, and the readings of this worker.
+A worker's records go to the database first. The study's directory on this machine contains a journal
+with all records in the database's order, and the readings of this worker.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from autotune.study.study_state import Trial, add_seconds, replay_records
 from autotune.study.study_store import StudyStore, current_timestamp
 
 T = TypeVar("T")
-# Events that wait for the next record of their test bed, because no decision needs them earlier.
+# Events that are sent with the next record of their test bed, because no decision needs them earlier.
 DEFERRED_EVENTS = frozenset({"spent", "warm-up", "bottleneck", "capacities", "memory", "answered"})
 WORKER_FILE = "worker"  # contains the id of the worker that last held leases from this directory
 
@@ -43,8 +43,9 @@ WORKER_FILE = "worker"  # contains the id of the worker that last held leases fr
 class HeartbeatPolicy:
     """The heartbeat interval, and the number of missed heartbeats after which a bed is removed.
 
-    A watching worker counts missed heartbeats per own heartbeat. An event that stops both workers,
-    such as CPU steal or an unavailable database, therefore removes no bed, and no clocks are compared.
+    At each of its heartbeats, a worker counts the missed heartbeats of other workers. An event that
+    stops both workers, such as CPU steal or an unavailable database, therefore removes no bed, and no
+    clocks are compared.
     """
 
     interval_seconds: float = 5.0
@@ -52,7 +53,7 @@ class HeartbeatPolicy:
 
 
 class HeartbeatMonitor:
-    """The number of consecutive heartbeats that each worker has missed, counted per check."""
+    """The number of consecutive heartbeats that each worker has missed, updated at each check."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[Lease, int]] = {}
@@ -73,12 +74,12 @@ class HeartbeatMonitor:
         return self._check_counts.get(bed, 0) > 1 and self._last[bed][1] == 0
 
     def reset(self) -> None:
-        """Forget all counts: heartbeats that an unavailable storage rejected do not count as missed."""
+        """Reset all counts: heartbeats that an unavailable database rejected do not count as missed."""
         self._last.clear()
 
 
 def check_same_study(directory: Path, study: SharedStudy) -> None:
-    """Raise AutotuneError if a directory contains another study of this name."""
+    """Raise AutotuneError if a directory contains a different study with this name."""
     if (
         next(journal.read_records(directory / EVENTS_FILE), study.first_record)
         != study.first_record
@@ -90,7 +91,7 @@ def check_same_study(directory: Path, study: SharedStudy) -> None:
 
 
 class SharedStore(StudyStore):
-    """A store shared by several workers.
+    """A store that several workers share.
 
     Methods that record something for a removed test bed raise LeaseLostError.
     """
@@ -118,7 +119,7 @@ class SharedStore(StudyStore):
         self._decision: Connection | None = None
         self._unwritten_lines: list[
             bytes
-        ] = []  # lines that are in the storage but not in the journal yet
+        ] = []  # lines that are in the database but not in the journal yet
         self._monitor, self._stop_event = HeartbeatMonitor(), threading.Event()
         self._heart = threading.Thread(target=self._run_heartbeats, name="heartbeat", daemon=True)
         self.refresh()
@@ -138,8 +139,9 @@ class SharedStore(StudyStore):
     def join_beds(self, beds: Mapping[str, Mapping[str, object]]) -> None:
         """Join the study with these test beds, each with the fields of its record.
 
-        The bed of a worker that was killed in this directory is free immediately. Any other bed is free
-        when its worker has missed its heartbeats. Raises LockedError while that worker is running.
+        A bed of a worker that was killed in this directory is available immediately. Any other bed is
+        available once its worker has missed too many heartbeats. Raises LockedError if that worker is
+        running.
         """
         path = self.directory / WORKER_FILE
         earlier = None
@@ -183,13 +185,15 @@ class SharedStore(StudyStore):
             time.sleep(self.pulse.interval_seconds)
 
     def exclude_bed(self, bed: str, reason: str) -> None:
-        """Remember the reason until ``release_bed``: the lease may be lost or the storage unavailable."""
+        """Store the reason until ``release_bed``, because the lease may be lost or the database
+        unavailable.
+        """
         self._exclusion_reasons[bed] = mask_secrets(reason)
 
     def release_bed(self, bed: str) -> None:
         """Release this bed's lease, so that other workers repeat its trial.
 
-        If the storage is unavailable, they detect the missed heartbeats instead.
+        If the database is unavailable, they notice the missed heartbeats instead.
         """
         reason = self._exclusion_reasons.pop(bed, "its worker has stopped")
 
@@ -213,9 +217,9 @@ class SharedStore(StudyStore):
             self._flush_journal()
 
     def send_heartbeat(self) -> None:
-        """Send a heartbeat, and remove the leases of workers that have missed theirs."""
+        """Send a heartbeat, and remove the leases of workers that have missed too many."""
         with self.database.engine.connect() as connection:
-            # With autocommit, no lock outlives its statement.
+            # With autocommit, no lock is held after its statement.
             connection.execution_options(isolation_level="AUTOCOMMIT")
             study_database.send_heartbeat(connection, self.study.study_id, self._lease.worker)
             leases = study_database.read_leases(connection, self.study.study_id)
@@ -241,7 +245,7 @@ class SharedStore(StudyStore):
                 self._monitor.reset()
 
     def run_decision(self, action: Callable[[], T]) -> T:
-        """Run ``action``. Its records are stored all together or not at all; then it runs again."""
+        """Run ``action``. Its records are stored together or not at all; in that case it runs again."""
 
         def attempt() -> T:
             with self._lock:
@@ -326,7 +330,7 @@ class SharedStore(StudyStore):
 
 
 def _merge_spent_records(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the records, with the records of time spent merged into one."""
+    """Return the records, with all records of time spent merged into one."""
     spent = [record for record in records if record["event"] == "spent"]
     seconds: Mapping[str, float] = {}
     for record in spent:

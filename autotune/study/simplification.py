@@ -1,4 +1,4 @@
-"""Select changes of the winner to revert before its proof, from the records."""
+"""Select the winner's changes to revert before its proof, using the records."""
 
 from __future__ import annotations
 

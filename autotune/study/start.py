@@ -1,4 +1,4 @@
-"""Start a study, or continue one."""
+"""Start or continue a study."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def start_study(
     keep: bool = False,
     earlier: Path | None = None,
 ) -> None:
-    """Run a new study of a target to its end, in a directory that does not exist yet.
+    """Run a new study of a target until it is complete, in a directory that does not exist yet.
 
-    ``keep``: a proven winner stays on the hosts. ``earlier``: the directory of a study whose best
-    configurations are tried first if they apply here.
+    With ``keep``, a proven winner stays on the hosts. ``earlier`` is the directory of a study whose
+    best configurations are tried first if they apply to this target.
     """
     if isinstance(environment, MultiBedEnvironment):
         with open_locked_store(environment, directory, progress) as store:
@@ -76,7 +76,7 @@ def start_study(
 def _record_earlier_leaders(
     environment: Environment, store: StudyStore, progress: ProgressReporter, earlier_study: Path
 ) -> None:
-    """Record the best configurations of an earlier study, to be tried first."""
+    """Record the best configurations of an earlier study, which are tried first."""
     with ownership.guard_foreign_records(earlier_study):
         state = load_state(earlier_study)
         baseline = ranking.find_baseline(state)
@@ -139,10 +139,10 @@ def prepare_existing(directory: Path, beds: str | None = None) -> Environment:
 
 
 def _prepare_environment(directory: Path, beds: str | None) -> Environment:
-    """Return the environment of a study as it was started.
+    """Return the environment of a study as it was when the study started.
 
-    ``beds`` selects test beds by name; the default is all. For a study in a storage, one joined bed is
-    enough, because the beds are alike.
+    ``beds`` selects test beds by name; the default is all. For a study in a shared database, one joined
+    bed is enough, because the beds are equal.
     """
     file, study_start = _read_current_target(directory), read_study_start(directory)
     if study_start.shared:
@@ -165,7 +165,7 @@ def _prepare_environment(directory: Path, beds: str | None) -> Environment:
 
 
 def _prepare_joined_bed(file: TargetFile, directory: Path) -> Environment:
-    """Return the first joined bed that the study's target lists; workers may add other beds."""
+    """Return the first joined bed that the study's target lists, because workers may add other beds."""
     adopted = {r["bed"]: r.get("adopted") or {} for r in journal.read_records(directory / EVENTS_FILE)
                if r["event"] == "joined"}  # fmt: skip
     bed = next((bed for bed in adopted if bed in file.target.beds), None)
@@ -192,9 +192,9 @@ def resume_study(environment: Environment, directory: Path, progress: ProgressRe
 
 @contextmanager
 def open_search(environment: Environment, directory: Path) -> Iterator[Searcher]:
-    """Open the search of the study in ``directory``, with all recorded outcomes, for a block.
+    """Open the search of the study in ``directory``, with all recorded outcomes, during a block.
 
-    Raises AutotuneError for an unusable storage, OSError if the disk is full.
+    Raises AutotuneError if the storage is unusable, and OSError if the disk is full.
     """
     path = foreign_files.check_writable_path(
         directory, OPTUNA_FILE, foreign_files.MAX_DATABASE_BYTES
@@ -212,7 +212,7 @@ def create_searcher(
     *,
     condensed: bool = False,
 ) -> Searcher:
-    """Return the search of the study of this name in ``storage``."""
+    """Return the search of the study with this name in ``storage``."""
     target = environment.file.target
     return Searcher(
         storage,
@@ -244,7 +244,7 @@ def _run_search(environment: Environment, context: TrialContext, directory: Path
 def _open_timed_search(
     environment: Environment, context: TrialContext, directory: Path
 ) -> Iterator[Searcher]:
-    """Open the study's search, and count the time to open it as search time."""
+    """Open the study's search, and count the time for opening it as search time."""
     with ExitStack() as stack:
         with context.clock.time_activity("search"):
             searcher = stack.enter_context(open_search(environment, directory))
@@ -252,7 +252,7 @@ def _open_timed_search(
 
 
 def _deploy_winner(context: TrialContext, verdict: Verdict) -> None:
-    """Deploy a proven winner to stay. Without one, everything is restored."""
+    """Deploy a proven winner permanently. Without one, restore everything."""
     if verdict.verdict != "improved" or verdict.best is None:
         context.progress.note("no configuration is kept: none is proven better than the baseline")
         return
@@ -264,7 +264,7 @@ def _deploy_winner(context: TrialContext, verdict: Verdict) -> None:
 
 
 def _read_current_target(directory: Path) -> TargetFile:
-    """Return the user's current target, or the recorded one if that file is gone.
+    """Return the user's current target, or the recorded one if that file no longer exists.
 
     Raises TargetError if a change of the target invalidates earlier readings.
     """

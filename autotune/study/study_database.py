@@ -1,8 +1,8 @@
 """A PostgreSQL database in which several machines share a study: records, files and worker leases.
 
 Its tables are in the same database as Optuna's. The records of a study are numbered without gaps, in
-commit order, so every reader has the same state after the same record. A worker holds a lease for
-each of its test beds. The database accepts its records only while it holds the lease.
+commit order, so that every reader has the same state after the same record. A worker holds a lease for
+each of its test beds. The database accepts the worker's records only as long as it holds the lease.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from autotune.transports import wait_notices
 T = TypeVar("T")
 
 URL_SCHEME, URL_DRIVER = "postgresql", "postgresql+psycopg"
-# Each entry migrates the tables to the next version. Append entries; never change one.
+# Each entry migrates the tables to the next version. Append entries; never change an existing one.
 MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE autotune_studies (
@@ -61,8 +61,9 @@ MIGRATIONS: tuple[str, ...] = (
         study INTEGER NOT NULL REFERENCES autotune_studies, digest TEXT NOT NULL,
         content BYTEA NOT NULL, PRIMARY KEY (study, digest))
     """,
-    # One call does all the work under the lock, so the lock is never held across the network.
-    # Each statement inside sees everything committed before the statement. NULL: the lease is lost.
+    # A single call does all the work under the lock, so that the lock is never held across the network.
+    # Each statement inside sees everything committed before that statement. NULL means that the lease
+    # is lost.
     """
     CREATE FUNCTION autotune_append(
         of_study INTEGER, with_key TEXT, by_worker TEXT, on_bed TEXT, contents BYTEA[])
@@ -80,8 +81,8 @@ MIGRATIONS: tuple[str, ...] = (
         RETURN last + 1;
     END $$
     """,
-    # One call waits for the lock and reads the new records: the second statement of a function sees
-    # what was committed while the first one waited.
+    # A single call waits for the lock and reads the new records. The second statement of a function
+    # sees everything that was committed during the first one.
     """
     CREATE FUNCTION autotune_decide(locks INTEGER, of_study INTEGER, from_number INTEGER)
     RETURNS SETOF BYTEA LANGUAGE plpgsql AS $$
@@ -95,30 +96,30 @@ MIGRATIONS: tuple[str, ...] = (
 STATEMENT_PATTERN = re.compile(r"(?:\$\$.*?\$\$|[^;])+", re.DOTALL)
 SCHEMA_VERSION = len(MIGRATIONS)
 COPY_LOCK_KEY = (
-    0x6175  # first key of the advisory lock for writing Optuna's tables; the second is a study
+    0x6175  # first key of the advisory lock for writing Optuna's tables; the second key is a study
 )
 LOCK_KEY = (
-    0x6174  # first key of all other advisory locks; the second is a study, or 0 for the tables
+    0x6174  # first key of all other advisory locks; the second key is a study, or 0 for the tables
 )
-# TCP keepalives close a dropped connection within a minute.
+# TCP keepalives detect a dropped connection within a minute.
 CONNECT_OPTIONS = {"connect_timeout": 10, "keepalives_idle": 15, "keepalives_interval": 5,
            "keepalives_count": 4, "tcp_user_timeout": 60_000}  # fmt: skip
-# Errors that a restarting database can cause.
+# Errors that may occur while the database restarts.
 RETRIED_ERRORS = (OperationalError, InterfaceError, StorageInternalError)
 RETRY_TIMEOUT_SECONDS, RETRY_PAUSE_SECONDS = (
     600.0,
     0.5,
-)  # total seconds to retry, and seconds between attempts
-ALIVE_SECONDS = 60.0  # seconds since its last heartbeat that a worker is shown as running
+)  # total seconds of retries, and seconds between attempts
+ALIVE_SECONDS = 60.0  # seconds since its last heartbeat for which a worker is shown as running
 
 
 class LeaseLostError(AutotuneError):
-    """The test bed was removed from the study, so records from this worker are rejected."""
+    """The test bed was removed from the study, so that records from this worker are rejected."""
 
 
 @dataclass(frozen=True)
 class SharedStudy:
-    """A study in the database: its id, name and target text, and its ``first_record``."""
+    """A study in the database: id, name, target text and ``first_record``."""
 
     study_id: int
     name: str
@@ -127,7 +128,8 @@ class SharedStudy:
 
 
 class StudyDatabase:
-    """A database by its URL. The URL has no password: libpq reads it from the environment or .pgpass.
+    """A database, identified by a URL without a password: libpq reads that from the environment or from
+    .pgpass.
 
     A worker keeps two connections open, one of them for its heartbeats. The worker that writes Optuna's
     tables (``optuna_copy``) keeps two more. Raises AutotuneError if the database cannot be reached or
@@ -138,7 +140,7 @@ class StudyDatabase:
         self.url = _parse_url(url)
         self._retry_seconds, self._is_waiting = retry_seconds, False
         self._storages: list[RDBStorage] = []
-        self._connections = ConnectionTracker()  # of Optuna's storages
+        self._connections = ConnectionTracker()  # connections of Optuna's storages
         self.engine: Engine = create_engine(
             self.url, pool_size=2, pool_pre_ping=True,
             connect_args={**CONNECT_OPTIONS, "application_name": "autotune"},
@@ -159,8 +161,8 @@ class StudyDatabase:
                 self._create_optuna_tables()
         if (
             is_current
-        ):  # nothing to create, so no lock: hundreds of workers may connect concurrently
-            # Optuna's check needs two connections, the limit of a worker.
+        ):  # nothing to create, so no lock is needed: hundreds of workers may connect at once
+            # Optuna's check needs two connections, which is the limit of a worker.
             self.engine.dispose()
             self._create_optuna_tables()
 
@@ -173,7 +175,7 @@ class StudyDatabase:
 
     @contextmanager
     def convert_errors(self) -> Iterator[None]:
-        """Raise database errors inside the block as AutotuneError."""
+        """Raise database errors in the block as AutotuneError."""
         try:
             yield
         except (SQLAlchemyError, StorageInternalError) as error:
@@ -187,10 +189,10 @@ class StudyDatabase:
             ) from error
 
     def retry(self, action: Callable[[], T], *, was_reached: bool = True) -> T:
-        """Return the result of ``action``, repeated while the database is unavailable.
+        """Return the result of ``action``, repeated as long as the database is unavailable.
 
-        ``was_reached`` means that an earlier call succeeded. Otherwise the URL may be wrong, so only a
-        server that reports a restart is retried. Raises AutotuneError.
+        ``was_reached`` means that an earlier call succeeded. Otherwise the URL may be wrong, so the
+        call is repeated only if a server reports a restart. Raises AutotuneError.
         """
         deadline = time.monotonic() + self._retry_seconds
         with ExitStack() as wait_notice:
@@ -208,7 +210,7 @@ class StudyDatabase:
 
     @contextmanager
     def _show_wait_notice(self) -> Iterator[None]:
-        """Show one waiting line for the database, regardless of how many threads wait."""
+        """Show a single line about waiting for the database, however many threads wait."""
         self._is_waiting = True
         try:
             with wait_notices.wait(
@@ -220,11 +222,13 @@ class StudyDatabase:
 
     @property
     def display_url(self) -> str:
-        """The URL in the form that a user types."""
+        """Return the URL in the form that a user types."""
         return self.url.set(drivername=URL_SCHEME).render_as_string()
 
     def run_transaction(self, action: Callable[[Connection], T]) -> T:
-        """Return the result of ``action`` in a transaction; retried while the database is unavailable."""
+        """Return the result of ``action`` in a transaction, repeated as long as the database is
+        unavailable.
+        """
 
         def attempt() -> T:
             with self.engine.begin() as connection:
@@ -234,9 +238,10 @@ class StudyDatabase:
             return self.retry(attempt)
 
     def run_autocommit(self, action: Callable[[Connection], T]) -> T:
-        """Return the result of ``action`` with each statement committed by itself, retried likewise.
+        """Return the result of ``action`` with each statement committed separately, with the same
+        retries.
 
-        No statement's lock is held when the next statement is sent.
+        No lock of a statement is held when the next statement is sent.
         """
 
         def attempt() -> T:
@@ -248,21 +253,23 @@ class StudyDatabase:
 
     @cached_property
     def optuna_storage(self) -> RDBStorage:
-        """Optuna's storage in the same database."""
+        """Return Optuna's storage in the same database."""
         with self.convert_errors():
             return self._open_optuna_storage()
 
     @contextmanager
     def claim_optuna_writer(self, study: SharedStudy) -> Iterator[RDBStorage | None]:
-        """Yield Optuna's storage to the one worker that writes a study to it, ``None`` to all others.
+        """Yield Optuna's storage to the one worker that writes a study to it, and ``None`` to all
+        others.
 
-        The only session of that storage holds the lock. After a lost connection, every write fails.
+        The storage's only database session holds the lock. After a lost connection, every write fails.
         """
         lock = text("SELECT pg_try_advisory_lock(:first, :second)")
+        # Outside the pool, the connection and thus the lock last exactly until the end of this block.
         with self.engine.connect() as connection:
-            connection.detach()  # out of the pool, so the lock lasts exactly as long as this connection
+            connection.detach()
             with connection.begin():
-                # Records that a power failure loses here are written again from the journal.
+                # Records that a power failure loses in this storage are written again from the journal.
                 connection.execute(text("SET synchronous_commit = off"))
                 key = {"first": COPY_LOCK_KEY, "second": study.study_id}
                 is_writer = connection.execute(lock, key).scalar_one()
@@ -281,7 +288,7 @@ class StudyDatabase:
                     else None
                 )
             finally:
-                connection.invalidate()  # the connection may be lost, so a rollback could fail
+                connection.invalidate()  # the connection may be lost, so that a rollback could fail
                 session.close()
 
     def list_study_names(self) -> tuple[str, ...]:
@@ -292,7 +299,7 @@ class StudyDatabase:
         return tuple(row.name for row in rows)
 
     def find_study(self, name: str) -> SharedStudy:
-        """Return the study of this name. Raises AutotuneError, with the nearest name as a hint."""
+        """Return the study with this name. Raises AutotuneError, with the nearest name as a hint."""
         row = self.run_transaction(lambda c: c.execute(text(
             "SELECT id, target, record FROM autotune_studies JOIN autotune_records ON study = id"
             " WHERE name = :name AND number = 1"
@@ -308,7 +315,9 @@ class StudyDatabase:
         )
 
     def create_study(self, name: str, target: str, records: Sequence[Mapping[str, object]]) -> bool:
-        """Create a study with its first records; ``False`` if the name exists here or in Optuna."""
+        """Create a study with its first records; ``False`` if the name exists in this database or in
+        Optuna.
+        """
 
         def insert(connection: Connection) -> bool:
             _acquire_lock(connection, 0)
@@ -336,7 +345,7 @@ class StudyDatabase:
     def copy_study(self, study: SharedStudy, directory: Path) -> Path:
         """Copy a study to ``directory/NAME`` for commands that read studies from disk.
 
-        Readings are not in the database: only the journals of the workers contain them.
+        Readings are not in the database; only the journals of the workers contain them.
         """
         location = _resolve_below(directory, study.name)
         durable_files.make_directory(location, 0o700)
@@ -350,7 +359,7 @@ class StudyDatabase:
         durable_files.write_file(location / TARGET_FILE_NAME, target, 0o600, sync=False)
         ownership.seal_study(
             location, target, study.first_record
-        )  # the user named the storage, and trusts its targets
+        )  # the user named the database and trusts its targets
         events = b"".join(line + b"\n" for line in lines)
         durable_files.write_file(location / EVENTS_FILE, events, 0o600, sync=False)
         active_workers = [
@@ -365,7 +374,7 @@ class StudyDatabase:
     def copy_files(
         self, study: SharedStudy, records: Iterable[Mapping[str, Any]], directory: Path
     ) -> None:
-        """Copy the rendered files of all trials that ``directory`` lacks."""
+        """Copy the rendered files of trials that are missing in ``directory``."""
         missing: dict[str, list[Path]] = {}
         for record in records:
             if record["event"] == "deployed":
@@ -383,7 +392,9 @@ class StudyDatabase:
                 durable_files.write_file(path, zlib.decompress(row.content), 0o600, sync=False)
 
     def _create_optuna_tables(self) -> None:
-        """Create Optuna's tables if missing. Raises AutotuneError if another version created them."""
+        """Create Optuna's tables if they are missing. Raises AutotuneError if another version created
+        them.
+        """
         try:
             self._open_optuna_storage(tables_exist=False).engine.dispose()
         except RuntimeError as error:
@@ -413,8 +424,8 @@ class Lease:
     """The right of a worker to measure on a test bed.
 
     ``worker`` is the worker's id, ``location`` its process and host as text. ``heartbeats`` counts the
-    heartbeats so far; ``None`` matches any count. ``is_alive``: a heartbeat arrived recently, by the
-    database's clock.
+    heartbeats so far; ``None`` matches any count. ``is_alive`` is true if a heartbeat arrived recently,
+    according to the database's clock.
     """
 
     worker: str
@@ -433,7 +444,7 @@ def read_leases(connection: Connection, study: int) -> dict[str, Lease]:
 
 
 def take_lease(connection: Connection, study: int, bed: str, lease: Lease) -> None:
-    """Take the lease of a test bed, regardless of its current holder."""
+    """Take the lease of a test bed, whoever holds it."""
     connection.execute(text(
         "INSERT INTO autotune_workers (study, bed, worker, place) VALUES (:study, :bed, :worker, :place)"
         " ON CONFLICT (study, bed) DO UPDATE SET worker = :worker, place = :place, beat = 0, at = now()"
@@ -441,7 +452,7 @@ def take_lease(connection: Connection, study: int, bed: str, lease: Lease) -> No
 
 
 def release_lease(connection: Connection, study: int, bed: str, lease: Lease) -> bool:
-    """Delete this lease of a test bed unless it has changed; ``True`` if deleted."""
+    """Delete this lease of a test bed unless it has changed; ``True`` if it was deleted."""
     lock_record_count(connection, study)
     return bool(
         connection.execute(
@@ -463,13 +474,13 @@ def send_heartbeat(connection: Connection, study: int, worker: str) -> None:
 
 
 def lock_record_count(connection: Connection, study: int) -> int:
-    """Return the number of records, and block other writers until this transaction ends."""
+    """Return the number of records, and block other writers until the end of this transaction."""
     query = text("SELECT head FROM autotune_heads WHERE study = :study FOR UPDATE")
     return int(connection.execute(query, {"study": study}).scalar_one())
 
 
 def lock_decision_lines(connection: Connection, study: int, number: int) -> list[bytes]:
-    """Return the lines after ``number``, and block other decisions until this transaction ends."""
+    """Return the lines after ``number``, and block other decisions until the end of this transaction."""
     rows = connection.execute(
         text("SELECT autotune_decide(:locks, :study, :number)"),
         {"locks": LOCK_KEY, "study": study, "number": number},
@@ -485,11 +496,12 @@ def append_records(
     files: Mapping[str, bytes] | None = None,
     lease: tuple[str, str | None] | None = None,
 ) -> int:
-    """Add records, and files by their digests. Returns the number of the first record, 0 for none.
+    """Add records, and files by their digests. Return the number of the first record, or 0 if there is
+    none.
 
-    A second call with the same ``key`` adds nothing, so callers can retry after an unknown outcome.
-    ``lease`` is the worker's id and its bed. Raises LeaseLostError if the worker no longer holds this
-    bed or, for a bed of ``None``, no longer holds any bed.
+    A second call with the same ``key`` adds nothing, so that callers can retry if the result is
+    unknown. ``lease`` contains the worker's id and its bed. Raises LeaseLostError if the worker no
+    longer holds this bed or, for a bed of ``None``, no longer holds any bed.
     """
     if not records:
         return 0
@@ -511,9 +523,9 @@ def append_records(
 
 
 def _insert_files(connection: Connection, study: int, files: Mapping[str, bytes]) -> None:
-    """Add files that the database lacks; most trials change only one or two.
+    """Add files that are missing in the database; most trials change only one or two.
 
-    Digests are sorted so that two workers cannot deadlock.
+    Digests are sorted, so that two workers cannot deadlock.
     """
     stored = set(connection.execute(text(
         "SELECT digest FROM autotune_files WHERE study = :study AND digest = ANY(:digests)"
@@ -540,7 +552,7 @@ def read_lines_after(connection: Connection, study: int, number: int) -> list[by
 
 
 def _decompress_lines(contents: Iterable[bytes]) -> list[bytes]:
-    # Other writers may insert line breaks. In valid JSON they occur only between values.
+    # Other writers may insert line breaks, which valid JSON contains only between values.
     return [zlib.decompress(content).replace(b"\n", b" ") for content in contents]
 
 
@@ -560,7 +572,9 @@ def index_by_digest(contents: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def _parse_url(url: str) -> URL:
-    """Return the parsed URL. Raises AutotuneError for a password, which process lists would show."""
+    """Return the parsed URL. Raises AutotuneError if it contains a password, which process lists would
+    show.
+    """
     if find_spec("psycopg") is None:
         raise AutotuneError(
             "--storage needs psycopg, which is not installed",
@@ -595,7 +609,7 @@ def _unwrap_error(error: BaseException) -> BaseException | None:
 def _is_restarting(error: BaseException) -> bool:
     """True if the server reports that it is stopping or starting (SQLSTATE class 57P)."""
     answer = getattr(_unwrap_error(error), "orig", None)
-    # A refused connection has no SQLSTATE, only the server's message.
+    # A refused connection has no SQLSTATE, only a message from the server.
     state = getattr(answer, "sqlstate", None)
     return state.startswith("57P") if state else "the database system is " in str(answer)
 
@@ -607,7 +621,7 @@ def _acquire_lock(connection: Connection, key: int) -> None:
 
 
 def _read_schema_version(connection: Connection) -> int:
-    """Return the version of the tables; 0 if there are none."""
+    """Return the version of the tables, or 0 if there are none."""
     if connection.execute(text("SELECT to_regclass('autotune_schema')")).scalar() is None:
         return 0
     return connection.execute(text("SELECT max(version) FROM autotune_schema")).scalar() or 0

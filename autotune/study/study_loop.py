@@ -1,4 +1,6 @@
-"""The main loop of a study: select a step, run it, report it to the sampler, until complete."""
+"""The main loop of a study: select a step, run it, and report it to the sampler, until the study is
+complete.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +52,13 @@ from autotune.study.verdict import Verdict
 from autotune.target.messages import format_count
 from autotune.target.model import Budget
 
-# Expected deviation of a peak from an earlier measurement of the configuration: sd of its logarithm.
+# Expected difference between a peak and an earlier measurement of the configuration, as the sd of the
+# logarithm.
 REPEAT_LOG_SD = 0.10
-# The search stops below this probability of a gain of at least MIN_RELEVANT_GAIN.
+# The search stops if the probability of a gain of at least MIN_RELEVANT_GAIN is below this.
 STOP_PROBABILITY = 0.05
-# The model's data. The reference is included because the model could explain away a single
-# measurement. Finals and simplified trials are included to estimate changes without an effect.
+# Phases that the model is fitted to. The reference is included because the model could dismiss a single
+# measurement as noise. Finals and simplified trials are included to estimate changes without an effect.
 MODELLED_PHASES = (*COUNTED_PHASES, Phase.REFERENCE, *FINAL_PHASES, Phase.SIMPLIFIED)
 
 
@@ -72,23 +75,23 @@ def run_study_loop(context: TrialContext, searcher: Searcher, budget: Budget) ->
 
 @dataclass(frozen=True)
 class Proposal:
-    """A suggestion computed without a lock, from the study's first ``trial_count`` trials."""
+    """A suggestion that was computed without a lock, from the study's first ``trial_count`` trials."""
 
     suggestion: Suggestion
     trial_count: int
 
     def is_still_new(self, state: State) -> bool:
-        """True if no later trial has the same suggestion."""
+        """True if no later trial uses the same suggestion."""
         return all(t.suggested != self.suggestion.values for t in state.trials[self.trial_count :])
 
 
 def resolve_next_step(
     context: TrialContext, searcher: Searcher, budget: Budget, proposal: Proposal | None = None
 ) -> MeasureStep | SuggestStep | ConcludeStep | WaitStep:
-    """Return the next step, and record the model's answers on the way.
+    """Return the next step, and record results of the model that it needs.
 
-    In a shared study the model is queried outside of the lock. Without a ``proposal`` that is still
-    new, the result is a ``SuggestStep``.
+    In a shared study, the model is queried without holding the lock. Without a ``proposal`` that is
+    still new, the result is a ``SuggestStep``.
     """
     while True:
         state = context.store.state
@@ -115,21 +118,24 @@ def resolve_next_step(
 
 
 def propose_configuration(state: State, searcher: Searcher, space: SearchSpace) -> Proposal:
-    """Return the model's suggestion from all recorded outcomes; this takes time."""
+    """Return the model's suggestion from all recorded outcomes, which takes some time."""
     searcher.narrow(state.limit_space(space))
     sync_search(searcher, state)
     suggestion = searcher.suggest(estimate_study_drift(state))
-    searcher.discard(suggestion.number)  # it counts when it is recorded, as for other workers
+    # The suggestion counts when it is recorded, as for other workers.
+    searcher.discard(suggestion.number)
     return Proposal(suggestion, len(state.trials))
 
 
 def prepare_measurement(
     step: MeasureStep, context: TrialContext, budget: Budget
 ) -> tuple[Estimate | None, Estimate | None, float]:
-    """Return the expected peak, the peak to beat, and the maximum seconds of a measurement."""
+    """Return the expected peak, the peak to beat, and the maximum duration of a measurement in
+    seconds.
+    """
     state = context.store.state
     offset = state.bed_offset(context.bed)
-    # The incumbent cannot be pruned by its own peak, which may have been lucky.
+    # The incumbent's first peak may have been lucky, and must not prune its own repeat.
     refines = step.source_trial is not None and step.source_trial == find_incumbent_number(state)
     to_beat = None if refines else find_incumbent(state)
     expected, incumbent = (
@@ -176,7 +182,9 @@ def _record_reversal_costs(context: TrialContext, searcher: Searcher, verdict: V
 def predict_reversal_costs(
     surrogate: SurrogateModel, space: SearchSpace, state: State, winner_number: int
 ) -> dict[str, ReversalCost]:
-    """Return the modelled cost of reverting each searched change of a winner, largest first."""
+    """Return the cost of reverting each searched change of a winner according to the model, largest
+    first.
+    """
     baseline, winner = find_baseline(state), state.find_trial(winner_number).effective_settings
     if baseline is None:
         return {}
@@ -192,7 +200,7 @@ def list_searched_changes(space: SearchSpace, before: Settings, winner: Settings
 
 
 def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
-    """Return the expected peak: from an earlier measurement, or else from the incumbent."""
+    """Return the expected peak: from an earlier measurement, or else from the incumbent's."""
     earlier = [
         t
         for t in select_feasible_trials(state.list_finished())
@@ -215,7 +223,7 @@ def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
 def _ask_sampler(
     context: TrialContext, searcher: Searcher, proposal: Proposal | None
 ) -> MeasureStep | None:
-    """Return the next measurement; ``None`` if the model expects no further improvement."""
+    """Return the next measurement, or ``None`` if the model expects no further improvement."""
     state = context.store.state
     suggestion = proposal.suggestion if proposal else searcher.suggest(estimate_study_drift(state))
     probability = suggestion.improvement_probability
@@ -280,11 +288,11 @@ def record_outcome(
 ) -> None:
     """Report the outcome of a trial to the sampler.
 
-    ``moves`` are the changes that its bottleneck suggests, ``capacities`` the measured capacities of
-    service instances.
+    ``moves`` are the changes that its bottleneck suggests, and ``capacities`` the measured capacities
+    of service instances.
     """
     if trial.is_unmeasured:
-        # The configuration is still unknown, so the sampler must not learn from it.
+        # The result of the configuration is still unknown, so the sampler must not learn from it.
         searcher.discard(trial.suggestion_number)
         return
     peak = trial.peak
@@ -303,7 +311,9 @@ def record_outcome(
 
 
 def catch_up_search(searcher: Searcher, state: State) -> None:
-    """After a kill, report unreported outcomes to the search and discard unmeasured suggestions."""
+    """Report missing outcomes to the search after a kill, and discard suggestions that were not
+    measured.
+    """
     for trial in state.list_finished(*MODELLED_PHASES):
         _record_trial_outcome(searcher, trial, state)
     searcher.discard_pending()
@@ -316,7 +326,7 @@ def sync_search(searcher: Searcher, state: State) -> None:
 
 
 def sync_outcomes(searcher: Searcher, state: State) -> None:
-    """Report the outcomes that a search does not have yet."""
+    """Report the outcomes that are still missing in a search."""
     recorded = searcher.recorded_trials()
     for trial in state.list_finished(*MODELLED_PHASES):
         if trial.number not in recorded:

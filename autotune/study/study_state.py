@@ -1,4 +1,4 @@
-"""The state of a study as values, replayed from the records of its journal."""
+"""The state of a study as immutable values, replayed from the records in its journal."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Phase(enum.StrEnum):
-    """Why a configuration was measured."""
+    """The reason why a configuration was measured."""
 
     BASELINE = "baseline"
     RECOMMENDED = "recommended"
@@ -58,7 +58,7 @@ class Phase(enum.StrEnum):
     MEASURE = "measure"
 
 
-# The budget of trials counts configurations from these phases.
+# Phases whose configurations count towards the budget of trials.
 COUNTED_PHASES = frozenset(
     {
         Phase.BASELINE,
@@ -81,15 +81,15 @@ APPLY_PURPOSE, MEASURE_PURPOSE = "applied", "measured"  # purposes of studies wi
 class Trial:
     """One measurement of a configuration.
 
-    - ``source_trial``: the trial whose settings are measured again (finalists, confirmation).
-    - ``suggestion_number``, ``suggested``: the sampler's own number and values for the configuration.
+    - ``source_trial``: the trial whose settings this one measures again (finalists, confirmation).
+    - ``suggestion_number``, ``suggested``: the sampler's number and values for the configuration.
     - ``peak``, ``failure``: both ``None`` while the trial runs, or if autotune was killed during it.
-    - ``is_fault``: the benchmark command failed, so the configuration itself is unknown.
+    - ``is_fault``: the benchmark command failed, so nothing is known about the configuration.
     - ``files``: SHA-256 digests of the rendered files, by path.
-    - ``bed``: the test bed that measured it, in a study on several.
+    - ``bed``: the test bed that measured it, in a study on several beds.
     - ``replaced_trial``: the trial that another bed did not finish and this one repeats.
     - ``capped_parameters``: parameters whose suggested value was beyond a cap; ``settings`` contains
-      the value used instead.
+      the value that replaced it.
     - ``started_at``, ``ended_at``: when it started, and when its outcome was recorded (ISO 8601).
     """
 
@@ -114,20 +114,20 @@ class Trial:
 
     @property
     def clamped_parameters(self) -> tuple[str, ...]:
-        """The parameters whose effective value differs from the requested one."""
+        """Return the parameters whose effective value differs from the requested one."""
         names = (line.partition(":")[0] for line in self.differences)
         return tuple(n for n in names if n in self.effective and n in self.settings)
 
     @cached_property
     def effective_settings(self) -> Settings:
-        """The settings with their effective values, in the parameters' own types."""
+        """Return the settings with their effective values, in the parameters' own types."""
         values = {name: _convert_effective_value(self.settings[name], self.effective[name])
                   for name in self.clamped_parameters}  # fmt: skip
         return {**self.settings, **values}
 
     @property
     def learned_settings(self) -> Settings:
-        """The suggested values as they took effect, from which the search learns."""
+        """Return the effective values of the suggestion, from which the search learns."""
         suggested = self.suggested or self.settings
         return {
             **suggested,
@@ -145,7 +145,9 @@ class Trial:
 
     @property
     def is_unmeasured(self) -> bool:
-        """True if the configuration is unknown: the benchmark failed, or the load was too low."""
+        """True if nothing is known about the configuration: the benchmark failed, or the load was too
+        low.
+        """
         return self.is_fault or (self.peak is not None and self.peak.is_load_limited)
 
 
@@ -160,7 +162,7 @@ def _convert_effective_value(requested: Value, effective: Value) -> Value:
 class State:
     """All records of a study that its decisions depend on.
 
-    - ``transferred``: changes that won an earlier study; they are tried first.
+    - ``transferred``: winning changes from an earlier study, which are tried first.
     - ``stop_reason``: why the search stopped before its budget was used.
     - ``posterior``: the model's estimates after the search.
     - ``simplification``: the winner's changes without an effect according to the model.
@@ -175,7 +177,7 @@ class State:
     - ``beds``: the test beds of a study on several; ``offsets`` are their differences.
     - ``bed_seconds``: the seconds that each bed has spent.
     - ``exclusion_reasons``: why a bed is inactive in this session.
-    - ``is_shared``: the study is in a storage.
+    - ``is_shared``: the study is in a shared database.
     - ``missed_seconds``: the elapsed seconds of the study when each bed joined.
     """
 
@@ -208,39 +210,43 @@ class State:
 
     @property
     def elapsed_seconds(self) -> float:
-        """Seconds spent over all sessions. Test beds work concurrently, so the longest counts."""
+        """Return the seconds spent over all sessions. Test beds work concurrently, so the longest time
+        counts.
+        """
         return max(
             map(self.bed_elapsed_seconds, self.bed_seconds), default=sum(self.seconds.values())
         )
 
     def bed_elapsed_seconds(self, bed: str) -> float:
-        """Return the elapsed seconds of the study for a test bed, including those before it joined."""
+        """Return the elapsed seconds of the study for a test bed, including the time before it joined."""
         return self.bed_seconds.get(bed, 0.0) + self.missed_seconds.get(bed, 0.0)
 
     @cached_property
     def repeated_numbers(self) -> frozenset[int]:
-        """Trials that another test bed has repeated or is repeating.
+        """Return the trials that another test bed has repeated or is repeating.
 
-        In a study of one process only finished repeats count, because its beds stop together.
+        In a study with one process, only finished repeats count, because its beds stop together.
         """
         repeats = [trial for trial in self.trials if trial.is_finished or self.is_shared]
         return frozenset(t.replaced_trial for t in repeats if t.replaced_trial is not None)
 
     @property
     def average_seconds(self) -> Mapping[str, float]:
-        """Seconds by activity, averaged over the test beds; the sum is ``elapsed_seconds``."""
+        """Return the seconds by activity, averaged over the test beds; their sum is
+        ``elapsed_seconds``.
+        """
         total = sum(self.seconds.values())
         share = self.elapsed_seconds / total if self.bed_seconds and total else 1.0
         return {kind: share * seconds for kind, seconds in self.seconds.items()}
 
     @cached_property
     def active_beds(self) -> tuple[str, ...]:
-        """The test beds that take part in this session."""
+        """Return the test beds that take part in this session."""
         return tuple(bed for bed in self.beds if bed not in self.exclusion_reasons)
 
     @cached_property
     def last_trial_by_bed(self) -> Mapping[str, Trial]:
-        """The last trial that each test bed started."""
+        """Return the last trial that each test bed started."""
         return {trial.bed: trial for trial in self.trials if trial.bed is not None}
 
     def list_running(self, *phases: Phase) -> tuple[Trial, ...]:
@@ -259,7 +265,9 @@ class State:
         return self.offsets.get(bed or "", NO_OFFSET)
 
     def normalized_peak(self, trial: Trial) -> Estimate:
-        """Return the peak of a trial that met the objective, as an average test bed would measure it."""
+        """Return the peak of a trial that met the objective, as an average test bed would have measured
+        it.
+        """
         assert trial.peak is not None
         if trial.bed is None:
             return trial.peak.estimate
@@ -274,7 +282,7 @@ class State:
 
     @cached_property
     def trials_by_phase(self) -> Mapping[Phase, Sequence[Trial]]:
-        """All trials by phase. Decisions read many phases; one of them contains most trials."""
+        """Return all trials by phase, cached because decisions read many phases."""
         groups: dict[Phase, list[Trial]] = {}
         for trial in self.trials:
             groups.setdefault(trial.phase, []).append(trial)
@@ -282,12 +290,14 @@ class State:
 
     @cached_property
     def _finished_cache(self) -> dict[tuple[Phase, ...], tuple[Trial, ...]]:
-        """A cache, because a study on many beds makes thousands of decisions from these lists."""
+        """Return a cache for `list_finished`, because a study on many beds makes thousands of
+        decisions.
+        """
         return {}
 
     @cached_property
     def clamps(self) -> Mapping[str, Clamp]:
-        """The limits of effective values that deployments showed, by parameter."""
+        """Return the limits of effective values that were seen in deployments, by parameter."""
         return clamps.find_clamps(self.trials)
 
     def limit_space(self, space: SearchSpace) -> SearchSpace:
@@ -299,17 +309,17 @@ class State:
         return clamps.group_equal_configurations(self.trials)
 
     def configuration_number(self, trial: Trial) -> int:
-        """Return the first trial with the same effective values."""
+        """Return the number of the first trial with the same effective values."""
         number = trial.number if trial.source_trial is None else trial.source_trial
         return self._first_equal_trial.get(number, number)
 
     @cached_property
     def measured_count(self) -> int:
-        """The number of trials with a peak."""
+        """Return the number of trials with a peak."""
         return sum(trial.peak is not None for trial in self.trials)
 
     def list_counted(self, *, include_running: bool = False) -> tuple[Trial, ...]:
-        """Return the finished trials that the budget counts, or also the running ones.
+        """Return the finished trials that count towards the budget, optionally with the running ones.
 
         The baseline counts once, even if several test beds measure it.
         """
@@ -329,7 +339,7 @@ class State:
 def _find_index(trials: Sequence[Trial], number: int) -> int:
     """Return the index of the trial with this number. Raises KeyError if there is none.
 
-    Index and number are equal unless someone has shortened the study.
+    The index equals the number unless someone has removed records from the study.
     """
     if 0 <= number < len(trials) and trials[number].number == number:
         return number
@@ -340,9 +350,9 @@ def _find_index(trials: Sequence[Trial], number: int) -> int:
 
 
 def replay_records(journal: Iterable[Mapping[str, Any]], state: State | None = None) -> State:
-    """Return the state after these records, in written order, starting from ``state`` if given.
+    """Return the state after these records in order, starting from ``state`` if given.
 
-    Raises AutotuneError for a record without the required content.
+    Raises AutotuneError if a record lacks required content.
     """
     state = state or State()
     for record in journal:
@@ -441,7 +451,9 @@ def _apply_trial_start(record: records.TrialStart, state: State) -> State:
 
 
 def _intern_names(values: Settings) -> Settings:
-    """Return the values with interned names: separate names would dominate memory in long studies."""
+    """Return the values with interned names, because separate copies would dominate memory in long
+    studies.
+    """
     return {intern(name): value for name, value in values.items()}
 
 

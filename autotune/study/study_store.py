@@ -1,10 +1,10 @@
-"""A study's directory. Only this module writes to it.
+"""The files in a study's directory. Only this module writes to it.
 
 - ``target.yaml``: the target of the run
 - ``events.jsonl``: all events, in order
 - ``readings.jsonl``: all readings
 - ``configs/<trial>/``: the rendered files
-- ``study.db``: the sampler's own storage
+- ``study.db``: the storage of the sampler
 - ``lock``: the lock of the writing process
 """
 
@@ -68,7 +68,7 @@ def current_timestamp() -> str:
 class StudyStore:
     """The writer of a study, for the process that holds its lock; readers use ``load_state``."""
 
-    is_shared = False  # True if other machines write to it too
+    is_shared = False  # True if other machines write to the study too
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -80,7 +80,7 @@ class StudyStore:
             )
         self._events = journal.Journal(directory / EVENTS_FILE)
         self._readings = journal.Journal(directory / READINGS_FILE)
-        self._lock = threading.RLock()  # several test beds may record concurrently
+        self._lock = threading.RLock()  # several test beds may record at the same time
         self._deciding = threading.Lock()
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class StudyStore:
         self._record_event(record.pop("event"), **record)
 
     def record_session_start(self, versions: Mapping[str, str], beds: Sequence[str] = ()) -> None:
-        """Record the start of a session; ``beds`` are the names of its test beds, if any."""
+        """Record the start of a session; ``beds`` contains the names of its test beds, if any."""
         self._record_event(
             "session",
             at=current_timestamp(),
@@ -137,7 +137,7 @@ class StudyStore:
         bed: str | None = None,
         replaced_trial: int | None = None,
     ) -> Trial:
-        """Record and return a new trial, before anything is changed for it."""
+        """Record and return a new trial, before it changes anything."""
         with self._lock:
             trials = self.state.trials
             number = trials[-1].number + 1 if trials else 0
@@ -184,13 +184,13 @@ class StudyStore:
             self._readings.append(encode(record))
 
     def record_reference_answers(self, references: Sequence[Mapping[str, object]]) -> None:
-        """Record the reference answers, taken before the first trial of a session."""
+        """Record the reference responses, taken before the first trial of a session."""
         self._record_event(
             "answers", at=current_timestamp(), pages=[dict(reference) for reference in references]
         )
 
     def record_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
-        """Record a warm-up; a peak of a stack that is not warm is less reliable."""
+        """Record a warm-up. The peak of a stack that is not warm is less reliable."""
         self._record_event(
             "warm-up",
             trial=trial.number,
@@ -215,11 +215,13 @@ class StudyStore:
             self._readings.append(record)
 
     def record_command_values(self, trial: Trial, values: Sequence[float]) -> None:
-        """Record the values that a benchmark command gave for this trial, in call order."""
+        """Record the values that a benchmark command returned for this trial, in call order."""
         self._record_event("answered", trial=trial.number, values=list(values))
 
     def record_failure(self, trial: Trial, reason: str, *, is_fault: bool = False) -> None:
-        """Record that the configuration is unusable or, with ``is_fault``, that it is still unknown."""
+        """Record that the configuration is unusable or, with ``is_fault``, that nothing is known about
+        it yet.
+        """
         self._record_event(
             "failed",
             trial=trial.number,
@@ -247,7 +249,7 @@ class StudyStore:
         self._record_event("bottleneck", trial=trial.number, **dataclasses.asdict(bottleneck))
 
     def record_capacities(self, trial: Trial, capacities: Mapping[str, InstanceCapacity]) -> None:
-        """Record the capacity of each service instance that this trial showed.
+        """Record the capacity of each service instance, as measured in this trial.
 
         Each is the logarithm of requests/s, its sd, and the tiers whose parameters it depends on.
         """
@@ -261,7 +263,7 @@ class StudyStore:
             self._record_event("memory", trial=trial.number, rss=dict(rss))
 
     def record_time_spent(self, seconds: Mapping[str, float], bed: str | None = None) -> None:
-        """Record the wall-clock seconds since the last such record by activity, for ``bed`` if given."""
+        """Record the wall-clock seconds by activity since the last such record, for ``bed`` if given."""
         rounded = {kind: round(value, 3) for kind, value in seconds.items()}
         self._record_event("spent", seconds=rounded, **({"bed": bed} if bed else {}))
 
@@ -277,7 +279,7 @@ class StudyStore:
         )
 
     def record_model(self, view: ModelView) -> None:
-        """Record the model's view of the parameters after the search."""
+        """Record the model's results for the parameters after the search."""
         self._record_event("model", view=encode(view))
 
     def record_reversal_costs(self, trial: Trial, costs: Mapping[str, ReversalCost]) -> None:
@@ -297,7 +299,7 @@ class StudyStore:
         self._record_event("simplified", at=current_timestamp(), **encode(record))
 
     def record_explanation(self, minimal: MinimalChanges) -> None:
-        """Record the winner's changes that its gain needs, as measured."""
+        """Record the winner's changes that its gain depends on, as measured."""
         self._record_event("explained", **encode(replace(minimal, at=current_timestamp())))
 
     def record_ceilings(self, ceilings: Ceilings) -> None:
@@ -327,8 +329,8 @@ def build_first_record(
 ) -> dict[str, Any]:
     """Return the first record of a study.
 
-    - ``source``: the path of its target; ``overrides``: options that replace its values
-    - ``adopted``: values read from the hosts' own files
+    - ``source``: the path of its target; ``overrides``: options that override its values
+    - ``adopted``: values read from files on the hosts
     - ``asked``: digests of the files that define the requests
     - ``beds``: the facts read on each test bed, if there are several
     - ``purpose``: set for a study without a search

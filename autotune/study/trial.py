@@ -1,4 +1,4 @@
-"""Run one trial: repair its settings, record it, evaluate it, record the outcome."""
+"""One trial: repair its settings, record it, evaluate it, and record the outcome."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from autotune.study.schedule import MeasureStep
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
 from autotune.study.trial_context import TrialContext
 
-# Phases in which a configuration that is unlikely to beat the incumbent is measured only in part.
+# Phases in which a configuration is measured only in part if it is unlikely to beat the incumbent.
 PRUNABLE_PHASES = COUNTED_PHASES - {Phase.BASELINE}
 REFERENCE_PHASES = frozenset({Phase.BASELINE, Phase.MEASURE})
 MAX_FAULTS = 3  # consecutive faults after which the study stops
@@ -40,9 +40,9 @@ def run_trial(
 ) -> Trial:
     """Repair the settings, evaluate them (deploy, warm-up, capacity), and record the outcome.
 
-    The trial is recorded before anything changes, and each reading before any conclusion from it. A
-    configuration that cannot be deployed or used is recorded as infeasible. ``max_seconds`` limits the
-    trial.
+    The trial is recorded before anything changes, and each reading before any conclusion is drawn from
+    it. A configuration that cannot be deployed or used is recorded as infeasible. ``max_seconds``
+    limits the duration of the trial.
     """
     trial = begin_trial(step, context)
     return (
@@ -53,10 +53,10 @@ def run_trial(
 
 
 def begin_trial(step: MeasureStep, context: TrialContext) -> Trial:
-    """Record the trial; it fails immediately if no values satisfy the rules."""
+    """Record the trial, which fails immediately if no values satisfy the rules."""
     store = context.store
     space = context.clamped_space
-    # Settings from a record are not sealed, so they are validated again.
+    # Settings from a record are not sealed, so they must be validated again.
     space.validate_settings(step.settings)
     record_start = partial(
         store.begin_trial,
@@ -67,7 +67,7 @@ def begin_trial(step: MeasureStep, context: TrialContext) -> Trial:
         replaced_trial=step.replaced_trial,
     )
     try:
-        # A repeat uses the same settings, even if its memory needs are known better now.
+        # A repeat uses the same settings, even if its memory requirements are now known better.
         repeated = step.source_trial is not None or step.phase is Phase.BASELINE
         candidate = (space.complete_unrepaired if repeated else space.build_candidate)(
             step.settings
@@ -108,7 +108,7 @@ def measure_trial(
 
 @dataclass(frozen=True)
 class TrialRecorder:
-    """Records the events of an evaluation as part of ``trial``."""
+    """A recorder of the events of an evaluation, as part of ``trial``."""
 
     context: TrialContext
     trial: Trial
@@ -145,7 +145,7 @@ class TrialRecorder:
 
 
 def _finish_trial(context: TrialContext, trial: Trial, evaluation: Evaluation) -> Trial:
-    """Record the outcome."""
+    """Record the outcome of an evaluation."""
     store = context.store
     if isinstance(evaluation, FailedEvaluation):
         store.record_failure(trial, evaluation.reason, is_fault=evaluation.is_fault)
@@ -173,7 +173,7 @@ def _record_measurement(context: TrialContext, trial: Trial, measured: Measureme
 
 
 def _check_repeated_faults(state: State) -> None:
-    """Raise AutotuneError if the benchmark or the load must be fixed."""
+    """Raise AutotuneError if repeated faults show that the benchmark or the load must be fixed."""
     last_trials = state.list_finished()[-MAX_FAULTS:]
     last_trial = last_trials[-1]
     if not last_trial.is_unmeasured or (

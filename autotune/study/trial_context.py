@@ -1,4 +1,4 @@
-"""The resources of a trial: the study's store and lock, and the session of its environment."""
+"""The resources of a trial: the study's store and lock, and the session with its environment."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ from autotune.target.write_target import dump_yaml
 class TrialContext:
     """The resources of a trial; all side effects use ``session`` and ``store``.
 
-    Each of several test beds has its own context, with its name in ``bed``. ``wait_for_turn`` returns
-    when the bed may record something. It raises KeyboardInterrupt if the study must stop.
+    If there are several test beds, each has its own context, with its name in ``bed``.
+    ``wait_for_turn`` returns when the bed may record something. It raises KeyboardInterrupt if the
+    study must stop.
     """
 
     space: SearchSpace
@@ -52,7 +53,9 @@ class TrialContext:
 
     @property
     def clamped_space(self) -> SearchSpace:
-        """The space, limited by the memory use and the value limits that the study showed so far."""
+        """Return the space, limited by the memory use and the value limits known from the study
+        so far.
+        """
         return self.store.state.limit_space(self.space)
 
     @property
@@ -61,7 +64,7 @@ class TrialContext:
 
     @property
     def elapsed_seconds(self) -> float:
-        """The elapsed seconds of the study, as known to this session."""
+        """Return the elapsed seconds of the study, as known in this session."""
         state = self.store.state
         return (
             state.bed_elapsed_seconds(self.bed) if self.bed else state.elapsed_seconds
@@ -76,7 +79,7 @@ class TrialContext:
 def open_session(
     environment: Environment, directory: Path, progress: ProgressReporter
 ) -> Iterator[TrialContext]:
-    """Hold the study's lock, and open its store and environment for a block.
+    """Hold the study's lock, with its store and environment open, during a block.
 
     Raises LockedError if another tuner holds the lock.
     """
@@ -94,9 +97,10 @@ def open_locked_store(
     progress: ProgressReporter,
     create_store: Callable[[Path], StudyStore] = StudyStore,
 ) -> Iterator[StudyStore]:
-    """Hold the study's lock and open its store for a block. Raises LockedError if it is held already.
+    """Hold the study's lock, with its store open, during a block. Raises LockedError if the lock is
+    held already.
 
-    If a session fails with nothing to resume or restore, it removes the directory that it created.
+    If a session fails with nothing to resume or restore, the directory that it created is removed.
     """
     is_new = not directory.exists()
     if not is_new:
@@ -156,13 +160,13 @@ def record_study_start(
 
 
 def format_target(environment: Environment) -> str:
-    """Return the text of the target as run, with overrides."""
+    """Return the text of the target that is run, with overrides."""
     file = environment.file
     return dump_yaml(file.target) if file.overrides else file.path.read_text(encoding="utf-8")
 
 
 def describe_environment(environment: Environment) -> dict[str, Any]:
-    """Return the environment's part of a study's first record."""
+    """Return the environment's fields of a study's first record."""
     file = environment.file
     return {
         "source": str(file.path.resolve()),
@@ -185,7 +189,7 @@ def find_test_beds(environment: Environment) -> Mapping[str, Environment]:
 def stop_orphaned_servers(root: Path) -> tuple[str, ...]:
     """Stop servers of studies whose tuner was killed, and remove their run directories.
 
-    Studies with a running tuner are not changed. Returns the stopped servers as ``study: server``.
+    Studies with a running tuner are not changed. Return the stopped servers as ``study: server``.
     """
     stopped: list[str] = []
     for run in run_directories.list_run_directories(root):
@@ -213,7 +217,7 @@ def read_history(store: StudyStore, bed: str | None = None) -> MeasurementHistor
 
 
 def collect_versions() -> dict[str, str]:
-    """Return the versions that the results depend on, in addition to the settings."""
+    """Return the versions of autotune, Python and the kernel, and the machine type."""
     return {
         "autotune": __version__,
         "python": platform.python_version(),

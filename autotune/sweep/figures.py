@@ -15,7 +15,7 @@ OVERLOAD_VIOLATION_SHARE = 0.5  # fraction of violations
 
 @dataclass(frozen=True)
 class SeriesPoint:
-    """A point of a series: ``x`` is a number, or a word on a categorical axis."""
+    """A point of a series: ``x`` is a number, or a text on a categorical axis."""
 
     x: Value
     y: float
@@ -52,7 +52,7 @@ def build_diagrams(sweep: SweepResults) -> tuple[Diagram, ...]:
     """Return the diagrams: response time (or capacity) first, then the load average of each tier.
 
     The horizontal axis is the first numeric parameter. If only services and host counts vary, it is the
-    throughput, with one diagram for each combination of hosts, as in the reference figures.
+    throughput, with one diagram for each combination of host counts, as in the reference figures.
     """
     combinations = sweep.plan.host_combinations
     is_split_by_hosts = find_horizontal_parameter(sweep) is None and len(combinations) > 1
@@ -76,11 +76,11 @@ def find_horizontal_parameter(sweep: SweepResults) -> str | None:
 
 
 def find_best_result(sweep: SweepResults) -> Result | None:
-    """Return the best point.
+    """Return the best result of the sweep.
 
-    Without fixed rates, the highest capacity is best. Over a parameter, the lowest mean response time
-    at the highest sustained rate of any point is best. Over the throughput, the highest rate within the
-    SLO is best, then the lowest mean response time.
+    Without fixed rates, the highest capacity is best. With a parameter on the horizontal axis, the
+    lowest mean response time at the highest sustained rate of any point is best. With the throughput,
+    the highest rate within the SLO is best, then the lowest mean response time.
     """
     if not sweep.plan.rates:
         peaks = [r for r in sweep.results if r.peak]
@@ -141,7 +141,7 @@ def _build_point(
     if horizontal is not None:
         label = result.point.labels.get(horizontal, _format_host_counts(result.point.hosts))
         return SeriesPoint(label, y.value, y.low, y.high)
-    # A line over the throughput stops once the stack no longer answers the offered load.
+    # A curve over the throughput ends where the stack no longer serves the offered load.
     if result.throughput is None or (result.violations or 0.0) > OVERLOAD_VIOLATION_SHARE:
         return None
     return SeriesPoint(result.throughput.value * sweep.plan.keys, y.value, y.low, y.high)
@@ -150,7 +150,7 @@ def _build_point(
 def format_series_name(
     sweep: SweepResults, result: Result, horizontal: str | None, *, is_only_series: bool = False
 ) -> str:
-    """Return short names of everything that varies, except on the horizontal axis.
+    """Return the short names of everything that varies, except on the horizontal axis.
 
     With ``is_only_series``, the diagram's title already shows the host counts.
     """

@@ -14,13 +14,14 @@ from autotune.sweep.figures import Diagram, Series, SeriesPoint
 from autotune.sweep.results import Result, SweepResults
 
 SCHEMA_VERSION = 1
-MAX_SERIES_COLUMNS = 12  # series per table on a terminal
-MAX_STACKED_DIAGRAMS = 6  # diagrams; more are drawn side by side
-LOG_AXIS_RATIO = 15.0  # ratio of values from which the axis is logarithmic
+MAX_SERIES_COLUMNS = 12  # maximum number of series per table on a terminal
+# Maximum number of diagrams below one another; more are drawn side by side.
+MAX_STACKED_DIAGRAMS = 6
+LOG_AXIS_RATIO = 15.0  # ratio between largest and smallest value from which an axis is logarithmic
 
 
 def build_sweep_json(sweep: SweepResults) -> dict[str, Any]:
-    """Return one object with every point; times in seconds, rates in requests/s."""
+    """Return one object with every point; times are in seconds, rates in requests/s."""
     best = figures.find_best_result(sweep)
     return {
         "schema": SCHEMA_VERSION,
@@ -45,7 +46,7 @@ def _build_result_json(result: Result) -> dict[str, Any]:
 
 
 def format_sweep(sweep: SweepResults) -> str:
-    """Return the title, the best point, then a table for each diagram."""
+    """Return the title, the best point, and a table for each diagram."""
     return "\n".join(_format_lines(sweep)) + "\n"
 
 
@@ -75,7 +76,7 @@ def _format_lines(sweep: SweepResults) -> Iterator[str]:
     yield format_headline(sweep)
     if sweep.target.simulated is not None:
         yield "The stack is simulated; no host was touched."
-    # Load averages are only on the page and in the JSON.
+    # Load averages are shown only on the page and in the JSON.
     for panel in (panel for panel in figures.build_diagrams(sweep) if panel.is_main):
         yield ""
         yield f"{panel.title} ({panel.y_label}), mean of {sweep.plan.repeat}"
@@ -93,7 +94,7 @@ def _format_lines(sweep: SweepResults) -> Iterator[str]:
 
 
 def _format_grid(diagram: Diagram) -> Iterator[str]:
-    """Yield a row for each value on the horizontal axis, with a column for each series."""
+    """Yield a row for each value on the horizontal axis, with one column per series."""
     rows: list[Value] = list(dict.fromkeys(dot.x for s in diagram.series for dot in s.points))
     rows.sort(key=lambda x: (isinstance(x, str), x if not isinstance(x, str) else 0))
     for start in range(0, len(diagram.series), MAX_SERIES_COLUMNS):
@@ -105,7 +106,7 @@ def _format_grid(diagram: Diagram) -> Iterator[str]:
 
 
 def _format_curves(diagram: Diagram) -> Iterator[str]:
-    """Yield a row for each point, because the series share no horizontal axis."""
+    """Yield a row for each point, because the series do not share their horizontal values."""
     table = [["", diagram.x_label, diagram.y_label]]
     for series in diagram.series:
         for number, dot in enumerate(series.points):

@@ -28,7 +28,7 @@ class AxisValue:
 
 @dataclass(frozen=True)
 class SweepAxis:
-    """A parameter by its full name, or ``service``: the deployments of all tiers."""
+    """A parameter by its full name, or ``service`` for the deployments of all tiers."""
 
     name: str
     choices: tuple[AxisValue, ...]
@@ -42,11 +42,11 @@ class SweepAxis:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The grid of a sweep. ``settings`` apply at every point.
+    """The grid of a sweep. ``settings`` apply to every point.
 
-    Every point gets load at each of ``rates`` (requests/s). Without rates, autotune searches for its
-    capacity. ``hosts`` are the numbers of hosts to use, by tier. Every point is measured ``repeat``
-    times; a reading lasts ``seconds``. Each request looks up ``keys`` keys.
+    Every point gets load at each of ``rates`` (in requests/s). Without rates, autotune measures the
+    point's capacity. ``hosts`` lists the numbers of hosts to use, by tier. Every point is measured
+    ``repeat`` times; a reading lasts ``seconds``. Each request looks up ``keys`` keys.
     """
 
     title: str
@@ -61,7 +61,7 @@ class SweepPlan:
 
     @property
     def points(self) -> tuple[GridPoint, ...]:
-        """Every combination; the last axis varies fastest, host counts slowest."""
+        """Return every combination; the last axis varies fastest, host counts slowest."""
         chosen = itertools.product(*(axis.choices for axis in self.axes))
         grid = itertools.product(self.host_combinations, chosen)
         return tuple(
@@ -76,7 +76,7 @@ class SweepPlan:
 
     @property
     def host_combinations(self) -> tuple[dict[str, int], ...]:
-        """Every combination of host counts."""
+        """Return every combination of host counts."""
         counts = itertools.product(*self.hosts.values())
         return tuple(dict(zip(self.hosts, numbers, strict=True)) for numbers in counts)
 
@@ -87,7 +87,7 @@ class SweepPlan:
 
 @dataclass(frozen=True)
 class GridPoint:
-    """One combination: its host counts, its labels on the axes, and its settings."""
+    """One combination: host counts, labels on the axes, and settings."""
 
     number: int
     hosts: HostCounts
@@ -123,9 +123,9 @@ def order_measurements(
 ) -> Iterator[tuple[HostCounts, tuple[PointMeasurement, ...]]]:
     """Yield the measurements in order, in blocks with the same host counts.
 
-    Every point is measured once before any point is repeated, so drift spreads over the whole figure.
-    Within a repeat the order is random, so neighbours on an axis are not neighbours in time. Host counts
-    change least often, because a change is costly.
+    Every point is measured once before any point is repeated, so that drift spreads over the whole
+    figure. Within a repeat the order is random, so that neighbours on an axis are not measured one
+    after the other. Host counts change least often, because a change is costly.
     """
     chance = random.Random(plan.seed)  # noqa: S311  # an order, not a secret
     points = plan.points

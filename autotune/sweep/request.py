@@ -22,7 +22,7 @@ from autotune.target.yaml_document import YamlDocument, load_yaml
 
 SWEEP_FILE_KEYS = ("title", "target", "over", "hosts", "with", "rates", "repeat", "seconds")
 MAX_RATE_HINT = "lower the rate, or raise `load: {max_rate: …}` in the target"
-MAX_AXIS_VALUES = 1000  # maximum values on one axis
+MAX_AXIS_VALUES = 1000
 SWITCH_WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class SweepRequest:
 
 
 def read_sweep_file(path: Path) -> tuple[TargetFile, SweepRequest | None]:
-    """Return a sweep file and its target, or a target alone. Raises TargetError."""
+    """Return a sweep file's target and request, or a plain target and ``None``. Raises TargetError."""
     document = load_yaml(path)
     if "target" not in document.root:
         return read_target(path), None
@@ -119,7 +119,7 @@ def build_request(
     *,
     peak: bool,
 ) -> tuple[TargetFile, SweepRequest]:
-    """Return the target and the request; options override entries of the file with the same name.
+    """Return the target and the request; options override entries of the same name in the file.
 
     Raises TargetError for the file and UsageError for invalid options.
     """
@@ -158,14 +158,14 @@ def build_request(
 
 
 def explain_excess_rate(rates: Iterable[float], file: TargetFile) -> str | None:
-    """Return why the highest of these rates exceeds the target's limit; ``None`` if none does."""
+    """Return a text if the highest of these rates exceeds the target's limit; ``None`` if none does."""
     return find_excess(max(rates, default=0.0), file.target.load.max_rate)
 
 
 def _split_assignments(
     option: str, texts: Iterable[str] | None, missing_text: str, expected_form: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield name and value of each ``NAME=VALUE``. Raises UsageError for a missing value."""
+    """Yield the name and the value of each ``NAME=VALUE``. Raises UsageError for a missing value."""
     for text in texts or ():
         name, _, value = text.partition("=")
         if not value:
@@ -187,7 +187,7 @@ def _build_title(request: SweepRequest) -> str:
 
 
 def expand_values(text: str) -> list[str]:
-    """Return the values of ``low:high:step`` or of a list with commas."""
+    """Return the values of ``low:high:step`` or of a comma-separated list."""
     low, *further = text.split(":")
     if not further:
         return [part.strip() for part in text.split(",") if part.strip()]
@@ -205,7 +205,7 @@ def expand_values(text: str) -> list[str]:
 
 
 def build_plan(file: TargetFile, request: SweepRequest, space: SearchSpace) -> SweepPlan:
-    """Return the grid of a request. Raises UsageError for names that the target lacks."""
+    """Return the grid of a request. Raises UsageError for names that are not in the target."""
     tiers, data = file.target.tiers, file.target.data
     if not request.over and not request.hosts:
         raise UsageError(
@@ -222,7 +222,7 @@ def build_plan(file: TargetFile, request: SweepRequest, space: SearchSpace) -> S
                 f"tier {tier}: expected numbers from 1 to {maximum} (the tier lists "
                 f"{format_count(maximum, 'host')})"
             )
-    # Only the reference application has a known number of keys per request.
+    # The number of keys per request is known only for the reference application.
     reference = any(tier.app == "reference" for tier in tiers.values())
     plan = SweepPlan(
         title=request.title,
@@ -242,7 +242,7 @@ def build_plan(file: TargetFile, request: SweepRequest, space: SearchSpace) -> S
 
 
 def _check_effect(axis: SweepAxis, plan: SweepPlan, space: SearchSpace) -> None:
-    """Raise UsageError for a parameter without effect, which would draw only a flat line."""
+    """Raise UsageError for a parameter without any effect, because its curve would be flat."""
     if axis.name == SERVICE_AXIS:
         return
     for point in plan.points:
@@ -256,7 +256,7 @@ def _check_effect(axis: SweepAxis, plan: SweepPlan, space: SearchSpace) -> None:
 def build_axis(name: str, values: Sequence[object], space: SearchSpace) -> SweepAxis:
     """Return the axis of a parameter; for ``service``, ``all`` selects all deployments.
 
-    Raises UsageError for a name that the target lacks, and for invalid values.
+    Raises UsageError for a name that is not in the target, and for invalid values.
     """
     if name == SERVICE_AXIS:
         return SweepAxis(SERVICE_AXIS, _select_deployments(values, space))
@@ -270,7 +270,7 @@ def build_axis(name: str, values: Sequence[object], space: SearchSpace) -> Sweep
 
 
 def parse_value(dimension: Dimension, text: object) -> Value:
-    """Return ``written`` (text or a YAML scalar) as a parameter's value. Raises UsageError."""
+    """Return ``text`` (text or a YAML scalar) as a parameter's value. Raises UsageError."""
     if dimension.choices:
         choices = dimension.parameter.choices or dimension.choices
         for choice in choices:
@@ -310,7 +310,7 @@ def choose_directory_name(path: Path, file: TargetFile) -> str:
 
 
 def format_sweep_size(plan: SweepPlan) -> str:
-    """Return the size of a sweep as text, before it starts."""
+    """Return a text with the number of points and measurements, to show before the sweep starts."""
     readings = f"{format_count(len(plan.rates), 'reading')} of {plan.seconds:g} s"
     kind = readings if plan.rates else "a capacity search"
     measurements = len(plan.points) * plan.repeat

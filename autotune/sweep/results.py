@@ -1,4 +1,4 @@
-"""Results of a sweep by point and rate: means of the repeats with intervals."""
+"""Results of a sweep by point and rate: means over the repeats, with intervals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from scipy.special import stdtrit  # not scipy.stats: it takes a second to import
+from scipy.special import stdtrit  # not scipy.stats, whose import takes a second
 
 from autotune.measure.reading import Reading
 from autotune.services.registry import add_declared
@@ -27,7 +27,7 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of ``count`` repeats and its 90 % interval (Student's); one repeat has none."""
+    """The mean of ``count`` repeats and its 90 % interval (Student's t); a single repeat has none."""
 
     value: float
     low: float | None = None
@@ -35,7 +35,7 @@ class Mean:
     count: int = 1
 
     def scale_by(self, factor: float) -> Mean:
-        """Return the mean in another unit."""
+        """Return the mean in another unit, multiplied by ``factor``."""
         low, high = (None if end is None else end * factor for end in (self.low, self.high))
         return Mean(self.value * factor, low, high, self.count)
 
@@ -44,15 +44,14 @@ class Mean:
 class Result:
     """A point at one rate, or its capacity ``peak`` if ``rate`` is ``None``.
 
-    - ``response``: mean time of correct answers in seconds. ``throughput``: correct answers per
+    - ``response``: mean time of correct responses in seconds. ``throughput``: correct responses per
       second.
-    - ``p50``, ``p99``: percentiles in seconds over all repeats together.
-    - ``violations``: share of the requests that were late or failed. ``met``: whether they met the
-      SLO.
+    - ``p50``, ``p99``: percentiles in seconds, over all repeats together.
+    - ``violations``: share of the requests that were late or failed. ``met``: whether they met the SLO.
     - ``load``: load average of each tier's hosts. ``cpu``: busy share of their CPUs.
-    - ``failure``: why a point has no values, or why its values do not represent its rate. An
-      overloaded reading is cut short before its queues reach their full length.
-    - ``limit``: what kept the load below the capacity; ``peak`` is then a lower bound.
+    - ``failure``: why a point has no values, or why its values do not represent its rate. An overloaded
+      reading is cut short before its queues reach their full length.
+    - ``limit``: the reason why the load stayed below the capacity; ``peak`` is then a lower bound.
     """
 
     point: GridPoint
@@ -72,7 +71,7 @@ class Result:
 
 @dataclass(frozen=True)
 class SweepResults:
-    """The current results of a sweep; ``remaining_measurements`` measurements remain."""
+    """The current results of a sweep, and the number of ``remaining_measurements``."""
 
     name: str
     plan: SweepPlan
@@ -84,7 +83,7 @@ class SweepResults:
 def load_results(directory: Path) -> SweepResults:
     """Return the results in a sweep's directory."""
     records = list(journal.read_records(directory / "events.jsonl"))
-    replay_records(records)  # raises for invalid records
+    replay_records(records)  # raises an error for invalid records
     plan, target = read_plan(directory), read_recorded_target(directory).target
     add_declared(target.services)
     measured: dict[int, list[int]] = defaultdict(list)
@@ -157,7 +156,7 @@ def _summarize_capacity(
     peaks: Mapping[int, Record],
     failures: Mapping[int, str],
 ) -> Result:
-    """Return a point's capacity; ``peaks`` are the records of measurements, by trial."""
+    """Return a point's capacity; ``peaks`` contains the records of measurements, by trial."""
     records = [peaks[trial] for trial in trials if trial in peaks]
     measured = [record["peak"] for record in records if record["peak"]]
     limit = next((record["limit"] for record in records if record.get("limit")), None)
@@ -174,7 +173,7 @@ def _find_first_failure(failures: Mapping[int, str], trials: Sequence[int]) -> s
 
 
 def mean_response_seconds(reading: RecordedReading) -> float | None:
-    """Return the mean time of correct answers in seconds, from the histogram's upper edges."""
+    """Return the mean time of correct responses in seconds, from the histogram's upper edges."""
     answered = sum(reading.histogram.values())
     if not answered:
         return None

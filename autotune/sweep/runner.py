@@ -1,4 +1,4 @@
-"""Run a sweep: every measurement is recorded before the next one starts."""
+"""Execution of a sweep: every measurement is recorded before the next one starts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def run_sweep(
 
 
 def limit_hosts(file: TargetFile, host_counts: HostCounts) -> TargetFile:
-    """Return the target with its tiers reduced to these numbers of hosts."""
+    """Return the target with its tiers reduced to these host counts."""
     tiers = {
         name: tier.model_copy(
             update={"hosts": tier.hosts[: host_counts.get(name, len(tier.hosts))]}
@@ -103,7 +103,7 @@ def _offer_rates(
 ) -> tuple[Trial, str]:
     """Deploy a point, offer it every rate in random order, and return the outcome of each."""
     store = context.store
-    context.space.validate_settings(point.settings)  # they may come from a record
+    context.space.validate_settings(point.settings)  # the settings may come from a record
     try:
         candidate = context.space.build_candidate({**context.space.baseline, **point.settings})
         changed = [b for b in candidate.repairs if b.parameter in point.settings]
@@ -121,7 +121,7 @@ def _offer_rates(
     else:
         try:
             outcome = _load_at_rates(context, plan, trial, measurement)
-        except DeployFailed as error:  # servers are still down after an overload
+        except DeployFailed as error:  # servers are not running again yet after an overload
             store.record_failure(trial, error.message)
     return store.state.find_trial(trial.number), outcome
 
@@ -143,7 +143,9 @@ def _deploy_point(context: TrialContext, trial: Trial) -> str | None:
 def _load_at_rates(
     context: TrialContext, plan: SweepPlan, trial: Trial, measurement: PointMeasurement
 ) -> str:
-    """Return the outcomes: ``SLO met at 200/s, 12 % late or failed at 1000/s``."""
+    """Put load on a deployed point at every rate, and return the outcomes: ``SLO met at 200/s, 12 %
+    late or failed at 1000/s``.
+    """
     session, recorder = context.session, trials.TrialRecorder(context, trial)
     assert isinstance(session, LoadSession), "only stacks support fixed rates"
 

@@ -10,12 +10,14 @@ from autotune.target.model import Host, Simulated, Target
 
 BED_PLACEHOLDER = "{bed}"
 ALL_BEDS = "all"
-BEDS_DIRECTORY = "beds"  # of a study: a directory for each bed, with the originals of its hosts
-SEED_STEP = 1000  # between the models of two beds without their own seeds
+# Directory in a study with one subdirectory per bed, for the original files of its hosts.
+BEDS_DIRECTORY = "beds"
+# Difference between the seeds of the models of two beds, unless they set their own.
+SEED_STEP = 1000
 
 
 def select_beds(target: Target, names: str) -> tuple[str, ...]:
-    """Return the beds that `--beds` lists: all, or some, separated by commas. Raises UsageError."""
+    """Return the beds that `--beds` lists: `all`, or names separated by commas. Raises UsageError."""
     if not target.beds:
         raise UsageError(
             f"target {target.name} has no beds",
@@ -51,7 +53,7 @@ def build_bed_target(target: Target, name: str) -> Target:
 
 
 def needs_bed(target: Target) -> bool:
-    """True if an address of a host contains the placeholder of a bed."""
+    """True if the address of any host contains the placeholder for a bed's name."""
     return any(BED_PLACEHOLDER in host.address for host in target.hosts.values())
 
 
@@ -61,7 +63,9 @@ def bed_directory(study: Path, bed: str) -> Path:
 
 
 def find_study_directory(directory: Path) -> Path:
-    """Return the study of a directory with originals: the directory, or the parent of `beds/NAME`."""
+    """Return the study that a directory with originals belongs to: the directory, or the parent of
+    `beds/NAME`.
+    """
     return directory.parents[1] if directory.parent.name == BEDS_DIRECTORY else directory
 
 
@@ -70,7 +74,7 @@ def _fill_bed_name(host: Host, bed: str) -> Host:
 
 
 def _build_bed_model(target: Target, name: str) -> Simulated | None:
-    """Return the model of a bed, or the target's model with another seed."""
+    """Return the model of a bed: its own, or the target's model with another seed."""
     bed_model, target_model = target.beds[name].simulated, target.simulated
     if bed_model is not None or target_model is None:
         return bed_model

@@ -1,4 +1,4 @@
-"""Rules across several keys of a target.
+"""Checks that involve several keys of a target.
 
 A target is a stack or a command, never a mixture.
 """
@@ -18,11 +18,11 @@ from autotune.target.parameter_rule import WILDCARD
 from autotune.target.quantities import format_duration, format_fraction
 from autotune.target.yaml_document import Location
 
-# Keys of a stack only, and keys of a command only.
+# Keys that only a stack may have, and keys that only a command may have.
 STACK_KEYS = (*REQUIRED_STACK_KEYS, "ssh", "project", "load", "data", "simulated", "replace", "services",
          "beds")  # fmt: skip
 COMMAND_KEYS = ("maximize", "minimize", "unit", "timeout")
-REQUEST_LIST_KEYS = ("uris", "sessions", "requests", "script")  # in place of a path
+REQUEST_LIST_KEYS = ("uris", "sessions", "requests", "script")  # keys that can replace `path`
 DECLARATION_KEYS = ("when", "unit", "meaning")
 REQUIRED_KEY_EXAMPLES = {
     "slo": "slo: {p99: 50ms, errors: 0.1%}",
@@ -33,7 +33,7 @@ REQUIRED_KEY_EXAMPLES = {
 
 @dataclass(frozen=True)
 class TargetMistake:
-    """A broken rule, its place, and a hint."""
+    """A violated rule, its place in the target, and a hint."""
 
     location: Location
     message: str
@@ -41,7 +41,7 @@ class TargetMistake:
 
 
 def find_mistakes(target: Target) -> Iterator[TargetMistake]:
-    """Yield the violated rules. Those about the kind of target come first; the rest is unordered."""
+    """Yield the violated rules. Those about the kind of target come first; the others are unordered."""
     mistakes = list(
         _check_stack_keys(target) if target.command is None else _check_command_keys(target)
     )
@@ -80,7 +80,7 @@ def _check_load(target: Target) -> Iterator[TargetMistake]:
 
 
 def _check_request(load: Load) -> Iterator[TargetMistake]:
-    """Yield mistakes in the request, its expected answer and its secrets."""
+    """Yield mistakes in the request, its expected response and its secrets."""
     if load.url is not None:
         for key in ("path", "host"):
             if key in load.model_fields_set:
@@ -146,7 +146,7 @@ def _check_hosts(target: Target) -> Iterator[TargetMistake]:
 
 
 def _check_beds(target: Target) -> Iterator[TargetMistake]:
-    """Yield beds that share a host, unless all of them are models."""
+    """Yield beds that share a host, unless all of them are simulated."""
     addresses: dict[str, str] = {}
     for name, bed in target.beds.items():
         for host in bed.hosts:
@@ -215,7 +215,7 @@ def _check_local_caches(target: Target) -> Iterator[TargetMistake]:
 
 
 def _list_cycles(target: Target) -> Iterator[TargetMistake]:
-    # Another check reports a tier that needs itself.
+    # A tier that needs itself is reported by another check.
     needs = {
         name: [
             needed for needed in tier.required_tiers if needed in target.tiers and needed != name
@@ -236,7 +236,7 @@ def _find_cycle(graph: Mapping[str, Iterable[str]]) -> list[str]:
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        names: list[str] = error.args[1][:0:-1]  # each is followed by a name that it needs
+        names: list[str] = error.args[1][:0:-1]  # each tier comes before the tiers that it needs
         start = names.index(next(name for name in graph if name in names))
         return [*names[start:], *names[: start + 1]]
     return []
@@ -257,7 +257,7 @@ def _check_ports(target: Target) -> Iterator[TargetMistake]:
 
 def _check_objective(target: Target) -> Iterator[TargetMistake]:
     slo, timeout = target.slo.objective, target.load.timeout
-    # Early timeouts hide the real latency, and relieve an overloaded server.
+    # Short timeouts would hide the real latency and relieve an overloaded server.
     if timeout < 2 * slo.limit:
         minimum = format_duration(2 * slo.limit)
         message = (
@@ -266,7 +266,7 @@ def _check_objective(target: Target) -> Iterator[TargetMistake]:
         )
         location = ("load", "timeout") if "timeout" in target.load.model_fields_set else ("slo",)
         yield TargetMistake(location, message, f"raise it: `load: {{timeout: {minimum}}}`")
-    # Errors also count as late (Slo.allowed_violations), so a larger allowance is useless.
+    # Errors also count as late (Slo.allowed_violations), so a larger allowance would have no effect.
     if slo.errors > slo.allowed_violations + 1e-12:
         message = (
             f"errors: {format_fraction(slo.errors)} exceeds the "

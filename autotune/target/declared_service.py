@@ -28,7 +28,8 @@ from autotune.target.messages import format_value, is_same_value
 from autotune.target.parameter_rule import ConditionValues
 from autotune.target.quantities import convert_to_unit
 
-USER_SERVICES_DIRECTORY = Path("autotune") / "services"  # below the user's directory of settings
+# Relative to the user's configuration directory.
+USER_SERVICES_DIRECTORY = Path("autotune") / "services"
 
 CommandArguments = Annotated[tuple[CommandArgument, ...], Field(min_length=1)]
 
@@ -165,7 +166,7 @@ HelpedResource = Literal[
 
 
 class ServiceSpec(TargetModel):
-    """Service that you declare: unit, files and parameters."""
+    """Service that you declare: its unit, files and parameters."""
 
     title: Text | None = None
     """Title of the service, for reports."""
@@ -226,7 +227,7 @@ ServiceSpecs = Annotated[
 
 
 def find_user_files() -> dict[str, Path]:
-    """Return the user's files with declarations, by service name."""
+    """Return the user's service declaration files, by service name."""
     settings = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return {
         path.stem: path

@@ -21,7 +21,7 @@ from autotune.target.messages import format_value
 from autotune.target.quantities import format_size
 
 ANY_2XX = frozenset(range(200, 300))
-# A failure of the server is never a correct response.
+# A server error is never a correct response.
 _Status = Annotated[WholeNumber, Field(ge=200, le=499)]
 _Statuses = Annotated[
     tuple[_Status, ...],
@@ -66,10 +66,10 @@ class Expect(TargetModel):
     def describe_mismatch(
         self, status: int, headers: Mapping[str, str] | None, body: str, size: int
     ) -> str | None:
-        """Return the first missing property in words, or ``None`` for a correct response.
+        """Return the first missing property as text, or ``None`` for a correct response.
 
-        ``headers`` have names in lower case (``None``: unknown). ``size`` is that of the body, in
-        bytes.
+        ``headers`` have lower-case names, or are ``None`` if unknown. ``size`` is the size of the body
+        in bytes.
         """
         return next(self._list_mismatches(status, headers, body, size), None)
 
@@ -91,7 +91,7 @@ class Expect(TargetModel):
             yield f"{size} bytes, fewer than {format_size(self.min_bytes)}"
 
     def __str__(self) -> str:
-        """Return the properties in words: ``status 200, body with 'Shop', at least 10KB``."""
+        """Return the properties as text: ``status 200, body with 'Shop', at least 10KB``."""
         phrases = [f"status {_join_statuses(self.status or ('2xx',))}"]
         phrases += [
             f"header {name} with {format_value(text)}" for name, text in self.header.items()

@@ -37,7 +37,8 @@ from autotune.target.quantities import (
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,62}$"
 TIER_PATTERN = r"^[a-z][a-z0-9_]{0,62}$"
 USER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
-# It does not start with "-", which starts an option. `{bed}` is replaced by the name of a test bed.
+# An address must not start with "-", or it would be read as an option. `{bed}` is replaced by the name
+# of a test bed.
 ADDRESS_PATTERN = r"^([A-Za-z0-9:]|\{bed\})([A-Za-z0-9.:_-]|\{bed\})*$"
 PATH_PATTERN = r"^/[!-~]*$"
 URL_PATTERN = r"^https?://[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{1,5})?(/[!-~]*)?$"
@@ -45,15 +46,15 @@ HEADER_PATTERN = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
 METHOD_PATTERN = r"^[A-Z]+$"
 TEXT_PATTERN = r"^[^\x00-\x1f\x7f]+$"
 ARGUMENT_PATTERN = r"^[^\x00]*$"
-# An absolute path without options, `..` and glob patterns.
+# An absolute path that cannot be an option and contains neither `..` nor glob patterns.
 FILE_PATTERN = r"^(/\.?[A-Za-z0-9_@+:][A-Za-z0-9_.@+:-]*)+$"
-# Colons and commas separate several files, so a name contains neither.
+# Colons and commas separate several files, so a file name must not contain them.
 COMPOSE_FILE_PATTERN = r"^(/\.?[A-Za-z0-9_@+][A-Za-z0-9_.@+-]*)+$"
 COMPOSE_NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 UNIT_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.@:-]*\.service$"
 PARAMETER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,62}$"
 
-# Descriptions of the patterns.
+# Descriptions of the patterns, for messages.
 PATTERN_DESCRIPTIONS = {
     NAME_PATTERN: "a name: letters, digits, '-' and '_', starting with a letter",
     TIER_PATTERN: "a tier's name: lower-case letters, digits and '_', starting with a letter",
@@ -96,7 +97,7 @@ def _validate_scalar(value: object) -> bool | int | float | str:
     raise ValueError(f"must be one number, word or true/false, not {format_value(value)}")
 
 
-# Strict, or `true` would count as 1 and '2' as 2.
+# Strict, because `true` would otherwise count as 1 and '2' as 2.
 WholeNumber = Annotated[int, Field(strict=True)]
 FiniteNumber = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 StrictBoolean = Annotated[bool, Field(strict=True)]
@@ -108,7 +109,7 @@ Scalar = Annotated[
     PlainValidator(_validate_scalar),
     WithJsonSchema({"type": ["boolean", "number", "string"]}),
 ]
-# A single value needs no brackets.
+# A single value may be written without brackets.
 _NON_EMPTY_FIELD = Field(min_length=1)
 TextList = Annotated[
     tuple[Text, ...], BeforeValidator(wrap_in_list, json_schema_input_type=Text | list[Text])
@@ -122,7 +123,7 @@ NonEmptyTextList = Annotated[
 
 
 def error_at_key(key: str, message: str, value: object = None) -> ValidationError:
-    """Return an error at one key of the validated mapping."""
+    """Return an error at one key of a validated mapping."""
     details = InitErrorDetails(
         type=PydanticCustomError("finding", "{message}", {"message": message}),
         loc=(key,),

@@ -1,21 +1,21 @@
-"""Values and names in messages: short, and in the words of the file."""
+"""Values and names in messages: short, and as users write them in the file."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-MAX_VALUE_LENGTH = 40  # characters of a value
-MAX_LISTED_NAMES = 25  # in a hint
+MAX_VALUE_LENGTH = 40
+MAX_LISTED_NAMES = 25  # maximum number of names in a hint
 
 
 def is_same_value(value: object, other: object) -> bool:
-    """True if two values are the same in a configuration file, where 1 is not true."""
+    """True if two values are the same in a configuration file, where 1 differs from true."""
     return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
 def format_value(value: object) -> str:
-    """Return a value in words: ``'many'``, ``true``, ``12``, ``nothing``, ``a list``, ``a
+    """Return a value as text for a message: ``'many'``, ``true``, ``12``, ``nothing``, ``a list``, ``a
     mapping``.
     """
     if value is None:
@@ -37,14 +37,14 @@ def format_count(count: float, noun: str) -> str:
 
 
 def find_nearest_name(name: str, names: Iterable[str]) -> str | None:
-    """Return the known name that ``name`` was probably meant to be."""
+    """Return the known name that the user probably meant, or ``None``."""
     names_by_case = {known_name.casefold(): known_name for known_name in names}
     matches = difflib.get_close_matches(name.casefold(), names_by_case, n=1, cutoff=0.6)
     return names_by_case[matches[0]] if matches else None
 
 
 def suggest_name(name: str, names: Iterable[str]) -> str:
-    """Return the hint for an unknown name: the nearest known one, or all of them."""
+    """Return the hint for an unknown name: the nearest known name, or all of them."""
     names = list(names)
     if not names:
         return "none exist"

@@ -85,7 +85,7 @@ _ADDRESS_SCHEMA: JsonDict = {
 }
 
 
-# At least one entry. The schema also refuses an entry with an invalid name.
+# At least one entry. The schema also rejects an entry with an invalid name.
 _NAMED_MAPPING_FIELD = Field(min_length=1, json_schema_extra={"additionalProperties": False})
 
 
@@ -109,7 +109,7 @@ class Host(TargetModel):
 
     @model_validator(mode="after")
     def _require_address(self) -> Host:
-        # Otherwise a host without its address would silently be this machine.
+        # Otherwise, a host without an address would silently be this machine.
         if self.transport != "local" and "address" not in self.model_fields_set:
             raise ValueError("'address' is missing; only a host with `transport: local` needs none")
         name, _, port = self.address.rpartition(":")
@@ -186,7 +186,7 @@ class Tier(TargetModel):
 
 
 def _parse_http_version(value: object) -> object:
-    """Return the HTTP version as text. YAML may read it as a number."""
+    """Return the HTTP version as text, because YAML may read it as a number."""
     return str(value) if value in (1.1, 2) and not isinstance(value, bool) else value
 
 
@@ -283,12 +283,12 @@ class Load(TargetModel):
 
     @property
     def uses_tls(self) -> bool:
-        """True if connections are encrypted."""
+        """True if connections are encrypted with TLS."""
         return (self.url or "").startswith("https:")
 
     @property
     def page_text(self) -> str:
-        """Return the requested URL, or name and path."""
+        """Return the requested URL, or the name and the path."""
         return self.url or f"{self.host or ''}{self.path}"
 
 
@@ -392,7 +392,8 @@ class SloSpec(TargetModel):
             raise error_at_key(first, f"{first}: {error}") from None
         if limit <= 0:
             raise error_at_key(first, f"{first}: the limit must be above 0")
-        # Failed requests also count as late, so at most that fraction may fail.
+        # Failed requests also count as late, so the fraction that may fail cannot exceed the fraction
+        # that may be late.
         errors = value.get("errors", f"{min(Decimal('0.1'), 100 - percent)}%")
         return {"quantile": quantile, "limit": value[first], "errors": errors}
 
@@ -414,7 +415,7 @@ class SloSpec(TargetModel):
         del schema["required"]
         return {
             **schema,
-            # An editor completes these two. Any other percentile is valid too.
+            # An editor suggests these two. Any other percentile is valid too.
             "properties": {"p99": limit, "p95": limit, **properties},
             "patternProperties": {f"^{_PERCENTILE_PATTERN}$": limit},
             "maxProperties": 2,
@@ -430,8 +431,8 @@ class SloSpec(TargetModel):
         return Slo(quantile=self.quantile, limit=self.limit, errors=self.errors)
 
 
-# Keys that a stack needs. They have defaults for a command, so that code for stacks need not check for
-# None. `consistency_checks` requires them for a stack.
+# Keys that a stack requires. For a command they have defaults, so that code for stacks need not check
+# for None. `consistency_checks` requires them for a stack.
 REQUIRED_STACK_KEYS = ("slo", "hosts", "tiers")
 _STACK_OR_COMMAND_SCHEMA: JsonDict = {
     "anyOf": [{"required": list(REQUIRED_STACK_KEYS)}, {"required": ["command"]}],
@@ -459,7 +460,7 @@ CommandValueName = Annotated[Text | Literal[True] | None, Field(union_mode="left
 
 
 def _allow_false(schema: JsonDict) -> None:
-    """Let the values of a mapping also be `false`."""
+    """Allow the values of a mapping to be `false`."""
     patterns = cast("dict[str, JsonDict]", schema["patternProperties"])
     schema["patternProperties"] = {
         pattern: {"anyOf": [value, {"const": False}]} for pattern, value in patterns.items()
@@ -530,7 +531,7 @@ class Target(TargetModel):
     times."""
 
     def edits_host_files(self, tier: str) -> bool:
-        """True if autotune edits the files on a tier's hosts instead of replacing them."""
+        """True if autotune edits the files on a tier's hosts in place instead of replacing them."""
         described = self.tiers[tier]
         return described.installed and not (
             self.replace or described.replace or described.templates or self.simulated

@@ -11,21 +11,21 @@ from autotune.errors import UsageError
 from autotune.target.yaml_document import YamlDocument, parse_scalar
 
 SET_OPTION = "--set"
-# Options, and the key of a target that each overrides.
+# Options, and the target key that each one overrides.
 KEYS_BY_OPTION: dict[str, tuple[str, ...]] = {
     "--name": ("name",),
     "--time": ("budget", "time"),
     "--trials": ("budget", "trials"),
 }
-# Keys of a parameter's rule that are kept. The fixed value replaces all others.
+# Keys of a parameter's rule that an override keeps; the fixed value replaces all others.
 KEPT_RULE_KEYS = ("when", "unit", "meaning")
 
 Override = tuple[str, str]
-"""An option and its value, as typed and as recorded by a study."""
+"""An option and its value, as typed by the user and as recorded in a study."""
 
 
 def apply_overrides(document: YamlDocument, overrides: Iterable[Override]) -> YamlDocument:
-    """Return the document with the values of options. Errors in these values name the option.
+    """Return the document with the options' values. Errors in these values name the option.
 
     Raises UsageError for a `--set` without an assignment.
     """

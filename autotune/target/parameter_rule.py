@@ -1,4 +1,4 @@
-"""The rule of a target for one parameter."""
+"""The rule in a target for one parameter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autotune.target.field_types import (
 from autotune.target.messages import format_value, is_same_value
 from autotune.target.quantities import parse_magnitude
 
-WILDCARD = "*"  # any text in the name of a rule; see `parameter_selection`
+WILDCARD = "*"  # stands for any text in the name of a rule; see `parameter_selection`
 
 
 def _require_true(value: object) -> object:
@@ -26,7 +26,7 @@ def _require_true(value: object) -> object:
     return value
 
 
-# A single value needs no brackets.
+# A single value may be written without brackets.
 ConditionValues = Annotated[
     Annotated[tuple[Scalar, ...], Field(min_length=1)],
     BeforeValidator(
@@ -68,7 +68,7 @@ class ParameterRule(TargetModel):
     @model_validator(mode="before")
     @classmethod
     def _parse_false(cls, value: object) -> object:
-        """`false` excludes a parameter, as `{drop: true}` does."""
+        """Return a rule: `false` excludes a parameter, as `{drop: true}` does."""
         return {"drop": True} if value is False else value
 
     @model_validator(mode="after")
@@ -105,7 +105,7 @@ class ParameterRule(TargetModel):
     def _check_range(self, first: Scalar, last: Scalar) -> None:
         low, high = _parse_magnitude("range", first), _parse_magnitude("range", last)
         if low[0] != high[0]:
-            # `[6, 8MB]`: only the parameter's own unit decides.
+            # In `[6, 8MB]`, the unit of 6 is the parameter's own.
             if "a number" not in (low[0], high[0]):
                 raise error_at_key("range", f"{first} is {low[0]}, {last} is {high[0]}")
         elif low[1] >= high[1]:

@@ -1,6 +1,6 @@
 """Selection of parameters by patterns: `tune: [web.php_fpm]` and `parameters: {"lb.*": false}`.
 
-A pattern is a tier, a service of a tier, a full name, or a name with `*` for any text.
+A pattern is a tier, a service of a tier, a full name, or a name with `*` in place of any text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from autotune.target.parameter_rule import WILDCARD
 
 
 def is_wildcard(name: str) -> bool:
-    """True if the name of a rule stands for several parameters."""
+    """True if the name of a rule matches several parameters."""
     return WILDCARD in name
 
 
@@ -23,9 +23,9 @@ def matches_pattern(name: str, pattern: str) -> bool:
 
 
 def is_excluded(target: Target, name: str) -> bool:
-    """True if patterns of the target exclude the parameter from the search.
+    """True if the target's patterns exclude the parameter from the search.
 
-    Its own rule with values, such as `range`, overrides the patterns.
+    A rule for the parameter itself with values, such as `range`, overrides the patterns.
     """
     rule = target.parameters.get(name)
     if rule is not None and _sets_values(rule):

@@ -1,7 +1,7 @@
-"""Quantities with units as people write them, and plain numbers in the base unit.
+"""Quantities with units as users write them, and plain numbers in the base unit.
 
-Base units: seconds, bytes, requests/s, fraction of one. A bare number is refused if it needs a
-unit.
+Base units are seconds, bytes, requests/s and fractions of one. A bare number is refused if a unit is
+required.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AMOUNT_REGEX = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?"
 _QUANTITY_PATTERN = re.compile(rf"\s*({AMOUNT_REGEX})\s*([A-Za-zµ%/]*)\s*")
 
 DURATION_UNITS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-# Powers of 1024, as nginx, PHP, memcached and Redis read their own sizes.
+# Powers of 1024, as nginx, PHP, memcached and Redis interpret sizes.
 SIZE_UNITS = {"B": 1, "KB": 2**10, "kB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40,
         "K": 2**10, "k": 2**10, "M": 2**20, "G": 2**30,
         "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}  # fmt: skip
@@ -67,7 +67,7 @@ def parse_fraction(text: object) -> float:
 
 
 def parse_magnitude(value: object) -> tuple[str, float] | None:
-    """Return the kind of a quantity and its amount in the base unit; ``None`` for a word.
+    """Return the kind of a quantity and its amount in the base unit; ``None`` for other text.
 
     A bare number is of kind ``"a number"``.
     """
@@ -85,8 +85,8 @@ def parse_magnitude(value: object) -> tuple[str, float] | None:
 def convert_to_unit(value: object, unit: str) -> object:
     """Return ``value`` as a number of ``unit``: ``"8MB"`` is 8 for a parameter counted in MB.
 
-    Text that is not a quantity (such as the choice ``dynamic``) and bare numbers are not changed: a
-    bare number is already in the parameter's own unit. Raises ValueError for a unit of another
+    Text that is not a quantity (such as the choice ``dynamic``) is returned unchanged. So are bare
+    numbers, which are already in the parameter's own unit. Raises ValueError for a unit of another
     kind.
     """
     match = _QUANTITY_PATTERN.fullmatch(value) if isinstance(value, str) else None
@@ -118,7 +118,7 @@ def _parse_quantity(text: object, kind: str) -> float:
 
 
 def _scale_amount(number: str, unit: float) -> float:
-    # With Decimal, 0.7% is the float 0.007 and not an adjacent one.
+    # With Decimal, 0.7% becomes the float 0.007, not a neighbouring one.
     amount = float(Decimal(number) * Decimal(repr(unit)))
     if amount > MAX_NUMBER:
         raise ValueError(f"{number} is too large")
@@ -126,21 +126,22 @@ def _scale_amount(number: str, unit: float) -> float:
 
 
 def _format_in_units(value: float, units: Mapping[str, float], *names: str) -> str:
-    """Return ``value`` in the first of the named units in which it is at least one, or in the last.
+    """Return ``value`` in the first of the named units in which it is at least one, or else in the
+    last.
 
     Parsing the result gives exactly ``value`` again.
     """
     for name in names:
         if value >= units[name] or name == names[-1]:
             break
-    # Units that are powers of ten only shift the decimal point.
+    # Units that are powers of ten only move the decimal point.
     digits = Decimal(repr(value)) / Decimal(repr(units[name]))
     plain = format(digits, "f")
     return f"{plain.rstrip('0').rstrip('.') if '.' in plain else plain}{name}"
 
 
 def format_duration(seconds: float) -> str:
-    """Return ``50ms``, ``45m``: the inverse of ``parse_duration``."""
+    """Return text such as ``50ms`` or ``45m``, as the inverse of ``parse_duration``."""
     for name in ("h", "m"):
         if seconds and seconds % DURATION_UNITS[name] == 0 and seconds < 2**53:
             return f"{seconds / DURATION_UNITS[name]:.0f}{name}"
@@ -148,16 +149,16 @@ def format_duration(seconds: float) -> str:
 
 
 def format_size(count: int) -> str:
-    """Return ``64MB``: the inverse of ``parse_size``."""
+    """Return text such as ``64MB``, as the inverse of ``parse_size``."""
     name = next((n for n in ("GB", "MB", "KB") if count and count % SIZE_UNITS[n] == 0), "B")
     return f"{count // int(SIZE_UNITS[name])}{name}"
 
 
 def format_rate(per_second: float) -> str:
-    """Return ``2000/s``: the inverse of ``parse_rate``."""
+    """Return text such as ``2000/s``, as the inverse of ``parse_rate``."""
     return _format_in_units(per_second, RATE_UNITS, "/s")
 
 
 def format_fraction(fraction: float) -> str:
-    """Return ``0.1%``: the inverse of ``parse_fraction``."""
+    """Return text such as ``0.1%``, as the inverse of ``parse_fraction``."""
     return _format_in_units(fraction, FRACTION_UNITS, "%")

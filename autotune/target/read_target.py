@@ -1,4 +1,4 @@
-"""Reader and validator of target files, with errors at places in the file."""
+"""Reader and validator of target files, with the position in the file for each error."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ MISSING_KEY_EXAMPLES = {
     "command": "command: [shopctl, stats]",
     "values": "values: {threads: '^threads: ([0-9]+)$'}",
 }
-# Keys of other tools, with the equivalent here.
+# Keys of other tools, with the equivalent in a target.
 OTHER_TOOLS_KEYS = {
     "http2": "`load: {url: https://…, http: 2}`",
     "cookies": "`load: {headers: {Cookie: …}}`",
@@ -68,7 +68,7 @@ ERROR_TYPE_HINTS = {
     "tuple_type": "put it in brackets, or write each value after '- ' on a new line",
 }
 
-# Pattern of a refused value, or of an unknown key → hint.
+# Pattern of an invalid value or of an unknown key → hint.
 PATTERN_HINTS = (
     (ADDRESS_PATTERN, "@", f"give the login as `user:`; {LOGIN_HINT}"),
     (ADDRESS_PATTERN, "://", "give only the name or address; `load: {url: …}` takes a URL"),
@@ -84,7 +84,7 @@ NAME_HINTS = (
     ("^x-", "define an anchor at its first use: `web1: &common {…}`, then `<<: *common`"),
 )
 
-# Kind of error → message about {got}.
+# Type of error → message about the received value {got}.
 ERROR_TYPE_TEXTS = {
     "int_type": "{got} is not a whole number",
     "int_from_float": "{got} is not a whole number",
@@ -108,27 +108,27 @@ ERROR_TYPE_TEXTS = {
 }
 
 
-TARGET_FILE_NAME = "target.yaml"  # the study's target, in its directory
+TARGET_FILE_NAME = "target.yaml"  # name of the target file in a study's directory
 Kind = TypeVar("Kind", bound=TargetModel)
 
 
 @dataclass(frozen=True)
 class TargetFile:
-    """A valid target, and the document that later errors refer to."""
+    """A valid target, and the document that errors found later refer to."""
 
     target: Target
     document: YamlDocument
     overrides: tuple[Override, ...] = ()
-    """Options of a run that override the file."""
+    """Options of a run that override values in the file."""
     adopted: Mapping[str, Any] | None = None
-    """The hosts' files at the start of the study. Default: read them."""
+    """Values read from the hosts' files at the start of the study. Default: read them now."""
 
     @property
     def path(self) -> Path:
         return self.document.path
 
     def for_bed(self, name: str) -> TargetFile:
-        """Return this file with the hosts of a test bed. Errors still have places in this file."""
+        """Return this file with the hosts of a test bed. Errors still point to this file."""
         return replace(self, target=build_bed_target(self.target, name))
 
 
@@ -153,10 +153,11 @@ def _check_target(document: YamlDocument, overrides: tuple[Override, ...]) -> Ta
 
 
 def read_recorded_target(study: Path) -> TargetFile:
-    """Return the target that a study recorded in its directory, which other people may have
-    written.
+    """Return the target that a study recorded in its directory, even if other users may have written
+    it.
 
-    Raises as ``read_target``, and ForeignFileError if it is not a regular file of that directory.
+    Raises the errors of ``read_target``, and ForeignFileError if it is not a regular file in that
+    directory.
     """
     try:
         return _check_target(load_yaml(study / TARGET_FILE_NAME, foreign=True), ())
@@ -166,7 +167,7 @@ def read_recorded_target(study: Path) -> TargetFile:
 
 
 def _add_user_services(target: Target) -> Target:
-    """Return the target with the services of the user's files that its tiers use. Raises
+    """Return the target with the services from the user's files that its tiers use. Raises
     TargetError.
     """
     names = {name for tier in target.tiers.values() for name in tier.service} - {*target.services}
@@ -182,7 +183,7 @@ def _add_user_services(target: Target) -> Target:
 
 
 def read_user_services() -> dict[str, ServiceSpec]:
-    """Return every service that the user's own files declare. Raises TargetError."""
+    """Return every service declared in the user's own files. Raises TargetError."""
     return {
         name: validate_document(load_yaml(path), ServiceSpec)
         for name, path in find_user_files().items()
@@ -192,7 +193,7 @@ def read_user_services() -> dict[str, ServiceSpec]:
 def read_addresses(path: Path, *, foreign: bool = False) -> TargetFile:
     """Return the keys of a target that are needed to reach its hosts. Other keys may be invalid.
 
-    Raises TargetError as ``read_target`` does if these keys are invalid. ``foreign`` is as in
+    Raises TargetError as ``read_target`` does if these keys are invalid. For ``foreign``, see
     ``load_yaml``.
     """
     document = load_yaml(path, foreign=foreign)
@@ -201,7 +202,8 @@ def read_addresses(path: Path, *, foreign: bool = False) -> TargetFile:
     except TargetError as error:
         try:
             return TargetFile(_build_address_target(document.root), document)
-        except (AttributeError, KeyError, TypeError, ValueError):  # pydantic's is a ValueError too
+        # Pydantic's error is a ValueError too.
+        except (AttributeError, KeyError, TypeError, ValueError):
             raise error from None
 
 
@@ -253,9 +255,9 @@ def validate_document(document: YamlDocument, model: type[Kind]) -> Kind:
 def _select_distinct_problems(
     document: YamlDocument, problems: list[ErrorDetails]
 ) -> Iterable[ErrorDetails]:
-    """Return one problem per place.
+    """Return one problem per position.
 
-    A missing key may be present under a misspelt name. Then only the misspelt name is reported.
+    A missing key may be present under a misspelt name. Only the misspelt name is then reported.
     """
     misspelt = {p["loc"][:-1] for p in problems if p["type"] == "extra_forbidden"}
     distinct = [p for p in problems if p["type"] != "missing" or p["loc"][:-1] not in misspelt]
@@ -291,7 +293,7 @@ def _unknown_key_error(
 
 
 def _key_hint(document: YamlDocument, location: Location, name: str, keys: list[str]) -> str | None:
-    """Return the hint for an unknown key without a similar valid key."""
+    """Return the hint for an unknown key that has no similar valid key."""
     for pattern, hint in NAME_HINTS:
         if re.search(pattern, name):
             return hint
@@ -325,7 +327,7 @@ def list_keys_at(location: Location, model: type[TargetModel] = Target) -> list[
     """Return the valid keys in the mapping at ``location``."""
     annotation: Any = model
     for step in location:
-        # Every mapping is a model, a dict from names to models, a list of models, or None.
+        # Every mapping is a model, a dict of models by name, a list of models, or None.
         inner = [kind for kind in get_args(annotation) if kind is not Ellipsis]
         annotation = inner[-1] if inner else annotation.model_fields[step].annotation
         if NoneType in get_args(annotation):
@@ -340,7 +342,7 @@ def _format_problem(problem: ErrorDetails) -> str:
         return str(context["error"])
     if problem["type"] == "string_pattern_mismatch":
         login = context["pattern"] in (ADDRESS_PATTERN, USER_PATTERN)
-        # `root:hunter2@web1`: a possible password must not be shown or logged.
+        # In `root:hunter2@web1`, a possible password must be neither shown nor logged.
         is_secret = "@" in value or (login and ":" in value)
         got = "this" if is_secret else format_value(value)
         return f"{got} is not {PATTERN_DESCRIPTIONS[context['pattern']]}"
@@ -368,7 +370,7 @@ def _select_hint(problem: ErrorDetails, location: Location, model: type[TargetMo
 
 
 def _number_hint(value: object) -> str | None:
-    """Return the hint for a number in quotes, or for a whole number with a fraction."""
+    """Return the hint for a number in quotes, or for a fraction where an integer is required."""
     try:
         number = float(value) if isinstance(value, str | float) else float("nan")
     except ValueError:

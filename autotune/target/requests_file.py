@@ -1,4 +1,4 @@
-"""`load: {requests: FILE}`: requests by weight, as YAML under `requests:` or as JSON lines."""
+"""`load: {requests: FILE}`: weighted requests, as YAML under `requests:` or as JSON lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from autotune.target.field_types import (
 from autotune.target.read_target import validate_document
 from autotune.target.yaml_document import YamlDocument, load_yaml, read_text
 
-MAX_REQUESTS = 1000  # distinct requests
+MAX_REQUESTS = 1000  # maximum number of distinct requests
 JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
 FILE_DESCRIPTION = "a file of requests"
 EXAMPLE_HINT = (
@@ -58,7 +58,7 @@ class SessionStep(TargetModel):
 
 
 class WeightedVisit(TargetModel):
-    """A request, or a session of several. ``weight`` is its relative frequency."""
+    """A request, or a session of several requests. ``weight`` is its relative frequency."""
 
     weight: Annotated[FiniteNumber, PositiveValidator] = 1.0
     path: RequestPath | None = None
@@ -74,7 +74,7 @@ class WeightedVisit(TargetModel):
             raise ValueError("needs either `path` or `session`")
         if self.path is None and (self.body or self.expect or "method" in self.model_fields_set):
             raise ValueError("write `method`, `body` and `expect` in the requests of the session")
-        assert self.session_steps  # a single request is validated as a `SessionStep` too
+        assert self.session_steps  # a single request is also validated as a `SessionStep`
         return self
 
     @property
@@ -93,7 +93,7 @@ class RequestsDocument(TargetModel):
 
 
 def read_visits(path: Path) -> tuple[WeightedVisit, ...]:
-    """Return the visits in a file. Raises TargetError with the place of every mistake."""
+    """Return the visits in a file. Raises TargetError with the position of every mistake."""
     document = (
         _read_json_lines(path)
         if path.suffix in JSON_LINES_SUFFIXES

@@ -1,4 +1,4 @@
-"""The runtimes: each file of `autotune/runtimes` is one, named as in target files."""
+"""The runtimes: each file in `autotune/runtimes` defines one, with the name used in target files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RUNTIMES_DIRECTORY = Path(__file__).parents[1] / "runtimes"
 DEFAULT_RUNTIME = "systemd"
 RUNTIME_NAMES = tuple(sorted(module.name for module in iter_modules([str(RUNTIMES_DIRECTORY)])))
 
-# A target needs only the names of the files. Runtimes are imported on use.
+# A target needs only the names of the files, so runtimes are imported when they are used.
 if TYPE_CHECKING:
     RuntimeName = str
 else:
@@ -35,5 +35,5 @@ def is_isolated(name: str) -> bool:
 
 
 def format_runtime_names(*, installed: bool) -> str:
-    """Return the installed or private runtimes as targets write them, for messages."""
+    """Return the installed or private runtimes as written in targets, for messages."""
     return " or ".join(name for name in RUNTIME_NAMES if is_installed(name) == installed)

@@ -18,8 +18,8 @@ SCHEMA_FILE = Path(__file__).with_name("schema.json")
 
 
 def build_schema() -> dict[str, Any]:
-    """Return the schema. Quantities are text with a unit; ``slo`` accepts keys such as ``p99``."""
-    # Docstrings quote names with two backticks, editors with one.
+    """Return the schema. Quantities are texts with a unit; ``slo`` accepts keys such as ``p99``."""
+    # Docstrings use double backticks, editors show single ones.
     generated = json.loads(json.dumps(Target.model_json_schema()).replace("``", "`"))
     for name, definition in {**generated["$defs"], "Target": generated}.items():
         _set_defaults(getattr(model, name), definition["properties"])
@@ -31,7 +31,7 @@ def build_schema() -> dict[str, Any]:
 
 
 def _set_defaults(model_class: type[BaseModel], properties: dict[str, Any]) -> None:
-    """Write defaults as users write them, with their unit, and remove generated titles."""
+    """Set defaults as users write them, with their units, and remove generated titles."""
     for name, field in model_class.model_fields.items():
         key = field.alias or name
         if key not in properties:
@@ -40,7 +40,7 @@ def _set_defaults(model_class: type[BaseModel], properties: dict[str, Any]) -> N
         properties[key].pop("default", None)
         is_stack_key = model_class is Target and name in model.REQUIRED_STACK_KEYS
         if not (field.is_required() or is_stack_key) and field.default is not None:
-            # Annotated needs at least one item of metadata: "field".
+            # Annotated requires at least one item of metadata: "field" is a placeholder.
             kind: Any = Annotated[field.annotation, "field", *field.metadata]
             adapter: TypeAdapter[Any] = TypeAdapter(kind)
             default = adapter.dump_python(field.default, mode="json", exclude_none=True)

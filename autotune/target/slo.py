@@ -7,11 +7,12 @@ from typing import Protocol
 
 
 class LoadOutcome(Protocol):
-    """Counts of the offered requests, of one reading or of several.
+    """Counts of the offered requests, from one reading or from several.
 
-    ``violations`` counts late, failed and unsent requests of the ``intended`` ones; ``error_count``
-    counts the errors among them. ``truncated``: the reading was cut short on clear failure.
-    ``is_valid``: neither the load generator nor a disturbance of the hosts affected it.
+    ``violations`` counts the late, failed and unsent requests among the ``intended`` ones;
+    ``error_count`` counts the errors among them. ``truncated`` is true if the reading was cut short
+    after a clear failure. ``is_valid`` is true if neither the load generator nor a disturbance of the
+    hosts affected it.
     """
 
     @property
@@ -28,11 +29,11 @@ class LoadOutcome(Protocol):
 
 @dataclass(frozen=True)
 class Slo:
-    """At least ``quantile`` of the intended requests are answered correctly within ``limit``
-    seconds.
+    """A latency objective: at least ``quantile`` of the intended requests get a correct response within
+    ``limit`` seconds.
 
-    ``errors`` is the largest fraction of intended requests that may fail (wrong status, wrong body,
-    no answer, not sent), whatever their latency.
+    ``errors`` is the largest fraction of intended requests that may fail (wrong status, wrong body, no
+    response, not sent), whatever their latency.
     """
 
     quantile: float = 0.99
@@ -41,13 +42,13 @@ class Slo:
 
     @property
     def allowed_violations(self) -> float:
-        """Return the fraction of the intended requests that may be late or fail."""
+        """Return the fraction of intended requests that may be late or fail."""
         return 1.0 - self.quantile
 
     def is_met(self, outcome: LoadOutcome) -> bool:
-        """True if the objective was met. This is the only definition.
+        """True if the objective was met. This is its only definition.
 
-        Truncated, invalid and empty outcomes never meet it.
+        Truncated, invalid and empty outcomes never meet the objective.
         """
         if outcome.truncated or not outcome.is_valid or outcome.intended <= 0:
             return False

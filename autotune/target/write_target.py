@@ -1,7 +1,7 @@
 """A target as a file, and the differences between two targets.
 
-A study records its target as such a file, and compares it to decide whether its readings still
-count.
+A study records its target as such a file, and compares it with later versions to decide whether its
+readings are still valid.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autotune.target.model import Target
 _PLAIN_WORD_PATTERN = re.compile(r"[A-Za-z0-9/][A-Za-z0-9_./%+-]*")
 
 
-# Keys of `load:`, and the keys that they exclude: defaults of those are not written.
+# Keys of `load:` that are alternatives to others: defaults of the others are not written.
 _EXCLUDED_LOAD_KEYS = {
     "command": {"generator"},
     "url": {"path", "host"},
@@ -28,7 +28,7 @@ _EXCLUDED_LOAD_KEYS = {
 
 
 def target_to_tree(target: Target) -> dict[str, Any]:
-    """Return the target as in its file: quantities with units, and every default written out."""
+    """Return the target as in its file: quantities with units, and every default included."""
     foreign_keys = COMMAND_KEYS if target.command is None else STACK_KEYS
     tree = target.model_dump(
         mode="json", exclude_none=True, exclude=set(foreign_keys), by_alias=True
@@ -41,11 +41,11 @@ def target_to_tree(target: Target) -> dict[str, Any]:
 
 
 def dump_yaml(target: Target) -> str:
-    """Return YAML that reads as an equal target, even if a later version has other defaults."""
+    """Return YAML that is read as an equal target, even if a later version has different defaults."""
     from ruamel.yaml import YAML
 
     yaml = YAML(typ="rt")
-    yaml.width = 10_000  # keeps a rule on one line
+    yaml.width = 10_000  # keeps each rule on one line
     yaml.default_flow_style = None  # keeps lists and innermost mappings on one line
     text = StringIO()
     yaml.dump(_quote_text(target_to_tree(target)), text)
@@ -53,7 +53,9 @@ def dump_yaml(target: Target) -> str:
 
 
 def _quote_text(node: Any) -> Any:
-    """Return the tree with text in quotes unless it is a plain word. The library quotes too little."""
+    """Return the tree with text in quotes unless it is a plain word, because the library does not quote
+    enough.
+    """
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
     if isinstance(node, dict):
@@ -65,15 +67,15 @@ def _quote_text(node: Any) -> Any:
     return node
 
 
-# Changes under these keys do not invalidate readings. All others change the stack, the load or the
-# search space.
+# Changes of these keys do not invalidate readings. All others change the stack, the load or the search
+# space.
 ALLOWED_CHANGES = (
     ("name",),
     ("budget",),
     ("search",),
     ("try",),
     ("unit",),
-    ("timeout",),  # of a command; it does not affect its values
+    ("timeout",),  # timeout of a command, which does not affect its values
     ("hosts", "*", "user"),
     ("hosts", "*", "port"),
     ("ssh",),
@@ -84,7 +86,7 @@ ALLOWED_CHANGES = (
 class TargetDifference:
     """One setting that differs, with both values as in the files; ``None`` if it is missing.
 
-    ``invalidates_readings``: readings taken under the old target do not apply to the new one.
+    ``invalidates_readings`` is true if readings with the old target are not valid for the new one.
     """
 
     path: str
@@ -97,7 +99,7 @@ class TargetDifference:
 
 
 def list_differences(old: Target, new: Target) -> tuple[TargetDifference, ...]:
-    """Return every setting that differs, in the order of the new target's file; removed ones are
+    """Return every setting that differs, in the order of the new target's file, with removed settings
     last.
     """
     return tuple(
@@ -123,7 +125,7 @@ def _walk_differences(
 
 def _keeps_readings_valid(path: tuple[str, ...], old: Target, new: Target) -> bool:
     if path == ("load", "max_rate"):
-        # A higher limit only allows a higher capacity; existing readings are still valid.
+        # A higher limit only permits a higher capacity, so existing readings remain valid.
         return new.load.max_rate > old.load.max_rate
     return any(
         len(path) >= len(pattern)

@@ -21,13 +21,13 @@ Location = Sequence[str | int]
 LineColumn = tuple[int, int]
 
 
-MAX_VALUES = 20_000  # limits aliases of aliases, which grow exponentially
-MAX_MERGES = 1000  # limits merges of merges
+MAX_VALUES = 20_000  # limits nested aliases, which grow exponentially
+MAX_MERGES = 1000  # limits nested merges
 MAX_DEPTH = 20
-MAX_OPEN_BRACKETS = 100  # the parser's time grows with their square
+MAX_OPEN_BRACKETS = 100  # the parser's time grows with the square of this
 START_HINT = "`autotune init` writes a target to start from"
 CORE_TAG_PREFIX = "tag:yaml.org,2002:"
-# Pattern of the parser's message → message, hint. The first match is used.
+# Pattern in the parser's message → message, hint. The first match is used.
 YAML_ERROR_TEXTS: tuple[tuple[str, str, str | None], ...] = (
     (r"character '\\t'", "a tab instead of spaces", "indent with spaces"),
     (
@@ -74,23 +74,21 @@ YAML_ERROR_TEXTS: tuple[tuple[str, str, str | None], ...] = (
 REPORTED_AT_START = ("quoted scalar", "simple key", "flow mapping", "flow sequence")
 
 
-# A line that may contain a secret is never shown, nor the next line.
+# A line that may contain a secret is never shown, and neither is the next line.
 SECRET_LINE_PATTERN = re.compile(
     r"(?i)pass(word|wd|phrase|\b)|secret|token|credential|identity|authorization|bearer|cookie"
     r"|\b(\w*_)?(api|private|ssh)?key(_?file)?[\"']?\s*[:=]|:[^\s@]*@|:\s*[\"']?[A-Za-z_][\w.-]*:[^\s/]"
 )
-MAX_EXCERPT_WIDTH = 100  # characters of a line that are shown
-MAX_SEARCHED_LENGTH = (
-    2000  # characters of a line that are searched for secrets: in longer lines that takes seconds
-)
+MAX_EXCERPT_WIDTH = 100  # maximum number of characters shown from a line
+MAX_SEARCHED_LENGTH = 2000  # searched for secrets; longer lines would take seconds
 
 
 @dataclass(frozen=True)
 class YamlDocument:
-    """The tree of a target file, as plain values, and its file.
+    """The tree of a target file as plain values, and its file.
 
-    ``positions`` maps keys and items of lists to line and column (from 1). ``origins`` maps values
-    from elsewhere to their origin: `--set web.nginx.backlog=511`.
+    ``positions`` maps keys and list items to line and column (from 1). ``origins`` maps values that are
+    not from the file to their origin, such as `--set web.nginx.backlog=511`.
     """
 
     path: Path
@@ -109,21 +107,21 @@ class YamlDocument:
         return self.positions[steps] if steps else (1, 1)
 
     def get_value(self, location: Location) -> Any:
-        """Return the value at ``location``, which exists."""
+        """Return the value at ``location``, which must exist."""
         value: Any = self.root
         for step in location:
             value = value[step]
         return value
 
     def text_before(self, location: Location) -> str:
-        """Return the text of its line before the node at ``location``."""
+        """Return the text of the line before the node at ``location``."""
         line, column = self.find_position(location)
         return self.text.split("\n")[line - 1][: column - 1].rstrip() if self.text else ""
 
     def build_error(
         self, location: Location, message: str, *, hint: str | None = None
     ) -> TargetError:
-        """Return an error at the place of the node at ``location``."""
+        """Return an error at the position of the node at ``location``."""
         steps = tuple(location)
         for length in range(len(steps), 0, -1):
             if origin := self.origins.get(steps[:length]):
@@ -156,7 +154,7 @@ def _error_at_position(
 
 
 def _format_excerpt(text: str, line: int, column: int) -> str:
-    """Return the line with a caret below the column; empty if a secret may be near."""
+    """Return the line with a caret below the column; empty if there may be a secret nearby."""
     near = text.split("\n")[max(0, line - 2) : line]
     if not near or any(
         len(source) > MAX_SEARCHED_LENGTH or SECRET_LINE_PATTERN.search(source) for source in near
@@ -174,11 +172,11 @@ def load_yaml(
     *,
     foreign: bool = False,
 ) -> YamlDocument:
-    """Read a YAML 1.2 mapping.
+    """Read a YAML 1.2 mapping, with the position of each node.
 
-    ``description`` names the expected content, ``start_hint`` explains how to create it.
-    ``foreign``: other people may have written its directory, so no link is followed. Raises
-    TargetError (file:line:column) if it is not a mapping, and ForeignFileError.
+    ``description`` names the expected content, and ``start_hint`` explains how to create it.
+    ``foreign`` means that other users may be able to write to its directory, so no link is followed.
+    Raises TargetError (file:line:column) if it is not a mapping, and ForeignFileError.
     """
     text = read_text(path, description, start_hint, foreign=foreign)
     tree = _TreeBuilder(path, text)
@@ -253,7 +251,7 @@ def _parse_yaml(path: Path, text: str) -> Node | None:
         if depth > MAX_OPEN_BRACKETS:
             raise _error_at_position(path, "", (1, 1), "nested too deeply for a target")
     try:
-        # Compose only: `_TreeBuilder` converts values and records their places.
+        # YAML is only composed here; `_TreeBuilder` converts values and records their positions.
         node: Node | None = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
         mark, message, hint = explain_yaml_error(error)
@@ -269,7 +267,7 @@ def _parse_yaml(path: Path, text: str) -> Node | None:
 
 
 def explain_yaml_error(error: MarkedYAMLError) -> tuple[StreamMark | None, str, str | None]:
-    """Return the place of a mistake, the message and the hint."""
+    """Return the position of a mistake, the message and the hint."""
     problem, context = error.problem or "", error.context or ""
     mark = error.problem_mark or error.context_mark
     start = error.context_mark
@@ -284,7 +282,7 @@ def explain_yaml_error(error: MarkedYAMLError) -> tuple[StreamMark | None, str, 
 
 
 def parse_scalar(text: str) -> Any:
-    """Return the value of ``text`` in a target if it is one value, else the text itself."""
+    """Return the value of ``text`` in a target if it is a single value, otherwise the text itself."""
     path = Path()
     try:
         node = _parse_yaml(path, text)
@@ -295,7 +293,7 @@ def parse_scalar(text: str) -> Any:
 
 
 class _TreeBuilder:
-    """Converts YAML nodes to plain values, and records their places."""
+    """Converts YAML nodes to plain values, and records their positions."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path, self.text = path, text
@@ -386,12 +384,12 @@ def _parse_number(text: str, kind: str) -> int | float | None:
         number = int(text, base)
     except ValueError:
         return None
-    # No parameter is that large, and larger integers overflow as floats.
+    # No parameter is that large, and larger integers overflow when converted to floats.
     return number if abs(number) < 2**63 else None
 
 
 def _format_end_position(before: str) -> LineColumn:
-    """Return the line and column after ``before``."""
+    """Return the line and the column of the end of ``before``."""
     lines = before.split("\n")
     return len(lines), len(lines[-1]) + 1
 

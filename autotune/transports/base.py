@@ -1,4 +1,4 @@
-"""Interface between autotune and a host: run commands, write files, read files."""
+"""Interface between autotune and a host: run commands, and write and read files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CommandResult:
 
     @property
     def error_text(self) -> str:
-        """Return the error text of the command: stderr, or stdout if stderr is empty."""
+        """Return the command's error text: stderr or, if that is empty, stdout."""
         return (self.stderr.strip() or self.stdout.strip())[:4000]
 
 
@@ -44,7 +44,7 @@ class Transport(Protocol):
         self,
         argv: Argv,
         *,
-        input: bytes | None = None,  # noqa: A002  # as subprocess calls it
+        input: bytes | None = None,  # noqa: A002  # subprocess uses this name
         timeout: float = 30.0,
         sudo: bool = False,
         cwd: str | None = None,
@@ -80,14 +80,15 @@ _USER_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@\\-]*\$?")
 
 @dataclass(frozen=True)
 class SshHost:
-    """A host reached over SSH. ``None`` means the value in the SSH configuration, else the default.
+    """A host reached over SSH. ``None`` means the value from the SSH configuration, or else the
+    default.
 
-    ``name`` appears in messages. ``address`` is a DNS name, an IP address or a ``Host`` of the SSH
-    configuration. ``config_file`` is the path for ``ssh -F``; ``None`` means ``~/.ssh/config`` and the
-    system's file. ``identity_file`` is the path of a private key that is offered before the agent's
-    keys. ``known_hosts`` is the path of the only file with known host keys. ``jump_host`` lists jump
-    hosts as ``[user@]host[:port]``, separated by commas. ``connect_timeout`` is in seconds and
-    applies to connection, greeting and authentication separately.
+    ``name`` appears in messages. ``address`` is a DNS name, an IP address or a ``Host`` in the SSH
+    configuration. ``config_file`` is the path for ``ssh -F``; ``None`` means ``~/.ssh/config`` and
+    the system-wide file. ``identity_file`` is the path of a private key that is offered before the
+    agent's keys. ``known_hosts`` is the path of the only file with known host keys. ``jump_host``
+    lists jump hosts as ``[user@]host[:port]``, separated by commas. ``connect_timeout`` is in
+    seconds, and applies separately to the connection, the greeting and authentication.
     """
 
     name: str
@@ -101,7 +102,9 @@ class SshHost:
     config_file: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise ``AutotuneError`` for an invalid field: ssh_config may pass it to programs."""
+        """Raise ``AutotuneError`` for an invalid field, because ssh_config may pass it to
+        programs.
+        """
         if not _ADDRESS_PATTERN.fullmatch(self.address):
             raise AutotuneError(f"{self.name}: {self.address!r} is not a valid host address")
         if self.user is not None and not _USER_PATTERN.fullmatch(self.user):

@@ -1,4 +1,4 @@
-"""SSH connections through Fabric with strict host key checks and time limits."""
+"""SSH connections through Fabric, with strict host key checks and time limits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from autotune.transports.host_keys import CERTIFICATE_SUFFIX, HostKey, KnownKey,
 from autotune.transports.ssh_settings import read_ssh_settings
 
 _KEEPALIVE_SECONDS = 10  # s between keep-alive messages on an idle connection
-_DEAD_PEER_SECONDS = 20.0  # s without an acknowledgement until the connection counts as lost
+_DEAD_PEER_SECONDS = 20.0  # s without an acknowledgement before the connection counts as lost
 _GLOBAL_KNOWN_HOSTS = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 _USER_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
 
@@ -43,7 +43,7 @@ def open_connection(host: SshHost) -> Connection:
     try:
         with translate_errors(host, connection):
             connection.open()
-            # Send small messages immediately and detect a dead peer within 30 s.
+            # Send small messages immediately, and detect a dead peer within 30 s.
             connection.transport.set_keepalive(_KEEPALIVE_SECONDS)
             sock = connection.transport.sock
             if isinstance(sock, socket.socket):
@@ -58,7 +58,7 @@ def open_connection(host: SshHost) -> Connection:
 
 
 def close_connection(connection: Connection) -> None:
-    """Close the connection in any state, and the connections to its jump hosts."""
+    """Close the connection, whatever its state, and the connections to its jump hosts."""
     connection.client.close()
     if isinstance(connection.gateway, Connection):
         close_connection(connection.gateway)
@@ -162,10 +162,10 @@ def _build_gateway(
     (user, _, address) = last.strip().rpartition("@")
     (name, colon, port) = address.rpartition(":")
     if not (colon and is_uint(port) and (name.endswith("]") or ":" not in name)):
-        (name, port) = (address, "")  # the colon belongs to an IPv6 address
+        (name, port) = (address, "")  # an IPv6 address, whose colon does not separate a port
     name = name.strip("[]")
     if host.jump_host is None and name in (*visited_hosts, host.address):
-        # a ``Host`` pattern that sets this jump host also matches the jump host itself
+        # The ``Host`` pattern that sets this jump host also matches the jump host itself.
         return False
     hop = replace(
         host,
@@ -179,7 +179,7 @@ def _build_gateway(
 
 
 def find_known_hosts(host: SshHost, options: Mapping[str, Any]) -> tuple[Path, ...]:
-    """Return the files to search for the host's key. New keys belong in the first one.
+    """Return the files to search for the host's key. New keys are added to the first one.
 
     ``options`` are the host's options from the SSH configuration.
     """
@@ -191,8 +191,8 @@ def find_known_hosts(host: SshHost, options: Mapping[str, Any]) -> tuple[Path, .
 
 
 class _HostKeyPolicy:
-    """Policy that checks every host key. The library gets no known keys, so it always calls this
-    policy.
+    """Policy that checks every host key. The library is given no known keys, so it always calls
+    this policy.
 
     ``name`` identifies the host in known_hosts, and ``principal`` identifies it in a certificate.
     """
@@ -201,7 +201,7 @@ class _HostKeyPolicy:
         (self.host, self.name, self.principal, self.files) = (host, name, principal, files)
 
     def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:
-        """Accept a certificate of a known authority, else check the key as ssh does."""
+        """Accept a certificate from a known authority, or else check the key as ssh does."""
         offered, entries = HostKey(key.get_name(), key.get_base64()), self.known_keys()
         certificate = parse_certificate(key.public_blob.key_blob) if key.public_blob else None
         reason = ""
@@ -218,7 +218,7 @@ class _HostKeyPolicy:
             raise HostKeyRejected(error.message + reason, hint=error.hint) from None
 
     def transport(self, sock: socket.socket, **options: Any) -> Transport:
-        """Return a transport that prefers key types known for the host.
+        """Return a transport that prefers the key types that are known for the host.
 
         Certificates come first if known_hosts contains an authority for the host.
         """
@@ -237,6 +237,6 @@ class _HostKeyPolicy:
         return host_keys.find_known_keys(self.name, self.files)
 
     def authorities(self) -> list[KnownKey]:
-        """Return the authorities for the host, on this port or any port."""
+        """Return the certificate authorities for the host, on this port or on any port."""
         every = [*self.known_keys(), *host_keys.find_known_keys(self.principal, self.files)]
         return [entry for entry in every if entry.is_authority]

@@ -13,13 +13,13 @@ from autotune.transports.request import DEFAULT_TIMEOUT_SECONDS, Request
 _ESCAPE_TABLE = str.maketrans(
     {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v"}
 )
-_MAX_BODY_BYTES = 1 << 20  # bytes of a response body that are examined
+_MAX_BODY_BYTES = 1 << 20  # bytes of a response body that are checked
 
 
 @dataclass(frozen=True)
 class CurlAnswer:
-    """An HTTP response. ``seconds`` run from the first packet to the last byte, measured on the
-    host.
+    """An HTTP response. ``seconds`` is the time from the first packet to the last byte, measured on
+    the host.
 
     ``location`` is the target of a redirect, or empty.
     """
@@ -35,7 +35,7 @@ class CurlAnswer:
 
 
 def describe_answer(answer: CurlAnswer | str) -> str:
-    """Describe the response: status, redirect and duration, or the reason why it is missing."""
+    """Return the response's status, redirect and duration, or why the response is missing."""
     if isinstance(answer, str):
         return answer
     onward = f", Location: {answer.location}" if answer.location else ""
@@ -43,7 +43,7 @@ def describe_answer(answer: CurlAnswer | str) -> str:
 
 
 def _list_options(request: Request) -> Iterator[tuple[str, str | None]]:
-    """Yield curl's options (without dashes) and values, except the URL and the options of
+    """Yield curl's options (without dashes) and values, except for the URL and the options from
     ``list_secret_options``.
     """
     yield "header", "Connection: close"
@@ -92,9 +92,10 @@ def _format_config(options: Iterable[tuple[str, str]]) -> bytes:
 def send_request(
     transport: Transport, request: Request | str, timeout: float | None = None
 ) -> CurlAnswer | str:
-    """Return the response to one request, or to GET of a URL, or the reason for failure as text.
+    """Return the response to one request (or to a GET of a URL), or the reason for the failure as
+    text.
 
-    Every call opens a new connection. ``timeout`` is in seconds and defaults to the request's own.
+    Every call opens a new connection. ``timeout`` is in seconds, and defaults to the request's own.
     Raises ``HostUnreachable`` if the host cannot be reached.
     """
     if timeout is None:

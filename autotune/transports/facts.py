@@ -1,4 +1,4 @@
-"""Read the hardware and kernel settings of a host. Read-only."""
+"""Read a host's hardware and kernel settings, without changing anything."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from autotune.transports.parallel_hosts import run_on_all
 
 DEFAULT_MAX_DESCRIPTORS = 1_048_576  # Linux's default for fs.nr_open
 
-# The output has `name value` lines. Limits of all enclosing groups apply, so the script reads every
-# level. Version 2 has one tree of groups; version 1 has one tree per resource. In a container, the
-# visible tree starts at the container's group. A unit ($1 is `unit`) shares only the outermost
-# group with this login.
+# The output consists of `name value` lines. The limits of all enclosing groups apply, so the script
+# reads every level. Version 2 has one tree of groups; version 1 has one tree per resource. In a
+# container, the visible tree starts at the container's group. A unit ($1 is `unit`) shares only the
+# outermost group with this login.
 _FACTS_SCRIPT = r"""
 exec 2>/dev/null
 of=$1
@@ -57,12 +57,12 @@ done </proc/self/cgroup
 
 
 def read_host_facts(transport: Transport, *, units: bool = False) -> HostFacts:
-    """Return the CPUs, descriptors and memory (bytes) that this account may use.
+    """Return the CPUs, file descriptors and memory (bytes) that this account may use.
 
-    Limits of control groups apply. ``units`` is true if services run as systemd units, which may
-    get more descriptors than this account: up to fs.nr_open. In a container without the right to
-    raise limits, the maximum is systemd's own limit. Raises ``AutotuneError`` if the host reports
-    no facts.
+    The limits of control groups apply. ``units`` is true if services run as systemd units, which
+    may get more descriptors than this account: up to fs.nr_open. In a container without permission
+    to raise limits, the maximum is systemd's own limit. Raises ``AutotuneError`` if the host
+    reports no facts.
     """
     result = transport.run(["sh", "-c", _FACTS_SCRIPT, "sh", "unit" if units else "login"])
     host = parse_facts(result.stdout, units=units)
@@ -81,10 +81,10 @@ def read_host_facts(transport: Transport, *, units: bool = False) -> HostFacts:
 def read_facts(
     target: Target, transports: Mapping[str, Transport], *, units: bool = False
 ) -> dict[str, HostFacts]:
-    """Return the facts of each host of a target, read in parallel and capped by the target's
-    grants.
+    """Return the facts of each host in a target. They are read in parallel, and capped by what the
+    target allows.
 
-    Raises ``AutotuneError`` that lists every host without facts or connection.
+    Raises ``AutotuneError``, which lists every host that cannot be reached or reports no facts.
     """
     facts = run_on_all(
         (transports[name] for name in target.hosts),
@@ -95,7 +95,7 @@ def read_facts(
 
 
 def parse_facts(output: str, *, units: bool = False) -> HostFacts | None:
-    """Parse the facts that a host printed. Returns ``None`` if CPUs or memory are missing."""
+    """Return the facts in a host's output, or ``None`` if CPUs or memory are missing."""
     rows = [line.split() for line in split_lines(output)]
     numbers = {row[0]: int(row[1]) for row in rows if len(row) == 2 and is_uint(row[1])}
     if not numbers.get("cpus") or "memory" not in numbers:
@@ -109,7 +109,7 @@ def parse_facts(output: str, *, units: bool = False) -> HostFacts | None:
 
 
 def _parse_cpu_quotas(rows: list[list[str]]) -> Iterator[float]:
-    """Yield the CPUs that groups may use: quota divided by period (cgroups(7))."""
+    """Yield the number of CPUs that each group may use: quota divided by period (cgroups(7))."""
     for row in rows:
         match row:
             case ["cpu.max" | "cpu.cfs", quota, period] if _is_positive(quota) and _is_positive(
@@ -119,7 +119,9 @@ def _parse_cpu_quotas(rows: list[list[str]]) -> Iterator[float]:
 
 
 def _parse_memory_limits(rows: list[list[str]]) -> Iterator[int]:
-    """Yield the bytes that groups may use. Without a limit, version 1 shows its largest value."""
+    """Yield the bytes that each group may use. If there is no limit, version 1 shows its largest
+    value.
+    """
     for row in rows:
         match row:
             case ["memory.max" | "memory.limit", limit] if _is_positive(limit):
@@ -130,8 +132,9 @@ def _is_positive(text: str) -> bool:
     return is_uint(text) and int(text) > 0
 
 
-# One line per file of a key: state, path, value. Paths are quoted arguments. The shell reads the
-# script from its input, so the account only needs the right to run `sh` as root.
+# The output has one line for each file of a key: state, path and value. Paths are quoted arguments.
+# The shell reads the script from its input, so the account only needs permission to run `sh` as
+# root.
 _KERNEL_SCRIPT = r"""
 newline='
 '
@@ -156,7 +159,7 @@ _STATE_REASONS = {
 
 @dataclass(frozen=True)
 class KernelValues:
-    """Values by name, and for each setting that cannot be changed the reason in a few words."""
+    """Kernel values by name. For each setting that cannot be changed, a few words say why."""
 
     values: dict[str, str] = field(default_factory=dict)
     unsettable: dict[str, str] = field(default_factory=dict)
@@ -172,7 +175,7 @@ def read_kernel_values(transport: Transport, keys: Iterable[str]) -> KernelValue
 
 
 def parse_kernel_values(output: str) -> KernelValues:
-    """Parse the values that a host printed."""
+    """Return the values in a host's output."""
     settings = KernelValues()
     for line in split_lines(output):
         state, _, rest = line.partition(" ")

@@ -1,7 +1,8 @@
-"""Check host keys against known_hosts and host certificates against its authorities.
+"""Check host keys against known_hosts, and host certificates against its authorities.
 
 Formats: sshd(8), SSH_KNOWN_HOSTS FILE FORMAT; OpenSSH's PROTOCOL.certkeys. The SSH library ignores
-revoked keys, patterns and all key types but the first. Its messages lack fingerprints and hints.
+revoked keys, patterns, and all key types except the first. Its messages lack fingerprints and
+hints.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ _REVOKED_MARKER, _AUTHORITY_MARKER = "@revoked", "@cert-authority"
 
 @dataclass(frozen=True)
 class HostKey:
-    """A public key: ``kind`` such as ``ssh-ed25519``, and its bytes in base64."""
+    """A public key: ``kind``, such as ``ssh-ed25519``, and its bytes in base64."""
 
     kind: str
     data: str
 
     @classmethod
     def from_blob(cls, blob: bytes) -> HostKey:
-        """Parse a key in its wire format, which starts with the key type."""
+        """Return the key in a wire-format blob, which starts with the key type."""
         length = int.from_bytes(blob[:4], "big")
         return cls(blob[4 : 4 + length].decode(), base64.b64encode(blob).decode())
 
@@ -52,7 +53,7 @@ class HostKey:
 
 @dataclass(frozen=True)
 class KnownKey:
-    """A line of a known_hosts file that matches a host.
+    """A line in a known_hosts file that matches a host.
 
     ``is_authority`` is true if the key belongs to a certificate authority, not to a host.
     """
@@ -80,9 +81,9 @@ def find_known_keys(address: str, files: Iterable[Path]) -> list[KnownKey]:
 def check_host_key(
     host: str, address: str, offered_key: HostKey, entries: Sequence[KnownKey], file: Path
 ) -> None:
-    """Raise ``HostKeyRejected`` unless ``offered_key`` is a known key of ``address``.
+    """Raise ``HostKeyRejected`` unless ``offered_key`` is known for ``address``.
 
-    ``host`` appears in messages. ``file`` is the file for accepted keys in the hint.
+    ``host`` appears in messages. The hint names ``file`` as the place for accepted keys.
     """
     reject_revoked(host, offered_key, entries)
     trusted = [entry for entry in entries if not entry.is_revoked and not entry.is_authority]
@@ -117,13 +118,13 @@ def reject_revoked(host: str, offered_key: HostKey, entries: Iterable[KnownKey])
 
 
 def format_accept_command(address: str, key: HostKey, file: Path) -> str:
-    """Return the shell command that adds exactly this ``key`` to the known hosts."""
+    """Return the shell command that adds only this ``key`` to the known hosts."""
     entry = f"{address} {key.kind} {key.data}"
     return f"echo {shlex.quote(entry)} >> {shlex.quote(str(file))}"
 
 
 def known_hosts_name(host: str, port: int) -> str:
-    """Return the name of a host and port in known_hosts."""
+    """Return the name under which known_hosts lists a host and port."""
     return host if port == 22 else f"[{host}]:{port}"
 
 
@@ -176,8 +177,9 @@ _FORBIDDEN_SIGNATURE = "ssh-rsa"  # SHA-1 signatures, which ssh also refuses (CA
 
 @dataclass(frozen=True)
 class HostCertificate:
-    """A host certificate. Times are seconds since 1970, and ``signed_bytes`` contains the signed
-    bytes."""
+    """A host certificate. Times are in seconds since 1970. ``signed_bytes`` is the part that is
+    signed.
+    """
 
     kind: int
     name: str
@@ -190,10 +192,9 @@ class HostCertificate:
     signature: bytes
 
     def find_rejection(self, principal: str, entries: Iterable[KnownKey]) -> str | None:
-        """Return the reason why the certificate is not valid for ``principal``, or ``None`` if it
-        is.
+        """Return why the certificate is not valid for ``principal``, or ``None`` if it is valid.
 
-        ``entries`` are the lines of known_hosts that match the host.
+        ``entries`` are the lines in known_hosts that match the host.
         """
         if not any(entry.is_authority and entry.key == self.authority for entry in entries):
             return f"no @cert-authority line contains {self.authority.fingerprint}"
@@ -214,7 +215,7 @@ class HostCertificate:
         try:
             authority = PKey.from_type_string(self.authority.kind, self.authority.blob)
             return bool(authority.verify_ssh_sig(self.signed_bytes, Message(self.signature)))
-        except (SSHException, ValueError):  # the signature has another type or length
+        except (SSHException, ValueError):  # the signature has an unexpected type or length
             return False
 
 
@@ -233,7 +234,7 @@ def _parse_fields(blob: bytes) -> HostCertificate | None:
         return None
     message.get_string()  # nonce
     plain = kind.removesuffix(CERTIFICATE_SUFFIX)
-    # Number of strings that follow the key type in a public key.
+    # The number of strings that follow the key type in a public key.
     for _ in range(2 if plain.startswith("ecdsa-") else {"ssh-ed25519": 1, "ssh-rsa": 2}[plain]):
         message.get_string()
     message.get_int64()  # serial number
@@ -244,11 +245,11 @@ def _parse_fields(blob: bytes) -> HostCertificate | None:
         principals.append(names.get_text())
     valid_after, valid_before = message.get_int64(), message.get_int64()
     critical = message.get_string()
-    message.get_string()  # extensions; none is defined for host certificates
+    message.get_string()  # extensions; none are defined for host certificates
     message.get_string()  # reserved
     authority = message.get_string()
     signed, signature = message.get_so_far(), message.get_string()
-    if len(signed) + 4 + len(signature) != len(blob):  # the library pads truncated data
+    if len(signed) + 4 + len(signature) != len(blob):  # truncated: the library pads missing data
         return None
     return HostCertificate(
         role, name, tuple(principals), valid_after, valid_before, critical,

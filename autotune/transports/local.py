@@ -23,7 +23,7 @@ class LocalTransport:
     """Runs commands as child processes, each in its own session so that its whole tree can be
     killed.
 
-    ``sudo`` means ``sudo -n`` unless autotune runs as root, so it never asks for a password.
+    Unless autotune runs as root, ``sudo`` means ``sudo -n``, which never asks for a password.
     """
 
     name = "here"
@@ -35,7 +35,7 @@ class LocalTransport:
         self,
         argv: Argv,
         *,
-        input: bytes | None = None,  # noqa: A002  # as subprocess calls it
+        input: bytes | None = None,  # noqa: A002  # subprocess uses this name
         timeout: float = 30.0,
         sudo: bool = False,
         cwd: str | None = None,
@@ -75,9 +75,9 @@ class LocalTransport:
         )
 
     def put(self, content: bytes, path: str, *, mode: int = 0o644, sudo: bool = False) -> None:
-        """Write a file and keep the owner and group of the file it replaces.
+        """Write a file, keeping the owner and group of the file that it replaces.
 
-        Raises AutotuneError if this account may not write the file or the disk is full.
+        Raises AutotuneError if this account may not write to the file, or if the disk is full.
         """
         target = Path(path)
         if sudo and os.geteuid() != 0:
@@ -111,10 +111,10 @@ class LocalTransport:
             if not (sudo and os.geteuid() != 0 and isinstance(error, PermissionError)):
                 raise AutotuneError(f"{path} cannot be read: {error.strerror}") from error
         there = self.run(["test", "-e", path], sudo=True)
-        # status 1 with a message is a refusal by sudo
+        # Status 1 with a message means that sudo refused.
         if there.returncode == 1 and not there.stderr:
             return None
-        # command output is text, so encode the bytes
+        # Encode the bytes, because command output is text.
         done = self.run(["base64", "--", path], sudo=True)
         if not done.ok:
             raise AutotuneError(f"{path} cannot be read: {done.error_text}")
@@ -125,7 +125,7 @@ class LocalTransport:
 
 
 def _build_sudo_command(argv: Argv, env: Mapping[str, str]) -> list[str]:
-    """Return ``argv`` with sudo. sudo clears the environment, so ``env`` is set after it."""
+    """Return ``argv`` with sudo. sudo clears the environment, so ``env`` is set after sudo."""
     variables = [f"{name}={value}" for name, value in env.items()]
     return ["sudo", "-n", "--", *(["env", *variables] if variables else []), *argv]
 

@@ -27,7 +27,7 @@ H = TypeVar("H", bound=NamedHost)
 
 @dataclass(frozen=True)
 class HostResults(Generic[T]):
-    """Results of work on several hosts, by host name in the given order.
+    """Results of work on several hosts, keyed by host name in the given order.
 
     Each host is either in ``results`` or in ``errors``.
     """
@@ -48,11 +48,11 @@ class HostResults(Generic[T]):
 def run_on_all(
     hosts: Iterable[H], work: Callable[[H], T], max_parallel: int = 16
 ) -> HostResults[T]:
-    """Run ``work`` to completion on every host, on at most ``max_parallel`` hosts concurrently.
+    """Run ``work`` to completion on every host, on at most ``max_parallel`` hosts at a time.
 
-    ``AutotuneError``s are collected. Other exceptions are bugs and are raised after all work has
-    finished. Interrupts are also delayed until then, and no further work starts. Unfinished work
-    could change a host after the caller has restored it.
+    Each ``AutotuneError`` is collected. Other exceptions are bugs, and are raised after all work
+    has finished. Interrupts are also delayed until then, but no further work starts. Unfinished
+    work could otherwise change a host after the caller has restored it.
     """
     gathered: HostResults[T] = HostResults()
     with _defer_signals() as pending, ThreadPoolExecutor(max_workers=max_parallel) as pool:

@@ -1,9 +1,10 @@
-"""Build command lines that every login shell parses alike, with markers around the output.
+"""Build command lines that every login shell parses in the same way, with markers around the
+output.
 
 sshd passes one line of text to the account's login shell (RFC 4254, 6.5). The shell may be csh or
-fish, and its profile may print any text. The line contains one single-quoted word for `sh` with
-characters that these shells do not interpret. `sh` prints random markers before and after the
-command, so banners and profile output are separated from the command's output.
+fish, and its profile may print any text. The line therefore contains one single-quoted word for
+`sh`, which consists of characters that these shells do not interpret. `sh` prints random markers
+before and after the command, which separate the command's output from that of banners and profiles.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _VARIABLE_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN_BYTES = frozenset(range(0x20, 0x7F)) - frozenset(b"'\\!")
 _MAX_PREAMBLE_BYTES = 4096  # bytes of output before the marker that are kept for messages
 _STATUS_PATTERN = re.compile(rb"(\d{1,3}) ")
-# No `exec`, because restricted shells refuse it.
+# Do not use `exec`, because restricted shells refuse it.
 _LOGIN_SHELL_LINE = """sh -c 'eval "$(printf %b "$1")"' sh '{}'"""
 
 
@@ -36,9 +37,9 @@ def shell_script(
 ) -> str:
     """Return a line for `sh` that runs exactly ``argv``.
 
-    After ``timeout`` seconds the host kills the command and its children, even after a disconnect.
-    Commands of another user (``sudo``) are not killed. ``sudo`` never asks for a password. It
-    clears the environment, so ``env`` is set after it. Raises ``AutotuneError`` for invalid
+    After ``timeout`` seconds, the host kills the command and its children, even after a disconnect.
+    Commands that run as another user (``sudo``) are not killed. ``sudo`` never asks for a password.
+    It clears the environment, so ``env`` is set after it. Raises ``AutotuneError`` for invalid
     arguments.
     """
     for name in env or {}:
@@ -55,9 +56,7 @@ def shell_script(
 
 
 def encode_word(text: str) -> str:
-    """Return ``text`` with octal escapes of `printf %b` for characters that a login shell
-    interprets.
-    """
+    """Return ``text`` with `printf %b` octal escapes for characters that a login shell interprets."""
     return "".join(
         chr(byte) if byte in _PLAIN_BYTES else f"\\0{byte:03o}"
         for byte in text.encode(errors="surrogateescape")
@@ -66,13 +65,15 @@ def encode_word(text: str) -> str:
 
 @dataclass(frozen=True)
 class OutputMarks:
-    """Markers printed before and after a command on both streams. They are unique per command."""
+    """Markers printed before and after a command on both streams. They are unique to each
+    command.
+    """
 
     start: str = field(default_factory=lambda: secrets.token_hex(16))
     end: str = field(default_factory=lambda: secrets.token_hex(16))
 
     def build_line(self, script: str) -> str:
-        """Return the login shell's line that runs ``script`` between these markers."""
+        """Return the line for the login shell that runs ``script`` between these markers."""
         framed = (
             f"printf {self.start}; printf {self.start} >&2\n"
             f"{script}\n"
@@ -101,7 +102,7 @@ class MarkedStream:
     def _find_start(self, piece: bytes) -> bytes:
         before, mark, rest = (bytes(self.before) + piece).partition(self._start)
         self.started = bool(mark)
-        # Limit the memory, because a profile may print endlessly.
+        # Limit memory use, because a profile may print endlessly.
         self.before[:] = before[-_MAX_PREAMBLE_BYTES:]
         return rest
 

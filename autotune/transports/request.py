@@ -1,4 +1,4 @@
-"""Request to the stack, shared by load generators, the readiness probe and the checks."""
+"""A request to the stack. Load generators, the readiness probe and the checks all use it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SSL_CERT_FILE=$temporary CURL_CA_BUNDLE=$temporary "$@"
 @dataclass(frozen=True)
 class TlsOptions:
     """TLS verification. ``ca`` (PEM text) replaces the host's trusted authorities; ``insecure``
-    skips it.
+    skips verification.
     """
 
     ca: str | None = None
@@ -32,12 +32,12 @@ class TlsOptions:
 
 @dataclass(frozen=True)
 class Request:
-    """A request to the target's entries, and the body that a correct response contains.
+    """A request to the target's entries, with the body that a correct response contains.
 
-    Connections go to ``endpoint`` and ``other_endpoints`` in equal shares. ``host`` is the site's name
-    for the Host header, TLS and the certificate. It defaults to the address. Without ``expected_body``, a
-    response is correct if its status is in ``statuses`` and it meets ``expectations``. ``timeout`` is in
-    seconds.
+    Connections go to ``endpoint`` and ``other_endpoints`` in equal shares. ``host`` is the site's
+    name for the Host header, TLS and the certificate; it defaults to the address. Without
+    ``expected_body``, a response is correct if its status is in ``statuses`` and it meets
+    ``expectations``. ``timeout`` is in seconds.
     """
 
     endpoint: Endpoint
@@ -75,7 +75,7 @@ class Request:
 
     @property
     def authority(self) -> str | None:
-        """Return the Host header for a URL that contains the address, or ``None`` to use the URL's
+        """Return the Host header for a URL that contains the address. ``None`` means the URL's own
         host.
         """
         usual = self.endpoint.port == DEFAULT_PORTS[self.scheme]
@@ -89,7 +89,7 @@ class Request:
         )
 
     def with_trusted_ca(self, argv: Argv) -> Argv:
-        """Return ``argv`` with the target's authority instead of the host's trusted authorities."""
+        """Return ``argv`` so that it trusts the target's authority instead of the host's."""
         if self.tls is None or self.tls.ca is None:
             return argv
         return ("sh", "-c", _TRUST_CA_SCRIPT, "sh", self.tls.ca, *argv)

@@ -24,18 +24,19 @@ from autotune.transports.remote_shell import MarkedStream, OutputMarks, shell_sc
 _MAX_SESSIONS = 8
 _TRANSFER_SECONDS = 60.0  # s to transfer one file
 _FINAL_STATUS_SECONDS = (
-    1.0  # s of grace to learn that the command ended or was killed at the last moment
+    1.0  # s to wait for the exit status of a command that ended or was killed at the last moment
 )
-_KILLED_STATUS = 137  # exit status of a shell for a command killed by SIGKILL
+_KILLED_STATUS = 137  # a shell's exit status for a command that SIGKILL killed
 _CHUNK_BYTES = 1 << 16  # bytes per read
-_POLL_SECONDS = 0.1  # s between checks of state without a file descriptor
+_POLL_SECONDS = 0.1  # s between checks of states that no file descriptor signals
 # A command's child may keep its pipes open. Reading stops after this time and this many checks
-# without output. The number of checks matters because this machine may have been suspended.
+# without output. The number of checks matters because this machine may have been suspended in
+# between.
 _LINGER_SECONDS, _MIN_IDLE_POLLS = 0.2, 3  # s; checks
 
-# Writes its input to a temporary file, then renames it. The size detects a lost connection, which
-# looks like the end of input. The leading dot hides the temporary file from patterns such as
-# conf.d/*.conf.
+# Writes its input to a temporary file, then renames it. The size shows whether the connection was
+# lost, which looks like the end of input. The leading dot hides the temporary file from patterns
+# such as conf.d/*.conf.
 _PUT_SCRIPT = """
 set -eu
 path=$1 mode=$2 size=$3
@@ -57,7 +58,7 @@ sync -- "$directory"
 
 
 def to_returncode(status: int) -> int:
-    """Convert a shell's exit status to ``CommandResult.returncode``: 128 + n means signal n."""
+    """Return the ``CommandResult.returncode`` for a shell's exit status: 128 + n means signal n."""
     return 128 - status if 128 < status < 160 else status
 
 
@@ -83,7 +84,8 @@ class CommandExchange:
         if not self._unsent:
             self.channel.shutdown_write()
         self.channel.setblocking(0)
-        silent_since, idle_polls = math.inf, 0  # since the login shell exited
+        # the time since which the login shell has exited without output
+        silent_since, idle_polls = math.inf, 0
         while not self._is_complete() and not self._is_drained():
             now, ended = time.monotonic(), self.channel.exit_status_ready()
             if now > self.deadline:
@@ -98,7 +100,7 @@ class CommandExchange:
                 silent_since, idle_polls = min(silent_since, now), idle_polls + 1
                 if now > silent_since + _LINGER_SECONDS and idle_polls >= _MIN_IDLE_POLLS:
                     break
-            # The descriptor does not signal free space for sending, so check again soon.
+            # The descriptor does not signal when more input can be sent, so check again soon.
             pause = min(
                 0.002 if self._is_sending() else _POLL_SECONDS, max(0.0, self.deadline - now)
             )
@@ -108,7 +110,7 @@ class CommandExchange:
     def _status(self) -> int:
         status = self.stdout.exit_status
         if status is not None and self.stderr.ended:
-            self.channel.status_event.wait(_LINGER_SECONDS)  # sshd counts the session until then
+            self.channel.status_event.wait(_LINGER_SECONDS)  # until then, sshd counts the session
             return status
         if not self.channel.status_event.wait(max(0.0, self.deadline - time.monotonic())):
             raise TimeoutError
@@ -121,7 +123,9 @@ class CommandExchange:
         return self.stdout.exit_status is not None and self.stderr.ended
 
     def _is_sending(self) -> bool:
-        """True if input remains to be sent. It waits for the marker, or the profile could read it."""
+        """True if input remains to be sent. It is sent after the marker, or else the profile could
+        read it.
+        """
         return bool(self._unsent) and self.stdout.started
 
     def _is_drained(self) -> bool:
@@ -130,7 +134,7 @@ class CommandExchange:
         return bool(over and not channel.recv_ready() and not channel.recv_stderr_ready())
 
     def _transfer_available(self) -> bool:
-        """Read available output and send input. True if any data moved."""
+        """Read available output and send input. Return true if any data moved."""
         channel = self.channel
         moved = False
         if channel.recv_ready():
@@ -179,11 +183,11 @@ class _RawResult:
 
 
 class SshTransport:
-    """A ``Transport`` over SSH. Connects at first use and is thread-safe.
+    """A ``Transport`` over SSH. It connects at first use and is thread-safe.
 
     A dead connection is reopened once. A command is never sent twice: if the connection is lost
     while it runs, it may have taken effect, so ``HostUnreachable`` is raised. File transfers are
-    repeated, because they are idempotent.
+    repeated, because a second transfer has the same result.
     """
 
     def __init__(self, host: SshHost) -> None:
@@ -191,7 +195,7 @@ class SshTransport:
         self._connection: Connection | None = None
         self._connecting = threading.Lock()
         self._sessions = threading.BoundedSemaphore(_MAX_SESSIONS)
-        # Idle extra connections, opened if sshd allows few sessions per connection.
+        # Idle extra connections. They are opened if sshd allows only a few sessions per connection.
         self._further: deque[Connection] = deque()
 
     @property
@@ -202,20 +206,20 @@ class SshTransport:
         self,
         argv: Argv,
         *,
-        input: bytes | None = None,  # noqa: A002  # as subprocess calls it
+        input: bytes | None = None,  # noqa: A002  # subprocess uses this name
         timeout: float = 30.0,
         sudo: bool = False,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
     ) -> CommandResult:
-        """Run a command and kill it at the timeout, unless sudo runs it as another user."""
+        """Run a command, and kill it at the timeout unless sudo runs it as another user."""
         with wait_notices.command(self.name, argv, timeout):
             as_other = sudo and not self._is_root()
             script = shell_script(argv, timeout=timeout, sudo=as_other, cwd=cwd, env=env)
             return self._run(script, argv[0], input, timeout).decode(argv)
 
     def put(self, content: bytes, path: str, *, mode: int = 0o644, sudo: bool = False) -> None:
-        """Write a file and keep its owner and group. Raises ``AutotuneError`` on failure."""
+        """Write a file, keeping its owner and group. Raises ``AutotuneError`` on failure."""
         argv = ["sh", "-c", _PUT_SCRIPT, "sh", path, f"{mode:04o}", str(len(content))]
         done = self._transfer(argv, content, sudo=sudo).decode(argv)
         if not done.ok:
@@ -281,7 +285,9 @@ class SshTransport:
     def _login_shell_error(
         self, command: str, exchange: CommandExchange, waited_seconds: float | None
     ) -> LoginShellFailed:
-        """Return the error for a login shell or profile that exits or blocks before the command."""
+        """Return the error for a login shell or profile that exits or hangs before the command
+        starts.
+        """
         used = self._live_connection()
         printed = (bytes(exchange.stderr.before) or bytes(exchange.stdout.before)).strip()
         words = printed.decode(errors="replace")[-300:]
@@ -317,7 +323,7 @@ class SshTransport:
         used = self._live_connection()
         try:
             return used.transport.open_session(timeout=limit)
-        except ChannelException:  # the connection works and other threads may use it
+        except ChannelException:  # the connection still works, and other threads may be using it
             raise
         except (SSHException, EOFError, OSError):
             with self._connecting:

@@ -1,4 +1,5 @@
-"""Read a host's settings from the OpenSSH configuration through `ssh -G`, OpenSSH's parser.
+"""Read a host's settings from the OpenSSH configuration with `ssh -G`, so that OpenSSH itself
+parses it.
 
 Includes, patterns, matches and canonical names behave exactly as in `ssh`.
 """
@@ -17,7 +18,7 @@ from paramiko.ssh_exception import ConfigParseError
 from autotune.strict_parsing import split_lines
 from autotune.transports.base import HostUnreachable, SshHost
 
-_TIMEOUT_SECONDS = 30.0  # for name resolution (CanonicalizeHostname) and commands (Match exec)
+_TIMEOUT_SECONDS = 30.0  # time for name resolution (CanonicalizeHostname) and commands (Match exec)
 _USED_KEYS = frozenset({
     "hostname", "user", "port", "identityfile", "identitiesonly", "proxyjump", "proxycommand",
     "hostkeyalias", "userknownhostsfile", "globalknownhostsfile",
@@ -32,7 +33,7 @@ _UNSET_VALUES = {("proxycommand", "none"), ("proxyjump", "none")}
 
 
 def read_ssh_settings(host: SshHost) -> Config:
-    """Return a host's settings in the library's format. Raises HostUnreachable."""
+    """Return a host's settings as a configuration for the library. Raises HostUnreachable."""
     if host.config_file is not None and not Path(host.config_file).is_file():
         raise HostUnreachable(
             f"{host.name}: SSH configuration {host.config_file} does not exist",
@@ -44,7 +45,7 @@ def read_ssh_settings(host: SshHost) -> Config:
     settings = [(key, value) for key, value in lines
                 if key in _USED_KEYS and (key, value) not in _UNSET_VALUES]  # fmt: skip
     keys = [value for key, value in settings if key == "identityfile"]
-    # only the defaults: keys of the agent come first
+    # These are only the defaults, and the agent's keys come before them.
     if len(keys) > 1 and _DEFAULT_IDENTITIES.issuperset(keys):
         settings = [(key, value) for key, value in settings if key != "identityfile"]
     text = "Host *\n" + "".join(f"    {key} {value}\n" for key, value in settings)
@@ -52,8 +53,8 @@ def read_ssh_settings(host: SshHost) -> Config:
 
 
 def _read_without_ssh(host: SshHost) -> Config:
-    """Read the configuration with the library, if it contains only directives that both parse
-    alike.
+    """Read the configuration with the library, provided that ssh would read its directives in the
+    same way.
     """
     path = Path(host.config_file or "~/.ssh/config").expanduser()
     text = path.read_text(errors="replace") if path.is_file() else ""

@@ -10,22 +10,24 @@ from autotune.transports.local import LocalTransport
 
 
 def create_transports(file: TargetFile) -> dict[str, Transport]:
-    """Return a transport for each host by name. Each connects at its first use."""
+    """Return a transport for each host, by name. Each connects when it is first used."""
     return {name: create_transport(file, name) for name in file.target.hosts}
 
 
 def create_transport(file: TargetFile, name: str) -> Transport:
-    """Return the transport to the host ``name``. Raises ``AutotuneError`` for an invalid address."""
+    """Return the transport to the host ``name``. Raises ``AutotuneError`` for an invalid
+    address.
+    """
     if file.target.hosts[name].transport == "local":
         return LocalTransport(name)
-    # The SSH libraries take a second to load; targets with only local hosts skip them.
+    # The SSH libraries take a second to load, and targets with only local hosts do not need them.
     from autotune.transports.ssh import SshTransport
 
     return SshTransport(build_ssh_host(file, name))
 
 
 def build_ssh_host(file: TargetFile, name: str) -> SshHost:
-    """Return the SSH settings that the target contains for a host."""
+    """Return a host's SSH settings from the target."""
     host, config = file.target.hosts[name], file.target.ssh.config
     config_path = str(file.path.parent / Path(config).expanduser()) if config else None
     return SshHost(name, host.address, host.user, host.port, config_file=config_path)

@@ -1,11 +1,13 @@
-"""Temporary files of programs on a host, removed after the programs exit for any reason."""
+"""Temporary files for programs on a host. They are removed after the program exits for any
+reason.
+"""
 
 from __future__ import annotations
 
 #: Shell lines that lock the file or directory ``$temporary`` and remove it when the shell exits. A
-#: killed shell cannot do that, so the next shell removes unlocked files older than a minute.
-#: Creation and locking take less than that. Without flock(1), no file that may be in use is
-#: removed.
+#: killed shell cannot remove it, so the next shell removes unlocked files older than a minute.
+#: Creating and locking a file takes less time than that. Without flock(1), no file that may be in
+#: use is removed.
 LOCK_SCRIPT = """exec 8<"$temporary"
 flock -n 8 2>/dev/null
 trap 'rm -rf -- "$temporary"' EXIT

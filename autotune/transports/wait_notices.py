@@ -1,6 +1,7 @@
-"""Says what is being waited for when a command on a host takes long, on which host, and how long at most.
+"""Notices about commands on a host that take long: what autotune waits for, and how long at most.
 
-Transports report every command. One thread watches them all. It sleeps while no command is late.
+Transports report every command. One thread watches all of them, and sleeps while no command is
+late.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from math import inf
 
 from autotune.transports.base import Argv
 
-FIRST_NOTICE_SECONDS = 8.0  # s that a command may take unnoticed
-REPEAT_SECONDS = (22.0, 60.0)  # s until the next line; the last one repeats
+FIRST_NOTICE_SECONDS = 8.0  # s that a command may take without a notice
+REPEAT_SECONDS = (22.0, 60.0)  # s until the next notice; the last interval repeats
 Listener = Callable[[str], object]
 
 
 @dataclass
 class Wait:
-    """A command that runs. ``next_notice`` is when the next line is, by the monotonic clock."""
+    """A running command. ``next_notice`` is the time of its next notice on the monotonic clock."""
 
     purpose: str
     host: str
@@ -31,7 +32,7 @@ class Wait:
     line_count: int = 0
 
     def format_line(self, now: float) -> str:
-        """What is waited for, after some seconds."""
+        """Return the notice: what is being waited for, and for how long so far."""
         return (
             f"waiting for {self.host}: {self.purpose} ({now - self.start_time:.0f} s so far, "
             f"{self.max_seconds:.0f} s at most)"
@@ -39,7 +40,9 @@ class Wait:
 
 
 class Watcher:
-    """Tells listeners of late commands: the latest listener alone, so that no line is shown twice."""
+    """Notifies the most recent listener about late commands. Only one is notified, so that no line
+    appears twice.
+    """
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, unnoticed: float = FIRST_NOTICE_SECONDS
@@ -48,13 +51,13 @@ class Watcher:
         self._changed = threading.Condition()
         self._waits: dict[int, Wait] = {}
         self._listeners: list[Listener] = []
-        self._next = inf  # when the thread looks again
+        self._next = inf  # when the thread checks again
         self._thread: threading.Thread | None = None
         self._local = threading.local()
 
     @contextmanager
     def listen(self, listener: Listener) -> Iterator[None]:
-        """Lines go to ``listener`` meanwhile."""
+        """Send notices to ``listener`` within the block."""
         self._listeners.append(listener)
         try:
             yield
@@ -63,7 +66,9 @@ class Watcher:
 
     @contextmanager
     def describe(self, what: str = "", *, usual: float = 0.0) -> Iterator[None]:
-        """Commands of this thread are called ``what`` meanwhile, and take ``usual`` seconds."""
+        """Describe this thread's commands in the block as ``what``, and expect each to take
+        ``usual`` seconds.
+        """
         before = self._describe_current()
         self._local.described = what or before[0], usual
         try:
@@ -73,14 +78,14 @@ class Watcher:
 
     @contextmanager
     def watch_command(self, host: str, argv: Argv, maximum: float) -> Iterator[None]:
-        """A command runs meanwhile, for ``most`` seconds at most."""
+        """Watch a command that runs within the block, for at most ``maximum`` seconds."""
         what, usual = self._describe_current()
         with self.watch(host, what or name_command(argv), maximum, usual=usual):
             yield
 
     @contextmanager
     def watch(self, host: str, what: str, maximum: float, *, usual: float = 0.0) -> Iterator[None]:
-        """Something else is waited for meanwhile, for ``most`` seconds at most."""
+        """Watch any other wait within the block, for at most ``maximum`` seconds."""
         now = self._clock()
         wait = Wait(what, host, now, maximum, now + usual + self._unnoticed)
         self._add_wait(wait)
@@ -93,7 +98,7 @@ class Watcher:
                 self._notify(f"{host}: {what} took {self._clock() - wait.start_time:.0f} s")
 
     def notify_due(self) -> None:
-        """Tell of every command that is late now."""
+        """Send a notice about every command that is late now."""
         now = self._clock()
         with self._changed:
             late = [wait for wait in self._waits.values() if wait.next_notice <= now]
@@ -131,13 +136,13 @@ class Watcher:
     def _notify(self, line: str) -> None:
         listeners = self._listeners[-1:]
         for listener in listeners:
-            # A display that fails must not keep the next line from being shown.
+            # If a display fails, the next line must still be shown.
             with suppress(Exception):
                 listener(line)
 
 
 def name_command(argv: Argv) -> str:
-    """The program of a command, without what wraps it."""
+    """Return the name of a command's program, without the programs that wrap it."""
     words = [word.rpartition("/")[2] for word in argv]
     while words:
         if words[0] == "env":

@@ -1,11 +1,12 @@
-"""A grey-box model: the capacity of each part of a stack, and the soft minimum of them.
+"""A grey-box model: the capacity of each part of a stack (a service instance), and the soft minimum of
+these capacities.
 
-A stack sustains no more than its narrowest part. A trial with the capacity of every part shows what
-a parameter does to a part even if another part is the narrowest (Bayesian optimisation of composite
-functions: Astudillo & Frazier, 2019). Each part is an additive process over the parameters of its
-tiers and, with smaller effects, of the tiers that a request occupies with them. The peak is
-measured far more precisely than any part, and so refines the capacity of the narrowest part. A
-small process over all parameters covers the rest, so that a wrong reading of a part costs little.
+A stack sustains no more than its narrowest part. If all capacities are known, a trial shows a
+parameter's effect on a part even if another part is the narrowest. This is Bayesian optimisation of
+composite functions (Astudillo & Frazier, 2019). Each part is an additive process over the parameters of
+its tiers. The tiers that a request occupies at the same time have smaller effects. The peak is measured
+far more precisely than any part, and therefore refines the capacity of the narrowest part. A small
+process over all parameters covers the rest, so that a wrong capacity does little harm.
 """
 
 from __future__ import annotations
@@ -25,25 +26,26 @@ from autotune.parameter_name import ParameterName
 
 Array = npt.NDArray[np.float64]
 
-MIN_CAPACITY_TRIALS = 4  # trials that tell a capacity, before it is modelled
+MIN_CAPACITY_TRIALS = 4  # trials with a capacity of a part, before it is modelled
 MIN_MODELLED_INSTANCES = 2
-SHARPNESS_CHOICES = (2.0, 4.0, 8.0)  # of the soft minimum: queues of several parts add up
+SHARPNESS_CHOICES = (2.0, 4.0, 8.0)  # sharpness of the soft minimum: queues of several parts add up
 PREDICTION_DRAWS = 48
-# Prior variance of a parameter's effect on the demand in a related tier, 1 in its own tier.
-# A cache with fewer misses spares the database.
+# Prior variance of a parameter's effect on the demand in a related tier, relative to its own tier. For
+# example, a cache with fewer misses reduces the load on the database.
 RELATED_VARIANCE = 0.25
 RESIDUAL_PRIORS = ProcessPriors(effect_size=0.06, noise_sd=0.05)
-# Most trials were made for the sake of another, narrower part. Learned from them alone, the typical
-# effect shrinks, until nothing that was never tried looks worth a trial.
+# Most trials varied another, narrower part. A typical effect learned from these alone would shrink
+# until no untried setting looked worth a trial.
 CAPACITY_PRIORS = ProcessPriors(effect_size=0.2, noise_sd=0.1, scale_width=1.0)
-OUTLIER_SDS = 3.0  # sds from what the others predict of it: such a capacity was read wrong
-MIN_COMPARED_TRIALS = 6  # trials, to compare one with the others
-# A peak says something of the parts with a share above NARROW in the soft minimum, if its logarithm is
-# within NEAR of the best. A peak more than SHORT sds below the soft minimum was disturbed.
+OUTLIER_SDS = 3.0  # a capacity this many sds from the prediction by the others was read wrong
+MIN_COMPARED_TRIALS = 6  # minimum number of trials to compare one with the others
+# A peak is evidence about a part if the part's share of the soft minimum is above LIMITING_MARGIN. The
+# log peak must also be within NEAR_BEST_MARGIN of the best. A peak more than DISTURBED_SDS sds below
+# the soft minimum was disturbed.
 LIMITING_MARGIN, NEAR_BEST_MARGIN, DISTURBED_SDS = 0.3, 0.7, 3.0
 
 
-InstanceCapacities = Sequence[Mapping[str, InstanceCapacity]]  # by part, for each trial
+InstanceCapacities = Sequence[Mapping[str, InstanceCapacity]]  # for each trial, by part
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,9 @@ class CapacityModel:
         return self.process.predict(points[:, self.axes])
 
     def predict_left_out(self, points: GridPoints, rows: GridPoints) -> Array:
-        """Its mean at ``points``; where it was observed (``rows``), what the other trials predict."""
+        """Return the mean at ``points``; at the observed points (``rows``), the prediction from the
+        other trials.
+        """
         mean, _ = self.predict(points)
         mean[rows] = self.process.values + self.process.level - self.process.leave_one_out()[0]
         return mean
@@ -65,7 +69,7 @@ class CapacityModel:
 
 @dataclass(frozen=True)
 class _Evidence:
-    """A part's log capacities ``logs`` at the trials ``rows``, with ``variances``, and its ``axes``.
+    """A part's log capacities ``logs`` in the trials ``rows``, with ``variances``, and its ``axes``.
 
     ``weights`` scale the prior variance of each axis.
     """
@@ -77,7 +81,7 @@ class _Evidence:
     variances: Array
 
     def with_peaks(self, logs: Array, variances: Array) -> _Evidence:
-        """Return this evidence combined with the peaks; an infinite variance adds nothing."""
+        """Return this evidence combined with the peaks; a peak with infinite variance adds nothing."""
         precisions, weighted = 1.0 / variances, logs / variances
         np.add.at(precisions, self.rows, 1.0 / self.variances)
         np.add.at(weighted, self.rows, self.logs / self.variances)
@@ -88,9 +92,11 @@ class _Evidence:
 
 @dataclass(frozen=True)
 class CompositeModel:
-    """``best_log_peak`` is the best log peak measured; a log peak is the parts' soft minimum plus
-    ``offset``.
-    ``error``: by how much it misses compressed log peaks, on average, if the others predict them."""
+    """The model of a log peak: the soft minimum of the parts, plus ``offset``.
+
+    ``best_log_peak`` is the best log peak measured. ``error`` is the mean error of compressed log peaks
+    that are predicted from the other trials.
+    """
 
     capacity_models: tuple[CapacityModel, ...]
     sharpness: float
@@ -100,7 +106,7 @@ class CompositeModel:
     error: float
 
     def predict(self, points: GridPoints) -> tuple[Array, Array]:
-        """Mean and sd of the compressed log peaks, by draws that all points share."""
+        """Return mean and sd of the compressed log peaks, from draws that all points share."""
         predicted = [part.predict(points) for part in self.capacity_models]
         draws = [
             mean + sd * z[:, None]
@@ -111,7 +117,7 @@ class CompositeModel:
         return totals.mean(axis=0) + mean, np.sqrt(totals.var(axis=0) + sd**2)
 
     def sample(self, points: GridPoints, count: int, rng: np.random.Generator) -> Array:
-        """Samples of the compressed log peaks at ``points``, one per row."""
+        """Return samples of the compressed log peaks at ``points``, one per row."""
         parts = [p.process.sample(points[:, p.axes], count, rng) for p in self.capacity_models]
         return self._compress_minimum(np.stack(parts)) + self.residual.sample(points, count, rng)
 
@@ -120,7 +126,7 @@ class CompositeModel:
 
     @property
     def _normal_draws(self) -> Array:
-        """Evenly spread standard normal numbers, in another order for each part."""
+        """Return evenly spread standard normal numbers, in a different order for each part."""
         rng, levels = (
             np.random.default_rng(1),
             ndtri((np.arange(PREDICTION_DRAWS) + 0.5) / PREDICTION_DRAWS),
@@ -134,7 +140,7 @@ class CompositeModel:
 
 
 def soft_minimum(parts: Array, sharpness: float) -> Array:
-    """Of logarithms along the first axis: a little below the least of them."""
+    """Return the soft minimum of logarithms along the first axis: slightly below the smallest of them."""
     minimum = parts.min(axis=0)
     return np.asarray(
         minimum - np.log(np.exp(sharpness * (minimum - parts)).sum(axis=0)) / sharpness
@@ -142,7 +148,7 @@ def soft_minimum(parts: Array, sharpness: float) -> Array:
 
 
 def compress_log_peaks(log_peaks: Array, best_log_peak: float) -> Array:
-    """Log peaks relative to ``best_log_peak``, those far below it compressed."""
+    """Return log peaks relative to ``best_log_peak``, with those far below it compressed."""
     loss = best_log_peak - log_peaks
     return np.where(loss > 0, -compress_loss(np.maximum(loss, 0.0)), -loss)
 
@@ -158,8 +164,8 @@ def fit_composite(
 ) -> CompositeModel | None:
     """Return the model of the parts; ``None`` if too few parts were observed.
 
-    ``sds`` belong to the compressed log peaks. ``shared_sds`` (see `fit_process`) belongs to the
-    log peaks and to the capacities.
+    ``sds`` belong to the compressed log peaks. ``shared_sds`` (see `fit_process`) apply to the log
+    peaks and to the capacities.
     """
     evidence = _collect_evidence(grid, capacities)
     fitted = [_fit_capacity(tables, points, shared_sds, each) for each in evidence]
@@ -174,7 +180,7 @@ def fit_composite(
         return None
     error, sharpness = _select_sharpness(left_out, log_peaks, top)
     while len(chosen) > MIN_MODELLED_INSTANCES:
-        # A part that is read wrong and looks narrower than it is makes the predictions worse.
+        # A part with a wrong capacity that looks narrower than it is makes the predictions worse.
         without = [[c for c in chosen if c != part] for part in chosen]
         scored = [(*_select_sharpness(left_out[rest], log_peaks, top), rest) for rest in without]
         if min(scored)[0] > 0.95 * error:
@@ -221,10 +227,10 @@ def _refine_capacity(
 
 
 def _leave_one_out_error(residual: GaussianProcess, rest: Array) -> float:
-    """Return the mean error in each peak, predicted from all others.
+    """Return the mean error of each peak, predicted from all others.
 
-    ``rest`` is the peak less the prediction of the parts without that trial's capacities. The
-    residual then predicts each rest from the others.
+    ``rest`` is the peak minus the prediction of the parts without that trial's capacities. The residual
+    process then predicts each rest from the others.
     """
     errors, _ = replace(residual, values=rest).leave_one_out()
     return float(np.abs(errors).mean())
@@ -261,7 +267,7 @@ def _infer_from_peaks(
 def _select_sharpness(
     left_out: Array, log_peaks: Array, best_log_peak: float
 ) -> tuple[float, float]:
-    """Return the least mean error, and the sharpness with that error."""
+    """Return the smallest mean error, and the sharpness that gives it."""
     errors = []
     for sharpness in SHARPNESS_CHOICES:
         soft = soft_minimum(left_out, sharpness)

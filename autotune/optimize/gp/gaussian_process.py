@@ -1,14 +1,14 @@
-"""A Gaussian process for many parameters of which few matter, and few trials.
+"""A Gaussian process for many parameters, few of which matter, and few trials.
 
 The function is a constant, an effect per parameter, and an interaction per pair. κ_d is the
 covariance of parameter d's effect times its squared amplitude:
 
     k = constant + e₁(κ) + β e₂(κ),    e₁ = Σ κ_d,    e₂ = Σ_{c<d} κ_c κ_d
 
-(additive Gaussian processes: Duvenaud et al., 2011). Only parameters that matter themselves can
-interact. Amplitudes have half-Cauchy priors around a common scale that is also learned. These
-priors let a few amplitudes be large and shrink the rest. Eriksson & Jankowiak (2021) use the same
-horseshoe for lengths. The fit finds the most probable amplitudes with the exact gradient.
+(additive Gaussian processes: Duvenaud et al., 2011). Only parameters that also have a main effect can
+interact. Amplitudes have half-Cauchy priors around a common scale that is also learned. These priors
+allow a few large amplitudes and shrink the rest. Eriksson & Jankowiak (2021) use the same horseshoe
+prior for length scales. The fit finds the most probable amplitudes with the exact gradient.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from autotune.optimize.gp.grid import GridAxis, GridPoints
 
 Array = npt.NDArray[np.float64]
 
-# Smallest squared amplitude relative to the scale, as a logarithm: with few trials no parameter is
-# certain to have no effect.
+# Smallest squared amplitude relative to the scale, as a logarithm: after few trials, no parameter is
+# certain to be without effect.
 MIN_LOG_AMPLITUDE = -3.0
 # A fit stops at a relative step of minus the log posterior below this. No observation could tell the
 # difference to the optimum, less than 0.01.
 FIT_TOLERANCE = 1e-5
 PRIOR_MODE_LOG_AMPLITUDE = 0.0  # the same at the mode of its half-Cauchy prior
-LEVEL_VARIANCE = 1.0  # variance of the level, in squares of the logarithm
+LEVEL_VARIANCE = 1.0  # variance of the level of log values
 # Hyperparameters are learned from at most this many observations, as the cost grows with their cube.
-# These are the highest, and an even choice of the others. Predictions use all observations.
+# They are the highest ones and an even selection of the others. Predictions use all observations.
 MAX_FITTED_OBSERVATIONS, FITTED_HIGHEST = 100, 60
-# Matérn lengths, in parts of a range.
+# Matérn length scales, as fractions of a range.
 LONG_LENGTH_SCALE, SHORT_LENGTH_SCALE, SHORT_SCALE_WEIGHT = (
     1.0,
     0.25,
@@ -54,12 +54,12 @@ def axis_covariance(axis: GridAxis, anchor: int | None = None) -> Array:
     """Return the covariance of one parameter's effect between its levels; the diagonal is 1 on
     average.
 
-    The effect is zero at ``anchor``, the level of the leading configuration. Without an anchor it
-    is zero on average over the range (functional ANOVA: Durrande et al., 2013). A sum of effects
-    then separates main effects, and a product of two is purely an interaction. Uncertainty is small
-    near the anchor and grows with every changed parameter. Two Matérn 5/2 processes bend over the
-    whole range and over a quarter of it. They cover slopes, valleys and thresholds without a length
-    to learn from few trials.
+    The effect is zero at ``anchor``, the level of the leading configuration. Without an anchor it is
+    zero on average over the range (functional ANOVA: Durrande et al., 2013). A sum of effects then
+    separates main effects, and a product of two is purely an interaction. Uncertainty is small near the
+    anchor and grows with every changed parameter. Two Matérn 5/2 processes bend over the whole range
+    and over a quarter of it. They cover slopes, valleys and thresholds without a length scale that few
+    trials would have to determine.
     """
     if axis.is_ordered:
         raw = _mixture_covariance(tuple(axis.unit_positions.tolist()))
@@ -80,7 +80,7 @@ def axis_covariance(axis: GridAxis, anchor: int | None = None) -> Array:
 
 @lru_cache(maxsize=256)
 def _mixture_covariance(units: tuple[float, ...]) -> Array:
-    """The covariance without an anchor. Cached: a suggestion needs the same ones again and again."""
+    """Return the covariance without an anchor, cached because every suggestion needs the same tables."""
     locations = np.array(units)
     distance = np.abs(locations[:, None] - locations[None, :])
     return (1 - SHORT_SCALE_WEIGHT) * matern_correlation(
@@ -89,7 +89,7 @@ def _mixture_covariance(units: tuple[float, ...]) -> Array:
 
 
 def matern_correlation(distance: Array) -> Array:
-    """Matérn 5/2 correlation at distances in units of its length."""
+    """Return the Matérn 5/2 correlation at these distances, in units of the length scale."""
     scaled = np.sqrt(5.0) * distance
     return np.asarray((1.0 + scaled + scaled**2 / 3.0) * np.exp(-scaled))
 
@@ -114,8 +114,11 @@ def solve(factor: Array, right: Array) -> Array:
 
 @dataclass(frozen=True)
 class ProcessPriors:
-    """Priors in the unit of the observations: typical ``effect_size`` of a parameter, ``noise_sd`` sd.
-    ``scale_width``: how far ``effect_size`` may be off, as the sd of the logarithm of its square."""
+    """Priors in the unit of the observations: the typical ``effect_size`` of a parameter and
+    ``noise_sd``.
+
+    ``scale_width`` is the uncertainty of ``effect_size``, as the sd of the logarithm of its square.
+    """
 
     effect_size: float = 0.1
     noise_sd: float = 0.04
@@ -149,7 +152,7 @@ class GaussianProcess:
 
     @cached_property
     def observation_weights(self) -> Array:
-        """The weights of the observations."""
+        """Return the weights of the observations in a prediction."""
         return solve(self.cholesky_factor, self.values)
 
     @cached_property
@@ -187,14 +190,14 @@ class GaussianProcess:
         return self._interact(effects.sum(axis=1), (effects * effects).sum(axis=1))
 
     def predict(self, points: GridPoints) -> tuple[Array, Array]:
-        """Mean and sd of the noiseless function."""
+        """Return mean and sd of the noiseless function."""
         across = self._sum_effects(self._observed_effects, points)
         mean = self.level + across @ self.observation_weights
         explained = (across * solve(self.cholesky_factor, across.T).T).sum(axis=1)
         return mean, np.sqrt(np.maximum(self.prior_variance(points) - explained, 1e-10))
 
     def sample(self, points: GridPoints, count: int, rng: np.random.Generator) -> Array:
-        """``count`` samples of the posterior at ``points``, one per row."""
+        """Return ``count`` samples of the posterior at ``points``, one per row."""
         across = self._sum_effects(self._observed_effects, points)
         mean = self.level + across @ self.observation_weights
         total = self.covariance(points, points) - across @ solve(self.cholesky_factor, across.T)
@@ -203,7 +206,9 @@ class GaussianProcess:
         return np.asarray(mean + rng.normal(size=(count, len(points))) @ root.T)
 
     def with_pending(self, points: GridPoints) -> GaussianProcess:
-        """As if ``points`` had been measured and come out as predicted: less is uncertain there."""
+        """Return the process as if ``points`` had been measured with the predicted results: it is less
+        uncertain there.
+        """
         if not len(points):
             return self
         mean, _ = self.predict(points)
@@ -216,7 +221,7 @@ class GaussianProcess:
         )
 
     def leave_one_out(self) -> tuple[Array, Array]:
-        """Each observation minus what the others predict of it, and the sd of that."""
+        """Return the difference of each observation from its prediction by the others, and its sd."""
         inverse = solve(self.cholesky_factor, np.eye(len(self.points)))
         variance = 1.0 / inverse.diagonal()
         return self.observation_weights * variance, np.sqrt(variance)
@@ -233,7 +238,7 @@ def fit_process(
     shared_sds: Array | None = None,
     similar: GaussianProcess | None = None,
 ) -> GaussianProcess:
-    """``variances`` are known ones per observation; the noise that all have alike comes on top.
+    """Return a process with the most probable hyperparameters.
 
     ``shared_sds``, ``[observation, source]``: the sd of each error that several observations have in
     common, such as how much more a test bed carries than is known. Their differences are not affected
@@ -267,7 +272,7 @@ def fit_process(
 
 
 def _select_fitted(values: Array) -> npt.NDArray[np.intp]:
-    """The observations that hyperparameters are learned from, in the order they were made."""
+    """Return the indices of the observations to learn hyperparameters from, in chronological order."""
     if len(values) <= MAX_FITTED_OBSERVATIONS:
         return np.arange(len(values))
     order = np.argsort(-values, kind="stable")
@@ -278,7 +283,7 @@ def _select_fitted(values: Array) -> npt.NDArray[np.intp]:
 
 
 class _FitProblem:
-    """Minus the log posterior of the hyperparameters, with its gradient.
+    """The negative log posterior of the hyperparameters, with its gradient.
 
     θ = (log squared amplitude relative to the scale per varied parameter …, log scale², log β', log
     noise²). β = β' / scale², so that an interaction is relative to its two effects. The
@@ -303,7 +308,7 @@ class _FitProblem:
         self.common = (LEVEL_VARIANCE + shared_sds @ shared_sds.T)[self.pairs]
         self.diagonal = np.flatnonzero(self.times == 1.0)
         self.identity = np.eye(len(points))
-        # Means and sds of the priors on what follows the amplitudes in θ.
+        # Means and sds of the priors on the entries of θ after the amplitudes.
         self.middle = np.array(
             [2 * np.log(beliefs.effect_size), np.log(0.1), 2 * np.log(beliefs.noise_sd)]
         )
@@ -361,11 +366,14 @@ class _FitProblem:
         return float(fit_ + prior), gradient + prior_gradient
 
     def _prior_and_gradient(self, theta: Array) -> tuple[float, Array]:
-        """Half-Cauchy on amplitudes (in the log of their squares), normal on the logs of the rest.
+        """Return the log prior and its gradient: half-Cauchy for amplitudes, normal for the logarithms
+        of the rest.
 
-        For a parameter that has not been tried, the mode is the common scale, not zero. Without the
-        Jacobian (as in BoTorch's MAP-SAAS) the search would take it to have no effect and never try it.
-        The prior of a parameter's class limits how many may matter (`surrogate.EFFECT_VARIANCES`).
+        The half-Cauchy density is taken in the logarithm of the squared amplitude. For a parameter that
+        has not been tried, the mode is the common scale, not zero. Without the Jacobian (as in
+        BoTorch's MAP-SAAS), the search would assume that the parameter has no effect and never try it.
+        The prior of a parameter's class limits how many parameters may matter
+        (`surrogate.EFFECT_VARIANCES`).
         """
         size = len(self.axes)
         relative = theta[:size]

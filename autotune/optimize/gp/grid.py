@@ -1,9 +1,8 @@
 """The search space as a grid: each parameter in about a hundred steps on its own scale.
 
-A configuration is encoded as a point: one level number per parameter. On a grid, the covariance of
-one parameter is a small table (`axis_covariance`), so a model of many parameters costs look-ups and
-no exponentials. Inactive parameters are set to their baseline, so that they cannot mislead the
-model.
+A configuration is encoded as a point: one level number per parameter. On a grid, the covariance of one
+parameter is a small table (`axis_covariance`), so a model of many parameters needs look-ups instead of
+exponentials. Inactive parameters are set to their baseline, so that they cannot mislead the model.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ MAX_LEVELS = 101
 
 @dataclass(frozen=True)
 class GridAxis:
-    """One parameter: the value and the place (0 to 1) of each level; ``choices`` have no order."""
+    """One parameter: the value and the position (0 to 1) of each level; ``choices`` have no order."""
 
     dimension: Dimension
     values: tuple[Value, ...]
@@ -45,8 +44,8 @@ class GridAxis:
             return cls(dimension, tuple(integers), locations)
         units = np.linspace(0.0, 1.0, MAX_LEVELS)
         values = [from_unit(dimension, unit) for unit in units]
-        # Preset values stay exact: rounding a setting that a suggestion does not change would
-        # restart its service for nothing.
+        # Preset values stay exact. Rounding a setting that a suggestion does not change would restart
+        # its service unnecessarily.
         for preset in (
             dimension.published,
             dimension.advised,
@@ -59,7 +58,7 @@ class GridAxis:
 
     @property
     def safe_levels(self) -> tuple[int, int]:
-        """The first and the last level that no guide warns of."""
+        """Return the first and the last level without a warning in guides."""
         last = len(self.values) - 1
         bounds = self.dimension.safe_range
         if bounds is None or not self.is_ordered:
@@ -72,7 +71,7 @@ class GridAxis:
         return not self.dimension.choices
 
     def find_level(self, value: Value) -> int:
-        """The level nearest to ``value``."""
+        """Return the level nearest to ``value``."""
         clipped = self.dimension.clip(value)
         if not self.is_ordered:
             return self.values.index(clipped)
@@ -89,7 +88,7 @@ def _has_integer_levels(dimension: Dimension) -> bool:
 
 
 def to_unit(dimension: Dimension, value: Value) -> float:
-    """The place of a number in its range, 0 to 1; a logarithmic range from 0 counts from 1."""
+    """Return the position of a number in its range, 0 to 1; a logarithmic range from 0 counts from 1."""
     low, high = float(dimension.low or 0), float(dimension.high or 0)
     if not dimension.is_logarithmic:
         return (float(value) - low) / (high - low)
@@ -98,7 +97,7 @@ def to_unit(dimension: Dimension, value: Value) -> float:
 
 
 def from_unit(dimension: Dimension, unit: float) -> Value:
-    """The value at a place of the range: the inverse of `to_unit`."""
+    """Return the value at a position in the range, as the inverse of `to_unit`."""
     low, high = float(dimension.low or 0), float(dimension.high or 0)
     if not dimension.is_logarithmic:
         return dimension.clip(low + unit * (high - low))
@@ -113,24 +112,25 @@ def _log_shift(low: float) -> float:
 
 @dataclass(frozen=True)
 class ParameterGrid:
-    """The tunable parameters. ``conditions``: child axis, parent axis, and at which of the parent's
-    levels the child is active. ``baseline`` is a point."""
+    """The tunable parameters. ``conditions`` lists child axis, parent axis, and the parent's levels at
+    which the child is active. ``baseline`` is a point.
+    """
 
     axes: tuple[GridAxis, ...]
     conditions: tuple[tuple[int, int, npt.NDArray[np.bool_]], ...]
     baseline: GridPoints
-    # Points of configurations by their values: each suggestion encodes all that were tried.
+    # Points by configuration, because each suggestion encodes all earlier configurations.
     _encoding_cache: dict[tuple[Any, ...], GridPoints] = field(
         default_factory=dict, repr=False, compare=False
     )
-    # Levels by axis and value: repaired candidates repeat most values.
+    # Levels by axis and value, because repaired candidates have most values in common.
     _level_cache: dict[tuple[int, Value], int] = field(
         default_factory=dict, repr=False, compare=False
     )
 
     @classmethod
     def from_dimensions(cls, dimensions: Sequence[Dimension], baseline: Settings) -> ParameterGrid:
-        """``baseline`` may hold values of parameters that are not searched, too."""
+        """Return a grid; ``baseline`` may also contain values of parameters that are not searched."""
         axes = tuple(GridAxis.from_dimension(dimension) for dimension in dimensions)
         index = {axis.dimension.name: i for i, axis in enumerate(axes)}
         conditions = []
@@ -145,11 +145,11 @@ class ParameterGrid:
 
     @property
     def sizes(self) -> GridPoints:
-        """The number of levels of each axis."""
+        """Return the number of levels of each axis."""
         return np.array([len(axis.values) for axis in self.axes], np.intp)
 
     def encode(self, values: Mapping[str, Any]) -> GridPoints:
-        """The point of a configuration; parameters it does not name are at the baseline."""
+        """Return the point of a configuration; missing parameters are at the baseline."""
         point = self.baseline.copy()
         for i, axis in enumerate(self.axes):
             if axis.dimension.name in values:
@@ -179,7 +179,7 @@ class ParameterGrid:
         }
 
     def reset_inactive(self, points: GridPoints) -> GridPoints:
-        """``points`` with every inactive parameter at its baseline."""
+        """Return ``points`` with every inactive parameter at its baseline."""
         points = points.copy()
         for child, parent, active in self.conditions:
             points[~active[points[:, parent]], child] = self.baseline[child]
@@ -187,6 +187,9 @@ class ParameterGrid:
 
 
 def distinct_indices(points: GridPoints) -> npt.NDArray[np.intp]:
-    """Indices of the points that equal no earlier one. A configuration that is measured again, such as
-    the reference of drift or the baseline of each test bed, is one configuration."""
+    """Return the indices of the points that differ from all earlier ones.
+
+    A configuration that is measured repeatedly, such as the drift reference or the baseline of each
+    test bed, is one configuration.
+    """
     return np.sort(np.unique(points, axis=0, return_index=True)[1])

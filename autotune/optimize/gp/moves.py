@@ -1,8 +1,8 @@
 """Moves that a diagnosis recommends: their length, and the outcome of earlier moves.
 
-A diagnosis names which of a hundred parameters to move, and the direction. That is more information
-than the measured number. It does not name the length. A move goes far until a configuration ahead
-of it failed; it then goes half as far. A value that did harm bounds a parameter for the whole
+A diagnosis shows which of a hundred parameters to change, and in which direction. The measured peak
+does not contain this information. The diagnosis does not show how far. A move goes far until a
+configuration ahead of it fails, and then half as far. A harmful value bounds a parameter for the whole
 study, and `bisect_harm` closes in on that bound.
 
 The gain of a long step ends where another part becomes the limit. The rest of the step may cost memory
@@ -25,8 +25,8 @@ from autotune.optimize.gp.surrogate import TrialObservations
 
 Array = npt.NDArray[np.float64]
 
-# Lengths of a move, as parts of the parameter's range: on a logarithmic range from 2 to 512 children
-# the first nearly doubles their number.
+# Lengths of a move as fractions of the parameter's range: on a logarithmic range from 2 to 512
+# children, the first nearly doubles their number.
 STEP_FRACTIONS = (0.1, 0.25)
 LONG_STEP_FACTOR = 3.0  # by which a long step moves what has a logarithmic range
 MIN_STEP = 0.05  # of a range: shorter moves teach nothing
@@ -50,8 +50,10 @@ class Move:
 
 
 def read_moves(grid: ParameterGrid, moves: Sequence[str]) -> list[Move]:
-    """The moves written as `name+`, `name-` or `name=choice`. Parameters that are not on the grid, and
-    choices that are not on offer, are left out."""
+    """Return the moves written as `name+`, `name-` or `name=choice`.
+
+    Parameters that are not on the grid, and choices that are not available, are left out.
+    """
     index = {axis.dimension.name: i for i, axis in enumerate(grid.axes)}
     readable = []
     for move in filter(None, map(_MOVE_PATTERN.fullmatch, moves)):
@@ -73,7 +75,8 @@ def read_moves(grid: ParameterGrid, moves: Sequence[str]) -> list[Move]:
 class FailedMove:
     """A configuration ``point`` that was no better than its origin ``start``, or could not be used.
 
-    ``start_log_peak`` is the log peak of the origin. ``loss`` is how far the point's was below it.
+    ``start_log_peak`` is the log peak of the origin. ``loss`` is the drop in log peak from there to the
+    point.
     """
 
     start: GridPoints
@@ -83,14 +86,14 @@ class FailedMove:
 
     @property
     def is_harmful(self) -> bool:
-        """True if the move itself cost capacity, and did not only meet another limit."""
+        """True if the move itself reduced capacity, and did not merely reach another limit."""
         few = int((self.point != self.start).sum()) <= MAX_ATTRIBUTED_CHANGES
         return few and self.loss >= MIN_LONG_STEP_GAIN
 
 
 @dataclass(frozen=True)
 class MoveHistory:
-    """The outcome of moves so far, for the next move from the configuration ``start``.
+    """The results of earlier moves, for the next move from the configuration ``start``.
 
     ``log_peak`` is the log peak of ``start``. ``previous`` is its origin, if ``start`` is clearly
     better, by ``gain`` in log peak. ``previous_moves`` were recommended for the origin.
@@ -108,8 +111,8 @@ class MoveHistory:
     def list_failures(self, axis: int) -> Iterator[FailedMove]:
         """Yield the failures of changes of this axis that still count.
 
-        A move that gained nothing met another limit. That limit may be gone if the origin was clearly
-        worse and differed in something else. A harmful move stays harmful.
+        A move without a gain reached another limit. That limit may be gone if the origin was clearly
+        worse and differed in another parameter. A harmful move always counts.
         """
         for each in self.failures:
             if each.point[axis] != each.start[axis]:
@@ -119,7 +122,7 @@ class MoveHistory:
                     yield each
 
     def is_exhausted(self, move: Move) -> bool:
-        """True if a choice failed alone, or with few other changes."""
+        """True if a choice failed alone, or together with few other changes."""
         return any(
             each.point[move.axis] == move.level
             and int((each.point != each.start).sum()) <= MAX_ATTRIBUTED_CHANGES
@@ -135,10 +138,10 @@ class MoveHistory:
         return came < 0 and opposite not in self.previous_moves
 
     def limit_levels(self, move: Move, step: int) -> int:
-        """Return the number of levels to move, for a move of ``step``.
+        """Return the number of levels to move, for a move of ``step`` levels.
 
-        A repeated move that led here goes twice as far. A failure ahead halves the step to that value.
-        Two failures ahead without harm end the move.
+        A repeat of the move that led here goes twice as far. A failure ahead halves the distance to
+        that value. Two failures ahead that did no harm end the move.
         """
         here = int(self.start[move.axis])
         if self.previous is not None:
@@ -165,7 +168,7 @@ class MoveHistory:
     def find_harm(self, move: Move) -> int | None:
         """Return the distance in levels of the nearest harmful failure ahead.
 
-        ``None`` if there is none, or if there are several and the move has never helped.
+        Return ``None`` if there is none, or if there are several and the move has never helped.
         """
         harms = [distance for distance, harmful in self._list_ahead(move) if harmful]
         if len(harms) >= MAX_FAILED_STEPS and not self._has_helped(move):
@@ -179,7 +182,7 @@ class MoveHistory:
 
 
 def read_history(observations: TrialObservations, row: int) -> MoveHistory:
-    """Return the outcome of earlier moves for moves from the configuration of this row."""
+    """Return the results of earlier moves, for moves from the configuration in this row."""
     points, peaks = observations.points, observations.log_peaks
     failed, unusable = [], 0
     for location in np.flatnonzero(observations.suggested):
@@ -204,8 +207,8 @@ def read_history(observations: TrialObservations, row: int) -> MoveHistory:
 
 
 def _find_origin(points: GridPoints, log_peaks: Array, point: GridPoints) -> int | None:
-    """Return the row of the most similar point, the best of equals; ``None`` if all differ too
-    much.
+    """Return the row of the most similar point, the best of equally similar ones; ``None`` if all
+    differ too much.
     """
     if not len(points):
         return None
@@ -251,7 +254,7 @@ def _count_room(axis: GridAxis, here: int, direction: int) -> int:
 
 
 def is_worthwhile(axis: GridAxis, here: int, move: Move, step: int, room: int) -> bool:
-    """True if a step is long enough to teach or gain something.
+    """True if a step is long enough to show something or to gain something.
 
     A capacity grows no faster than the number that limits it.
     """
@@ -261,14 +264,14 @@ def is_worthwhile(axis: GridAxis, here: int, move: Move, step: int, room: int) -
 
 
 def _log_ratio(axis: GridAxis, here: int, there: int) -> float:
-    """Return the log ratio of two levels' values, without sign; 0 on a range without logarithms."""
+    """Return the absolute log ratio of two levels' values; 0 on a range that is not logarithmic."""
     if not axis.dimension.is_logarithmic:
         return 0.0
     return abs(log(max(float(axis.values[there]), 1.0) / max(float(axis.values[here]), 1.0)))
 
 
 def _count_levels(axis: GridAxis, length: float | None) -> int:
-    """The levels that a move of this length crosses."""
+    """Return the number of levels that a move of this length crosses."""
     levels = len(axis.values) - 1
     if length is None:
         length = STEP_FRACTIONS[-1]
@@ -310,9 +313,9 @@ def suggest_long_step(
 ) -> GridPoints | None:
     """Return the leader after a long step along its recommended moves.
 
-    Return ``None`` without such moves, or if the model is to suggest instead. If presets are wrong,
-    they are wrong by factors. The diagnosis names these parameters. A model of a few trials and a
-    hundred parameters cannot.
+    Return ``None`` without such moves, or if the model should suggest instead. If presets are wrong,
+    they are wrong by large factors. The diagnosis shows which parameters are wrong. A model of few
+    trials and a hundred parameters cannot show that.
     """
     if not observations.recommended_changes:
         return None
@@ -391,7 +394,7 @@ def _find_sufficient_value(
 
 
 def bisect_harm(grid: ParameterGrid, past: MoveHistory, moves: Sequence[str]) -> GridPoints:
-    """Return the start with each recommended move alone that does harm further on, half as far.
+    """Return points half-way from the start to a harmful value, one point for each recommended move.
 
     Moves that can no longer gain ``MIN_LONG_STEP_GAIN`` are left out.
     """

@@ -1,8 +1,8 @@
 """The project's own sampler: expected improvement over a Gaussian process of few relevant parameters.
 
-Candidates are mutations of the leaders, crossovers with them, points at random, and the leaders with
-the moves that a diagnosis recommends for them. While such moves gain much, they are made without a model
-(`moves.long_step`).
+Candidates are mutations of the leaders, crossovers with them, random points, and the leaders after the
+moves that a diagnosis recommends for them. As long as such moves bring large gains, they are made without a
+model (`moves.suggest_long_step`).
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ from autotune.services.base import Action, Settings, Value
 from autotune.space.dimension import PRESET_NAMES
 from autotune.space.space import InfeasibleRule, SearchSpace
 
-# A model needs trials to compare. Without a measured preset, a Latin hypercube of this size comes first.
+# A model needs trials to compare. Without a measured preset, the search starts with a Latin hypercube
+# of this size.
 COLD_START_TRIALS = 8
 MIN_TRIALS = 2
-# With fewer trials the model understates its uncertainty and must not end the search.
+# With fewer trials, the model understates its uncertainty and must not stop the search.
 MIN_STOP_TRIALS = 20
-# Below this probability of a gain from the core parameters, the others are searched too.
+# Below this probability of a gain from the core parameters, all others are searched too.
 EXHAUSTED_PROBABILITY = 0.1
-# One suggestion of this many may change any parameter to any value.
+# One suggestion in this many may change any parameter to any value.
 ALL_PARAMETERS_INTERVAL = 3
 MAX_CACHED_REPAIRS = 2000
 
@@ -58,7 +59,7 @@ class GpSampler(SpaceSampler):
     and the seed.
 
     After a reseed, suggestions differ from those in other processes. ``improvement_probability``
-    belongs to the last suggestion: the probability that any configuration is better than the best
+    belongs to the last suggestion: it is the probability that any configuration is better than the best
     known one by ``MIN_RELEVANT_GAIN``. It is ``None`` if it is too early to tell.
     """
 
@@ -89,9 +90,9 @@ class GpSampler(SpaceSampler):
             opening = latin_hypercube(grid, COLD_START_TRIALS, begun, self._task.seed)
             return dict(grid.decode(self._repair_points(opening[None, :])[0]))
         if trial.number % ALL_PARAMETERS_INTERVAL == ALL_PARAMETERS_INTERVAL - 1:
-            core = SearchRegion.from_grid(grid)  # a parameter may decide here whatever its class
+            core = SearchRegion.from_grid(grid)  # parameters of any class may matter
         surrogate = SurrogateModel.fit(grid, observations)
-        # The latest deployment known to the sampler.
+        # The most recent deployment that the sampler knows of.
         deployed = [t.params for t in trials if t.params and t.state.is_finished()]
         current = grid.reset_inactive(grid.encode_all(deployed[-1:]))[0] if deployed else None
         point, runners_up = propose(surrogate, self._repair_points, rng, current, core)
@@ -111,12 +112,15 @@ class GpSampler(SpaceSampler):
     def _suggest_near_preset(
         self, observations: TrialObservations, rng: np.random.Generator, core: SearchRegion
     ) -> GridPoints:
-        """A preset with a few changes, for a test bed with nothing else to measure while others measure
-        the presets. Most stacks carry far more with these than with their baseline; with which of them
-        most is not known yet."""
+        """Return a preset with a few changes, for a test bed that is free while other beds measure the
+        presets.
+
+        Most stacks sustain far more with presets than with their baseline, but it is not yet known
+        which preset is best.
+        """
         grid, space = self._task.grid, self._task.space
         presets = [space.preset_settings(kind, space.deployments[0]) for kind in PRESET_NAMES]
-        # Where nothing is advised or published, such a preset is the baseline.
+        # A preset without any advised or published value equals the baseline.
         own = [preset for preset in presets if preset != space.baseline] or presets[:1]
         leaders = np.unique(grid.reset_inactive(grid.encode_all(own)), axis=0)
         points = clip_to_stride(
@@ -128,9 +132,9 @@ class GpSampler(SpaceSampler):
         return np.asarray(points[int(new.argmax())])
 
     def _repair_points(self, points: GridPoints, origin: GridPoints | None = None) -> GridPoints:
-        """Return the points as they would be measured, with every rule kept if possible.
+        """Return the points as they would be measured, with every rule satisfied if possible.
 
-        Differences from ``origin`` survive if changes of other parameters can keep the rules.
+        Differences from ``origin`` are kept if changes of other parameters can satisfy the rules.
         """
         grid, repaired = self._task.grid, []
         for point in points:
@@ -159,10 +163,10 @@ class GpSampler(SpaceSampler):
 
 
 def _select_distinct(grid: ParameterGrid, point: GridPoints, origin: GridPoints) -> set[str]:
-    """Return the parameters that a move keeps if the rules allow it.
+    """Return the parameters of a move that keep their values if the rules allow it.
 
     These are the raised parameters, so that their prerequisites are raised with them. If the move
-    lowers any parameter, they are all others.
+    lowers any parameter, these are all parameters except the lowered ones.
     """
     lowered = np.array([axis.is_ordered for axis in grid.axes]) & (point < origin)
     kept = ~lowered if lowered.any() else point != origin
@@ -170,7 +174,9 @@ def _select_distinct(grid: ParameterGrid, point: GridPoints, origin: GridPoints)
 
 
 def _select_candidate(space: SearchSpace, settings: Settings, keep: set[str]) -> Settings:
-    """The settings with the rules kept, without changing those to ``keep`` if that can be."""
+    """Return the settings with the rules satisfied, if possible without changes to the parameters in
+    ``keep``.
+    """
     if keep:
         with suppress(InfeasibleRule):
             return space.build_candidate(settings, keep).settings
@@ -179,7 +185,7 @@ def _select_candidate(space: SearchSpace, settings: Settings, keep: set[str]) ->
 
 @dataclass(frozen=True)
 class SearchRegion:
-    """Which axes of a grid may be changed, and between which levels."""
+    """The axes of a grid that may be changed, and the range of levels for each."""
 
     axes: npt.NDArray[np.intp]
     low: GridPoints
@@ -191,7 +197,9 @@ class SearchRegion:
 
     @classmethod
     def core(cls, grid: ParameterGrid, space: SearchSpace) -> SearchRegion:
-        """The parameters known to matter, between the levels that no guide warns of."""
+        """Return the region of the parameters known to matter, between the levels without warnings in
+        guides.
+        """
         if not space.searches_core_first:
             return cls.from_grid(grid)
         names = {dimension.name for dimension in space.core_dimensions}
@@ -200,12 +208,12 @@ class SearchRegion:
         return cls(np.array(axes, np.intp), np.array(low), np.array(high))
 
     def is_whole(self, grid: ParameterGrid) -> bool:
-        """True if every axis may take all of its levels."""
+        """True if every axis may have all of its levels."""
         levels = self.high - self.low + 1
         return len(self.axes) == len(levels) and bool((levels == grid.sizes).all())
 
     def sample(self, count: int, rng: np.random.Generator) -> GridPoints:
-        """Uniform over the levels."""
+        """Return points drawn uniformly from the levels."""
         sizes = self.high - self.low + 1
         return self.low + (rng.random((count, len(sizes))) * sizes).astype(np.intp)
 
@@ -214,22 +222,22 @@ Array = npt.NDArray[np.float64]
 PointProjection = Callable[..., GridPoints]
 
 MAX_LEADERS = 4
-PLAUSIBLE_SDS = 2.0  # sds that a leader may be behind the best
-RESTART_PENALTY = 0.02  # what a restart may cost, of the logarithm of the improvement
-TRIED_SCORE = -1e9  # score of what has been measured, or is being
+PLAUSIBLE_SDS = 2.0  # maximum distance in sds between a plausible leader and the best
+RESTART_PENALTY = 0.02  # cost of a restart, in units of the logarithm of the improvement
+TRIED_SCORE = -1e9  # score of a configuration that is measured already, or in progress
 MUTATION_COUNT, RANDOM_COUNT = 600, 300
-# A suggestion changes no more than this many parameters of a leader: many changes at once are hardly
-# ever good, and teach little. Each change beyond that costs the penalty, in the logarithm of its
-# improvement.
+# A suggestion changes at most this many parameters of a leader: many changes at once are rarely good
+# and show little. Each further change costs the penalty, in units of the logarithm of the improvement.
 MAX_CHANGES, MIN_CHANGES, DISTANCE_PENALTY = 4, 2, 10.0
-# A suggestion moves a number by at most this share of its range. Ends of ranges are uncertain and rarely
-# good: without this limit, most suggestions would go there.
+# A suggestion moves a number by at most this share of its range. The ends of ranges are uncertain and
+# rarely good, but without this limit most suggestions would go there.
 MAX_STRIDE = 0.25
-# Failures in a row that halve the number of changes, and successes that double it (TuRBO).
+# Consecutive failures that halve the number of changes, and successes that double it (TuRBO).
 FAILURES_TO_SHRINK, SUCCESSES_TO_GROW = 10, 1
-# Added to the score of a recommended move: a diagnosis knows what the model does not.
+# Bonus for a recommended move, because a diagnosis contains information that the model lacks.
 RECOMMENDATION_BONUS = log(3.0)
-# The improvement is multiplied by the probability that the configuration works, to this power.
+# The improvement is multiplied by the probability that the configuration works, to the power
+# FEASIBILITY_POWER. From LIKELY_FEASIBLE on, the configuration is likely to work.
 FEASIBILITY_POWER, LIKELY_FEASIBLE = 4.0, 0.5
 DIRECTION_SIGNS, GUIDED_STEP = {"": 0, "+": 1, "-": -1}, 1 / 3
 EVOLUTION_ROUNDS, PARENT_COUNT, OFFSPRING_COUNT, BATCH_SIZE = 5, 8, 160, 20
@@ -239,7 +247,7 @@ EVOLUTION_ROUNDS, PARENT_COUNT, OFFSPRING_COUNT, BATCH_SIZE = 5, 8, 160, 20
 class _Acquisition:
     """The score of a point: the logarithm of its expected improvement, less penalties.
 
-    ``max_changes``: how many parameters of one of ``incumbents`` it may change.
+    ``max_changes`` is the maximum number of parameters that may differ from one of ``incumbents``.
     """
 
     surrogate: SurrogateModel
@@ -249,7 +257,7 @@ class _Acquisition:
     max_changes: int
 
     def near_score(self, points: GridPoints) -> Array:
-        """The score, less a penalty for points that are too far from every incumbent."""
+        """Return the score, minus a penalty for points that are too far from every incumbent."""
         changes = count_changes(self.surrogate.grid, points, self.incumbents).min(axis=1)
         too_far = DISTANCE_PENALTY * np.maximum(changes - self.max_changes, 0)
         return np.asarray(self.score(points) - too_far)
@@ -275,14 +283,15 @@ def propose(
     """Return the configuration with the highest expected improvement that likely works, and the
     runners-up.
 
-    Among near equals, the fewest restarts from ``current`` decide. The suggestion changes a few
-    parameters of a leader inside ``region``, takes a whole tier from another configuration, or
-    follows a recommended move. ``project_points`` makes points keep the rules of the space.
+    Among nearly equal ones, the configuration with the fewest restarts from ``current`` is chosen. The
+    suggestion changes a few parameters of a leader inside ``region``, takes a whole tier from another
+    configuration, or follows a recommended move. ``project_points`` changes points so that they satisfy
+    the rules of the space.
     """
     grid, observations = surrogate.grid, surrogate.observations
     surrogate = surrogate.with_pending()
     mean, sd = surrogate.predict_measured()
-    # Measured again is not suggested again: one leader at most.
+    # A configuration that was measured again is not suggested again: at most one leader is repeated.
     once = distinct_indices(observations.points)
     leading = once[select_plausible(mean[once], sd[once])]
     leaders = observations.points[leading]
@@ -330,10 +339,12 @@ def _list_advised(
 def list_recommended(
     grid: ParameterGrid, observations: TrialObservations, index: int, *, is_first: bool
 ) -> Iterator[tuple[GridPoints, float]]:
-    """Yield the points of moves from a configuration, with what a recommendation adds to their score.
+    """Yield the points after moves from a configuration, with the bonus of the recommendation for their
+    score.
 
-    A bottleneck limits again once the one after it is gone: for the first leader, moves recommended
-    for other configurations are candidates, too. Failed steps from the leader end its bonus.
+    A removed bottleneck may become the limit again once the next bottleneck is removed. For the first
+    leader, moves recommended for other configurations are therefore candidates as well. After failed
+    steps from the leader, its moves get no bonus.
     """
     if not observations.recommended_changes:
         return
@@ -356,14 +367,14 @@ def has_nothing_compared(observations: TrialObservations) -> bool:
 
 
 def select_plausible(mean: Array, sd: Array) -> npt.NDArray[np.intp]:
-    """Return the indices of configurations that may be the best, best first."""
+    """Return the indices of configurations that may be the best, in descending order."""
     order = np.argsort(-mean)[:MAX_LEADERS]
     behind = mean[order[0]] - mean[order]
     return np.asarray(order[behind <= PLAUSIBLE_SDS * np.hypot(sd[order], sd[order[0]])])
 
 
 def choose_change_count(log_peaks: Array) -> int:
-    """How many parameters to change at once, by how the last trials went."""
+    """Return the number of parameters to change at once, according to the results of recent trials."""
     maximum, failures, successes = MAX_CHANGES, 0, 0
     best = np.maximum.accumulate(log_peaks) if len(log_peaks) else log_peaks
     for before, peak in zip(best[:-1], log_peaks[1:], strict=True):
@@ -380,8 +391,10 @@ def choose_change_count(log_peaks: Array) -> int:
 def count_changes(
     grid: ParameterGrid, points: GridPoints, leaders: GridPoints
 ) -> npt.NDArray[np.intp]:
-    """How many parameters of each leader each point changes: ``[point, leader]``. A parameter is not
-    counted if the parameter that it depends on is changed, too."""
+    """Return the number of parameters of each leader that each point changes: ``[point, leader]``.
+
+    A parameter does not count if the parameter that it depends on changes as well.
+    """
     changed = points[:, None, :] != leaders[None, :, :]
     for child, parent, _ in grid.conditions:
         changed[:, :, child] &= ~changed[:, :, parent]
@@ -394,7 +407,9 @@ def _evolve(
     rng: np.random.Generator,
     region: SearchRegion | None,
 ) -> GridPoints:
-    """Points near the leaders, offspring of the best, and leaders with another's tier; best first."""
+    """Return points near the leaders, offspring of the best, and leaders with a tier from another
+    configuration, best first.
+    """
     grid, observations = acquisition.surrogate.grid, acquisition.surrogate.observations
     groups = [
         mutate(grid, leaders, MUTATION_COUNT, rng, region=region),
@@ -416,7 +431,7 @@ def _evolve(
 def clip_to_stride(grid: ParameterGrid, points: GridPoints, leaders: GridPoints) -> GridPoints:
     """Return ``points`` with each number at most ``MAX_STRIDE`` from its value in the nearest leader.
 
-    A choice that changes is tried with the usual values of the parameters that depend on it.
+    A changed choice is combined with the usual values of the parameters that depend on it.
     """
     leader = leaders[count_changes(grid, points, leaders).argmin(axis=1)]
     stride = np.maximum(1, np.rint(MAX_STRIDE * (grid.sizes - 1))).astype(np.intp)
@@ -429,7 +444,9 @@ def clip_to_stride(grid: ParameterGrid, points: GridPoints, leaders: GridPoints)
 
 
 def swap_tiers(grid: ParameterGrid, leaders: GridPoints, donors: GridPoints) -> GridPoints:
-    """Each leader with one tier as another configuration has it: a tier that is good stays good."""
+    """Return each leader with one tier taken from another configuration, because a good tier stays
+    good.
+    """
     tiers = np.array([ParameterName.parse(axis.dimension.name).tier for axis in grid.axes])
     blocks = [leaders[:0]]
     for tier in np.unique(tiers):
@@ -449,7 +466,7 @@ def scatter_leaders(
     rng: np.random.Generator,
     region: SearchRegion | None = None,
 ) -> GridPoints:
-    """Leaders with ``changes`` of their parameters at random levels of ``region``."""
+    """Return leaders with ``changes`` of their parameters at random levels inside ``region``."""
     points = leaders[rng.integers(len(leaders), size=count)]
     region = region or SearchRegion.from_grid(grid)
     draws = _draw_uniform(points, region, rng)
@@ -458,7 +475,9 @@ def scatter_leaders(
 
 
 def _draw_uniform(points: GridPoints, region: SearchRegion, rng: np.random.Generator) -> Array:
-    """A number below one for each parameter that the region leaves open, more for all others."""
+    """Return a random number below one for each parameter inside the region, and larger numbers for all
+    others.
+    """
     draws = np.full(points.shape, 2.0)
     draws[:, region.axes] = rng.random((len(points), len(region.axes)))
     return draws
@@ -467,9 +486,10 @@ def _draw_uniform(points: GridPoints, region: SearchRegion, rng: np.random.Gener
 def _find_untried(
     acquisition: _Acquisition, candidates: GridPoints, project_points: PointProjection
 ) -> tuple[GridPoints, Array]:
-    """The first batch of ``candidates``, projected, with a point that was not tried; else the last one.
+    """Return the first batch of ``candidates``, projected, that contains an untried point; otherwise
+    the last batch.
 
-    The rules may turn several points into one, which may have been tried.
+    The rules may map several points to one that was already tried.
     """
     for first in range(0, len(candidates), BATCH_SIZE):
         batch = acquisition.surrogate.grid.reset_inactive(
@@ -489,7 +509,7 @@ def mutate(
     changes: float = 2.0,
     region: SearchRegion | None = None,
 ) -> GridPoints:
-    """Parents with about ``changes`` of the open parameters changed, mostly a little."""
+    """Return parents with about ``changes`` of the open parameters changed, mostly by a small amount."""
     points = parents[rng.integers(len(parents), size=count)]
     region = region or SearchRegion.from_grid(grid)
     draws = _draw_uniform(points, region, rng)
@@ -500,11 +520,11 @@ def mutate(
     scale = rng.choice([0.03, 0.1, 0.25, 0.5], size=points.shape)
     step = np.rint(rng.normal(size=points.shape) * scale * sizes).astype(np.intp)
     step = np.where(step == 0, rng.choice([-1, 1], size=points.shape), step)
-    # Guides advise a direction: two steps of three go that way.
+    # Guides advise a direction: two out of three steps go that way.
     guided = np.array([DIRECTION_SIGNS[axis.dimension.parameter.direction] for axis in grid.axes])
     along = (guided != 0) & (rng.random(points.shape) < GUIDED_STEP)
     step = np.where(along, guided * np.abs(step), step)
-    # A value that is outside of the region already stays where it is, or moves inwards.
+    # A value that is already outside the region does not change, or moves inwards.
     moved = np.clip(points + step, np.minimum(region.low, points), np.maximum(region.high, points))
     ordered = np.array([axis.is_ordered for axis in grid.axes])
     moved = np.where(ordered, moved, (rng.random(points.shape) * sizes).astype(np.intp))
@@ -512,7 +532,7 @@ def mutate(
 
 
 def latin_hypercube(grid: ParameterGrid, count: int, index: int, seed: int) -> GridPoints:
-    """Member ``index`` of a Latin hypercube of ``count`` configurations."""
+    """Return member ``index`` of a Latin hypercube of ``count`` configurations."""
     rng = np.random.default_rng((seed, index // count))
     locations = np.array([rng.permutation(count)[index % count] for _ in grid.axes])
     within = rng.random((count, len(grid.axes)))[index % count]
@@ -520,10 +540,10 @@ def latin_hypercube(grid: ParameterGrid, count: int, index: int, seed: int) -> G
 
 
 def count_restarts(grid: ParameterGrid, current: GridPoints, points: GridPoints) -> Array:
-    """How many services must be restarted to get from ``current`` to each point.
+    """Return the number of services that must be restarted to get from ``current`` to each point.
 
-    Configurations that differ in nothing that needs a restart follow each other cheaply, and so come in
-    groups.
+    Switching between configurations without a restart is cheap, so such configurations are measured one
+    after the other.
     """
     owners = [ParameterName.parse(axis.dimension.name).service_prefix for axis in grid.axes]
     restarting = np.array([axis.dimension.parameter.action is Action.RESTART for axis in grid.axes])

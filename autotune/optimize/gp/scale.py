@@ -1,4 +1,4 @@
-"""The scale that models work on: log peaks relative to the best, large losses compressed."""
+"""The scale of the models: log peaks relative to the best, with large losses compressed."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
-# Far below the best, only the order of magnitude counts: losses beyond this log distance are
-# compressed, or a few disastrous configurations would set the scale for all.
+# Far below the best, only the order of magnitude matters. Losses beyond this log distance are
+# compressed, because a few disastrous configurations would otherwise set the scale for all.
 UNCOMPRESSED_LOSS = 0.3
 
 
 def compress(log_peaks: Array, sds: Array) -> tuple[Array, Array]:
-    """Log peaks relative to the best, large losses compressed (logarithmically beyond
-    ``UNCOMPRESSED_LOSS``)."""
+    """Return log peaks relative to the best, with losses beyond ``UNCOMPRESSED_LOSS`` compressed
+    logarithmically, and their sds.
+    """
     loss = log_peaks.max() - log_peaks
     return -compress_loss(loss), sds * UNCOMPRESSED_LOSS / np.maximum(loss, UNCOMPRESSED_LOSS)
 
 
 def compress_shared(log_peaks: Array, shared_sds: Array | None) -> Array | None:
-    """As `compress` does with sds, for sds ``[observation, source]``, if there are any."""
+    """Return sds ``[observation, source]``, if there are any, scaled as `compress` scales sds."""
     return None if shared_sds is None else compress(log_peaks, shared_sds.T)[1].T
 
 
 def compress_loss(loss: Array) -> Array:
-    """Log distances below the best, compressed where they are large."""
+    """Return log distances below the best, with large ones compressed."""
     far = np.maximum(loss, UNCOMPRESSED_LOSS)
     return np.where(
         loss > UNCOMPRESSED_LOSS, UNCOMPRESSED_LOSS * (1.0 + np.log(far / UNCOMPRESSED_LOSS)), loss
@@ -33,7 +34,7 @@ def compress_loss(loss: Array) -> Array:
 
 
 def decompress(compressed: Array) -> Array:
-    """Log peaks relative to the best; zero for those believed to be above the best."""
+    """Return log peaks relative to the best; zero for compressed values above the best."""
     loss = np.maximum(-compressed, 0.0)
     return -np.where(
         loss > UNCOMPRESSED_LOSS,

@@ -31,35 +31,35 @@ Array = npt.NDArray[np.float64]
 T = TypeVar("T")
 
 CHANGES_KEY = (
-    "moves"  # attribute of a trial: the moves its bottleneck recommends, separated by blanks
+    "moves"  # attribute of a trial: the moves that its bottleneck recommends, separated by blanks
 )
-CAPACITIES_KEY = "capacities"  # attribute of a trial: the capacities of the stack's parts, as JSON
+# Attribute of a trial: the capacities of the parts of the stack, as JSON.
+CAPACITIES_KEY = "capacities"
 BED_KEY = "bed"  # attribute of a trial: the test bed that measured it, if there are several
 FEASIBLE_KEY = "feasible"  # name of the constraint: violated when positive
-DRIFT_KEY = (
-    "drift"  # attribute of the study: trial → by how much its log peak was too high, and the sd
-)
-BED_DRIFT_KEY = "drift of beds"  # attribute of the study: bed → the sd that its shifts share
+DRIFT_KEY = "drift"  # attribute of the study: trial → excess of its log peak, and the sd
+# Attribute of the study: bed → the sd of the error that its shifts share.
+BED_DRIFT_KEY = "drift of beds"
 PRESET_PHASES = (*PRESET_NAMES, "known")  # phases of the study that measure presets
 SEARCH_PHASE = "search"  # the phase that measures suggestions
-NO_TRIAL = -1  # for `observe`: no trial is being suggested
+NO_TRIAL = -1  # for `collect_observations`: no trial is being suggested
 
-# An observation this many sds below what all others predict of it was disturbed, and is disregarded.
+# An observation this many sds below the prediction by all others was disturbed and is disregarded.
 OUTLIER_SDS = 3.0
-MIN_COMPARED_OBSERVATIONS = 8  # observations, to compare one with the others
-# A disturbance hides a third of a peak at most. A configuration below two thirds of the prediction fell
-# off an edge that the other trials do not show.
+MIN_COMPARED_OBSERVATIONS = 8  # minimum number of observations to compare one with the others
+# A disturbance hides at most a third of a peak. A configuration below two thirds of the prediction
+# failed for a reason that the other trials do not show.
 MAX_HIDDEN_GAIN = log(1.5)
-MIN_RELEVANT_GAIN = 0.01  # the least gain worth searching for, as a log ratio
+MIN_RELEVANT_GAIN = 0.01  # smallest gain worth searching for, as a log ratio
 IMPROVEMENT_DRAWS = 200
 MAX_ERROR_RATIO = (
-    1.5  # times the error of the model without parts, that the one with parts may have
+    1.5  # maximum error of the model with parts, as a multiple of the error without them
 )
-# A prediction uses at most this many observations, as its cost grows with their cube. A sixth of them
-# are the newest.
+# A prediction uses at most this many observations, because its cost grows with their cube. A fraction
+# of 1 / NEWEST_MODELLED of them are the newest.
 MAX_MODELLED, NEWEST_MODELLED = 300, 6
 FEASIBILITY_PRIORS = ProcessPriors(effect_size=0.5, noise_sd=0.3)
-# Prior variance of a parameter's effect, by class.
+# Prior variance of a parameter's effect, by class of effect.
 EFFECT_VARIANCES = {Effect.CAPACITY: 1.0, Effect.SMALL: 0.3, Effect.COSMETIC: 0.1}
 
 
@@ -67,7 +67,8 @@ EFFECT_VARIANCES = {Effect.CAPACITY: 1.0, Effect.SMALL: 0.3, Effect.COSMETIC: 0.
 class PeakShifts:
     """The error of each trial's log peak and its sd, by the study's trial number.
 
-    ``by_bed`` is the sd that all shifts of a test bed share, with several beds.
+    ``by_bed`` contains the sd of the error that all shifts of a test bed share, if there are several
+    beds.
     """
 
     by_trial: Mapping[int, tuple[float, float]]
@@ -78,12 +79,12 @@ class PeakShifts:
 class TrialObservations:
     """The observations behind a model: ``log_peaks`` and their ``sds``, one per row of ``points``.
 
-    ``pruned`` marks log peaks that are upper bounds. ``failed_points`` could not be used, and
-    ``pending_points`` are being measured elsewhere. ``recommended_changes`` and ``capacities``
-    belong to ``points``, if known. ``trial_numbers`` are the study's numbers of ``points``.
-    ``other_points`` were tried but are not modelled. ``suggested`` marks the points that the search
-    suggested. ``shared_sds``, ``[point, bed]``, is the sd of the error that all log peaks of a test
-    bed share, with several beds (see `fit_process`).
+    ``pruned`` marks log peaks that are upper bounds. ``failed_points`` are unusable configurations, and
+    ``pending_points`` are being measured elsewhere. ``recommended_changes`` and ``capacities`` belong
+    to ``points``, if known. ``trial_numbers`` are the study's numbers of ``points``. ``other_points``
+    were tried but are not modelled. ``suggested`` marks the points that the search suggested.
+    ``shared_sds``, ``[point, bed]``, is the sd of the error that all log peaks of a test bed share, if
+    there are several beds (see `fit_process`).
     """
 
     points: GridPoints
@@ -106,9 +107,9 @@ class TrialObservations:
     def has_enough_capacities(self) -> bool:
         """True if enough configurations were measured to model the parts of the stack.
 
-        A part's model from few trials favours wide moves, most of them bad. A study that measures
-        one configuration at a time learns that from the first bad move. A study with many pending
-        trials would spend all of them on such moves.
+        From few trials, a part's model favours wide moves, and most of these are bad. A study that
+        measures one configuration at a time notices this after the first bad move. A study with many
+        pending trials would spend all of them on such moves.
         """
         return len(distinct_indices(self.points)) >= MIN_CAPACITY_TRIALS + len(self.pending_points)
 
@@ -117,10 +118,11 @@ class TrialObservations:
         return np.vstack([self.points, self.failed_points, self.pending_points, *self.other_points])
 
     def limited_to(self, max_points: int = MAX_MODELLED) -> TrialObservations:
-        """Return at most ``max_points`` points, those with the most information about better ones.
+        """Return at most ``max_points`` points, those with the most information about better
+        configurations.
 
-        Half are the highest, a sixth the newest, and the rest an even choice of all others by log
-        peak.
+        Half are the highest, a sixth are the newest, and the rest are an even selection of all others
+        by log peak.
         """
         kept = _select_evenly(range(len(self.failed_points)), max_points // 3)
         bounded = replace(
@@ -150,7 +152,7 @@ def _select(rows: GridPoints, values: tuple[T, ...]) -> tuple[T, ...]:
 
 
 def _select_evenly(rows: Sequence[int], max_rows: int) -> list[int]:
-    """At most ``max_rows`` of ``rows``, evenly spaced in their order."""
+    """Return at most ``max_rows`` of ``rows``, evenly spaced in their order."""
     locations = np.linspace(0, len(rows) - 1, min(max_rows, len(rows))).astype(int)
     return [rows[location] for location in locations]
 
@@ -160,7 +162,7 @@ def collect_observations(
 ) -> TrialObservations:
     """Return the observations to model when trial ``trial_number`` is suggested.
 
-    Trials with a faulty harness are left out.
+    Trials in which the benchmark itself failed are left out.
     """
     trials = list(trials)
     measured = _select_measured(trials)
@@ -192,7 +194,7 @@ def collect_observations(
 
 
 def _shared_bed_sds(trials: Sequence[FrozenTrial], beds: Mapping[str, float]) -> Array:
-    """The sd of the error that the trials of each bed share, ``[trial, bed]``."""
+    """Return the sd of the error that the trials of each bed share, ``[trial, bed]``."""
     own = [trial.user_attrs.get(BED_KEY) for trial in trials]
     shared = np.zeros((len(trials), len(beds)))
     for column, (name, sd) in enumerate(sorted(beds.items())):
@@ -203,8 +205,7 @@ def _shared_bed_sds(trials: Sequence[FrozenTrial], beds: Mapping[str, float]) ->
 def _parse_capacities(trial: FrozenTrial, shift: float) -> dict[str, InstanceCapacity]:
     """Return a trial's capacities of the parts, corrected to an average test bed.
 
-    Beds differ in the capacity of each part as they differ in the peak. The study learns that
-    difference.
+    Test beds are assumed to differ in the capacity of each part by the same factor as in the peak.
     """
     parts = json.loads(trial.user_attrs.get(CAPACITIES_KEY, "{}"))
     more = shift if BED_KEY in trial.user_attrs else 0.0
@@ -225,7 +226,7 @@ def has_measured_preset(trials: Iterable[FrozenTrial]) -> bool:
 
 
 def read_shifts(study: Study) -> PeakShifts:
-    """Return the recorded effect of drift and test beds on each trial."""
+    """Return the recorded effects of drift and test beds on each trial."""
     attributes = study.user_attrs
     recorded = {
         int(number): (mean, sd) for number, (mean, sd) in attributes.get(DRIFT_KEY, {}).items()
@@ -242,8 +243,11 @@ def _select_measured(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
 
 
 def to_logarithms(values: Sequence[float]) -> Any:
-    """Logarithms; if any value has none, all are scaled so that their upper half has an sd like a
-    log peak's."""
+    """Return logarithms of the values.
+
+    If a value has no logarithm, all values are scaled so that the sd of their upper half is typical of
+    log peaks.
+    """
     if all(value > 0 for value in values):
         return np.array([log(value) for value in values])
     top = np.sort(np.array(values))[len(values) // 2 :]
@@ -252,10 +256,12 @@ def to_logarithms(values: Sequence[float]) -> Any:
 
 @dataclass(frozen=True)
 class SurrogateModel:
-    """``log_peak_model`` models compressed log peaks relative to the best measured;
-    ``feasibility_model`` whether a
-    configuration works, and is ``None`` until one has failed. ``composite_model`` models them by the
-    parts of the stack, where these are known and explain the peaks."""
+    """The models of a study: predicted peaks and feasibility.
+
+    ``log_peak_model`` models compressed log peaks relative to the best measured. ``feasibility_model``
+    models whether a configuration works, and is ``None`` until one has failed. ``composite_model``
+    models log peaks by the parts of the stack, if these are known and explain the peaks.
+    """
 
     grid: ParameterGrid
     observations: TrialObservations
@@ -286,7 +292,7 @@ class SurrogateModel:
         return cls(grid, observations, log_peak, feasible, composite)
 
     def with_pending(self) -> SurrogateModel:
-        """As if each pending measurement had come out as predicted."""
+        """Return the model as if each pending measurement had given the predicted result."""
         pending, composite = self.observations.pending_points, self.composite_model
         return replace(
             self,
@@ -295,27 +301,29 @@ class SurrogateModel:
         )
 
     def predict(self, points: GridPoints) -> tuple[Array, Array]:
-        """Mean and sd of the compressed log peaks."""
+        """Return mean and sd of the compressed log peaks."""
         return (self.composite_model or self.log_peak_model).predict(points)
 
     def predict_feasibility(self, points: GridPoints) -> Array:
-        """Probability that a configuration works."""
+        """Return the probability that a configuration works."""
         if self.feasibility_model is None:
             return np.ones(len(points))
         mean, sd = self.feasibility_model.predict(points)
         return np.asarray(ndtr(mean / np.sqrt(sd**2 + 0.05)))
 
     def improvement_probability(self, points: GridPoints, rng: np.random.Generator) -> float:
-        """Probability that any of ``points`` is better by ``MIN_RELEVANT_GAIN`` than the best one
-        measured."""
+        """Return the probability that any of ``points`` is better by ``MIN_RELEVANT_GAIN`` than the
+        best measured one.
+        """
         best = self.observations.points[self.best_index()]
         model = self.composite_model or self.log_peak_model
         drawn = model.sample(np.vstack([best[None, :], points]), IMPROVEMENT_DRAWS, rng)
         return float((drawn[:, 1:].max(axis=1) > drawn[:, 0] + MIN_RELEVANT_GAIN).mean())
 
     def predict_measured(self) -> tuple[Array, Array]:
-        """Mean and sd at the measured points. The model raises a measurement by ``MAX_HIDDEN_GAIN``
-        at most."""
+        """Return mean and sd at the measured points. The model raises a measurement by at most
+        ``MAX_HIDDEN_GAIN``.
+        """
         mean, sd = self.predict(self.observations.points)
         log_peaks = self.observations.log_peaks
         return np.minimum(mean, -compress_loss(log_peaks.max() - log_peaks - MAX_HIDDEN_GAIN)), sd
@@ -323,9 +331,9 @@ class SurrogateModel:
     def estimate_measured(self) -> tuple[Array, Array]:
         """Return mean and sd of the log peaks at the measured points, relative to the best measured.
 
-        The model alone pulls a configuration towards its neighbours, and the measurement alone is
-        lucky for the leader. Each errs in its own way, and their mean chooses best. A measurement
-        that the model contradicts, or that is only an upper bound, does not count.
+        The model alone pulls a configuration towards its neighbours, and the measurement alone
+        overstates the leader by luck. Their errors are different, so their mean gives the best choice.
+        A measurement does not count if the model contradicts it, or if it is only an upper bound.
         """
         mean, sd = self.predict_measured()
         predicted = decompress(mean)
@@ -338,7 +346,7 @@ class SurrogateModel:
         )
 
     def best_index(self) -> int:
-        """Index of the measured point believed to be the highest."""
+        """Return the index of the measured point with the highest estimated peak."""
         return int(self.predict_measured()[0].argmax())
 
 
@@ -348,8 +356,12 @@ def _build_composite(
     observations: TrialObservations,
     log_peak: GaussianProcess,
 ) -> CompositeModel | None:
-    """The model of the parts; ``None`` if too few are known, or if it predicts left-out peaks much worse
-    than ``log_peak`` does. A part model misleads if tiers act on each other."""
+    """Return the model of the parts; ``None`` if too few parts are known or ``log_peak`` predicts
+    better.
+
+    Its error for peaks that are left out of the fit may be larger by the factor ``MAX_ERROR_RATIO``. A
+    model of parts misleads if tiers influence each other.
+    """
     if not any(observations.capacities) or not observations.has_enough_capacities:
         return None
     sds = np.sqrt(np.maximum(log_peak.variances - log_peak.noise_variance, 0.0))
@@ -390,12 +402,13 @@ def _fit_log_peak(tables: tuple[Array, ...], observations: TrialObservations) ->
 
 
 def log_expected_improvement(mean: Array, sd: Array, best_log_peak: float) -> Array:
-    """Logarithm of the expected improvement over ``best_log_peak``, without underflow (Ament et al.,
-    2023)."""
+    """Return the logarithm of the expected improvement over ``best_log_peak``, without underflow (Ament
+    et al., 2023).
+    """
     z = (mean - best_log_peak) / sd
     density = -0.5 * z * z - 0.5 * np.log(2 * np.pi)
     near = np.maximum(np.exp(density) + z * ndtr(z), 1e-300)
-    # φ(z) + z Φ(z) for z far below zero, by the asymptotic series of Mills' ratio.
+    # For z far below zero, φ(z) + z Φ(z) is computed by the asymptotic series of Mills' ratio.
     square = np.maximum(z * z, 25.0)
     far = density - np.log(square) + np.log1p(-3.0 / square + 15.0 / square**2)
     return np.asarray(np.log(sd) + np.where(z > -5.0, np.log(near), far))

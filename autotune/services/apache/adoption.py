@@ -44,15 +44,16 @@ WORKER_LIMIT_DIRECTIVES = ("ServerLimit", "ThreadLimit", "ThreadsPerChild", "Max
 
 
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
-    """Return every parameter of Apache with mpm_event in these files."""
+    """Return every parameter that these files set for Apache with mpm_event."""
     config = service.config
     adopted = map_directives(config, list_tunables(config, EVENT_DIRECTIVES), accepts)
     return merge_results(adopted, _tune_processes(config, adopted, accepts))
 
 
 def list_tunables(config: Config, numeric_directives: Iterable[str]) -> Iterator[Tunable]:
-    """Yield the parameters common to all processing modules, and ``numeric_directives`` of the
-    active one."""
+    """Yield the parameters that all processing modules have, and the active module's
+    ``numeric_directives``.
+    """
     for name, notation, default in (
         ("KeepAlive", CAPITAL_ON_OFF, True),
         ("KeepAliveTimeout", SECONDS, 5),
@@ -69,13 +70,13 @@ def list_tunables(config: Config, numeric_directives: Iterable[str]) -> Iterator
 
 
 def _explain_override(config: Config, name: str) -> str:
-    """Return why a site overrides the server's value of a directive, or an empty string."""
+    """Return why a site overrides the server-wide value of a directive, or an empty string."""
     inner = any(placed.block.lower() == "virtualhost" for placed in config.find_all(name))
     return f"a <VirtualHost> overrides `{name}`" if inner else ""
 
 
-# Added if no file sets the number of workers, as in most distributions. Apache's defaults are the
-# baseline.
+# Added if no file sets the number of workers, as in most distributions. Apache's defaults are then
+# the baseline.
 _WORKER_LIMITS_TEMPLATE = """
 <IfModule mpm_event_module>
 ServerLimit {{ [16, ServerLimit] | max }}
@@ -87,7 +88,9 @@ MaxRequestWorkers {{ MaxRequestWorkers }}
 
 
 def _tune_processes(config: Config, adopted: AdoptionResult, accepts: ValueCheck) -> AdoptionResult:
-    """Tune ServerLimit as MaxRequestWorkers / ThreadsPerChild. event runs only whole processes."""
+    """Tune ServerLimit as MaxRequestWorkers / ThreadsPerChild: mpm_event runs only whole
+    processes.
+    """
     if reason := next(filter(None, map(config.explain_uncertain, WORKER_LIMIT_DIRECTIVES)), ""):
         return AdoptionResult(skipped={"ServerLimit": reason})
     if not any(config.find_all(name) for name in WORKER_LIMIT_DIRECTIVES) and accepts(
@@ -139,8 +142,9 @@ def _explain_workers(config: Config, workers: int, threads: Value | None) -> str
 def raise_limit(
     config: Config, name: str, variable: str, adopted: AdoptionResult
 ) -> AdoptionResult:
-    """Raise a limit if a parameter exceeds it, and never lower it. If the current value already
-    exceeds the limit, Apache truncates it. At that value the limit is not changed."""
+    """Raise a limit if a parameter exceeds it, but never lower it. If the current value already
+    exceeds the limit, Apache truncates the value, and the limit is not changed at that value.
+    """
     limits, workers = ([placed for placed in config.find_all(it) if placed.words]
                      for it in (name, "MaxRequestWorkers"))  # fmt: skip
     default = 64 if name == "ThreadLimit" else DEFAULT_SERVER_LIMITS[find_mpm(config)]
@@ -157,7 +161,7 @@ def raise_limit(
 
 
 PREFORK_DIRECTIVES = ("MinSpareServers", "MaxSpareServers", "MaxRequestWorkers")
-# Other sections, such as `<Perl>`, contain code.
+# Sections that are not listed, such as `<Perl>`, contain code.
 _SECTION_NAMES = """virtualhost directory directorymatch files filesmatch location locationmatch limit
 limitexcept proxy proxymatch macro if elseif else ifmodule ifdefine ifversion iffile requireall
 requireany requirenone authnprovideralias authzprovideralias"""

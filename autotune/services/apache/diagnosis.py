@@ -1,6 +1,6 @@
-"""Apache's worker states, and rules for a lack of workers.
+"""Parse Apache's worker states, and detect a lack of workers.
 
-Workers are processes if Apache runs PHP itself, else threads.
+Workers are processes if Apache itself runs PHP, and otherwise threads.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from autotune.services.diagnosis import (
     WorkerPool,
 )
 
-# Worker states with a request: reading, sending, DNS lookup, logging.
+# States of workers that have a request: reading, sending, DNS lookup, logging.
 _SCOREBOARD_LETTERS = {BUSY_WORKERS: "RWDL", KEEPALIVE_WORKERS: "K"}
 LEVEL_COUNTERS = frozenset({"BusyWorkers", "IdleWorkers", "Processes"})
 
 
 def count_workers(text: str) -> Mapping[str, float]:
-    """Return the numbers of busy and of kept-alive workers, without the one that answers. Empty
-    without a scoreboard, which has a letter per worker (mod_status)."""
+    """Return the numbers of busy workers and of workers with a kept-alive connection.
+
+    The worker that serves this status page is not counted. The result is empty without a
+    scoreboard, which has one letter per worker (mod_status).
+    """
     scoreboard = re.search(r"(?m)^Scoreboard: (\S+)", text)
     if scoreboard is None:
         return {}
@@ -62,7 +65,9 @@ EVENT_POOL = _worker_pool(
 
 
 def detect_exhausted_workers(reading: InstanceReading) -> ResourceShortage | None:
-    """Apply the worker rule of the active module, after those of the tiers behind, which it waits for."""
+    """Apply the active module's worker rule, but only after those of back-end tiers, for which
+    workers wait.
+    """
     if reading.activity.runs_application:
         return PREFORK_POOL.detect_exhaustion(reading)
     return EVENT_POOL.detect_exhaustion(reading) if reading.get_setting("ThreadsPerChild") else None
@@ -86,12 +91,12 @@ DIAGNOSIS = Diagnosis(
         f"{site.directory}/apache2-error.log", "/var/log/apache2/error.log"
     ),
     complaint_patterns={
-        # Apache logs this once until it is restarted.
+        # Apache logs this only once until it is restarted.
         "max_workers": re.compile(r"reached MaxRequestWorkers|scoreboard is full"),
         "no_live_upstreams": re.compile(r"All workers are in error state"),
         "upstream_timed_out": re.compile(r"\(70007\)The timeout specified"),
         "upstream_refused": re.compile(r"\(111\)Connection refused"),
-        # The queue of an application server's unix socket is full.
+        # The accept queue of an application server's Unix socket is full.
         "upstream_queue_full": re.compile(r"\(11\)Resource temporarily unavailable: AH02454"),
     },
     recommended_changes={

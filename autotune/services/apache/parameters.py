@@ -1,4 +1,4 @@
-"""Parameters of mpm_event, and parameters common to all of Apache's processing modules."""
+"""Parameters of mpm_event, and parameters that all of Apache's processing modules share."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ COMMON_PARAMETERS = with_guidance((
 )  # fmt: skip
 
 EVENT_PARAMETERS = (*COMMON_PARAMETERS, *with_guidance((
-    # Debian allows 150 workers, which are 6 processes of 25 threads. Its ServerLimit stays at 16.
+    # Debian allows 150 workers, which are 6 processes with 25 threads each, but keeps ServerLimit
+    # at 16.
     on_restart("ServerLimit", "Maximum number of concurrent processes.",
         low=1, high=500, log=True, stock=6, recommended=16, published={Role.PROXY: 240}, source=MPM_DOCS),
     mpm("ThreadsPerChild", "Number of threads per process. Each serves one request.",
@@ -91,7 +92,7 @@ EVENT_PARAMETERS = (*COMMON_PARAMETERS, *with_guidance((
 EVENT_NEEDS = ResourceNeeds(
     processes="ServerLimit + 1",
     rss=16 * 2**20,
-    # Each thread has a client's and a backend's connection; idle clients add more.
+    # Each thread has one connection to a client and one to a backend; idle clients need more.
     descriptors="ThreadsPerChild * (AsyncRequestWorkerFactor + 2) + 64",
     source="resident size of a process of 25 threads of Apache 2.4 under load, doubled",
 )

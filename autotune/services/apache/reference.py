@@ -1,4 +1,4 @@
-"""The reference page of Apache, for both ways in which it runs."""
+"""The reference page of Apache, which covers both ways in which it runs PHP."""
 
 from __future__ import annotations
 

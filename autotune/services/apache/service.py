@@ -1,8 +1,8 @@
-"""Apache with mpm_event, and the common parts of all modules: validation, start and queries.
+"""Apache with mpm_event, and what all modules have in common: validation, start and queries.
 
-``server-info?config`` lists the effective directives, and ``server-status?auto`` the scoreboard
-with a slot per possible worker. A scoreboard shorter than configured means that a limit applies:
-one in the file, or one that a reload cannot change.
+``server-info?config`` lists the effective directives, and ``server-status?auto`` the scoreboard,
+with one slot per possible worker. If the scoreboard is shorter than configured, a limit applies:
+either one in the file, or one that a reload cannot change.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ done
 exec "$@" -t -D DUMP_CONFIG
 """
 _TAG_PATTERN = re.compile(r"<[^<>]*>")
-# mod_info: `<dd><tt>&nbsp;18:&nbsp;ServerLimit <i>10</i></tt></dd>`
+# For example, in mod_info: `<dd><tt>&nbsp;18:&nbsp;ServerLimit <i>10</i></tt></dd>`
 _DIRECTIVE_PATTERN = re.compile(r"(?<!\d)\d+:\s*(\w+)\s+(\S[^\n]*)")
 
 
@@ -44,7 +44,7 @@ class ApacheServer(Service):
     limits_template = "limits/apache2.conf.j2"
     reload_signal = "USR1"
     is_threaded: ClassVar[bool] = False
-    # Its status is available only over HTTP, so curl queries it on its host. Under systemd,
+    # Apache's status is available only over HTTP, so curl requests it on the host. Under systemd,
     # apache2ctl loads Debian's environment.
     programs: ClassVar[Programs] = {
         "apache2": ("apache2", "httpd"),
@@ -79,7 +79,9 @@ class ApacheServer(Service):
         return {name: value for name, value in values.items() if value is not None}
 
     def _parse_effective(self, text: str) -> Settings:
-        """Parse effective parameters from the text of both pages, or nothing if one is missing."""
+        """Return the effective parameters from the text of both pages; empty if a page is
+        missing.
+        """
         scoreboard = re.search(r"(?m)^Scoreboard: (\S+)$", text)
         words = dict(_parse_directives(text))
         if not scoreboard or not words:
@@ -89,7 +91,7 @@ class ApacheServer(Service):
         return {**values, **self._effective_workers(values, scoreboard[1])}
 
     def _effective_workers(self, configured: Settings, scoreboard: str) -> Settings:
-        """Return the effective worker numbers, limited by ThreadLimit and ServerLimit."""
+        """Return the effective numbers of workers, which ThreadLimit and ServerLimit may reduce."""
 
         def number(name: str) -> int:
             return int(configured.get(name, 0))
@@ -98,7 +100,8 @@ class ApacheServer(Service):
         if not threads:
             return {}
         limit = number("MaxRequestWorkers") // threads * threads
-        # After a reload with a lower limit, slots of exiting and exited processes remain above it.
+        # After a reload with a lower limit, slots of processes that are exiting or have exited
+        # remain above the limit.
         occupied_slots = min(len(scoreboard), limit)
         slots = occupied_slots if limit else len(scoreboard.rstrip(_FINISHING_SLOT))
         lowered = slots < limit
@@ -114,7 +117,9 @@ class ApacheServer(Service):
 
 
 class Apache(ApacheServer):
-    """Apache with mpm_event: processes with many threads. Role ``web`` forwards to PHP-FPM."""
+    """Apache with mpm_event: processes with many threads. In role ``web``, it forwards to
+    PHP-FPM.
+    """
 
     deployment = "apache"
     other_names = ("httpd", "apache2")
@@ -125,7 +130,7 @@ class Apache(ApacheServer):
     parameters = EVENT_PARAMETERS
     needs = EVENT_NEEDS
     is_threaded = True
-    # Apache itself raises MaxSpareThreads if less than one process fits.
+    # Apache itself raises MaxSpareThreads if the value is less than one process.
     ordering_rules = (
         ("StartServers", "ServerLimit"),
         ("MinSpareThreads", "MaxSpareThreads - ThreadsPerChild"),
@@ -138,7 +143,7 @@ SERVICES = (Apache(),)
 
 
 def build_status_command(placement: Placement, *pages: str) -> Argv:
-    """Return the command that fetches the status pages on the server's host."""
+    """Return the command that fetches status pages on the server's host."""
     urls = (f"http://{placement.listen}/server-{page}" for page in pages)
     return (
         placement.programs["curl"],
@@ -152,7 +157,9 @@ def build_status_command(placement: Placement, *pages: str) -> Argv:
 
 
 def _parse_directives(page: str) -> Iterator[tuple[str, str]]:
-    """Yield directives and values. Settings of balancer members are named ``proxy_<key>``."""
+    """Yield directives with their values. For settings of balancer members, the name is
+    ``proxy_<key>``.
+    """
     for name, argument in _DIRECTIVE_PATTERN.findall(html.unescape(_TAG_PATTERN.sub("", page))):
         if name not in ("BalancerMember", "ProxySet"):
             yield name, argument.strip()

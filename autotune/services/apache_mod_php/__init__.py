@@ -1,1 +1,1 @@
-"""Apache as a web server that runs PHP itself (mpm_prefork, mod_php)."""
+"""Apache as a web server that itself runs PHP (mpm_prefork, mod_php)."""

@@ -10,7 +10,7 @@ from autotune.services.directives import AdoptionResult, ValueCheck, map_directi
 
 
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
-    """Return every parameter of Apache with mpm_prefork in these files."""
+    """Return every parameter that these files set for Apache with mpm_prefork."""
     config = service.config
     adopted = map_directives(
         config, apache.list_tunables(config, apache.PREFORK_DIRECTIVES), accepts

@@ -1,4 +1,6 @@
-"""Apache's diagnosis, which distinguishes processes that run PHP from threads that proxy requests."""
+"""Diagnosis of Apache that distinguishes processes that run PHP from threads that proxy
+requests.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apache has one reference page, for both ways in which it runs."""
+"""The reference page of Apache, which covers both ways in which it runs PHP."""
 
 from autotune.services.apache.reference import REFERENCE
 

@@ -1,4 +1,4 @@
-"""Apache with mod_php: its parameters and differences from mpm_event."""
+"""Apache with mod_php: its parameters, and how it differs from mpm_event."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ RESOURCE_NEEDS = ResourceNeeds(
 
 
 class ApacheModPhp(ApacheServer):
-    """Serves the application's files and runs them in a process per request (mpm_prefork, mod_php)."""
+    """Serves the application's files, and runs them in one process per request (mpm_prefork,
+    mod_php).
+    """
 
     key = "apache-mod-php"
     deployment = "apache+mod_php"

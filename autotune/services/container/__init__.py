@@ -1,1 +1,1 @@
-"""Resource limits of a tier's container."""
+"""Resource limits for a tier's container."""

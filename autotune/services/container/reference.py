@@ -1,4 +1,4 @@
-"""The reference page of the limits of a container."""
+"""The reference page of container limits."""
 
 from __future__ import annotations
 

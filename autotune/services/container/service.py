@@ -1,4 +1,4 @@
-"""Resource limits of a tier's container, tuned only on demand."""
+"""Resource limits for a tier's container, which are tuned only on demand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARAMETERS = (
 
 
 class Container(Service):
-    """Limits of a container. A change recreates the container."""
+    """Limits of a container. A change to a limit recreates the container."""
 
     name = "container"
     title = "container limits"

@@ -26,7 +26,7 @@ from autotune.services.unit_environment import UnitEnvironment
 from autotune.services.visible_directives import VisibleDirectives
 from autotune.strict_parsing import MAX_NUMBER, is_uint
 
-# Fedora and SUSE also add the Python version to the name.
+# Fedora and SUSE append the Python version to the program's name.
 _PROGRAM_NAMES = (
     "gunicorn",
     "gunicorn3",
@@ -34,7 +34,7 @@ _PROGRAM_NAMES = (
     *(f"gunicorn-3.{minor}" for minor in range(6, 20)),
 )
 _DEFAULT_CONFIG_FILE = (
-    "gunicorn.conf.py"  # read from the working directory, unless the command sets another file
+    "gunicorn.conf.py"  # read from the working directory, unless the command names another file
 )
 _LONG_OPTIONS = {
     "-b": "--bind",
@@ -50,7 +50,7 @@ _FLAG_OPTIONS = frozenset(f"--{name}" for name in (
     "enable-stdio-inheritance", "proxy-protocol", "do-handshake-on-connect",
     "suppress-ragged-eofs", "strip-header-spaces",
 )) | {"-D", "-R"}  # fmt: skip
-# A sync worker with several threads becomes a gthread worker.
+# With several threads, a sync worker becomes a gthread worker.
 _THREADED_CLASSES = (
     "sync",
     "gthread",
@@ -76,7 +76,7 @@ _parse_options = partial(
 )
 _PROGRAM_PATTERN = re.compile(r"\bgunicorn3?\b")
 _DEFAULT_PORT = "8000"
-# Python that may set any name.
+# Python names with which code may set any name.
 _OPAQUE_NAMES = frozenset(
     ("locals", "globals", "vars", "exec", "eval", "setattr", "delattr", "__dict__", "modules")
 )
@@ -103,7 +103,9 @@ def _list_words(config: Config) -> tuple[str, ...]:
 
 
 def _locate(host: RunningHost, unit: str, config: Config, location: str) -> Candidate | str:
-    """Return the candidate at its address, or at gunicorn's only port if a file computes the address."""
+    """Return the candidate with its address. If a file computes the address, gunicorn's only port
+    is used.
+    """
     path = _find_config_path(host.tree, config, unit)
     hidden = (
         location == _DEFAULT_PORT and location not in host.backlogs and _is_opaque(host.tree, path)
@@ -128,7 +130,9 @@ def _is_opaque(tree: FileTree, path: str) -> bool:
 
 
 def _find_listen_address(tree: FileTree, config: Config, unit: str) -> str:
-    """Return the TCP port or unix socket. A systemd socket unit overrides gunicorn's own setting."""
+    """Return the TCP port or Unix socket. A systemd socket unit overrides gunicorn's own
+    setting.
+    """
     bind = (
         config.last_word("--bind")
         or _find_configured_value(tree, config, unit, "bind")
@@ -138,8 +142,8 @@ def _find_listen_address(tree: FileTree, config: Config, unit: str) -> str:
 
 
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
-    """Tune every parameter except expressions in the configuration file, which the command
-    overrides.
+    """Tune every parameter, unless the file sets it to an expression. New values go to the command,
+    which overrides the file.
     """
     config, tree, unit = service.config, service.host.tree, service.unit
     kind = (
@@ -197,7 +201,8 @@ def _explain_unread_config(tree: FileTree, config: Config, unit: str) -> str:
         return "" if usual and path not in tree.unread else f"{path} may set it, but was not read"
     try:
         ast.parse(content)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two for nested code
+    # the last two are raised for deeply nested code
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return f"{path} may set it, but cannot be parsed"
     return ""
 
@@ -205,9 +210,9 @@ def _explain_unread_config(tree: FileTree, config: Config, unit: str) -> str:
 def _find_configured_value(
     tree: FileTree, config: Config, unit: str, name: str, processors: int = 1
 ) -> int | str | None:
-    """Return the value of a name in the environment, else in the configuration file.
+    """Return the value of a name in the environment, or else in the configuration file.
 
-    The result is a number, text, the source of an expression, or ``None`` if unset.
+    The result is a number, a text, the source of an expression, or ``None`` if the name is not set.
     """
     environment = unit_environment.read_environment(tree, unit)
     by_environment = [line.arguments[0].text for line in _parse_environment_options(environment)
@@ -228,7 +233,7 @@ def _find_configured_value(
 
 
 def _parse_environment_options(environment: UnitEnvironment) -> Iterable[Directive]:
-    """Return the options in its environment, which override the file but not the command."""
+    """Return the options in the unit's environment. They override the file, but not the command."""
     try:
         words = shlex.split(environment.get_value("GUNICORN_CMD_ARGS"))
     except ValueError:
@@ -237,7 +242,7 @@ def _parse_environment_options(environment: UnitEnvironment) -> Iterable[Directi
 
 
 def _collect_assignments(statements: Iterable[ast.stmt]) -> dict[str, ast.expr | ast.stmt]:
-    """Return the last value that each name is assigned, or the whole statement if it is complex.
+    """Return the last value that is assigned to each name, or the whole statement if it is complex.
 
     The key `*` means any other name.
     """
@@ -276,7 +281,7 @@ def _list_stored_names(statement: ast.stmt) -> dict[str, ast.expr | ast.stmt]:
 
 
 def _may_set_any_name(statement: ast.stmt) -> bool:
-    """True for code that sets names that the source does not show."""
+    """True if code may set names that its source does not show."""
     for node in ast.walk(statement):
         match node:
             case ast.Name(id=name) | ast.Attribute(attr=name) if name in _OPAQUE_NAMES:
@@ -287,12 +292,13 @@ def _may_set_any_name(statement: ast.stmt) -> bool:
 
 
 def _evaluate(node: ast.expr | ast.stmt, processors: int) -> int | str:
-    """Evaluate numbers, their sums and products, and the processor count, as in common examples.
+    """Return the value of numbers, of their sums and products, and of the processor count, as in
+    common examples.
 
-    For other expressions, return the source.
+    For any other expression, the source is returned.
     """
     match node:
-        case ast.List(elts=[first, *_]):  # of listening addresses
+        case ast.List(elts=[first, *_]):  # a list of listening addresses
             return _evaluate(first, processors)
         case ast.Constant(value=int() | str() as value):
             return value
@@ -305,7 +311,7 @@ def _evaluate(node: ast.expr | ast.stmt, processors: int) -> int | str:
     return ast.unparse(node)
 
 
-# Its configuration file is Python and is never edited.
+# gunicorn's configuration file is Python code, which is never edited.
 VISIBLE_DIRECTIVES = VisibleDirectives(
     lambda _: (),
     frozenset((*(option_name(parameter.name) for parameter in PARAMETERS), "--bind")),

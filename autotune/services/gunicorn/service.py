@@ -1,7 +1,7 @@
-"""gunicorn in a user's unit: options are on the command line, so each change is a restart.
+"""gunicorn in a user's unit. Its options are on the command line, so each change needs a restart.
 
-When started like the unit, gunicorn prints its effective settings. It loads the application for
-that.
+If it is started in the same way as by the unit, gunicorn can print its effective settings. To do
+so, it loads the application.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PARAMETERS = with_guidance((
     on_restart("max_requests_jitter",
         "Random addition to max_requests, so that workers are not replaced at the same time.",
         low=0, high=500, stock=0, recommended=50, source=DOCS),
-    # A short timeout aborts requests for slow pages.
+    # A short timeout would abort requests for slow pages.
     on_restart("timeout", "Time after which a worker that does not respond is killed.",
         low=5, high=600, log=True, stock=30, unit="s", on_demand=True, source=DOCS),
 ),
@@ -59,7 +59,7 @@ PARAMETERS = with_guidance((
 )  # fmt: skip
 PARAMETER_NAMES = frozenset(parameter.name for parameter in PARAMETERS)
 
-# Arguments: file script unit argv…
+# Arguments: file, script, unit, argv…
 _VALIDATION_SCRIPT = """
 script=$2 unit=$3
 shift 3
@@ -67,7 +67,7 @@ answer=$(sh -c "$script" sh "$unit" --check-config "$@" 2>&1) && exit
 printf '%s\\n' "$answer" | grep . | tail -n 2
 exit 1
 """
-# Arguments: script names unit
+# Arguments: script, names, unit.
 _READBACK_SCRIPT = f"""
 unit=$3
 {{ {PROCESS_COMMAND_SCRIPT} }} | xargs -0 sh -c "$1" sh "$unit" --print-config 2>/dev/null |
@@ -85,8 +85,8 @@ class Gunicorn(AppServer):
     config_paths = ("", drop_in_path(UNIT_NAME))
     template = "gunicorn/options.conf.j2"
     unit_name = UNIT_NAME
-    # Names of its processes. If gunicorn is in the application's private directory, `true` is found
-    # instead.
+    # Names of its executables. If gunicorn is in the application's private directory, `true` is
+    # found in its place.
     programs: ClassVar[Programs] = {"gunicorn": ("gunicorn", "gunicorn3", "true")}
     packages = ("gunicorn",)
     parameters = PARAMETERS
@@ -125,7 +125,9 @@ SERVICES = (Gunicorn(),)
 
 
 def parse_effective(text: str) -> Settings:
-    """Parse the output of `gunicorn --print-config`. The effective backlog comes from the kernel."""
+    """Return the settings in the output of `gunicorn --print-config`. The effective backlog comes
+    from the kernel.
+    """
     printed = re.findall(r"(?m)^(\w+) += (\S+)$", text)
     return {
         name: parse_number(value)
@@ -134,7 +136,7 @@ def parse_effective(text: str) -> Settings:
     }
 
 
-# Workers that exceeded the timeout were killed together with their requests.
+# The timeout kills workers together with their requests.
 DIAGNOSIS = build_diagnosis(
     Gunicorn(), "workers", connection_changes=("backlog+", "worker_connections+"),
     killed_workers=("timeout", r"WORKER TIMEOUT",

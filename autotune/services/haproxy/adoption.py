@@ -1,4 +1,4 @@
-"""Map HAProxy's directives to parameters, and find the servers in its file."""
+"""Map HAProxy's directives to parameters, and find the servers in its files."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from autotune.services.visible_directives import VisibleDirectives
 
 UNIT_NAME, CONFIG_DIRECTORY = "haproxy.service", "/etc/haproxy"
 MAIN_FILE = f"{CONFIG_DIRECTORY}/haproxy.cfg"
-_VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")  # without a default value
+_VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")  # references without a default value
 PROXY_SECTIONS = ("defaults", "frontend", "backend", "listen")
-# The timeout that applies if a file does not set this one, in the manual's order.
+# Which timeout applies if a file does not set this one, in the order of the manual.
 _TIMEOUT_FALLBACKS = {
     "client": "",
     "server": "",
@@ -69,7 +69,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _read_variables(tree: FileTree, config: Config) -> dict[str, str]:
-    """Return the environment of HAProxy: its unit's, then what its own files add."""
+    """Return the environment of HAProxy: its unit's environment, then what its own files add."""
     variables = dict(read_environment(tree, UNIT_NAME).values)
     for line in config.directives:
         if line.name in ("setenv", "presetenv") and len(line.words) > 1:
@@ -80,14 +80,17 @@ def _read_variables(tree: FileTree, config: Config) -> dict[str, str]:
 
 
 def _read_host_config(tree: FileTree) -> Config:
-    """Read all files of its unit's command as one. In directories, only ``.cfg`` files count."""
+    """Return the configuration in all files that the unit's command names. In directories, only
+    ``.cfg`` files are read.
+    """
     words = unit_environment.expand_command(tree, UNIT_NAME)
     named = unit_environment.find_option_values(words, "-f") or [MAIN_FILE]
     paths = (
         path
         for location in named
         for path in tree.glob(f"{location}/*.cfg") or [location]
-        # All of HOME was read, so a missing path there is a directory without such files.
+        # All files in this directory were read, so a missing path there is a directory without
+        # ``.cfg`` files.
         if path == MAIN_FILE
         or tree.resolve(path) in tree.files
         or not path.startswith(CONFIG_DIRECTORY)
@@ -100,7 +103,9 @@ def _read_host_config(tree: FileTree) -> Config:
 def _list_http_addresses(
     config: Config, variables: Mapping[str, str]
 ) -> Iterator[tuple[str, bool]]:
-    """Yield addresses that forward to other hosts, and true if they use TLS; TCP proxies come last."""
+    """Yield the addresses that forward to other hosts, and whether they use TLS. Without any HTTP
+    address, the addresses of TCP proxies are yielded.
+    """
     names = ("server", "server-template", "default_backend", "use_backend")
     forwards = {line.directive.blocks for name in names for line in config.find_all(name)}
     modes = _map_modes(config)
@@ -116,9 +121,11 @@ def _list_http_addresses(
 
 
 def _map_modes(config: Config) -> dict[tuple[tuple[str, ...], ...], str]:
-    """Return the mode of each section. Sections inherit it from the `defaults` above them."""
+    """Return the mode of each section. Sections inherit it from the `defaults` section above
+    them.
+    """
     modes: dict[tuple[tuple[str, ...], ...], str] = {}
-    by_name: dict[str, str] = {}  # of `defaults` sections
+    by_name: dict[str, str] = {}  # modes of `defaults` sections
     latest = ""
     for line in config.directives:
         if line.name in PROXY_SECTIONS and not line.directive.blocks:
@@ -141,7 +148,9 @@ def _map_modes(config: Config) -> dict[tuple[tuple[str, ...], ...], str]:
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
-    """Yield parameters in the file, or addable as one line in `global` or `defaults`."""
+    """Yield the parameters that are in the file, or that can be added as one line in `global` or
+    `defaults`.
+    """
     config, host = service.config, service.host
     limited = _explain_limit(service)
     backlog = "bind backlog" if config.find_all("bind backlog") else "backlog"
@@ -172,7 +181,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
 
 
 def _explain_limit(service: RunningService) -> str:
-    """Return why maxconn is not free, or an empty string."""
+    """Return why maxconn cannot be changed freely, or an empty string."""
     if service.config.find_all("ulimit-n"):
         return "`ulimit-n` limits it: remove that line to tune it"
     command = unit_environment.expand_command(service.host.tree, UNIT_NAME)

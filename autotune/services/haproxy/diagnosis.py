@@ -22,9 +22,11 @@ from autotune.services.haproxy.stats import (
 
 
 def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage | None:
-    """Return a finding if connections are the bottleneck. It covers three cases: requests wait
-    longer for a web host than it takes to answer, clients wait for a connection, or web hosts
-    refuse connections."""
+    """Return a shortage if connections are the bottleneck.
+
+    There are three cases: requests wait longer for a web host than it takes to respond, clients
+    wait for a connection, or web hosts refuse connections.
+    """
     counted, activity = reading.activity.counters, reading.activity
     waited, answered = counted.get("qtime", 0.0), counted.get("rtime", 0.0)
     limit, sessions = reading.get_setting("server_maxconn"), counted.get("slim", 0.0)
@@ -62,7 +64,7 @@ DIAGNOSIS = Diagnosis(
         find_socket=find_stats_socket,
     ),
     find_log=lambda site: site.choose(f"{site.directory}/haproxy.out", "haproxy.service"),
-    # A word of the log line encodes the end of a request: s timeout, S server; Q queue, C
+    # One word in the log line encodes how a request ended: s timeout, S server; Q queue, C
     # connecting.
     complaint_patterns={
         "queue_timeout": re.compile(r" sQ[\w-]{2} "),

@@ -1,4 +1,4 @@
-"""Parameters of HAProxy and its resource needs."""
+"""Parameters of HAProxy, and its resource needs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from autotune.services.base import ResourceNeeds, Trait, accept_queue, on_reload
 
 MANUAL = "HAProxy 2.6 configuration manual"
 BALANCING_DOCS = "haproxy.com blog, Test Driving “Power of Two Random Choices” Load Balancing"
-# Debian's default follows the descriptors: 262,128 under its unit, too many for the memory of most
-# hosts.
+# Debian's default depends on the file descriptors: 262,128 in its unit, which is too many for the
+# memory of most hosts.
 MAX_CONNECTIONS = "min(nofile / 2 - 64, memory / 65536)"
 reload = partial(on_reload, source=MANUAL)
 timeout = partial(on_reload, source=MANUAL, unit="ms", log=True)
@@ -25,7 +25,7 @@ PARAMETERS = with_guidance((
         "Maximum number of concurrent requests per web host; 0 means no limit.",
         low=0, high=1024, stock=0, recommended=100,
         source=f"{MANUAL}; its examples/basic-config-edge.cfg"),
-    # It requests maxconn and gets somaxconn (4096). A reload keeps the socket.
+    # HAProxy requests maxconn and gets somaxconn (4096). A reload keeps the socket.
     accept_queue("backlog", stock=4096, source=MANUAL),
     reload("shards", "Number of listening sockets. Each is served by some of the threads.",
         low=1, high="2 * cpus", stock=1),
@@ -51,7 +51,7 @@ PARAMETERS = with_guidance((
         low=100, high=60_000, stock=5000),
     timeout("timeout_http_keep_alive", "Time that an idle client connection stays open.",
         low=1, high=120_000, stock=50_000, recommended=300),
-    # Short timeouts abort requests from slow clients and for slow pages.
+    # Short timeouts abort requests from slow clients and requests for slow pages.
     timeout("timeout_client", "Maximum time that a client is inactive.",
         low=1000, high=300_000, stock=50_000, on_demand=True),
     timeout("timeout_server", "Maximum time that a web host is inactive.",
@@ -69,10 +69,11 @@ PARAMETERS = with_guidance((
 )  # fmt: skip
 
 RESOURCE_NEEDS = ResourceNeeds(
-    # Two buffers and state per connection; its threads, and a master next to the worker.
+    # Each connection needs two buffers and its state. Threads, and a master next to the worker,
+    # need more.
     memory="maxconn * (2 * tune_bufsize + 1 KB) + nbthread * 2 MB + 24 MB",
     source=f"{MANUAL}, maxconn: about 33 kB a connection; resident size of 2.6 at rest",
     connections="maxconn",
-    # One for the client, one for the web tier, and the listening sockets.
+    # One for the client, one for the web tier, and those for listening sockets.
     descriptors="maxconn * 2 + 64",
 )

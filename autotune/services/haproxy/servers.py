@@ -1,4 +1,4 @@
-"""States of HAProxy's servers, and the time that its health checks need."""
+"""The states of HAProxy's servers, and the time that its health checks need."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from autotune.services.haproxy.stats import TOTAL_ROWS, build_stats_command, par
 from autotune.services.haproxy.syntax import parse_directives
 from autotune.strict_parsing import is_uint
 
-# Defaults of `inter` in seconds and of `rise` (HAProxy Configuration Manual, 5.2).
+# Defaults for `inter` (in seconds) and `rise` (HAProxy Configuration Manual, 5.2).
 DEFAULT_INTERVAL_SECONDS, DEFAULT_RISE = 2.0, 2
 MAX_RECOVERY_SECONDS = 600.0
 
 
 def build_server_check(placement: Placement) -> ServerCheck:
-    """Return the check of all servers over the stats socket."""
+    """Return the check of all servers, through the stats socket."""
     return ServerCheck(build_stats_command(placement), parse_down_servers)
 
 
 def parse_down_servers(text: str) -> tuple[str, ...]:
-    """Return ``backend/server`` of each server in state DOWN. Raises ValueError without any state.
+    """Return ``backend/server`` for each server in state DOWN. Raises ValueError if the text
+    contains no states.
 
-    A server that fails its checks on the way up has the state ``DOWN 1/2``.
+    A server that is recovering but still fails has the state ``DOWN 1/2``.
     """
     rows = [row for row in parse_rows(text) if row.get("status")]
     if not rows:
@@ -35,7 +36,9 @@ def parse_down_servers(text: str) -> tuple[str, ...]:
 
 
 def find_recovery_seconds(files: Mapping[str, bytes]) -> float:
-    """Return the largest interval times the largest number of successes, 0 without health checks."""
+    """Return the longest check interval times the most successes that are needed; 0 without health
+    checks.
+    """
     intervals, rises, checks = [DEFAULT_INTERVAL_SECONDS], [DEFAULT_RISE], False
     with suppress(ConfigSyntaxError):
         text = b"\n".join(files.values()).decode(errors="replace")

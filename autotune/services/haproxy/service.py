@@ -1,4 +1,6 @@
-"""HAProxy as a load balancer: a master reads the files and a worker runs the threads."""
+"""HAProxy as a load balancer: a master process reads the files, and a worker process runs the
+threads.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from autotune.services.readback import build_backlog_readback
 
 
 class Haproxy(Service):
-    """Balances over the tier it forwards to."""
+    """Balances requests over the tier to which it forwards."""
 
     name = "haproxy"
     title = "HAProxy"
@@ -35,12 +37,12 @@ class Haproxy(Service):
     programs: ClassVar[Programs] = {"haproxy": ("haproxy",)}
     parameters = PARAMETERS
     needs = RESOURCE_NEEDS
-    # The master starts a worker that rereads the files, and stops the old one.
+    # The master starts a new worker, which rereads the files, and stops the old one.
     reload_signal = "USR2"
     ordering_rules = (("shards", "nbthread"), ("server_maxconn", "maxconn"))
 
     def list_created_files(self, placement: Placement) -> tuple[str, ...]:
-        # The unit mounts the log socket there, into the worker's root.
+        # The unit mounts the log socket there, inside the worker's root directory.
         return placement.choose((), ("/var/lib/haproxy/dev/log",))
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
@@ -50,7 +52,7 @@ class Haproxy(Service):
         return (placement.programs["haproxy"], "-W", *self._config_options(placement))
 
     def _config_options(self, placement: Placement) -> Argv:
-        """Return an ``-f`` option for each file or directory of the unit."""
+        """Return an ``-f`` option for each file or directory in the unit's command."""
         return tuple(word for path in self.config_path(placement).split() for word in ("-f", path))
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:

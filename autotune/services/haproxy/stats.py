@@ -13,8 +13,8 @@ from autotune.strict_parsing import is_uint, split_lines
 STATS_COMMANDS = "show info;show stat;show pools"
 TOTAL_ROWS = ("FRONTEND", "BACKEND")
 REQUIRED_COLUMNS = {"svname", "algo", "slim"}
-# Debian always has perl-base, but no client for unix sockets. An absolute path may be too long for
-# a socket, so the script changes the directory.
+# Debian always has perl-base, but no client for Unix sockets. The absolute path of a socket may be
+# too long, so the script changes the directory.
 _SOCKET_CLIENT_SCRIPT = (
     "chdir shift; my $s = IO::Socket::UNIX->new(shift) or die qq($!\\n);"
     " print $s qq(@ARGV\\n); print while <$s>"
@@ -27,12 +27,12 @@ _INFO_PATTERNS = {
 
 
 def find_stats_socket(placement: Placement) -> str:
-    """Return the path of the stats socket, or its name in the site's directory."""
+    """Return the path of the stats socket, or its name in the working directory."""
     return placement.adopted_address or placement.choose("haproxy.sock", "/run/haproxy/admin.sock")
 
 
 def build_stats_command(placement: Placement) -> Argv:
-    """Return the command that prints all three responses on its host."""
+    """Return the command that prints all three responses on HAProxy's host."""
     directory = placement.choose(placement.directory, "/")
     return (
         "perl",
@@ -46,8 +46,9 @@ def build_stats_command(placement: Placement) -> Argv:
 
 
 def parse_rows(text: str) -> list[Mapping[str, str]]:
-    """Parse `show stat` into rows for every frontend, server and backend, by column. The result is
-    empty if a column in ``REQUIRED_COLUMNS`` is missing."""
+    """Return the rows of `show stat` for every frontend, server and backend, by column. The result
+    is empty if one of ``REQUIRED_COLUMNS`` is missing.
+    """
     table = text.partition("# pxname,")[2].partition("\n\n")[0]
     reader = csv.DictReader(split_lines(f"pxname,{table}"), restval="")
     try:
@@ -58,7 +59,9 @@ def parse_rows(text: str) -> list[Mapping[str, str]]:
 
 
 def parse_effective(text: str) -> Settings:
-    """Return values of the running process. Server values are included only if all servers agree."""
+    """Return the values of the running process. Values of servers are included only if all servers
+    agree.
+    """
     values: dict[str, Value] = {name: int(match[1]) for name, pattern in _INFO_PATTERNS.items()
                                 if (match := re.search(pattern, text))}  # fmt: skip
     limits = {row["slim"] or "0" for row in parse_rows(text) if row["svname"] not in TOTAL_ROWS}
@@ -71,7 +74,9 @@ def parse_effective(text: str) -> Settings:
 
 
 def parse_counters(text: str) -> Mapping[str, float]:
-    """Parse `show stat`: sums over backends, the worst backend, and the fullest frontend."""
+    """Return the counters in `show stat`: sums over backends, the worst backend, and the fullest
+    frontend.
+    """
     numbers = [{name: float(value) for name, value in row.items() if is_uint(value)}
                for row in parse_rows(text) if row["svname"] in TOTAL_ROWS]  # fmt: skip
     backends = [row for row in numbers if "qcur" in row]

@@ -11,11 +11,12 @@ SECTION_NAMES = frozenset(
     ("global", "defaults", "frontend", "backend", "listen", "userlist", "peers", "resolvers",
      "mailers", "cache", "program", "ring", "http-errors", "fcgi-app", "log-forward")
 )  # fmt: skip
-_TWO_WORD_DIRECTIVES = ("timeout", "option", "stats")  # identified by their first two words
-# Each option on these lines is also a directive: `server maxconn`, of a `server` line or a default.
+_TWO_WORD_DIRECTIVES = ("timeout", "option", "stats")  # directives that two words identify
+# Options on these lines count as separate directives: `server maxconn`, for example, is on a
+# `server` line or in a default.
 _OPTION_OWNERS = {"bind": "bind", "server": "server", "default-server": "server",
             "server-template": "server"}  # fmt: skip
-# A space ends a word and `#` ends a line, unless quoted or escaped.
+# A space ends a word and `#` ends a line, unless they are quoted or escaped.
 _TOKEN_PATTERN = re.compile(
     r"""(?P<space>[^\S\n]+)|(?P<end>(?:\#[^\n]*)?(?:\n|$))"""
     r"""|(?P<word>(?:"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\\[^\n]|[^\s\#"'\\])+)"""
@@ -23,7 +24,7 @@ _TOKEN_PATTERN = re.compile(
 
 
 def parse_directives(text: str) -> tuple[Directive, ...]:
-    """Return every directive, sections before their content. Raises Unreadable."""
+    """Return every directive, with sections before their content. Raises ConfigSyntaxError."""
     directives: list[Directive] = []
     section: tuple[tuple[str, ...], ...] = ()
     words: list[Word] = []

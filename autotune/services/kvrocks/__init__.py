@@ -1,1 +1,1 @@
-"""Kvrocks: an on-disk store (RocksDB) with the Redis protocol, for data larger than memory."""
+"""Kvrocks: an on-disk store (RocksDB) with the Redis protocol, for data that exceed the memory."""

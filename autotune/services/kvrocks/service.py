@@ -1,4 +1,4 @@
-"""Kvrocks: an on-disk store (RocksDB) with the Redis protocol, for data larger than memory."""
+"""Kvrocks: an on-disk store (RocksDB) with the Redis protocol, for data that exceed the memory."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ PARAMETERS = with_guidance((
     safe={"maxclients": (1000, 65_536), "tcp_backlog": (256, 65_535)},
 )  # fmt: skip
 
-# Option names that differ from ``rocksdb.NAME``.
+# Names of options that differ from ``rocksdb.NAME``.
 _SERVER_NAMES = {
     "workers": "workers",
     "maxclients": "maxclients",
@@ -80,7 +80,7 @@ PARAMETERS_BY_OPTION = {_SERVER_NAMES.get(p.name, f"rocksdb.{p.name}"): p.name f
 
 
 class Kvrocks(RedisProtocolServer):
-    """A store that keeps its data on disk across restarts."""
+    """A store that keeps its data on disk, even across restarts."""
 
     name = "kvrocks"
     title = "Kvrocks"
@@ -97,7 +97,7 @@ class Kvrocks(RedisProtocolServer):
     needs = ResourceNeeds(
         processes="1",
         rss=64 * 2**20,
-        # Write buffers are per column family, and plain strings use two families.
+        # There are write buffers for each column family, and plain strings use two families.
         memory="block_cache_size + row_cache_size + 2 * write_buffer_size *"
         " max_write_buffer_number",
         source="kvrocks.conf: capacity of its caches and buffers",
@@ -106,8 +106,8 @@ class Kvrocks(RedisProtocolServer):
     )
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> TrialStart:
-        # A running database cannot be opened twice and needs a port. The trial uses its own
-        # directory, and the port on an unused address.
+        # A database that is in use cannot be opened twice, and needs its port. The trial start
+        # therefore uses its own directory, and the same port on an unused address.
         argv = (
             *self.build_start_command(placement, files),
             "--dir",
@@ -126,7 +126,7 @@ class Kvrocks(RedisProtocolServer):
 
 SERVICES = (Kvrocks(),)
 
-# No separate log exists here, and no moves are known.
+# Kvrocks has no separate log, and no useful moves are known.
 DIAGNOSIS = Diagnosis(
     counter_query=COUNTER_QUERY, find_log=None, recommended_changes={}, client_limit=CLIENT_LIMIT
 )

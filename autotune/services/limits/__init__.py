@@ -1,1 +1,1 @@
-"""systemd's open-file limit for the units of a tier."""
+"""systemd's limit of open files for a tier's units."""

@@ -1,4 +1,4 @@
-"""The reference page of the limits of units."""
+"""The reference page of unit limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""systemd's open-file limit for a tier's units: a drop-in for each, next to the distribution's."""
+"""systemd's limit of open files for a tier's units. Each unit gets a drop-in next to the
+distribution's.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ NOFILE_PARAMETER = on_restart("nofile", "Open-file limit of the tier's units at 
     low=1024, high="nofile", log=True, stock=1024, recommended="min(65535, nofile)",
     source="systemd.exec(5), LimitNOFILE; reference stack", direction="+",
     safe=(1024, "nofile"))  # fmt: skip
-# The limits of a unit's first process, and the unit's setting. The unit name is an argument, never
-# part of the script.
+# Prints the limits of a unit's first process, and the unit's setting. The unit name is an argument
+# and never part of the script.
 _READ_LIMITS_SCRIPT = """
 cat "/proc/$(systemctl show --property MainPID --value "$1")/limits"
 systemctl show --property LimitNOFILESoft "$1"
@@ -45,15 +47,17 @@ class Limits(Service):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Return the limit parameter. Its stock value is the distribution's own LimitNOFILE, if
-        set.
+        """Return the limit as a parameter. Its stock value is the distribution's own LimitNOFILE,
+        if that is set.
         """
         raised = [s.unit_nofile for s in self.services if s.unit_nofile != NOFILE_PARAMETER.stock]
         return (replace(NOFILE_PARAMETER, stock=raised[0]),) if raised else (NOFILE_PARAMETER,)
 
     @property
     def programs(self) -> Programs:
-        """Return the programs of the services, because unit names may depend on program versions."""
+        """Return the programs of the services, because names of units may depend on their
+        versions.
+        """
         return {
             name: paths for service in self.services for name, paths in service.programs.items()
         }
@@ -85,7 +89,7 @@ DIAGNOSIS = Diagnosis(
 def parse_open_files(text: str) -> dict[str, Value]:
     """Return the soft limit in ``/proc/PID/limits``, or the unit's setting if that is lower.
 
-    Some software raises its own limit.
+    Some software raises its own limit at startup.
     """
     now = _CURRENT_LIMIT_PATTERN.search(text)
     limits = [int(match[1]) for match in (now, _UNIT_LIMIT_PATTERN.search(text)) if match]

@@ -1,7 +1,7 @@
 """A small, short-lived memcached on each web host, in front of the remote one.
 
-It answers the most frequent requests without the network, with data at most ``ttl`` old. It may
-improve the mean and worsen the tail, so the search decides whether to enable it.
+It serves the most frequent requests without the network, with data that are at most ``ttl`` old. It
+may improve the mean but worsen the tail, so the search decides whether to enable it.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ PARAMETERS = with_guidance((
 
 
 class LocalCache(Service):
-    """A cache that listens only on its own host. The application there queries it first."""
+    """A cache that listens only for its own host. The host's application queries it first."""
 
     name = "local_cache"
     title = "local cache"
     role = Role.LOCAL
-    # Not memcached's default port, which a cache tier on the same host may use.
+    # This is not memcached's default port, because a cache tier on the same host may use that.
     port = 11311
     unit_name = "autotune-local-cache.service"
     packages = ("memcached",)
@@ -98,5 +98,5 @@ class LocalCache(Service):
 
 
 SERVICES = (LocalCache(),)
-# Not diagnosed, because the application hides its responses.
+# It cannot be diagnosed, because clients see only the application's responses.
 DIAGNOSIS = EMPTY_DIAGNOSIS

@@ -35,16 +35,16 @@ LAYOUTS = DistributionLayouts((
     DistributionLayout("Debian, Ubuntu", "mariadb.service", DEBIAN_FILE),
     DistributionLayout("Fedora, RHEL, SUSE", "mariadb.service", REDHAT_FILE),
 ))  # fmt: skip
-# Groups that the server reads. The last line of an option takes effect. Groups with a version are
+# Groups that the server reads. The last line with an option takes effect. Groups with a version are
 # counted separately.
 _SERVER_GROUP_PATTERN = re.compile(
     r"(?:mysqld|mariadbd?|server|client-server|galera)(?P<version>-[0-9.]+)?"
 )
 _SERVER_GROUPS = ("[mysqld]", "[mariadb]", "[mariadbd]", "[server]")
-# Parameters without a unit also accept suffixes: 4K is 4096.
+# Parameters without a unit also accept suffixes: 4K means 4096.
 _COUNT_NOTATION = Notation(build_size_notation("B").parse)
 _OPTION_PREFIXES = ("skip_", "disable_", "enable_", "maximum_")
-_MIN_PREFIX_LENGTH = 6  # minimum length of an unambiguous prefix of a name
+_MIN_PREFIX_LENGTH = 6  # shorter prefixes of names are too often ambiguous
 _UNIT_NAME = "mariadb.service"
 # Options that select other files or groups.
 _FILE_OPTIONS = (
@@ -58,7 +58,7 @@ _BOOLEAN_WORDS = {"1": True, "on": True, "true": True, "0": False, "off": False,
 
 
 def read_host_config(tree: FileTree, main: str = DEBIAN_FILE) -> Config:
-    """Return the options in these files that the server reads."""
+    """Return those options in the files that the server reads."""
     config = read_config(tree, main, syntax.parse_directives, syntax.parse_include)
     counting = {(placed.name, group["version"] or ""): placed for placed in config.directives
                 if (group := _SERVER_GROUP_PATTERN.fullmatch(placed.block))}  # fmt: skip
@@ -97,18 +97,18 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
-    """Yield every parameter. Missing ones can be added below the server's last group."""
+    """Yield every parameter. Missing ones can be added at the end of the server's last group."""
     clients = service.config.last_number("max_connections", 151)
-    # Values that the server computes if no file sets them, according to the manual.
+    # According to the manual, the server computes these values if no file sets them.
     worked_out = {
         "back_log": min(900, 50 + clients // 5),
         "thread_cache_size": min(256, clients),
         "thread_pool_size": service.host.processors,
-        # Without its own value, twice the first limit.
+        # If it is not set, this is twice the first limit.
         "innodb_io_capacity_max": max(
             2000, 2 * service.config.last_number("innodb_io_capacity", 200)
         ),
-        # An enabled query cache without a size has 1 MB, and a size alone enables it.
+        # A query cache that is enabled without a size has 1 MB, and a size alone enables the cache.
         "query_cache_size": int(
             service.config.last_word("query_cache_type").lower() in ("1", "on")
         ),
@@ -132,7 +132,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
 
 
 def _find_aliases(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield parameters that an option sets under another name, with that name."""
+    """Yield the parameters that an option sets under another name, together with that name."""
     for option in {placed.name for placed in config.directives} - {*_PARAMETER_NAMES}:
         yield from _match_alias(option)
 
@@ -164,9 +164,9 @@ VISIBLE_DIRECTIVES = VisibleDirectives(
 ADOPTION = Adoption(
     title="MariaDB",
     units=("mariadb.service",),
-    # MySQL uses other options and other file locations.
+    # MySQL has different options and file locations.
     other_units=("mysql.service", "mysqld.service"),
-    # Not all of /etc/mysql, because Debian stores a password there.
+    # Not everything in /etc/mysql is read, because Debian stores a password there.
     paths=(
         "etc/my.cnf",
         "etc/my.cnf.d",

@@ -1,4 +1,4 @@
-"""Parameters of MariaDB: buffers, connections, threads, table caches, temporary tables."""
+"""Parameters of MariaDB: buffers, connections, threads, table caches and temporary tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ INNODB_DOCS = "mariadb.com, InnoDB System Variables"
 MYSQLTUNER = "MySQLTuner 2.x, its published recommendations"
 system = partial(on_restart, source=SYSTEM_DOCS)
 innodb = partial(on_restart, source=INNODB_DOCS)
-# `SET GLOBAL` lasts until the next start and reads no file, so a file's value takes a restart.
+# `SET GLOBAL` lasts only until the next start and reads no file, so a value in a file takes effect
+# at a restart.
 PARAMETERS = with_guidance((
     innodb("innodb_buffer_pool_size",
         "Memory for pages of tables and indexes. Frequently used data should fit.",
@@ -103,30 +104,32 @@ PARAMETERS = with_guidance((
 )  # fmt: skip
 
 RESOURCE_NEEDS = ResourceNeeds(
-    # MySQLTuner's sum: a connection has a stack and a binary log in addition to its buffers.
+    # MySQLTuner's sum. In addition to its buffers, each connection has a stack and a binary log.
     memory="innodb_buffer_pool_size + innodb_log_buffer_size + query_cache_size + tmp_table_size"
     " + max_connections * (sort_buffer_size + join_buffer_size + read_buffer_size"
     " + read_rnd_buffer_size + 324 KB) + 112 MB",
     source=f"{MYSQLTUNER}, maximum possible memory usage; resident size of 10.11 at rest",
     connections="max_connections",
-    # Descriptors that the server requests at start.
+    # The descriptors that the server requests at startup.
     descriptors="max_connections + 2 * table_open_cache + 10",
 )
 
-MAX_MEMORY_SHARE = 0.85  # maximum share of the host's memory for all settings together
-THREAD_POOL_CONNECTIONS = 512  # connections from which MySQLTuner advises a thread pool
-# MB that no parameter controls: key cache and Aria page cache; each thread's stack and binary log.
+MAX_MEMORY_SHARE = 0.85  # the most of the host's memory that all settings together may use
+THREAD_POOL_CONNECTIONS = 512  # MySQLTuner advises a thread pool from this number of connections
+# MB that no parameter controls: the key cache and Aria's page cache, and each thread's stack and
+# binary log.
 SHARED_MEMORY_MB, THREAD_MEMORY_MB = 128 + 128, (292 + 32) / 1024
 
 
 def recommend_settings(facts: Mapping[str, float], current_settings: Settings) -> dict[str, Value]:
-    """Return MySQLTuner's advice, as far as it follows from a host and the settings.
+    """Return MySQLTuner's advice, insofar as it depends only on the host and the settings.
 
     Source: github.com/major/MySQLTuner-perl 2.8.8, mysqltuner.pl: `mysql_stats`, `mysql_innodb`,
-    `mariadb_threadpool`. Its other rules need counters of a server that has run for a day.
+    `mariadb_threadpool`. Its other rules need counters from a server that has been running for a
+    day.
 
-    InnoDB's pool should contain all data if memory allows. The amount of data is unknown here, so
-    the pool gets all available memory, and never less than now.
+    InnoDB's buffer pool should contain all data if there is enough memory. The amount of data is
+    unknown, so the pool gets all available memory, but never less than its current size.
     """
 
     pool = int(current_settings["innodb_buffer_pool_size"])
@@ -136,7 +139,7 @@ def recommend_settings(facts: Mapping[str, float], current_settings: Settings) -
         "innodb_buffer_pool_size": pool,
         "innodb_log_file_size": pool // 4,
         "query_cache_size": 0,
-        # MySQLTuner counts the smaller one and advises to keep both equal.
+        # MySQLTuner uses the smaller of the two, and advises to keep both equal.
         "tmp_table_size": min(
             int(current_settings["tmp_table_size"]), int(current_settings["max_heap_table_size"])
         ),
@@ -149,7 +152,7 @@ def recommend_settings(facts: Mapping[str, float], current_settings: Settings) -
 
 
 def compute_max_memory(current_settings: Settings) -> float:
-    """Return MySQLTuner's maximum possible memory usage in MB."""
+    """Return what MySQLTuner calls the maximum possible memory usage, in MB."""
 
     def total(*names: str) -> float:
         return sum(float(current_settings[name]) for name in names)

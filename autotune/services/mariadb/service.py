@@ -1,4 +1,4 @@
-"""MariaDB of the distribution, with a settings file of autotune's that is read last at start."""
+"""The distribution's MariaDB, with an autotune settings file that is read last at startup."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from autotune.services.mariadb.parameters import PARAMETERS, RESOURCE_NEEDS, rec
 from autotune.services.readback import build_backlog_readback, convert_unit
 from autotune.strict_parsing import is_uint, split_lines
 
-# program pattern [file]: prints settings that a start with that file, read after the host's own,
-# would refuse or change. Only MariaDB's messages reveal refused engine options and adjusted values.
+# Arguments: program, pattern, [file]. Prints the settings that a start with that file, read after
+# the host's own files, would reject or change. Only MariaDB's messages reveal rejected engine
+# options and adjusted values.
 _VALIDATION_SCRIPT = """
 program=$1 pattern=$2
 said=$("$program" ${3+"--defaults-extra-file=$3"} --help --verbose 2>&1 >/dev/null)
@@ -60,7 +61,7 @@ class Mariadb(Service):
     config_paths = ("mariadb.cnf", "/etc/mysql/mariadb.conf.d/zz-autotune.cnf")
     template = "mariadb/mariadb.cnf.j2"
     unit_name = "mariadb.service"
-    # LimitNOFILE in Debian's unit.
+    # The value of LimitNOFILE in Debian's unit.
     unit_nofile = "min(32768, nofile)"
     packages = ("mariadb-server",)
     programs: ClassVar[Programs] = {
@@ -108,9 +109,9 @@ SERVICES = (Mariadb(),)
 
 
 def build_query_command(placement: Placement, statement: str) -> Argv:
-    """Return the command that prints names and values through the unix socket.
+    """Return the command that prints names and values through the Unix socket.
 
-    Root needs no password there. Variables and counters require no privileges beyond an account.
+    Root needs no password there. Variables and counters require an account, but no privileges.
     """
     location = (
         f"--socket={placement.adopted_address}"
@@ -128,7 +129,7 @@ def build_query_command(placement: Placement, statement: str) -> Argv:
 
 
 def parse_rows(text: str) -> dict[str, str]:
-    """Return names and values of a two-column table."""
+    """Return the names and values in a table with two columns."""
     return dict(line.split("\t", 1) for line in split_lines(text) if "\t" in line)
 
 
@@ -143,15 +144,15 @@ def parse_option_table(text: str) -> Settings:
 
 
 def parse_effective(text: str) -> Settings:
-    """Return the values of global variables in the parameters' units."""
+    """Return the values of global variables, in the units of the parameters."""
     printed = parse_rows(text)
     if printed.get("query_cache_type") == "OFF":
         printed["query_cache_size"] = "0"
     return {p.name: convert_unit(p, printed[p.name]) for p in PARAMETERS if p.name in printed}
 
 
-# A counter, its reference counter, the critical share and minimum count, the resource, the
-# description of the count, and the recommended move.
+# Each rule has a counter, its reference counter, the critical share and minimum count, the
+# resource, a description of the count, and the recommended move.
 RATIO_RULES = (
     ("Innodb_row_lock_waits", "Questions", 0.05, 10, Resource.LOCKS,
      "times a statement waited for a row that another statement had locked",
@@ -160,7 +161,7 @@ RATIO_RULES = (
      "times a statement waited for space in the log buffer", "raise innodb_log_buffer_size"),
     ("Innodb_buffer_pool_reads", "Innodb_buffer_pool_read_requests", 0.01, 1000, Resource.DISK,
      "requested pages were read from disk", "raise innodb_buffer_pool_size"),
-    # MySQLTuner's share.
+    # The share is MySQLTuner's.
     ("Created_tmp_disk_tables", "Created_tmp_tables", 0.25, 100, Resource.DISK,
      "temporary tables were written to disk",
      "raise tmp_table_size and max_heap_table_size, unless the tables contain text columns"),
@@ -175,7 +176,7 @@ REFUSED_COUNTER = "Connection_errors_max_connections"
 
 
 def parse_counters(text: str) -> Mapping[str, float]:
-    """Return the status variables for diagnosis."""
+    """Return the status variables that the diagnosis needs."""
     return {
         name: float(value)
         for name, value in parse_rows(text).items()
@@ -184,7 +185,8 @@ def parse_counters(text: str) -> Mapping[str, float]:
 
 
 DIAGNOSIS = Diagnosis(
-    # The server greets with a binary handshake, so its own client reads the counters.
+    # The server greets clients with a binary handshake, so its own client program reads the
+    # counters.
     counter_query=command_query(
         build_command=lambda site: build_query_command(site, "SHOW GLOBAL STATUS"),
         level_names=LEVEL_COUNTERS,

@@ -1,4 +1,4 @@
-"""Syntax of option files: ``name = value`` under ``[group]``, and ``!include`` lines."""
+"""Syntax of MariaDB's option files: ``name = value`` under ``[group]``, and ``!include`` lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from autotune.services.command_line import unquote_word
 from autotune.services.config_files import Directive, Word, tokenize
 
 # Python before 3.11.5 (Debian 12) mishandles possessive groups (gh-106052), so none are used.
-# Comments start with `#` outside quotes, or `;` at the line start.
+# Comments start with `#` outside of quotes, or with `;` at the start of a line.
 _LINE_PATTERN = re.compile(
     r"""[^\S\n]*+(?:\[(?P<group>[^\]\n]*)\][^\n]*+"""
     r"""|(?P<include>!include(?:dir)?)[^\S\n]+(?P<path>[^\n]*+)|(?:(?P<name>[A-Za-z][\w.-]*+)[^\S\n]*+(?:=[^\S\n]*+"""
@@ -18,7 +18,9 @@ _LINE_PATTERN = re.compile(
 
 
 def parse_directives(text: str) -> tuple[Directive, ...]:
-    """Return every group, include and option, with ``_`` for ``-`` in names. Raises Unreadable."""
+    """Return every group, include and option, with ``-`` in names replaced by ``_``. Raises
+    ConfigSyntaxError.
+    """
     directives: list[Directive] = []
     within: tuple[tuple[str, ...], ...] = ()
     for line in tokenize(text, _LINE_PATTERN, "not a valid option line"):
@@ -38,7 +40,7 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
 
 
 def parse_include(directive: Directive) -> str | None:
-    """Return the path pattern that a line includes: a file, or the `.cnf` files of a directory."""
+    """Return the path pattern that a line includes: a file, or all `.cnf` files in a directory."""
     path = directive.arguments[0].text if directive.arguments else ""
     patterns = {"!include": path, "!includedir": f"{path.rstrip('/')}/*.cnf"}
     return patterns.get(directive.name.text) if path else None

@@ -105,16 +105,16 @@ PARAMETERS_BY_SETTING = {
     "ext_wbuf_size": "ext_wbuf_size",
     "ext_recache_rate": "ext_recache_rate",
 }
-# In Perl, like memcached's own tool; prints one line of the response.
+# Perl code, like memcached's own tool. It prints one line of the response.
 _SEND_SCRIPT = """
 my $server = IO::Socket::IP->new(PeerHost => $ARGV[0], PeerService => $ARGV[1], Timeout => 5) or die $@;
 print $server $_ while <STDIN>;
 $server->flush;
 print scalar <$server>;
 """
-BYTE_PARAMETERS = ("memory", "ext_wbuf_size")  # shown in bytes, set in MB
-# Options that require client authentication, by SASL or a user file. Short options without a value
-# may precede them in one word.
+BYTE_PARAMETERS = ("memory", "ext_wbuf_size")  # printed in bytes, but set in MB
+# Options that require clients to authenticate, through SASL or a file of users. In the same word,
+# short options without a value may precede them.
 _LOGIN_OPTIONS_PATTERN = "-[ACFLMZdhikrvV]*[SY]|--enable-sasl|--auth-file"
 _LOGIN_CHECK_SCRIPT = f"""
 sed 's/#.*//' -- "$1" 2>/dev/null | grep -qE -e '(^|[[:blank:]])({_LOGIN_OPTIONS_PATTERN})' || exit 0
@@ -124,7 +124,7 @@ echo '{FILE_REPLACED_HINT}'
 
 
 class Memcached(Service):
-    """A cache with an option file, one option per line, as Debian's unit reads it."""
+    """A cache with an option file as Debian's unit reads it, with one option per line."""
 
     name = "memcached"
     other_names = ("memcache",)
@@ -141,7 +141,7 @@ class Memcached(Service):
     programs: ClassVar[Programs] = PROGRAMS
     parameters = PARAMETERS
     needs = ResourceNeeds(
-        # Items, their hash table, and state per connection and thread.
+        # Items, their hash table, and the state of each connection and thread.
         memory="memory * 1.1 + connections * 4 KB + threads * 1 MB + 4 MB",
         source="memcached.org, user internals; `stats`: read buffers are shared since 1.6",
         connections="connections",
@@ -149,7 +149,7 @@ class Memcached(Service):
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> TrialStart:
         argv = self.build_start_command(placement, files)
-        # Omit `-P`, the PID file of the running server.
+        # Omit `-P`, which names the PID file of the running server.
         at = argv.index("-P") if "-P" in argv else len(argv)
         return TrialStart((*argv[:at], *argv[at + 2 :], "-s", "trial.sock"), "trial.sock")
 
@@ -159,7 +159,7 @@ class Memcached(Service):
     def build_unpersisted_check(
         self, placement: Placement, files: Mapping[str, bytes]
     ) -> Argv | None:
-        """Return a check for logins in the replaced file, which may be in no other file."""
+        """Return a check for client authentication that only the replaced file may configure."""
         words = (word for content in files.values() for word in parse_options(content))
         if placement.adopted is not None or any(
             re.match(_LOGIN_OPTIONS_PATTERN, word) for word in words
@@ -170,8 +170,8 @@ class Memcached(Service):
     def build_prefill_command(
         self, placement: Placement, pairs: Mapping[str, str]
     ) -> tuple[Argv, bytes]:
-        """Return a client command and sets in memcached's protocol. `version` is answered after all
-        sets.
+        """Return a client command, and sets in memcached's protocol. The reply to the final
+        `version` arrives after all sets are done.
         """
         location = (placement.listen.host, str(placement.listen.port))
         sets = (
@@ -191,7 +191,7 @@ SERVICES = (Memcached(),)
 
 
 def build_stats_command(placement: Placement, subcommand: str) -> Argv:
-    """Return the command that prints ``stats`` or ``settings``."""
+    """Return the command that prints the output of ``stats`` or ``settings``."""
     address = placement.adopted_address or placement.listen.host
     return (placement.programs["memcached-tool"], f"{address}:{placement.listen.port}", subcommand)
 
@@ -199,7 +199,7 @@ def build_stats_command(placement: Placement, subcommand: str) -> Argv:
 def build_settings_parser(
     names: Collection[str] = frozenset(PARAMETERS_BY_SETTING.values()),
 ) -> Parser:
-    """Return a parser of `memcached-tool … settings` for the parameters in ``names``."""
+    """Return a parser for `memcached-tool … settings` that extracts the parameters in ``names``."""
     called = {theirs: ours for theirs, ours in PARAMETERS_BY_SETTING.items() if ours in names}
 
     def meaning(name: str, word: str) -> Value | None:
@@ -212,10 +212,10 @@ def build_settings_parser(
 
 
 def parse_options(content: bytes) -> Argv:
-    """Return the arguments in an option file: one option and value per line, ``#`` starts a
-    comment.
+    """Return the arguments in an option file. Each line contains one option with its value, and
+    ``#`` starts a comment.
 
-    Like Debian's unit, it ignores ``-d`` and words without a dash (``logfile``).
+    As in Debian's unit, ``-d`` and words without a dash (``logfile``) are ignored.
     """
     lines = (
         line.split("#", 1)[0].split() for line in split_lines(content.decode(errors="replace"))

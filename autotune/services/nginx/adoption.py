@@ -55,18 +55,18 @@ from autotune.strict_parsing import is_uint
 
 UNIT_NAME, MAIN_FILE = "nginx.service", "/etc/nginx/nginx.conf"
 _BACKEND_DIRECTIVES_PATTERN = r"(?:proxy|grpc|scgi|\w?wsgi)_pass"
-# Directives that a `server` or a `location` may override.
+# Directives that a `server` or `location` may override.
 _SCOPED_DIRECTIVES = frozenset(
     (*KEEPALIVE_DIRECTIVES, *FILE_DIRECTIVES, *TLS_DIRECTIVES, *LOCK_DIRECTIVES,
      "fastcgi_buffer_size", "fastcgi_buffers", "fastcgi_keep_conn")
 )  # fmt: skip
-# Parameters outside of `http`, which a file included there cannot set.
+# Parameters outside of `http`. A file that is included inside `http` cannot set them.
 _CORE_PARAMETERS = ("worker_processes", "worker_connections", *EVENT_DIRECTIVES)
 DEFAULT_BACKLOG, DEFAULT_LOG_BUFFER = 511, 0  # nginx's defaults on Linux
 
 
 def read_host_config(tree: FileTree, main: str = MAIN_FILE) -> Config:
-    """Return the directives for HTTP in ``main`` and its includes."""
+    """Return the directives in ``main`` and its includes that concern HTTP."""
     return scopes.select_http(read_config(tree, main, syntax.parse_directives, parse_include))
 
 
@@ -97,14 +97,14 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
-    """Yield every parameter in these files. `auto` means the number of the host's processors."""
+    """Yield every parameter in these files. `auto` means the number of processors on the host."""
     config = service.config
     kept = (
         _list_proxy_keepalive(config)
         if service.role is Role.PROXY
         else _list_fastcgi_keepalive(config)
     )
-    # `-g` contains directives.
+    # The option `-g` contains directives.
     command = unit_environment.expand_command(service.host.tree, UNIT_NAME)
     reason = f"the command of {UNIT_NAME} sets it"
     for tunable in chain(
@@ -130,7 +130,7 @@ def _list_plain_tunables(service: RunningService) -> Iterator[Tunable]:
             1, find_directive_start(config, "events"), "worker_processes ", ";\n"
         ),
     )
-    # nginx's default; Debian's file sets another number.
+    # This is nginx's default. Debian's file contains another number.
     absent = DirectiveInsertion(
         512, find_block_start(config, "events"), "\n    worker_connections ", ";"
     )
@@ -139,7 +139,8 @@ def _list_plain_tunables(service: RunningService) -> Iterator[Tunable]:
     yield from _list_block_tunables(config, EVENT_DIRECTIVES, "events")
     yield from _list_block_tunables(config, KEEPALIVE_DIRECTIVES, "http", "server", "location")
     if service.role is not Role.PROXY:
-        # Only if no file sets any: nginx refuses a busy size below the first buffer or near the sum.
+        # Add these only if no file sets any of them. nginx rejects a busy size that is below the
+        # first buffer or close to the sum.
         unsaid = not any(placed.name.startswith("fastcgi_b") for placed in config.directives)
         http = find_block_start(config, "http") if unsaid else []
         first = "\n    fastcgi_busy_buffers_size 16k;\n    fastcgi_buffer_size "
@@ -164,7 +165,7 @@ def _list_plain_tunables(service: RunningService) -> Iterator[Tunable]:
 
 
 def _list_block_tunables(config: Config, names: Iterable[str], *blocks: str) -> Iterator[Tunable]:
-    """Yield tunable directives. Missing ones are added to the first block in ``blocks``."""
+    """Yield tunable directives. Missing ones are added to the first of ``blocks``."""
     for name in names:
         stock, notation = DIRECTIVE_NOTATIONS[name]
         absent = DirectiveInsertion(
@@ -174,7 +175,9 @@ def _list_block_tunables(config: Config, names: Iterable[str], *blocks: str) -> 
 
 
 def _raise_descriptor_limit(config: Config, connections: Value) -> Iterable[Edit]:
-    """Raise the descriptor limit for more connections: two per connection, and some for files."""
+    """Raise the descriptor limit if there are more connections: each needs two, and files need
+    some.
+    """
     needed, more = "2 * worker_connections + 64", f"worker_connections > {connections}"
     limits = config.find_all("worker_rlimit_nofile")
     if len(limits) == 1 and limits[0].words and is_uint(now := limits[0].words[0]):
@@ -187,7 +190,9 @@ def _raise_descriptor_limit(config: Config, connections: Value) -> Iterable[Edit
 
 
 def _list_listen_tunables(config: Config) -> Iterator[Tunable]:
-    """Yield options that nginx accepts once per address. They go to its first `listen`."""
+    """Yield the options that nginx accepts only once per address. They are added to the address's
+    first `listen`.
+    """
     listens = [placed for server in scopes.list_servers(config) for placed in server.listens]
     options = {word.partition("=")[0] for placed in listens for word in placed.words}
     options |= {placed.name for placed in config.find_all("http2")}
@@ -207,7 +212,9 @@ def _list_listen_tunables(config: Config) -> Iterator[Tunable]:
 
 
 def _build_log_tunable(config: Config) -> Tunable:
-    """Add ``buffer=`` to every access log that is a plain file in a known format."""
+    """Return the parameter that adds ``buffer=`` to every access log that is a plain file in a
+    known format.
+    """
     name = "access_log_buffer"
 
     def is_plain(path: str = "off", *options: str) -> bool:
@@ -220,7 +227,7 @@ def _build_log_tunable(config: Config) -> Tunable:
         )
 
     logs = [placed for placed in config.find_all("access_log") if placed.words]
-    # nginx refuses a file that is buffered in one place and not in another.
+    # nginx rejects a log file that is buffered in one place but not in another.
     mixed = {placed.words[0] for placed in logs if not is_plain(*placed.words)}
     plain = [placed for placed in logs if is_plain(*placed.words) and placed.words[0] not in mixed]
     absent = DirectiveInsertion(
@@ -233,8 +240,8 @@ def _build_log_tunable(config: Config) -> Tunable:
 
 
 # -- persistent connections to upstream servers ---------------------------------------------------
-# `keepalive` follows the balancing method of an upstream. It needs HTTP/1.1 without `Connection:
-# close`, or `fastcgi_keep_conn` for PHP-FPM (nginx.org, ngx_http_upstream_module).
+# `keepalive` must be below the balancing method of an upstream. It needs HTTP/1.1 without
+# `Connection: close` or, for PHP-FPM, `fastcgi_keep_conn` (nginx.org, ngx_http_upstream_module).
 
 _KEEPALIVE_PARAMETER = "upstream_keepalive"
 _HTTP_VERSION_TEXT = r"""'\n    proxy_http_version 1.1;\n    proxy_set_header Connection "";'"""
@@ -280,7 +287,9 @@ def _list_fastcgi_keepalive(config: Config) -> Iterator[Tunable]:
 
 
 def _find_upstream_ends(config: Config, directive: str) -> list[FilePosition]:
-    """Return the end of each upstream of ``directive``, or none if one has `keepalive…`."""
+    """Return the ends of the upstreams to which ``directive`` refers, or none if one of them has
+    `keepalive…`.
+    """
     named = _list_pass_targets(config, directive)
     led_to = [inner for name, inner in _map_upstreams(config).items() if name in named]
     if any(placed.name.startswith("keepalive") for inner in led_to for placed in inner):
@@ -295,7 +304,7 @@ def _find_statement_end(config: Config, placed: PlacedDirective) -> FilePosition
 
 
 def _omit_zero_keepalive(config: Config, connections: Value) -> Iterator[Edit]:
-    """Omit `keepalive 0` unless the file itself has it: not every version accepts it."""
+    """Omit `keepalive 0` unless the file itself contains it, because some versions reject it."""
     if not connections:
         return
     for placed in config.find_all("keepalive"):
@@ -306,7 +315,9 @@ def _omit_zero_keepalive(config: Config, connections: Value) -> Iterator[Edit]:
 
 
 def _clear_connection_header(config: Config, _: Value) -> Iterator[Edit]:
-    """Yield edits for HTTP/1.1 without `Connection: close`, also in blocks with their own headers."""
+    """Yield edits that use HTTP/1.1 without `Connection: close`, even in blocks that set their own
+    headers.
+    """
     yield from insert_expression(
         find_block_start(config, "http"), _HTTP_VERSION_TEXT, _KEEPALIVE_PARAMETER
     )
@@ -328,7 +339,7 @@ def _clear_connection_header(config: Config, _: Value) -> Iterator[Edit]:
 def _list_backends(
     config: Config, directives: str = _BACKEND_DIRECTIVES_PATTERN
 ) -> tuple[str, ...]:
-    """Return the addresses that requests are forwarded to, with upstreams resolved."""
+    """Return the addresses to which requests are forwarded, with upstreams resolved."""
     servers = {
         name: [placed.words[0] for placed in inner if placed.name == "server" and placed.words]
         for name, inner in _map_upstreams(config).items()
@@ -338,7 +349,7 @@ def _list_backends(
 
 
 def _list_pass_targets(config: Config, directives: str) -> list[str]:
-    """Return the upstreams or addresses in the URLs of directives that match a pattern."""
+    """Return the upstreams or addresses in URLs of the directives that match a pattern."""
     named = [placed for placed in config.directives if re.fullmatch(directives, placed.name)]
     words = [(placed.words or ("",))[0] for placed in named]
     locations = [word.partition("://")[2] or word for word in words]
@@ -346,7 +357,7 @@ def _list_pass_targets(config: Config, directives: str) -> list[str]:
 
 
 def _map_upstreams(config: Config) -> Mapping[str, list[PlacedDirective]]:
-    """Return the directives in each upstream by name. nginx refuses an upstream without a name."""
+    """Return the directives in each upstream, by name. nginx rejects an upstream without a name."""
     upstreams: dict[str, list[PlacedDirective]] = {}
     for placed in config.directives:
         for name in placed.directive.blocks[-1][1:] if placed.block == "upstream" else ():
@@ -355,11 +366,11 @@ def _map_upstreams(config: Config) -> Mapping[str, list[PlacedDirective]]:
 
 
 def _may_set(name: str, blocks: tuple[tuple[str, ...], ...]) -> bool:
-    """True if a file included in ``blocks`` can set a parameter."""
+    """True if a file that is included inside ``blocks`` can set a parameter."""
     return not blocks or (blocks[0][0] == "http") == (name not in _CORE_PARAMETERS)
 
 
-# Other blocks, such as `map`, contain keys and values.
+# Blocks that are not listed, such as `map`, contain keys and values.
 _BLOCK_NAMES = frozenset(
     (
         "events",

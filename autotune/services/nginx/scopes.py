@@ -1,4 +1,6 @@
-"""Scopes of nginx's directives: the servers of a port, and the level at which a value applies to them."""
+"""Scopes of nginx's directives: which servers use a port, and at which level a value applies to
+them.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,14 @@ from autotune.strict_parsing import is_uint
 
 @dataclass(frozen=True)
 class Server:
-    """A ``server`` block in ``http`` with all directives in it, whatever their depth."""
+    """A ``server`` block in ``http`` with all directives inside it, at any depth."""
 
     depth: int
     directives: tuple[PlacedDirective, ...]
 
     @property
     def listens(self) -> tuple[PlacedDirective, ...]:
-        """Return its `listen` lines for TCP. HTTP/3 uses UDP."""
+        """Return the server's `listen` lines for TCP. HTTP/3 uses UDP, and is left out."""
         return tuple(
             placed
             for placed in self.directives
@@ -31,13 +33,13 @@ class Server:
 
     @property
     def only_reports_status(self) -> bool:
-        """True if it serves nginx's own status and nothing else."""
+        """True if the server serves only nginx's own status."""
         names = {placed.name for placed in self.directives}
         served = names & {"root", "alias", "try_files"} or any("_pass" in name for name in names)
         return "stub_status" in names and not served
 
     def has_port(self, port: int) -> bool:
-        """True if it listens on a TCP port. Its default is port 80."""
+        """True if the server listens on a TCP port. The default is port 80."""
         addresses = [normalize_address(placed.words[0]) for placed in self.listens]
         set_by_file = any(placed.name == "listen" for placed in self.directives)
         ports = [address.rpartition(":")[2] for address in addresses]
@@ -45,7 +47,9 @@ class Server:
 
 
 def select_http(config: Config) -> Config:
-    """Return the configuration without other protocols, such as ``stream`` and ``mail``."""
+    """Return the configuration without protocols other than HTTP, such as ``stream`` and
+    ``mail``.
+    """
     kept = (
         placed
         for placed in config.directives
@@ -55,7 +59,7 @@ def select_http(config: Config) -> Config:
 
 
 def list_servers(config: Config) -> tuple[Server, ...]:
-    """Return the ``server`` blocks in file order."""
+    """Return the ``server`` blocks in the order of the files."""
     servers: list[tuple[int, list[PlacedDirective]]] = []
     for placed in config.directives:
         depth = placed.directive.depth
@@ -71,26 +75,28 @@ def _is_in_server(placed: PlacedDirective, depth: int) -> bool:
 
 
 def list_addresses(config: Config) -> Iterator[tuple[str, bool]]:
-    """Yield the addresses of sites, and true if they use TLS. Default servers come first."""
+    """Yield the addresses of sites, and whether they use TLS. Default servers come first."""
     servers = list_servers(config)
     sites = [server for server in servers if not server.only_reports_status] or servers
     if any(not any(p.name == "listen" for p in server.directives) for server in sites):
-        yield "*:80", False  # nginx's default for root
+        yield "*:80", False  # nginx's default if root starts it
     words = [placed.words for server in sites for placed in server.listens]
     for listen in sorted(words, key=lambda listen: "default_server" not in listen):
         yield normalize_address(listen[0]), "ssl" in listen
 
 
 def normalize_address(word: str) -> str:
-    """Return a canonical address: `80`, `*:80` and `0.0.0.0:80` are the same."""
+    """Return an address in canonical form: `80`, `*:80` and `0.0.0.0:80` are equal."""
     host, colon, port = word.rpartition(":")
     if word.endswith("]") or (not colon and not word.isdigit()):
         return f"{word}:80"
-    return f"{'*' if host in ('', '0.0.0.0') else host}:{port}"  # noqa: S104  # compared, not bound
+    return f"{'*' if host in ('', '0.0.0.0') else host}:{port}"  # noqa: S104  # only compared, never bound
 
 
 def is_bound_alone(address: str, addresses: Collection[str]) -> bool:
-    """True if nginx binds an address. A wildcard address of the same port replaces the others."""
+    """True if nginx binds an address itself. A wildcard address with the same port replaces all
+    others.
+    """
     host, _, port = address.rpartition(":")
     v4, v6 = f"*:{port}", f"[::]:{port}"
     if address in (v4, v6):
@@ -102,9 +108,9 @@ def is_bound_alone(address: str, addresses: Collection[str]) -> bool:
 
 
 def limit_to_port(tunable: Tunable, config: Config, port: int) -> Tunable:
-    """Return the tunable with the lines that apply to the servers of a port.
+    """Return the tunable with only those lines that apply to the servers on a port.
 
-    A server's value overrides the value of ``http``, and a location overrides both.
+    A value in a server overrides the value in ``http``, and a location overrides both.
     """
     servers = [server for server in list_servers(config) if server.has_port(port)]
     name = tunable.directive

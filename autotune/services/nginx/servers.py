@@ -1,7 +1,7 @@
-"""Upstreams of nginx without a usable server.
+"""Find nginx upstreams that have no usable server.
 
-The free nginx has no interface for the states of its upstream servers. It writes a line to the error log
-for each request that no server of the upstream may receive.
+The free version of nginx has no interface for the states of its upstream servers. For each request
+that no server in an upstream may receive, it writes a line to the error log.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from autotune.services.base import Argv, ServerCheck
 from autotune.strict_parsing import is_uint, split_lines
 
-# Default of `fail_timeout` (nginx.org, ngx_http_upstream_module, server).
+# The default of `fail_timeout` (nginx.org, ngx_http_upstream_module, server).
 DEFAULT_FAIL_TIMEOUT_SECONDS = 10
 MAX_FAIL_TIMEOUT_SECONDS = 600
-# Prints the host's time, the longest fail_timeout, and the last lines about such requests.
+# Prints the host's time, the longest fail_timeout, and the last log lines about such requests.
 _SCRIPT = r"""
 date '+%Y/%m/%d %H:%M:%S'
 config=$("$@" -T 2>/dev/null)
@@ -38,17 +38,17 @@ _LINE_PATTERN = re.compile(
 
 
 def build_server_check(command: Argv) -> ServerCheck:
-    """Return the check of the error logs that the running configuration names.
+    """Return the check of the error logs in the running configuration.
 
-    ``command`` is nginx with the options of its configuration file.
+    ``command`` is nginx with the options for its configuration file.
     """
     return ServerCheck(("sh", "-c", _SCRIPT, "sh", *command), parse_dead_upstreams)
 
 
 def parse_dead_upstreams(text: str) -> tuple[str, ...]:
-    """Return the upstreams that had no usable server within the last `fail_timeout`.
+    """Return the upstreams that had no usable server at some time within the last `fail_timeout`.
 
-    Raises ValueError for output without the host's time.
+    Raises ValueError if the output lacks the host's time.
     """
     now_text, timeout, *lines = [*split_lines(text), "", ""]
     now = _parse_time(now_text)
@@ -64,12 +64,14 @@ def parse_dead_upstreams(text: str) -> tuple[str, ...]:
 
 
 def _parse_time(text: str) -> datetime:
-    """Return a time in the host's zone, for differences only. Raises ValueError."""
+    """Return a time in the host's time zone, which is used only for differences. Raises
+    ValueError.
+    """
     return datetime.strptime(text, _TIME_FORMAT).replace(tzinfo=UTC)
 
 
 def find_recovery_seconds(files: Mapping[str, bytes]) -> float:
-    """Return the longest `fail_timeout` of the files in seconds, 0 without an upstream."""
+    """Return the longest `fail_timeout` in the files, in seconds; 0 without an upstream."""
     text = b"\n".join(files.values()).decode(errors="replace")
     if not re.search(r"(?m)^\s*upstream\s", text):
         return 0.0

@@ -52,7 +52,7 @@ FASTCGI_DOCS = "nginx.org, ngx_http_fastcgi_module"
 PROXY_ROLE = frozenset({Role.PROXY})
 WEB_ROLE = frozenset({Role.WEB})
 core = partial(on_reload, source=CORE_DOCS)
-# Parameters that are tuned only in a site's own files.
+# Constructors of parameters that are tuned only in a site's own files.
 own = partial(on_reload, adopted=True)
 tls = partial(own, source="nginx.org, ngx_http_ssl_module, Configuring HTTPS servers")
 gzip = partial(own, source="nginx.org, ngx_http_gzip_module; docs.nginx.com, Compression")
@@ -105,7 +105,7 @@ PARAMETERS = with_guidance((
     tls("ssl_session_timeout",
         "Time in which a client may resume a TLS session without a full handshake.",
         low=60, high=86_400, log=True, stock=300, recommended=600, unit="s"),
-    # Administrators disable tickets to get forward secrecy.
+    # Administrators may disable tickets for forward secrecy.
     tls("ssl_session_tickets", "Store TLS sessions on the clients, encrypted with a server key.",
         stock=True, on_demand=True),
     tls("ssl_buffer_size",
@@ -119,7 +119,7 @@ PARAMETERS = with_guidance((
         low=1, high=9, stock=1, when=IF_GZIP),
     gzip("gzip_min_length", "Minimum size in bytes of a response that is compressed.",
         low=20, high=4096, log=True, stock=20, recommended=1000, when=IF_GZIP),
-    # Changes on disk are served late.
+    # With this cache, changed files are served stale for some time.
     own("open_file_cache", "Number of files kept open. Changes to a file take effect late.",
         choices=(0, 1000, 10_000), stock=0, on_demand=True, source=HTTP_DOCS),
     own("open_file_cache_valid", "Interval between checks whether an open file has changed.",
@@ -146,8 +146,8 @@ PARAMETERS = with_guidance((
              Trait.CHURN: "fastcgi_keep_conn fastcgi_keepalive upstream_keepalive_requests reuseport"},
 )  # fmt: skip
 
-# Directives with the name of their parameter. TLS and cache locks are tuned if the site uses them.
-# The site's owner decides what is cached, and for how long.
+# Directives that have the same name as their parameter. TLS and cache locks are tuned if the site
+# uses them. The site's owner decides what is cached, and for how long.
 PLAIN_DIRECTIVES = ("worker_processes", "worker_connections", "fastcgi_keep_conn")
 EVENT_DIRECTIVES = ("multi_accept", "accept_mutex", "use")
 KEEPALIVE_DIRECTIVES = ("keepalive_timeout", "keepalive_requests")
@@ -182,16 +182,17 @@ def _parse_file_cache(word: str) -> Value | None:
 
 
 _SPECIAL_NOTATIONS = {
-    # The zone name is unique, so no other block can declare it with another size.
+    # The name of the zone is unique, so no other block can declare the zone with a different size.
     "ssl_session_cache": Notation(
         _parse_session_cache, lambda v: f'("shared:autotune:" ~ {v} ~ "m" if {v} else "none")'
     ),
-    # With a second word the directive cannot be `off`. One cached file is equivalent to none.
+    # A directive with a second word cannot be `off`. Caching only one file is equivalent to caching
+    # none.
     "open_file_cache": Notation(_parse_file_cache, lambda v: f'"max=" ~ ([{v}, 1] | max)'),
 }
 
 
-# The stock value and the notation of each directive.
+# The stock value and notation of each directive.
 DIRECTIVE_NOTATIONS = {
     p.name: (
         p.stock,
@@ -237,7 +238,9 @@ def parse_effective(text: str) -> Settings:
 
 
 class Nginx(Service):
-    """Role ``proxy`` balances over the tier it forwards to. Role ``web`` forwards to PHP-FPM."""
+    """In role ``proxy``, nginx balances requests over the tier to which it forwards. In role
+    ``web``, it forwards to PHP-FPM.
+    """
 
     name = "nginx"
     title = "nginx"
@@ -281,7 +284,7 @@ class Nginx(Service):
         return servers.find_recovery_seconds(files)
 
     def _build_command(self, placement: Placement) -> Argv:
-        # The working directory is the site. "-e" keeps the first messages out of /var/log.
+        # The working directory contains the files. "-e" keeps the first messages out of /var/log.
         private = placement.choose(("-p", ".", "-e", "nginx-error.log"), ())
         return (placement.programs["nginx"], *private, "-c", self.config_path(placement))
 
@@ -290,7 +293,7 @@ SERVICES = (Nginx(),)
 
 
 def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage | None:
-    """Return a finding if workers ran out of connections and reset clients."""
+    """Return a shortage if workers ran out of connections and reset clients."""
     if not (reading.errors_dominate and reading.activity.log_complaints.get("worker_connections")):
         return None
     limit = reading.get_setting("worker_connections")

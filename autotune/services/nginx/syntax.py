@@ -1,4 +1,4 @@
-"""Syntax of nginx's files: words that end with ``;`` or a block in braces."""
+"""Syntax of nginx's files: words that end with ``;`` or with a block in braces."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from collections.abc import Iterator
 
 from autotune.services.config_files import Directive, Word, build_syntax_error, tokenize
 
-# nginx's lexical rules: a comment starts where a word could. Within a word, `#`, `}`, quotes and
-# the brace of `${` are ordinary characters. Other literal braces must be quoted.
+# nginx's lexical rules: a comment starts where a word could start. Within a word, `#`, `}`, quotes
+# and the brace in `${` are ordinary characters. Other literal braces must be quoted.
 _TOKEN_PATTERN = re.compile(
     r"""(?P<space>\s+)|(?P<comment>\#[^\n]*)|(?P<mark>[;{}])"""
     r"""|(?P<word>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'"""
     r"""|(?:\\.|\$\{|[^\s;{}\\"'])(?:\\.|\$\{|[^\s;{\\])*)""",
     re.DOTALL,
 )
-# The lexical rules of Lua, whose code such a block contains: strings and comments hide braces.
+# Lexical rules of Lua code, which such blocks contain: braces may be in strings and comments.
 _LUA_BLOCK_PATTERN = re.compile(r"\w+_by_lua_block")
 _LUA_TOKEN_PATTERN = re.compile(
     r"""--\[(?P<comment>=*)\[.*?\](?P=comment)\]|--[^\n]*|\[(?P<long>=*)\[.*?\](?P=long)\]"""
     r"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|(?P<mark>[{}])|.""",
     re.DOTALL,
 )
-MAX_BLOCK_DEPTH = 100  # nested blocks; each directive stores the words of all enclosing blocks
+# depth of blocks, which is limited because each directive stores the words of all blocks around it
+MAX_BLOCK_DEPTH = 100
 
 
 def parse_directives(text: str) -> Iterator[Directive]:
-    """Yield every directive, blocks before their content. Raises Unreadable."""
+    """Yield every directive, with blocks before their content. Raises ConfigSyntaxError."""
     blocks: list[tuple[str, ...]] = []
     words: list[Word] = []
     for token in _list_tokens(text):
@@ -55,7 +56,7 @@ def parse_directives(text: str) -> Iterator[Directive]:
 
 
 def _list_tokens(text: str) -> Iterator[re.Match[str]]:
-    """Yield nginx's tokens. The code of a Lua block is skipped. Raises ConfigSyntaxError."""
+    """Yield nginx's tokens. The code in Lua blocks is skipped. Raises ConfigSyntaxError."""
     location, last_word = 0, ""
     while location < len(text):
         for token in tokenize(text, _TOKEN_PATTERN, "an unclosed quote or escape", location):

@@ -1,4 +1,4 @@
-"""Find units that run Node, their addresses, and parameters in their environment."""
+"""Find the units that run Node.js, their addresses, and the parameters in their environment."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from autotune.services.nodejs.service import (
 from autotune.services.unit_environment import EnvironmentSetting, UnitEnvironment
 from autotune.services.visible_directives import VisibleDirectives
 
-# Fedora and SUSE also add the version to the name.
+# Fedora and SUSE append the version to the program's name.
 _PROGRAM_PATTERN = re.compile(r"node(js)?(-?[0-9]+)?|npm|yarn|pnpm")
 _SHELL_WORD_PATTERN = re.compile(r"(?<![\w.-])(?:node(?:js)?|npm|yarn|pnpm)(?![\w.-])")
-# Applications read different variables. autotune assumes that they read those the unit sets.
+# Applications read different variables. autotune assumes that an application reads the variables
+# that its unit sets.
 _WORKER_VARIABLES = ("WEB_CONCURRENCY", "CLUSTER_WORKERS", "NODE_WORKERS", "NUM_WORKERS", "WORKERS",
             "NODE_CLUSTER_WORKERS", "CLUSTER_SIZE", "INSTANCES")  # fmt: skip
 _UNKNOWN_WORKERS_REASON = (
     "its environment does not set the number: `Environment=WEB_CONCURRENCY=1` in the unit makes"
     " it tunable if the application reads the variable"
 )
-# Node's own value; the other option's default depends on the host
+# Node's own default; the default of the other option depends on the host
 _DEFAULTS = {"max_semi_space_size": 16}
 
 
@@ -57,7 +58,7 @@ def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
 
 
 def _find_node_environment(host: RunningHost, unit: str) -> UnitEnvironment | None:
-    """Return the environment of a unit that starts Node or one of its package managers."""
+    """Return the environment of a unit that starts Node.js or one of its package managers."""
     programs = [basename(word) for word in _command_words(host, unit) if "=" not in word]
     first = next((program for program in programs if program != "env"), "")
     return (
@@ -68,13 +69,13 @@ def _find_node_environment(host: RunningHost, unit: str) -> UnitEnvironment | No
 
 
 def _command_words(host: RunningHost, unit: str) -> list[str]:
-    """Return the words of a unit's command."""
+    """Return the words in a unit's command."""
     starting = unit_files.find_exec_start(host.tree, unit)
     return [word.text.lstrip("-@:+!") for word in starting[1].arguments] if starting else []
 
 
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
-    """Tune parameters in the unit's environment, unless its command sets them, which overrides it."""
+    """Tune the parameters in a unit's environment, unless the unit's command overrides them."""
     environment = unit_environment.read_environment(service.host.tree, service.unit)
     words = [word.replace("_", "-") for word in _command_words(service.host, service.unit)]
     locations: dict[str, ParameterLocation] = {
@@ -91,7 +92,7 @@ def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionRes
 
 
 VISIBLE_DIRECTIVES = VisibleDirectives(
-    lambda _: (),  # it has no configuration file
+    lambda _: (),  # Node.js has no configuration file
     frozenset(OPTIONS_BY_PARAMETER.values()),
     visible_variables=re.compile(
         "|".join((*_WORKER_VARIABLES, POOL_VARIABLE, FLAGS_VARIABLE, "PORT"))

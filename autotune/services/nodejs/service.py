@@ -1,6 +1,6 @@
-"""Node.js in a user's unit, configured through its environment, so each change is a restart.
+"""Node.js in a user's unit. Its environment configures it, so each change needs a restart.
 
-Node validates its own options. Workers are counted from the running processes.
+Node.js validates its own options. The number of workers is that of the running processes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ PARAMETERS = with_guidance((
         " Larger spaces are collected less often.",
         low=8, high=128, log=True, stock=16, recommended=64, unit="MB",
         source=f"{DOCS}, --max-semi-space-size"),
-    # A process with too little memory aborts.
+    # A process that has too little memory aborts.
     on_restart("max_old_space_size", "Maximum memory per process for long-lived objects.",
         low=128, high=16_384, log=True, stock=2048, unit="MB", adopted=True, on_demand=True,
         source=f"{DOCS}, --max-old-space-size"),
@@ -64,8 +64,8 @@ POOL_VARIABLE, FLAGS_VARIABLE = "UV_THREADPOOL_SIZE", "NODE_OPTIONS"
 OPTIONS_BY_PARAMETER = {"max_semi_space_size": "--max-semi-space-size",
            "max_old_space_size": "--max-old-space-size"}  # fmt: skip
 
-# script unit variables (one per line): starts the unit's own Node with the variables; it exits
-# immediately.
+# Arguments: script, unit, variables (one per line). Starts the unit's own Node.js with the
+# variables; it exits immediately.
 _VALIDATION_SCRIPT = rf"""
 script=$1 unit=$2 variables=$3
 node=node
@@ -79,8 +79,8 @@ answer=$(sh -c "$script" sh "$unit" --eval=0 env $variables "$node" 2>&1) && exi
 printf '%s\n' "$answer" | grep . | head -n 1
 exit 1
 """
-# unit: prints a line per Node process of the unit, followed by the environment variables to read
-# back.
+# Argument: unit. For each Node.js process of the unit, prints a line and then the environment
+# variables to read back.
 _READBACK_SCRIPT = rf"""
 group=$(systemctl show -P ControlGroup -- "$1")
 for file in $(grep -lsF ":$group" /proc/[0-9]*/cgroup); do
@@ -109,7 +109,7 @@ class Nodejs(Service):
     config_paths = ("", drop_in_path(UNIT_NAME))
     template = "nodejs/options.conf.j2"
     unit_name = UNIT_NAME
-    # If Node is in a private directory outside PATH, `true` is found instead.
+    # If Node.js is in a private directory outside of PATH, `true` is found in its place.
     programs: ClassVar[Programs] = {
         "node": ("node", "nodejs", "node-MainThread", "MainThread", "true")
     }
@@ -124,7 +124,7 @@ class Nodejs(Service):
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         if not placement.adopted:
-            return None  # a drop-in, which systemd reads and Node does not
+            return None  # a drop-in, which systemd reads but Node.js does not
         variables = unit_environment.list_assignments(
             files, rf"{POOL_VARIABLE}=\d+|{FLAGS_VARIABLE}=.*"
         )
@@ -144,9 +144,9 @@ SERVICES = (Nodejs(),)
 
 
 def parse_effective(text: str) -> Settings:
-    """Return effective values. Workers are the forked processes, or the only process.
+    """Return the effective values. The workers are the forked processes, or the only process.
 
-    A parameter missing in the environment has Node's default.
+    A parameter that is missing from the environment has Node's default.
     """
     if "process" not in split_lines(text):
         return {}
@@ -162,9 +162,9 @@ def parse_effective(text: str) -> Settings:
 
 
 def _detect_busy_core(reading: InstanceReading) -> ResourceShortage | None:
-    """Return a finding if the event loops ran, or were runnable, all the time.
+    """Return a shortage if the event loops were running or runnable all the time.
 
-    Each process computes on one CPU, however many the host has.
+    Each process computes on only one CPU, however many CPUs the host has.
     """
     activity = reading.activity
     ready = activity.cpu + (activity.cpu_delay or 0.0)

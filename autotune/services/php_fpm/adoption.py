@@ -1,4 +1,4 @@
-"""Map settings of PHP-FPM's pools to parameters."""
+"""Map the settings of PHP-FPM's pools to parameters."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ OTHER_MODES = ("static", "ondemand")
 
 
 def read_host_config(tree: FileTree, main: str) -> Config:
-    """Return the directives of each pool. The last occurrence takes effect, in any file."""
+    """Return the directives of each pool. The last occurrence in any of the files takes effect."""
     config = read_config(tree, main, syntax.parse_directives, parse_include)
     last = {(placed.directive.blocks, placed.name): placed for placed in config.directives}
     return replace(config, directives=tuple(last.values()))
 
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
-    """Yield every running version, the newest first."""
+    """Yield every running version, starting with the newest."""
     running = filter(
         None, (LAYOUTS[0].match_instance(unit) for unit in host.units if host.is_active(unit))
     )
@@ -76,9 +76,11 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
-    """Yield every parameter in these files. If pools differ, only values common to all are tunable."""
+    """Yield every parameter in these files. If pools differ, only values that all pools share are
+    tunable.
+    """
     config = service.config
-    # Read the socket's backlog, because the default depends on the PHP version.
+    # Use the socket's actual backlog, because the default depends on the version of PHP.
     backlog = service.host.backlogs.get(service.listen_address, DEFAULT_BACKLOG)
     pm = next((placed.words[0] for placed in config.find_all("pm") if placed.words), "")
     yield Tunable("pm", "pm", QUOTED_WORD)
@@ -92,22 +94,22 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         absent = DirectiveInsertion(default, locations, f"\n{directive} = ")
         yield Tunable(name, directive, notation, insertion=absent)
     for name, default in SPARE_SERVER_DEFAULTS.items():
-        # FPM requires these with `dynamic`. If `pm` has another mode now, they are written with
-        # `dynamic`.
+        # FPM requires these if `pm` is `dynamic`. If `pm` is something else now, they are written
+        # once `pm` becomes `dynamic`.
         absent = DirectiveInsertion(default, after, f"\npm.{name} = ", condition='pm == "dynamic"')
         otherwise = QUOTED_WORD.parse(pm) in OTHER_MODES
         yield Tunable(name, f"pm.{name}", NUMBER, insertion=absent if otherwise else None)
 
 
 def find_listen_address(config: Config) -> str:
-    """Return a socket path or port, or an empty string if pools listen at several addresses."""
+    """Return the path or port on which the pools listen; empty if there are several addresses."""
     locations = {*list_listen_addresses(config)}
     location = locations.pop() if len(locations) == 1 else ""
     return location if location.startswith("/") else location.rpartition(":")[2]
 
 
 def list_listen_addresses(config: Config) -> list[str]:
-    """Return the address of each pool. `$pool` is the pool's name."""
+    """Return the address of each pool. `$pool` means the pool's name."""
     return [
         placed.words[0].strip("\"'").replace("$pool", placed.block)
         for placed in config.find_all("listen")

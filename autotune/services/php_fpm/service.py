@@ -1,4 +1,4 @@
-"""PHP-FPM: the pool of PHP processes behind a web server, over a unix socket."""
+"""PHP-FPM: the pool of PHP processes behind a web server, over a Unix socket."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ PARAMETERS = with_guidance((
     safe={"max_children": (2, "64 * cpus"), "listen_backlog": (256, 65_535)},
 )  # fmt: skip
 
-# `php-fpm -tt` prints these per pool; the backlog is read from the kernel.
+# `php-fpm -tt` prints these settings for each pool; the backlog is read from the kernel.
 PARAMETERS_BY_DIRECTIVE = {"pm": "pm"} | {
     f"pm.{parameter.name}": parameter.name
     for parameter in PARAMETERS
@@ -66,8 +66,8 @@ PARAMETERS_BY_DIRECTIVE = {"pm": "pm"} | {
 }
 
 
-# FPM also logs its configuration, with passwords in pool environments, so `error_log` is /dev/null
-# in this run. Lines that may contain passwords are removed on the host.
+# FPM also logs its configuration, including passwords in the environment of pools, so `error_log`
+# is /dev/null in this run. Lines that may contain passwords are removed on the host.
 _READBACK_SCRIPT = r"""
 conf=$(mktemp) && trap 'rm -f "$conf"' EXIT || exit
 {
@@ -80,7 +80,7 @@ shift
 
 
 class PhpFpm(Service):
-    """One pool, ``www``, that listens on a unix socket in the site's directory."""
+    """One pool, ``www``, that listens on a Unix socket in the working directory."""
 
     name = "php_fpm"
     other_names = ("php",)
@@ -99,7 +99,7 @@ class PhpFpm(Service):
     )
     reload_signal = "USR2"
     template = "php_fpm/php-fpm.conf.j2"
-    # Each distribution ships one version; the newest installed one is used.
+    # Each distribution ships only one version. The newest version that is installed is used.
     programs: ClassVar[Programs] = {
         "php-fpm": ("php-fpm8.4", "php-fpm8.3", "php-fpm8.2", "php-fpm")
     }
@@ -162,7 +162,9 @@ SERVICES = (PhpFpm(),)
 
 
 def _find_version(placement: Placement) -> str:
-    """Return the version in Debian's names: php-fpm8.2, php8.2-fpm.service, /etc/php/8.2."""
+    """Return the PHP version that is part of Debian's names: php-fpm8.2, php8.2-fpm.service,
+    /etc/php/8.2.
+    """
     return placement.programs["php-fpm"].rpartition("php-fpm")[2]
 
 

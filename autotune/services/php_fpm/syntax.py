@@ -1,4 +1,4 @@
-"""Syntax of PHP-FPM's and PHP's files: ``name = value`` under ``[section]``."""
+"""Syntax of the files of PHP-FPM and PHP: ``name = value`` under ``[section]``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _LOG_PREFIX_PATTERN = re.compile(r"(?m)^\[[^\]]*\] NOTICE: ")
 _LINE_PATTERN = re.compile(r"[^\n]*(?:\n|$)")
 _SECTION_PATTERN = re.compile(r"\s*\[([^\]\n]*)\]")
 _NAME_PATTERN = re.compile(r"\s*([^\s=;\[\]]+(?:\[[^\]\n]*\])?)\s*")
-# A value extends to the line end, or to a comment outside of quotes.
+# A value extends to the end of the line, or to a comment that starts outside of quotes.
 _VALUE_PATTERN = re.compile(r"""=[ \t]*((?:"(?:\\.|[^"\\])*"|'[^']*'|[^;"'\r\n])*)""", re.DOTALL)
 
 
 def parse_directives(text: str) -> tuple[Directive, ...]:
-    """Return every assignment with its value as the only argument. Raises Unreadable."""
+    """Return every assignment, with its value as the only argument. Raises ConfigSyntaxError."""
     assignments: list[Directive] = []
     within: tuple[tuple[str, ...], ...] = ()
     location = 0
@@ -33,12 +33,12 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
             argument = value and Word(value[1].rstrip(), value.start(1))
             arguments = (argument,) if argument and argument.text else ()
             assignments.append(Directive(Word(name[1], name.start(1)), arguments, within))
-            if value and value.end() > end:  # a quoted value over several lines
+            if value and value.end() > end:  # a quoted value that spans several lines
                 end = _LINE_PATTERN.match(text, value.end()).end()  # type: ignore[union-attr]  # matches ""
         location = end
     return tuple(assignments)
 
 
 def parse_log(text: str) -> tuple[Directive, ...]:
-    """Parse the configuration that ``php-fpm -tt`` logs."""
+    """Return the configuration in the log of ``php-fpm -tt``."""
     return parse_directives(_LOG_PREFIX_PATTERN.sub("", text))

@@ -1,1 +1,1 @@
-"""PHP's own settings, for the builds that FPM and Apache run."""
+"""PHP's own settings, for each of the builds that FPM and Apache run."""

@@ -1,7 +1,7 @@
-"""Read PHP's settings on a host, and find the file for changes.
+"""Read PHP's settings on a host, and find the file in which to change them.
 
-Debian's builds share the files of extensions, which are never edited. A build's own last file,
-which no other build reads, overrides them.
+Debian's builds share the files of extensions, which are never edited. Each build has its own last
+file, which no other build reads and which overrides the shared files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _POOL_SETTING_PATTERN = re.compile(r"php_(?:admin_)?(?:value|flag)\[([^\]]+)\]")
 
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
-    """Yield the settings of each running PHP-FPM, and of the PHP module loaded by Apache."""
+    """Yield the settings of each running PHP-FPM, and of the PHP module that Apache loads."""
     for pools in fpm.find_services(host):
         if isinstance(pools, str):
             continue
@@ -53,7 +53,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _read_module_config(host: RunningHost) -> Config:
-    """Return Apache's lines for PHP in the form of pool settings."""
+    """Return Apache's lines about PHP in the form of pool settings."""
     config = apache_config.read_host_config(host.tree, apache_config.LAYOUTS[0].main_file)
     lines = tuple(
         replace(placed, directive=Directive(Word(f"php_value[{placed.words[0]}]", 0)))
@@ -67,8 +67,11 @@ def _read_module_config(host: RunningHost) -> Config:
 def _build_running(
     host: RunningHost, build: str, version: str, pools: Config, unit: str = ""
 ) -> RunningService:
-    """Return the service for a PHP build. Its config is the editable file and the settings of
-    pools. Its address is the first pool's, which is queried for effective values."""
+    """Return the service for a PHP build.
+
+    Its configuration consists of the editable file and the settings of pools. Its address is that
+    of the first pool, which is queried for effective values.
+    """
     own = _read_host_config(host.tree, f"/etc/php/{version}/{build}/conf.d/{FILE_NAME}")
     of_pools = [placed for placed in pools.directives if _POOL_SETTING_PATTERN.match(placed.name)]
     listen = next(iter(fpm.list_listen_addresses(pools)), "")
@@ -82,7 +85,9 @@ def _build_running(
 
 
 def _list_overrides(host: RunningHost, unit: str) -> dict[str, str]:
-    """Return the settings that the unit's command or environment overrides, with the reason."""
+    """Return the settings that the unit's command or environment overrides, each with the
+    reason.
+    """
     if not unit:
         return {}
     words = unit_environment.expand_command(host.tree, unit)
@@ -107,7 +112,9 @@ def _read_host_config(tree: FileTree, path: str) -> Config:
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
-    """Yield every parameter, with reasons for those set by a pool or of a missing extension."""
+    """Yield every parameter. Those that a pool sets, or whose extension is missing, contain the
+    reason.
+    """
     tree, own = service.host.tree, service.config.main_file
     before, unread = _read_other_files(tree, own)
     later = [path for path in tree.glob(f"{dirname(own)}/zz*.ini") if basename(path) > FILE_NAME]
@@ -141,7 +148,9 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
 
 
 def _find_stock(parameter: Parameter, path: str, before: Mapping[str, str]) -> Value:
-    """Return the default of this version of PHP. Before 8.4, a buffer alone enables the JIT."""
+    """Return the default in this version of PHP. Before version 8.4, a buffer alone enables the
+    JIT.
+    """
     version = _find_version(path)
     size = next((own for own in PARAMETERS if own.name == "opcache_jit_buffer_size"), parameter)
     if parameter.name == "opcache_jit" and version < (8, 4):
@@ -163,8 +172,10 @@ def _explain_jit(parameter: Parameter, path: str) -> str:
 
 
 def _read_other_files(tree: FileTree, location: str) -> tuple[Mapping[str, str], str]:
-    """Return the values in the other files of this PHP, and an error if a file is unreadable. The
-    last value of a name takes effect, except that all values of ``zend_extension`` do."""
+    """Return the values in this PHP's other files, and an error if a file is unreadable.
+
+    The last value of a name takes effect, but for ``zend_extension``, all values do.
+    """
     values: dict[str, str] = {}
     build = location.partition("/conf.d/")[0]
     patterns = (f"{build}/php.ini", f"{build}/conf.d/*.ini")
@@ -178,7 +189,7 @@ def _read_other_files(tree: FileTree, location: str) -> tuple[Mapping[str, str],
         for unread, reason in config.unread_files.items():
             return {}, f"{unread} cannot be read: {reason}"
         for placed in config.directives:
-            # Sections with these names apply only to some paths or hosts.
+            # Sections with these names apply only to certain paths or hosts.
             if not placed.block.upper().startswith(("PATH", "HOST")):
                 earlier = values.get(placed.name, "") if placed.name == "zend_extension" else ""
                 values[placed.name] = " ".join(filter(None, (earlier, *placed.words)))
@@ -187,7 +198,7 @@ def _read_other_files(tree: FileTree, location: str) -> tuple[Mapping[str, str],
 
 def _select_notation(parameter: Parameter) -> Notation:
     if parameter.name == PRELOAD:
-        # Rendered only to disable it.
+        # This is rendered only to disable preloading.
         return Notation(partial(parse_value, parameter), lambda _: '""')
     if isinstance(parameter.stock, bool):
         return Notation(partial(parse_value, parameter), lambda name: f"({name} | int)")

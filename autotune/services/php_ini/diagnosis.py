@@ -1,4 +1,4 @@
-"""OPcache counters, and rules for a cache that is too small."""
+"""Counters of OPcache, and rules that detect a cache that is too small."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from autotune.services.diagnosis import (
 )
 from autotune.services.php_ini.service import build_status_command
 
-MIN_MISSES = 100  # per reading; fewer are first loads of scripts
-MIN_MISS_SHARE = 0.05  # of the requested scripts
-MIN_FREE_SHARE = 0.05  # of its memory; with less, the next script may not fit
+MIN_MISSES = 100  # per reading; fewer misses are scripts that are loaded for the first time
+MIN_MISS_SHARE = 0.05  # share of the requested scripts
+MIN_FREE_SHARE = 0.05  # share of OPcache's memory; if less is free, the next script may not fit
 TOTAL_COUNTERS = ("hits", "misses", "oom_restarts", "hash_restarts")
 LEVEL_COUNTERS = ("cache_full", "free_memory", "used_memory", "wasted_memory", "num_cached_keys",
           "max_cached_keys", "strings_free_memory", "strings_buffer_size")  # fmt: skip
 
 
 def _detect_full_cache(reading: InstanceReading) -> ResourceShortage | None:
-    """Return a finding if OPcache recompiles scripts because it has no space for them."""
+    """Return a shortage if OPcache recompiles scripts for which it has no space."""
     counted = {
         name: reading.activity.counters.get(name, 0.0)
         for name in (*TOTAL_COUNTERS, *LEVEL_COUNTERS)
@@ -36,7 +36,7 @@ def _detect_full_cache(reading: InstanceReading) -> ResourceShortage | None:
         reason = f"the table of {maximum:.0f} scripts is full: raise opcache_max_accelerated_files"
         return ResourceShortage(Resource.CACHE, f"{share}: {reason}", REPORTED)
     free, wasted, used = (counted[f"{kind}_memory"] / 2**20 for kind in ("free", "wasted", "used"))
-    # OPcache reports itself full only if not even the smallest script fits.
+    # OPcache reports that it is full only if not even the smallest script fits.
     has_room = free > MIN_FREE_SHARE * (free + wasted + used) or not used
     if has_room and not counted["oom_restarts"] and not counted["cache_full"]:
         return None
@@ -47,7 +47,7 @@ def _detect_full_cache(reading: InstanceReading) -> ResourceShortage | None:
     return ResourceShortage(Resource.CACHE, f"{share}: {reason}", REPORTED)
 
 
-# Each process keeps strings that do not fit.
+# Each process has its own copy of strings that do not fit.
 STRING_BUFFER_RULE = build_evidence_rule(Resource.CACHE, INFERRED,
     lambda c: c["strings_free_memory"] < 0.01 * c["strings_buffer_size"],
     lambda c: f"its {c['strings_buffer_size'] / 2**20:.0f} MB for interned strings are full:"
@@ -66,8 +66,8 @@ DIAGNOSIS = Diagnosis(
                          "opcache_interned_strings_buffer+"),
         Resource.MEMORY: ("opcache_memory_consumption-", "opcache_jit_buffer_size-"),
     },
-    # A full OPcache rejects scripts. This rule precedes the one for full CPUs, which are busy
-    # compiling these scripts.
+    # A full OPcache rejects scripts. This rule precedes the one about busy CPUs, because compiling
+    # these scripts keeps the CPUs busy.
     refusal_rules=(_detect_full_cache,),
     cache_rules=(STRING_BUFFER_RULE,),
 )  # fmt: skip

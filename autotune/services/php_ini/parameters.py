@@ -12,7 +12,7 @@ NEXTCLOUD_DOCS = "docs.nextcloud.com, Server tuning"
 STALE = "tuned only on demand: changed files take effect late, or after a reload"
 manual, symfony = partial(on_reload, source=MANUAL), partial(on_reload, source=SYMFONY_DOCS)
 IF_ENABLED = (("opcache_enable", (True,)),)
-# In MB, without a suffix.
+# Values in MB, which are written without a suffix.
 MEGABYTE_PARAMETERS = (
     "opcache_memory_consumption",
     "opcache_interned_strings_buffer",
@@ -44,7 +44,7 @@ PARAMETERS = with_guidance((
         choices=("off", "function", "tracing"), stock="off", when=IF_ENABLED),
     manual("opcache_jit_buffer_size", "Additional memory for JIT code; 0 disables the JIT.",
         choices=(0, 8, 32, 64, 128), stock=0, unit="MB", when=IF_JIT),
-    # The script belongs to the application; the site's files name it.
+    # The script belongs to the application, and the site's files name it.
     on_reload(PRELOAD, "Preload the site's scripts at start until the next restart.",
         stock=False, adopted=True, when=IF_ENABLED, source="php.net, Preloading"),
     symfony("realpath_cache_size", "Memory per process for resolved paths.",
@@ -71,5 +71,5 @@ RESOURCE_NEEDS = ResourceNeeds(
 
 
 def directive_name(parameter: Parameter) -> str:
-    """Return PHP's name of a parameter: ``opcache.memory_consumption``."""
+    """Return PHP's name for a parameter: ``opcache.memory_consumption``."""
     return parameter.name.replace("opcache_", "opcache.", 1)

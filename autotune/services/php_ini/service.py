@@ -1,4 +1,6 @@
-"""PHP's own settings, in a file that PHP reads last. PHP validates it and reads it back."""
+"""PHP's own settings, in a file that PHP reads last. PHP validates the file, and its values are
+read back.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ FILE_NAME = "zz-autotune.ini"
 _BOOLEAN_WORDS = {**dict.fromkeys(("1", "on", "yes", "true"), True),
            **dict.fromkeys(("", "0", "off", "no", "false", "none"), False)}  # fmt: skip
 _JIT_MODES = {"": "off", "0": "off", "disable": "off", "1": "tracing", "on": "tracing"}
-# PHP only warns about invalid values, so the check compares printed values with the new file.
+# PHP only warns about invalid values, so the check compares the printed values with the new file.
 _VALIDATION_SCRIPT = r"""
 file=$1 conf=$2; shift 2
 scan=$(mktemp -d) && trap 'rm -rf "$scan"' EXIT || exit
@@ -56,7 +58,7 @@ wrong=$(printf '%s\n' "$said" | awk -F ' *=>* *' '
 ' "$file" -)
 [ -z "$wrong" ] || { printf '%s\n' "$wrong"; exit 1; }
 """
-# Runs in a process of the pool or of Apache: prints directives and OPcache counters.
+# Runs in a process of the pool or of Apache, and prints directives and OPcache counters.
 _STATUS_SCRIPT = """<?php
 foreach (explode(' ', 'NAMES') as $name) echo "$name ", ini_get($name), "\\n";
 $status = function_exists('opcache_get_status') ? @opcache_get_status(false) : false;
@@ -83,14 +85,15 @@ for ($answer = ''; strlen($head = stream_get_contents($pool, 8)) === 8;) {
 }
 echo substr($answer, strpos($answer, "\\r\\n\\r\\n") + 4);
 """
-# Pools run under other accounts, which can read the script. Only its owner can write it.
+# Pools run under other accounts, which must be able to read the script. Only its owner can write to
+# it.
 _TEMP_SCRIPT = """
 umask 022
 place=$(mktemp -d /run/autotune-php.XXXXXX) && trap 'rm -rf "$place"' EXIT || exit
 chmod 755 "$place" && printf %s "$1" >"$place/status.php" || exit
 """
 _FASTCGI_SCRIPT = f'{_TEMP_SCRIPT}\n"$3" -n -r "$2" -- "$4" "$place/status.php"'
-# Queries Apache under a host name that no site uses (templates/apache/mod_php.conf.j2).
+# Sends a request to Apache under a host name that no site uses (templates/apache/mod_php.conf.j2).
 _HTTP_SCRIPT = f"""{_TEMP_SCRIPT}
 "$2" -sS --max-time 5 -H "Host: php.autotune.internal" "http://$3/${{place##*/}}/status.php"
 """
@@ -98,8 +101,11 @@ _HTTP_SCRIPT = f"""{_TEMP_SCRIPT}
 
 @dataclass(frozen=True)
 class PhpIni(Service):
-    """Settings of the PHP that ``server`` runs. Its unit reads them and reloads once for both.
-    ``interpreter`` is also the name of its directory in /etc/php/VERSION."""
+    """Settings of the PHP that ``server`` runs.
+
+    The unit of ``server`` reads them, and one reload applies changes to both. ``interpreter`` is
+    also the name of its directory in /etc/php/VERSION.
+    """
 
     name = "php_ini"
     title = "PHP settings"
@@ -147,8 +153,11 @@ class PhpIni(Service):
         return (Readback((placement.programs["php-fpm"], "-i"), parse_information),)
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
-        """Return a check with a program that reads these settings as ``server`` does. The program
-        is PHP-FPM itself, or PHP's command line with options that load Apache's settings."""
+        """Return a check with a program that reads these settings just as ``server`` does.
+
+        The program is PHP-FPM itself, or PHP's command line with options that load Apache's
+        settings.
+        """
         path, program = self.config_path(placement), self._find_program(placement)
         apache = ("-c", f"{self._find_directory(placement)}/php.ini", "-d", "opcache.enable_cli=1")
         options = apache if program == placement.programs.get("php") else ()
@@ -166,8 +175,9 @@ SERVICES = (PhpIni("fpm"), PhpIni("apache2"))
 
 
 def build_status_command(placement: Placement) -> Argv:
-    """Return the command that prints effective directives and counters, one name and value per
-    line."""
+    """Return the command that prints effective directives and counters, with one name and value per
+    line.
+    """
     php, curl = placement.programs.get("php", "php"), placement.programs.get("curl", "curl")
     if "php-fpm" not in placement.programs:
         return ("sh", "-c", _HTTP_SCRIPT, "sh", _STATUS_SCRIPT, curl, str(placement.listen))
@@ -201,10 +211,10 @@ def _convert_directives(printed: Mapping[str, str]) -> dict[str, Value]:
 
 
 def parse_effective(text: str) -> Settings:
-    """Return directives in the parameters' units."""
+    """Return the directives, in the units of the parameters."""
     printed = dict(line.split(" ", 1) for line in split_lines(text) if " " in line)
     values = _convert_directives(printed)
-    # The mapped size is effective, not the requested one.
+    # The memory that is actually mapped counts, not the requested size.
     sizes = [printed.get(f"{kind}_memory", "") for kind in ("used", "free", "wasted")]
     if all(map(is_uint, sizes)):
         values["opcache_memory_consumption"] = round(sum(map(int, sizes)) / SIZE_UNITS["MB"])
@@ -212,7 +222,9 @@ def parse_effective(text: str) -> Settings:
 
 
 def parse_value(parameter: Parameter, written: str) -> Value | None:
-    """Return PHP's interpretation of ``written``, or ``None`` if PHP or the parameter rejects it."""
+    """Return the value as PHP interprets ``written``, or ``None`` if PHP or the parameter rejects
+    it.
+    """
     text = written.strip().strip("\"'").lower()
     if parameter.name == PRELOAD:
         return bool(text)  # the path of a script

@@ -1,4 +1,6 @@
-"""Parse PostgreSQL's files (one name and value per line) and map them to parameters."""
+"""Read PostgreSQL's files, which contain one name and value per line, and map them to
+parameters.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from autotune.services.postgresql.service import LAYOUTS, SOCKET_DIRECTORY, Post
 from autotune.services.visible_directives import VisibleDirectives
 from autotune.strict_parsing import is_uint, split_lines
 
-# A quote within a value is doubled, or follows a backslash.
+# A quote inside a value is doubled, or a backslash precedes it.
 _LINE_PATTERN = re.compile(
     r"""[^\S\n]*(?:(?P<name>[A-Za-z_][\w.$]*)[^\S\n]*(?:=[^\S\n]*|(?<=[^\S\n]))"""
     r"""(?P<value>'(?:[^'\\\n]|\\.|'')*'|[^\s#']+)[^\S\n]*)?(?:\#[^\n]*)?(?:\n|$)"""
@@ -23,13 +25,16 @@ _LINE_PATTERN = re.compile(
 _INCLUDE_PATTERNS = {"include": "{}", "include_if_exists": "{}", "include_dir": "{}/*.conf"}
 _ALTER_SYSTEM_REASON = "postgresql.auto.conf overrides it: run `ALTER SYSTEM RESET {}` to tune it"
 _COMMAND_REASON = "pg_ctl.conf overrides it: move it to postgresql.conf to tune it"
-# The first version with another default, and that default (release notes).
+# Parameters whose default has changed: the first version with the new default, and that default
+# (release notes).
 _CHANGED_DEFAULTS: dict[str, tuple[int, Value]] = {"effective_io_concurrency": (18, 16)}
 _COMMAND_OPTION_PATTERN = re.compile(r"(?:-c\s*|--)([A-Za-z][\w-]*)=")
 
 
 def parse_directives(text: str) -> tuple[Directive, ...]:
-    """Return every assignment, with names in lower case like the server. Raises Unreadable."""
+    """Return every assignment, with names in lower case as the server treats them. Raises
+    ConfigSyntaxError.
+    """
     return tuple(
         Directive(Word(line["name"].lower(), line.start("name")),
                   (Word(line["value"], line.start("value")),))
@@ -38,7 +43,7 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
 
 
 def parse_include(directive: Directive) -> str | None:
-    """Return the path pattern of the files that a line includes."""
+    """Return the path pattern that a line includes."""
     pattern = _INCLUDE_PATTERNS.get(directive.name.text)
     return pattern.format(unquote(directive.arguments[0].text)) if pattern else None
 
@@ -48,7 +53,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     running = (LAYOUTS.match_instance(unit) for unit in host.units if host.is_active(unit))
     for location in filter(None, running):
         if not location.name and host.tree.resolve(location.main_file) not in host.tree.files:
-            if location.version:  # Debian's unit for all clusters has no version
+            if location.version:  # Debian's unit that starts all clusters has no version
                 yield f"PostgreSQL ({location.unit}) is not tuned: {location.main_file} does not exist"
             continue
         config = read_config(
@@ -84,8 +89,11 @@ def _find_value(config: Config, name: str, default: str) -> str:
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
-    """Yield every parameter. Missing ones are added at the end of the main file. Settings from the
-    command line or `ALTER SYSTEM` are not tuned."""
+    """Yield every parameter.
+
+    Missing ones are added at the end of the main file. Settings from the command line or from
+    `ALTER SYSTEM` are not tuned.
+    """
     config, tree = service.config, service.host.tree
     main = (
         f"{_find_value(config, 'data_directory', dirname(config.main_file))}/postgresql.auto.conf"
@@ -93,7 +101,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     by_sql = {
         line.name for line in read_config(tree, main, parse_directives, parse_include).directives
     }
-    # Options on Debian's start command override all files.
+    # Options in Debian's start command override all files.
     options = tree.read_or_empty(f"{dirname(config.main_file)}/pg_ctl.conf")
     by_command = {
         name.replace("-", "_").lower()
@@ -117,14 +125,14 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
 
 
 def _find_default(parameter: Parameter, version: str) -> Value:
-    """Return the default of a parameter in this version."""
+    """Return a parameter's default in this version."""
     first, changed = _CHANGED_DEFAULTS.get(parameter.name, (0, parameter.stock))
     major = version.partition(".")[0]
     return changed if is_uint(major) and int(major) >= first else parameter.stock
 
 
 def _explain_unknown_default(name: str, service: RunningService) -> str:
-    """Return why the default is unknown, if no file sets the parameter, or an empty string."""
+    """Return why the default is unknown if no file sets the parameter; empty if it is known."""
     if service.instance or name not in _CHANGED_DEFAULTS or service.config.find_all(name):
         return ""
     return "its default depends on the version of PostgreSQL: set it in postgresql.conf to tune it"

@@ -1,4 +1,4 @@
-"""Parameters of PostgreSQL, its resource needs, and the syntax of values."""
+"""Parameters of PostgreSQL, its resource needs, and the syntax of its values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autotune.services.base import (
 from autotune.services.directives import ON_OFF, Notation
 
 MANUAL = "PostgreSQL 15 documentation, Server Configuration"
-# PGTune's advice for a web application on SSDs: https://github.com/le0pard/pgtune
+# PGTune's advice for a web application on SSDs (https://github.com/le0pard/pgtune)
 PGTUNE = f"{MANUAL}; PGTune, type web"
 RISK_WARNING = "tuned only on demand: a power failure can lose or damage committed data"
 restart, reload = partial(on_restart, source=MANUAL), partial(on_reload, source=MANUAL)
@@ -66,7 +66,7 @@ PARAMETERS = with_guidance((
         "Maximum number of parallel workers per query; 0 disables them.",
         low=0, high="max(4, cpus)", stock=2, recommended="min(4, max(1, cpus / 2))"),
     reload("jit", "Compile expensive queries. Compilation delays short ones.", stock=True),
-    # Autovacuum is never disabled, because tables would grow until they become read-only.
+    # Autovacuum is never disabled, because tables would grow until the server accepts only reads.
     restart("autovacuum_max_workers", "Maximum number of tables that are vacuumed concurrently.",
         low=1, high=10, stock=3),
     reload("autovacuum_vacuum_scale_factor", "Share of dead rows at which a table is vacuumed.",
@@ -89,19 +89,19 @@ PARAMETERS = with_guidance((
 )  # fmt: skip
 
 RESOURCE_NEEDS = ResourceNeeds(
-    # A query may sort more than once, but few clients do so concurrently, so one work_mem each. A
-    # client's process has 3 MB of private memory.
+    # A query may sort more than once, but few clients do so at the same time, so work_mem is
+    # counted once for each. A client's process has 3 MB of private memory.
     memory="shared_buffers + wal_buffers + max_connections * (work_mem + 3 MB)"
     " + autovacuum_max_workers * maintenance_work_mem + 32 MB",
     source=f"{MANUAL}, Resource Consumption; Private_Dirty of a process of version 15",
-    connections="max_connections - 3",  # superuser_reserved_connections
+    connections="max_connections - 3",  # without superuser_reserved_connections
 )
 
-# A number with a leading 0 and another digit is octal and does not match.
+# A number that starts with 0 and another digit is octal, and does not match.
 _AMOUNT_PATTERN = re.compile(
     r"(-?(?!0[0-9])(?:[0-9]{1,15}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})(?:[eE][+-]?[0-9])?)\s*([A-Za-z]*)"
 )
-# PostgreSQL's names; KB is autotune's.
+# These are PostgreSQL's names, except for KB, which is autotune's.
 UNIT_FACTORS = {
     "": 1,
     "B": 1,
@@ -118,7 +118,7 @@ UNIT_FACTORS = {
     "h": 3600,
     "d": 86_400,
 }
-# Unit of a bare number, if it differs from the parameter's unit.
+# The unit of a bare number, if it is not the parameter's unit.
 _DEFAULT_UNITS = {"shared_buffers": "8kB", "effective_cache_size": "8kB", "wal_buffers": "8kB",
          "maintenance_work_mem": "kB"}  # fmt: skip
 _BOOLEAN_WORDS = {"on": True, "true": True, "yes": True, "1": True,
@@ -136,8 +136,9 @@ def unquote(value: str) -> str:
 
 
 def parse_value(parameter: Parameter, text: str, default_unit: str) -> Value | None:
-    """Convert a value to whole units of the parameter, else ``None``. ``default_unit`` is the
-    default unit."""
+    """Return the value that ``text`` means in whole units of the parameter, or ``None``.
+    ``default_unit`` applies to bare numbers.
+    """
     text = unquote(text).strip()
     if isinstance(parameter.stock, bool):  # any unambiguous prefix is valid
         meant = {on for word, on in _BOOLEAN_WORDS.items() if word.startswith(text.lower())}
@@ -163,7 +164,7 @@ def get_bare_unit(parameter: Parameter) -> str:
 
 
 def build_notation(parameter: Parameter) -> Notation:
-    """Return the notation of a parameter's values in files."""
+    """Return the notation for a parameter's values in files."""
     unit = {"KB": "kB"}.get(parameter.unit, parameter.unit)
     bare = get_bare_unit(parameter)
 

@@ -1,4 +1,4 @@
-"""PostgreSQL of the distributions: files, validation, queries and diagnosis."""
+"""The distributions' PostgreSQL: its files, validation, queries and diagnosis."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ from autotune.strict_parsing import split_lines
 
 VERSIONS = ("18", "17", "16", "15", "14")
 SOCKET_DIRECTORY = "/var/run/postgresql"
-# Debian names its clusters. Others have one, or one per version (postgresql.org).
+# Debian gives clusters names. Other distributions have a single cluster, or one per version
+# (postgresql.org).
 LAYOUTS = DistributionLayouts(
     (
         DistributionLayout(
@@ -63,12 +64,14 @@ LAYOUTS = DistributionLayouts(
     )
 )
 _PROGRAM_PATH_PATTERN = re.compile(r"/postgresql/([0-9.]+)/bin/")
-# Root switches to the account that owns the data. Other accounts need a role of their name.
+# Root switches to the account that owns the data. For any other account, a role with its name must
+# exist.
 _AS_OWNER_SCRIPT = """
 [ "$(id -u)" != 0 ] || set -- setpriv --reuid=postgres --regid=postgres --init-groups "$@"
 cd / && exec "$@"
 """
-# `-C` reads all of a host's own files, or autotune's single file, and starts nothing.
+# With `-C`, PostgreSQL reads all of a host's own files, or autotune's single file, but does not
+# start.
 _VALIDATION_SCRIPT = 'exec "$1" -C max_connections -D "$2" ${3+-c config_file="$3"}'
 _DUMP_SCRIPT = """
 program=$1 directory=$2 && shift 2
@@ -78,7 +81,8 @@ done
 :
 """
 _PARAMETERS_BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
-# Values in effect and in files. They differ if a change waits for a restart (`pending_restart`).
+# The effective values and those in files. They differ if a change needs a restart
+# (`pending_restart`).
 _SETTINGS_QUERY = f"""
 SELECT s.name, s.setting, coalesce(s.unit, ''), coalesce(f.setting, '') FROM pg_settings s
 LEFT JOIN pg_file_settings f ON f.name = s.name AND f.applied WHERE s.name IN {tuple(_PARAMETERS_BY_NAME)}
@@ -88,7 +92,7 @@ LEVEL_CONDITIONS = {"active": "state = 'active'", "lock_waits": "wait_event_type
 _LEVEL_COLUMNS = ", ".join(
     f"count(*) FILTER (WHERE {condition}) AS {name}" for name, condition in LEVEL_CONDITIONS.items()
 )
-# The counters of all databases, one name and number per line.
+# The counters of all databases, with one name and number per line.
 _COUNTERS_QUERY = f"""
 SELECT key || ' ' || value FROM
   (SELECT {", ".join(f"sum({name}) AS {name}" for name in TOTAL_COUNTERS)} FROM pg_stat_database) AS sums,
@@ -104,7 +108,9 @@ _CHECKPOINT_QUERIES = (
 
 
 def find_cluster(placement: Placement) -> DistributionLayout:
-    """Return the cluster of the host's own files, or Debian's first cluster of the newest version."""
+    """Return the cluster of the host's own files, or else Debian's first cluster of the newest
+    version.
+    """
     paths = [file.path for file in placement.adopted.files] if placement.adopted else []
     program = _PROGRAM_PATH_PATTERN.search(placement.programs.get("postgres", ""))
     newest = LAYOUTS[0].for_instance(program[1] if program else VERSIONS[0], "main")
@@ -112,7 +118,9 @@ def find_cluster(placement: Placement) -> DistributionLayout:
 
 
 def _build_query_command(placement: Placement, sql: str) -> Argv:
-    """Return a command that prints the rows of ``sql`` on the host, with columns separated by `|`."""
+    """Return a command that runs on the host and prints the rows of ``sql``, with columns separated
+    by `|`.
+    """
     psql = (
         f"{find_cluster(placement).program_directory}/psql",
         "-XAtqw",
@@ -129,14 +137,14 @@ def _build_query_command(placement: Placement, sql: str) -> Argv:
 
 
 def parse_effective(text: str) -> Settings:
-    """Return the values in `pg_settings` in the parameters' units."""
+    """Return the values in `pg_settings`, in the units of the parameters."""
     values: dict[str, Value] = {}
     for row in split_lines(text):
         match row.split("|"):
             case [name, setting, unit, in_file] if (
                 name in _PARAMETERS_BY_NAME and unit in UNIT_FACTORS
             ):
-                # `pg_settings` shows the size that -1 resolves to.
+                # `pg_settings` shows the size to which -1 resolves.
                 worked_out = name == "wal_buffers" and in_file in ("", "-1")
                 value = parse_value(
                     _PARAMETERS_BY_NAME[name], "-1" if worked_out else setting, unit
@@ -159,7 +167,9 @@ def parse_dump(text: str) -> Settings:
 
 
 class Postgresql(Service):
-    """A cluster, with a file in `conf.d` or its own files. Its data directory is never changed."""
+    """A cluster with a file in `conf.d`, or with its own files. Its data directory is never
+    changed.
+    """
 
     name = "postgresql"
     other_names = ("postgres", "pgsql", "psql")
@@ -215,17 +225,19 @@ class Postgresql(Service):
     def recommend_settings(
         self, facts: Mapping[str, float], current_settings: Settings
     ) -> Settings:
-        """Return PGTune's advice for a web application on SSDs and Linux, version 15 and later.
+        """Return PGTune's advice for a web application on SSDs with Linux and PostgreSQL 15 or
+        later.
 
-        The rules are published in src/features/configuration/configurationSlice.js. A
-        ``max_connections`` set by the user is PGTune's input. Advice that is equal for all hosts is
-        the parameters' ``recommended``.
+        The rules are published in src/features/configuration/configurationSlice.js. If the user set
+        ``max_connections``, it is an input. Advice that is the same for all hosts is in the
+        parameters' ``recommended``.
         """
-        total, cpus = int(facts["memory"]) // 1024, int(facts["cpus"])  # PGTune counts in kB
+        total, cpus = int(facts["memory"]) // 1024, int(facts["cpus"])  # PGTune calculates in kB
         shared, connections = total // 4, int(current_settings.get("max_connections", 100))
-        if connections == 100:  # the stock value is not a user's choice
+        if connections == 100:  # the stock value is not the user's choice
             connections = 200
-        workers = cpus if cpus >= 4 else 8  # max_worker_processes if PGTune advises no value
+        # PGTune assumes this if it advises no max_worker_processes
+        workers = cpus if cpus >= 4 else 8
         values: dict[str, Value] = {p.name: p.recommended for p in PARAMETERS
             if p.source == PGTUNE and isinstance(p.recommended, int | float)}  # fmt: skip
         values |= {
@@ -234,7 +246,8 @@ class Postgresql(Service):
             "effective_cache_size": total * 3 // 4 // 1024,
             "maintenance_work_mem": min(total // 16 // 1024, 8192),
             "work_mem": max((total - shared) // ((connections + workers) * 3), 4096),
-            # PGTune uses 3 % of shared_buffers, but 16 MB above 14 MB. -1 resolves to 1/32.
+            # PGTune uses 3 % of shared_buffers, but 16 MB if that exceeds 14 MB. -1 resolves to
+            # 1/32 of it.
             "wal_buffers": 16 if 3 * shared // 100 > 14 * 1024 else -1,
             "wal_compression": "lz4",
             "jit": False,
@@ -271,9 +284,9 @@ def _build_counters_command(placement: Placement) -> Argv:
     return _build_query_command(placement, _COUNTERS_QUERY.replace("@", _CHECKPOINT_QUERIES[newer]))
 
 
-# Rules for resources of PostgreSQL. The first match applies.
+# Rules about PostgreSQL's resources. The first rule that matches applies.
 SHORTAGE_RULES = (
-    # Half of the active sessions wait for each other.
+    # Half of the active sessions are waiting for each other.
     build_evidence_rule(
         Resource.LOCKS,
         MEASURED,
@@ -283,7 +296,7 @@ SHORTAGE_RULES = (
             f" {c['deadlocks']:.0f} deadlocks: shorten transactions that change the same rows"
         ),
     ),
-    # Sorts use temporary files.
+    # Sorts use temporary files on disk.
     build_evidence_rule(
         Resource.DISK,
         INFERRED,
@@ -293,7 +306,8 @@ SHORTAGE_RULES = (
             " raise work_mem"
         ),
     ),
-    # Tables do not fit into memory: a tenth of the pages is read from disk, and enough to matter.
+    # Tables do not fit into memory: a tenth of the pages is read from disk, and there are enough
+    # reads to matter.
     build_evidence_rule(
         Resource.CACHE,
         INFERRED,
@@ -314,7 +328,7 @@ SHORTAGE_RULES = (
     ),
 )
 DIAGNOSIS = Diagnosis(
-    # Its port requires an account.
+    # A query through its port would require an account.
     counter_query=command_query(build_command=_build_counters_command,
                         counter_names=frozenset((*TOTAL_COUNTERS, *LEVEL_CONDITIONS, "checkpoints_req")),
                         level_names=frozenset(LEVEL_CONDITIONS), interval_seconds=2.0),
@@ -329,7 +343,7 @@ DIAGNOSIS = Diagnosis(
         Resource.STORE: ("shared_buffers+", "work_mem+"),
         Resource.MEMORY: ("max_connections-", "work_mem-", "shared_buffers-"),
     },
-    # Only its log shows refused clients.
+    # Refused clients appear only in its log.
     client_limit=ClientLimit("max_connections", "too_many_clients",
                         alternative_advice=", or use a connection pool"),
     worker_rules=SHORTAGE_RULES,

@@ -44,7 +44,7 @@ _VALUE_OPTIONS = frozenset(f"--{name}" for name in (
     "redirect-stderr", "restart-cmd", "state", "tag", "extra-runtime-dependencies",
     "bind-to-activated-sockets", "version", "help",
 ))  # fmt: skip
-# Command options, else environment variables, that set each parameter.
+# Command options that set each parameter; if none is given, environment variables do.
 _COMMAND_OPTIONS = {
     "workers": ("--workers",),
     "min_threads": ("--threads",),
@@ -57,7 +57,7 @@ _ENVIRONMENT_VARIABLES = {
     "min_threads": ("PUMA_MIN_THREADS", "MIN_THREADS"),
     "max_threads": ("PUMA_MAX_THREADS", "MAX_THREADS"),
 }
-# Options and calls that set an address, with the text that turns it into a Ruby string.
+# Options and calls that set an address, with the text that turns the address into a Ruby string.
 _ADDRESS_CALLS = (
     ("--bind", "", ""),
     ("bind", "", ""),
@@ -65,7 +65,7 @@ _ADDRESS_CALLS = (
     ("port", ":#{", "}"),
 )
 _INTERPOLATION_PATTERN = re.compile(r"#\{((?:[^{}]|\{[^{}]*\})*)\}")
-_PRELOAD_CALL = "preload_app!"  # the default depends on the version
+_PRELOAD_CALL = "preload_app!"  # whether Puma preloads by default depends on its version
 _SWITCH_NOTATION = Notation({"": True, "true": True, "false": False}.get,
                    lambda name: f'(" true" if {name} else " false")')  # fmt: skip
 _parse_options = partial(
@@ -112,7 +112,7 @@ def _find_config_path(host: RunningHost, command: Config, environment: UnitEnvir
 
 
 def _find_listen_address(host: RunningHost, config: Config, environment: UnitEnvironment) -> str:
-    """Return the port or socket path with exactly one listener; sockets from systemd come first."""
+    """Return the only port or socket path with a listener. Sockets from systemd come first."""
     opened = unit_files.find_socket_address(host.tree, environment.unit)
     own = [f"{before}{placed.words[0]}{after}" for name, before, after in _ADDRESS_CALLS
            for placed in config.find_all(name)]  # fmt: skip
@@ -127,7 +127,9 @@ def _find_listen_address(host: RunningHost, config: Config, environment: UnitEnv
 
 
 def _build_address_pattern(config: Config, environment: UnitEnvironment, address: str) -> str:
-    """Return the port or path of ``address``, with a star for parts that only Ruby can evaluate."""
+    """Return the port or path in ``address``, with a star for each part that only Ruby can
+    evaluate.
+    """
 
     def number(match: re.Match[str]) -> str:
         source = syntax.resolve_number(config, Word(match[1], 0), environment.values)
@@ -137,7 +139,7 @@ def _build_address_pattern(config: Config, environment: UnitEnvironment, address
 
 
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
-    """Tune each parameter in Puma's file or its unit's environment, or add it."""
+    """Tune each parameter in Puma's file or in its unit's environment, or add the parameter."""
     environment = unit_environment.read_environment(service.host.tree, service.unit)
     locations = {
         parameter.name: _locate_parameter(service, environment, parameter)
@@ -181,13 +183,13 @@ def _locate_missing(
         return Tunable(name, _PRELOAD_CALL, _SWITCH_NOTATION)
     if name == "backlog":
         absent = _build_backlog_insertion(config, parameter.stock)
-    elif name != "max_fast_inline":  # not every version supports it
+    elif name != "max_fast_inline":  # some versions do not support it
         absent = append_line(config, parameter.stock, f"{name} ")
     return Tunable(name, name, NUMBER, insertion=absent)
 
 
 def _build_backlog_insertion(config: Config, default: Value) -> DirectiveInsertion | None:
-    """Return the position before the closing quote of its address, if it listens on only one."""
+    """Return an insertion before the closing quote of the address, if Puma listens on only one."""
     match config.find_all("bind"):
         case [bind] if bind.words[0].endswith(("'", '"')) and not bind.directive.blocks:
             sign, (path, end) = "&" if "?" in bind.words[0] else "?", bind.end_position

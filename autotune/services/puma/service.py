@@ -1,7 +1,7 @@
 """Puma with a user's configuration file.
 
-When started like its unit, Puma prints its options and exits before it listens. It does not load
-the application for that.
+If it is started in the same way as by its unit, Puma can print its options and exit before it
+listens. To do so, it does not load the application.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ PARAMETERS = with_guidance((
     small="min_threads+ persistent_timeout+ max_fast_inline preload_app",
     safe={"workers": (0, "2 * cpus"), "max_threads": (1, 16), "backlog": (256, 65_535)},
 )  # fmt: skip
-# Puma's default for preloading depends on its version and number of workers.
+# Puma's default for preloading depends on its version and on the number of workers.
 PRINTED_PARAMETERS = tuple(p.name for p in PARAMETERS if p.name not in ("backlog", "preload_app"))
 
-# Ruby loads this before Puma. Instead of listening, Puma prints the options in effect.
+# Ruby loads this before Puma. Instead of listening, Puma then prints its effective options.
 _PRINT_OPTIONS_SCRIPT = f"""
 TracePoint.new(:end) do |point|
   next unless point.self.inspect == 'Puma::Launcher'
@@ -77,7 +77,8 @@ TracePoint.new(:end) do |point|
   end
 end.enable
 """
-# answer script unit…: `ask LAST words…` runs the unit's command, words and LAST with ``answer``.
+# Arguments: answer, script, unit, … `ask LAST words…` runs the unit's command, followed by the
+# words and LAST, with ``answer`` loaded into Ruby.
 _RUN_COMMAND_SCRIPT = rf"""
 place=$(mktemp -d) || exit
 trap 'rm -rf "$place"' EXIT
@@ -92,14 +93,14 @@ ask() {{
     sh -c "$script" sh "$unit" "$last" env "RUBYOPT=-r$place/answer" $variables $words "$@"
 }}
 """
-# … variables file: the file comes last, because the last of several `-C` takes effect.
+# Further arguments: variables, file. The file comes last, because only the last `-C` takes effect.
 _VALIDATION_SCRIPT = f"""{_RUN_COMMAND_SCRIPT}
 variables=$4
 answer=$(ask "${{5:--q}}" ${{5:+-C}} 2>&1) && exit
 printf '%s\\n' "$answer" | grep . | grep -v warning: | head -n 1
 exit 1
 """
-# Counts workers among the running processes.
+# Also counts the running worker processes.
 _READBACK_SCRIPT = rf"""{_RUN_COMMAND_SCRIPT}
 ask -q 2>/dev/null
 pid=$(systemctl show -P MainPID -- "$unit")
@@ -108,7 +109,7 @@ set +f
 echo "workers = $(cat "/proc/$pid"/task/*/children | xargs -r printf '/proc/%s/cmdline\n' |
     xargs -r grep -lsa ^puma | wc -l)"
 """
-# Finds the address of the stats in Puma's file or its state file, if set.
+# Finds the address of the stats in Puma's file, or in its state file if the file names one.
 _FIND_STATS_SCRIPT = r"""
 chdir $1 if $path =~ m{(.*)/config/};
 my ($url) = $text =~ /^\s*activate_control_app[ (]+["']([^"'#]+)["']/m;
@@ -124,7 +125,7 @@ $request = "GET /stats?token=" . ($token || '') . " HTTP/1.0\r\n\r\n";
 
 
 class Puma(AppServer):
-    """Runs a Ruby application behind a proxy, in processes of several threads."""
+    """Runs a Ruby application behind a proxy, in processes with several threads."""
 
     name = "puma"
     title = "Puma"
@@ -133,7 +134,7 @@ class Puma(AppServer):
     config_paths = ("", drop_in_path(UNIT_NAME))
     template = "puma/options.conf.j2"
     unit_name = UNIT_NAME
-    # If Puma is the application's private gem outside PATH, `true` is found instead.
+    # If Puma is a private gem of the application outside of PATH, `true` is found in its place.
     programs: ClassVar[Programs] = {"puma": ("puma", "bundle", "ruby", "true")}
     packages = ("puma",)
     parameters = PARAMETERS
@@ -144,7 +145,7 @@ class Puma(AppServer):
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         if not placement.adopted:
-            return None  # a drop-in, which systemd reads and Puma does not
+            return None  # a drop-in, which systemd reads but Puma does not
         file = next((path for path in files if path.endswith(".rb")), "")
         variables = " ".join(unit_environment.list_assignments(files, r"\w+=\d+"))
         words = (
@@ -184,13 +185,15 @@ SERVICES = (Puma(),)
 
 
 def parse_effective(text: str) -> Settings:
-    """Parse the options that Puma prints. The second occurrence of an option takes effect."""
+    """Return the options that Puma printed. The second occurrence of an option takes effect."""
     printed = re.findall(r"(?m)^(\w+) = ([0-9]{1,9})(?:\.0)?$", text)
     return {name: int(value) for name, value in printed if name in PRINTED_PARAMETERS}
 
 
 def _parse_pools(text: str) -> tuple[int, list[Mapping[str, Any]]]:
-    """Return the number of workers, and the last thread report of each process."""
+    """Return the number of workers, and the most recent report of each process about its
+    threads.
+    """
     answer = parse_stats(text)
     if "worker_status" not in answer:
         return 0, [answer]
@@ -205,7 +208,7 @@ def parse_effective_stats(text: str) -> Settings:
 
 
 def parse_counters(text: str) -> Mapping[str, float]:
-    """Return the requests in flight of a single process. Workers report theirs too late."""
+    """Return the number of requests in flight in a single process. Workers report it too late."""
     match _parse_pools(text):
         case 0, [{"max_threads": int(limit), "pool_capacity": int(free)}]:
             return {BUSY_WORKERS: float(limit - free)}

@@ -1,4 +1,6 @@
-"""Parse Puma's configuration file, which is Ruby, without executing it: calls, arguments, numbers."""
+"""Parse Puma's configuration file, which is Ruby code, without running it: calls, arguments and
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ _CLOSING_BRACKETS = {")": "(", "]": "[", "}": "{"}
 _ENDLESS_METHOD_PATTERN = re.compile(r"\s*def\s+[\w.]+[?!]?\s*(?:\([^)]*\))?\s*=(?![=~])")
 _LOOP_WORDS = ("while", "until", "for")
 _HEREDOC_PATTERN = re.compile(r"""<<[~-]?(["'`]?)(?P<mark>[A-Z_]\w*)\1""")
-# Calls of the configuration itself whose effect only Ruby can know.
+# Calls in the configuration whose effect only Ruby can determine.
 _OPAQUE_PATTERN = re.compile(
     rf"""{_QUOTED_PATTERN}|(?P<call>(?:(?<![\w.])|(?<=self\.))"""
     r"""(?:instance_eval|instance_exec|eval|send|public_send|__send__)\b)"""
@@ -49,11 +51,13 @@ _MAX_VARIABLE_DEPTH = 4  # levels of variables that refer to variables
 
 
 def parse_directives(text: str, *, strict: bool = True) -> tuple[Directive, ...]:
-    """Return calls by name, ``threads`` as ``min_threads`` and ``max_threads``; assignments as
-    ``name=``. ``within`` lists the blocks around a call, and a condition after it.
+    """Return calls by name, with ``threads`` as ``min_threads`` and ``max_threads``, and
+    assignments as ``name=``.
 
-    Raises ConfigSyntaxError for code whose blocks or calls cannot be followed, if ``strict``. Text with
-    masked parts has blocks without an end.
+    ``within`` lists the blocks around a call, and a condition that follows it.
+
+    With ``strict``, raises ConfigSyntaxError for code whose blocks or calls cannot be followed.
+    Without it, blocks may lack an end, as in text with masked parts.
     """
     directives: list[Directive] = []
     blocks = _BlockStack(text, strict=strict)
@@ -68,7 +72,7 @@ def parse_directives(text: str, *, strict: bool = True) -> tuple[Directive, ...]
             continue
         within = blocks.within
         if change := _CHANGE_PATTERN.match(code):
-            # A second assignment, so the variable has no certain value.
+            # This is a second assignment, so the value of the variable is uncertain.
             name = Word(f"{change['name']}=", start + change.start("name"))
             directives.append(Directive(name, (Word("", start + change.end()),), within))
         elif statement := _STATEMENT_PATTERN.fullmatch(code):
@@ -79,7 +83,7 @@ def parse_directives(text: str, *, strict: bool = True) -> tuple[Directive, ...]
 
 
 class _BlockStack:
-    """The open blocks and brackets of a file. Raises ConfigSyntaxError if they do not match."""
+    """The open blocks and brackets in a file. Raises ConfigSyntaxError if they do not match."""
 
     def __init__(self, text: str, *, strict: bool) -> None:
         self._text, self._strict = text, strict
@@ -90,7 +94,7 @@ class _BlockStack:
         return tuple((word,) for _, word, _ in self._open)
 
     def read(self, code: str, start: int, first: str) -> None:
-        """Follow the blocks that a statement opens and closes."""
+        """Update the open blocks: a statement may open some and close others."""
         endless = _ENDLESS_METHOD_PATTERN.match(code)
         loops, begins = 0, True
         for token in _KEYWORD_PATTERN.finditer(code):
@@ -102,12 +106,13 @@ class _BlockStack:
             elif word == "end":
                 self._close("end", start + token.start())
             elif word == "do" and loops:
-                loops -= 1  # the `do` of a loop opens no second block
+                loops -= 1  # the `do` of a loop does not open another block
             elif word == "do" or (word and begins and not (word == "def" and endless)):
                 self._open.append(("end", first, start))
                 loops += word in _LOOP_WORDS
             if word or not token[0].isspace():
-                # A keyword opens a block at the start of an expression. Elsewhere it is a condition.
+                # At the start of an expression, a keyword opens a block. Elsewhere, it is a
+                # condition.
                 begins = token[0] in ("=", "(", "[", "{", ",", "|") or word in ("begin", "do")
 
     def _close(self, kind: str, position: int) -> None:
@@ -122,7 +127,7 @@ class _BlockStack:
 
 
 def _list_statements(text: str) -> Iterator[tuple[str, int]]:
-    """Yield statements without comments and heredocs, each with its position."""
+    """Yield statements with their positions, without comments and heredocs."""
     is_comment, marks = False, list[str]()
     for line in re.finditer(r"[^\n]+", text):
         bare = line[0].strip()
@@ -144,7 +149,7 @@ def _list_statements(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _split_statements(code: str) -> Iterator[str]:
-    """Yield the parts of a line between semicolons outside of quotes."""
+    """Yield the parts of a line that semicolons outside of quotes separate."""
     begin = 0
     for token in _TOKEN_PATTERN.finditer(code):
         if token[0] == ";":
@@ -174,7 +179,9 @@ def _parse_statement(
 
 
 def _split_arguments(text: str, start: int) -> Iterator[Word]:
-    """Yield a call's arguments, split at commas outside of brackets. Its own bracket ends them."""
+    """Yield a call's arguments, which commas outside of brackets separate. The call's own bracket
+    ends them.
+    """
     depth, begin, end = 0, 0, len(text)
     for token in _TOKEN_PATTERN.finditer(text):
         depth += (token[0] in "([{") - (token[0] in ")]}") if len(token[0]) == 1 else 0
@@ -189,7 +196,9 @@ def _split_arguments(text: str, start: int) -> Iterator[Word]:
 
 
 def assigns_number(directive: Directive) -> bool:
-    """True if a variable is assigned a number, or an environment variable with a numeric default."""
+    """True if a variable is assigned a number, or an environment variable with a number as its
+    default.
+    """
     return directive.name.text.endswith("=") and all(
         is_uint(word.text)
         or (
@@ -203,9 +212,11 @@ def assigns_number(directive: Directive) -> bool:
 def resolve_number(
     config: Config, word: Word, variables: Mapping[str, str], depth: int = _MAX_VARIABLE_DEPTH
 ) -> tuple[int, Word | str] | None:
-    """Return the number that ``word`` stands for, and its source. The source is a word of the file,
-    or the name of one of these environment ``variables``. Returns ``None`` for other
-    expressions."""
+    """Return the number to which ``word`` evaluates, and its source.
+
+    The source is a word in the file, or the name of one of these environment ``variables``. Returns
+    ``None`` for any other expression.
+    """
     if is_uint(word.text):
         return int(word.text), word
     assigned = [placed.directive for placed in config.find_all(f"{word.text}=")]
@@ -222,5 +233,5 @@ def resolve_number(
 
 
 def _default_text(match: re.Match[str]) -> str:
-    """Return the default of an environment variable."""
+    """Return the default for an environment variable."""
     return (match["or"] or match["block"] or match["else"] or "").strip("\"'")

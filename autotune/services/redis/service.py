@@ -58,16 +58,16 @@ PARAMETERS = with_guidance((
           "hz": (5, 50)},
 )  # fmt: skip
 
-# Each is an option in its file and in `CONFIG GET`.
+# Each parameter is an option in the file and in `CONFIG GET`.
 PARAMETERS_BY_OPTION = {
     parameter.name.replace("_", "-"): parameter.name for parameter in PARAMETERS
 }
 
 
 class Redis(RedisProtocolServer):
-    """A store that keeps its data set across restarts in a dump that the loader creates once.
+    """A store that keeps its data set across restarts, in a dump that the loader creates once.
 
-    Under the distribution's unit it uses a separate dump. An existing dump is not changed.
+    In the distribution's unit, it uses a separate dump. An existing dump is not changed.
     """
 
     name = "redis"
@@ -78,7 +78,7 @@ class Redis(RedisProtocolServer):
     config_paths = ("redis.conf", "/etc/redis/redis.conf")
     template = "redis/redis.conf.j2"
     unit_name = "redis-server.service"
-    # LimitNOFILE in Debian's unit.
+    # The value of LimitNOFILE in Debian's unit.
     unit_nofile = "min(65535, nofile)"
     packages = ("redis-server",)
     programs: ClassVar[Programs] = {"redis-server": ("redis-server",), "redis-cli": ("redis-cli",)}
@@ -100,14 +100,14 @@ class Redis(RedisProtocolServer):
         argv = (*self.build_start_command(placement, files), "--port", "0",
                 "--dir", placement.choose(".", placement.directory), "--dbfilename", "trial.rdb",
                 "--unixsocket", "trial.sock",
-                # In the foreground, with errors printed here instead of in the log.
+                # Run in the foreground, and print errors instead of logging them.
                 "--daemonize", "no", "--supervised", "no", "--pidfile", "trial.pid",
-                # A trial start of a replica must not request all data from its master.
+                # The trial start of a replica must not request all data from its master.
                 "--logfile", "", "--replicaof", "no", "one")  # fmt: skip
         return TrialStart(argv, "trial.sock")
 
     def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
-        # Debian's unit runs as Redis' own user.
+        # Debian's unit runs as Redis's own user.
         user = placement.user and placement.choose(placement.user, "redis")
         group = placement.choose(placement.group, "redis")
         return (
@@ -121,8 +121,8 @@ SERVICES = (Redis(),)
 
 
 def describe_restart_loss(config: Config) -> str:
-    """Return the data that a restart loses: all, without snapshots (the default) or an append-only
-    log.
+    """Return which data a restart loses: all of them, unless there are snapshots (the default) or
+    an append-only log.
     """
     last = {name: line.words[0].strip("\"'") for name in ("save", "appendonly")
             for line in config.find_all(name) if line.words}  # fmt: skip

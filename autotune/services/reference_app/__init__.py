@@ -1,1 +1,1 @@
-"""The reference application: a PHP job that reads a hundred cached keys per request."""
+"""The reference application: a PHP script that reads a hundred cached keys per request."""

@@ -1,4 +1,4 @@
-"""The reference application: a PHP job that reads a hundred cached keys per request.
+"""The reference application: a PHP script that reads a hundred cached keys per request.
 
 It follows Wajahat, Masood, Sau, Gandhi, IGSC 2017, doi:10.1109/IGCC.2017.8323580.
 """
@@ -10,7 +10,9 @@ from autotune.target.model import Data
 
 
 class ReferenceApp(Service):
-    """Files that a PHP application server runs, without processes and parameters."""
+    """Files that a PHP application server runs. The service itself has no processes or
+    parameters.
+    """
 
     name = "reference"
     title = "reference application"
@@ -26,7 +28,7 @@ class ReferenceApp(Service):
         )
 
     def expected_body(self, data: Data) -> bytes:
-        """Return the body for a request that found every key."""
+        """Return the body of the response to a request that found every key."""
         return f"found {data.keys_per_request:04d} of {data.keys_per_request:04d}\n".encode()
 
 

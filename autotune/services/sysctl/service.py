@@ -29,9 +29,9 @@ FS = "kernel.org, admin-guide/sysctl/fs"
 VM = "kernel.org, admin-guide/sysctl/vm"
 ip = partial(at_once, source=IP)
 
-# ``stock`` is the kernel's default; a study's baseline is the host's value. Most changes take
-# effect immediately; only listen settings need a restart. Buffer sizes and global limits are
-# searched on demand.
+# ``stock`` is the kernel's default; the baseline of a study is the host's value. Most changes take
+# effect immediately, and only settings of listening sockets need a restart. Buffer sizes and global
+# limits are searched only on demand.
 PARAMETERS = with_guidance((
     on_restart("net.core.somaxconn",
         "Maximum number of connections that wait to be accepted, for all servers.",
@@ -90,13 +90,13 @@ PARAMETERS = with_guidance((
           "net.ipv4.tcp_max_tw_buckets": (65_536, 2_000_000)},
 )  # fmt: skip
 
-# Keys in which the host lists its choices.
+# Keys with which a host lists its choices.
 AVAILABLE_CHOICES_KEYS = {
     "net.ipv4.tcp_congestion_control": "net.ipv4.tcp_available_congestion_control"
 }
 # In a private network namespace, a host may support only these choices
-# (tcp_set_default_congestion_control in net/ipv4/tcp_cong.c). Hosts without the key WHOLE_MACHINE
-# are in one.
+# (tcp_set_default_congestion_control in net/ipv4/tcp_cong.c). A host that lacks the key
+# WHOLE_MACHINE is in such a namespace.
 ALLOWED_CHOICES_KEYS = {
     "net.ipv4.tcp_congestion_control": "net.ipv4.tcp_allowed_congestion_control"
 }
@@ -109,7 +109,7 @@ KERNEL_KEYS = (
 
 
 class Sysctl(Service):
-    """Kernel settings without process or file. A deployment sets, reads back and restores the
+    """Kernel settings, without a process or file. A deployment sets, reads back and restores the
     values.
     """
 
@@ -121,13 +121,13 @@ class Sysctl(Service):
     parameters = PARAMETERS
 
     def build_sysctls(self, placement: Placement, settings: Settings) -> Mapping[str, str]:
-        """Return the kernel values that the study sets on this tier."""
+        """Return the kernel values that the study sets on this tier's hosts."""
         own = select_service_settings(settings, f"{placement.tier}.{self.name}")
         return {p.name: str(own[p.name]) for p in self.parameters if p.name in own}
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         keys = tuple(parameter.name for parameter in self.parameters)
-        # For keys that this kernel lacks, sysctl only prints an error.
+        # With `-e`, sysctl ignores keys that this kernel lacks.
         return (Readback((placement.programs["sysctl"], "-e", *keys), parse_effective),)
 
 
@@ -142,7 +142,7 @@ DIAGNOSIS = Diagnosis(
 
 
 def parse_effective(text: str) -> dict[str, Value]:
-    """Parse the ``key = value`` lines of sysctl(8)."""
+    """Return the values in the ``key = value`` lines that sysctl(8) prints."""
     rows = (line.partition(" = ") for line in split_lines(text))
     names = {parameter.name for parameter in PARAMETERS}
     return {key: parse_number(" ".join(value.split())) for key, mark, value in rows

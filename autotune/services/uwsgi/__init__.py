@@ -1,1 +1,1 @@
-"""uWSGI, which runs applications in Python and other languages."""
+"""uWSGI, which runs applications written in Python and other languages."""

@@ -1,4 +1,4 @@
-"""Find running uWSGIs, and map their .ini files to parameters."""
+"""Find running uWSGI servers, and map their .ini files to parameters."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ _APPLICATIONS_DIRECTORY = "/etc/uwsgi/apps-enabled"
 
 
 def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
-    """Yield the application of each unit with exactly one, or the reason why it is not tuned."""
+    """Yield the application of each unit with only one, or the reason why the unit is not tuned."""
     for unit, files in dict(_list_units(host)).items():
         if len(files) > 1:
             yield f"{unit}: not tuned, because {len(files)} uWSGI applications share it"
-        if not files and unit != UNIT_NAME and "@." not in unit:  # a package ships a template unit
+        # a package installs the template unit
+        if not files and unit != UNIT_NAME and "@." not in unit:
             yield f"{unit}: {_NO_FILE_REASON}"
         for path in files if len(files) == 1 else ():
             config = _read_host_config(host.tree, path)
@@ -39,14 +40,14 @@ def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
 
 
 def _find_selected_section(tree: FileTree, unit: str) -> str:
-    """Return the section that a unit's command selects after the name of a file, or an empty string."""
+    """Return the section that a unit's command selects after a file name, or an empty string."""
     sections = (word.partition(".ini:")[2] for word in _command_words(tree, unit))
     return next(filter(None, sections), "")
 
 
 def _list_units(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield units with their applications' files, from the command, an emperor's vassals, or
-    Debian.
+    """Yield units with the files of their applications, from the command, an emperor's vassals, or
+    Debian's directory.
     """
     for unit in unit_files.find_units_mentioning(host.tree, "uwsgi"):
         words = _command_words(host.tree, unit)
@@ -83,14 +84,14 @@ def _read_host_config(tree: FileTree, path: str) -> Config:
 
 
 def _command_words(tree: FileTree, unit: str) -> list[str]:
-    """Return the words of a unit's command. `--option=value` is split like `--option value`."""
+    """Return the words in a unit's command. `--option=value` is split into two words."""
     starting = unit_files.find_exec_start(tree, unit)
     words = (word.text.strip("\"'") for word in starting[1].arguments) if starting else ()
     return " ".join(words).replace("=", " ").split()
 
 
 def _find_listen_address(config: Config) -> str:
-    """Return a TCP port or socket path, by default Debian's socket."""
+    """Return the TCP port or socket path. The default is Debian's socket."""
     name = basename(config.main_file).removesuffix(".ini")
     values = [placed.words[0] for option in ("socket", "http", "https")
               for placed in config.find_all(option) if placed.words]  # fmt: skip
@@ -100,7 +101,7 @@ def _find_listen_address(config: Config) -> str:
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
-    """Yield each parameter at its last occurrence, or below the section header.
+    """Yield each parameter at its last occurrence, or below the section header if it is missing.
 
     The files override the environment, and the command may override the files.
     """
@@ -119,7 +120,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         value = values.get(option, environment.get_value(f"UWSGI_{name.upper()}"))
         default = int(value) if is_uint(value) else parameter.stock
         left = ""
-        # uWSGI accepts any unique prefix of an option.
+        # uWSGI accepts any unique prefix of an option's name.
         if written := next((word for name, word in by_command.items() if option == name
                             or (word.startswith("--") and option.startswith(name))), ""):  # fmt: skip
             left = app_server.explain_command_option(written, config.main_file)

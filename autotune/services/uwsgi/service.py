@@ -1,4 +1,4 @@
-"""uWSGI with a user's .ini file. Effective values come from its stats, if enabled."""
+"""uWSGI with a user's .ini file. Effective values come from its stats, if these are enabled."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ PARAMETERS = with_guidance((
         low=0, high="max(4, 8 * cpus) - 1", stock=0, source=f"{DOCS}, The uWSGI cheaper subsystem"),
     on_restart("max_requests", "Number of requests after which a process is replaced; 0 means never.",
         choices=(0, 500, 1000, 5000, 20_000), stock=0, source=OPTIONS_DOCS),
-    # A short timeout aborts slow pages.
+    # A short timeout would abort slow pages.
     on_restart("harakiri",
         "Maximum duration of a request before its process is killed; 0 means no limit.",
         low=0, high=600, stock=0, unit="s", on_demand=True, source=OPTIONS_DOCS),
@@ -58,9 +58,9 @@ PARAMETERS = with_guidance((
     safe={"processes": (1, "4 * cpus + 1"), "threads": (1, 16), "listen": (100, 4096)},
 )  # fmt: skip
 
-# file name script unit: runs the unit's command with the file on standard input; it loads the
-# application and exits. Options that would write, listen or start programs are omitted, because the
-# service is running.
+# Arguments: file, name, script, unit. Runs the unit's command with the file on standard input;
+# uWSGI loads the application and exits. Options that would write, listen or start programs are
+# omitted, because the service is running.
 _VALIDATION_SCRIPT = rf"""
 file=$1 name=$2 script=$3 unit=$4
 set --
@@ -81,7 +81,7 @@ answer=$(sed -E -e "/^[ \t]*($without)[ \t]*=/d; /%\(deb-/d" \
 printf '%s\n' "$answer" | grep . | tail -n 2
 exit 1
 """
-# Finds the address of the stats in uWSGI's file, if set.
+# Finds the address of the stats in uWSGI's file, if one is set.
 _FIND_STATS_SCRIPT = r"""
 ($place) = $text =~ /^[ \t]*stats(?:-server)?[ \t]*=[ \t]*(\S+)/m;
 $place =~ s/^:/127.0.0.1:/ if $place;
@@ -89,7 +89,7 @@ $place =~ s/^:/127.0.0.1:/ if $place;
 
 
 class Uwsgi(AppServer):
-    """Runs an application behind a proxy, in processes of one or more threads."""
+    """Runs an application behind a proxy, in processes with one or more threads."""
 
     name = "uwsgi"
     title = "uWSGI"
@@ -98,7 +98,7 @@ class Uwsgi(AppServer):
     config_paths = ("", drop_in_path(UNIT_NAME))
     template = "uwsgi/options.conf.j2"
     unit_name = UNIT_NAME
-    # If uWSGI is in a private directory outside PATH, `true` is found instead.
+    # If uWSGI is in a private directory outside of PATH, `true` is found in its place.
     programs: ClassVar[Programs] = {"uwsgi": ("uwsgi", "uwsgi-core", "uwsgi_python3", "true")}
     packages = ("uwsgi", "uwsgi-plugin-python3")
     parameters = PARAMETERS
@@ -120,7 +120,7 @@ class Uwsgi(AppServer):
                 UNIT_RUN_SCRIPT,
                 self.get_unit(placement) or UNIT_NAME,
             )
-        return None  # a drop-in, which systemd reads and uWSGI does not
+        return None  # a drop-in, which systemd reads but uWSGI does not
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         return (
@@ -133,14 +133,16 @@ SERVICES = (Uwsgi(),)
 
 
 def parse_effective(text: str) -> Settings:
-    """Return the numbers of processes and threads in the stats. The backlog comes from the kernel."""
+    """Return the numbers of processes and threads from the stats. The backlog comes from the
+    kernel.
+    """
     workers = list_objects(parse_stats(text), "workers")
     threads = min((len(list_objects(worker, "cores")) for worker in workers), default=0)
     return {"processes": len(workers), "threads": threads} if threads else {}
 
 
 def parse_counters(text: str) -> Mapping[str, float]:
-    """Return the requests in flight, and the number of processes that harakiri killed."""
+    """Return the number of requests in flight, and that of processes that harakiri killed."""
     workers = list_objects(parse_stats(text), "workers")
     cores = [core for worker in workers for core in list_objects(worker, "cores")]
     if not cores:

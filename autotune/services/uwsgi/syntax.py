@@ -1,4 +1,6 @@
-"""Syntax of uWSGI's .ini files: one option per line, in sections. The last occurrence takes effect."""
+"""Syntax of uWSGI's .ini files: one option per line, in sections. The last occurrence takes
+effect.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ SECTION_HEADER = "[uwsgi]"
 _LINE_PATTERN = re.compile(
     r"(?m)^[ \t]*(?:(?P<section>\[[^\]\n]*\])|(?P<name>[\w.-]+)[ \t]*=[ \t]*(?P<value>[^\n]*?))[ \t\r]*$"
 )
-# Options with two names in the manual.
+# Options that have two names in the manual.
 _OPTION_ALIASES = {
     "workers": "processes",
     "p": "processes",
@@ -32,7 +34,8 @@ def canonical_name(name: str) -> str:
 
 
 def parse_directives(text: str) -> tuple[Directive, ...]:
-    """Return the section and its options by canonical name. A value is one word with its spaces.
+    """Return the section and its options, by canonical name. A value is a single word that may
+    contain spaces.
 
     ``within`` is the condition or loop around an option.
     """

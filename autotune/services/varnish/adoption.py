@@ -1,4 +1,4 @@
-"""Map options in a running Varnish's unit to parameters, and find the backends in its VCL."""
+"""Map the options in a running Varnish's unit to parameters, and find the backends in its VCL."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from autotune.services.visible_directives import VisibleDirectives
 from autotune.strict_parsing import is_uint
 
 _STORAGE_PATTERN = re.compile(r"-s (?:(?!Transient=)[^=]*=)?(?:malloc|default)")
-_DEFAULT_STORAGE_MB = 100  # MB, from the manual
+_DEFAULT_STORAGE_MB = 100  # MB, according to the manual
 
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
@@ -52,7 +52,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _list_http_ports(config: Config) -> list[int]:
-    """Return its HTTP ports, without unix sockets and the PROXY protocol."""
+    """Return the HTTP ports, without Unix sockets and ports for the PROXY protocol."""
     locations = [(placed.words or ("",))[0].split(",") for placed in config.find_all("-a")]
     spoken = [address for address, *protocol in locations or [[":80"]] if "PROXY" not in protocol]
     words = [address.rpartition("=")[2] for address in spoken]

@@ -34,7 +34,7 @@ def _select_counters(text: str) -> Mapping[str, float]:
 
 
 def _detect_exhausted_threads(reading: InstanceReading) -> ResourceShortage | None:
-    """Return a finding if Varnish lacked threads, and requests waited or were dropped."""
+    """Return a shortage if Varnish lacked threads, so that requests waited or were dropped."""
 
     def count(name: str) -> int:
         return round(reading.activity.counters.get(f"MAIN.{name}", 0))
@@ -55,7 +55,7 @@ def _detect_exhausted_threads(reading: InstanceReading) -> ResourceShortage | No
 
 
 def _detect_small_cache(reading: InstanceReading) -> ResourceShortage | None:
-    """Return a finding if Varnish evicts objects and too many requests miss the cache."""
+    """Return a shortage if Varnish evicts objects and too many requests miss the cache."""
     counts = reading.activity.counters
     dropped, misses = counts.get("MAIN.n_lru_nuked", 0), counts.get("MAIN.cache_miss", 0)
     asked = misses + counts.get("MAIN.cache_hit", 0)
@@ -78,7 +78,7 @@ DIAGNOSIS = Diagnosis(
         Resource.CACHE: ("storage+",),
         Resource.MEMORY: ("storage-", "thread_pool_max-", "workspace_client-", "workspace_backend-"),
     },
-    # VCL limits the connections of a backend; fetches beyond it fail.
+    # The VCL limits the connections to a backend; fetches beyond the limit fail.
     refusal_rules=(_detect_exhausted_threads, build_counter_rule("MAIN.backend_busy",
         "fetches reached a backend's limit: raise `.max_connections` in its VCL", Resource.CONNECTIONS)),
     worker_rules=(_detect_exhausted_threads,),

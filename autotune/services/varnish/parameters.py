@@ -1,4 +1,4 @@
-"""Parameters of Varnish and its resource needs."""
+"""Parameters of Varnish, and its resource needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GUIDE_DOCS = "varnish-cache.org, Users Guide"
 option = partial(on_restart, source=MANUAL)
 seconds = partial(on_restart, source=MANUAL, unit="s", log=True)
 
-# The minimum number of threads comes first, because each `-p` must be consistent with earlier ones.
+# The minimum number of threads comes first: each `-p` must be consistent with those before it.
 PARAMETERS = with_guidance((
     on_restart("storage", "Memory for cached objects (`-s malloc`). Each object adds about 1 KB.",
         low=16, high="memory / 2 / 1048576", log=True, stock=256, unit="MB",
@@ -41,7 +41,7 @@ PARAMETERS = with_guidance((
         low=1, high=3600, stock=60),
     option("gzip_level", "Compression level for responses, if the VCL enables compression.",
         low=1, high=9, stock=6),
-    # Short timeouts abort slow pages.
+    # Short timeouts would abort slow pages.
     seconds("first_byte_timeout", "Maximum time until the first byte of a backend response.",
         low=1, high=600, stock=60, on_demand=True),
 ),
@@ -55,7 +55,7 @@ PARAMETERS = with_guidance((
 PARAMETERS_BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
 
 RESOURCE_NEEDS = ResourceNeeds(
-    # Objects, the log in shared memory, and a stack and a workspace for each thread.
+    # Objects, the log in shared memory, and a stack and workspace for each thread.
     memory="storage * 1.1 + 90 MB + thread_pools * thread_pool_max"
     " * (16 KB + (workspace_client + workspace_backend) / 2)",
     source=f"{GUIDE_DOCS}, Sizing your cache; resident size of 7.1: 14 KB a thread at rest, 116 KB a"

@@ -1,11 +1,11 @@
-"""Health of Varnish's backends."""
+"""The health of Varnish's backends."""
 
 from __future__ import annotations
 
 from autotune.services.base import Argv, ServerCheck
 from autotune.strict_parsing import split_lines
 
-# A probe needs 3 successes at intervals of 5 s by default (vcl-probe(7)).
+# By default, a probe needs 3 successes at intervals of 5 s (vcl-probe(7)).
 RECOVERY_SECONDS = 15.0
 
 
@@ -15,9 +15,9 @@ def build_server_check(admin_command: Argv) -> ServerCheck:
 
 
 def parse_sick_backends(text: str) -> tuple[str, ...]:
-    """Return the backends whose probe fails. Raises ValueError without the table's header.
+    """Return the backends whose probe fails. Raises ValueError if the table's header is missing.
 
-    A backend that an administrator set to `sick` is not returned.
+    A backend that an administrator has set to `sick` is not returned.
     """
     header, *lines = [line for line in split_lines(text) if line.strip()] or [""]
     if not header.startswith("Backend name"):

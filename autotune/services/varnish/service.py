@@ -1,6 +1,6 @@
-"""Varnish of the distribution: its options are in its unit, and its VCL belongs to the user.
+"""The distribution's Varnish. Its options are in its unit, and its VCL belongs to the user.
 
-All options take effect at a restart, because the next restart would discard `param.set` changes.
+All options take effect at a restart, because `param.set` changes would be lost at the next restart.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from autotune.target.quantities import SIZE_UNITS
 
 UNIT_NAME = "varnish.service"
 DROP_IN_PATH = drop_in_path(UNIT_NAME)
-# file argv…: prints errors of a start with the options in that file. `-C` compiles the VCL and
-# prints it.
+# Arguments: file, argv… Prints the errors of a start with the options in that file. `-C` compiles
+# the VCL and prints it.
 _VALIDATION_SCRIPT = """
 shift
 said=$("$@" -C 2>&1 >/dev/null) && exit
@@ -40,7 +40,7 @@ exit 1
 
 
 class Varnish(Service):
-    """Caches responses in memory and forwards other requests to the tier behind."""
+    """Caches responses in memory, and forwards other requests to the tier behind it."""
 
     name = "varnish"
     other_names = ("varnishd",)
@@ -53,7 +53,7 @@ class Varnish(Service):
     config_paths = ("", DROP_IN_PATH)
     template = "varnish/options.conf.j2"
     unit_name = UNIT_NAME
-    # LimitNOFILE in Debian's unit.
+    # The value of LimitNOFILE in Debian's unit.
     unit_nofile = "min(131072, nofile)"
     packages = ("varnish",)
     programs: ClassVar[Programs] = {
@@ -66,7 +66,7 @@ class Varnish(Service):
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         for path, content in files.items():
             if words := parse_exec_start(content.decode(errors="replace")):
-                # Avoid the address of the running Varnish.
+                # Avoid the address on which the running Varnish listens.
                 others = ("127.0.0.1:0" if before == "-a" else word
                           for before, word in pairwise(words) if word != "-F")  # fmt: skip
                 return (
@@ -111,12 +111,12 @@ def build_instance_option(placement: Placement) -> Argv:
 
 
 def build_counters_command(placement: Placement) -> Argv:
-    """Return the command that prints its counters."""
+    """Return the command that prints Varnish's counters."""
     return (placement.programs["varnishstat"], *build_instance_option(placement), "-1", "-j")
 
 
 def parse_effective(text: str) -> Settings:
-    """Parse `param.show -j` in the parameters' units."""
+    """Return the parameters in the output of `param.show -j`, in their own units."""
     values: dict[str, Any] = {str(row.get("name")): row.get("value") for row in _parse_json(text, [])
                               if isinstance(row, dict)}  # fmt: skip
     return {
@@ -127,7 +127,7 @@ def parse_effective(text: str) -> Settings:
 
 
 def parse_effective_storage(text: str) -> Settings:
-    """Return the memory for objects: the sum of used and free bytes."""
+    """Return the memory for objects, which is the sum of used and free bytes."""
     sizes = [number for name, number in parse_counters(text).items()
              if name.startswith("SMA.") and name.endswith((".g_bytes", ".g_space"))
              and ".Transient." not in name]  # fmt: skip
@@ -135,7 +135,7 @@ def parse_effective_storage(text: str) -> Settings:
 
 
 def parse_counters(text: str) -> Mapping[str, float]:
-    """Parse every counter of `varnishstat -j`."""
+    """Return every counter in the output of `varnishstat -j`."""
     printed = _parse_json(text, {})
     every = printed.get("counters", printed)
     return {name: float(counter["value"])

@@ -18,12 +18,14 @@ _BACKEND_PATTERN = re.compile(
 
 
 def is_program(word: Word) -> bool:
-    """True if a word of a command is varnishd. Programs such as ``nice`` may precede it."""
+    """True if a word in a command is varnishd. Programs such as ``nice`` may precede it."""
     return basename(word.text.lstrip("-@:+!")) == "varnishd"
 
 
 def parse_options(words: tuple[Word, ...]) -> Iterator[Directive]:
-    """Yield the program name, then varnishd's options: `-p NAME` and `-s KIND` with values."""
+    """Yield the program's name, then varnishd's options with their values: `-p NAME` and `-s
+    KIND`.
+    """
     left = iter(words)
     program = next(filter(is_program, left), None)
     if program is None:
@@ -47,7 +49,7 @@ def parse_options(words: tuple[Word, ...]) -> Iterator[Directive]:
 
 
 def parse_vcl(text: str) -> tuple[Directive, ...]:
-    """Return its backends as ``backend host:port``, and its includes."""
+    """Return the backends in VCL text as ``backend host:port``, and its includes."""
     without = _COMMENT_PATTERN.sub("", text)
     return tuple(_parse_backend(match) for match in _BACKEND_PATTERN.finditer(without))
 
