@@ -350,9 +350,7 @@ def _requests(desk: Desk, text: str) -> object:
     visits = requests.read_visits(
         desk.file("requests.yaml", recorded.format_request_file([text[:40]]))
     )
-    if [visit.path for visit in visits] != [
-        path for (_, path), _ in recorded.requests.most_common()
-    ]:
+    if [visit.path for visit in visits] != [path for _, path in recorded.requests]:
         raise Impossible("other pages than those of the log")
     return visits
 
