@@ -25,7 +25,6 @@ from autotune.environments.base import prepare
 from autotune.errors import AutotuneError
 from autotune.export.writer import build_export
 from autotune.loads import (
-    access_log,
     answer_kind,
     k6_script,
     memcaslap,
@@ -34,6 +33,7 @@ from autotune.loads import (
     start_times,
     workload,
 )
+from autotune.loads.access_logs import recorded_requests
 from autotune.loads.base import LoadError, LoadGenerator, LoadProcess, LoadResult, LoadSpec, Request
 from autotune.loads.closed_load import (
     AbGenerator,
@@ -343,15 +343,15 @@ def _loads() -> Iterator[Entry]:
 
 def _requests(desk: Desk, text: str) -> object:
     """A target reads what is made of a log, whatever that is called."""
-    recorded = access_log.parse_access_log(text.splitlines())
+    recorded = recorded_requests.record_requests(
+        text.encode("utf-8", "surrogateescape").split(b"\n")
+    )
     if not recorded.requests:
         return []
     visits = requests.read_visits(
-        desk.file("requests.yaml", recorded.format_request_file(text[:40]))
+        desk.file("requests.yaml", recorded.format_request_file([text[:40]]))
     )
-    if [visit.path for visit in visits] != [
-        path for (_, path), _ in recorded.requests.most_common()
-    ]:
+    if [visit.path for visit in visits] != [path for _, path in recorded.requests]:
         raise Impossible("other pages than those of the log")
     return visits
 
