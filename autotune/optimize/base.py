@@ -75,8 +75,8 @@ class SamplerTask:
     def with_space(self, space: SearchSpace) -> SamplerTask:
         """Return the task for ``space``. The grid is kept if the parameters are the same."""
         task = replace(self, space=space)
-        known = self.space
-        if (known.dimensions, known.baseline) == (space.dimensions, space.baseline):
+        before = self.space
+        if (before.dimensions, before.baseline) == (space.dimensions, space.baseline):
             vars(task)["grid"] = self.grid  # with its cache of encoded configurations
         return task
 
