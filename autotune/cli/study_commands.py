@@ -251,7 +251,7 @@ def schema(
         ),
     ] = None,
 ) -> None:
-    """Print the JSON Schema of target files, or of the output as JSON."""
+    """Print the JSON Schema of target files or of a command's JSON output."""
     from autotune.cli.json_schemas import OUTPUT_OBJECTS, build_schema
     from autotune.target import schema as target_schema
     from autotune.target.messages import suggest_name

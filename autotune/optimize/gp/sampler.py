@@ -1,8 +1,8 @@
 """The project's own sampler: expected improvement over a Gaussian process of few relevant parameters.
 
 Candidates are mutations of the leaders, crossovers with them, random points, and the leaders after the
-moves that a diagnosis recommends for them. As long as such moves bring large gains, they are made without a
-model (`moves.suggest_long_step`).
+moves that a diagnosis recommends for them. As long as such moves bring large gains, they are made without
+a model (`moves.suggest_long_step`).
 """
 
 from __future__ import annotations
