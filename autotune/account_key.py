@@ -69,13 +69,13 @@ def _load_or_create_key() -> bytes:
     directory = make_state_directory()
     with contextlib.suppress(FileNotFoundError):
         return _read_key(directory)
-    staged = directory / f".{KEY_FILE}.{secrets.token_hex(8)}"
-    durable_files.write_file(staged, secrets.token_bytes(KEY_BYTES), 0o600)
+    staged_path = directory / f".{KEY_FILE}.{secrets.token_hex(8)}"
+    durable_files.write_file(staged_path, secrets.token_bytes(KEY_BYTES), 0o600)
     try:
         with contextlib.suppress(FileExistsError):  # another process was faster: use its key
-            os.link(staged, directory / KEY_FILE)
+            os.link(staged_path, directory / KEY_FILE)
     finally:
-        staged.unlink()
+        staged_path.unlink()
     durable_files.sync_directory(directory)
     return _read_key(directory)
 
@@ -84,8 +84,8 @@ def _read_key(directory: Path) -> bytes:
     with foreign_files.open_file(directory, KEY_FILE, KEY_BYTES) as file:
         status = os.fstat(file.fileno())
         content = file.read(KEY_BYTES + 1)
-    private = status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077
-    if not private or len(content) != KEY_BYTES:
+    is_private = status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077
+    if not is_private or len(content) != KEY_BYTES:
         raise AutotuneError(
             f"{directory / KEY_FILE} is not a key file that only this account can read",
             hint="move it to another place: autotune then creates a new key, and treats earlier "

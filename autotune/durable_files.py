@@ -20,22 +20,22 @@ def write_file(
     """
     if not path.name:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    staged = path.with_name(f".{path.name}.{os.getpid()}.new")
+    staged_path = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        with with_path(path):
-            _write_new_file(staged, content, mode, sync=sync)
+        with set_error_path(path):
+            _write_new_file(staged_path, content, mode, sync=sync)
         if keep_owner:
-            _copy_owner(staged, path)
-        staged.replace(path)
+            _copy_owner(staged_path, path)
+        staged_path.replace(path)
     except BaseException:
-        staged.unlink(missing_ok=True)
+        staged_path.unlink(missing_ok=True)
         raise
     if sync:
         sync_directory(path.parent)
 
 
 @contextmanager
-def with_path(path: Path) -> Iterator[None]:
+def set_error_path(path: Path) -> Iterator[None]:
     """Set ``path`` as the file name of every OSError raised within. Errors of open files lack it."""
     try:
         yield
@@ -60,9 +60,9 @@ def sync_directory(directory: Path) -> None:
 
 def make_directory(directory: Path, mode: int = 0o777) -> None:
     """Create a directory and its missing parents, and sync each new name to disk. Raises OSError."""
-    missing = [path for path in (directory, *directory.parents) if not path.is_dir()]
+    missing_directories = [path for path in (directory, *directory.parents) if not path.is_dir()]
     directory.mkdir(mode, parents=True, exist_ok=True)
-    for path in reversed(missing):
+    for path in reversed(missing_directories):
         sync_directory(path.parent)
 
 

@@ -56,8 +56,8 @@ class Estimate:
 
     def interval(self, level: float = 0.90) -> tuple[float, float]:
         """Return the limits of the interval that contains the quantity with probability ``level``."""
-        half = normal_half_width(level) * self.sd
-        return exp(self.log_mean - half), exp(self.log_mean + half)
+        half_width = normal_half_width(level) * self.sd
+        return exp(self.log_mean - half_width), exp(self.log_mean + half_width)
 
     @property
     def differs_from_one(self) -> bool:
@@ -83,10 +83,13 @@ class Estimate:
         (Particle Data Group, Review of Particle Physics, Introduction, section 5.2.2).
         """
         weights = [max(estimate.sd, MIN_LOG_SD) ** -2 for estimate in estimates]
-        total = sum(weights)
-        weighted = list(zip(weights, estimates, strict=True))
-        mean = sum(weight * estimate.log_mean for weight, estimate in weighted) / total
-        chi_square = sum(weight * (e.log_mean - mean) ** 2 for weight, e in weighted)
+        total_weight = sum(weights)
+        weighted_estimates = list(zip(weights, estimates, strict=True))
+        mean = (
+            sum(weight * estimate.log_mean for weight, estimate in weighted_estimates)
+            / total_weight
+        )
+        chi_square = sum(weight * (e.log_mean - mean) ** 2 for weight, e in weighted_estimates)
         freedom = len(estimates) - 1
         scale = max(1.0, sqrt(chi_square / freedom)) if freedom else 1.0
-        return cls(mean, scale / sqrt(total))
+        return cls(mean, scale / sqrt(total_weight))

@@ -178,9 +178,9 @@ def _open_directory(root: Path, name: str | PurePath) -> Iterator[int]:
     handle = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for depth, name_at_depth in enumerate(names := _split_path(root, name), start=1):
-            inner = os.open(name_at_depth, _INSPECT_FLAGS, dir_fd=handle)
+            inner_handle = os.open(name_at_depth, _INSPECT_FLAGS, dir_fd=handle)
             os.close(handle)
-            handle = inner
+            handle = inner_handle
             if not stat.S_ISDIR((status := os.fstat(handle)).st_mode):
                 location = Path(root, *names[:depth])
                 raise ForeignFileError(location, f"is {_name_of_kind(status)}, not a directory")

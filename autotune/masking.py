@@ -56,8 +56,12 @@ class TextOutline:
         """Return the name of the directive around a position; empty if there is none, as in a
         comment.
         """
-        at = bisect_right(self.owners, position, key=lambda owner: owner[0]) - 1
-        return self.owners[at][2] if at >= 0 and position < self.owners[at][1] else ""
+        owner_index = bisect_right(self.owners, position, key=lambda owner: owner[0]) - 1
+        return (
+            self.owners[owner_index][2]
+            if owner_index >= 0 and position < self.owners[owner_index][1]
+            else ""
+        )
 
 
 Outliner = Callable[[str], TextOutline]
@@ -74,10 +78,10 @@ def find_masked_spans(text: str, outliner: Outliner | None = None) -> tuple[Span
     masks = merge_spans(_find_hidden_spans(text, outliner))
     for _ in range(_MAX_PASSES):
         masked, origins = _insert_placeholders(text, masks)
-        more = [origins.original_span(*span) for span in _find_hidden_spans(masked, outliner)]
-        if not more:
+        more_masks = [origins.original_span(*span) for span in _find_hidden_spans(masked, outliner)]
+        if not more_masks:
             return masks
-        masks = merge_spans([*masks, *more])
+        masks = merge_spans([*masks, *more_masks])
     return tuple(m.span() for m in re.finditer(r"\S[^\n]*", text) if not _is_fully_masked(m[0]))
 
 
@@ -104,11 +108,11 @@ def mask_secrets(text: str, outliner: Outliner | None = None) -> str:
     """Return the text with a placeholder for each piece to mask. Text that is already masked does
     not change.
     """
-    pieces, last = [], 0
+    pieces, last_end = [], 0
     for start, end, placeholder in list_placeholders(text, outliner):
-        pieces += [text[last:start], placeholder]
-        last = end
-    return "".join([*pieces, text[last:]])
+        pieces += [text[last_end:start], placeholder]
+        last_end = end
+    return "".join([*pieces, text[last_end:]])
 
 
 def mask_secret_bytes(content: bytes, outliner: Outliner | None = None) -> bytes:
@@ -171,15 +175,15 @@ def restore_secrets(
               for start, end, placeholder in list_placeholders(original_text, outliner)}  # fmt: skip
     # A digit may follow a placeholder, so the pattern ends with the exact number of pieces.
     pattern = re.compile(f"autotune-masked-[0-9]+-of-{len(values)}")
-    restored = pattern.sub(lambda match: values.get(match[0], match[0]), text)
+    restored_text = pattern.sub(lambda match: values.get(match[0], match[0]), text)
     labels = _label_placeholders(mask_secrets(original_text, outliner), pattern, outliner)
     is_same = _label_placeholders(text, pattern, outliner) <= labels
-    if PLACEHOLDER_PATTERN.search(restored) or not is_same:
+    if PLACEHOLDER_PATTERN.search(restored_text) or not is_same:
         raise AutotuneError(
             f"the secrets in {file_name} differ from those in the file from which its template was made",
             hint="`autotune init --from` reads the host again",
         )
-    return encode(restored)
+    return encode(restored_text)
 
 
 def merge_spans(spans_to_merge: Iterable[Span]) -> tuple[Span, ...]:
@@ -219,16 +223,16 @@ def _is_fully_masked(text: str) -> bool:
 
 def _find_hidden_spans(text: str, outliner: Outliner | None) -> Iterator[Span]:
     """Yield the spans that must be masked, some more than once."""
-    detected = _detect_secrets(text)
+    detected_spans = _detect_secrets(text)
     if outliner is None:
-        yield from (span for span in detected if not _is_fully_masked(text[slice(*span)]))
+        yield from (span for span in detected_spans if not _is_fully_masked(text[slice(*span)]))
         return
     outline = outliner(text)
     states = bytearray(len(text))
     for state, locations in (
         (HIDDEN_STATE, outline.hidden),
         (SHOWN_STATE, outline.visible),
-        (HIDDEN_STATE, detected),
+        (HIDDEN_STATE, detected_spans),
     ):
         for start, end in locations:
             states[start:end] = bytes([state]) * (end - start)
@@ -269,29 +273,29 @@ def _split_run_by_line(text: str, start: int, end: int, *, is_gap: bool) -> Iter
     """Yield the spans to mask in hidden words, or in a gap between words, line by line."""
     location = start
     while location < end:
-        stop = text.find("\n", location, end)
-        stop = end if stop < 0 else stop
-        piece_start, stop_of_piece = location, stop
+        line_end = text.find("\n", location, end)
+        line_end = end if line_end < 0 else line_end
+        piece_start, stop_of_piece = location, line_end
         if is_gap:
             is_whole_line = location == 0 or text[location - 1] == "\n"
             if (
                 is_whole_line
-                and _SECTION_HEADER_PATTERN.fullmatch(text, location, stop)
-                and not find_secrets(text[location:stop])
+                and _SECTION_HEADER_PATTERN.fullmatch(text, location, line_end)
+                and not find_secrets(text[location:line_end])
             ):
-                piece_start = stop
+                piece_start = line_end
             else:
-                piece_start = _MARKS_PATTERN.match(text, location, stop).end()  # type: ignore[union-attr]  # matches ""
+                piece_start = _MARKS_PATTERN.match(text, location, line_end).end()  # type: ignore[union-attr]  # matches ""
                 brackets = (
-                    _BRACKETS_PATTERN.fullmatch(text, location, stop) if is_whole_line else None
+                    _BRACKETS_PATTERN.fullmatch(text, location, line_end) if is_whole_line else None
                 )
-                stop_of_piece = brackets.start("last") if brackets else stop
+                stop_of_piece = brackets.start("last") if brackets else line_end
         elif piece_start == start and piece_start and text[piece_start] in "=,":
             piece_start += 1  # skip the sign after a visible name
         piece_start, end_of_piece = _strip_span(text, piece_start, stop_of_piece, is_gap=is_gap)
         if piece_start < end_of_piece and not _is_fully_masked(text[piece_start:end_of_piece]):
             yield piece_start, end_of_piece
-        location = stop + 1
+        location = line_end + 1
 
 
 def _strip_span(text: str, piece_start: int, stop: int, *, is_gap: bool) -> Span:
@@ -332,11 +336,11 @@ class _OriginalPositions:
 def _insert_placeholders(text: str, masks: Sequence[Span]) -> tuple[str, _OriginalPositions]:
     pieces: list[str] = []
     starts, locations = list[int](), list[tuple[int, int, bool]]()
-    length, last = 0, 0
+    length, last_end = 0, 0
     for number, (start, end) in enumerate([*masks, (len(text), len(text))], 1):
         placeholder = f"autotune-masked-{number}-of-{len(masks)}" if number <= len(masks) else ""
         for piece, location in (
-            (text[last:start], (last, start, False)),
+            (text[last_end:start], (last_end, start, False)),
             (placeholder, (start, end, True)),
         ):
             if piece:
@@ -344,5 +348,5 @@ def _insert_placeholders(text: str, masks: Sequence[Span]) -> tuple[str, _Origin
                 starts.append(length)
                 locations.append(location)
                 length += len(piece)
-        last = end
+        last_end = end
     return "".join(pieces), _OriginalPositions(starts, locations)

@@ -33,12 +33,12 @@ def merge_plugins(kind: str, shipped: Mapping[str, T]) -> dict[str, T]:
     """Return the shipped entries and the plug-ins' entries. Raises AutotuneError for a name that is
     already taken.
     """
-    merged = dict(shipped)
+    merged_plugins = dict(shipped)
     for plugin, entries in iterate_plugins(kind):
         for name, value in entries.items():
-            check_name_free(plugin, kind, name, merged)
-            merged[name] = value
-    return merged
+            check_name_free(plugin, kind, name, merged_plugins)
+            merged_plugins[name] = value
+    return merged_plugins
 
 
 def check_name_free(plugin: str, kind: str, name: str, present: Collection[str]) -> None:

@@ -145,12 +145,12 @@ def _find_candidates(text: str) -> Iterator[tuple[int, int]]:
                     if _is_secret(match[1]))  # fmt: skip
     for match in find_in_lines(_SECRET_NAME_PATTERN, _ASSIGNMENT_PATTERN, text):
         group = "in" if match["in"] is not None else "bare"
-        prose = match["sign"] == ":" and _COMMENT_PATTERN.match(
+        is_prose = match["sign"] == ":" and _COMMENT_PATTERN.match(
             text, text.rfind("\n", 0, match.start()) + 1
         )
-        compared = match["pattern"] and _REGEX_VALUE_PATTERN.search(match[group])
-        ordinary = prose or compared or _ORDINARY_NAME_PATTERN.search(match["name"])
-        if not ordinary and _is_secret(match[group]):
+        is_comparison = match["pattern"] and _REGEX_VALUE_PATTERN.search(match[group])
+        is_ordinary = is_prose or is_comparison or _ORDINARY_NAME_PATTERN.search(match["name"])
+        if not is_ordinary and _is_secret(match[group]):
             yield match.span(group)
     for match in (
         match
@@ -162,8 +162,8 @@ def _find_candidates(text: str) -> Iterator[tuple[int, int]]:
     for line in re.finditer(r"[^\n]+", text):
         yield from _find_in_directive(text, line.start(), line.end())
     for match in _RANDOM_WORD_PATTERN.finditer(text):
-        before = text[max(0, match.start() - 12) : match.start()]
-        if _is_random(match[0]) and not _PUBLIC_DIGEST_PATTERN.search(before + match[0]):
+        preceding_text = text[max(0, match.start() - 12) : match.start()]
+        if _is_random(match[0]) and not _PUBLIC_DIGEST_PATTERN.search(preceding_text + match[0]):
             yield match.span()
 
 
@@ -177,8 +177,8 @@ def _find_in_directive(text: str, start: int, end: int) -> Iterator[tuple[int, i
     names = [match["in"] or match["bare"] or "" for match in words]
     if len(words) < 2 or (body["comment"] and (len(words) > 2 or not _is_secret_name(names[0]))):
         return
-    deepest = 4 if _SETTER_PATTERN.fullmatch(names[0].lstrip("@")) else 1
-    for location, name in enumerate(names[: min(deepest, len(words) - 1)]):
+    max_index = 4 if _SETTER_PATTERN.fullmatch(names[0].lstrip("@")) else 1
+    for location, name in enumerate(names[: min(max_index, len(words) - 1)]):
         value = words[location + 1]
         if _is_secret_name(name) and not names[location + 1].startswith("="):
             group = "in" if value["in"] is not None else "bare"
@@ -198,17 +198,17 @@ def _is_secret_name(name: str) -> bool:
 
 def _is_secret(value: str) -> bool:
     """True if the value is not a variable, a path, a switch or a placeholder."""
-    bare = (
+    bare_value = (
         value
         if _CRYPT_HASH_PATTERN.match(value)
         else _VARIABLE_PATTERN.sub("", value).strip(" \"'")
     )
-    plain = re.fullmatch(r"(?i)(?:basic|bearer|token|apikey|negotiate)?[\W_]*", bare)
-    path = re.fullmatch(r"(?i)(?:file:|exec:|unix:|/[\w.-]+/|<).*", bare)
-    number = re.fullmatch(r"[0-9]{1,5}[kKmMsdh]?|[0-9.]+r/[sm]", bare)
-    switch = _SWITCH_WORD_PATTERN.fullmatch(bare)
-    ordinary = plain or path or number or switch or _EXPRESSION_PATTERN.fullmatch(value)
-    return not (ordinary or PLACEHOLDER_PATTERN.search(value))
+    plain_match = re.fullmatch(r"(?i)(?:basic|bearer|token|apikey|negotiate)?[\W_]*", bare_value)
+    path = re.fullmatch(r"(?i)(?:file:|exec:|unix:|/[\w.-]+/|<).*", bare_value)
+    number = re.fullmatch(r"[0-9]{1,5}[kKmMsdh]?|[0-9.]+r/[sm]", bare_value)
+    switch = _SWITCH_WORD_PATTERN.fullmatch(bare_value)
+    is_ordinary = plain_match or path or number or switch or _EXPRESSION_PATTERN.fullmatch(value)
+    return not (is_ordinary or PLACEHOLDER_PATTERN.search(value))
 
 
 def _is_random(word: str) -> bool:
@@ -220,5 +220,10 @@ def _is_random(word: str) -> bool:
     kinds = sum(bool(re.search(kind, word)) for kind in ("[a-z]", "[A-Z]", "[0-9]"))
     counts = Counter(word)
     entropy = -sum(n / len(word) * math.log2(n / len(word)) for n in counts.values())
-    longest = max(len(piece) for piece in re.split("[-_/]", word))
-    return kinds == 3 and entropy >= 4.0 and longest >= 12 and len(re.findall("[0-9]", word)) >= 2
+    longest_length = max(len(piece) for piece in re.split("[-_/]", word))
+    return (
+        kinds == 3
+        and entropy >= 4.0
+        and longest_length >= 12
+        and len(re.findall("[0-9]", word)) >= 2
+    )

@@ -152,7 +152,7 @@ class Simulation:
         self.asking.append(process_time() - begun)
         probability = asked.improvement_probability
         if probability is not None and probability < STOP_PROBABILITY:
-            self.searcher.discard(asked.number)
+            self.searcher.discard_trial(asked.number)
             self._record("settled", why="nothing left to win")
             return None
         settings = {**self.stack.space.baseline, **asked.values}

@@ -20,7 +20,7 @@ import numpy as np
 from autotune.diagnose.bottleneck import Bottleneck
 from autotune.diagnose.diagnosis import list_recommended_changes
 from autotune.environments.simulated import DEFAULT_FACTS
-from autotune.services.base import Effect, Settings, Trait
+from autotune.services.base import Effect, LoadTrait, Settings
 from autotune.services.diagnosis import Resource
 from autotune.space.dimension import PRESET_NAMES, AdoptedValues
 from autotune.space.space import InfeasibleRule, SearchSpace, build_space
@@ -378,9 +378,9 @@ def made(load: Workload, rng: np.random.Generator, *, effects: bool = True) -> P
     return Problem(space, load, own)
 
 
-def _traits_of(load: Workload) -> frozenset[Trait]:
+def _traits_of(load: Workload) -> frozenset[LoadTrait]:
     """What a target says of this load."""
-    of_load = {Trait.TLS: load.handshake > 0, Trait.CHURN: load.requests < CHURNING}
+    of_load = {LoadTrait.TLS: load.handshake > 0, LoadTrait.CHURN: load.requests < CHURNING}
     return frozenset(trait for trait, present in of_load.items() if present)
 
 

@@ -24,7 +24,7 @@ from autotune.deploy.runtime import RuntimeLayout
 from autotune.discovery.target_writer import quote_yaml, write_target
 from autotune.errors import AutotuneError
 from autotune.export import ansible
-from autotune.export.host_files import HostFile, Hosts
+from autotune.export.host_files import ExportedHosts, HostFile
 from autotune.export.scripts import build_script
 from autotune.report.page import write_page
 from autotune.report.studies import open_study
@@ -169,10 +169,10 @@ def test_a_template_runs_no_code(template: str) -> None:
 # -- exports ----------------------------------------------------------------------------------------
 
 
-def of_host(unit: str, *paths: str) -> Hosts:
+def of_host(unit: str, *paths: str) -> ExportedHosts:
     files = (HostFile("web1", "web", path, b"x\n", 0o644, None, {unit: "restart"})
              for path in paths)  # fmt: skip
-    return Hosts((*files,), {"web1": {unit: True, f"old-{unit}": False}}, {"web1": {}})
+    return ExportedHosts((*files,), {"web1": {unit: True, f"old-{unit}": False}}, {"web1": {}})
 
 
 @pytest.fixture
@@ -247,7 +247,7 @@ def test_a_script_runs_none_of_what_is_in_its_names(word: str, tmp_path: Path) -
     name = f"{word}\ntouch {MARKER}"
     file = HostFile("web1", "web", f"{tmp_path}/root/{name}.conf", f"$(touch {MARKER})\n".encode(),
                     0o644, ("grep", name, "%s"), {})  # fmt: skip
-    hosts = Hosts((file,), {"web1": {name: True, f"old {name}": False}}, {"web1": {}})
+    hosts = ExportedHosts((file,), {"web1": {name: True, f"old {name}": False}}, {"web1": {}})
     text = build_script(name, "web1", hosts)
     tools = tmp_path / "bin"
     tools.mkdir()

@@ -51,7 +51,7 @@ def _print_version(is_requested: bool) -> None:
 
 
 @app.callback()
-def _root(
+def _handle_root_options(
     version: Annotated[
         bool,
         typer.Option(

@@ -109,11 +109,13 @@ def complete_host_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 @_ignore_errors
 def complete_cache_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Return the cache tiers that can be measured alone."""
-    from autotune.loads.memcaslap import PROTOCOL
+    from autotune.loads.memcaslap import CACHE_PROTOCOL
     from autotune.services.registry import any_speaks_protocol
 
     tiers = _parse_tiers(_read_target_root(Path(_read_argument(ctx, "target"))))
-    return [name for name, tier in tiers.items() if any_speaks_protocol(tier.service, PROTOCOL)]
+    return [
+        name for name, tier in tiers.items() if any_speaks_protocol(tier.service, CACHE_PROTOCOL)
+    ]
 
 
 @_ignore_errors

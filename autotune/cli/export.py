@@ -129,15 +129,15 @@ def apply(
     )
     directory = find_free_directory(studies, f"{environment.file.target.name}-applied")
     with open_progress(environment, directory, progress, with_page=False) as reporter:
-        deployed = apply_export.apply_settings(environment, settings, directory, reporter)
+        deploy_result = apply_export.apply_settings(environment, settings, directory, reporter)
     if json_:
-        actions = {name: action.name.lower() for name, action in deployed.actions.items()}
-        mismatches = [str(mismatch) for mismatch in deployed.mismatches]
+        actions = {name: action.name.lower() for name, action in deploy_result.actions.items()}
+        mismatches = [str(mismatch) for mismatch in deploy_result.mismatches]
         print_json(
             {"schema": 1, "study": directory.name, "actions": actions, "differences": mismatches}
         )
     else:
-        echo(apply_export.format_apply_result(deployed, directory))
+        echo(apply_export.format_apply_result(deploy_result, directory))
 
 
 def restore(

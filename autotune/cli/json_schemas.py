@@ -185,9 +185,9 @@ OUTPUT_OBJECTS: Mapping[str, tuple[Any, str]] = {
 
 def build_schema(name: str) -> dict[str, Any]:
     """Return the JSON Schema of one of ``OUTPUT_OBJECTS``."""
-    generated = TypeAdapter(OUTPUT_OBJECTS[name][0]).json_schema()
+    generated_schema = TypeAdapter(OUTPUT_OBJECTS[name][0]).json_schema()
     # Docstrings use double backticks, schemas single ones. Titles made from names are redundant.
-    document = _remove_titles(json.loads(json.dumps(generated).replace("``", "`")))
+    document = _remove_titles(json.loads(json.dumps(generated_schema).replace("``", "`")))
     comment = f"Output of autotune with --json: {OUTPUT_OBJECTS[name][1]}."
     return {
         "$schema": JSON_SCHEMA_DIALECT,

@@ -53,29 +53,29 @@ def up(
     """Start a target's hosts and application. Running hosts are not changed."""
     from autotune.lab import target_labs
 
-    raised = target_labs.start_target_lab(target, directory)
+    new_lab = target_labs.start_target_lab(target, directory)
     if json_:
         _print_lab(
-            raised.lab,
-            started=sorted(raised.started_hosts),
-            seconds=round(raised.seconds, 3),
-            named_by_target=not raised.is_unnamed,
-            site=raised.has_site,
+            new_lab.lab,
+            started=sorted(new_lab.started_hosts),
+            seconds=round(new_lab.seconds, 3),
+            named_by_target=not new_lab.is_unnamed,
+            site=new_lab.has_site,
         )
         return
-    for host in raised.lab.hosts:
-        state = "started" if host.name in raised.started_hosts else "is already running"
+    for host in new_lab.lab.hosts:
+        state = "started" if host.name in new_lab.started_hosts else "is already running"
         echo(f"{host.name} ({host.address}) {state}")
-    if raised.started_hosts:
+    if new_lab.started_hosts:
         echo(
-            f"{format_count(len(raised.started_hosts), 'host')} started in {raised.seconds:.1f} s",
+            f"{format_count(len(new_lab.started_hosts), 'host')} started in {new_lab.seconds:.1f} s",
             err=True,
         )
-    if raised.has_site:
+    if new_lab.has_site:
         echo("the application and its data are installed", err=True)
-    if raised.is_unnamed:
+    if new_lab.is_unnamed:
         echo(
-            f"add `ssh: {{config: {raised.lab.ssh_config}}}` to {target} to reach the hosts",
+            f"add `ssh: {{config: {new_lab.lab.ssh_config}}}` to {target} to reach the hosts",
             err=True,
         )
 
@@ -89,12 +89,16 @@ def down(
     """Remove a target's hosts, even after an interrupted `up`."""
     from autotune.lab import target_labs
 
-    removed = target_labs.remove_target_lab(target_or_lab, directory)
+    removed_lab = target_labs.remove_target_lab(target_or_lab, directory)
     if json_:
-        _print_lab(removed)
+        _print_lab(removed_lab)
         return
-    running = [host.name for host in removed.hosts]
-    echo(f"{', '.join(running)} removed" if running else "no host was running; the lab was removed")
+    running_hosts = [host.name for host in removed_lab.hosts]
+    echo(
+        f"{', '.join(running_hosts)} removed"
+        if running_hosts
+        else "no host was running; the lab was removed"
+    )
 
 
 @app.command(cls=CommandWithExamples)

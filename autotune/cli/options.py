@@ -136,13 +136,15 @@ def add_progress_options(
             server = start_metrics_server(arguments.pop("metrics_port", None))
             command(**values, progress=ProgressOptions(**arguments, metrics_server=server))
 
-        run.__signature__ = _replace_progress(command, options)  # type: ignore[attr-defined]
+        run.__signature__ = _replace_progress_parameter(command, options)  # type: ignore[attr-defined]
         return run
 
     return decorate
 
 
-def _replace_progress(command: Callable[..., None], options: dict[str, Any]) -> inspect.Signature:
+def _replace_progress_parameter(
+    command: Callable[..., None], options: dict[str, Any]
+) -> inspect.Signature:
     """Return the signature with these options in place of ``progress``, for Typer to read."""
     signature = inspect.signature(command, eval_str=True)
     parameters: list[inspect.Parameter] = []

@@ -97,7 +97,7 @@ def run(
         )
     if keep:
         check_can_keep(environment)
-    earlier = find_study(from_, studies) if from_ else None
+    earlier_study = find_study(from_, studies) if from_ else None
     if storage is not None:
         from autotune.environments.multi_bed import MultiBedEnvironment
         from autotune.study.join_study import create_shared_study
@@ -106,14 +106,20 @@ def run(
         assert isinstance(environment, MultiBedEnvironment)
         confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
         with closing(StudyDatabase(storage)) as database:
-            shared = create_shared_study(environment, database, studies)
+            shared_study = create_shared_study(environment, database, studies)
             join_and_report(
-                environment, shared, database, studies, progress, json_=json_, exit_code=exit_code
+                environment,
+                shared_study,
+                database,
+                studies,
+                progress,
+                json_=json_,
+                exit_code=exit_code,
             )
         return
     confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
     directory = find_free_directory(studies, environment.file.target.name)
-    start_study = partial(start.start_study, keep=keep, earlier=earlier)
+    start_study = partial(start.start_study, keep=keep, earlier=earlier_study)
     run_session(start_study, environment, directory, json_=json_, detail=progress)
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)
 
@@ -139,13 +145,13 @@ def resume(
         from autotune.study.study_database import StudyDatabase
 
         with closing(StudyDatabase(storage)) as database:
-            shared = database.find_study(study)
-            file = write_study_target(shared, studies / shared.name)
-            beds_environment = prepare_joining_beds(shared, database, file, beds or "all")
+            shared_study = database.find_study(study)
+            file = write_study_target(shared_study, studies / shared_study.name)
+            beds_environment = prepare_joining_beds(shared_study, database, file, beds or "all")
             confirm(beds_environment.describe_load(), yes=yes, quiet=progress.quiet)
             join_and_report(
                 beds_environment,
-                shared,
+                shared_study,
                 database,
                 studies,
                 progress,

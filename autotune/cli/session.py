@@ -233,6 +233,6 @@ def _print_resume_command(study: str, *, has_hosts: bool) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        restored = "; the hosts are restored" if has_hosts else ""
-        echo(f"stopped{restored}. Continue with `autotune resume {study}`", err=True)
+        restored_text = "; the hosts are restored" if has_hosts else ""
+        echo(f"stopped{restored_text}. Continue with `autotune resume {study}`", err=True)
         raise typer.Exit(errors.INTERRUPTED_EXIT_CODE) from None

@@ -73,15 +73,15 @@ def status(
         if study:
             directory = find_study(study, root)
             with guard_foreign_records(directory):
-                rendered = [render(build_study_view(open_study(directory)))]
+                rendered_statuses = [render(build_study_view(open_study(directory)))]
         else:
-            rendered = list(_render_readable_studies(root, render))
+            rendered_statuses = list(_render_readable_studies(root, render))
         if json_:
-            print_json({"schema": 1, "studies": rendered})
+            print_json({"schema": 1, "studies": rendered_statuses})
             return
-        if not rendered:
+        if not rendered_statuses:
             echo(f"no studies in {studies}: `autotune run TARGET` starts one", err=True)
-        for text in rendered:
+        for text in rendered_statuses:
             lines = [*str(text).splitlines(), ""]
             print_lines(wrap_lines(((line, "") for line in lines), terminal_width()))
 
@@ -251,7 +251,7 @@ def schema(
         ),
     ] = None,
 ) -> None:
-    """Print the JSON Schema of target files or of a command's JSON output."""
+    """Print the JSON Schema of target files or of a JSON output."""
     from autotune.cli.json_schemas import OUTPUT_OBJECTS, build_schema
     from autotune.target import schema as target_schema
     from autotune.target.messages import suggest_name

@@ -116,9 +116,9 @@ def check(
         return
     if load:
         echo(f"  generator: {load}")
-    lists = {"✓ ": result.held, "  left out: ": result.left_out,
+    lines_by_mark = {"✓ ": result.held, "  left out: ": result.left_out,
              "  not checked: ": result.not_checked}  # fmt: skip
-    for mark, lines in lists.items():
+    for mark, lines in lines_by_mark.items():
         for line in lines:
             echo(f"{mark}{line}")
 

@@ -29,7 +29,7 @@ app = typer.Typer(
 
 
 @app.callback()
-def _root() -> None:
+def _handle_root_options() -> None:
     pass
 
 
@@ -71,19 +71,22 @@ def from_log(
         raise AutotuneError(f"{out} already exists", hint="name another file with --out")
     if len({*logs}) < len(logs):
         raise UsageError("a log occurs twice", hint="name each log once")
-    recorded = recorded_requests.record_requests(
+    logged_requests = recorded_requests.record_requests(
         log_files.read_lines(logs, _build_progress_listener()),
         recorded_requests.RequestFilter(keep_unsafe=unsafe, exclude=tuple(exclude or ())),
     )
     names = [log_files.describe_path(log) for log in logs]
-    if not recorded.used_count:
+    if not logged_requests.used_count:
         raise AutotuneError(
             "\n".join(
-                [f"{', '.join(names)} contains no usable request", *recorded.describe_skipped()]
+                [
+                    f"{', '.join(names)} contains no usable request",
+                    *logged_requests.describe_skipped(),
+                ]
             ),
             hint="supported formats: `autotune workload from-log --help`",
         )
-    _print_result(recorded, [Path(name).name for name in names], out, json_=json_)
+    _print_result(logged_requests, [Path(name).name for name in names], out, json_=json_)
 
 
 def _build_progress_listener() -> Callable[[ReadProgress], None]:

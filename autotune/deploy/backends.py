@@ -25,7 +25,7 @@ class DownServer:
         return f"{self.server} ({self.balancer} on {self.host})"
 
 
-def describe_down(servers: Iterable[DownServer]) -> str:
+def describe_down_servers(servers: Iterable[DownServer]) -> str:
     """Return the names of the servers, each once."""
     return ", ".join(dict.fromkeys(map(str, servers)))
 
@@ -43,14 +43,16 @@ class ServerWatch:
     ignored: set[DownServer] = field(default_factory=set)
     unreadable: set[str] = field(default_factory=set)
 
-    def ignore_current(
+    def ignore_down_servers(
         self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
     ) -> None:
         """Ignore the servers that are down now. A balancer that is not running yet reports none."""
-        down, _ = self._read_all(instances, transports)
+        down, _ = self._read_down_servers(instances, transports)
         self.ignored |= {*down}
         if down:
-            self.note(f"ignored, because they were down before the study: {describe_down(down)}")
+            self.note(
+                f"ignored, because they were down before the study: {describe_down_servers(down)}"
+            )
 
     def find_down(
         self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
@@ -59,7 +61,7 @@ class ServerWatch:
 
         Raises HostUnreachable.
         """
-        down, reasons = self._read_all(instances, transports)
+        down, reasons = self._read_down_servers(instances, transports)
         for name, reason in reasons.items():
             self.unreadable.add(name)
             self.note(
@@ -68,24 +70,24 @@ class ServerWatch:
             )
         return tuple(server for server in down if server not in self.ignored)
 
-    def _read_all(
+    def _read_down_servers(
         self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
     ) -> tuple[list[DownServer], dict[str, str]]:
         """Return the failed servers, and the reason for each balancer whose states cannot be read."""
-        checked = [instance for instance in instances if instance.name not in self.unreadable
+        checked_instances = [instance for instance in instances if instance.name not in self.unreadable
                    and instance.service.build_server_check(instance.placement)]  # fmt: skip
         down: list[DownServer] = []
         reasons: dict[str, str] = {}
 
         def read(transport: Transport) -> None:
-            for instance in checked:
+            for instance in checked_instances:
                 if transports[instance.placement.host] is transport:
                     try:
                         down.extend(self._read_instance(instance, transport))
                     except ValueError as error:
                         reasons[instance.name] = str(error)
 
-        hosts = dict.fromkeys(instance.placement.host for instance in checked)
+        hosts = dict.fromkeys(instance.placement.host for instance in checked_instances)
         run_on_all([transports[name] for name in hosts], read).unwrap()
         return down, reasons
 
@@ -94,15 +96,15 @@ class ServerWatch:
         check = instance.service.build_server_check(instance.placement)
         if check is None:
             return []
-        wrap = self.manager.wrap_command if self.manager else None
-        argv = wrap(instance.placement, check.argv) if wrap else check.argv
+        wrap_command = self.manager.wrap_command if self.manager else None
+        argv = wrap_command(instance.placement, check.argv) if wrap_command else check.argv
         if self.manager is None:  # private servers belong to this account
-            done = transport.run(argv, timeout=10.0)
+            command_result = transport.run(argv, timeout=10.0)
         else:
             functions = self.manager.shell_functions
-            (done,) = run_commands(transport, [Command(argv)], functions=functions)
+            (command_result,) = run_commands(transport, [Command(argv)], functions=functions)
         host, title = instance.placement.host, instance.service.title
-        return [DownServer(host, title, name) for name in check.parse(done.stdout)]
+        return [DownServer(host, title, name) for name in check.parse(command_result.stdout)]
 
 
 class ServersDown(DeployFailed):

@@ -84,8 +84,10 @@ class HostBackup:
         """Return the units that autotune enabled or disabled, and whether each originally started
         at boot.
         """
-        before = {unit: BOOT_STATES.get(self.enabled.get(unit, "")) for unit in self.state.units}
-        return {unit: starts for unit, starts in before.items()
+        original_starts = {
+            unit: BOOT_STATES.get(self.enabled.get(unit, "")) for unit in self.state.units
+        }
+        return {unit: starts for unit, starts in original_starts.items()
                 if starts is not None and unit in self.last_written}  # fmt: skip
 
     def build_persistent_state(self, desired: HostState) -> HostState:
@@ -108,7 +110,7 @@ class HostBackup:
         """True if a kernel value is neither the original value nor one that autotune set."""
         return value not in {self.state.sysctls[name], *self.last_written.get(name, ())}
 
-    def with_written(
+    def with_written_digests(
         self, digests: Mapping[str, str], replaced: Mapping[str, str] | None = None
     ) -> HostBackup:
         """Return the backup with new digests. It must be written to disk before the change.
@@ -116,19 +118,19 @@ class HostBackup:
         ``replaced`` contains the current digests by path, and current values by name. If autotune
         wrote them, they stay recorded after any number of failed deployments.
         """
-        written = dict(self.last_written)
+        written_digests = dict(self.last_written)
         for name, digest in digests.items():
-            in_place = (replaced or {}).get(name)
-            earlier = sorted((d for d in written.get(name, ()) if d != digest),
-                             key=lambda d: d == in_place)  # fmt: skip
-            written[name] = (*earlier, digest)[-_MAX_DIGESTS:]
-        return replace(self, last_written=written)
+            replaced_digest = (replaced or {}).get(name)
+            earlier_digests = sorted((d for d in written_digests.get(name, ()) if d != digest),
+                             key=lambda d: d == replaced_digest)  # fmt: skip
+            written_digests[name] = (*earlier_digests, digest)[-_MAX_DIGESTS:]
+        return replace(self, last_written=written_digests)
 
     def merge_later(self, later: HostBackup) -> HostBackup:
         """Return this backup, extended by entries that only ``later`` contains. It describes the
         state before both changes.
         """
-        written = {name: (*self.last_written.get(name, ()), *later.last_written.get(name, ()))
+        written_digests = {name: (*self.last_written.get(name, ()), *later.last_written.get(name, ()))
                    for name in {**self.last_written, **later.last_written}}  # fmt: skip
         return replace(
             self,
@@ -140,11 +142,13 @@ class HostBackup:
             enabled={**later.enabled, **self.enabled},
             definitions={**later.definitions, **self.definitions},
             starts={**later.starts, **self.starts},
-            last_written=written,
+            last_written=written_digests,
             checks=tuple(dict.fromkeys((*self.checks, *later.checks))),
         )
 
-    def with_observed(self, observed: ObservedHost, contents: Mapping[str, bytes]) -> HostBackup:
+    def with_observed_state(
+        self, observed: ObservedHost, contents: Mapping[str, bytes]
+    ) -> HostBackup:
         """Return the backup with observed entries. Existing entries do not change.
 
         Raises AutotuneError for a path that is neither a file nor a link nor absent.
@@ -152,10 +156,12 @@ class HostBackup:
         files = {path: _build_original(path, file, contents) for path, file in observed.files.items()
                  if file.kind != "directory"}  # fmt: skip
         sysctls = {name: value for name, value in observed.sysctls.items() if value is not None}
-        existing = {name: unit for name, unit in observed.units.items() if unit.exists}
-        units = {name: unit.active for name, unit in existing.items()}
-        enabled = {name: unit.enabled for name, unit in existing.items()}
-        definitions = {name: unit.definition for name, unit in existing.items() if unit.definition}
+        existing_units = {name: unit for name, unit in observed.units.items() if unit.exists}
+        units = {name: unit.active for name, unit in existing_units.items()}
+        enabled = {name: unit.enabled for name, unit in existing_units.items()}
+        definitions = {
+            name: unit.definition for name, unit in existing_units.items() if unit.definition
+        }
         return replace(
             self,
             state=HostState(
@@ -169,8 +175,8 @@ class HostBackup:
 
     def with_starts(self, starts: Mapping[str, UnitStart]) -> HostBackup:
         """Return the backup with the starts of its units, for a restore without a target."""
-        new = {unit: start for unit, start in starts.items() if unit in self.state.units}
-        return replace(self, starts={**new, **self.starts})
+        new_starts = {unit: start for unit, start in starts.items() if unit in self.state.units}
+        return replace(self, starts={**new_starts, **self.starts})
 
     @property
     def ordered_state(self) -> HostState:
@@ -184,12 +190,13 @@ class HostBackup:
         change.
         """
         if record is not None:
-            recorded = {**record.state.files, **record.state.sysctls}
+            recorded_values = {**record.state.files, **record.state.sysctls}
             backed_up = {**self.state.files, **self.state.sysctls}
-            same = all(
-                backed_up[name] == recorded[name] for name in backed_up.keys() & recorded.keys()
+            has_same_values = all(
+                backed_up[name] == recorded_values[name]
+                for name in backed_up.keys() & recorded_values.keys()
             )
-            return record.study == self.study and same
+            return record.study == self.study and has_same_values
         return kept is not None and all(
             {*self.last_written[name]} <= {*kept.last_written.get(name, ())}
             for name in self.last_written
@@ -202,21 +209,24 @@ class HostBackup:
         The state is empty if others replaced all of them. Units and files made by the software are
         included, because nothing shows who changed them.
         """
-        written = self.last_written
+        written_digests = self.last_written
         files = {path: file for path, file in self.state.files.items()
-                 if observed.files[path].detail in written.get(path, ())
+                 if observed.files[path].detail in written_digests.get(path, ())
                  and not observed.files[path].matches(file)}  # fmt: skip
         sysctls = {name: value for name, value in self.state.sysctls.items()
-                   if observed.sysctls[name] in written.get(name, ())
+                   if observed.sysctls[name] in written_digests.get(name, ())
                    and observed.sysctls[name] != value}  # fmt: skip
         if not files and not sysctls:
             return replace(self, state=HostState())
-        kept = {
+        kept_paths = {
             path
             for path in self.state.files
-            if ANY_DIGEST in written.get(path, ()) or observed.files[path].kind == "directory"
+            if ANY_DIGEST in written_digests.get(path, ())
+            or observed.files[path].kind == "directory"
         }
-        files |= {path: self.state.files[path] for path in kept if self.state.files[path].is_absent}
+        files |= {
+            path: self.state.files[path] for path in kept_paths if self.state.files[path].is_absent
+        }
         return replace(self, state=HostState(files, self.state.units, sysctls))
 
     def find_missing(self, desired: HostState) -> HostState:
@@ -341,8 +351,8 @@ class BackupStore:
 
 def add_seal(content: bytes, host: str) -> bytes:
     """Return the encoded backup with this account's seal as its last key. Raises AutotuneError."""
-    mark = account_key.create_seal(SEAL_PURPOSE, host.encode(), content)
-    return content.removesuffix(b"\n}") + f',\n "seal": "{mark}"\n}}'.encode()
+    seal = account_key.create_seal(SEAL_PURPOSE, host.encode(), content)
+    return content.removesuffix(b"\n}") + f',\n "seal": "{seal}"\n}}'.encode()
 
 
 def strip_seal(content: bytes, host: str, path: Path) -> bytes:
@@ -364,11 +374,11 @@ def _backup_path(path: str) -> str:
     """Return the path of a file as services name it. Raises ValueError for text that is not such a
     path.
     """
-    parts = path.split("/")
+    path_components = path.split("/")
     if (
-        len(parts) < 2
-        or parts[0]
-        or any(part in ("", ".", "..") for part in parts[1:])
+        len(path_components) < 2
+        or path_components[0]
+        or any(part in ("", ".", "..") for part in path_components[1:])
         or not path.isprintable()
     ):
         raise ValueError(f"{path[:200]!r} is not a valid file path")
@@ -424,16 +434,22 @@ def _build_original(path: str, observed: ObservedFile, contents: Mapping[str, by
 def _encode_file(file: FileState) -> dict[str, Any]:
     if file.is_absent:
         return {"kind": "absent"}
-    common = {"owner": file.owner, "time": file.modified}
+    common_fields = {"owner": file.owner, "time": file.modified}
     if file.link_target is not None:
-        return {"kind": "link", "to": file.link_target, **common}
+        return {"kind": "link", "to": file.link_target, **common_fields}
     content = file.content or b""
     try:
         content_field = {"text": content.decode()}
     except UnicodeDecodeError:
         content_field = {"base64": base64.b64encode(content).decode()}
     access = {} if file.acl is None else {"access": file.acl}
-    return {"kind": "file", "mode": f"{file.mode or 0:04o}", **common, **access, **content_field}
+    return {
+        "kind": "file",
+        "mode": f"{file.mode or 0:04o}",
+        **common_fields,
+        **access,
+        **content_field,
+    }
 
 
 def _decode_file(record: Mapping[str, str]) -> FileState:

@@ -45,28 +45,28 @@ class BootTimes:
 
     def unit_limit(self, host: str, unit: str) -> float:
         """Return the longest time until a unit is ready."""
-        return self._limit(self.units.get((host, unit)))
+        return self._compute_limit(self.units.get((host, unit)))
 
     @property
     def stack_limit(self) -> float:
         """Return the longest time until the stack responds correctly, once its units are ready."""
-        return self._limit(self.stack, self.recovery)
+        return self._compute_limit(self.stack, self.recovery)
 
     @property
     def late_limit(self) -> float:
         """Return the longest time until the stack responds correctly after a rollback."""
-        longest = max((self.stack_limit, *(self.unit_limit(*key) for key in self.units)))
-        return max(MIN_LATE_SECONDS, LATE_FACTOR * longest)
+        longest_limit = max((self.stack_limit, *(self.unit_limit(*key) for key in self.units)))
+        return max(MIN_LATE_SECONDS, LATE_FACTOR * longest_limit)
 
-    def _limit(self, measured: float | None, recovery: float = 0.0) -> float:
+    def _compute_limit(self, measured: float | None, recovery: float = 0.0) -> float:
         if self.fixed_limit is not None:
             return self.fixed_limit
-        usual = (
+        usual_seconds = (
             UNKNOWN_BOOT_SECONDS
             if measured is None
             else max(MIN_READY_SECONDS, BOOT_FACTOR * measured)
         )
-        return min(usual + recovery + 2 * self.request_timeout, MAX_START_SECONDS)
+        return min(usual_seconds + recovery + 2 * self.request_timeout, MAX_START_SECONDS)
 
 
 def find_wait_limit(answer: tuple[int, bytes] | str, limit: float) -> float:

@@ -19,7 +19,7 @@ from autotune.masking import mask_changed_lines, mask_nothing, mask_secret_bytes
 from autotune.services.base import Action, Settings
 from autotune.unified_diff import FileContents, format_file_diff
 
-STOP = "stop"
+STOP_ACTION = "stop"
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class CurrentHost:
 
 def read_current_host(host: RuntimeHost, states: tuple[HostState, ...]) -> CurrentHost:
     """Return the current state of everything in ``states``. Needs no lock."""
-    everything = HostState(
+    combined_state = HostState(
         {path: file for state in states for path, file in state.files.items()},
         {unit: runs for state in states for unit, runs in state.units.items()},
         {name: value for state in states for name, value in state.sysctls.items()},
     )
-    observed = host.observe(everything)
-    paths = [path for path in everything.files if observed.files[path].kind == "file"]
+    observed = host.observe(combined_state)
+    paths = [path for path in combined_state.files if observed.files[path].kind == "file"]
     return CurrentHost(observed, read_contents(host.transport, paths))
 
 
@@ -81,29 +81,30 @@ def compute_host_changes(
     If the files on the host match ``base``, its units get only the actions that changed parameters
     need. ``masked_state`` is ``desired`` before masked words were filled in.
     """
-    before = find_current_settings(name, base, current.observed)
-    required = required_actions(desired, name, before)
-    plan = plan_host(desired.hosts[name], current.observed, required)
+    current_settings = find_current_settings(name, base, current.observed)
+    needed_actions = required_actions(desired, name, current_settings)
+    plan = plan_host(desired.hosts[name], current.observed, needed_actions)
     masked_files = (masked_state or desired).hosts[name].files
-    after = {
+    masked_contents = {
         path: mask_secret_bytes(masked_files[path].content or b"") for path in plan.files_to_write
     }
-    changed = [*plan.files_to_write, *plan.files_to_remove]
+    changed_paths = [*plan.files_to_write, *plan.files_to_remove]
     return HostChanges(
         format_file_diff(
-            {f"{name}{path}": mask_changed_lines(current.files[path], after.get(path, b""),
+            {f"{name}{path}": mask_changed_lines(current.files[path], masked_contents.get(path, b""),
                                             desired.find_outliner(name, path) or mask_nothing)
-             for path in changed if path in current.files},
-            {f"{name}{path}": content for path, content in after.items()},
+             for path in changed_paths if path in current.files},
+            {f"{name}{path}": content for path, content in masked_contents.items()},
             "now",
             "planned",
         ),
-        tuple(changed),
+        tuple(changed_paths),
         {key: (current.observed.sysctls.get(key) or "", value) for key, value in plan.sysctls.items()},
         {
-            **{unit: UnitChange(STOP, ("another deployment",)) for unit in plan.units_to_stop},
+            **{unit: UnitChange(STOP_ACTION, ("another deployment",)) for unit in plan.units_to_stop},
             **{unit: UnitChange(action.name.lower(),
-                                _find_reasons(name, unit, plan, current, desired, before, required))
+                                _find_reasons(name, unit, plan, current, desired, current_settings,
+                                needed_actions))
                for unit, action in plan.unit_actions.items()},
         },
     )  # fmt: skip
@@ -137,10 +138,10 @@ def _find_reasons(
         for instance in desired.instances_on(host)
         if desired.layout.unit_for(instance) == unit
     ]
-    changed = [parameter for instance in instances if old_settings is not None
+    modified_parameters = [parameter for instance in instances if old_settings is not None
                for parameter in changed_parameters(instance, old_settings, desired.settings)]  # fmt: skip
-    minimum = [p.name for p in changed if p.action is plan.unit_actions[unit]] or [
-        p.name for p in changed
+    minimum = [p.name for p in modified_parameters if p.action is plan.unit_actions[unit]] or [
+        p.name for p in modified_parameters
     ]
     keys = tuple(cause for cause in causes if cause in plan.sysctls)
     return (*minimum, *keys) or causes

@@ -46,16 +46,16 @@ def load_dataset(
     loader = instance.service.build_loader(instance.placement)
     if loader is None:
         raise AutotuneError(f"tier {instance.placement.tier}: no loader exists for {instance.name}")
-    ask = partial(_run_store_command, instance.placement.tier, transport, loader.busy_text)
-    mark = f"pairs={data.pairs} mean={MEAN_VALUE_BYTES}"
-    if ask(loader.read_mark_command) == mark:
+    run_store = partial(_run_store_command, instance.placement.tier, transport, loader.busy_text)
+    dataset_mark = f"pairs={data.pairs} mean={MEAN_VALUE_BYTES}"
+    if run_store(loader.read_mark_command) == dataset_mark:
         return False
     for first in range(0, data.pairs, BLOCK_PAIRS):
         count = min(BLOCK_PAIRS, data.pairs - first)
-        ask(loader.build_write_command(first, count, MEAN_VALUE_BYTES))
+        run_store(loader.build_write_command(first, count, MEAN_VALUE_BYTES))
         progress(first + count, data.pairs)
-    for command in loader.build_mark_commands(mark):
-        ask(command)
+    for command in loader.build_mark_commands(dataset_mark):
+        run_store(command)
     return True
 
 
@@ -96,20 +96,20 @@ def prefill_cache(
     """Write pairs into a cache. Return true if it then contains them; otherwise the warm-up fills
     it.
     """
-    filling = instance.service.build_prefill_command(instance.placement, pairs)
-    if filling is None:
+    prefill_command = instance.service.build_prefill_command(instance.placement, pairs)
+    if prefill_command is None:
         return False
-    argv, lines = filling
-    done = transport.run(argv, input=lines, timeout=60.0)
-    return done.ok and bool(done.stdout.strip())
+    argv, lines = prefill_command
+    command_result = transport.run(argv, input=lines, timeout=60.0)
+    return command_result.ok and bool(command_result.stdout.strip())
 
 
 def _run_store_command(tier: str, transport: Transport, busy: str, argv: Argv) -> str:
     deadline = time.monotonic() + BUSY_TIMEOUT_SECONDS
-    done = transport.run(argv, timeout=120.0)
-    while busy in done.error_text and time.monotonic() < deadline:
+    command_result = transport.run(argv, timeout=120.0)
+    while busy in command_result.error_text and time.monotonic() < deadline:
         time.sleep(0.02)  # a restarted store reads its dump before it accepts commands
-        done = transport.run(argv, timeout=120.0)
-    if not done.ok:
-        raise AutotuneError(f"the store in tier {tier} refused data: {done.error_text}")
-    return done.stdout.strip()
+        command_result = transport.run(argv, timeout=120.0)
+    if not command_result.ok:
+        raise AutotuneError(f"the store in tier {tier} refused data: {command_result.error_text}")
+    return command_result.stdout.strip()

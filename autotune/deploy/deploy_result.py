@@ -181,9 +181,9 @@ def build_host_records(
     records = {}
     for host, state in desired.hosts.items():
         backup = originals.get(host, HostState())
-        original = _build_original(backup, _read_settings(desired, host, backup, baseline))
+        original_host = _build_original(backup, _read_settings(desired, host, backup, baseline))
         files = _build_deployed_files(desired, host, backup)
-        records[host] = HostRecord(dict(state.units), dict(state.sysctls), original, files)
+        records[host] = HostRecord(dict(state.units), dict(state.sysctls), original_host, files)
     return records
 
 
@@ -213,17 +213,17 @@ def _build_deployed_files(
             desired.rendered_files[instance.name].items() if instance.placement.adopted else ()
         ):
             path = desired.layout.path_for(instance, name)
-            before = backup.files.get(path)
-            after = desired.hosts[host].files[path]
-            if path in files and before and before.content is not None:
+            backed_up_file = backup.files.get(path)
+            desired_file = desired.hosts[host].files[path]
+            if path in files and backed_up_file and backed_up_file.content is not None:
                 outliner = desired.find_outliner(host, path) or mask_nothing
                 edits = find_hunks(
-                    before.content,
-                    after.content or b"",
-                    mask_secret_bytes(before.content, outliner),
+                    backed_up_file.content,
+                    desired_file.content or b"",
+                    mask_secret_bytes(backed_up_file.content, outliner),
                     mask_secret_bytes(masked),
                 )
-                files[path] = DeployedFile(after.digest, edits)
+                files[path] = DeployedFile(desired_file.digest, edits)
     return files
 
 
@@ -268,7 +268,9 @@ def _find_check_command(instance: ServiceInstance, desired: DesiredState) -> Arg
     commands.
     """
     files = desired.rendered_files[instance.name]
-    how = instance.service.build_validation(instance.placement, files)
-    if how != instance.service.build_validation(instance.placement, dict.fromkeys(files, b"")):
+    validation = instance.service.build_validation(instance.placement, files)
+    if validation != instance.service.build_validation(
+        instance.placement, dict.fromkeys(files, b"")
+    ):
         return None
-    return how if isinstance(how, tuple) else None
+    return validation if isinstance(validation, tuple) else None

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from autotune.deploy import dataset, readiness
-from autotune.deploy.backends import ServersDown, ServerWatch, describe_down
+from autotune.deploy.backends import ServersDown, ServerWatch, describe_down_servers
 from autotune.deploy.boot_times import BootTimes
 from autotune.deploy.changes import (
     HostChanges,
@@ -46,7 +46,7 @@ from autotune.deploy.read_back import (
     find_unit_processes,
 )
 from autotune.deploy.readiness import ANY_RIGHT_ANSWER, Answer, RightAnswer
-from autotune.deploy.rollback import extend_starts, restart_units, roll_back_hosts
+from autotune.deploy.rollback import extend_start_seconds, restart_units, roll_back_hosts
 from autotune.deploy.runtime import (
     ApplyFailed,
     InvalidConfiguration,
@@ -150,42 +150,42 @@ class Deployment(Fleet):
 
         Raises DeployFailed if the configuration is the cause, AutotuneError if a host is.
         """
-        desired = self.build_desired_state(settings)
+        desired_state = self.build_desired_state(settings)
         self._await_late_stack()
-        self._inspect_original_stack(desired)
-        desired = replace_starts(desired, self._starts)
-        self._back_up(desired)
-        originals = self._original_states(desired)
+        self._inspect_original_stack(desired_state)
+        desired_state = replace_starts(desired_state, self._starts)
+        self._back_up_hosts(desired_state)
+        originals = self._original_states(desired_state)
         try:
-            return self._deploy(self._with_limits(desired.with_secrets(originals)))
+            return self._deploy(self._with_answer_limits(desired_state.with_secrets(originals)))
         except AutotuneError as error:
             # The software's messages may quote the files that it rejects.
-            error.message = remove_words(error.message, desired.find_secret_words(originals))
+            error.message = remove_words(error.message, desired_state.find_secret_words(originals))
             raise
 
     def _deploy(self, desired: DesiredState) -> DeployResult:
         """Deploy a state whose masked words are filled in. Raises as `deploy`."""
-        observed = self._observe(desired)
+        observed = self._observe_hosts(desired)
         plans = self._plan_hosts(desired, observed)
         if not any(plans.values()) and self._is_unchanged(observed):
             return self._build_noop_result(desired)
-        self._validate(desired, plans)
+        self._validate_hosts(desired, plans)
         limit = self._find_answer_limit(plans)
         try:
-            self._apply(desired, plans)
-            prefilled = self._load_data(desired, plans)
+            self._apply_plans(desired, plans)
+            is_prefilled = self._load_data(desired, plans)
             self._await_answer(limit, desired.settings)
-            in_place = self._confirm(desired, plans, observed)
+            deployed_state = self._confirm_state(desired, plans, observed)
         except (ApplyFailed, StackNotReady) as error:
             self._roll_back(plans, error)
             raise DeployFailed(error.message, hint=error.hint) from error
         except AutotuneError as error:
             self._roll_back(plans, error)
             raise
-        self._in_place = in_place
-        return replace(in_place.deployed, prefilled=prefilled)
+        self._in_place = deployed_state
+        return replace(deployed_state.deployed, prefilled=is_prefilled)
 
-    def _confirm(
+    def _confirm_state(
         self,
         desired: DesiredState,
         plans: Mapping[str, HostPlan],
@@ -228,7 +228,7 @@ class Deployment(Fleet):
             lambda host: find_answered_pages(host, desired.hosts[host.name].starts, functions),
         ).unwrap()
         self._answered_before = self.probe.right.is_met(self.probe.send())
-        self._watch.ignore_current(self.stack.instances, self._transports())
+        self._watch.ignore_down_servers(self.stack.instances, self._transports())
 
     def _find_recovery(self, desired: DesiredState) -> float:
         """Return the longest time, in seconds, until a load balancer uses a failed server again."""
@@ -241,7 +241,7 @@ class Deployment(Fleet):
     def _transports(self) -> dict[str, Transport]:
         return {name: self.hosts[name].transport for name in self.stack.hosts}
 
-    def _with_limits(self, desired: DesiredState) -> DesiredState:
+    def _with_answer_limits(self, desired: DesiredState) -> DesiredState:
         """Return the state with the time limit of each unit, without the entry's page, which is
         requested later.
         """
@@ -256,24 +256,24 @@ class Deployment(Fleet):
     def _find_answer_limit(self, plans: Mapping[str, HostPlan]) -> float:
         """Return the longest time until the stack responds. Restarted units may still be booting."""
         units = [(name, unit) for name, plan in plans.items() for unit in plan.unit_actions]
-        of_units = (self.boot_times.unit_limit(*unit) for unit in units)
-        return max((self.boot_times.stack_limit, *of_units))
+        unit_limits = (self.boot_times.unit_limit(*unit) for unit in units)
+        return max((self.boot_times.stack_limit, *unit_limits))
 
     def _await_answer(self, limit: float, settings: Settings) -> None:
         """Wait for a correct response and for all servers of load balancers. Raises StackNotReady."""
-        began = time.monotonic()
+        start_time = time.monotonic()
         with wait_notices.wait("the stack", "a correct response", limit):
-            wrong = readiness.wait_until_ready(
+            problem = readiness.wait_until_ready(
                 self.probe.send, self.probe.right, limit, self.probe.min_interval
             )
-        if wrong is None:
-            wrong = self._await_servers(limit, settings)
-        if wrong is None:
-            self.boot_times.record_stack(time.monotonic() - began)
+        if problem is None:
+            problem = self._await_servers(limit, settings)
+        if problem is None:
+            self.boot_times.record_stack(time.monotonic() - start_time)
             return
         failures = self.hosts.run_on_hosts(self.stack.hosts, lambda host: host.find_failures())
         lines = [line for lines in failures.results.values() for line in lines]
-        message = "\n".join([f"the stack does not respond correctly: {wrong}", *lines])
+        message = "\n".join([f"the stack does not respond correctly: {problem}", *lines])
         raise StackNotReady(message, hint=READY_HINT)
 
     def _await_servers(self, limit: float, settings: Settings) -> str | None:
@@ -281,12 +281,14 @@ class Deployment(Fleet):
         active, transports = self.stack.active_instances(settings), self._transports()
         if not (down := self._watch.find_down(active, transports)):
             return None
-        began, named = time.monotonic(), describe_down(down)
+        began, named = time.monotonic(), describe_down_servers(down)
         self._note(f"autotune waits, because load balancers report that servers are down: {named}")
         with wait_notices.wait("the load balancer", "all servers", limit):
             while down := self._watch.find_down(active, transports):
                 if time.monotonic() - began > limit:
-                    return f"servers are still down after {limit:.0f} s: {describe_down(down)}"
+                    return (
+                        f"servers are still down after {limit:.0f} s: {describe_down_servers(down)}"
+                    )
                 time.sleep(POLL_SECONDS)
         self._note(f"all servers are up again after {time.monotonic() - began:.0f} s: {named}")
         return None
@@ -294,14 +296,16 @@ class Deployment(Fleet):
     def await_service(self, *, is_answer_doubtful: bool) -> None:
         """Wait until load balancers use all servers: see `Fleet.await_service`."""
         limit = self.boot_times.stack_limit
-        wrong = self._await_servers(limit, self.deployed_settings)
-        if wrong is None and is_answer_doubtful:
-            wrong = readiness.wait_until_ready(
+        problem = self._await_servers(limit, self.deployed_settings)
+        if problem is None and is_answer_doubtful:
+            problem = readiness.wait_until_ready(
                 self.probe.send, self.probe.right, limit, self.probe.min_interval
             )
-            wrong = wrong and f"the stack does not respond correctly after an overload: {wrong}"
-        if wrong:
-            raise ServersDown(wrong, hint=READY_HINT)
+            problem = (
+                problem and f"the stack does not respond correctly after an overload: {problem}"
+            )
+        if problem:
+            raise ServersDown(problem, hint=READY_HINT)
 
     def build_desired_state(self, settings: Settings) -> DesiredState:
         """Return every host's state under ``settings``, without contacting a host. Raises
@@ -328,18 +332,18 @@ class Deployment(Fleet):
             self.build_desired_state(settings),
         )
         states = {name: (base.hosts[name], masked.hosts[name]) for name in self.stack.hosts}
-        now = self.hosts.run_on_hosts(
+        current_hosts = self.hosts.run_on_hosts(
             states, lambda host: read_current_host(host, states[host.name])
         ).unwrap()
         originals = self._add_isolated_files(
-            masked, {name: host.state for name, host in now.items()}
+            masked, {name: host.state for name, host in current_hosts.items()}
         )
         base, desired = base.with_secrets(originals), masked.with_secrets(originals)
-        return {name: compute_host_changes(name, base, desired, now[name], masked)
+        return {name: compute_host_changes(name, base, desired, current_hosts[name], masked)
                 for name in self.stack.hosts}  # fmt: skip
 
-    def _back_up(self, desired: DesiredState) -> None:
-        def save(host: RuntimeHost) -> None:
+    def _back_up_hosts(self, desired: DesiredState) -> None:
+        def back_up_host(host: RuntimeHost) -> None:
             state = desired.hosts[host.name]
             host.back_up(
                 state,
@@ -347,9 +351,9 @@ class Deployment(Fleet):
                 desired.build_checks(host.name, state.files),
             )
 
-        self.hosts.run_on_hosts(self.stack.hosts, save).unwrap()
+        self.hosts.run_on_hosts(self.stack.hosts, back_up_host).unwrap()
 
-    def _observe(self, desired: DesiredState) -> dict[str, ObservedHost]:
+    def _observe_hosts(self, desired: DesiredState) -> dict[str, ObservedHost]:
         return self.hosts.run_on_hosts(
             self.stack.hosts, lambda host: host.observe(desired.hosts[host.name])
         ).unwrap()
@@ -360,19 +364,19 @@ class Deployment(Fleet):
         """Return the plan of each host. If the deployed settings are known, only changed parameters
         cause actions.
         """
-        base = self._in_place.desired if self._in_place else self._baseline_state()
+        base_state = self._in_place.desired if self._in_place else self._baseline_state()
 
         def plan(name: str) -> HostPlan:
-            before = (base.settings if self._in_place
-                      else find_current_settings(name, base, observed[name]))  # fmt: skip
-            required = required_actions(desired, name, before)
-            return plan_host(desired.hosts[name], observed[name], required)
+            current_settings = (base_state.settings if self._in_place
+                      else find_current_settings(name, base_state, observed[name]))  # fmt: skip
+            needed_actions = required_actions(desired, name, current_settings)
+            return plan_host(desired.hosts[name], observed[name], needed_actions)
 
         return {name: plan(name) for name in self.stack.hosts}
 
     def _baseline_state(self) -> DesiredState:
-        base = self.build_desired_state(self.space.complete_unrepaired({}).settings)
-        return base.with_secrets(self._original_states(base))
+        base_state = self.build_desired_state(self.space.complete_unrepaired({}).settings)
+        return base_state.with_secrets(self._original_states(base_state))
 
     def _original_states(self, desired: DesiredState) -> dict[str, HostState]:
         """Return the hosts' state before the first change, including the files inside isolated
@@ -403,28 +407,30 @@ class Deployment(Fleet):
             for name, state in originals.items()
         }  # fmt: skip
 
-    def _validate(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
-        def stage(host: RuntimeHost) -> None:
+    def _validate_hosts(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
+        def stage_host(host: RuntimeHost) -> None:
             plan = plans[host.name]
             host.stage(
                 desired.hosts[host.name], plan, desired.build_checks(host.name, plan.files_to_write)
             )
 
-        changing = _list_changing_hosts(plans)
+        changing_hosts = _list_changing_hosts(plans)
         try:
-            self.hosts.run_on_hosts(changing, stage).unwrap()
+            self.hosts.run_on_hosts(changing_hosts, stage_host).unwrap()
         except AutotuneError as error:
-            self.hosts.run_on_hosts(changing, lambda host: host.discard_staged(plans[host.name]))
+            self.hosts.run_on_hosts(
+                changing_hosts, lambda host: host.discard_staged(plans[host.name])
+            )
             if isinstance(error, InvalidConfiguration):
                 raise DeployFailed(error.message) from error
             raise
 
-    def _apply(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
+    def _apply_plans(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
         """Apply the plans, from the back-end tiers to the entry, and record boot times."""
         starts = {name: state.starts for name, state in desired.hosts.items()}
         for step in split_into_steps(plans, starts):
-            apply = partial(_apply_plan, desired.hosts, step)
-            for name, seconds in self.hosts.run_on_hosts(step, apply).unwrap().items():
+            apply_step = partial(_apply_plan, desired.hosts, step)
+            for name, seconds in self.hosts.run_on_hosts(step, apply_step).unwrap().items():
                 self.boot_times.record_units(name, seconds)
 
     def _load_data(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> bool:
@@ -432,18 +438,20 @@ class Deployment(Fleet):
         if not self._loads_data:
             return False
         # Before the first deployment a store may be empty, even if it needs no action.
-        started = [
+        started_instances = [
             instance
             for instance in desired.instances
             if self._in_place is None
             or desired.layout.unit_for(instance) in plans[instance.placement.host].unit_actions
         ]
-        for instance in started:
+        for instance in started_instances:
             # A study does not write data into a store whose own files are edited.
             if instance.placement.role is Role.STORE and instance.placement.adopted is None:
                 transport = self.hosts[instance.placement.host].transport
                 dataset.load_dataset(instance, self.target.data, transport, self._progress)
-        caches = [instance for instance in started if instance.placement.role is Role.CACHE]
+        caches = [
+            instance for instance in started_instances if instance.placement.role is Role.CACHE
+        ]
         stores = [
             instance for instance in desired.instances if instance.placement.role is Role.STORE
         ]
@@ -453,11 +461,11 @@ class Deployment(Fleet):
         self._hot = self._hot or dataset.read_cached_pairs(
             store, self.target.data, self.hosts[store.placement.host].transport
         )
-        filled = [
+        filled_caches = [
             dataset.prefill_cache(cache, self._hot, self.hosts[cache.placement.host].transport)
             for cache in caches
         ]
-        return all(filled)
+        return all(filled_caches)
 
     # -- rollback ---------------------------------------------------------------------------------
 
@@ -466,7 +474,7 @@ class Deployment(Fleet):
 
         A stack that is late after the rollback does not end the study: see `_await_late_stack`.
         """
-        good = self._in_place
+        good_deployment = self._in_place
         actions = {
             name: {
                 **plans[name].unit_actions,
@@ -474,22 +482,22 @@ class Deployment(Fleet):
             }
             for name in _list_changing_hosts(plans)
         }
-        late = self.boot_times.late_limit
-        good_state = (lambda name: good.desired.hosts[name]) if good else None
-        if failed := roll_back_hosts(self.hosts, actions, good_state, late):
+        late_limit = self.boot_times.late_limit
+        good_state = (lambda name: good_deployment.desired.hosts[name]) if good_deployment else None
+        if failed := roll_back_hosts(self.hosts, actions, good_state, late_limit):
             messages = "; ".join(failure.message for failure in failed.values())
             raise AutotuneError(
                 f"{error.message}\nand not every host could be restored: {messages}",
                 hint=f"fix the cause, then run `autotune restore {self._study}`",
             ) from error
-        if good:
-            self._in_place = replace(good, unit_processes={})
+        if good_deployment:
+            self._in_place = replace(good_deployment, unit_processes={})
             try:
-                self._await_answer_after(plans, good.desired, late)
+                self._await_answer_after(plans, good_deployment.desired, late_limit)
             except StackNotReady as late_error:
                 self._is_late = True
                 error.message += (
-                    f"\nThe previous configuration was deployed again, but after {late:.0f} s, "
+                    f"\nThe previous configuration was deployed again, but after {late_limit:.0f} s, "
                     f"{late_error.message}"
                 )
 
@@ -497,22 +505,24 @@ class Deployment(Fleet):
         self, plans: Mapping[str, HostPlan], desired: DesiredState, limit: float
     ) -> None:
         """Wait for the stack. If units only reloaded and responses stay wrong, restart the units."""
-        reloaded = {
+        reloading_plans = {
             name: plan
             for name, plan in plans.items()
             if Action.RELOAD in plan.unit_actions.values()
         }
         try:
-            self._await_answer(self.boot_times.stack_limit if reloaded else limit, desired.settings)
+            self._await_answer(
+                self.boot_times.stack_limit if reloading_plans else limit, desired.settings
+            )
         except StackNotReady:
-            if not reloaded:
+            if not reloading_plans:
                 raise
             self.hosts.run_on_hosts(
-                reloaded,
+                reloading_plans,
                 lambda host: restart_units(
                     host,
-                    extend_starts(desired.hosts[host.name], limit),
-                    reloaded[host.name].unit_actions,
+                    extend_start_seconds(desired.hosts[host.name], limit),
+                    reloading_plans[host.name].unit_actions,
                 ),
             ).unwrap()
             self._await_answer(limit, desired.settings)
@@ -535,24 +545,24 @@ class Deployment(Fleet):
     def verify(self) -> None:
         """Check that all units have run since the deployment. Raises as `Fleet.verify`."""
         self.check_load_hosts()
-        good = self._in_place
-        assert good is not None
+        good_deployment = self._in_place
+        assert good_deployment is not None
 
         def observe_locked(host: RuntimeHost) -> ObservedHost:
             host.assert_locked()
-            return host.observe(good.desired.hosts[host.name])
+            return host.observe(good_deployment.desired.hosts[host.name])
 
-        now = find_unit_processes(
+        current_processes = find_unit_processes(
             self.hosts.run_on_hosts(self.stack.hosts, observe_locked).unwrap()
         )
-        again = [
+        restarted_units = [
             f"{host}: {unit}"
-            for host, units in now.items()
+            for host, units in current_processes.items()
             for unit, process in units.items()
-            if process != good.unit_processes.get(host, {}).get(unit)
+            if process != good_deployment.unit_processes.get(host, {}).get(unit)
         ]
-        if again:
-            raise DeployFailed(f"stopped or restarted under load: {', '.join(again)}")
+        if restarted_units:
+            raise DeployFailed(f"stopped or restarted under load: {', '.join(restarted_units)}")
 
     # -- locks, and what remains after a study ------------------------------------------------------
 
@@ -600,10 +610,10 @@ class Deployment(Fleet):
     def _build_noop_result(self, desired: DesiredState) -> DeployResult:
         assert self._in_place is not None
         self._await_answer(self.boot_times.stack_limit, desired.settings)
-        before = self._in_place.deployed
-        nothing = dict.fromkeys(before.actions, Action.NONE)
+        previous_result = self._in_place.deployed
+        no_actions = dict.fromkeys(previous_result.actions, Action.NONE)
         hosts = self._build_host_records(desired)
-        return replace(before, files=desired.files, actions=nothing, hosts=hosts)
+        return replace(previous_result, files=desired.files, actions=no_actions, hosts=hosts)
 
     def _build_host_records(self, desired: DesiredState) -> dict[str, HostRecord]:
         """Return the records of hosts. Private servers have no records, because no other tool sets

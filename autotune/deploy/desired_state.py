@@ -53,7 +53,7 @@ class DesiredState:
     @property
     def files(self) -> dict[str, bytes]:
         """Return every present file by ``instance/path``, with its secrets masked for records."""
-        absent = {
+        absent_files = {
             (instance.name, path)
             for instance in self.instances
             for path in self.rendered_files[instance.name]
@@ -61,7 +61,8 @@ class DesiredState:
         }
         return {f"{instance_name}/{path.removeprefix('/')}": mask_secret_bytes(content)
                 for instance_name, files in self.rendered_files.items()
-                for path, content in files.items() if (instance_name, path) not in absent}  # fmt: skip
+                for path,
+                content in files.items() if (instance_name, path) not in absent_files}  # fmt: skip
 
     def is_absent(self, instance: ServiceInstance, path: str) -> bool:
         """True if a file of an instance must be absent. ``path`` is the service's own path."""
@@ -121,10 +122,16 @@ class DesiredState:
         checks = []
         for instance in self.instances_on(host):
             files = self._deployed_files(instance)
-            new = tuple(path for path in files if self.layout.path_for(instance, path) in changing)
-            how = instance.service.build_validation(instance.placement, files) if new else None
-            if how is not None:
-                checks.append(ConfigurationCheck(instance, how, files, new))
+            changing_files = tuple(
+                path for path in files if self.layout.path_for(instance, path) in changing
+            )
+            validation = (
+                instance.service.build_validation(instance.placement, files)
+                if changing_files
+                else None
+            )
+            if validation is not None:
+                checks.append(ConfigurationCheck(instance, validation, files, changing_files))
         return checks
 
     def _deployed_files(self, instance: ServiceInstance) -> dict[str, bytes]:
@@ -147,7 +154,7 @@ def build_desired_state(
     need the same file on one host.
     """
     instances = stack.active_instances(settings)
-    rendered = {instance.name: files_of(instance) for instance in instances}
+    rendered_files = {instance.name: files_of(instance) for instance in instances}
     hosts = {
         host: _build_host_state(
             [instance for instance in instances if instance.placement.host == host],
@@ -156,14 +163,14 @@ def build_desired_state(
                 for instance in stack.instances
                 if instance.placement.host == host and instance not in instances
             ],
-            rendered,
+            rendered_files,
             settings,
             layout,
             start_of or partial(describe_start, find_ranks(stack)),
         )
         for host in stack.hosts
     }
-    return DesiredState(settings, instances, rendered, hosts, layout)
+    return DesiredState(settings, instances, rendered_files, hosts, layout)
 
 
 def required_actions(
@@ -176,7 +183,7 @@ def required_actions(
     actions_by_cause: dict[str, dict[str, Action]] = {}
     instances = desired.instances_on(host)
     for instance in instances:
-        concerned = _find_reading_units(instance, instances, desired.layout)
+        affected_units = _find_reading_units(instance, instances, desired.layout)
         action = _find_least_action(instance, old_settings, desired.settings)
         for path in (
             desired.layout.path_for(instance, name)
@@ -186,11 +193,13 @@ def required_actions(
                 actions_by_cause[path] = {unit: Action.RESTART}
             else:
                 actions_by_cause[path] = {u: action if reader.service.reload_signal else Action.RESTART
-                               for u, reader in concerned.items()}  # fmt: skip
+                               for u, reader in affected_units.items()}  # fmt: skip
         for key in _find_sysctls(instance, desired.settings):
-            restarts = any(p.name == key and p.action is Action.RESTART
+            needs_restart = any(p.name == key and p.action is Action.RESTART
                            for p in instance.service.parameters)  # fmt: skip
-            actions_by_cause[key] = dict.fromkeys(concerned, Action.RESTART) if restarts else {}
+            actions_by_cause[key] = (
+                dict.fromkeys(affected_units, Action.RESTART) if needs_restart else {}
+            )
     for unit, (path, _) in desired.layout.build_unit_files(instances, desired.settings).items():
         actions_by_cause[path] = {unit: Action.RESTART}
     return actions_by_cause
@@ -210,7 +219,7 @@ def instance_actions(
     changed files. In a study's first deployment (``is_first``), changed files that belong to no
     unit count as a restart.
     """
-    without_unit = Action.RESTART if is_first else Action.RELOAD
+    fallback_action = Action.RESTART if is_first else Action.RELOAD
     actions_by_cause: dict[str, Action] = {}
     runs = {
         (instance.placement.host, desired.layout.unit_for(instance)): instance
@@ -223,15 +232,15 @@ def instance_actions(
             for name in desired.rendered_files[instance.name]
         }
         own_paths |= set(_find_sysctls(instance, desired.settings))
-        touched = own_paths & changed.get(instance.placement.host, set())
-        if unit is not None and (touched or runs[instance.placement.host, unit] is instance):
+        touched_paths = own_paths & changed.get(instance.placement.host, set())
+        if unit is not None and (touched_paths or runs[instance.placement.host, unit] is instance):
             actions_by_cause[instance.name] = host_actions.get(instance.placement.host, {}).get(
                 unit, Action.NONE
             )
         elif unit is not None:
             actions_by_cause[instance.name] = Action.NONE
         else:
-            actions_by_cause[instance.name] = without_unit if touched else Action.NONE
+            actions_by_cause[instance.name] = fallback_action if touched_paths else Action.NONE
     return actions_by_cause
 
 
@@ -243,10 +252,12 @@ def _build_host_state(
     layout: RuntimeLayout,
     start_of: Callable[[ServiceInstance], UnitStart],
 ) -> HostState:
-    running = {unit: instance for instance in active if (unit := layout.unit_for(instance))
+    running_instances = {unit: instance for instance in active if (unit := layout.unit_for(instance))
                and not (instance.placement.adopted and instance.placement.adopted.loses)}  # fmt: skip
     units = [
-        unit for instance in inactive if (unit := layout.unit_for(instance)) and unit not in running
+        unit
+        for instance in inactive
+        if (unit := layout.unit_for(instance)) and unit not in running_instances
     ]
     sysctls: dict[str, str] = {}
     for instance in active:
@@ -260,11 +271,11 @@ def _build_host_state(
         files = {path: FileState() for path in _list_paths(inactive, layout)} | files
     return HostState(
         files,
-        {**dict.fromkeys(running, True), **dict.fromkeys(units, False)},
+        {**dict.fromkeys(running_instances, True), **dict.fromkeys(units, False)},
         sysctls,
-        {unit: start_of(instance) for unit, instance in running.items()},
+        {unit: start_of(instance) for unit, instance in running_instances.items()},
         in_process_reloads=frozenset(
-            u for u, p in running.items() if p.service.reload_keeps_processes
+            u for u, p in running_instances.items() if p.service.reload_keeps_processes
         ),
     )
 
@@ -291,9 +302,9 @@ def _build_file_states(
                     hint="give each tier separate hosts, or run them "
                     f"`{runtimes.format_runtime_names(installed=False)}`",
                 )
-            absent = files[name].optional and not content
+            is_absent = files[name].optional and not content
             states[path] = (
-                FileState() if absent else FileState(content, layout.mode_for(files[name]))
+                FileState() if is_absent else FileState(content, layout.mode_for(files[name]))
             )
             writers[path] = instance.name
     return states
@@ -305,9 +316,9 @@ def _find_reading_units(
     """Return the units that read an instance's files: its own unit, or the units of its tier on the
     host.
     """
-    own = layout.unit_for(instance)
-    if own is not None:
-        return {own: instance}
+    own_unit = layout.unit_for(instance)
+    if own_unit is not None:
+        return {own_unit: instance}
     return {unit: other for other in instances if other.placement.tier == instance.placement.tier
             and (unit := layout.unit_for(other))}  # fmt: skip
 
@@ -370,12 +381,12 @@ def render_files(
     are in a mapping by service. ``overrides`` is the user's template directory, which takes
     precedence. Raises RenderError.
     """
-    own = select_service_settings(settings, f"{placement.tier}.{service.name}")
+    own_settings = select_service_settings(settings, f"{placement.tier}.{service.name}")
     service_settings = _group_by_service(placement.tier, settings)
     from autotune.deploy.templates import render_file  # Jinja2 is slow to load
 
     directories = (*((overrides,) if overrides else ()), find_shipped_directory("templates"))
-    values = {**own, "site": placement, "data": data, "beside": service_settings}
+    values = {**own_settings, "site": placement, "data": data, "beside": service_settings}
     return {file.path: render_file(directories, file.template, values, file.text)
             for file in resolve_config_files(service, placement)}  # fmt: skip
 
@@ -383,9 +394,9 @@ def render_files(
 def _group_by_service(tier: str, settings: Settings) -> dict[str, dict[str, Value]]:
     by_service: dict[str, dict[str, Value]] = {}
     for name, value in settings.items():
-        full = ParameterName.parse(name)
-        if full.tier == tier and full.parameter:
-            by_service.setdefault(full.service, {})[full.parameter] = value
+        parameter_name = ParameterName.parse(name)
+        if parameter_name.tier == tier and parameter_name.parameter:
+            by_service.setdefault(parameter_name.service, {})[parameter_name.parameter] = value
     return by_service
 
 
@@ -403,7 +414,7 @@ def plan_host(
     Units in ``forced_actions`` need an action in any state, because they may have read files that
     no longer exist. If a tuner was killed, the service manager may have read such files as well.
     """
-    changed = [
+    changed_paths = [
         path for path, state in desired.files.items() if not observed.files[path].matches(state)
     ]
     kernel = {
@@ -411,31 +422,35 @@ def plan_host(
         for name, value in desired.sysctls.items()
         if observed.sysctls.get(name) not in (None, value)
     }
-    act = {
+    unit_actions = {
         unit: action for unit, action in (forced_actions or {}).items() if desired.units.get(unit)
     }
-    for cause in (*changed, *kernel):
+    for cause in (*changed_paths, *kernel):
         for unit, action in required.get(cause, {}).items():
-            act[unit] = max(action, act.get(unit, Action.NONE))
+            unit_actions[unit] = max(action, unit_actions.get(unit, Action.NONE))
     for unit, running in desired.units.items():
         if running and not observed.units[unit].active:
-            act[unit] = Action.RESTART
-    idle = [unit for unit, running in desired.units.items() if not running]
-    removed = [path for path in changed if desired.files[path].is_absent]
+            unit_actions[unit] = Action.RESTART
+    idle_units = [unit for unit, running in desired.units.items() if not running]
+    removed_paths = [path for path in changed_paths if desired.files[path].is_absent]
     return HostPlan(
-        units_to_stop=tuple(u for u in idle if u in observed.units and observed.units[u].active),
-        files_to_write=tuple(path for path in changed if path not in removed),
+        units_to_stop=tuple(
+            u for u in idle_units if u in observed.units and observed.units[u].active
+        ),
+        files_to_write=tuple(path for path in changed_paths if path not in removed_paths),
         files_to_remove=tuple(
-            sorted(removed, key=len, reverse=True)
+            sorted(removed_paths, key=len, reverse=True)
         ),  # a directory after its contents
         sysctls=kernel,
-        unread_files=tuple(desired.files if forced_actions else changed),
+        unread_files=tuple(desired.files if forced_actions else changed_paths),
         unit_actions={
-            u: act[u] for u in desired.units if desired.units[u] and act.get(u, Action.NONE)
+            u: unit_actions[u]
+            for u in desired.units
+            if desired.units[u] and unit_actions.get(u, Action.NONE)
         },
         boot_changes=find_boot_changes(desired, observed),
         replaced={
-            **{path: observed.files[path].detail for path in changed},
+            **{path: observed.files[path].detail for path in changed_paths},
             **{name: value for name in kernel if (value := observed.sysctls[name]) is not None},
         },
     )

@@ -23,7 +23,7 @@ from autotune.deploy.host_commands import (
     BACKUP_FILE,
     Command,
     CommandFailed,
-    mount_files_command,
+    build_mount_command,
     run_commands,
     run_required,
 )
@@ -131,8 +131,8 @@ class ManagedHost:
         self, desired: HostState, queries: Sequence[tuple[ServiceInstance, Argv]]
     ) -> tuple[ObservedHost, list[str]]:
         """Return the result of ``observe``, and the output of each command, from one exchange."""
-        inside = self._manager.wrap_command if self._manager else None
-        commands = [Command(inside(instance.placement, argv) if inside else argv)
+        wrap_command = self._manager.wrap_command if self._manager else None
+        commands = [Command(wrap_command(instance.placement, argv) if wrap_command else argv)
                     for instance, argv in queries]  # fmt: skip
         observed, answers = self.observe_and_run(desired, commands)
         return observed, [done.stdout for done in answers]
@@ -146,14 +146,14 @@ class ManagedHost:
         Raises CommandFailed for a required command that failed.
         """
         paths, names, keys = tuple(desired.files), tuple(desired.units), tuple(desired.sysctls)
-        looking = [
+        look_commands = [
             ("look", *paths),
             ("units", *names) if names else ("true",),
             ("kernel", *(key.replace(".", "/") for key in keys)),
         ]
         backup, running, kernel, *answers = run_required(
             self.transport,
-            [*(Command(words, required=True) for words in looking), *commands],
+            [*(Command(words, required=True) for words in look_commands), *commands],
             # waits for commands that are still running after a lost connection
             exclusive=self.lock.is_locked,
             functions=self._functions,
@@ -180,31 +180,41 @@ class ManagedHost:
         files.
         """
         files = {**desired.files, **{path: FileState() for path in created_files}}
-        new = self.backup.find_missing(HostState(files, desired.units, desired.sysctls))
-        if new == HostState():
+        new_state = self.backup.find_missing(HostState(files, desired.units, desired.sysctls))
+        if new_state == HostState():
             return
-        above = {str(p): FileState() for path in new.files for p in PurePosixPath(path).parents}
-        everything = HostState({**above, **new.files}, new.units, new.sysctls)
-        observed, contents = self._read_state(everything, tuple(new.files))
-        present = {path: file for path, file in observed.files.items()
-                 if path in new.files or file.kind == "absent"}  # fmt: skip
-        observed = replace(observed, files=present)
+        parent_states = {
+            str(p): FileState() for path in new_state.files for p in PurePosixPath(path).parents
+        }
+        complete_state = HostState(
+            {**parent_states, **new_state.files}, new_state.units, new_state.sysctls
+        )
+        observed, contents = self._read_state(complete_state, tuple(new_state.files))
+        present_files = {path: file for path, file in observed.files.items()
+                 if path in new_state.files or file.kind == "absent"}  # fmt: skip
+        observed = replace(observed, files=present_files)
         for path, file in desired.files.items():
-            if not file.is_absent and path in present and present[path].kind == "directory":
+            if (
+                not file.is_absent
+                and path in present_files
+                and present_files[path].kind == "directory"
+            ):
                 raise AutotuneError(f"{self.name}: {path} is a directory, not a file")
         if unknown := [
             unit for unit, unit_state in observed.units.items() if not unit_state.exists
         ]:
             raise AutotuneError(f"{self.name}: unknown unit {unknown[0]}")
-        backup = self.backup.with_observed(observed, contents)
+        backup = self.backup.with_observed_state(observed, contents)
         backup = backup.with_starts(desired.starts)
-        backup = backup.with_written(dict.fromkeys(created_files, ANY_DIGEST))
-        recorded = [*self.backup.checks]
+        backup = backup.with_written_digests(dict.fromkeys(created_files, ANY_DIGEST))
+        recorded_checks = [*self.backup.checks]
         # If services have their own file systems, no check is recorded: it could not mount files
         # over theirs.
         if not (self._manager and self._manager.validate_command):
-            recorded += filter(None, (_build_backup_check(check, backup.state) for check in checks))
-        backup = replace(backup, checks=tuple(dict.fromkeys(recorded)))
+            recorded_checks += filter(
+                None, (_build_backup_check(check, backup.state) for check in checks)
+            )
+        backup = replace(backup, checks=tuple(dict.fromkeys(recorded_checks)))
         self._run_locked([self._store_backup(backup)])
         self.backup = backup
 
@@ -268,15 +278,17 @@ class ManagedHost:
         copies are noted. Raises CommandFailed with the output of the unit or command that failed.
         """
         digests = {path: desired.files[path].digest for path in plan.files_to_write}
-        changed = {**digests, **plan.sysctls, **dict.fromkeys(plan.boot_changes, ANY_DIGEST)}
-        self.backup = self.backup.with_written(changed, plan.replaced)
-        keep = [self._store_backup(self.backup)] if changed else []
+        written_values = {**digests, **plan.sysctls, **dict.fromkeys(plan.boot_changes, ANY_DIGEST)}
+        self.backup = self.backup.with_written_digests(written_values, plan.replaced)
+        backup_commands = [self._store_backup(self.backup)] if written_values else []
         # A directory that contains new files from others is not removed, and is reported later.
         steps = [
             Command(words, required=words[0] != "remove")
             for words in self._list_steps(desired, plan)
         ]
-        answers = self._run_locked([*keep, *steps], timeout=_action_timeout(desired, plan))
+        answers = self._run_locked(
+            [*backup_commands, *steps], timeout=_action_timeout(desired, plan)
+        )
         return _parse_boot_seconds(answers)
 
     def restore(self, desired: HostState, plan: HostPlan) -> list[str]:
@@ -309,9 +321,9 @@ class ManagedHost:
         ):
             commands.append(("reread",))
         for unit, action in plan.unit_actions.items():
-            how = ("rereading",) if unit in desired.in_process_reloads else ()
+            extra_words = ("rereading",) if unit in desired.in_process_reloads else ()
             commands += (
-                [("reload", unit, *how)]
+                [("reload", unit, *extra_words)]
                 if action is Action.RELOAD
                 else [("clock", unit), ("restart", unit)]
             )
@@ -374,38 +386,40 @@ class ManagedHost:
         """Remove the controller's copy that belongs to another study in the same directory of
         studies.
         """
-        own = self._store.directory.parent
-        directory = find_study_directory(own).with_name(study) / own.relative_to(
-            find_study_directory(own)
-        )
+        own_directory = self._store.directory.parent
+        directory = find_study_directory(own_directory).with_name(
+            study
+        ) / own_directory.relative_to(find_study_directory(own_directory))
         BackupStore(directory).remove(self.name)
 
     def persist_state(self, desired: HostState) -> None:
         """Make the deployment survive a reboot: see `RuntimeHost.persist_state`."""
-        earlier = self.read_backup_copy(APPLIED_BACKUP_FILE)
-        lasting = (
-            earlier.merge_later(self.backup) if earlier else self.backup
+        applied_backup = self.read_backup_copy(APPLIED_BACKUP_FILE)
+        persistent_state = (
+            applied_backup.merge_later(self.backup) if applied_backup else self.backup
         ).build_persistent_state(desired)
-        self.back_up(lasting)
-        plan = plan_host(lasting, self.observe(lasting), {})
-        self.stage(lasting, plan)
-        self.apply(lasting, plan)
-        switched = (f"{unit} {'enabled' if starts else 'disabled'}"
+        self.back_up(persistent_state)
+        plan = plan_host(persistent_state, self.observe(persistent_state), {})
+        self.stage(persistent_state, plan)
+        self.apply(persistent_state, plan)
+        toggled_units = (f"{unit} {'enabled' if starts else 'disabled'}"
                     for unit, starts in plan.boot_changes.items())  # fmt: skip
-        if done := [*plan.files_to_write, *plan.files_to_remove, *switched]:
+        if done := [*plan.files_to_write, *plan.files_to_remove, *toggled_units]:
             self.note(f"settings on {self.name} that survive a reboot: {', '.join(done)}")
 
     def commit(self) -> None:
         """Keep the deployment. The backup remains for a later `restore`."""
         if not self.is_changed:
             return
-        earlier = self.read_backup_copy(APPLIED_BACKUP_FILE)
+        applied_backup = self.read_backup_copy(APPLIED_BACKUP_FILE)
         # After several kept deployments, a restore returns the host to its state before the first
         # one.
-        backup = encode_backup(earlier.merge_later(self.backup) if earlier else self.backup)
-        keep = ("keep", APPLIED_BACKUP_FILE, base64.b64encode(backup).decode())
+        backup = encode_backup(
+            applied_backup.merge_later(self.backup) if applied_backup else self.backup
+        )
+        keep_command = ("keep", APPLIED_BACKUP_FILE, base64.b64encode(backup).decode())
         self._run_locked(
-            [Command(keep, required=True), Command(("discard", BACKUP_FILE), required=True)]
+            [Command(keep_command, required=True), Command(("discard", BACKUP_FILE), required=True)]
         )
 
     def read_backup_copy(self, path: str) -> HostBackup | None:
@@ -421,16 +435,17 @@ class ManagedHost:
         """Return the restorable part of ``original``: see `RuntimeHost.select_restorable`."""
         plan = plan_host(original, observed, {}, dict.fromkeys(original.units, Action.RESTART))
         self.stage(original, plan)
-        refused = self._validation_errors(original, plan, observed)
-        staying = {path for check in refused for path in check.files}
+        refused_checks = self._validation_errors(original, plan, observed)
+        kept_paths = {path for check in refused_checks for path in check.files}
         self.discard_staged(
             replace(
-                plan, files_to_write=tuple(path for path in plan.files_to_write if path in staying)
+                plan,
+                files_to_write=tuple(path for path in plan.files_to_write if path in kept_paths),
             )
         )
-        files = {path: file for path, file in original.files.items() if path not in staying}
+        files = {path: file for path, file in original.files.items() if path not in kept_paths}
         messages = [f"{self.name}: {check.unit} refuses its original files, so the current files "
-        f"are kept: {words}" for check, words in refused.items()]  # fmt: skip
+        f"are kept: {words}" for check, words in refused_checks.items()]  # fmt: skip
         return replace(original, files=files), messages
 
     def _validation_errors(
@@ -442,39 +457,45 @@ class ManagedHost:
         An original that replaces something other than a file is not validated, because no check can
         use it. To the check, files that will be removed look empty.
         """
-        removing = [path for path in plan.files_to_remove if observed.files[path].kind == "file"]
-        changing = (*plan.files_to_write, *removing)
+        removed_paths = [
+            path for path in plan.files_to_remove if observed.files[path].kind == "file"
+        ]
+        changing_paths = (*plan.files_to_write, *removed_paths)
         checks = [check for check in self.backup.checks
-                  if {*changing} & {*check.files} and desired.units.get(check.unit)]  # fmt: skip
+                  if {*changing_paths} & {*check.files} and desired.units.get(check.unit)]  # fmt: skip
         if not checks or any(observed.files[path].kind != "file" for path in plan.files_to_write):
             return {}
-        empty = [self._staging_command(path, FileState(b"")) for path in removing]
-        commands = [Command(self._build_original_check(check, changing)) for check in checks]
-        as_is = [Command(self._build_original_check(check, ())) for check in checks]
-        running = {check: observed.units[check.unit].active for check in checks}
-        unstage = Command(("unstage", *removing))
+        empty_file_commands = [
+            self._staging_command(path, FileState(b"")) for path in removed_paths
+        ]
+        commands = [Command(self._build_original_check(check, changing_paths)) for check in checks]
+        original_checks = [Command(self._build_original_check(check, ())) for check in checks]
+        running_by_check = {check: observed.units[check.unit].active for check in checks}
+        unstage_command = Command(("unstage", *removed_paths))
         answers = self._run_locked(
-            [*empty, *commands, *as_is, unstage], timeout=ACTION_TIMEOUT_SECONDS
-        )[len(empty) :]
+            [*empty_file_commands, *commands, *original_checks, unstage_command],
+            timeout=ACTION_TIMEOUT_SECONDS,
+        )[len(empty_file_commands) :]
         return {
             check: done.error_text
             for check, done, working in zip(checks, answers, answers[len(checks) :], strict=False)
-            if not done.ok and (working.ok if {*check.files} & {*check.argv} else running[check])
+            if not done.ok
+            and (working.ok if {*check.files} & {*check.argv} else running_by_check[check])
         }
 
     def _build_original_check(self, check: BackupCheck, changing: Sequence[str]) -> tuple[str, ...]:
         """Return a recorded check of the current files, with staged ones in place of those in
         ``changing``.
         """
-        how = TrialStart(check.argv, check.socket) if check.socket else check.argv
-        return self._build_staged_check(how, check.directory, changing)
+        validation = TrialStart(check.argv, check.socket) if check.socket else check.argv
+        return self._build_staged_check(validation, check.directory, changing)
 
     def _read_state(
         self, desired: HostState, content_paths: tuple[str, ...]
     ) -> tuple[ObservedHost, dict[str, bytes]]:
         """Return the current state, and the contents of the files in ``content_paths``."""
-        reading = Command(("contents", *content_paths), required=True)
-        observed, (content,) = self.observe_and_run(desired, [reading])
+        contents_command = Command(("contents", *content_paths), required=True)
+        observed, (content,) = self.observe_and_run(desired, [contents_command])
         contents = _decode_contents(content_paths, content.stdout)
         check_unchanged(self.name, observed.files, contents)
         return observed, contents
@@ -486,9 +507,11 @@ class ManagedHost:
         content = base64.b64encode(file.content or b"").decode()
         mode = f"{0o644 if file.mode is None else file.mode:04o}"
         words = (path, self._staged_path(path), mode, file.owner or "-", content, file.acl or "")
-        before = self.backup.state.files.get(path, FileState())
-        kept = ("0:0", mode) if before.content is None else _owner_and_mode(before)
-        return Command(("stage", *words, *kept), required=True)
+        original_file = self.backup.state.files.get(path, FileState())
+        owner_and_mode = (
+            ("0:0", mode) if original_file.content is None else _owner_and_mode(original_file)
+        )
+        return Command(("stage", *words, *owner_and_mode), required=True)
 
     def _run_locked(
         self, commands: Sequence[Command], timeout: float = 30.0
@@ -549,18 +572,18 @@ def build_staged_check(
     ones for this check only, as are files in a separate directory. ``directory`` is writable for a
     trial start.
     """
-    apart = any(location != staged_path(path) for path, location in staged_paths.items())
+    uses_other_paths = any(location != staged_path(path) for path, location in staged_paths.items())
     if isinstance(method, TrialStart):
         words = (*_TRIAL_TIMEOUT, *method.argv)
         words = (
-            mount_files_command(staged_paths, words)
-            if apart
+            build_mount_command(staged_paths, words)
+            if uses_other_paths
             else _replace_paths(words, staged_paths)
         )
         return ("trial", directory, method.socket, *words)
-    if all(path in method for path in staged_paths) and not apart:
+    if all(path in method for path in staged_paths) and not uses_other_paths:
         return _replace_paths(method, staged_paths)
-    return mount_files_command(staged_paths, method)
+    return build_mount_command(staged_paths, method)
 
 
 def _replace_paths(argv: Sequence[str], replacements: Mapping[str, str]) -> tuple[str, ...]:
@@ -595,18 +618,18 @@ def _build_backup_check(check: ConfigurationCheck, backup: HostState) -> BackupC
     It is also ``None`` if the arguments depend on the contents of files and one of these was
     absent.
     """
-    instance, how = check.instance, check.method
+    instance, validation = check.instance, check.method
     unit = instance.service.get_unit(instance.placement)
     if unit is None:
         return None
-    if isinstance(how, TrialStart) and not {*check.files} & {*how.argv}:
+    if isinstance(validation, TrialStart) and not {*check.files} & {*validation.argv}:
         originals = {path: backup.files[path].content for path in check.files}
         contents = {path: content for path, content in originals.items() if content is not None}
         if len(contents) < len(originals):
             return None
-        how = instance.service.build_validation(instance.placement, contents) or how
-    argv = how.argv if isinstance(how, TrialStart) else how
-    socket = how.socket if isinstance(how, TrialStart) else None
+        validation = instance.service.build_validation(instance.placement, contents) or validation
+    argv = validation.argv if isinstance(validation, TrialStart) else validation
+    socket = validation.socket if isinstance(validation, TrialStart) else None
     return BackupCheck(unit, argv, tuple(check.files), instance.placement.directory, socket)
 
 
@@ -621,19 +644,23 @@ def validate_cases(transport: Transport, cases: ValidationCases) -> list[str | N
     All instances are on this host. Raises HostUnreachable, and AutotuneError if no validation is
     possible.
     """
-    own = f"validated-{secrets.token_hex(8)}"  # another tuner may be validating its own files
+    directory_name = (
+        f"validated-{secrets.token_hex(8)}"  # another tuner may be validating its own files
+    )
     originals = _read_masked_files(transport, cases)
     cases = _insert_secrets(cases, originals)
     commands: list[Command] = []
     command_indexes: list[int | None] = []
     for number, (instance, files) in enumerate(cases):
-        location = f"{instance.placement.directory}.{own}/{number}"
+        location = f"{instance.placement.directory}.{directory_name}/{number}"
         commands += [_build_write_command(path, f"{location}{path}", files[path], originals.get(path))
                      for path in files]  # fmt: skip
         check = _build_check(instance, files, location)
         command_indexes.append(None if check is None else len(commands))
         commands += [] if check is None else [Command(check)]
-    locations = sorted({f"{instance.placement.directory}.{own}" for instance, _ in cases})
+    locations = sorted(
+        {f"{instance.placement.directory}.{directory_name}" for instance, _ in cases}
+    )
     commands.append(Command(("rm", "-rf", "--", *locations)))
     answers = run_commands(
         transport, commands, timeout=60.0 + 10.0 * len(cases), functions=IGNORE_BROKEN_PIPE
@@ -733,29 +760,29 @@ def _build_write_command(
 
     If the file contains the secrets of ``existing``, it gets the mode and owner of ``existing``.
     """
-    kept: tuple[str, ...] = ("", "")
+    owner_and_mode: tuple[str, ...] = ("", "")
     if existing and existing.observed.kind == "file":
-        kept = _owner_and_mode(
+        owner_and_mode = _owner_and_mode(
             FileState(mode=existing.observed.mode, owner=existing.observed.owner)
         )
     words = (path, target, "0644", "-", base64.b64encode(content).decode(), "")
-    return Command(("stage", *words, *kept))
+    return Command(("stage", *words, *owner_and_mode))
 
 
 def _build_check(
     instance: ServiceInstance, files: Mapping[str, bytes], root: str
 ) -> tuple[str, ...] | None:
     """Return the command that validates the files below ``root`` in place of the real files."""
-    how = instance.service.build_validation(instance.placement, files)
-    if how is None:
+    validation = instance.service.build_validation(instance.placement, files)
+    if validation is None:
         return None
-    argv = how.argv if isinstance(how, TrialStart) else how
-    elsewhere = {path: f"{root}{path}" for path in files}
-    if instance.placement.adopted is not None and not isinstance(how, TrialStart):
+    argv = validation.argv if isinstance(validation, TrialStart) else validation
+    staged_paths = {path: f"{root}{path}" for path in files}
+    if instance.placement.adopted is not None and not isinstance(validation, TrialStart):
         # The files may include each other.
-        return mount_files_command(elsewhere, argv) if files else None
-    elsewhere[instance.placement.directory] = f"{root}/trial"
-    words = _replace_paths(argv, elsewhere)
-    if isinstance(how, TrialStart):
-        return ("trial", f"{root}/trial", how.socket, *_TRIAL_TIMEOUT, *words)
+        return build_mount_command(staged_paths, argv) if files else None
+    staged_paths[instance.placement.directory] = f"{root}/trial"
+    words = _replace_paths(argv, staged_paths)
+    if isinstance(validation, TrialStart):
+        return ("trial", f"{root}/trial", validation.socket, *_TRIAL_TIMEOUT, *words)
     return words

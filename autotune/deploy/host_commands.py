@@ -20,9 +20,9 @@ def _read_functions() -> str:
 
     ``exposed.sh`` is also in ``$anchors``, for shells that functions in ``on_host.sh`` start.
     """
-    anchors = Path(__file__).with_name("exposed.sh").read_text(encoding="utf-8")
-    others = Path(__file__).with_name("on_host.sh").read_text(encoding="utf-8")
-    return f'anchors={shlex.quote(anchors)}\neval "$anchors"\n{others}'
+    exposed_functions = Path(__file__).with_name("exposed.sh").read_text(encoding="utf-8")
+    host_functions = Path(__file__).with_name("on_host.sh").read_text(encoding="utf-8")
+    return f'anchors={shlex.quote(exposed_functions)}\neval "$anchors"\n{host_functions}'
 
 
 SHELL_FUNCTIONS = _read_functions()
@@ -33,7 +33,7 @@ APPLIED_BACKUP_FILE = (
 )
 # Everything is one function that is called on the last line. If the connection is lost while the
 # text is sent, nothing has run on the host.
-_SCRIPT = """\
+_COMMAND_SCRIPT = """\
 LC_ALL=C
 export LC_ALL
 {functions}
@@ -58,8 +58,8 @@ _EXCLUSIVE_STEP = "alone || exit"
 SUDOERS_RULE = 'ALL=(root) NOPASSWD: /usr/bin/sh ""'
 _EXCLUSIVE_WAIT_SECONDS = 100.0  # s for which `alone` waits
 # Functions whose wait notice names the unit, and descriptions of other functions for the notice.
-_ACTS = frozenset({"stop", "restart", "reload", "enable", "disable", "reread"})
-_OTHERS = {
+_ACTION_COMMANDS = frozenset({"stop", "restart", "reload", "enable", "disable", "reread"})
+_COMMAND_DESCRIPTIONS = {
     "look": "reading the state of files and units", "stage": "writing and checking new files",
     "claim": "locking the host", "keep": "saving originals",
 }  # fmt: skip
@@ -98,21 +98,21 @@ def run_commands(
     batch = list(commands)
     if not batch:
         return []
-    mark = f"#{secrets.token_hex(8)}"
-    script = _SCRIPT.format(
+    output_mark = f"#{secrets.token_hex(8)}"
+    script = _COMMAND_SCRIPT.format(
         functions=SHELL_FUNCTIONS + functions,
-        mark=mark,
-        steps="\n".join(map(_shell_line, batch)),
+        mark=output_mark,
+        steps="\n".join(map(_build_shell_line, batch)),
         alone=_EXCLUSIVE_STEP if exclusive else "",
-        survey=_survey_line(batch),
+        survey=_build_survey_line(batch),
     )
     timeout += _EXCLUSIVE_WAIT_SECONDS if exclusive else 0.0
     with wait_notices.about(_name_command(batch)):
-        done = transport.run(["sh"], input=script.encode(), timeout=timeout, sudo=True)
-    answers = _parse_results(batch, done.stdout, mark)
-    stopped = bool(answers) and not answers[-1].ok and batch[len(answers) - 1].required
-    if len(answers) < len(batch) and not stopped:
-        raise _early_exit_error(transport.name, done)
+        command_result = transport.run(["sh"], input=script.encode(), timeout=timeout, sudo=True)
+    answers = _parse_results(batch, command_result.stdout, output_mark)
+    has_stopped = bool(answers) and not answers[-1].ok and batch[len(answers) - 1].required
+    if len(answers) < len(batch) and not has_stopped:
+        raise _early_exit_error(transport.name, command_result)
     return answers
 
 
@@ -137,24 +137,28 @@ def run_required(
     return answers
 
 
-def mount_files_command(sources: Mapping[str, str], argv: Sequence[str]) -> tuple[str, ...]:
+def build_mount_command(sources: Mapping[str, str], argv: Sequence[str]) -> tuple[str, ...]:
     """Return the command that runs ``argv`` with other files mounted at some paths (path → source).
 
     No other process sees these files.
     """
-    pairs = [word for path, source in sources.items() for word in (source, path)]
-    return ("with_files", str(len(sources)), *pairs, *argv)
+    mount_words = [word for path, source in sources.items() for word in (source, path)]
+    return ("with_files", str(len(sources)), *mount_words, *argv)
 
 
 def _name_command(commands: Iterable[Command]) -> str:
     """Return a description of the commands for wait notices."""
     words = [command.argv for command in commands]
-    acts = [" ".join(each[:2]) for each in words if each[0] in _ACTS]
-    named = {act: what for act, what in _OTHERS.items() if any(each[0] == act for each in words)}
-    return ", ".join(acts) or ", ".join(named.values()) or "running commands"
+    action_texts = [" ".join(each[:2]) for each in words if each[0] in _ACTION_COMMANDS]
+    activity_texts = {
+        act: what
+        for act, what in _COMMAND_DESCRIPTIONS.items()
+        if any(each[0] == act for each in words)
+    }
+    return ", ".join(action_texts) or ", ".join(activity_texts.values()) or "running commands"
 
 
-def _survey_line(commands: Iterable[Command]) -> str:
+def _build_survey_line(commands: Iterable[Command]) -> str:
     """Return the line that classifies the directories of all files before the first command."""
     paths = dict.fromkeys(path for command in commands for path in _file_arguments(command.argv))
     return f"survey {shlex.join(paths)}" if paths else ""
@@ -170,7 +174,7 @@ def _file_arguments(argv: Sequence[str]) -> Sequence[str]:
     return ()
 
 
-def _shell_line(command: Command) -> str:
+def _build_shell_line(command: Command) -> str:
     """Return a shell line with every word quoted, so that no value is more than a word."""
     line = f"    step {shlex.join(command.argv)}"
     return f"{line} || return" if command.required else line
@@ -178,15 +182,15 @@ def _shell_line(command: Command) -> str:
 
 def _parse_results(commands: list[Command], output: str, mark: str) -> list[CommandResult]:
     (_, *pieces) = output.split(f"\n{mark} ")  # sudo and shell profiles may print too
-    printed, answers = "", list[CommandResult]()
+    printed_text, answers = "", list[CommandResult]()
     if pieces:
-        printed = pieces[0].removeprefix("begin\n")
+        printed_text = pieces[0].removeprefix("begin\n")
     for command, piece in zip(commands, pieces[1:], strict=False):
         status, _, rest = piece.partition("\n")
         if not is_uint(status):
             break
-        answers.append(CommandResult(command.argv, int(status), printed, ""))
-        printed = rest
+        answers.append(CommandResult(command.argv, int(status), printed_text, ""))
+        printed_text = rest
     return answers
 
 

@@ -95,11 +95,13 @@ def encode_holder(holder: LockHolder) -> str:
     """
     record = asdict(holder)
     ticks = record.pop("ticks")
-    stat = Path("/proc/stat").read_text(encoding="ascii")
-    booted = next(int(line.split()[1]) for line in split_lines(stat) if line.startswith("btime "))
-    started = booted + ticks / os.sysconf("SC_CLK_TCK")
+    stat_text = Path("/proc/stat").read_text(encoding="ascii")
+    boot_time = next(
+        int(line.split()[1]) for line in split_lines(stat_text) if line.startswith("btime ")
+    )
+    start_time = boot_time + ticks / os.sysconf("SC_CLK_TCK")
     return json.dumps(
-        {**record, "started": started, "token": f"{holder.token}{_TICKS_SEPARATOR}{ticks}"}
+        {**record, "started": start_time, "token": f"{holder.token}{_TICKS_SEPARATOR}{ticks}"}
     )
 
 
@@ -172,8 +174,8 @@ class HostLock:
         """
         for _ in range(3):
             observed = read_lock(self._transport)
-            stale = find_stale_reason(observed, self._me.place) if observed.record else None
-            if observed.record and stale is None:
+            stale_reason = find_stale_reason(observed, self._me.place) if observed.record else None
+            if observed.record and stale_reason is None:
                 raise self._build_locked_error(observed.holder)
             # A new token lets `fence` refuse a late exchange by an earlier holder of the lock.
             token = secrets.token_hex(8)
@@ -185,7 +187,9 @@ class HostLock:
             )
             if done.ok:
                 self.record = record
-                return f"{observed.holder or 'somebody'}: {stale}" if observed.record else None
+                return (
+                    f"{observed.holder or 'somebody'}: {stale_reason}" if observed.record else None
+                )
             if done.returncode != _CLAIM_LOST_STATUS:
                 raise AutotuneError(
                     f"{self._transport.name} cannot be locked: {done.error_text}",
@@ -198,8 +202,8 @@ class HostLock:
         """True if a stopped tuner left a lock for the same study on the host."""
         observed = read_lock(self._transport)
         holder = observed.holder
-        same = holder is not None and holder.study == self._me.study
-        return same and find_stale_reason(observed, self._me.place) is not None
+        is_same_study = holder is not None and holder.study == self._me.study
+        return is_same_study and find_stale_reason(observed, self._me.place) is not None
 
     def renew(self) -> None:
         """Renew the lease. Raises LockedError if another tuner took the lock."""
@@ -237,14 +241,14 @@ def read_lock(transport: Transport) -> ObservedLock:
     lines = done.stdout.split("\n", 3)
     if not done.ok or len(lines) < 3:
         raise CommandFailed(f"the lock of {transport.name} cannot be read: {done.error_text}")
-    renewed = None
+    renewed_uptime = None
     with contextlib.suppress(ValueError):
-        renewed = parse_decimal(lines[2])
+        renewed_uptime = parse_decimal(lines[2])
     try:
         uptime = parse_decimal(lines[1])
     except ValueError as error:
         raise CommandFailed(f"the uptime of {transport.name} cannot be read: {error}") from None
-    return ObservedLock(lines[0], uptime, renewed, lines[3] if len(lines) > 3 else "")
+    return ObservedLock(lines[0], uptime, renewed_uptime, lines[3] if len(lines) > 3 else "")
 
 
 def _account_name() -> str:
@@ -264,10 +268,10 @@ def read_start_ticks(pid: int) -> int | None:
     process.
     """
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        stat_text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    return int(stat.rpartition(")")[2].split()[19])
+    return int(stat_text.rpartition(")")[2].split()[19])
 
 
 class LeaseRenewer:
@@ -294,5 +298,5 @@ class LeaseRenewer:
     def _renew(self) -> None:
         while not self._over.wait(RENEWAL_SECONDS):
             # Renew all at once: a host that does not respond must not cost the others their locks.
-            locked = [lock for lock in self._locks if lock.is_locked]
-            run_on_all(locked, HostLock.renew, max_parallel=len(locked) or 1)
+            held_locks = [lock for lock in self._locks if lock.is_locked]
+            run_on_all(held_locks, HostLock.renew, max_parallel=len(held_locks) or 1)

@@ -166,10 +166,10 @@ def list_differences(desired: HostState, observed: ObservedHost) -> list[str]:
     units = [unit for unit, runs in desired.units.items() if observed.units[unit].active != runs]
     keys = [name for name, value in desired.sysctls.items()
             if observed.sysctls[name] not in (None, value)]  # fmt: skip
-    otherwise = [f"{unit} ({', '.join(words)})" for unit, before in desired.definitions.items()
+    redefined_units = [f"{unit} ({', '.join(words)})" for unit, before in desired.definitions.items()
                  if (words := _list_changed_pieces(before, observed.units[unit].definition))]  # fmt: skip
-    at_boot = (f"{unit} at boot" for unit in find_boot_changes(desired, observed))
-    return [*files, *units, *keys, *otherwise, *at_boot]
+    boot_lines = (f"{unit} at boot" for unit in find_boot_changes(desired, observed))
+    return [*files, *units, *keys, *redefined_units, *boot_lines]
 
 
 def _list_changed_pieces(old_definition: str, new_definition: str) -> list[str]:
@@ -310,13 +310,13 @@ def split_into_steps(
     ]
     boot = {host: HostPlan(boot_changes=plan.boot_changes) for host, plan in plans.items()}
     # The files and the first units of a host share one exchange.
-    joined = [
+    joined_steps = [
         {host: replace(plan, unit_actions=later[0][host].unit_actions) for host, plan in first.items()}
     ] if later else [first]  # fmt: skip
-    steps = [*joined, *later[1:], boot]
+    steps = [*joined_steps, *later[1:], boot]
     # The service manager rereads its files before the first unit starts, even if no file changes.
-    changing = [
+    changing_steps = [
         {host: plan for host, plan in step.items() if plan or (plan.unread_files and plans[host])}
         for step in steps
     ]
-    return [step for step in changing if step]
+    return [step for step in changing_steps if step]

@@ -67,7 +67,7 @@ class ManagedHosts:
             self._unlock_each()
             raise join_errors(errors.values())
         self._lease.start()
-        self._note_all(restore_all_orphaned(self._hosts.values()).unwrap())
+        self._note_lines(restore_all_orphaned(self._hosts.values()).unwrap())
 
     def assert_locked(self) -> None:
         """Raise AutotuneError if another tuner has locked a host, or if a host was rebooted since
@@ -84,26 +84,26 @@ class ManagedHosts:
         self._lease.stop()
         names = self._locked_names()
         try:
-            failed = (
+            errors_by_host = (
                 restore_in_order([self._hosts[name] for name in names]).errors
                 if restored
                 else self.run_on_hosts(names, ManagedHost.commit).errors
             )
         finally:
             self._unlock_each()
-        if failed:
+        if errors_by_host:
             raise AutotuneError(
-                "not restored: " + "; ".join(error.message for error in failed.values()),
+                "not restored: " + "; ".join(error.message for error in errors_by_host.values()),
                 hint=f"fix the cause, then run `autotune restore {self._study}`",
             )
 
     def _lock_each(self) -> dict[str, AutotuneError]:
         """Lock every host. Return the errors of hosts that could not be locked."""
-        locked = self.run_on_hosts(self._hosts, lambda host: host.lock.lock())
-        for name, stale in locked.results.items():
+        lock_results = self.run_on_hosts(self._hosts, lambda host: host.lock.lock())
+        for name, stale in lock_results.results.items():
             if stale:
                 self._note(f"{name}: took over the lock of {stale}")
-        return locked.errors
+        return lock_results.errors
 
     def _unlock_each(self) -> None:
         self.run_on_hosts(self._locked_names(), lambda host: host.lock.unlock())
@@ -111,7 +111,7 @@ class ManagedHosts:
     def _locked_names(self) -> list[str]:
         return [name for name, host in self._hosts.items() if host.lock.is_locked]
 
-    def _note_all(self, lines: Mapping[str, Sequence[str]]) -> None:
+    def _note_lines(self, lines: Mapping[str, Sequence[str]]) -> None:
         for of_host in lines.values():
             for line in of_host:
                 self._note(line)
@@ -120,7 +120,7 @@ class ManagedHosts:
 class LoadHosts(ManagedHosts):
     """Load hosts, whose kernel values are adjusted to the load during a study."""
 
-    def lock_and_fit(self, names: Sequence[str], fit: KernelValueFitter) -> None:
+    def lock_and_fit_kernel(self, names: Sequence[str], fit: KernelValueFitter) -> None:
         """Lock load hosts, and set the kernel values that ``fit`` returns for the current values of
         ``names``.
 
@@ -132,24 +132,24 @@ class LoadHosts(ManagedHosts):
             self.unlock(restored=True)
             raise locked[0]
         self._lease.start()
-        prepared = self.run_on_hosts(
+        prepare_results = self.run_on_hosts(
             self._locked_names(), lambda host: _fit_kernel_values(host, names, fit)
         )
-        self._note_all(prepared.results)
-        for name, error in {**errors, **prepared.errors}.items():
+        self._note_lines(prepare_results.results)
+        for name, error in {**errors, **prepare_results.errors}.items():
             self._note(f"{name} generates load without changed kernel values: {error.message}")
 
 
 def _fit_kernel_values(
     host: ManagedHost, names: Sequence[str], fit: KernelValueFitter
 ) -> tuple[str, ...]:
-    orphaned = restore_orphaned(host)
-    requested = HostState(sysctls=dict.fromkeys(names, ""))
-    desired = HostState(sysctls=fit(host.observe(requested).sysctls))
-    if desired.sysctls:
-        host.back_up(desired)
-        host.apply(desired, HostPlan(sysctls=desired.sysctls))
-    return orphaned
+    restored_orphans = restore_orphaned(host)
+    requested_state = HostState(sysctls=dict.fromkeys(names, ""))
+    desired_state = HostState(sysctls=fit(host.observe(requested_state).sysctls))
+    if desired_state.sysctls:
+        host.back_up(desired_state)
+        host.apply(desired_state, HostPlan(sysctls=desired_state.sysctls))
+    return restored_orphans
 
 
 def restore_orphaned(host: ManagedHost) -> tuple[str, ...]:
@@ -160,15 +160,15 @@ def restore_orphaned(host: ManagedHost) -> tuple[str, ...]:
 def restore_all_orphaned(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str, ...]]:
     """Restore locked hosts that killed tuners left changed. Return lines about each host."""
     by_name = {host.name: host for host in hosts}
-    selected = run_on_all(by_name.values(), _select_orphaned_backup)
-    restored = restore_in_order([by_name[name] for name in selected.results])
+    selected_backups = run_on_all(by_name.values(), _select_orphaned_backup)
+    restore_results = restore_in_order([by_name[name] for name in selected_backups.results])
     lines = {}
-    for name, of_host in restored.results.items():
-        study = selected.results[name]
+    for name, of_host in restore_results.results.items():
+        study = selected_backups.results[name]
         if of_host and study.is_recorded_on_host:
             by_name[name].delete_study_backup(study.name)
         lines[name] = tuple(f"{line} (study {study.name} was killed)" for line in of_host)
-    return HostResults(lines, {**selected.errors, **restored.errors})
+    return HostResults(lines, {**selected_backups.errors, **restore_results.errors})
 
 
 @dataclass(frozen=True)
@@ -215,13 +215,13 @@ def _exclude_later_changes(host: ManagedHost) -> None:
             hint="first run `autotune restore` with that study or its target",
         )
     original, observed = host.original_state, host.observe(host.original_state)
-    part = host.backup.without_foreign_changes(observed)
-    if part.state == HostState():
+    remaining_backup = host.backup.without_foreign_changes(observed)
+    if remaining_backup.state == HostState():
         host.discard_stale_backup(observed)
         return
-    host.backup = part
+    host.backup = remaining_backup
     for path, file in original.files.items():
-        if path not in part.state.files and not observed.files[path].matches(file):
+        if path not in remaining_backup.state.files and not observed.files[path].matches(file):
             host.note(
                 f"{host.name}: {path} is not restored, because others changed it after a restore"
             )
@@ -232,8 +232,8 @@ def read_host_backup(host: ManagedHost, *, applied: bool = False) -> HostBackup 
     counts too.
     """
     backup = host.read_backup_copy(BACKUP_FILE)
-    kept = host.read_backup_copy(APPLIED_BACKUP_FILE) if applied else None
-    return kept.merge_later(backup) if kept and backup else backup or kept
+    kept_backup = host.read_backup_copy(APPLIED_BACKUP_FILE) if applied else None
+    return kept_backup.merge_later(backup) if kept_backup and backup else backup or kept_backup
 
 
 def restore_study(
@@ -250,7 +250,7 @@ def restore_study(
     restored, and LockedError if another tuner holds all of them.
     """
     store = BackupStore(study)
-    missing = {
+    missing_host_errors = {
         name: AutotuneError(
             f"{name} was changed by the study, but the target contains no host with this name"
         )
@@ -259,11 +259,14 @@ def restore_study(
     }
     built = _build_hosts(transports, store, study, service_manager)
     hosts = [*built.results.values()]
-    restored = _restore_and_unlock(hosts, _exclude_later_changes)
+    restore_results = _restore_and_unlock(hosts, _exclude_later_changes)
     lines = _format_results(
-        HostResults(restored.results, {**missing, **built.errors, **restored.errors})
+        HostResults(
+            restore_results.results,
+            {**missing_host_errors, **built.errors, **restore_results.errors},
+        )
     )
-    return [*lines, *_check_entry(hosts, await_entry)]
+    return [*lines, *_check_entry_answer(hosts, await_entry)]
 
 
 def restore_hosts(
@@ -281,18 +284,21 @@ def restore_hosts(
     store = BackupStore(study)
     built = _build_hosts(transports, store, study, service_manager)
     hosts = [*built.results.values()]
-    own = run_on_all(hosts, _select_own_backup)
-    restored = _restore_and_unlock(
-        [host for host in hosts if host.name in own.results],
-        lambda host: None if own.results[host.name] else _exclude_later_changes(host),
+    own_backups = run_on_all(hosts, _select_own_backup)
+    restore_results = _restore_and_unlock(
+        [host for host in hosts if host.name in own_backups.results],
+        lambda host: None if own_backups.results[host.name] else _exclude_later_changes(host),
     )
     lines = _format_results(
-        HostResults(restored.results, {**built.errors, **own.errors, **restored.errors})
+        HostResults(
+            restore_results.results,
+            {**built.errors, **own_backups.errors, **restore_results.errors},
+        )
     )
-    return [*lines, *_check_entry(hosts, await_entry)]
+    return [*lines, *_check_entry_answer(hosts, await_entry)]
 
 
-def _check_entry(
+def _check_entry_answer(
     hosts: Iterable[ManagedHost], await_entry: Callable[[], str] | None
 ) -> Iterator[str]:
     """Yield the result of ``await_entry`` if services were restarted."""
@@ -316,9 +322,9 @@ def _build_hosts(
 
 def _select_own_backup(host: ManagedHost) -> bool:
     """Select the host's own backup for the restore. Return true if it exists."""
-    own = read_host_backup(host, applied=True)
-    host.backup = own or host.backup
-    return own is not None
+    applied_backup = read_host_backup(host, applied=True)
+    host.backup = applied_backup or host.backup
+    return applied_backup is not None
 
 
 def _restore_and_unlock(
@@ -335,28 +341,31 @@ def _restore_and_unlock(
 
     def prepare(host: ManagedHost) -> None:
         if host.is_changed or host.lock.is_orphaned():
-            stale = host.lock.lock()
-            taken_over[host.name] = [f"{host.name}: took over the lock of {stale}"] if stale else []
+            stale_reason = host.lock.lock()
+            taken_over[host.name] = (
+                [f"{host.name}: took over the lock of {stale_reason}"] if stale_reason else []
+            )
             select_backup(host)
 
     try:
-        prepared = run_on_all(hosts, prepare)
-        restored = restore_in_order(
-            [by_name[name] for name in prepared.results if name in taken_over]
+        prepare_results = run_on_all(hosts, prepare)
+        restore_results = restore_in_order(
+            [by_name[name] for name in prepare_results.results if name in taken_over]
         )
     finally:
         run_on_all([h for h in hosts if h.lock.is_locked], lambda host: host.lock.unlock())
-    errors = {**prepared.errors, **restored.errors}
-    listed = run_on_all(
+    errors = {**prepare_results.errors, **restore_results.errors}
+    saved_copies = run_on_all(
         [host for host in hosts if host.name not in errors], ManagedHost.list_saved_copies
     )
     lines = {
         name: tuple(dict.fromkeys((
-            *taken_over.get(name, ()), *by_name[name].notes, *restored.results.get(name, ()), *copies
+            *taken_over.get(name, ()), *by_name[name].notes, *restore_results.results.get(name, ()),
+            *copies
         )))
-        for name, copies in listed.results.items()
+        for name, copies in saved_copies.results.items()
     }  # fmt: skip
-    return HostResults(lines, {**errors, **listed.errors})
+    return HostResults(lines, {**errors, **saved_copies.errors})
 
 
 def _format_results(restored: HostResults[tuple[str, ...]]) -> list[str]:

@@ -140,8 +140,8 @@ def allocate_ports(file: TargetFile) -> dict[tuple[str, str], int]:
             else:
                 chosen[name, host] = next(p for p in candidates if is_port_free(address, p))
             if tier.local_cache:
-                free = (p for p in candidates if is_port_free("127.0.0.1", p))
-                chosen[local_cache_name(name), host] = next(free)
+                free_ports = (p for p in candidates if is_port_free("127.0.0.1", p))
+                chosen[local_cache_name(name), host] = next(free_ports)
     return chosen
 
 
@@ -267,10 +267,12 @@ def reload_server(server: ServerProcess, signal_name: str, seconds: float = 20.0
 
 def _are_draining(server: ServerProcess, old_pids: frozenset[int]) -> bool:
     """True if no process of ``old_pids`` accepts connections, and a newer one does."""
-    new = server.child_pids() - old_pids
-    listening = _listening_sockets(server.pid)
-    serving = {pid for pid in (server.pid, *new, *old_pids) if _socket_inodes(pid) & listening}
-    return bool(new and serving) and not serving & old_pids
+    new_pids = server.child_pids() - old_pids
+    listening_sockets = _listening_sockets(server.pid)
+    serving_pids = {
+        pid for pid in (server.pid, *new_pids, *old_pids) if _socket_inodes(pid) & listening_sockets
+    }
+    return bool(new_pids and serving_pids) and not serving_pids & old_pids
 
 
 def _listening_sockets(pid: int) -> frozenset[str]:
@@ -308,10 +310,10 @@ def stop_orphaned(run: RunDirectory) -> tuple[str, ...]:
     ended: list[str] = []
     if not run_directories.is_run_directory(directory := run.path):
         return ()
-    parts = [n for n in foreign_files.list_names(directory)
+    subdirectories = [n for n in foreign_files.list_names(directory)
              if foreign_files.describe_kind(directory, n) == "a directory"]  # fmt: skip
     for location, name in (
-        (directory / p, n) for p in parts for n in foreign_files.list_names(directory, p)
+        (directory / p, n) for p in subdirectories for n in foreign_files.list_names(directory, p)
     ):
         if not name.endswith(PID_SUFFIX):
             continue
@@ -350,7 +352,7 @@ def _session_processes(leader: SessionLeader, directory: Path) -> list[psutil.Pr
             if (
                 os.getsid(process.pid) == leader.pid
                 and process.uids().real in _server_uids()
-                and _works_in(process, directory)
+                and _works_in_directory(process, directory)
             ):
                 session.append(process)
         except (ProcessLookupError, psutil.NoSuchProcess, psutil.AccessDenied):
@@ -364,7 +366,7 @@ def _server_uids() -> set[int]:
     return {os.geteuid(), *([pwd.getpwnam(servers[0]).pw_uid] if servers else ())}
 
 
-def _works_in(process: psutil.Process, directory: Path) -> bool:
+def _works_in_directory(process: psutil.Process, directory: Path) -> bool:
     return Path(process.cwd()).is_relative_to(directory.resolve())
 
 

@@ -39,11 +39,11 @@ def find_local_programs(needing: Iterable[ProgramUser]) -> dict[str, str]:
 
 def install_hint(missing: Iterable[ProgramUser]) -> str:
     """Return how to install missing programs, Debian packages first."""
-    every = list(missing)
-    elsewhere = [user.package_source for user in every if user.package_source]
-    packages = {package for user in every if not user.package_source for package in user.packages}
+    users = list(missing)
+    package_sources = [user.package_source for user in users if user.package_source]
+    packages = {package for user in users if not user.package_source for package in user.packages}
     install = f"apt-get install --no-install-recommends {' '.join(sorted(packages))}"
-    return "; ".join(dict.fromkeys(([install] if packages else []) + elsewhere))
+    return "; ".join(dict.fromkeys(([install] if packages else []) + package_sources))
 
 
 def _find_program(program: str) -> str | None:
@@ -65,13 +65,13 @@ def find_installed_programs(transport: Transport, needing: Iterable[ProgramUser]
 
     Raises AutotuneError with all missing programs and the command to install them.
     """
-    used = list(needing)
-    paths = locate_programs(transport, used)
-    missing = sorted(name for name, path in paths.items() if not path)
-    if missing:
-        lacking = [user for user in used if set(user.programs) & set(missing)]
+    users = list(needing)
+    paths = locate_programs(transport, users)
+    missing_programs = sorted(name for name, path in paths.items() if not path)
+    if missing_programs:
+        lacking_users = [user for user in users if set(user.programs) & set(missing_programs)]
         raise AutotuneError(
-            f"not installed on {transport.name}: {', '.join(missing)}",
-            hint=f"on this host: {install_hint(lacking)}",
+            f"not installed on {transport.name}: {', '.join(missing_programs)}",
+            hint=f"on this host: {install_hint(lacking_users)}",
         )
     return paths

@@ -49,24 +49,28 @@ def confirm_state(
     for name in desired.hosts:
         check_units_run(hosts[name], desired, observed_before[name], observed[name])
         check_files_unchanged(name, desired, observed[name])
-    effective = merge_tier_values(desired.settings, [values for _, values in answers.values()])
-    changed = {
+    effective_settings = merge_tier_values(
+        desired.settings, [values for _, values in answers.values()]
+    )
+    changes_by_host = {
         name: {*plan.files_to_write, *plan.files_to_remove, *plan.sysctls}
         for name, plan in plans.items()
     }
-    deployed = DeployResult(
+    deploy_result = DeployResult(
         desired.files,
         instance_actions(
             desired,
             {name: plan.unit_actions for name, plan in plans.items()},
-            changed,
+            changes_by_host,
             is_first=is_first,
         ),
-        effective,
-        find_mismatches(desired.settings, effective, space.active_parameters(desired.settings)),
+        effective_settings,
+        find_mismatches(
+            desired.settings, effective_settings, space.active_parameters(desired.settings)
+        ),
         records,
     )
-    return ConfirmedState(desired, deployed, find_unit_processes(observed))
+    return ConfirmedState(desired, deploy_result, find_unit_processes(observed))
 
 
 def find_unit_processes(observed: Mapping[str, ObservedHost]) -> UnitProcesses:
@@ -109,25 +113,27 @@ def check_units_run(
 ) -> None:
     """Raise StackNotReady if a unit is not running, or stopped and was started again."""
     for unit, runs in desired.hosts[host.name].units.items():
-        now = observed.units[unit]
-        again = now.restarting or now.restarts > observed_before.units[unit].restarts
-        if runs and (again or not now.active):
-            ended = (
+        current_unit = observed.units[unit]
+        was_restarted = (
+            current_unit.restarting or current_unit.restarts > observed_before.units[unit].restarts
+        )
+        if runs and (was_restarted or not current_unit.active):
+            restarted_units = (
                 [f"{host.name}: {unit} stopped and was started again by the service manager"]
-                if again
+                if was_restarted
                 else []
             )
-            lines = [*ended, *host.find_failures()]
+            lines = [*restarted_units, *host.find_failures()]
             raise StackNotReady("; ".join(lines) or f"{host.name}: {unit} is not running")
 
 
 def check_files_unchanged(host: str, desired: DesiredState, observed: ObservedHost) -> None:
     """Raise StackNotReady if another process changed a file during the deployment."""
-    changed = [path for path, file in desired.hosts[host].files.items()
+    changed_paths = [path for path, file in desired.hosts[host].files.items()
                if not observed.files[path].matches(file)]  # fmt: skip
-    if changed:
+    if changed_paths:
         raise StackNotReady(
-            f"{host}: another process changed {', '.join(changed)} during the deployment"
+            f"{host}: another process changed {', '.join(changed_paths)} during the deployment"
         )
 
 

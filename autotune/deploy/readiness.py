@@ -44,10 +44,10 @@ def wait_until_ready(
     with a status that waiting does not change. ``min_pause`` is the shortest time between two
     requests in seconds.
     """
-    began = time.monotonic()
+    start_time = time.monotonic()
     pause = FIRST_PAUSE_SECONDS
     while not right.is_met(answer := send_request()):
-        if time.monotonic() - began > find_wait_limit(answer, seconds):
+        if time.monotonic() - start_time > find_wait_limit(answer, seconds):
             return describe_answer(answer)
         time.sleep(max(pause, min_pause))
         pause = min(PAUSE_FACTOR * pause, MAX_PAUSE_SECONDS)

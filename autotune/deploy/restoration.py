@@ -46,20 +46,23 @@ def restore_in_order(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str, ...
     If a file is refused, or the host still differs from its backup, the result is an error and the
     backup is kept.
     """
-    changed = {host.name: host for host in hosts}
-    begun = run_on_all(changed.values(), _begin_restore)
-    work = {name: restore for name, restore in begun.results.items() if restore is not None}
-    errors = dict(begun.errors)
+    changed_hosts = {host.name: host for host in hosts}
+    begin_results = run_on_all(changed_hosts.values(), _begin_restore)
+    work = {name: restore for name, restore in begin_results.results.items() if restore is not None}
+    errors = dict(begin_results.errors)
     starts = {name: restore.desired.starts for name, restore in work.items()}
     for step in split_into_steps({name: each.plan for name, each in work.items()}, starts):
-        step_hosts = [changed[name] for name in step if name not in errors]
+        step_hosts = [changed_hosts[name] for name in step if name not in errors]
         errors |= run_on_all(step_hosts, partial(_run_step, work, step)).errors
-    remaining = [changed[name] for name in work if name not in errors]
-    finished = run_on_all(remaining, lambda host: _finish_restore(work[host.name]))
-    unchanged = {name: () for name, restore in begun.results.items() if restore is None}
-    results = {**unchanged, **finished.results}
+    remaining_hosts = [changed_hosts[name] for name in work if name not in errors]
+    finish_results = run_on_all(remaining_hosts, lambda host: _finish_restore(work[host.name]))
+    unchanged_hosts = {
+        name: () for name, restore in begin_results.results.items() if restore is None
+    }
+    results = {**unchanged_hosts, **finish_results.results}
     return HostResults(
-        {name: results[name] for name in changed if name in results}, errors | finished.errors
+        {name: results[name] for name in changed_hosts if name in results},
+        errors | finish_results.errors,
     )
 
 
@@ -105,20 +108,32 @@ def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostSta
     """Return the original state without missing units and kernel values, and note changes that
     others made.
     """
-    original = host.original_state
-    existing = {unit for unit in original.units if observed.units[unit].exists}
-    masked = {unit for unit in existing if observed.units[unit].is_masked
+    original_state = host.original_state
+    existing_units = {unit for unit in original_state.units if observed.units[unit].exists}
+    masked_units = {unit for unit in existing_units if observed.units[unit].is_masked
               and host.backup.enabled.get(unit) != observed.units[unit].enabled}  # fmt: skip
-    for unit in sorted(masked):
+    for unit in sorted(masked_units):
         host.note(f"{host.name}: skipped {unit}, which was masked after the backup")
-    units = {unit: runs for unit, runs in original.units.items() if unit in existing - masked}
-    keys = {name: v for name, v in original.sysctls.items() if observed.sysctls[name] is not None}
-    for missing in sorted({*original.units, *original.sysctls} - {*existing, *keys}):
+    units = {
+        unit: runs
+        for unit, runs in original_state.units.items()
+        if unit in existing_units - masked_units
+    }
+    keys = {
+        name: v for name, v in original_state.sysctls.items() if observed.sysctls[name] is not None
+    }
+    for missing in sorted(
+        {*original_state.units, *original_state.sysctls} - {*existing_units, *keys}
+    ):
         host.note(f"{host.name}: skipped {missing}, which no longer exists")
     for name, value in keys.items():
-        now = observed.sysctls[name]
-        if now != value and host.backup.is_foreign_value(name, now):
-            host.note(f"{host.name}: replaced {name} = {now}, which others had set, with {value}")
+        current_value = observed.sysctls[name]
+        if current_value != value and host.backup.is_foreign_value(name, current_value):
+            host.note(
+                f"{host.name}: replaced {name} = {current_value}, which others had set, with {value}"
+            )
     enabled = {unit: starts for unit, starts in host.backup.toggled_units.items() if unit in units}
     definitions = {u: words for u, words in host.backup.definitions.items() if units.get(u)}
-    return replace(original, units=units, sysctls=keys, enabled=enabled, definitions=definitions)
+    return replace(
+        original_state, units=units, sysctls=keys, enabled=enabled, definitions=definitions
+    )

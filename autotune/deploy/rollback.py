@@ -49,24 +49,26 @@ def roll_back_hosts(
         observed = host.observe(state)
         if good_state is None:
             state, refused = host.select_restorable(state, observed)
-        state = extend_starts(state, seconds)
+        state = extend_start_seconds(state, seconds)
         plan = plan_host(state, observed, {}, actions[host.name])
         host.stage(state, plan)
         return _HostRollback(state, plan, tuple(refused))
 
-    prepared = hosts.run_on_hosts(actions, prepare)
-    errors = dict(prepared.errors)
-    work = prepared.results
+    prepare_results = hosts.run_on_hosts(actions, prepare)
+    errors = dict(prepare_results.errors)
+    work = prepare_results.results
     starts = {name: each.state.starts for name, each in work.items()}
     for step in split_into_steps({name: each.plan for name, each in work.items()}, starts):
         errors |= _apply_step(hosts, [n for n in step if n not in errors], work, step)
 
     def check(host: RuntimeHost) -> None:
-        each = work[host.name]
-        wrong = list_differences(replace(each.state, sysctls={}), host.observe(each.state))
-        lines = [*each.refused]
-        if wrong:
-            lines.append(f"{host.name} differs from its previous state: {', '.join(wrong)}")
+        host_rollback = work[host.name]
+        differences = list_differences(
+            replace(host_rollback.state, sysctls={}), host.observe(host_rollback.state)
+        )
+        lines = [*host_rollback.refused]
+        if differences:
+            lines.append(f"{host.name} differs from its previous state: {', '.join(differences)}")
         if lines:
             raise AutotuneError("; ".join(lines))
 
@@ -78,8 +80,12 @@ def _add_refusals(error: AutotuneError, rollback: _HostRollback | None) -> Autot
     """Return the error of a host, extended by the original files that were refused before it
     occurred.
     """
-    missing = [line for line in (rollback.refused if rollback else ()) if line not in error.message]
-    return AutotuneError("; ".join([*missing, error.message])) if missing else error
+    unreported_lines = [
+        line for line in (rollback.refused if rollback else ()) if line not in error.message
+    ]
+    return (
+        AutotuneError("; ".join([*unreported_lines, error.message])) if unreported_lines else error
+    )
 
 
 def _apply_step(
@@ -111,7 +117,7 @@ def restart_units(host: RuntimeHost, state: HostState, units: Iterable[str]) -> 
     host.apply(state, plan)
 
 
-def extend_starts(state: HostState, seconds: float) -> HostState:
+def extend_start_seconds(state: HostState, seconds: float) -> HostState:
     """Return the state with at least ``seconds`` for each unit to become ready."""
     starts = {unit: replace(start, seconds=max(start.seconds, seconds))
               for unit, start in state.starts.items()}  # fmt: skip

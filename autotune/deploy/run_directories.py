@@ -112,6 +112,8 @@ def is_run_directory(path: Path) -> bool:
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         return False
     with contextlib.suppress(OSError, AutotuneError):
-        mark = foreign_files.read_bytes(path, MARKER_FILE, foreign_files.MAX_SMALL_FILE_BYTES)
-        return path.name.startswith(DIRECTORY_PREFIX) and mark == path.name.encode()
+        marker_content = foreign_files.read_bytes(
+            path, MARKER_FILE, foreign_files.MAX_SMALL_FILE_BYTES
+        )
+        return path.name.startswith(DIRECTORY_PREFIX) and marker_content == path.name.encode()
     return not any(path.iterdir())  # a tuner may be killed before it writes the marker

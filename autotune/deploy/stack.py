@@ -70,14 +70,18 @@ class Stack:
     @property
     def called_tiers(self) -> dict[str, tuple[str, ...]]:
         """Return, for each tier, the tiers that it calls directly or indirectly."""
-        at = {instance.placement.listen: instance.placement.tier for instance in self.instances}
+        tiers_by_address = {
+            instance.placement.listen: instance.placement.tier for instance in self.instances
+        }
         by_tier: dict[str, set[str]] = {}
         for instance in self.instances:  # called instances come first
             placement = instance.placement
             endpoints = (*placement.forwards_to, *placement.uses)
-            direct = {at[end] for end in endpoints if end in at} - {placement.tier}
-            behind = {tier for called in direct for tier in by_tier.get(called, ())}
-            by_tier.setdefault(placement.tier, set()).update(direct, behind)
+            direct_tiers = {
+                tiers_by_address[end] for end in endpoints if end in tiers_by_address
+            } - {placement.tier}
+            indirect_tiers = {tier for called in direct_tiers for tier in by_tier.get(called, ())}
+            by_tier.setdefault(placement.tier, set()).update(direct_tiers, indirect_tiers)
         return {tier: tuple(sorted(others)) for tier, others in by_tier.items()}
 
     @property
@@ -116,9 +120,9 @@ def entry_tiers(target: Target) -> tuple[str, ...]:
     """Return the tiers that no other tier uses. In a valid target, this is a single tier, which
     receives the load.
     """
-    behind = {tier.forwards_to for tier in target.tiers.values()}
-    behind |= {name for tier in target.tiers.values() for name in tier.uses}
-    return tuple(name for name in target.tiers if name not in behind)
+    forward_targets = {tier.forwards_to for tier in target.tiers.values()}
+    forward_targets |= {name for tier in target.tiers.values() for name in tier.uses}
+    return tuple(name for name in target.tiers if name not in forward_targets)
 
 
 def start_order(target: Target) -> tuple[str, ...]:
@@ -147,9 +151,10 @@ def build_stack(target: Target, context: StackContext) -> Stack:
 
 def build_entry_stack(target: Target, ports: PortsByHost | None = None) -> Stack:
     """Return a target's stack with its entries only, without instances."""
-    first = entry_tiers(target)[0]
+    entry_tier = entry_tiers(target)[0]
     entry, *others = (
-        _endpoint(target, first, host, ports or {}) for host in target.tiers[first].hosts
+        _build_endpoint(target, entry_tier, host, ports or {})
+        for host in target.tiers[entry_tier].hosts
     )
     return Stack((), entry, tuple(others))
 
@@ -161,7 +166,7 @@ def _build_placement(
 
     def endpoints(tiers: tuple[str, ...], role: Role | None = None) -> tuple[Endpoint, ...]:
         return tuple(
-            _endpoint(target, other, other_host, context.ports)
+            _build_endpoint(target, other, other_host, context.ports)
             for other in tiers
             if role is None or role in _tier_roles(target, other)
             for other_host in target.tiers[other].hosts
@@ -174,7 +179,7 @@ def _build_placement(
         directory=f"{context.directory}/{name}.{host}",
         listen=_local_cache_endpoint(name, host, context)
         if tier_service.role is Role.LOCAL
-        else _endpoint(target, name, host, context.ports),
+        else _build_endpoint(target, name, host, context.ports),
         forwards_to=endpoints((tier.forwards_to,)) if tier.forwards_to else (),
         caches=endpoints(tier.uses, Role.CACHE),
         stores=endpoints(tier.uses, Role.STORE),
@@ -196,9 +201,17 @@ def _find_adopted(
 
     Another deployment of the tier may have a service with the same name.
     """
-    own = context.adopted.get(f"{tier_service.tier}.{host}.{tier_service.service.name}")
-    of = {deployment for _, deployments in tier_service.when for deployment in deployments}
-    return own if own is None or not (own.deployment and of) or own.deployment in of else None
+    adopted_config = context.adopted.get(f"{tier_service.tier}.{host}.{tier_service.service.name}")
+    allowed_deployments = {
+        deployment for _, deployments in tier_service.when for deployment in deployments
+    }
+    return (
+        adopted_config
+        if adopted_config is None
+        or not (adopted_config.deployment and allowed_deployments)
+        or adopted_config.deployment in allowed_deployments
+        else None
+    )
 
 
 def _tier_roles(target: Target, tier: str) -> set[Role]:
@@ -213,7 +226,7 @@ def _local_cache_endpoint(tier: str, host: str, context: StackContext) -> Endpoi
     return Endpoint("127.0.0.1", context.ports.get((local_cache_name(tier), host)) or port)
 
 
-def _endpoint(target: Target, tier: str, host: str, ports: PortsByHost) -> Endpoint:
-    described = target.tiers[tier]
-    port = ports.get((tier, host)) or described.port or DEPLOYMENT_PORTS[described.service[0]]
+def _build_endpoint(target: Target, tier: str, host: str, ports: PortsByHost) -> Endpoint:
+    tier_model = target.tiers[tier]
+    port = ports.get((tier, host)) or tier_model.port or DEPLOYMENT_PORTS[tier_model.service[0]]
     return Endpoint(target.hosts[host].address, port)

@@ -60,11 +60,11 @@ def find_answered_pages(
                 for _, case in cases]  # fmt: skip
     timeout = 40.0 * (1 + len(commands))
     answers = run_commands(host.transport, commands, timeout=timeout, functions=functions)
-    answered = {unit: replace(start, url="") for unit, start in starts.items()}
+    answered_starts = {unit: replace(start, url="") for unit, start in starts.items()}
     for (unit, case), done in zip(cases, answers, strict=False):
-        if done.ok and not answered[unit].url:
-            answered[unit] = case
-    return answered
+        if done.ok and not answered_starts[unit].url:
+            answered_starts[unit] = case
+    return answered_starts
 
 
 def _list_urls(start: UnitStart) -> Iterable[str]:
@@ -74,8 +74,8 @@ def _list_urls(start: UnitStart) -> Iterable[str]:
     scheme, _, rest = start.url.partition("://")
     authority, slash, path = rest.partition("/")
     _, colon, port = authority.rpartition(":")
-    local = f"{scheme}://{LOOPBACK}:{port}{slash}{path}"
-    return dict.fromkeys((start.url, local)) if colon else (start.url,)
+    local_url = f"{scheme}://{LOOPBACK}:{port}{slash}{path}"
+    return dict.fromkeys((start.url, local_url)) if colon else (start.url,)
 
 
 def replace_starts(

@@ -60,9 +60,9 @@ def pool_capacities(uses: Iterable[ResourceUse]) -> dict[str, InstanceCapacity]:
             by_part.setdefault(use.instance_name, []).append(use)
     pooled_by_part = {}
     for instance, its_uses in by_part.items():
-        pooled = Estimate.pool([use.estimate_capacity for use in its_uses])
+        pooled_estimate = Estimate.pool([use.estimate_capacity for use in its_uses])
         pooled_by_part[instance] = InstanceCapacity(
-            pooled.log_mean, hypot(pooled.sd, COMMON_ERROR_SD), its_uses[0].tiers
+            pooled_estimate.log_mean, hypot(pooled_estimate.sd, COMMON_ERROR_SD), its_uses[0].tiers
         )
     return pooled_by_part
 
@@ -74,10 +74,12 @@ def list_uses(
 
     ``called_tiers`` maps each tier to the tiers that it calls, directly or through others.
     """
-    carried = [context for context in contexts if context.met_slo and not context.reading.limited]
+    sustained_contexts = [
+        context for context in contexts if context.met_slo and not context.reading.limited
+    ]
     return [
         use
-        for context in carried
+        for context in sustained_contexts
         for use in (*_list_host_uses(context), *_list_pool_uses(context, called_tiers))
     ]
 
@@ -104,13 +106,13 @@ def _list_host_uses(context: ReadingContext) -> list[ResourceUse]:
     for instance in context.instances:
         tiers.setdefault(instance.host, set()).add(instance.tier)
     # The CPU time of other programs, such as a generator, is not caused by requests.
-    own = {name: sum(part.cpu for part in context.instances_on(name)) for name in context.hosts}
-    busy = {
-        name: own[name] / host.cpus if own[name] else host.busy_share
+    own_cpu = {name: sum(part.cpu for part in context.instances_on(name)) for name in context.hosts}
+    busy_shares = {
+        name: own_cpu[name] / host.cpus if own_cpu[name] else host.busy_share
         for name, host in context.hosts.items()
     }
     return build_host_uses(
-        context.answered_rate, busy, {host: tuple(names) for host, names in tiers.items()}
+        context.answered_rate, busy_shares, {host: tuple(names) for host, names in tiers.items()}
     )
 
 
@@ -150,8 +152,8 @@ def _worker_use(
 def _max_workers(instance: InstanceActivity, settings: Settings) -> float | None:
     """Return the maximum number of workers of a service; ``None`` if unknown."""
     formula = next((s.needs.workers for s in list_by_name(instance.service) if s.needs.workers), "")
-    own = select_service_settings(settings, instance.label)
-    numbers = {n: float(v) for n, v in own.items() if isinstance(v, int | float)}
+    own_settings = select_service_settings(settings, instance.label)
+    numbers = {n: float(v) for n, v in own_settings.items() if isinstance(v, int | float)}
     try:
         return parse_expression(formula).evaluate(numbers) if formula else None
     except KeyError:

@@ -84,13 +84,15 @@ def _estimate_gain(context: ReadingContext, waiting_share: float) -> float:
     """Return the factor by which requests/s would rise if ``waiting_share`` of the requests no longer
     waited for a store.
     """
-    inside = time_in_php(context)
-    if not inside or context.answered_rate <= 0:
+    php_seconds = time_in_php(context)
+    if not php_seconds or context.answered_rate <= 0:
         return 1.0
     pools = context.application_pools
     work = sum(pool.cpu + (pool.cpu_delay or 0.0) for pool in pools) / context.answered_rate
-    wait = max(0.0, inside - max(work, MIN_WORK_SHARE * inside))
-    return min(inside / (inside - waiting_share * wait), _cpu_headroom(context), MAX_GAIN)
+    wait_seconds = max(0.0, php_seconds - max(work, MIN_WORK_SHARE * php_seconds))
+    return min(
+        php_seconds / (php_seconds - waiting_share * wait_seconds), _cpu_headroom(context), MAX_GAIN
+    )
 
 
 def _cpu_headroom(context: ReadingContext) -> float:
@@ -99,13 +101,13 @@ def _cpu_headroom(context: ReadingContext) -> float:
     """
     factors = [MAX_GAIN]
     for host in context.hosts.values():
-        saved = sum(
+        saved_cpu = sum(
             instance.cpu
             for instance in context.instances_on(host.name)
             if instance.role in DEPENDENCY_ROLES
         )
-        busy = host.busy_share - saved / host.cpus
-        factors.append(1.0 / max(busy, 1.0 / MAX_GAIN))
+        other_busy_share = host.busy_share - saved_cpu / host.cpus
+        factors.append(1.0 / max(other_busy_share, 1.0 / MAX_GAIN))
     return max(1.0, min(factors))
 
 
@@ -118,7 +120,7 @@ def _build_cache_cause(
     gets, misses, evicted = (
         cache.counters.get(name, 0.0) for name in (lookups.gets, lookups.misses, lookups.evictions)
     )
-    waits = f"{shortage.tier}.{shortage.service} waits for the misses"
+    symptom = f"{shortage.tier}.{shortage.service} waits for the misses"
     advice = f"raise {lookups.size_parameter}" if lookups.size_parameter else "enlarge the cache"
     return Bottleneck(
         cache.tier,
@@ -126,7 +128,7 @@ def _build_cache_cause(
         cache.host,
         Resource.CACHE,
         f"{misses / gets:.0%} of {gets:.0f} lookups missed, and {evicted:.0f} items were evicted."
-        f" {waits}: without them, the stack would serve about {gain:.1f} × as many requests: {advice}",
+        f" {symptom}: without them, the stack would serve about {gain:.1f} × as many requests: {advice}",
         min(INFERRED, shortage.confidence),
         gain=round(gain, 2),
         related=(
@@ -139,15 +141,18 @@ def _build_cache_cause(
 def _size_database_wait(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
     """Return ``shortage`` with its gain, and the pool that waits if the cause is a slow database."""
     roles = {(i.tier, i.service): i.role for i in context.instances}
-    of_database = roles.get((shortage.tier, shortage.service)) is Role.DATABASE
-    if not of_database or shortage.resource not in DATABASE_WAITS:
+    is_database = roles.get((shortage.tier, shortage.service)) is Role.DATABASE
+    if not is_database or shortage.resource not in DATABASE_WAITS:
         return shortage
     gain = _estimate_gain(context, 1.0)
     pools = {(pool.tier, pool.service) for pool in context.application_pools}
-    related = tuple(RelatedShortage(*pool, Resource.WORKERS) for pool in sorted(pools))
+    related_shortages = tuple(RelatedShortage(*pool, Resource.WORKERS) for pool in sorted(pools))
     if gain < MIN_GAIN:
-        return replace(shortage, related=related)
-    sized = f"; without this wait, the stack would serve up to {gain:.1f} × as many requests"
+        return replace(shortage, related=related_shortages)
+    gain_text = f"; without this wait, the stack would serve up to {gain:.1f} × as many requests"
     return replace(
-        shortage, evidence=shortage.evidence + sized, gain=round(gain, 2), related=related
+        shortage,
+        evidence=shortage.evidence + gain_text,
+        gain=round(gain, 2),
+        related=related_shortages,
     )

@@ -58,9 +58,13 @@ class ReadingContext:
 
     def instance_reading(self, instance: InstanceActivity) -> InstanceReading:
         """Return the input for the rules of the instance's own service."""
-        own = select_service_settings(self.settings, instance.label)
-        idle = 1.0 - self.hosts[instance.host].busy_share if instance.host in self.hosts else None
-        return InstanceReading(instance, own, self.reading.error_count, self.is_mostly_errors, idle)
+        own_settings = select_service_settings(self.settings, instance.label)
+        idle_share = (
+            1.0 - self.hosts[instance.host].busy_share if instance.host in self.hosts else None
+        )
+        return InstanceReading(
+            instance, own_settings, self.reading.error_count, self.is_mostly_errors, idle_share
+        )
 
     @property
     def is_mostly_errors(self) -> bool:

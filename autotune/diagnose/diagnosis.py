@@ -73,23 +73,29 @@ def select_bottleneck(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
     highest rate is used.
     """
     floors = [time for s in contexts if (time := latency_floor(s)) is not None]
-    compared = [replace(s, fastest_latency=min(floors, default=None)) for s in contexts]
-    real = sorted((s for s in compared if not s.reading.limited), key=lambda s: s.reading.rate)
-    failed = [s for s in real if not s.met_slo][:MAX_FAILED_READINGS]
-    limited = [s for s in contexts if s.reading.limited]
-    if not failed and limited:
-        return find_first_bottleneck(max(limited, key=lambda s: s.reading.rate))
-    findings = [finding for s in failed or real[-1:] if (finding := find_first_bottleneck(s))]
+    comparable_contexts = [replace(s, fastest_latency=min(floors, default=None)) for s in contexts]
+    unlimited_contexts = sorted(
+        (s for s in comparable_contexts if not s.reading.limited), key=lambda s: s.reading.rate
+    )
+    failed_contexts = [s for s in unlimited_contexts if not s.met_slo][:MAX_FAILED_READINGS]
+    limited_contexts = [s for s in contexts if s.reading.limited]
+    if not failed_contexts and limited_contexts:
+        return find_first_bottleneck(max(limited_contexts, key=lambda s: s.reading.rate))
+    findings = [
+        finding
+        for s in failed_contexts or unlimited_contexts[-1:]
+        if (finding := find_first_bottleneck(s))
+    ]
     if not findings:
         return None
     weights: dict[tuple[str, str, str], float] = {}
     for finding in findings:
-        named = (finding.tier, finding.service, finding.resource)
-        weights[named] = weights.get(named, 0.0) + finding.confidence
+        shortage_key = (finding.tier, finding.service, finding.resource)
+        weights[shortage_key] = weights.get(shortage_key, 0.0) + finding.confidence
     # Among equals, the one nearest to the peak.
-    chosen = max(weights, key=lambda named: weights[named])
-    first = next(f for f in findings if (f.tier, f.service, f.resource) == chosen)
-    return replace(first, confidence=weights[chosen] / max(1, len(failed)))
+    chosen_key = max(weights, key=lambda named: weights[named])
+    main_finding = next(f for f in findings if (f.tier, f.service, f.resource) == chosen_key)
+    return replace(main_finding, confidence=weights[chosen_key] / max(1, len(failed_contexts)))
 
 
 def find_first_bottleneck(context: ReadingContext) -> Bottleneck | None:
@@ -124,28 +130,28 @@ def list_recommended_changes(
     """
     if not bottleneck:
         return ()
-    own = bottleneck.tier, bottleneck.service, bottleneck.resource
+    own_shortage = bottleneck.tier, bottleneck.service, bottleneck.resource
     # The evidence names the parameter that helps against this shortage, such as tmp_table_size.
-    named = set(re.findall(r"\w+", bottleneck.evidence))
-    first = sorted(
-        _list_changes(*own, among),
-        key=lambda move: _parse_parameter(move).rpartition(".")[2] not in named,
+    named_words = set(re.findall(r"\w+", bottleneck.evidence))
+    own_changes = sorted(
+        _list_changes(*own_shortage, among),
+        key=lambda move: _parse_parameter(move).rpartition(".")[2] not in named_words,
     )
-    moves = (
-        *first,
+    recommended_changes = (
+        *own_changes,
         *(move for shortage in bottleneck.related for move in _list_changes(*shortage, among)),
     )
-    return tuple(dict.fromkeys(moves))
+    return tuple(dict.fromkeys(recommended_changes))
 
 
 def _list_changes(
     tier: str, service: str, resource: Resource, among: Container[str] | None
 ) -> tuple[str, ...]:
     """Return the moves against a shortage of ``resource``."""
-    of_host = [s.name for s in list_by_role(Role.HOST) if not s.interpreter]
+    host_services = [s.name for s in list_by_role(Role.HOST) if not s.interpreter]
     # All services of a tier share its CPUs, so less work in any of them leaves more for the others.
-    others = [s.name for s in ALL_SERVICES] if resource is Resource.CPU else []
-    names = dict.fromkeys((service, *of_host, *others))
+    other_services = [s.name for s in ALL_SERVICES] if resource is Resource.CPU else []
+    names = dict.fromkeys((service, *host_services, *other_services))
     return tuple(
         f"{tier}.{name}.{move}"
         for name in names

@@ -52,7 +52,7 @@ def find_faulty_instances(
         if instance.placement.role is Role.WEB
     }
 
-    def look(transport: Transport) -> str | None:
+    def find_host_fault(transport: Transport) -> str | None:
         placement = web[transport.name].placement
         entry_request = next(
             (
@@ -66,16 +66,18 @@ def find_faulty_instances(
         entry_request = entry_request or replace(
             request, endpoint=placement.listen, tls=None, http2=False
         )
-        wrong = None
+        problem = None
         for turn in range(MAX_TRIES):
             if turn:
                 sleep(TRY_INTERVAL_SECONDS)
-            wrong = find_answer_error(send_request(transport, entry_request), entry_request)
-            if wrong is None:
+            problem = find_answer_error(send_request(transport, entry_request), entry_request)
+            if problem is None:
                 break
-        return wrong
+        return problem
 
-    answers = run_on_all([transports[part.placement.host] for part in web.values()], look)
+    answers = run_on_all(
+        [transports[part.placement.host] for part in web.values()], find_host_fault
+    )
     return {web[name].name: wrong for name, wrong in answers.results.items() if wrong}
 
 

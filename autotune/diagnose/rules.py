@@ -47,17 +47,19 @@ def check_generator(context: ReadingContext) -> Bottleneck | None:
 
 def check_wrong_answers(context: ReadingContext) -> Bottleneck | None:
     """Report hosts with a wrong response to every direct request, even without load."""
-    broken = [instance for instance in context.instances if instance.fault]
-    if not broken:
+    faulty_instances = [instance for instance in context.instances if instance.fault]
+    if not faulty_instances:
         return None
-    first = broken[0]
-    fine = [part.host for part in context.instances_with_role(first.role) if not part.fault]
-    others = f" ({', '.join(fine)} responds correctly)" if fine else ""
-    answers = "; ".join(f"{part.host} answers {part.fault}" for part in broken)
+    faulty_instance = faulty_instances[0]
+    healthy_hosts = [
+        part.host for part in context.instances_with_role(faulty_instance.role) if not part.fault
+    ]
+    healthy_text = f" ({', '.join(healthy_hosts)} responds correctly)" if healthy_hosts else ""
+    answers = "; ".join(f"{part.host} answers {part.fault}" for part in faulty_instances)
     return _build_bottleneck(
-        first,
+        faulty_instance,
         Resource.WRONG_ANSWERS,
-        f"even without load, {answers}{others}. {context.reading.error_count} of"
+        f"even without load, {answers}{healthy_text}. {context.reading.error_count} of"
         f" {context.reading.intended} requests failed: fix the incorrect responses first",
         REPORTED,
     )
@@ -74,14 +76,14 @@ def check_refused_clients(context: ReadingContext) -> Bottleneck | None:
         if not (refused or closed or instance.refusal):
             continue
         clients = sum(pool.workers for pool in context.application_pools)
-        wanting = f", {clients} processes need a connection each" if clients else ""
-        queued = f", {instance.max_waiting} waited at its socket" if limit.queues_excess else ""
-        stopped = f" and stopped accepting {closed:g} times" if limit.closed_counter else ""
-        refusal = instance.refusal or f"it refused {refused:g}{stopped}"
+        demands = f", {clients} processes need a connection each" if clients else ""
+        queue_text = f", {instance.max_waiting} waited at its socket" if limit.queues_excess else ""
+        stop_text = f" and stopped accepting {closed:g} times" if limit.closed_counter else ""
+        refusal = instance.refusal or f"it refused {refused:g}{stop_text}"
         return _build_bottleneck(
             instance,
             Resource.CONNECTIONS,
-            f"its limit is {context.find_setting(instance, limit.parameter)} clients{wanting}{queued}"
+            f"its limit is {context.find_setting(instance, limit.parameter)} clients{demands}{queue_text}"
             f" ({refusal}): raise {limit.parameter}{limit.alternative_advice}",
             REPORTED,
         )
@@ -96,12 +98,12 @@ def check_open_files(context: ReadingContext) -> Bottleneck | None:
     """
     for instance in _instances_complaining(context, "open_files"):
         limit = instance.descriptor_limit
-        allowed = "unknown" if limit is None else str(limit)
+        limit_text = "unknown" if limit is None else str(limit)
         return _build_bottleneck(
             instance,
             Resource.DESCRIPTORS,
             f"it logged “Too many open files” {instance.log_complaints['open_files']} times"
-            f" (per-process limit {allowed}), and {context.reading.error_count} requests failed:"
+            f" (per-process limit {limit_text}), and {context.reading.error_count} requests failed:"
             " raise the limit (LimitNOFILE, worker_rlimit_nofile)",
             REPORTED,
         )
@@ -170,13 +172,13 @@ def _find_cpu_shortage(
     for host in context.hosts.values():
         instances = context.instances_on(host.name)
         instance = max(instances, key=lambda p: p.cpu, default=None)
-        used = sum(part.cpu for part in instances)
-        why = reason(host, used)
+        cores = sum(part.cpu for part in instances)
+        why = reason(host, cores)
         if instance and why:
             return _build_bottleneck(
                 instance,
                 Resource.CPU,
-                f"{why}. It used {instance.cpu:.2f} of the stack's {used:.2f} CPUs there: add or upgrade"
+                f"{why}. It used {instance.cpu:.2f} of the stack's {cores:.2f} CPUs there: add or upgrade"
                 " CPUs, or reduce the work per request",
                 confidence,
             )
@@ -203,23 +205,23 @@ def _describe_waiting_processes(context: ReadingContext, host: HostActivity, sha
     preempted can still use at most two CPUs.
     """
     instances, idle = context.instances_on(host.name), 1.0 - host.busy_share
-    demanded = sum(instance.cpu + (instance.cpu_delay or 0.0) for instance in instances)
-    waiting = [
+    demanded_cpus = sum(instance.cpu + (instance.cpu_delay or 0.0) for instance in instances)
+    waiting_instances = [
         instance for instance in instances if instance.cpu_delay and _ready_share(instance) >= share
     ]
     is_own_load = sum(instance.cpu for instance in instances) >= STACK_CPU_SHARE * host.cpus
     if (
         idle > IDLE_CPU_SHARE
-        or demanded < READY_PER_CPU * host.cpus
-        or not waiting
+        or demanded_cpus < READY_PER_CPU * host.cpus
+        or not waiting_instances
         or not is_own_load
     ):
         return ""
-    worst = max(waiting, key=lambda p: p.cpu_delay or 0.0)
-    times = (worst.cpu_delay or 0.0) / max(worst.cpu, 1e-3)
+    worst_instance = max(waiting_instances, key=lambda p: p.cpu_delay or 0.0)
+    wait_factor = (worst_instance.cpu_delay or 0.0) / max(worst_instance.cpu, 1e-3)
     return (
-        f"{host.name}'s {host.cpus:g} CPUs were {idle:.0%} idle with {demanded:.1f} of the stack's"
-        f" processes runnable. {worst.label} waited {times:.1f} × as long as it ran"
+        f"{host.name}'s {host.cpus:g} CPUs were {idle:.0%} idle with {demanded_cpus:.1f} of the stack's"
+        f" processes runnable. {worst_instance.label} waited {wait_factor:.1f} × as long as it ran"
     )
 
 
@@ -227,10 +229,10 @@ def _ready_share(instance: InstanceActivity) -> float:
     """Return the fraction of an instance's time with requests in flight in which its processes are
     running or runnable.
     """
-    in_hand = (
+    in_flight_connections = (
         instance.accepted_connections if instance.runs_application else float(instance.workers)
     )
-    return (instance.cpu + (instance.cpu_delay or 0.0)) / max(in_hand, 1.0)
+    return (instance.cpu + (instance.cpu_delay or 0.0)) / max(in_flight_connections, 1.0)
 
 
 def check_busy_threads(context: ReadingContext) -> Bottleneck | None:
@@ -252,15 +254,15 @@ def check_busy_threads(context: ReadingContext) -> Bottleneck | None:
 
 def check_network(context: ReadingContext) -> Bottleneck | None:
     for host in context.hosts.values():
-        busiest = max(context.instances_on(host.name), key=lambda p: p.cpu, default=None)
-        if busiest is None:
+        busiest_instance = max(context.instances_on(host.name), key=lambda p: p.cpu, default=None)
+        if busiest_instance is None:
             continue
         if host.link_share is not None and host.link_share >= FULL_FRACTION:
             reason = f"{host.name}'s link is {host.link_share:.0%} full at {host.network * 8e-9:.1f} Gb/s"
-            return _build_bottleneck(busiest, Resource.NETWORK, reason, MEASURED)
+            return _build_bottleneck(busiest_instance, Resource.NETWORK, reason, MEASURED)
         if host.retransmits >= 0.02:
             reason = f"{host.name} retransmitted {host.retransmits:.1%} of its segments"
-            return _build_bottleneck(busiest, Resource.NETWORK, reason, INFERRED)
+            return _build_bottleneck(busiest_instance, Resource.NETWORK, reason, INFERRED)
     return None
 
 
@@ -270,14 +272,14 @@ def check_store(context: ReadingContext) -> Bottleneck | None:
     The wait takes up much of the SLO's limit, and no resource of PHP is short. More processes would
     serve more requests, but none of them in time.
     """
-    inside = time_in_php(context)
-    fastest = (
+    php_seconds = time_in_php(context)
+    fastest_latency = (
         context.fastest_latency if context.fastest_latency is not None else latency_floor(context)
     )
-    if inside is None or fastest is None or inside < 0.5 * fastest:
+    if php_seconds is None or fastest_latency is None or php_seconds < 0.5 * fastest_latency:
         return None
     work = sum(instance.cpu for instance in context.application_pools) / context.answered_rate
-    if fastest - work < 0.5 * context.slo.limit:
+    if fastest_latency - work < 0.5 * context.slo.limit:
         return None
     behind, reason = _find_slow_instance(context)
     if behind is None:
@@ -285,7 +287,7 @@ def check_store(context: ReadingContext) -> Bottleneck | None:
     return _build_bottleneck(
         behind,
         Resource.CACHE if behind.role is Role.CACHE else Resource.STORE,
-        f"at the lowest rate, the fastest requests take {1e3 * fastest:.0f} of the allowed"
+        f"at the lowest rate, the fastest requests take {1e3 * fastest_latency:.0f} of the allowed"
         f" {1e3 * context.slo.limit:.0f} ms, but only {1e3 * work:.1f} ms of CPU time in"
         f" {context.application_pools[0].label}; {reason}",
         INFERRED,
@@ -303,13 +305,13 @@ def _find_slow_instance(context: ReadingContext) -> tuple[InstanceActivity | Non
     for cache in caches:
         if cache.unanswered_queries > cache.answered_queries:
             return cache, "the cache did not respond to most queries of its counters"
-    counted = [
+    counted_caches = [
         (c.counters, lookups)
         for c in caches
         if (lookups := find_diagnosis(c.service).lookup_counters)
     ]
-    misses = sum(counters.get(lookups.misses, 0) for counters, lookups in counted)
-    gets = sum(counters.get(lookups.gets, 0) for counters, lookups in counted)
+    misses = sum(counters.get(lookups.misses, 0) for counters, lookups in counted_caches)
+    gets = sum(counters.get(lookups.gets, 0) for counters, lookups in counted_caches)
     if not stores or (caches and not misses):
         return None, ""
     share = f"{misses / gets:.0%} of the gets miss the cache" if gets else "the stack uses no cache"
@@ -339,14 +341,14 @@ def check_backlog(context: ReadingContext) -> Bottleneck | None:
     """Report a full queue of new connections that no earlier rule explains."""
     for instance in context.instances:
         if instance.backlog and instance.max_waiting >= FULL_FRACTION * instance.backlog:
-            dropped = (
+            dropped_connections = (
                 context.hosts[instance.host].listen_drops if instance.host in context.hosts else 0
             )
             return _build_bottleneck(
                 instance,
                 Resource.CONNECTIONS,
                 f"{instance.max_waiting} connections waited at its socket, with a backlog of"
-                f" {instance.backlog}, and the kernel dropped {dropped}: raise backlog and"
+                f" {instance.backlog}, and the kernel dropped {dropped_connections}: raise backlog and"
                 " net.core.somaxconn",
                 INFERRED,
             )

@@ -22,7 +22,7 @@ from autotune.transports.base import Transport
 
 # application servers load the application before they print its options
 READ_TIMEOUT_SECONDS = 120.0
-_TIER = "tier"  # stands for the tier's name while its values are read
+_PLACEHOLDER_TIER = "tier"  # stands for the tier's name while its values are read
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class _ServiceQuery:
         """Return the commands that print the values. There are none if a program is missing."""
         if any(name not in programs for name in self.service.programs):
             return ()
-        running = self.instance.services[self.service.name]
+        running_service = self.instance.services[self.service.name]
         return self.service.list_readbacks(
             Placement(
-                tier=_TIER,
+                tier=_PLACEHOLDER_TIER,
                 host=self.instance.host.name,
-                role=running.role,
+                role=running_service.role,
                 directory="/nonexistent",
                 listen=Endpoint(self.instance.host.address, self.instance.port),
                 installed=True,
@@ -59,8 +59,8 @@ class _ServiceQuery:
 def read_effective_values(transport: Transport, host: DiscoveredHost) -> DiscoveredHost:
     """Return the host with the values that its running services report. The host is not changed."""
     queries = [query for instance in find_instances(host)[0] for query in _list_queries(instance)]
-    located = locate_programs(transport, [query.service for query in queries])
-    programs = {name: path for name, path in located.items() if path}
+    program_paths = locate_programs(transport, [query.service for query in queries])
+    programs = {name: path for name, path in program_paths.items() if path}
     readbacks = [(query, own) for query in queries for own in query.list_readbacks(programs)]
     answers = run_commands(
         transport, [Command(own.argv) for _, own in readbacks], timeout=READ_TIMEOUT_SECONDS
@@ -72,12 +72,14 @@ def read_effective_values(transport: Transport, host: DiscoveredHost) -> Discove
 
 
 def _list_queries(instance: DiscoveredInstance) -> Iterator[_ServiceQuery]:
-    adopted = adopt_tier(DiscoveredTier(_TIER, (instance,)))
+    adopted_tier = adopt_tier(DiscoveredTier(_PLACEHOLDER_TIER, (instance,)))
     model = Tier(
         hosts=(instance.host.name,), service=(instance.deployment,), runtime=DEFAULT_RUNTIME
     )
-    for location in list_tier_services(_TIER, model):
+    for location in list_tier_services(_PLACEHOLDER_TIER, model):
         name = location.service.name
-        config = adopted.adopted_configs.get(f"{_TIER}.{instance.host.name}.{name}")
+        config = adopted_tier.adopted_configs.get(
+            f"{_PLACEHOLDER_TIER}.{instance.host.name}.{name}"
+        )
         if name in instance.services and config is not None:
             yield _ServiceQuery(instance, location.service, config)

@@ -84,9 +84,11 @@ def unpack_collected(host: str, printed: str, limit: int = USUAL_SIZE_LIMIT) -> 
     unread: dict[str, str] = {}
     for line in names.decode("utf-8", "surrogateescape").split("\0"):
         size, _, path = line.partition(" ")
-        large = size.isdecimal() and int(size) > (limit - 1) * 1024
+        is_too_large = size.isdecimal() and int(size) > (limit - 1) * 1024
         reason = (
-            f"it is larger than {limit} KB" if large else "its name suggests a key or a password"
+            f"it is larger than {limit} KB"
+            if is_too_large
+            else "its name suggests a key or a password"
         )
         if path:
             unread[normpath(f"/{path}")] = reason
@@ -115,19 +117,19 @@ def follow_links(
     for _ in range(MAX_LINK_ROUNDS):
         targets = tuple(end for end in tree.unread_targets if tree.directories and is_utf8(end))
         paths = {path for path in (*tree.links, *targets, *named_paths) if is_utf8(path)}
-        above = {
+        unknown_paths = {
             *targets,
             *(each for path in paths for each in list_ancestors(dirname(path))),
         } - asked
-        if not above:
+        if not unknown_paths:
             break
-        asked |= above
-        below = tuple(path for path in targets if path in above)
+        asked |= unknown_paths
+        new_targets = tuple(path for path in targets if path in unknown_paths)
         # Parent directories show who can change a link.
-        commands = [_build_parents_command(above)]
+        commands = [_build_parents_command(unknown_paths)]
         commands += [
-            _build_command(str(MAX_TARGET_DEPTH), USUAL_SIZE_LIMIT, "*/ssl/*", below)
-        ] * bool(below)
+            _build_command(str(MAX_TARGET_DEPTH), USUAL_SIZE_LIMIT, "*/ssl/*", new_targets)
+        ] * bool(new_targets)
         for answer in run_commands(transport, commands, timeout=READ_TIMEOUT_SECONDS):
             tree = tree.merge(unpack_collected(transport.name, answer.stdout))
     return tree
@@ -151,21 +153,23 @@ def collect_named_files(transport: Transport, host: RunningHost, tree: FileTree)
 
     A command, a working directory, an environment variable or an include may name a file anywhere.
     """
-    usual = [normpath(f"/{path}") for adoption in list_programs() for path in adoption.paths]
+    usual_patterns = [
+        normpath(f"/{path}") for adoption in list_programs() for path in adoption.paths
+    ]
     asked: set[str] = set()
     for _ in range(MAX_NAMED_ROUNDS):
-        unfetched = sorted(_list_unfetched(tree, usual) - asked)[:MAX_NAMED_PATHS]
-        if not unfetched:
+        unfetched_paths = sorted(_list_unfetched(tree, usual_patterns) - asked)[:MAX_NAMED_PATHS]
+        if not unfetched_paths:
             break
-        asked |= {*unfetched}
-        command = _build_command(_NO_LEVELS, NAMED_SIZE_LIMIT, "", unfetched)
+        asked |= {*unfetched_paths}
+        command = _build_command(_NO_LEVELS, NAMED_SIZE_LIMIT, "", unfetched_paths)
         (answer,) = run_commands(transport, [command], timeout=READ_TIMEOUT_SECONDS)
-        fetched = unpack_collected(transport.name, answer.stdout, NAMED_SIZE_LIMIT)
-        if any((fetched.files, fetched.links, fetched.directories)):
-            named = (*fetched.files, *fetched.links)
-            tree = follow_links(transport, tree.merge(fetched), named)
+        fetched_tree = unpack_collected(transport.name, answer.stdout, NAMED_SIZE_LIMIT)
+        if any((fetched_tree.files, fetched_tree.links, fetched_tree.directories)):
+            fetched_paths = (*fetched_tree.files, *fetched_tree.links)
+            tree = follow_links(transport, tree.merge(fetched_tree), fetched_paths)
         else:
-            tree = tree.merge(fetched)
+            tree = tree.merge(fetched_tree)
         look_up_files(host.with_tree(tree))
     return tree
 
@@ -184,17 +188,17 @@ def _list_unfetched(tree: FileTree, usual: Collection[str]) -> set[str]:
     unfetched: set[str] = set()
     for requested in tree.requested:
         path = normpath(requested)
-        valid = path.startswith("/") and path.isprintable() and is_utf8(path) and path != "/"
-        if not valid or len(path) > MAX_PATH_BYTES or path.startswith(_KERNEL_DIRECTORIES):
+        is_valid = path.startswith("/") and path.isprintable() and is_utf8(path) and path != "/"
+        if not is_valid or len(path) > MAX_PATH_BYTES or path.startswith(_KERNEL_DIRECTORIES):
             continue
-        if any(_is_below(path.split("/"), pattern) for pattern in patterns):
+        if any(_is_below_pattern(path.split("/"), pattern) for pattern in patterns):
             unfetched |= {*tree.find_unread(path)}
         elif path not in tree.files:
             unfetched.add(path)
     return unfetched
 
 
-def _is_below(words: list[str], pattern: list[str]) -> bool:
+def _is_below_pattern(words: list[str], pattern: list[str]) -> bool:
     """True if ``pattern`` covers the path or pattern itself, or a directory above it."""
-    pairs = zip(words, pattern, strict=False)
-    return len(words) >= len(pattern) and all(w == p or fnmatchcase(w, p) for w, p in pairs)
+    word_pairs = zip(words, pattern, strict=False)
+    return len(words) >= len(pattern) and all(w == p or fnmatchcase(w, p) for w, p in word_pairs)

@@ -77,17 +77,21 @@ def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
 
     Raises HostUnreachable, or AutotuneError if the account cannot become root on the host.
     """
-    every = list_programs()
+    adoptions = list_programs()
     scripts = (
-        (_LIST_UNITS_SCRIPT, *(unit for a in every for unit in (*a.units, *a.other_units))),
+        (_LIST_UNITS_SCRIPT, *(unit for a in adoptions for unit in (*a.units, *a.other_units))),
         (_HOST_NAMES_SCRIPT,),
         (_SOCKETS_SCRIPT,),
         ("ss -ltnpH",),
     )
-    asked = [Command(("sh", "-c", script, "sh", *arguments)) for script, *arguments in scripts]
-    asked.append(build_usual_command(path for adoption in every for path in adoption.paths))
+    probe_commands = [
+        Command(("sh", "-c", script, "sh", *arguments)) for script, *arguments in scripts
+    ]
+    probe_commands.append(
+        build_usual_command(path for adoption in adoptions for path in adoption.paths)
+    )
     units, names, sockets, listening, files = run_commands(
-        transport, asked, timeout=READ_TIMEOUT_SECONDS
+        transport, probe_commands, timeout=READ_TIMEOUT_SECONDS
     )
     if not units.ok:
         raise AutotuneError(
@@ -98,7 +102,7 @@ def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
     own, processors = names.stdout.split(), sockets.stdout.partition("\n")[0].strip()
     if not is_uint(processors):
         raise AutotuneError(f"{host.name}: `nproc` did not print the number of processors")
-    discovered = DiscoveredHost(
+    discovered_host = DiscoveredHost(
         name=_shorten_name(own, host.address),
         address=host.address,
         user=host.user,
@@ -111,8 +115,8 @@ def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
         backlogs=_parse_backlogs(sockets.stdout),
         listeners=parse_listeners(listening.stdout),
     )
-    look_up_files(discovered)
-    return replace(discovered, tree=collect_named_files(transport, discovered, tree))
+    look_up_files(discovered_host)
+    return replace(discovered_host, tree=collect_named_files(transport, discovered_host, tree))
 
 
 def read_versions(host: DiscoveredHost, transport: Transport) -> DiscoveredHost:
@@ -135,12 +139,12 @@ def list_config_paths(deployments: Iterable[str]) -> tuple[str, ...]:
 
     Patterns outside of /etc are omitted: directories with data and applications may be of any size.
     """
-    every = {key: adoption.paths for key, adoption in map_adoptions().items()}
+    path_patterns = {key: adoption.paths for key, adoption in map_adoptions().items()}
     patterns = [path for name in deployments for service, _ in services_of(name)
-                for path in every.get(service.key, ())]  # fmt: skip
-    plain = (re.sub(r"(^|/)[^/]*[*?\[].*", "", pattern) for pattern in patterns
+                for path in path_patterns.get(service.key, ())]  # fmt: skip
+    literal_prefixes = (re.sub(r"(^|/)[^/]*[*?\[].*", "", pattern) for pattern in patterns
              if pattern.startswith("etc/") or not re.search(r"[*?\[]", pattern))  # fmt: skip
-    paths = sorted({f"/{path.strip('/')}" for path in plain if path})
+    paths = sorted({f"/{path.strip('/')}" for path in literal_prefixes if path})
     return tuple(path for path in paths
                  if not any(path.startswith(f"{other}/") for other in paths))  # fmt: skip
 
@@ -188,7 +192,7 @@ def _parse_backlogs(printed: str) -> dict[str, int]:
 
 def _shorten_name(names: list[str], address: str) -> str:
     for name in (*names[:1], address):
-        short = re.sub(r"[^A-Za-z0-9_-]", "", name.partition(".")[0])[:40]
-        if re.match(r"[A-Za-z]", short):
-            return short
+        short_name = re.sub(r"[^A-Za-z0-9_-]", "", name.partition(".")[0])[:40]
+        if re.match(r"[A-Za-z]", short_name):
+            return short_name
     return "host"

@@ -59,16 +59,18 @@ class HostTemplates:
         """
         names: dict[tuple[str, str], list[str]] = {}
         for name, reason in self.adopted_values.skipped.items():
-            full = ParameterName.parse(name)
-            names.setdefault((full.service_prefix, reason), []).append(full.parameter)
-        left = (f"{service}: {', '.join(parameters)} not tuned ({why})"
+            parameter_name = ParameterName.parse(name)
+            names.setdefault((parameter_name.service_prefix, reason), []).append(
+                parameter_name.parameter
+            )
+        untuned_lines = (f"{service}: {', '.join(parameters)} not tuned ({why})"
                 for (service, why), parameters in names.items())  # fmt: skip
-        return (*self.notes, *left)
+        return (*self.notes, *untuned_lines)
 
     def without_parameters(self, reasons: Mapping[str, str]) -> HostTemplates:
         """Return the templates with more parameters that are not tuned, by full names with reasons."""
-        skipped = {**self.adopted_values.skipped, **reasons}
-        return replace(self, adopted_values=replace(self.adopted_values, skipped=skipped))
+        skipped_reasons = {**self.adopted_values.skipped, **reasons}
+        return replace(self, adopted_values=replace(self.adopted_values, skipped=skipped_reasons))
 
     @property
     def to_record(self) -> dict[str, Any]:
@@ -88,8 +90,10 @@ def from_record(record: Mapping[str, Any]) -> HostTemplates:
     if not record:
         return HostTemplates()
     try:
-        running = AdoptedValues(dict(record["values"]), dict(record["left"]))
-        return HostTemplates(manifest.parse_record(record["own"]), running, tuple(record["notes"]))
+        adopted_values = AdoptedValues(dict(record["values"]), dict(record["left"]))
+        return HostTemplates(
+            manifest.parse_record(record["own"]), adopted_values, tuple(record["notes"])
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise AutotuneError(
             f"cannot read the study's record of the hosts' files: {error}",
@@ -136,23 +140,23 @@ def build_host_templates(
     `read_host_templates` does.
     """
     tiers = isolated_hosts or {}
-    adopted = [adoption.adopt_tier(_find_tier(file, name, tiers.get(name, hosts)), tier.runtime)
+    adopted_tiers = [adoption.adopt_tier(_find_tier(file, name, tiers.get(name, hosts)), tier.runtime)
                for name, tier in _list_edited_tiers(file).items()]  # fmt: skip
-    for each in adopted:
+    for each in adopted_tiers:
         adoption.check_templates(each)
-    unread = (
+    unread_lines = (
         f"{host}: {path}: {reason}"
-        for each in adopted
+        for each in adopted_tiers
         for host, path, reason in _list_unread_files(each)
     )
     return HostTemplates(
         {
             instance_name: _embed_templates(file, own, each)
-            for each in adopted
+            for each in adopted_tiers
             for instance_name, own in each.adopted_configs.items()
         },
-        _collect_values(file, adopted),
-        tuple(dict.fromkeys((*unread, *_list_untuned(hosts, adopted)))),
+        _collect_values(file, adopted_tiers),
+        tuple(dict.fromkeys((*unread_lines, *_list_untuned(hosts, adopted_tiers)))),
     )
 
 
@@ -162,7 +166,7 @@ def _list_untuned(
     """Yield a line for each service or listener on the hosts that does not belong to a tier in the
     target.
     """
-    tuned = {
+    tuned_instances = {
         (i.host.name, i.deployment, i.port)
         for each in adopted
         for i in each.discovered_tier.instances
@@ -174,7 +178,7 @@ def _list_untuned(
     for name, (running, notes) in running_on.items():
         yield from notes
         for instance in running:
-            if (name, instance.deployment, instance.port) not in tuned:
+            if (name, instance.deployment, instance.port) not in tuned_instances:
                 yield f"{name}: {instance.deployment} on port {instance.port} belongs to no tier"
 
 
@@ -211,9 +215,9 @@ def _find_tier(file: TargetFile, name: str, hosts: Mapping[str, DiscoveredHost])
     )
     deployments = {i.deployment: i.host.name for i in tier.instances}
     if len(deployments) > 1:
-        differing = ", ".join(f"{host} runs {runs}" for runs, host in deployments.items())
+        deployments_text = ", ".join(f"{host} runs {runs}" for runs, host in deployments.items())
         raise _build_mismatch_error(
-            file, name, f"tier {name}: {differing}", "split the tier, " + REPLACE_FILES_HINT
+            file, name, f"tier {name}: {deployments_text}", "split the tier, " + REPLACE_FILES_HINT
         )
     return tier
 
@@ -224,37 +228,47 @@ def _find_instance(file: TargetFile, name: str, host: DiscoveredHost) -> Discove
     """
     tier = file.target.tiers[name]
     running, notes = find_instances(host)
-    chosen = [instance for instance in running if instance.deployment in tier.service]
-    if not chosen:
-        unread = _list_unread_services(tier, host)
-        others = ", ".join(instance.deployment for instance in running)
-        missing = f"no editable {' or '.join(tier.service)}"
-        message = f"{host.name} runs {f'{others}, but ' if others else ''}{missing}"
-        hint = CORRECT_FILES_HINT if unread else "start it, " + REPLACE_FILES_HINT
-        raise _build_mismatch_error(
-            file, name, "\n".join([message, *dict.fromkeys((*notes, *unread))]), hint
+    matching_instances = [instance for instance in running if instance.deployment in tier.service]
+    if not matching_instances:
+        unread_services = _list_unread_services(tier, host)
+        running_text = ", ".join(instance.deployment for instance in running)
+        missing_text = f"no editable {' or '.join(tier.service)}"
+        message = (
+            f"{host.name} runs {f'{running_text}, but ' if running_text else ''}{missing_text}"
         )
-    chosen.sort(key=lambda i: (i.port != (tier.port or DEPLOYMENT_PORTS[i.deployment]),
+        hint = CORRECT_FILES_HINT if unread_services else "start it, " + REPLACE_FILES_HINT
+        raise _build_mismatch_error(
+            file, name, "\n".join([message, *dict.fromkeys((*notes, *unread_services))]), hint
+        )
+    matching_instances.sort(key=lambda i: (i.port != (tier.port or DEPLOYMENT_PORTS[i.deployment]),
                                tier.service.index(i.deployment)))  # fmt: skip
-    first = chosen[0]
-    if tier.port is None and first.port != DEPLOYMENT_PORTS[first.deployment]:
-        message = f"{host.name}: {first.deployment} listens on port {first.port}"
-        raise _build_mismatch_error(file, name, message, f"set `port: {first.port}` in the tier")
-    return first
+    chosen_instance = matching_instances[0]
+    if tier.port is None and chosen_instance.port != DEPLOYMENT_PORTS[chosen_instance.deployment]:
+        message = (
+            f"{host.name}: {chosen_instance.deployment} listens on port {chosen_instance.port}"
+        )
+        raise _build_mismatch_error(
+            file, name, message, f"set `port: {chosen_instance.port}` in the tier"
+        )
+    return chosen_instance
 
 
 def _list_unread_services(tier: Tier, host: DiscoveredHost) -> list[str]:
     """Return why some of a tier's services may be running without having been read: replacing whole
     files would overwrite theirs.
     """
-    every = map_adoptions()
+    adoptions = map_adoptions()
     keys = dict.fromkeys(service.key for name in tier.service for service, _ in services_of(name))
-    concerned = [every[key] for key in keys if key in every]
-    running = (unit for unit in host.units if host.is_active(unit)
-               and any(fnmatch(unit, name) for each in concerned for name in each.units))  # fmt: skip
+    relevant_adoptions = [adoptions[key] for key in keys if key in adoptions]
+    active_units = (unit for unit in host.units if host.is_active(unit)
+               and any(fnmatch(unit,
+               name) for each in relevant_adoptions for name in each.units))  # fmt: skip
     return [
-        *(line for adoption in concerned for line in list_unread(host, adoption)),
-        *(f"{host.name}: {unit} is running, but its files could not be read" for unit in running),
+        *(line for adoption in relevant_adoptions for line in list_unread(host, adoption)),
+        *(
+            f"{host.name}: {unit} is running, but its files could not be read"
+            for unit in active_units
+        ),
     ]
 
 
@@ -273,10 +287,10 @@ def _collect_values(file: TargetFile, tiers: list[AdoptedTier]) -> AdoptedValues
         for tier in tiers
         for key, v in tier.baseline_values.items()
     }
-    left = {
+    skipped_reasons = {
         f"{tier.discovered_tier.name}.{key}": v for tier in tiers for key, v in tier.skipped.items()
     }
-    return AdoptedValues({**choices, **values}, left)
+    return AdoptedValues({**choices, **values}, skipped_reasons)
 
 
 def _embed_templates(file: TargetFile, config: AdoptedConfig, tier: AdoptedTier) -> AdoptedConfig:

@@ -48,16 +48,21 @@ def list_untuned(
     """Yield lines about listeners that are not tuned: first the listeners that all hosts share,
     then the rest by host.
     """
-    unowned = {
+    unowned_listeners = {
         host: [listener for listener in every if not _find_owners(listener, tuned)]
         for host, (every, tuned) in listeners_by_host.items()
     }
-    lists = list(unowned.values())
-    alike = (
-        [each for each in lists[0] if all(each in other for other in lists)] if lists[1:] else []
+    listener_lists = list(unowned_listeners.values())
+    common_listeners = (
+        [each for each in listener_lists[0] if all(each in other for other in listener_lists)]
+        if listener_lists[1:]
+        else []
     )
-    rest = {host: [each for each in of if each not in alike] for host, of in unowned.items()}
-    for where, of in {"every host": alike, **rest}.items():
+    other_listeners = {
+        host: [each for each in of if each not in common_listeners]
+        for host, of in unowned_listeners.items()
+    }
+    for where, of in {"every host": common_listeners, **other_listeners}.items():
         if of:
             yield f"listening but not tuned on {where}: {', '.join(map(str, of))}"
 

@@ -85,7 +85,7 @@ def write_target(
     a file would be overwritten.
     """
     discovered, notes = _find_tiers(hosts)
-    adopted = [adoption.adopt_tier(tier) for tier in discovered]
+    adopted_tiers = [adoption.adopt_tier(tier) for tier in discovered]
     name = target_file.stem if target_file else hosts[0].name
     if not re.match(NAME_PATTERN, name):
         hint = "choose a name for --out that contains only letters, digits, _ and -"
@@ -98,7 +98,7 @@ def write_target(
     stack = AdoptedStack(
         name=name,
         hosts=hosts,
-        tiers=adopted,
+        tiers=adopted_tiers,
         load_request=LoadRequest(f"path: {quote_yaml(request_path)}")
         if request_path
         else _choose_request(discovered),
@@ -106,9 +106,9 @@ def write_target(
         ssh_config=str(ssh_config.expanduser().resolve()) if ssh_config else None,
         notes=notes,
     )
-    _write_templates(adopted, templates)
+    _write_templates(adopted_tiers, templates)
     target_file.write_text(format_target(stack), encoding="utf-8")
-    parameters = sum(len(tier.baseline_values) for tier in adopted)
+    parameters = sum(len(tier.baseline_values) for tier in adopted_tiers)
     return AdoptionSummary(
         target_file, templates, tuple(map(_summarize_tier, discovered)), parameters, tuple(notes)
     )
@@ -131,36 +131,40 @@ def _write_templates(tiers: Sequence[AdoptedTier], templates: Path) -> None:
 
 def _find_tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTier], list[str]]:
     """Return the tiers, and a note for each thing that autotune does not tune."""
-    per_host = [find_instances(host) for host in hosts]
-    notes = [note for _, of_host in per_host for note in of_host]
-    notes += list_untuned_listeners(zip(hosts, (deployed for deployed, _ in per_host), strict=True))
-    discovered = group_tiers(instance for of_host, _ in per_host for instance in of_host)
-    if not discovered:
-        idle = [f"{host.name}: autotune found no service to tune" for host in hosts]
+    results_by_host = [find_instances(host) for host in hosts]
+    notes = [note for _, of_host in results_by_host for note in of_host]
+    notes += list_untuned_listeners(
+        zip(hosts, (deployed for deployed, _ in results_by_host), strict=True)
+    )
+    discovered_tiers = group_tiers(
+        instance for of_host, _ in results_by_host for instance in of_host
+    )
+    if not discovered_tiers:
+        idle_host_lines = [f"{host.name}: autotune found no service to tune" for host in hosts]
         *others, last = [adoption.title for adoption in list_programs()]
         raise AutotuneError(
-            "\n".join(notes or idle),
+            "\n".join(notes or idle_host_lines),
             hint=f"autotune detects {', '.join(others)} and {last} if they run in Debian's units. "
             f"Start them, or"
             " write a target with `autotune init`",
         )
     notes += [
         f"{host.name}: autotune found no service to tune, so the host belongs to no tier"
-        for host, (deployed, _) in zip(hosts, per_host, strict=True) if not deployed
+        for host, (deployed, _) in zip(hosts, results_by_host, strict=True) if not deployed
     ]  # fmt: skip
-    if len(entries := [tier.name for tier in _find_entry_tiers(discovered)]) > 1:
+    if len(entries := [tier.name for tier in _find_entry_tiers(discovered_tiers)]) > 1:
         notes.append(
             f"ambiguous entry tier: no file shows which tier forwards to {' and '.join(entries)}. "
             "Set `forwards_to:` or `uses:`"
         )
-    unread = (
+    unread_lines = (
         config_text.escape_non_utf8(f"{instance.host.name}: {path}: {reason}")
-        for tier in discovered
+        for tier in discovered_tiers
         for instance in tier.instances
         for config in instance.configs.values()
         for path, reason in config.unread_files.items()
     )
-    return discovered, [*notes, *dict.fromkeys(unread)]
+    return discovered_tiers, [*notes, *dict.fromkeys(unread_lines)]
 
 
 def _read_hosts(logins: Sequence[str], ssh_config: Path | None) -> list[DiscoveredHost]:
@@ -175,22 +179,22 @@ def _read_hosts(logins: Sequence[str], ssh_config: Path | None) -> list[Discover
     by_name = {login.strip(): _parse_login(login, ssh_config) for login in logins}
     transports: dict[str, Transport] = {name: SshTransport(h) for name, h in by_name.items()}
 
-    def described(transport: Transport) -> DiscoveredHost:
+    def discover_host(transport: Transport) -> DiscoveredHost:
         host = read_host(transport, by_name[transport.name])
         return read_effective_values(transport, read_versions(host, transport))
 
     try:
-        hosts = run_on_all(transports.values(), described).unwrap()
+        hosts = run_on_all(transports.values(), discover_host).unwrap()
     finally:
         for transport in transports.values():
             transport.close()
-    times = Counter[str]()
-    named = []
+    name_counts = Counter[str]()
+    named_hosts = []
     for host in hosts.values():
-        times[host.name] += 1
-        number = times[host.name]
-        named.append(host if number == 1 else replace(host, name=f"{host.name}-{number}"))
-    return named
+        name_counts[host.name] += 1
+        number = name_counts[host.name]
+        named_hosts.append(host if number == 1 else replace(host, name=f"{host.name}-{number}"))
+    return named_hosts
 
 
 def _parse_login(login: str, ssh_config: Path | None) -> SshHost:
@@ -215,8 +219,8 @@ class LoadRequest:
 
 
 def _find_entry_tiers(discovered: Sequence[DiscoveredTier]) -> list[DiscoveredTier]:
-    behind = {name for tier in discovered for name in (tier.forwards_to, *tier.uses)}
-    return [tier for tier in discovered if tier.name not in behind] or list(discovered[:1])
+    called_names = {name for tier in discovered for name in (tier.forwards_to, *tier.uses)}
+    return [tier for tier in discovered if tier.name not in called_names] or list(discovered[:1])
 
 
 def _choose_request(discovered: Sequence[DiscoveredTier]) -> LoadRequest:
@@ -280,8 +284,8 @@ def _describe_url(
         remark = f"{description}, but this machine does not trust its certificate: add `ca: FILE`."
     elif isinstance(answer, str) or not answer.ok:
         reply = answer if isinstance(answer, str) else f"status {answer.status}"
-        asked = _build_request(host, url).endpoint
-        remark = f"{description}, but the request to {asked} failed: {split_lines(reply)[0]}"
+        requested_endpoint = _build_request(host, url).endpoint
+        remark = f"{description}, but the request to {requested_endpoint} failed: {split_lines(reply)[0]}"
     else:
         remark = f"{description}."
     return LoadRequest(f"url: {quote_yaml(url.geturl())}", remark)
@@ -295,10 +299,10 @@ def _build_request(host: str, url: SplitResult) -> Request:
 
 def _summarize_tier(tier: DiscoveredTier) -> str:
     hosts = ", ".join(instance.host.name for instance in tier.instances)
-    onward = [f"forwards to {tier.forwards_to}"] if tier.forwards_to else []
-    onward += [f"uses {', '.join(tier.uses)}"] if tier.uses else []
-    behind = f"; {', '.join(onward)}" if onward else ""
-    return f"{tier.name}: {tier.deployment} on {hosts}, {tier.listen_location}{behind}"
+    link_texts = [f"forwards to {tier.forwards_to}"] if tier.forwards_to else []
+    link_texts += [f"uses {', '.join(tier.uses)}"] if tier.uses else []
+    connection_text = f"; {', '.join(link_texts)}" if link_texts else ""
+    return f"{tier.name}: {tier.deployment} on {hosts}, {tier.listen_location}{connection_text}"
 
 
 # -- the text of the target file ------------------------------------------------------------------
@@ -342,13 +346,13 @@ def _format_header(stack: AdoptedStack) -> Iterator[str]:
 def _format_hosts(stack: AdoptedStack) -> Iterator[str]:
     yield "hosts:"
     for host in stack.hosts:
-        size = f"{host.facts.cpus:g} CPUs, {host.facts.memory // 2**20} MB"
+        size_text = f"{host.facts.cpus:g} CPUs, {host.facts.memory // 2**20} MB"
         keys = {"address": quote_yaml(host.address)}
         if host.user:
             keys["user"] = quote_yaml(host.user)
         if host.port:
             keys["port"] = str(host.port)
-        yield f"  {format_comment(', '.join([size, *host.versions]))}"
+        yield f"  {format_comment(', '.join([size_text, *host.versions]))}"
         yield f"  {host.name}: {_format_mapping(keys)}"
     if stack.ssh_config:
         yield ""
@@ -358,19 +362,19 @@ def _format_hosts(stack: AdoptedStack) -> Iterator[str]:
 def _format_tiers(stack: AdoptedStack) -> Iterator[str]:
     yield "tiers:"
     for tier in stack.tiers:
-        discovered = tier.discovered_tier
-        for other in discovered.assumed_uses:
-            yield f"  # Assumed: {discovered.name} uses {other}. No file of {discovered.name} names it."
+        discovery = tier.discovered_tier
+        for other in discovery.assumed_uses:
+            yield f"  # Assumed: {discovery.name} uses {other}. No file of {discovery.name} names it."
         for loses in dict.fromkeys(own.loses for own in tier.adopted_configs.values() if own.loses):
             yield f"  # Not restarted because {loses}. `allow_data_loss: true` allows a restart."
-        yield f"  {discovered.name}:"
-        yield f"    hosts: [{', '.join(instance.host.name for instance in discovered.instances)}]"
-        yield f"    service: {discovered.deployment}"
-        yield f"    port: {discovered.port}"
-        if discovered.forwards_to:
-            yield f"    forwards_to: {discovered.forwards_to}"
-        if discovered.uses:
-            yield f"    uses: [{', '.join(discovered.uses)}]"
+        yield f"  {discovery.name}:"
+        yield f"    hosts: [{', '.join(instance.host.name for instance in discovery.instances)}]"
+        yield f"    service: {discovery.deployment}"
+        yield f"    port: {discovery.port}"
+        if discovery.forwards_to:
+            yield f"    forwards_to: {discovery.forwards_to}"
+        if discovery.uses:
+            yield f"    uses: [{', '.join(discovery.uses)}]"
         yield f"    templates: {quote_yaml(stack.templates_path)}"
 
 
@@ -405,9 +409,9 @@ def _format_parameter(dimension: Dimension, value: Value) -> str:
         low, high = dimension.bounds
         keys = {"range": f"[{format_scalar(min(low, value))}, {format_scalar(max(high, value))}]"}
     unit = dimension.parameter.unit
-    counted = f" ({unit})" if unit else ""
+    unit_text = f" ({unit})" if unit else ""
     line = f"  {dimension.name}: {_format_mapping({**keys, **default})}"
-    return f"  # {dimension.parameter.meaning}{counted}\n{line}"
+    return f"  # {dimension.parameter.meaning}{unit_text}\n{line}"
 
 
 def _format_load(stack: AdoptedStack) -> Iterator[str]:
@@ -439,8 +443,8 @@ def format_scalar(value: Value) -> str:
 
 def quote_yaml(word: str) -> str:
     """Return text as YAML, in quotes unless it is a plain word."""
-    plain = word.replace("_", "a").replace("-", "a").replace("+", "a")
-    special = word.lower() in ("on", "off", "yes", "no", "true", "false", "null", "y", "n")
-    if plain.isalnum() and word[0].isalpha() and not special:
+    plain_text = word.replace("_", "a").replace("-", "a").replace("+", "a")
+    is_special_word = word.lower() in ("on", "off", "yes", "no", "true", "false", "null", "y", "n")
+    if plain_text.isalnum() and word[0].isalpha() and not is_special_word:
         return word
     return json.dumps(word, ensure_ascii=False)

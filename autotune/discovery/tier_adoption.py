@@ -54,15 +54,15 @@ def adopt_tier(tier: DiscoveredTier, runtime: str = DEFAULT_RUNTIME) -> AdoptedT
             tier.name, model, find_common_facts(i.host.facts for i in tier.instances)
         )
     )
-    adopted = AdoptedTier(tier, dimensions)
+    adopted_tier = AdoptedTier(tier, dimensions)
     for location in list_tier_services(tier.name, model):
         service = location.service
         if all(service.name in instance.services for instance in tier.instances):
-            _adopt_service(adopted, service.name)
+            _adopt_service(adopted_tier, service.name)
         elif service.per_deployment and not service.isolated_only:
             # Units keep their own limit of open files, because a drop-in would be a new file on the
             # host.
-            adopted.adopted_configs.update(
+            adopted_tier.adopted_configs.update(
                 {f"{tier.name}.{host}.{service.name}": AdoptedConfig() for host in hosts}
             )
             names = (f"{service.name}.{parameter.name}" for parameter in service.parameters)
@@ -71,8 +71,8 @@ def adopt_tier(tier: DiscoveredTier, runtime: str = DEFAULT_RUNTIME) -> AdoptedT
                 if service.interpreter
                 else "units keep their own limits"
             )
-            adopted.skipped.update(dict.fromkeys(names, reason))
-    return adopted
+            adopted_tier.skipped.update(dict.fromkeys(names, reason))
+    return adopted_tier
 
 
 def check_templates(tier: AdoptedTier) -> None:
@@ -81,14 +81,14 @@ def check_templates(tier: AdoptedTier) -> None:
 
     for instance in tier.discovered_tier.instances:
         for service, config in instance.configs.items():
-            own = tier.adopted_configs[
+            adopted_config = tier.adopted_configs[
                 f"{tier.discovered_tier.name}.{instance.host.name}.{service}"
             ]
             values = _select_baseline(tier, service)
-            for file in own.files:
+            for file in adopted_config.files:
                 text = templates.render_text(tier.templates[file.template], values)
-                running = instance.services[service]
-                outliner = map_adoptions()[running.key].visible.build_outliner(file.path)
+                running_service = instance.services[service]
+                outliner = map_adoptions()[running_service.key].visible.build_outliner(file.path)
                 if text != mask_secrets(config.texts[file.path], outliner):
                     raise AutotuneError(f"a template cannot reproduce {file.path} exactly")
 
@@ -125,12 +125,12 @@ def _adopt_service(adopted: AdoptedTier, service: str) -> None:
     dimensions = select_service_settings(
         {d.name: d for d in adopted.dimensions}, f"{tier.name}.{service}"
     )
-    per_host = _adopt_on_hosts(
+    results_by_host = _adopt_on_hosts(
         [i.services[service] for i in tier.instances],
         dimensions,
         [i.host.effective.get((i.deployment, i.port, service), {}) for i in tier.instances],
     )
-    for instance, of_host in zip(tier.instances, per_host, strict=True):
+    for instance, of_host in zip(tier.instances, results_by_host, strict=True):
         running, host = instance.services[service], instance.host
         files = []
         for path, text in _build_templates(running, of_host.edits).items():
@@ -145,13 +145,13 @@ def _adopt_service(adopted: AdoptedTier, service: str) -> None:
             running.unit,
             running.config.main_file if running.unit else "",
         )
-    first = per_host[0]
+    first_result = results_by_host[0]
     adopted.baseline_values.update(
-        {f"{service}.{name}": value for name, value in first.values.items()}
+        {f"{service}.{name}": value for name, value in first_result.values.items()}
     )
-    for name in dict.fromkeys((*dimensions, *first.skipped)):
-        if name in first.skipped or name not in first.values:
-            reason = first.skipped.get(name, "these files contain no place for it")
+    for name in dict.fromkeys((*dimensions, *first_result.skipped)):
+        if name in first_result.skipped or name not in first_result.values:
+            reason = first_result.skipped.get(name, "these files contain no place for it")
             adopted.skipped[f"{service}.{name}"] = escape_non_utf8(reason)
 
 
@@ -165,32 +165,35 @@ def _adopt_on_hosts(
 
     ``effective`` contains the values that each running service reports.
     """
-    tune = map_adoptions()[services[0].key].adopt
+    adopt_service = map_adoptions()[services[0].key].adopt
 
     def accepts(name: str, value: Value) -> bool:
         return name in dimensions and _is_valid_baseline(dimensions[name], value)
 
-    first = [tune(service, accepts) for service in services]
-    differing = {
+    first_results = [adopt_service(service, accepts) for service in services]
+    differing_names = {
         name
-        for name in {name for adopted in first for name in adopted.values}
-        if len({(type(a.values.get(name)), a.values.get(name)) for a in first}) > 1
+        for name in {name for adopted in first_results for name in adopted.values}
+        if len({(type(a.values.get(name)), a.values.get(name)) for a in first_results}) > 1
     }
-    left = dict.fromkeys(differing, "the hosts have different values")
-    unshown = {
+    skipped_reasons = dict.fromkeys(differing_names, "the hosts have different values")
+    masked_names = {
         name
-        for s, adopted in zip(services, first, strict=True)
+        for s, adopted in zip(services, first_results, strict=True)
         for name in _find_masked_parameters(s, adopted)
     }
-    left |= dict.fromkeys(unshown, "the text around it is masked")
-    for adopted, reported in zip(first, effective, strict=True):
-        left |= _find_contradictions(adopted, reported, dimensions)
-    if not left:
-        return first
-    again = [tune(s, lambda name, v: name not in left and accepts(name, v)) for s in services]
-    for adopted in again:
-        adopted.skipped.update(left)
-    return again
+    skipped_reasons |= dict.fromkeys(masked_names, "the text around it is masked")
+    for adopted, reported in zip(first_results, effective, strict=True):
+        skipped_reasons |= _find_contradictions(adopted, reported, dimensions)
+    if not skipped_reasons:
+        return first_results
+    second_results = [
+        adopt_service(s, lambda name, v: name not in skipped_reasons and accepts(name, v))
+        for s in services
+    ]
+    for adopted in second_results:
+        adopted.skipped.update(skipped_reasons)
+    return second_results
 
 
 def _find_contradictions(
@@ -210,21 +213,28 @@ def _is_same_value(written: Value, reported: Value, dimension: Dimension) -> boo
     if isinstance(written, str | bool) or isinstance(reported, str | bool):
         return str(written).lower() == str(reported).lower()
     # The kernel shortens a queue that exceeds its limit, and the search knows that limit.
-    lowered = bool(dimension.parameter.capped_by) and reported < written
-    return lowered or math.isclose(written, reported, rel_tol=1e-3, abs_tol=_PRINTED_PRECISION)
+    is_lowered = bool(dimension.parameter.capped_by) and reported < written
+    return is_lowered or math.isclose(written, reported, rel_tol=1e-3, abs_tol=_PRINTED_PRECISION)
 
 
 def _find_masked_parameters(service: RunningService, adopted: AdoptionResult) -> set[str]:
     """Return the parameters whose edits touch masked text."""
     names = set[str]()
     for edit in adopted.edits:
-        understood = map_adoptions()[service.key].visible
+        visible_directives = map_adoptions()[service.key].visible
         locations = list_placeholders(
-            service.config.texts[edit.path], understood.build_outliner(edit.path)
+            service.config.texts[edit.path], visible_directives.build_outliner(edit.path)
         )
-        at = bisect_right(locations, edit.start, key=lambda place: place[0]) - 1
-        after = at + 1 < len(locations) and locations[at + 1][0] < edit.end
-        if after or (at >= 0 and edit.start < locations[at][1] and edit.end > locations[at][0]):
+        placeholder_index = bisect_right(locations, edit.start, key=lambda place: place[0]) - 1
+        contains_next = (
+            placeholder_index + 1 < len(locations)
+            and locations[placeholder_index + 1][0] < edit.end
+        )
+        if contains_next or (
+            placeholder_index >= 0
+            and edit.start < locations[placeholder_index][1]
+            and edit.end > locations[placeholder_index][0]
+        ):
             names |= {name for name in adopted.values if re.search(rf"\b{name}\b", edit.text)}
     return names
 

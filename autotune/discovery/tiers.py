@@ -104,14 +104,14 @@ def find_instances(host: DiscoveredHost) -> tuple[tuple[DiscoveredInstance, ...]
         s for s in running
         if s.key in DEPLOYABLE_SERVICES and DEPLOYABLE_SERVICES[s.key].gateway_protocol
     ]  # fmt: skip
-    fronts = [
+    front_services = [
         s
         for s in running
         if s.key in DEPLOYABLE_SERVICES and not DEPLOYABLE_SERVICES[s.key].gateway_protocol
     ]
     settings = [service for service in running if service.key not in DEPLOYABLE_SERVICES]
-    pairs = [(front, _select_server(front, servers)) for front in fronts]
-    for front, server in pairs:
+    fronts_with_servers = [(front, _select_server(front, servers)) for front in front_services]
+    for front, server in fronts_with_servers:
         if front.gateway_protocol and server is None:
             titles = [
                 s.title
@@ -122,13 +122,17 @@ def find_instances(host: DiscoveredHost) -> tuple[tuple[DiscoveredInstance, ...]
                 f"{host.name}: {DEPLOYABLE_SERVICES[front.key].title} forwards requests to "
                 f"{' or '.join(titles)}, which is not adopted"
             )
-    notes += _list_idle_versions(host, servers, [server for _, server in pairs if server])
-    deployed = tuple(_build_instance(host, front, server, settings) for front, server in pairs)
+    notes += _list_idle_versions(
+        host, servers, [server for _, server in fronts_with_servers if server]
+    )
+    deployed_instances = tuple(
+        _build_instance(host, front, server, settings) for front, server in fronts_with_servers
+    )
     notes += [
         f"{host.name}: {line}"
-        for line in list_other_ports(host.listeners, _list_tuned_ports(deployed))
+        for line in list_other_ports(host.listeners, _list_tuned_ports(deployed_instances))
     ]
-    return deployed, tuple(notes)
+    return deployed_instances, tuple(notes)
 
 
 def _select_server(
@@ -137,18 +141,18 @@ def _select_server(
     """Return the application server that a web server uses. Several versions differ by their
     sockets.
     """
-    fitting = [
+    fitting_servers = [
         s for s in servers
         if DEPLOYABLE_SERVICES[s.key].gateway_protocol == front.gateway_protocol
     ]  # fmt: skip
-    used = [
+    linked_servers = [
         s
-        for s in fitting
+        for s in fitting_servers
         for address in front.gateway_addresses
         if s.listen_address and _is_same_location(s.listen_address, address)
     ]
-    alone = fitting if len(fitting) == 1 else []
-    return next(iter(used or alone), None)
+    only_server = fitting_servers if len(fitting_servers) == 1 else []
+    return next(iter(linked_servers or only_server), None)
 
 
 def _is_same_location(listen: str, address: str) -> bool:
@@ -203,8 +207,12 @@ def _explain_invalid_names(running: RunningService) -> str:
         running.hostname,
         *running.backends,
     )
-    broken = next((name for name in names if not is_utf8(name)), None)
-    return "" if broken is None else f"{escape_non_utf8(broken)} is not UTF-8, so it is not tuned"
+    invalid_name = next((name for name in names if not is_utf8(name)), None)
+    return (
+        ""
+        if invalid_name is None
+        else f"{escape_non_utf8(invalid_name)} is not UTF-8, so it is not tuned"
+    )
 
 
 def list_untuned_listeners(
@@ -227,9 +235,11 @@ def _list_tuned_ports(deployed: Iterable[DiscoveredInstance]) -> list[tuple[str,
 
 def _list_foreign_units(host: DiscoveredHost, adoption: Adoption) -> list[str]:
     """Return a note for each service whose unit name differs from Debian's."""
-    others = [unit for unit in host.units if unit not in adoption.other_units]
+    other_units = [unit for unit in host.units if unit not in adoption.other_units]
     if any(
-        host.is_active(unit) for name in adoption.units for unit in fnmatch.filter(others, name)
+        host.is_active(unit)
+        for name in adoption.units
+        for unit in fnmatch.filter(other_units, name)
     ):
         return []
     return [
@@ -256,15 +266,15 @@ def _build_instance(
         deployment, kind, running = f"{front.key}+{server.key}", "web", [front, server]
     roles = dict(DEPLOYMENTS[deployment])
     services = {DEPLOYABLE_SERVICES[s.key].name: replace(s, role=roles[s.key]) for s in running}
-    of_host = {
+    names_by_key = {
         s.key: s.name
         for s in select_companions(
             tuple(s for s, _ in services_of(deployment)), list_by_role(Role.HOST)
         )
     }
     instance = server.instance if server else ""
-    services |= {of_host[s.key]: replace(s, role=Role.HOST) for s in settings
-                 if s.key in of_host and s.instance in ("", instance)}  # fmt: skip
+    services |= {names_by_key[s.key]: replace(s, role=Role.HOST) for s in settings
+                 if s.key in names_by_key and s.instance in ("", instance)}  # fmt: skip
     return DiscoveredInstance(
         host, kind, deployment, front.port, services, front.backends, front.tls, front.hostname
     )
@@ -283,29 +293,31 @@ def group_tiers(instances: Iterable[DiscoveredInstance]) -> tuple[DiscoveredTier
         )
     discovered: list[DiscoveredTier] = []
     for key in sorted(grouped, key=lambda key: _KIND_ORDER.index(key[0])):
-        same = sum(tier.tier_kind == key[0] for tier in discovered)
-        name = key[0] if not same else f"{key[0]}{same + 1}"
+        same_kind_count = sum(tier.tier_kind == key[0] for tier in discovered)
+        name = key[0] if not same_kind_count else f"{key[0]}{same_kind_count + 1}"
         discovered.append(DiscoveredTier(name, tuple(grouped[key])))
     return tuple(_connect_tier(tier, discovered) for tier in discovered)
 
 
 def _connect_tier(tier: DiscoveredTier, all_tiers: Sequence[DiscoveredTier]) -> DiscoveredTier:
-    others = [other for other in all_tiers if other.name != tier.name]
+    other_tiers = [other for other in all_tiers if other.name != tier.name]
     if tier.tier_kind in _FORWARDING_KINDS:
-        behind = (other.name for kind in _FORWARD_TARGET_KINDS for other in others
+        forward_targets = (other.name for kind in _FORWARD_TARGET_KINDS for other in other_tiers
                   if other.tier_kind == kind and _forwards_to(tier, other))  # fmt: skip
-        return replace(tier, forwards_to=next(behind, None))
+        return replace(tier, forwards_to=next(forward_targets, None))
     if tier.tier_kind not in _CALLER_KINDS:
         return tier
-    backing = [other for other in others if other.tier_kind in _CALLED_KINDS]
-    named = tuple(other.name for other in backing if _mentions_address(tier, other))
+    backing_tiers = [other for other in other_tiers if other.tier_kind in _CALLED_KINDS]
+    mentioned_tiers = tuple(other.name for other in backing_tiers if _mentions_address(tier, other))
     callers = [other for other in all_tiers if other.tier_kind in _CALLER_KINDS]
-    unnamed = tuple(
+    unmentioned_tiers = tuple(
         other.name
-        for other in backing
+        for other in backing_tiers
         if not any(_mentions_address(caller, other) for caller in callers)
     )
-    return replace(tier, uses=(*named, *unnamed), assumed_uses=unnamed)
+    return replace(
+        tier, uses=(*mentioned_tiers, *unmentioned_tiers), assumed_uses=unmentioned_tiers
+    )
 
 
 def _forwards_to(tier: DiscoveredTier, other: DiscoveredTier) -> bool:
@@ -333,10 +345,14 @@ def _is_address_of(address: str, caller: DiscoveredInstance, tier: DiscoveredTie
     ``tier``.
     """
     if socket := _SOCKET_PATTERN.match(address):
-        listening = (s.listen_address for instance in tier.instances for s in instance.services.values()
-                     if instance.host.name == caller.host.name)  # fmt: skip
+        listen_addresses = (
+            s.listen_address
+            for instance in tier.instances
+            for s in instance.services.values()
+            if instance.host.name == caller.host.name
+        )
         # The name of a socket in the working directory contains no directory.
-        return any(listen and f"/{socket[1]}".endswith(f"/{listen}") for listen in listening)
+        return any(listen and f"/{socket[1]}".endswith(f"/{listen}") for listen in listen_addresses)
     host, _, port = address.rpartition(":")
     if port != str(tier.port):
         return False

@@ -86,8 +86,8 @@ class AnswerCheck:
         """Return the statuses that are correct for any page, because a generator does not
         distinguish pages.
         """
-        of_pages = (page.statuses for page in self.validator.pages)
-        return frozenset().union(*of_pages) or self.request.statuses
+        page_statuses = (page.statuses for page in self.validator.pages)
+        return frozenset().union(*page_statuses) or self.request.statuses
 
     def begin_measurement(self, *, is_deployed: bool) -> tuple[dict[str, Any], ...]:
         """Restart the response checks, and take reference responses if they are due.
@@ -117,12 +117,12 @@ class AnswerCheck:
                 f"{page.name} returns an incorrect response before the first trial: {reason}",
                 hint=REPAIR_HINT,
             )
-        wrong = {page.name for page, _ in problems}
+        wrong_pages = {page.name for page, _ in problems}
         # A page that fails from the start keeps failing, so its few requests count as errors.
         self.validator = AnswerValidator(tuple(
             replace(page, reference=ReferenceAnswer.from_samples([a for a in answers if a]))
             for page, answers in zip(self.validator.pages, samples, strict=True)
-            if page.name not in wrong
+            if page.name not in wrong_pages
         ))  # fmt: skip
         self.records = tuple(map(build_record, self.validator.pages))
         self.is_learned = True
@@ -132,11 +132,13 @@ class AnswerCheck:
         pages = self.validator.pages
         if not pages:
             return []
-        each = min(MAX_PAGE_SAMPLES, max(MIN_PAGE_SAMPLES, MAX_TOTAL_SAMPLES // len(pages)))
+        samples_per_page = min(
+            MAX_PAGE_SAMPLES, max(MIN_PAGE_SAMPLES, MAX_TOTAL_SAMPLES // len(pages))
+        )
         entries = self.request.per_endpoint()
         requests = [
             page.build_request(entries[turn % len(entries)])
-            for turn in range(each)
+            for turn in range(samples_per_page)
             for page in pages
         ]
         command = probes.build_command(
@@ -166,7 +168,9 @@ class AnswerCheck:
         """Record which responses a reading checked."""
         if result.looked_at:
             example = result.example if result.wrong else ""
-            self.inspections.add(rate, AnswerInspection(result.looked_at, result.wrong, example))
+            self.inspections.add_inspection(
+                rate, AnswerInspection(result.looked_at, result.wrong, example)
+            )
 
 
 def find_reference_problem(page: LoadPage, answers: Sequence[ProbeAnswer | None]) -> str | None:
@@ -175,10 +179,10 @@ def find_reference_problem(page: LoadPage, answers: Sequence[ProbeAnswer | None]
 
 
 def _find_problems(page: LoadPage, answers: Sequence[ProbeAnswer | None]) -> Iterator[str]:
-    came = [answer for answer in answers if answer is not None]
-    if not came:
+    received_answers = [answer for answer in answers if answer is not None]
+    if not received_answers:
         yield f"no response to {len(answers)} requests"
-    for answer in came:
+    for answer in received_answers:
         if page.expect and (
             reason := page.expect.describe_mismatch(
                 answer.status, answer.headers, answer.text, answer.size
@@ -186,8 +190,10 @@ def _find_problems(page: LoadPage, answers: Sequence[ProbeAnswer | None]) -> Ite
         ):
             yield reason
         elif answer.status not in page.statuses:
-            onward = answer.headers.get("location", "")
-            yield f"status {answer.status}" + (f", Location: {onward[:200]}" if onward else "")
+            redirect_target = answer.headers.get("location", "")
+            yield f"status {answer.status}" + (
+                f", Location: {redirect_target[:200]}" if redirect_target else ""
+            )
         elif not (page.expect and page.expect.body) and (words := find_error(answer)):
             yield f"status {answer.status}, but it looks like an error page: {words!r}"
 

@@ -69,28 +69,32 @@ def measure_cache_peak(
     LoadError or HostUnreachable.
     """
     (_, master), *helpers = hosts.items()
-    how = f"mutilate, {100 * slo.quantile:g} % within {1000 * slo.limit:g} ms"
-    loaded = master.run(
+    method_text = f"mutilate, {100 * slo.quantile:g} % within {1000 * slo.limit:g} ms"
+    load_result = master.run(
         mutilate.build_load_command(servers, shape), timeout=60 + TIMEOUT_MARGIN_SECONDS
     )
-    if not loaded.ok:
-        reason = loaded.error_text.strip()
-        why = mutilate.find_failure_reason(reason) or reason or loaded.returncode
-        raise LoadError(f"mutilate could not fill the caches: {why}")
+    if not load_result.ok:
+        reason = load_result.error_text.strip()
+        failure_reason = mutilate.find_failure_reason(reason) or reason or load_result.returncode
+        raise LoadError(f"mutilate could not fill the caches: {failure_reason}")
     readings: list[tuple[Reading, SampledReading]] = []
 
     def probe(rate: float, seconds: float) -> Reading:
         # mutilate accepts only whole operations/s.
-        whole = max(1.0, floor(rate))
-        spec = LoadSpec(whole, ceil(seconds), latency_limit=slo.limit, ramp_seconds=WARM_UP_SECONDS)
+        whole_rate = max(1.0, floor(rate))
+        spec = LoadSpec(
+            whole_rate, ceil(seconds), latency_limit=slo.limit, ramp_seconds=WARM_UP_SECONDS
+        )
         argv = mutilate.build_measure_command(
             servers, shape, spec, [address for address, _ in helpers]
         )
-        lasting = spec.ramp_seconds + spec.seconds
-        command = LoadCommand(master, argv, whole, 0.0, lasting, lasting + TIMEOUT_MARGIN_SECONDS)
+        total_seconds = spec.ramp_seconds + spec.seconds
+        command = LoadCommand(
+            master, argv, whole_rate, 0.0, total_seconds, total_seconds + TIMEOUT_MARGIN_SECONDS
+        )
         (done,) = run_together([command], max_rate)
-        sampled = mutilate.parse_output(done.stdout, spec)
-        readings.append((build_reading(sampled.result, spec), sampled))
+        sampled_reading = mutilate.parse_output(done.stdout, spec)
+        readings.append((build_reading(sampled_reading.result, spec), sampled_reading))
         return readings[-1][0]
 
     with _run_agents([host for _, host in helpers]):
@@ -98,7 +102,7 @@ def measure_cache_peak(
             SEARCH_LIMITS, max_rate=max_rate, min_rate=min(SEARCH_LIMITS.min_rate, max_rate)
         )
         capacity = search_peak(probe, slo, target_sd=TARGET_SD, limits=limits)
-    return _build_cache_peak(shape, how, capacity, readings)
+    return _build_cache_peak(shape, method_text, capacity, readings)
 
 
 def _describe_failure(capacity: Capacity) -> str:
@@ -115,10 +119,10 @@ def _build_cache_peak(
     if capacity.peak <= 0:
         reason = f"limited by {capacity.limit}" if capacity.limit else str(capacity.verdict)
         return CachePeak(shape.name, generator, failure=reason)
-    below = [sampled for r, sampled in readings if r.rate <= 1.05 * capacity.peak]
-    operations = sum(sampled.operations for sampled in below)
-    gets = sum(sampled.gets for sampled in below)
-    traffic = sum(sampled.traffic for sampled in below)
+    readings_below_peak = [sampled for r, sampled in readings if r.rate <= 1.05 * capacity.peak]
+    operations = sum(sampled.operations for sampled in readings_below_peak)
+    gets = sum(sampled.gets for sampled in readings_below_peak)
+    traffic = sum(sampled.traffic for sampled in readings_below_peak)
     return CachePeak(
         shape.name,
         generator
@@ -128,7 +132,9 @@ def _build_cache_peak(
         low=capacity.low,
         high=capacity.high,
         gigabits=8e-9 * capacity.peak * traffic / operations if operations else 0.0,
-        hit_share=1.0 - sum(sampled.misses for sampled in below) / gets if gets else 0.0,
+        hit_share=1.0 - sum(sampled.misses for sampled in readings_below_peak) / gets
+        if gets
+        else 0.0,
     )
 
 
@@ -139,10 +145,10 @@ def _run_agents(hosts: Sequence[Transport]) -> Iterator[None]:
     started: list[tuple[Transport, str]] = []
     try:
         for host in hosts:
-            done = host.run(
+            command_result = host.run(
                 ("sh", "-c", script, "sh", *mutilate.build_agent_command(AGENT_MAX_SECONDS))
             )
-            started.append((host, done.stdout.strip()))
+            started.append((host, command_result.stdout.strip()))
         yield
     finally:
         for host, number in started:

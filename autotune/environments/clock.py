@@ -27,11 +27,11 @@ class StudyClock:
 
     @contextmanager
     def time_activity(self, kind: str) -> Iterator[None]:
-        started = self.now()
+        start_time = self.now()
         try:
             yield
         finally:
-            self._spent[kind] += self.now() - started
+            self._spent[kind] += self.now() - start_time
 
     @property
     def elapsed_seconds(self) -> float:
@@ -42,8 +42,11 @@ class StudyClock:
         """Return the seconds of each activity since the last collection, and reset them. Unassigned
         time is ``other``.
         """
-        total = self.elapsed_seconds
-        spent = {**self._spent, "other": max(0.0, total - sum(self._spent.values()))}
-        self._since += total
+        total_seconds = self.elapsed_seconds
+        seconds_by_activity = {
+            **self._spent,
+            "other": max(0.0, total_seconds - sum(self._spent.values())),
+        }
+        self._since += total_seconds
         self._spent = dict.fromkeys(ACTIVITIES, 0.0)
-        return spent
+        return seconds_by_activity

@@ -61,11 +61,11 @@ class CommandEnvironment:
 
     def describe_load(self, *, study: bool = True) -> str:
         budget = self.file.target.budget
-        called = f"autotune calls {shlex.join(self.argv)} in {self.directory}"
+        call_text = f"autotune calls {shlex.join(self.argv)} in {self.directory}"
         if not study:
-            return f"{called}."
+            return f"{call_text}."
         return (
-            f"{called} for up to {format_count(budget.trials, 'configuration')} and about "
+            f"{call_text} for up to {format_count(budget.trials, 'configuration')} and about "
             f"{format_count(budget.time / 60, 'minute')}. This time includes the calls that "
             "verify the best configuration."
         )
@@ -75,10 +75,10 @@ class CommandEnvironment:
 
     def check(self) -> CheckResult:
         """Check without calling the command, because a benchmark may have side effects."""
-        first = len(self.space.try_first)
+        try_first_count = len(self.space.try_first)
         return CheckResult(
             held=(
-                f"{self.file.path}: {describe_tunable(self.space)}, {first} to try first",
+                f"{self.file.path}: {describe_tunable(self.space)}, {try_first_count} to try first",
                 f"command: {shlex.join(self.argv)} in {self.directory}",
             ),
             left_out=(),
@@ -114,7 +114,7 @@ class CommandEnvironment:
 class BenchmarkClient(Protocol):
     """An object that returns a value for parameters, such as `measure.benchmark.Benchmark`."""
 
-    def call(self, trial: int, parameters: Settings) -> BenchmarkAnswer: ...
+    def call_program(self, trial: int, parameters: Settings) -> BenchmarkAnswer: ...
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class CommandSession:
         """Call the command, and repeat a failed call. Every value is recorded before it is used."""
         record.on_deployed(self.fleet.deploy(settings))
         answers: list[BenchmarkValue] = []
-        began = time.monotonic()
+        start_time = time.monotonic()
         with self.clock.time_activity("load"):
             for _ in range(self._call_count(settings, request)):
                 answer = self._call_with_retry(settings, request, record)
@@ -164,12 +164,12 @@ class CommandSession:
                     break
         values = tuple(answer.value for answer in answers)
         self._answers.append((settings, values))
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - start_time
         return Measurement(self._build_peak(answers), len(answers), seconds, values=values)
 
     def _call_count(self, settings: Settings, request: EvaluationRequest) -> int:
-        repeated = any(earlier == settings for earlier, _ in self._answers)
-        return REFERENCE_CALLS if request.is_reference and not repeated else 1
+        is_repeated = any(earlier == settings for earlier, _ in self._answers)
+        return REFERENCE_CALLS if request.is_reference and not is_repeated else 1
 
     def _call_with_retry(
         self, settings: Settings, request: EvaluationRequest, record: Recorder
@@ -177,9 +177,11 @@ class CommandSession:
         """Call the command, and call it once more after a failure."""
         answer: BenchmarkAnswer = BenchmarkFault("the command was not called")
         for _ in range(MAX_ATTEMPTS):
-            began = time.monotonic()
-            answer = self._benchmark.call(request.trial, active_parameters(self._space, settings))
-            record.on_answer(answer, time.monotonic() - began)
+            start_time = time.monotonic()
+            answer = self._benchmark.call_program(
+                request.trial, active_parameters(self._space, settings)
+            )
+            record.on_answer(answer, time.monotonic() - start_time)
             if not isinstance(answer, BenchmarkFault):
                 break
         return answer
@@ -191,13 +193,13 @@ class CommandSession:
         scale = ObjectiveScale(self._maximize, self._answers[0][1][0])
         logs = [scale.log_score(answer.value) for answer in answers]
         mean = sum(logs) / len(logs)
-        stated = [
+        stated_sds = [
             scale.log_score_sd(answer.value, answer.sd)
             for answer in answers
             if answer.sd is not None
         ]
-        each = max(stated) if stated else self._measurement_sd(scale)
-        sd = max(each, EXACT_SD) / sqrt(len(logs))
+        answer_sd = max(stated_sds) if stated_sds else self._measurement_sd(scale)
+        sd = max(answer_sd, EXACT_SD) / sqrt(len(logs))
         return Peak.from_estimate(Estimate(mean, sd))
 
     def _measurement_sd(self, scale: ObjectiveScale) -> float:
@@ -223,17 +225,19 @@ def prepare(file: TargetFile) -> CommandEnvironment:
     location = file.path.resolve().parent
     program = str(location / argv[0]) if "/" in argv[0] else argv[0]
     if shutil.which(program) is None:
-        there = Path(program).exists()
-        hint = f"chmod +x {shlex.quote(program)}" if there else None
-        message = f"{argv[0]} is not executable" if there else f"program {argv[0]!r} not found"
+        program_exists = Path(program).exists()
+        hint = f"chmod +x {shlex.quote(program)}" if program_exists else None
+        message = (
+            f"{argv[0]} is not executable" if program_exists else f"program {argv[0]!r} not found"
+        )
         raise file.document.build_error(["command", 0], message, hint=hint)
     return CommandEnvironment(file, space, {}, argv)
 
 
 def active_parameters(space: SearchSpace, settings: Settings) -> Settings:
     """Return the command's parameters, without those that are inactive under these settings."""
-    active = space.active_parameters(settings)
-    return {name: value for name, value in settings.items() if name in active}
+    active_names = space.active_parameters(settings)
+    return {name: value for name, value in settings.items() if name in active_names}
 
 
 def _build_failure(answer: UnusableConfiguration | BenchmarkFault) -> FailedEvaluation:

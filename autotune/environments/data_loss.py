@@ -26,22 +26,24 @@ def fix_restart_parameters(
 
     Raises TargetError if the target sets a value other than the running one.
     """
-    kept = list_editable_files(file.target, adopted)
-    losses = {part.partition(".")[0]: files.loses for part, files in kept.items() if files.loses}
-    fixed = [
+    editable_files = list_editable_files(file.target, adopted)
+    losses = {
+        part.partition(".")[0]: files.loses for part, files in editable_files.items() if files.loses
+    }
+    fixed_dimensions = [
         dimension
         for dimension in space.dimensions
         if dimension.parameter.action is Action.RESTART
         and ParameterName.parse(dimension.name).tier in losses
     ]
-    for dimension in fixed:
+    for dimension in fixed_dimensions:
         _check_data_loss(file, dimension, losses, server)
-    names = {dimension.name for dimension in fixed}
+    names = {dimension.name for dimension in fixed_dimensions}
     dimensions = (d.fixed_at(d.baseline) if d.name in names else d for d in space.dimensions)
     lines = (f"{tier}: settings that need a restart are not tuned, because {_describe_loss(tier, loss)}"
              for tier, loss in losses.items())  # fmt: skip
-    dropped = (*space.excluded, *lines)
-    return replace(space, dimensions=tuple(dimensions), excluded=dropped), kept
+    excluded_lines = (*space.excluded, *lines)
+    return replace(space, dimensions=tuple(dimensions), excluded=excluded_lines), editable_files
 
 
 def list_editable_files(
@@ -63,8 +65,8 @@ def _check_data_loss(
     file: TargetFile, dimension: Dimension, losses: Mapping[str, str], server: AdoptedValues
 ) -> None:
     name = dimension.name
-    changed = server.values.get(name, dimension.baseline) != dimension.baseline
-    if changed and name in file.target.parameters:
+    is_changed = server.values.get(name, dimension.baseline) != dimension.baseline
+    if is_changed and name in file.target.parameters:
         tier = ParameterName.parse(name).tier
         message = (
             f"{name} = {dimension.baseline} needs a restart, but "

@@ -55,11 +55,11 @@ def _check_expression(
     file: TargetFile, location: tuple[str, ...], text: str, names: set[str]
 ) -> Iterator[TargetError]:
     try:
-        unknown = sorted({*parse_expression(text).names()} - names)
+        unknown_names = sorted({*parse_expression(text).names()} - names)
     except ValueError as error:
         yield file.document.build_error(location, str(error))
         return
-    for name in unknown:
+    for name in unknown_names:
         yield file.document.unknown_name_error(location, "name", names, name)
 
 

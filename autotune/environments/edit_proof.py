@@ -85,19 +85,21 @@ class _Prover:
             for name in dimensions
             if all(_bare(name) in current.get(i.name, {}) for i in self._find_owners(name))
         ]
-        suggested = {name: alternatives[0] for name in answering
+        suggested_values = {name: alternatives[0] for name in answering
                      if (alternatives := list_alternatives(dimensions[name]))}  # fmt: skip
-        changed = _build_settings(self.space, suggested)
-        reported = self._read_at_once(changed) if changed else {}
-        doubtful = {
+        changed_settings = _build_settings(self.space, suggested_values)
+        reported_values = self._read_at_once(changed_settings) if changed_settings else {}
+        doubtful_services = {
             ParameterName.parse(name).service_prefix
             for name in answering
-            if not self._takes_effect(name, changed, reported)
+            if not self._takes_effect(name, changed_settings, reported_values)
         }
-        pending = [n for n in answering if ParameterName.parse(n).service_prefix in doubtful]
-        refuted = self._change_alone({name: dimensions[name] for name in pending}, current)
-        proven = sorted({*answering} - {*refuted})
-        return EditProof(tuple(proven), refuted, tuple(sorted({*dimensions} - {*answering})))
+        pending_names = [
+            n for n in answering if ParameterName.parse(n).service_prefix in doubtful_services
+        ]
+        refuted = self._change_alone({name: dimensions[name] for name in pending_names}, current)
+        proven_names = sorted({*answering} - {*refuted})
+        return EditProof(tuple(proven_names), refuted, tuple(sorted({*dimensions} - {*answering})))
 
     def _takes_effect(self, name: str, settings: Settings, reported: _ByInstance) -> bool:
         """True if a value differs from the baseline and the software of all hosts reads it."""
@@ -113,9 +115,9 @@ class _Prover:
     ) -> dict[str, str]:
         """Return the parameters without effect when each is changed alone, with the reason."""
         reasons: dict[str, str] = {}
-        pending = dict(dimensions)
+        pending_dimensions = dict(dimensions)
         for attempt in range(_MAX_ALTERNATIVES):
-            candidates = {name: settings for name, dimension in pending.items()
+            candidates = {name: settings for name, dimension in pending_dimensions.items()
                           if (settings := self._build_alone(dimension, attempt))}  # fmt: skip
             if not candidates:
                 break
@@ -126,10 +128,10 @@ class _Prover:
             ]
             values = iter(self.read_values(cases))
             for name, settings in candidates.items():
-                own = {instance.name: next(values) for instance in self._find_owners(name)}
-                reasons[name] = self._explain(name, settings, own, current)
+                own_values = {instance.name: next(values) for instance in self._find_owners(name)}
+                reasons[name] = self._explain(name, settings, own_values, current)
                 if not reasons[name]:
-                    del pending[name]
+                    del pending_dimensions[name]
         return {name: reason for name, reason in reasons.items() if reason}
 
     def _build_alone(self, dimension: Dimension, attempt: int) -> Settings:
@@ -137,12 +139,14 @@ class _Prover:
         alternatives = list_alternatives(dimension)
         if attempt >= len(alternatives):
             return {}
-        needed = {
+        needed_values = {
             name: values[0]
             for name, values in dimension.conditions
             if self.space.baseline.get(name) not in values
         }
-        settings = _build_settings(self.space, {**needed, dimension.name: alternatives[attempt]})
+        settings = _build_settings(
+            self.space, {**needed_values, dimension.name: alternatives[attempt]}
+        )
         return settings if settings.get(dimension.name) != dimension.baseline else {}
 
     def _read_at_once(self, settings: Settings) -> _ByInstance:
@@ -167,8 +171,8 @@ class _Prover:
                 value = own.get(_bare(name), "no value")
                 return f"an edit to {settings[name]} has no effect: the software reads {value}"
             for other, value in own.items():
-                full = f"{instance.parameter_prefix}.{other}"
-                is_same = settings.get(full) == self.space.baseline.get(full)
+                full_name = f"{instance.parameter_prefix}.{other}"
+                is_same = settings.get(full_name) == self.space.baseline.get(full_name)
                 if is_same and not is_same_value(before.get(other, value), value):
                     return f"an edit also changes {other}"
         return ""

@@ -80,19 +80,21 @@ class LoadMeter:
         All hosts are observed. If client ports run out, the reading is repeated once some are free.
         """
         spec = LoadSpec(rate, seconds, self.timeout, self.slo.limit, ramp_seconds)
-        watched = self._take_watched(spec)
-        if NO_PORT_ERROR not in watched.reading.errors:
-            return watched
-        new = self.load.limits.open_connections  # later requests reuse open connections
-        needs = (
-            replace(spec, rate=new, seconds=1.0, ramp_seconds=0.0)
+        watched_reading = self._take_watched_reading(spec)
+        if NO_PORT_ERROR not in watched_reading.reading.errors:
+            return watched_reading
+        connection_count = (
+            self.load.limits.open_connections
+        )  # later requests reuse open connections
+        port_spec = (
+            replace(spec, rate=connection_count, seconds=1.0, ramp_seconds=0.0)
             if self.load.limits.keeps_connections
             else spec
         )
-        again = self.port_wait.wait_for_ports(self.load_hosts, self.request, needs)
-        return self._take_watched(spec) if again else watched
+        should_retry = self.port_wait.wait_for_ports(self.load_hosts, self.request, port_spec)
+        return self._take_watched_reading(spec) if should_retry else watched_reading
 
-    def _take_watched(self, spec: LoadSpec) -> WatchedReading:
+    def _take_watched_reading(self, spec: LoadSpec) -> WatchedReading:
         hosts = self._active_hosts(self.read_deployed_settings())
         with HostWatch((*hosts, *self.generator_hosts), spec.ramp_seconds + spec.seconds) as watch:
             result = take_reading(
@@ -108,15 +110,15 @@ class LoadMeter:
             )
         if self.answer_check:
             self.answer_check.record_inspection(spec.rate, result)
-        measured, observations = build_reading(result, spec), watch.observations
-        if not self.slo.is_met(measured) and (
+        measured_reading, observations = build_reading(result, spec), watch.observations
+        if not self.slo.is_met(measured_reading) and (
             reason := self._find_throttled_host(observations, spec)
         ):
-            measured = replace(measured, limited=reason)
-        if is_host_suspected(measured):
+            measured_reading = replace(measured_reading, limited=reason)
+        if is_host_suspected(measured_reading):
             observations = replace(observations, faults=self._find_faults())
         return WatchedReading(
-            measured,
+            measured_reading,
             observations,
             compute_host_usages(
                 (*hosts, *self.generator_hosts), observations, spec.ramp_seconds + spec.seconds
@@ -134,7 +136,7 @@ class LoadMeter:
     def end_warm_up(self, windows: int) -> None:
         """Discard the response checks from before the last ``windows`` of the warm-up."""
         if self.answer_check is not None:
-            self.answer_check.inspections.keep_last(windows)
+            self.answer_check.inspections.keep_last_inspections(windows)
 
     def find_bottleneck(
         self, settings: Settings, watched_readings: Sequence[WatchedReading]
@@ -161,9 +163,9 @@ class LoadMeter:
         """Return the reason why a load host's CPU quota makes this load unreliable, or ``None``."""
         rate = spec.rate / len(self.load_hosts)
         for host in self.generator_hosts:
-            able = TRUSTED_RATE_SHARE * host.cpus * self.load.limits.max_rate
+            ceiling = TRUSTED_RATE_SHARE * host.cpus * self.load.limits.max_rate
             activity = compute_host_activity(host, observations, spec.seconds + spec.ramp_seconds)
-            if rate <= able or (activity and activity.throttled <= MAX_THROTTLED_SHARE):
+            if rate <= ceiling or (activity and activity.throttled <= MAX_THROTTLED_SHARE):
                 continue
             reason = (
                 f"was throttled at its quota of {host.cpus:g} CPUs for "
@@ -172,31 +174,34 @@ class LoadMeter:
                 else f"was too busy with its {host.cpus:g} CPUs to report its CPU use"
             )
             return (
-                f"load host {host.name} {reason}. It can reliably generate {able:.0f} requests/s: give"
+                f"load host {host.name} {reason}. It can reliably generate {ceiling:.0f} requests/s: give"
                 " it more CPU, or add load hosts"
             )
         return None
 
     def _find_faults(self) -> dict[str, str]:
-        active = self.stack.active_instances(self.read_deployed_settings())
+        active_instances = self.stack.active_instances(self.read_deployed_settings())
         transports = {h.name: h.transport or LocalTransport(h.name) for h in self.hosts}
-        return find_faulty_instances(active, transports, self.request)
+        return find_faulty_instances(active_instances, transports, self.request)
 
     def _active_hosts(self, settings: Settings) -> tuple[WatchedHost, ...]:
-        active = self.stack.active_instances(settings)
+        active_instances = self.stack.active_instances(settings)
         return tuple(
             replace(
-                host, instances=tuple(instance for instance in host.instances if instance in active)
+                host,
+                instances=tuple(
+                    instance for instance in host.instances if instance in active_instances
+                ),
             )
             for host in self.hosts
         )
 
     def count_cache_lookups(self) -> tuple[int, int] | None:
         """Return the hits and misses of all caches since their start, or ``None`` without a cache."""
-        active = self.stack.active_instances(self.read_deployed_settings())
+        active_instances = self.stack.active_instances(self.read_deployed_settings())
         caches = [
             (instance, names)
-            for instance in active
+            for instance in active_instances
             if (names := find_diagnosis(instance.service.name).lookup_counters)
         ]
         if not caches:
@@ -220,13 +225,13 @@ class LoadMeter:
         """Return the longest latency among all entries, or ``None`` if one returned a wrong
         response.
         """
-        slowest = 0.0
+        slowest_seconds = 0.0
         for entry in self.request.per_endpoint():
             answer = curl.send_request(self.load_hosts[0], entry)
             if isinstance(answer, str) or answer.status not in self.request.statuses:
                 return None
-            slowest = max(slowest, answer.seconds)
-        return slowest
+            slowest_seconds = max(slowest_seconds, answer.seconds)
+        return slowest_seconds
 
 
 def build_reading(result: LoadResult, spec: LoadSpec) -> Reading:

@@ -163,11 +163,11 @@ class LoadSession:
     @property
     def limits(self) -> SearchLimits:
         """Return the limits of a search, in units of the load."""
-        highest = self._highest_rate()
-        if highest >= self._limits.max_rate:
+        highest_rate = self._highest_rate()
+        if highest_rate >= self._limits.max_rate:
             return self._limits
-        minimum = min(self._limits.min_rate, highest)
-        return replace(self._limits, max_rate=highest, min_rate=minimum)
+        minimum = min(self._limits.min_rate, highest_rate)
+        return replace(self._limits, max_rate=highest_rate, min_rate=minimum)
 
     def evaluate(
         self, settings: Settings, request: EvaluationRequest, record: Recorder
@@ -178,24 +178,24 @@ class LoadSession:
         Each reading is recorded before it is used. After a failed deployment, the previous
         configuration is deployed again.
         """
-        began = self.clock.now()
+        start_time = self.clock.now()
         self.check_answers(record, is_deployed=False)
         try:
             with self.clock.time_activity("deploy"):
-                deployed = self.fleet.deploy(settings)
+                deploy_result = self.fleet.deploy(settings)
         except DeployFailed as error:
             self._warm = False  # services that were restored may have been restarted
             return FailedEvaluation(error.message)
-        record.on_deployed(deployed)
+        record.on_deployed(deploy_result)
         self._warm = self._warm and not any(
-            _loses_cache(name) for name in deployed.restarted_instances
+            _loses_cache(name) for name in deploy_result.restarted_instances
         )
         self._offered = 0.0
         self.check_answers(record, is_deployed=True)
-        deadline = began + request.max_seconds
+        deadline = start_time + request.max_seconds
         self._errors_seen = False
         try:
-            warm_up_result = self._warm_up(request, record, prefilled=deployed.prefilled)
+            warm_up_result = self._warm_up(request, record, prefilled=deploy_result.prefilled)
             capacity, watched = self._search_capacity(request, warm_up_result, record, deadline)
             self.fleet.verify()  # verify before the value is recorded
         except DeployFailed as error:
@@ -231,15 +231,15 @@ class LoadSession:
             return self._windows[-1].reading
 
         self._windows = []
-        expected = request.expected_peak.value if request.expected_peak else None
+        expected_rate = request.expected_peak.value if request.expected_peak else None
         # If the caches kept their content, skip the slow wait for a stable hit rate.
         lookups = (lambda: None) if self._warm else self.meter.count_cache_lookups
         warm_up_result = run_warm_up(
             probe,
             lookups,
-            expected,
+            expected_rate,
             max_rate=self.limits.max_rate,
-            start_rate=UNKNOWN_START_RATE if expected else self._find_start_rate(),
+            start_rate=UNKNOWN_START_RATE if expected_rate else self._find_start_rate(),
             rise_windows=PREFILLED_RISE_WINDOWS if prefilled else RISE_WINDOWS,
             max_windows=int(min(MAX_WINDOWS, max(2.0, WINDOWS_PER_SECOND * request.max_seconds))),
         )
@@ -256,14 +256,14 @@ class LoadSession:
         health checks. If pages are slow, the rate is below the usual minimum of the search.
         """
         latencies = [self.meter.probe_latency() for _ in range(LATENCY_PROBES)]
-        measured = [latency for latency in latencies if latency]
-        if not measured:
+        valid_latencies = [latency for latency in latencies if latency]
+        if not valid_latencies:
             return UNKNOWN_START_RATE
-        sequential = 1.0 / min(measured)
+        sequential_rate = 1.0 / min(valid_latencies)
         self._limits = replace(
-            self._limits, min_rate=min(self._limits.min_rate, MIN_RATE_SHARE * sequential)
+            self._limits, min_rate=min(self._limits.min_rate, MIN_RATE_SHARE * sequential_rate)
         )
-        return min(UNKNOWN_START_RATE, sequential)
+        return min(UNKNOWN_START_RATE, sequential_rate)
 
     def _search_capacity(
         self,
@@ -273,36 +273,36 @@ class LoadSession:
         deadline: float,
     ) -> tuple[Capacity, list[WatchedReading]]:
         watched: list[WatchedReading] = []
-        longest = 0.0  # duration of the longest reading in seconds
+        longest_seconds = 0.0  # duration of the longest reading in seconds
 
         def probe(rate: float, seconds: float) -> Reading:
-            nonlocal longest
-            began = self.clock.now()
+            nonlocal longest_seconds
+            start_time = self.clock.now()
             watched.append(self.take_reading(rate, seconds, record, "peak"))
             reading = watched[-1].reading
             if not self.slo.is_met(reading):
                 self.meter.wait_until_drained()
-            longest = max(longest, self.clock.now() - began)
+            longest_seconds = max(longest_seconds, self.clock.now() - start_time)
             return reading
 
-        expected = request.expected_peak
+        expected_peak = request.expected_peak
         limits = self.limits
         if request.is_claim:
             limits = replace(limits, max_stalled_readings=0, rough_sd=0.0)
-        if expected:
-            minimum = max(limits.min_rate, expected.value * HOPELESS_PEAK_SHARE)
+        if expected_peak:
+            minimum = max(limits.min_rate, expected_peak.value * HOPELESS_PEAK_SHARE)
             limits = replace(limits, min_rate=min(minimum, limits.max_rate))
         capacity = search_peak(
             probe,
             self.slo,
-            update_expected_peak(expected, warm_up_result),
+            update_expected_peak(expected_peak, warm_up_result),
             target_sd=CLAIM_SD if request.is_claim else SEARCH_SD,
             is_exploration=request.is_exploration,
             incumbent=request.incumbent,
             noise=self._noise,
             limits=limits,
             # Start another reading only if at least half of it fits into the remaining time.
-            is_late=lambda: self.clock.now() + longest / 2 >= deadline,
+            is_late=lambda: self.clock.now() + longest_seconds / 2 >= deadline,
         )
         return capacity, watched
 
@@ -319,23 +319,25 @@ class LoadSession:
         # An overload can trip health checks. In that case, the next reading waits for the servers.
         self.fleet.await_service(is_answer_doubtful=self._errors_seen)
         with self.clock.time_activity("load"):
-            watched = self.meter.take_reading(
+            watched_reading = self.meter.take_reading(
                 rate, seconds, ramp_seconds=self._ramp_seconds(rate, purpose)
             )
-        self._offered = 0.0 if watched.reading.truncated else rate
-        self._errors_seen = watched.reading.error_count > 0
-        stolen = round(self.steal.excess_steal(watched.hosts), 4)
-        watched = replace(watched, reading=replace(watched.reading, stolen=stolen))
-        self.steal = self.steal.with_reading(watched.hosts)
-        record.on_reading(watched, purpose)
-        if stolen > HIGH_STEAL_SHARE and not self._steal_noted:
+        self._offered = 0.0 if watched_reading.reading.truncated else rate
+        self._errors_seen = watched_reading.reading.error_count > 0
+        stolen_share = round(self.steal.excess_steal(watched_reading.hosts), 4)
+        watched_reading = replace(
+            watched_reading, reading=replace(watched_reading.reading, stolen=stolen_share)
+        )
+        self.steal = self.steal.with_reading(watched_reading.hosts)
+        record.on_reading(watched_reading, purpose)
+        if stolen_share > HIGH_STEAL_SHARE and not self._steal_noted:
             self._steal_noted = True
-            name, fraction = find_worst_steal(watched.hosts)
+            name, fraction = find_worst_steal(watched_reading.hosts)
             record.note(
                 f"CPU steal on host {name}: {fraction:.0%}. Readings are corrected; the report shows "
                 "how many"
             )
-        return watched
+        return watched_reading
 
     def _ramp_seconds(self, rate: float, purpose: str) -> float:
         """Return the seconds of load before a reading counts.
@@ -365,10 +367,12 @@ def update_expected_peak(
     """
     if (minimum := warm_up_result.failed_rate) is not None:
         return Estimate.from_value(minimum, UNMEASURED_PEAK_SD)
-    carried = warm_up_result.sustained_rate
+    sustained_rate = warm_up_result.sustained_rate
     maximum = max((window.rate for window in warm_up_result.windows), default=0.0)
-    if carried is not None and (expected is None or carried < OVERLOAD_RATE_SHARE * maximum):
-        return Estimate.from_value(OVERLOAD_PEAK_FACTOR * carried, UNMEASURED_PEAK_SD)
+    if sustained_rate is not None and (
+        expected is None or sustained_rate < OVERLOAD_RATE_SHARE * maximum
+    ):
+        return Estimate.from_value(OVERLOAD_PEAK_FACTOR * sustained_rate, UNMEASURED_PEAK_SD)
     return expected
 
 
@@ -402,5 +406,7 @@ def p99_at_peak(capacity: Capacity, slo: Slo) -> float | None:
 
     Readings below the peak that missed the SLO were disturbed, so they are ignored.
     """
-    met = [r for r in capacity.readings if r.rate <= capacity.peak and slo.is_met(r)]
-    return max(met, key=lambda r: r.rate).percentile(0.99) if met else None
+    readings_at_peak = [r for r in capacity.readings if r.rate <= capacity.peak and slo.is_met(r)]
+    return (
+        max(readings_at_peak, key=lambda r: r.rate).percentile(0.99) if readings_at_peak else None
+    )

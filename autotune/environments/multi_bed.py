@@ -63,7 +63,7 @@ class MultiBedEnvironment:
 
     def check(self) -> CheckResult:
         checks = {name: each.check() for name, each in self.environments.items()}
-        alike = (
+        equality_text = (
             "test beds are equal"
             if not self.differences
             else "test beds have the same search space"
@@ -71,7 +71,7 @@ class MultiBedEnvironment:
         return CheckResult(
             held=(
                 *(f"bed {name}: {line}" for name, each in checks.items() for line in each.held),
-                f"{alike}: {', '.join(checks)}",
+                f"{equality_text}: {', '.join(checks)}",
             ),
             left_out=self.excluded,
             not_checked=tuple(dict.fromkeys(x for c in checks.values() for x in c.not_checked)),
@@ -102,12 +102,12 @@ def prepare(
     TargetError like `base.prepare`.
     """
 
-    def prepared(name: str) -> Environment:
-        of_bed = file.for_bed(name)
-        return base.prepare(replace(of_bed, adopted=adopted[name]) if adopted else of_bed)
+    def prepare_bed(name: str) -> Environment:
+        bed_file = file.for_bed(name)
+        return base.prepare(replace(bed_file, adopted=adopted[name]) if adopted else bed_file)
 
     with ThreadPoolExecutor(MAX_PARALLEL_BEDS) as pool:
-        environments = dict(zip(names, pool.map(prepared, names), strict=True))
+        environments = dict(zip(names, pool.map(prepare_bed, names), strict=True))
     (first, reference), *others = environments.items()
     reference_limits = collect_parameter_limits(reference.space)
     lines = [
@@ -124,12 +124,12 @@ def prepare(
             hint="make their hosts equal, or exclude a bed with `--beds`",
         )
     traits = {name: _read_host_traits(environment) for name, environment in environments.items()}
-    differing = [
+    trait_differences = [
         line
         for name, _ in others
         for line in _list_trait_differences(first, traits[first], name, traits[name])
     ]
-    return MultiBedEnvironment(file, environments, tuple(differing))
+    return MultiBedEnvironment(file, environments, tuple(trait_differences))
 
 
 def collect_parameter_limits(space: SearchSpace) -> dict[str, dict[str, Any]]:
@@ -157,12 +157,12 @@ def list_limit_differences(
             yield f"{parameter}: exists on {here}, but not on {there}"
             continue
         for what, value in first_limits[parameter].items():
-            another = other_limits[parameter][what]
-            if not _is_similar(value, another):
-                yield f"{parameter}: {what} {value} on {first}, {another} on {name}"
+            other_limit = other_limits[parameter][what]
+            if not _are_similar(value, other_limit):
+                yield f"{parameter}: {what} {value} on {first}, {other_limit} on {name}"
 
 
-def _is_similar(value: Any, other: Any) -> bool:
+def _are_similar(value: Any, other: Any) -> bool:
     if isinstance(value, float | int) and isinstance(other, float | int):
         return abs(value - other) <= RELATIVE_TOLERANCE * max(abs(value), abs(other))
     return bool(value == other)
@@ -195,5 +195,5 @@ def _list_trait_differences(
         other_traits = other[host]
         for what in (*first_traits, *(w for w in other_traits if w not in first_traits)):
             value, another = first_traits.get(what), other_traits.get(what)
-            if not _is_similar(value, another):
+            if not _are_similar(value, another):
                 yield f"beds differ: {what} of {host} is {value} on {first}, {another} on {name}"

@@ -106,11 +106,13 @@ def _find_unknown_parameters(file: TargetFile) -> Iterator[TargetError]:
         for parameter in place.service.parameters
         if parameter.roles is None or place.role in parameter.roles
     } | {choice_name(name) for name, tier in tiers.items() if len(tier.service) > 1}
-    written = [("parameters", name) for name in file.target.parameters if not is_wildcard(name)]
+    written_names = [
+        ("parameters", name) for name in file.target.parameters if not is_wildcard(name)
+    ]
     tried_names = [
         ("try", index, name) for index, c in enumerate(file.target.try_first) for name in c
     ]
-    for location in (*written, *tried_names):
+    for location in (*written_names, *tried_names):
         if location[-1] not in names:
             yield file.document.unknown_name_error(location, "parameter", names)
     for place, pattern in list_unmatched_patterns(file.target, names):

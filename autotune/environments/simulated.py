@@ -65,10 +65,10 @@ class SimulatedEnvironment:
 
     def describe_load(self, *, study: bool = True) -> str:
         target = self.file.target
-        lasting = f", {format_count(target.budget.time / 60, 'minute')}," if study else ""
+        duration_text = f", {format_count(target.budget.time / 60, 'minute')}," if study else ""
         return (
             f"{target.name} is a model of a stack: autotune changes no host and sends no load. Its "
-            f"readings are simulated, and its time{lasting} is virtual."
+            f"readings are simulated, and its time{duration_text} is virtual."
         )
 
     def read_software(self) -> dict[str, dict[str, str]]:
@@ -78,7 +78,7 @@ class SimulatedEnvironment:
         """Render each preset. A model has no software that could validate the files."""
         space = self.space
         for settings in (space.baseline, *self._list_presets()):
-            self._render_all(space.build_candidate(settings).settings)
+            self._render_instances(space.build_candidate(settings).settings)
         return CheckResult(
             held=(
                 describe_size(self.file, space),
@@ -101,7 +101,7 @@ class SimulatedEnvironment:
                 if instance.service.get_socket(instance.placement)
                 and instance.placement.role is not Role.HOST
             ),
-            render_files=self._render_all,
+            render_files=self._render_instances,
         )
 
     @contextmanager
@@ -127,7 +127,7 @@ class SimulatedEnvironment:
             StudyClock(lambda: stack.virtual_seconds, stack.advance_clock),
         )
 
-    def _render_all(self, settings: Settings) -> dict[str, bytes]:
+    def _render_instances(self, settings: Settings) -> dict[str, bytes]:
         return build_desired_state(
             settings, self.stack, partial(self._render_instance, settings), installed_layout()
         ).files
@@ -207,30 +207,34 @@ def prepare(file: TargetFile) -> SimulatedEnvironment:
     }
     model = build_topology(file, facts)
     space, without = _restrict_to_model(spaces.build_space(file, facts), model)
-    simulated = target.simulated or Simulated()
+    simulation = target.simulated or Simulated()
     noise = NoiseModel(
-        simulated.seed, simulated.noise, simulated.drift, simulated.outliers, simulated.capacity
+        simulation.seed,
+        simulation.noise,
+        simulation.drift,
+        simulation.outliers,
+        simulation.capacity,
     )
     stack = _build_stack(target, facts)
-    left_out = (
+    excluded_text = (
         f"kept at the baseline because the model ignores them: {format_count(without, 'parameter')}"
     )
-    dropped = (*space.excluded, *((left_out,) if without else ()))
-    return SimulatedEnvironment(file, space, facts, model, stack, noise, dropped)
+    excluded_lines = (*space.excluded, *((excluded_text,) if without else ()))
+    return SimulatedEnvironment(file, space, facts, model, stack, noise, excluded_lines)
 
 
 def _restrict_to_model(space: SearchSpace, model: ChainTopology) -> tuple[SearchSpace, int]:
     """Return the space with only the parameters that affect the model, and the number of other
     parameters.
     """
-    without = {d.name for d in space.tunable_dimensions if not has_effect(model, d.name)}
+    unmodelled_names = {d.name for d in space.tunable_dimensions if not has_effect(model, d.name)}
     dimensions = tuple(
-        d if d.name not in without
+        d if d.name not in unmodelled_names
         else replace(d, choices=(d.baseline,)) if d.choices
         else replace(d, low=d.to_number(d.baseline), high=d.to_number(d.baseline))
         for d in space.dimensions
     )  # fmt: skip
-    return replace(space, dimensions=dimensions), len(without)
+    return replace(space, dimensions=dimensions), len(unmodelled_names)
 
 
 def _build_stack(target: Target, facts: Mapping[str, HostFacts]) -> Stack:

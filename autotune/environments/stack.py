@@ -97,23 +97,29 @@ class StackEnvironment:
         # Raise errors now instead of during the study.
         target_request.build_request(self.file, self.build_stack("<study>/run"))
         request_text = f"to {load.url}" if load.url else f"to {load.path}"
-        lasting = f" for about {format_count(target.budget.time / 60, 'minute')}" if study else ""
-        announced = (
+        duration_text = (
+            f" for about {format_count(target.budget.time / 60, 'minute')}" if study else ""
+        )
+        load_text = (
             f"Sends up to {load.max_rate:g} requests/s {request_text} on "
             f"{', '.join(list_load_addresses(target))} (tier "
-            f"{entry}){lasting}, and to no other host."
+            f"{entry}){duration_text}, and to no other host."
         )
         if load.insecure:
-            announced += f"\n{INSECURE_NOTE}."
+            load_text += f"\n{INSECURE_NOTE}."
         if not self.runtime.installed:
-            return announced
+            return load_text
         hosts = dict.fromkeys(host for tier in target.tiers.values() for host in tier.hosts)
-        edited = {instance.partition(".")[0] for instance in self.adopted}
-        whole = [name for name in target.tiers if name not in edited]
-        replaced = f" Files of {', '.join(whole)} are replaced completely." if whole else ""
+        edited_tiers = {instance.partition(".")[0] for instance in self.adopted}
+        replaced_tiers = [name for name in target.tiers if name not in edited_tiers]
+        replacement_text = (
+            f" Files of {', '.join(replaced_tiers)} are replaced completely."
+            if replaced_tiers
+            else ""
+        )
         return (
-            f"{announced}\nServices of {', '.join(hosts)} are reconfigured, reloaded and restarted "
-            f"during the study. Their files are restored at the end.{replaced}"
+            f"{load_text}\nServices of {', '.join(hosts)} are reconfigured, reloaded and restarted "
+            f"during the study. Their files are restored at the end.{replacement_text}"
         )
 
     def build_stack(self, directory: str) -> Stack:
@@ -123,7 +129,7 @@ class StackEnvironment:
         )
 
     def read_software(self) -> dict[str, dict[str, str]]:
-        def asked(host: Transport) -> dict[str, str]:
+        def read_host_software(host: Transport) -> dict[str, str]:
             paths = sorted(set(self.programs.get(host.name, {}).values()))
             release = host.run(["uname", "-r"]).stdout.strip()
             lines = split_lines(host.run(["sha256sum", *paths]).stdout) if paths else []
@@ -131,7 +137,9 @@ class StackEnvironment:
             return {"kernel": release, **{path: digest[:12] for digest, path in digests}}
 
         hosts = {self.transports[name].name: name for name in self.file.target.hosts}
-        answers = run_on_all((self.transports[name] for name in hosts.values()), asked).unwrap()
+        answers = run_on_all(
+            (self.transports[name] for name in hosts.values()), read_host_software
+        ).unwrap()
         return {hosts[name]: answer for name, answer in answers.items()}
 
     def check(self) -> CheckResult:
@@ -170,14 +178,16 @@ class StackEnvironment:
         """
         hosts = {host.name: host for host in self.load_hosts}
         servers = self.runtime.find_programs({name: [TRIVIAL_SERVER] for name in hosts}, hosts)
-        used = {name: programs[TRIVIAL_SERVER.program] for name, programs in servers.items()}
-        needed = self.file.target.load.max_rate
-        measured = measure_headroom(self.load, self.load_hosts, used, needed)
-        plain = " of plain HTTP" if self.file.target.load.uses_tls else ""
-        capable = (
-            f"{self.load.name} generates at least {min(measured.rate, needed):g} requests/s{plain}"
+        server_paths = {
+            name: programs[TRIVIAL_SERVER.program] for name, programs in servers.items()
+        }
+        limit = self.file.target.load.max_rate
+        headroom = measure_headroom(self.load, self.load_hosts, server_paths, limit)
+        suffix = " of plain HTTP" if self.file.target.load.uses_tls else ""
+        summary = (
+            f"{self.load.name} generates at least {min(headroom.rate, limit):g} requests/s{suffix}"
         )
-        return measured.find_shortage(needed) or f"{capable} on {', '.join(hosts)}"
+        return headroom.find_shortage(limit) or f"{summary} on {', '.join(hosts)}"
 
     def build_preview(self) -> Preview:
         stack = self.build_stack("<study>/run")
@@ -227,10 +237,10 @@ class StackEnvironment:
             return "the known body of the application"
         if load.script:
             return NOT_COMPARED_NOTE
-        compared = "similar to the responses before the first trial"
+        comparison_text = "similar to the responses before the first trial"
         if load.expect is None:
-            return compared
-        return str(load.expect) if load.expect.body else f"{load.expect}; {compared}"
+            return comparison_text
+        return str(load.expect) if load.expect.body else f"{load.expect}; {comparison_text}"
 
     def _find_restarted_units(self, stack: Stack) -> dict[str, tuple[str, ...]]:
         owners = {
@@ -257,13 +267,13 @@ class StackEnvironment:
         request = target_request.build_request(self.file, self.build_stack("<study>/run"))
         for url, answer in self._request_answers().items():
             words = describe_answer(answer)
-            wrong = find_answer_error(answer, request)
+            answer_error = find_answer_error(answer, request)
             words = (
-                f"{words}: {wrong}"
-                if wrong and request.expectations and wrong not in words
+                f"{words}: {answer_error}"
+                if answer_error and request.expectations and answer_error not in words
                 else words
             )
-            if wrong and not files:
+            if answer_error and not files:
                 hint = "set `load: {path: /…}` or `url:` to a page that returns status 2xx"
                 raise AutotuneError(f"{url}: {words}", hint=hint)
             yield f"{url}: {words}"
@@ -292,12 +302,12 @@ class StackEnvironment:
         """Return the deployment for the study in ``directory``. It has not locked any host yet."""
         target = self.file.target
         stack = self.build_stack(self.runtime.make_run_directory(directory))
-        expect = expected_body(target)
+        expected_content = expected_body(target)
         request = target_request.build_request(
-            self.file, stack, expect if target.load.method == "GET" else None
+            self.file, stack, expected_content if target.load.method == "GET" else None
         )
 
-        def loaded(done: int, total: int) -> None:
+        def note_loaded_pairs(done: int, total: int) -> None:
             if done == total:
                 note(f"loading data: {done} of {total} key-value pairs")
 
@@ -316,9 +326,9 @@ class StackEnvironment:
             ),
             note=note,
             boot_times=BootTimes(target.ready, target.load.timeout),
-            loads_data=expect is not None or not self.runtime.installed,
+            loads_data=expected_content is not None or not self.runtime.installed,
             overrides=find_template_overrides(self.file),
-            progress=loaded,
+            progress=note_loaded_pairs,
         )
 
     def _request_entries(self, request: Request) -> tuple[int, bytes] | str:
@@ -331,8 +341,8 @@ class StackEnvironment:
         for entry in request.per_endpoint():
             answer = curl.send_request(self.load_hosts[0], entry)
             if wrong := find_answer_error(answer, entry):
-                lacking = entry.expectations and not isinstance(answer, str) and wrong
-                answer = lacking or answer
+                misses_expectation = entry.expectations and not isinstance(answer, str) and wrong
+                answer = misses_expectation or answer
                 break
         return answer if isinstance(answer, str) else (answer.status, answer.body)
 
@@ -381,16 +391,16 @@ class StackEnvironment:
     @property
     def _dedicated_load_hosts(self) -> list[Transport]:
         """Return the dedicated load hosts, which are neither tuned nor this machine."""
-        tuned = {host for tier in self.file.target.tiers.values() for host in tier.hosts}
+        tuned_hosts = {host for tier in self.file.target.tiers.values() for host in tier.hosts}
         return [host for host in self.load_hosts
-                if host.name not in tuned and not isinstance(host, LocalTransport)]  # fmt: skip
+                if host.name not in tuned_hosts and not isinstance(host, LocalTransport)]  # fmt: skip
 
     @contextmanager
     def _fit_load_hosts(self, directory: Path, note: NoteCallback) -> Iterator[LoadHosts]:
         """Adjust the kernels of the dedicated load hosts, and restore them at the end."""
         hosts = LoadHosts(self._dedicated_load_hosts, directory, note)
         try:
-            hosts.lock_and_fit(load_host.SYSCTL_KEYS, load_host.fit_kernel_values)
+            hosts.lock_and_fit_kernel(load_host.SYSCTL_KEYS, load_host.fit_kernel_values)
             yield hosts
         finally:
             with ignore_stop_signals():
@@ -428,9 +438,9 @@ class StackEnvironment:
                 cases.setdefault(instance.placement.host, {})[case] = (instance, files)
 
         def validate(host: Transport) -> None:
-            of_host = [*cases[host.name].values()]
-            refusals = self.runtime.find_validation_errors(host, of_host)
-            for (part, _), message in zip(of_host, refusals, strict=True):
+            host_cases = [*cases[host.name].values()]
+            refusals = self.runtime.find_validation_errors(host, host_cases)
+            for (part, _), message in zip(host_cases, refusals, strict=True):
                 if message is not None:
                     raise InvalidConfiguration(f"{part.name}: {message}")
 
@@ -447,10 +457,10 @@ class StackEnvironment:
 
         def read(host: Transport) -> None:
             indexes = by_host[host.name]
-            rendered = [(instance, render_instance(self.file, instance, settings))
+            rendered_files = [(instance, render_instance(self.file, instance, settings))
                         for instance, settings in (cases[index] for index in indexes)]  # fmt: skip
             for index, own in zip(
-                indexes, self.runtime.read_file_values(host, rendered), strict=True
+                indexes, self.runtime.read_file_values(host, rendered_files), strict=True
             ):
                 values[index] = own
 
@@ -482,13 +492,15 @@ def prepare(file: TargetFile) -> StackEnvironment:
     runtime: Runtime = import_runtime(next(iter(target.tiers.values())).runtime).RUNTIME
     hosts = runtime.create_transports(file)
     facts = runtime.read_facts(target, hosts)
-    in_place = _read_adopted_files(file, hosts, runtime) if runtime.installed else HostTemplates()
+    host_templates = (
+        _read_adopted_files(file, hosts, runtime) if runtime.installed else HostTemplates()
+    )
     load = find_generator(file)
-    space = spaces.build_space(file, facts, in_place.adopted_values).for_traits(
+    space = spaces.build_space(file, facts, host_templates.adopted_values).for_traits(
         find_traits(target.load, keeps_connections=load.limits.keeps_connections)
     )
-    named = target.load.hosts if runtime.installed else ()
-    load_hosts = tuple(hosts[name] for name in named) or (LocalTransport(),)
+    named_load_hosts = target.load.hosts if runtime.installed else ()
+    load_hosts = tuple(hosts[name] for name in named_load_hosts) or (LocalTransport(),)
     needed: dict[str, list[ProgramUser]] = {
         host: [location.service for name, tier in target.tiers.items() if host in tier.hosts
                for location in list_tier_services(name, tier)]
@@ -498,16 +510,18 @@ def prepare(file: TargetFile) -> StackEnvironment:
         needed.setdefault(host.name, []).append(load)
     programs = runtime.find_programs(needed, {**{host.name: host for host in load_hosts}, **hosts})
     inspect_generator(load, load_hosts)
-    own = (
-        {**manifest.read_manifest(find_template_overrides(file)), **in_place.adopted_configs}
+    own_configs = (
+        {**manifest.read_manifest(find_template_overrides(file)), **host_templates.adopted_configs}
         if runtime.installed
         else {}
     )
-    manifest.check_manifest(own, _list_instance_names(target))
-    space, own = fix_restart_parameters(file, space, own, in_place.adopted_values)
-    adopted = in_place.to_record if runtime.installed else None
+    manifest.check_manifest(own_configs, _list_instance_names(target))
+    space, own_configs = fix_restart_parameters(
+        file, space, own_configs, host_templates.adopted_values
+    )
+    adopted_record = host_templates.to_record if runtime.installed else None
     environment = StackEnvironment(
-        replace(file, adopted=adopted),
+        replace(file, adopted=adopted_record),
         space,
         facts,
         runtime,
@@ -515,7 +529,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
         load_hosts,
         load,
         programs,
-        own,
+        own_configs,
     )
     with _temporary_directory() as directory:
         instances = environment.build_stack(directory).instances
@@ -528,14 +542,14 @@ def prepare(file: TargetFile) -> StackEnvironment:
     environment = replace(environment, space=space)
     if runtime.installed and file.adopted is None:  # a resumed study uses the recorded result
         proof = prove_edits(space, instances, environment.read_file_values)
-        in_place = in_place.without_parameters(proof.refuted)
+        host_templates = host_templates.without_parameters(proof.refuted)
         environment = replace(
             environment,
             space=space.with_fixed(proof.refuted),
-            file=replace(file, adopted=in_place.to_record),
+            file=replace(file, adopted=host_templates.to_record),
             edit_proof=proof,
         )
-    return replace(environment, excluded=(*in_place.skipped_lines, *dropped))
+    return replace(environment, excluded=(*host_templates.skipped_lines, *dropped))
 
 
 def _require_applications(
@@ -572,14 +586,14 @@ def _require_persisted_state(
             instance.placement, render_instance(file, instance, settings)
         ):
             manager = runtime.service_manager
-            inside = (
+            wrapped_command = (
                 manager.wrap_command(instance.placement, argv)
                 if manager and manager.wrap_command
                 else argv
             )
             functions = manager.shell_functions if manager else ""
             (answer,) = run_commands(
-                hosts[instance.placement.host], [Command(inside)], functions=functions
+                hosts[instance.placement.host], [Command(wrapped_command)], functions=functions
             )
             sentence, _, hint = answer.stdout.strip().partition("\n")
             if sentence:
@@ -606,10 +620,12 @@ def _list_instance_names(target: Target) -> list[str]:
 
 def find_template_overrides(file: TargetFile) -> Path | None:
     """Return the directory with templates that override the shipped ones. Raises AutotuneError."""
-    named = {tier.templates for tier in file.target.tiers.values() if tier.templates}
-    if len(named) > 1:
+    template_directories = {tier.templates for tier in file.target.tiers.values() if tier.templates}
+    if len(template_directories) > 1:
         raise AutotuneError("all tiers must share one `templates:` directory")
-    return (file.path.parent / named.pop()).resolve() if named else None
+    return (
+        (file.path.parent / template_directories.pop()).resolve() if template_directories else None
+    )
 
 
 def render_instance(
@@ -634,7 +650,7 @@ def exclude_rejected_choices(
 
     The second value contains a line for each removed choice.
     """
-    remaining, dropped = space, list(space.excluded)
+    remaining_space, dropped = space, list(space.excluded)
     for dimension in space.tunable_dimensions:
         owner = ParameterName.parse(dimension.name).service_prefix
         instance = next((p for p in instances if p.parameter_prefix == owner), None)
@@ -643,13 +659,18 @@ def exclude_rejected_choices(
         choices = [choice for choice in dimension.choices if choice != dimension.baseline]
         settings = [space.build_candidate({dimension.name: choice}).settings for choice in choices]
         messages = find_validation_errors(instance, settings) if choices else []
-        refused = {c: message for c, message in zip(choices, messages, strict=True) if message}
-        for choice in refused:
-            remaining = remaining.without_choice(dimension.name, choice)
-        if refused:
-            names, message = ", ".join(map(str, refused)), next(iter(refused.values()))
+        rejected_choices = {
+            c: message for c, message in zip(choices, messages, strict=True) if message
+        }
+        for choice in rejected_choices:
+            remaining_space = remaining_space.without_choice(dimension.name, choice)
+        if rejected_choices:
+            names, message = (
+                ", ".join(map(str, rejected_choices)),
+                next(iter(rejected_choices.values())),
+            )
             dropped.append(f"{dimension.name}: the program does not support {names} ({message})")
-    return remaining, tuple(dropped)
+    return remaining_space, tuple(dropped)
 
 
 @contextmanager
@@ -678,8 +699,8 @@ def ignore_stop_signals() -> Iterator[None]:
     """Ignore SIGINT, SIGTERM and SIGHUP until the hosts are restored. Only the main thread receives
     signals.
     """
-    stopping = STOP_SIGNALS if threading.current_thread() is threading.main_thread() else ()
-    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in stopping}
+    handled_signals = STOP_SIGNALS if threading.current_thread() is threading.main_thread() else ()
+    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in handled_signals}
     try:
         yield
     finally:

@@ -24,19 +24,19 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 from autotune.deploy.stack import start_order
 from autotune.export.escaping import escape_line
 from autotune.export.export_error import ExportError
-from autotune.export.host_files import MODEL, SYSCTL_FILE, HostFile, Hosts
+from autotune.export.host_files import MODEL_NOTICE, SYSCTL_FILE, ExportedHosts, HostFile
 from autotune.export.scripts import build_script, format_title
 from autotune.report.studies import Study
 from autotune.study.study_state import Trial
 from autotune.target.model import Host, Target
 
-ROLE = "ansible/roles/autotune"
+ROLE_DIRECTORY = "ansible/roles/autotune"
 SHOWN, WRITTEN = "autotune_shown", "autotune_written"  # variables with the script's output
-UNITS = "autotune_units"  # variable with the units to stop, if they exist on the host
+UNITS_VARIABLE = "autotune_units"  # variable with the units to stop, if they exist on the host
 # The module `service_facts` takes seconds, because it queries each of a host's hundreds of units.
 # On a host without systemd, this prints no unit. It has only one line, because the YAML writer
 # would break it after a space.
-THERE = (
+EXISTING_UNITS_SCRIPT = (
     'for u; do case $(systemctl show --value -p LoadState "$u") in '
     'not-found|"") ;; *) echo "$u"; esac; done'
 )
@@ -53,18 +53,18 @@ class Template(str):
     __slots__ = ()
 
 
-def export_ansible(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
+def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, bytes]:
     """Return the files of a role for the hosts that change, by relative path."""
     kinds = _group_alike_hosts(study.target, hosts)
-    notice = MODEL if study.target.simulated else None
+    notice = MODEL_NOTICE if study.target.simulated else None
     content = {
-        f"{ROLE}/files/{host}.sh": build_script(
+        f"{ROLE_DIRECTORY}/files/{host}.sh": build_script(
             format_title(study, trial), host, hosts, notice
         ).encode()
         for host in hosts.units
     }
     backup = format_backup_directory(study, trial)
-    tasks = {f"{ROLE}/tasks/{name}.yml": list(_build_tasks(names[0], hosts, backup))
+    tasks = {f"{ROLE_DIRECTORY}/tasks/{name}.yml": list(_build_tasks(names[0], hosts, backup))
              for name, names in kinds.items()}  # fmt: skip
     playbook = {
         "name": format_title(study, trial),
@@ -86,11 +86,14 @@ def export_ansible(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]
     documents: dict[str, Any] = tasks | {
         "ansible/inventory.yml": _build_inventory(study),
         "ansible/site.yml": [playbook],
-        f"{ROLE}/defaults/main.yml": {"autotune_overwrite": False, "autotune_health_url": ""},
-        f"{ROLE}/vars/main.yml": _build_variables(hosts),
-        f"{ROLE}/tasks/main.yml": includes,
-        f"{ROLE}/handlers/main.yml": list(_build_handlers(hosts)),
-        f"{ROLE}/meta/main.yml": _build_metadata(study),
+        f"{ROLE_DIRECTORY}/defaults/main.yml": {
+            "autotune_overwrite": False,
+            "autotune_health_url": "",
+        },
+        f"{ROLE_DIRECTORY}/vars/main.yml": _build_variables(hosts),
+        f"{ROLE_DIRECTORY}/tasks/main.yml": includes,
+        f"{ROLE_DIRECTORY}/handlers/main.yml": list(_build_handlers(hosts)),
+        f"{ROLE_DIRECTORY}/meta/main.yml": _build_metadata(study),
     }
     comment = f"# {notice}\n".encode() if notice else b""
     return content | {
@@ -105,12 +108,12 @@ def format_backup_directory(study: Study, trial: Trial) -> str:
     return f"/var/backups/autotune-{name}-{trial.number}"
 
 
-def _build_variables(hosts: Hosts) -> dict[str, Any]:
+def _build_variables(hosts: ExportedHosts) -> dict[str, Any]:
     """Return the role's variables: the kernel values by host."""
     return {"autotune_kernel": {host: dict(values) for host, values in hosts.sysctls.items()}}
 
 
-def _group_alike_hosts(target: Target, hosts: Hosts) -> dict[str, list[str]]:
+def _group_alike_hosts(target: Target, hosts: ExportedHosts) -> dict[str, list[str]]:
     """Return groups of hosts with the same tasks, by name and in dependency order.
 
     The name of a group is its tier, if the group contains exactly the hosts of one tier. Otherwise,
@@ -133,8 +136,8 @@ def _group_alike_hosts(target: Target, hosts: Hosts) -> dict[str, list[str]]:
 
 def _name_group(target: Target, names: list[str]) -> str:
     tiers = [tier for tier, of in target.tiers.items() if set(of.hosts) & set(names)]
-    alone = len(tiers) == 1 and set(target.tiers[tiers[0]].hosts) == set(names)
-    return tiers[0] if alone else names[0]
+    is_whole_tier = len(tiers) == 1 and set(target.tiers[tiers[0]].hosts) == set(names)
+    return tiers[0] if is_whole_tier else names[0]
 
 
 def _build_inventory(study: Study) -> dict[str, Any]:
@@ -162,7 +165,7 @@ def _build_connection(host: Host) -> dict[str, Any]:
     return {name: value for name, value in variables.items() if value is not None}
 
 
-def _build_tasks(host: str, hosts: Hosts, backup: str) -> Iterator[dict[str, Any]]:
+def _build_tasks(host: str, hosts: ExportedHosts, backup: str) -> Iterator[dict[str, Any]]:
     yield _build_preview_task()
     yield {
         "name": "Show what changes",
@@ -184,12 +187,12 @@ def _build_tasks(host: str, hosts: Hosts, backup: str) -> Iterator[dict[str, Any
 
 def _build_host_script(name: str, request: str, *words: str) -> dict[str, Any]:
     """Return a task that runs the host's script with a request and its arguments."""
-    force = Template("{{ '--force' if autotune_overwrite | bool else '--no-force' }}")
+    force_option = Template("{{ '--force' if autotune_overwrite | bool else '--no-force' }}")
     script = "lookup('ansible.builtin.file', inventory_hostname ~ '.sh')"
     return {
         "name": name,
         "ansible.builtin.command": {
-            "argv": ["sh", "-s", "--", force, request, *words],
+            "argv": ["sh", "-s", "--", force_option, request, *words],
             "stdin": Template(f"{{{{ {script} }}}}"),
         },
     }
@@ -220,30 +223,32 @@ def _build_rollback(backup: str) -> Iterator[dict[str, Any]]:
     }
 
 
-def _build_configuration(host: str, hosts: Hosts, backup: str) -> Iterator[dict[str, Any]]:
+def _build_configuration(host: str, hosts: ExportedHosts, backup: str) -> Iterator[dict[str, Any]]:
     units = hosts.units[host]
-    others = sorted(unit for unit, runs in units.items() if not runs)
-    if others:
+    stopped_units = sorted(unit for unit, runs in units.items() if not runs)
+    if stopped_units:
         yield {
             "name": "List the services to stop",
-            "ansible.builtin.command": {"argv": ["sh", "-c", THERE, "sh", *others]},
-            "register": UNITS,
+            "ansible.builtin.command": {
+                "argv": ["sh", "-c", EXISTING_UNITS_SCRIPT, "sh", *stopped_units]
+            },
+            "register": UNITS_VARIABLE,
             "changed_when": False,
             "check_mode": False,
         }
-    for unit in others:
+    for unit in stopped_units:
         task = _build_unit_task(
             f"Stop {unit} of another deployment", unit, "stopped", enabled=False
         )
-        yield task | {"when": f"{unit!r} in {UNITS}.stdout_lines"}
+        yield task | {"when": f"{unit!r} in {UNITS_VARIABLE}.stdout_lines"}
     for file in hosts.list_files(host):
         yield _build_write_task(file, hosts, backup)
-    running = sorted(unit for unit, runs in units.items() if runs)
+    running_units = sorted(unit for unit, runs in units.items() if runs)
     if hosts.sysctls[host]:
-        yield _build_kernel_task(running)
+        yield _build_kernel_task(running_units)
     # Handlers act first, so that units start with their new limits and kernel values.
     yield {"name": "Reload or restart services", "ansible.builtin.meta": "flush_handlers"}
-    for unit in running:
+    for unit in running_units:
         yield _build_unit_task(
             f"Run {unit}", unit, "started", enabled=hosts.needs_start(host, unit) or None
         )
@@ -252,7 +257,7 @@ def _build_configuration(host: str, hosts: Hosts, backup: str) -> Iterator[dict[
             "changed_when": False,
             "when": "not ansible_check_mode",
         }
-    yield from _build_health_checks(running)
+    yield from _build_health_checks(running_units)
 
 
 def _build_kernel_task(running: Iterable[str]) -> dict[str, Any]:
@@ -298,26 +303,26 @@ def _build_health_checks(running: Sequence[str]) -> Iterator[dict[str, Any]]:
     }
 
 
-def _build_write_task(file: HostFile, hosts: Hosts, backup: str) -> dict[str, Any]:
+def _build_write_task(file: HostFile, hosts: ExportedHosts, backup: str) -> dict[str, Any]:
     """Return a task in which the script writes one file. In check mode, the script only compares
     the file.
     """
     request = Template("{{ '--compare' if ansible_check_mode else '--write' }}")
-    notified = [_name_handler(file.host, unit, hosts) for unit in sorted(file.units)]
+    notified_handlers = [_name_handler(file.host, unit, hosts) for unit in sorted(file.units)]
     return {
         **_build_host_script(f"Write {file.path}", request, backup, file.path),
         "register": WRITTEN,
         "changed_when": f"{WRITTEN}.stdout_lines[-1:] == ['changed']",
         "check_mode": False,
-        **({"notify": notified} if notified else {}),
+        **({"notify": notified_handlers} if notified_handlers else {}),
     }
 
 
-def _name_handler(host: str, unit: str, hosts: Hosts) -> str:
+def _name_handler(host: str, unit: str, hosts: ExportedHosts) -> str:
     return f"Reload {unit}" if hosts.needs_reload_only(host, unit) else f"Restart {unit}"
 
 
-def _build_handlers(hosts: Hosts) -> Iterator[dict[str, Any]]:
+def _build_handlers(hosts: ExportedHosts) -> Iterator[dict[str, Any]]:
     """Yield the handlers in the order in which they run."""
     if any(hosts.sysctls.values()):
         yield {
@@ -327,11 +332,13 @@ def _build_handlers(hosts: Hosts) -> Iterator[dict[str, Any]]:
         }
     # If files were overwritten, the running configuration is unknown, and a reload may not change
     # it.
-    reloaded = Template("{{ 'restarted' if autotune_overwrite | bool else 'reloaded' }}")
+    unit_state = Template("{{ 'restarted' if autotune_overwrite | bool else 'reloaded' }}")
     handlers = {(_name_handler(host, unit, hosts), unit) for host, units in hosts.units.items()
                 for unit, runs in units.items() if runs}  # fmt: skip
     for name, unit in sorted(handlers):
-        task = _build_unit_task(name, unit, reloaded if name.startswith("Reload") else "restarted")
+        task = _build_unit_task(
+            name, unit, unit_state if name.startswith("Reload") else "restarted"
+        )
         task["ansible.builtin.systemd_service"]["daemon_reload"] = True
         yield task
 
@@ -351,7 +358,7 @@ def _build_metadata(study: Study) -> dict[str, Any]:
             "author": "autotune",
             "description": f"Configuration of study {escape_line(study.name)}",
             "license": "Apache-2.0",
-            "min_ansible_version": _quote("2.15"),
+            "min_ansible_version": _quote_string("2.15"),
             "platforms": [{"name": "Debian", "versions": ["bookworm", "trixie"]}],
         },
         "dependencies": [],
@@ -360,10 +367,10 @@ def _build_metadata(study: Study) -> dict[str, Any]:
 
 def _format_mode(mode: int) -> str:
     # In quotes, because YAML 1.1 would read the number as octal.
-    return _quote(f"0{mode:o}")
+    return _quote_string(f"0{mode:o}")
 
 
-def _quote(text: str) -> str:
+def _quote_string(text: str) -> str:
     quoted: str = DoubleQuotedScalarString(text)
     return quoted
 
@@ -404,9 +411,9 @@ def _dump_yaml(document: Any, width: int) -> bytes:
     writer.width = width
     writer.representer.ignore_aliases = lambda *_: True  # aliases would be hard for people to read
     writer.indent(mapping=2, sequence=4, offset=2)
-    out = io.StringIO()
-    writer.dump(document, out)
-    text = out.getvalue()
+    text_stream = io.StringIO()
+    writer.dump(document, text_stream)
+    text = text_stream.getvalue()
     if isinstance(document, list):
         # ruamel indents a top-level list like any other, but yamllint requires that it is not
         # indented.

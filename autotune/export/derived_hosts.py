@@ -74,33 +74,38 @@ def derive_hosts(
     ``baseline`` is the baseline's trial and files. If a host had these files, they determine the
     actions of its units. Raises AutotuneError if a record contradicts the target and its services.
     """
-    desired = _derive_desired_state(study, trial, recorded_files, records)
+    desired_state = _derive_desired_state(study, trial, recorded_files, records)
     for host, record in records.items():
-        _check_agreement(study, host, record, desired)
-    base = _derive_desired_state(study, baseline[0], baseline[1], records) if baseline else None
+        _check_agreement(study, host, record, desired_state)
+    baseline_state = (
+        _derive_desired_state(study, baseline[0], baseline[1], records) if baseline else None
+    )
     manifests = {
         host: build_host_manifest(
-            desired, host, _find_settings_before(base, host, records[host].original)
+            desired_state, host, _find_settings_before(baseline_state, host, records[host].original)
         )
         for host in records
     }
     contents = {
         (instance.placement.tier, instance.placement.host, path): content
-        for instance in desired.instances
-        for path, content in desired.rendered_files[instance.name].items()
-        if not desired.is_absent(instance, path)
+        for instance in desired_state.instances
+        for path, content in desired_state.rendered_files[instance.name].items()
+        if not desired_state.is_absent(instance, path)
     }
-    edits = {(part.placement.host, path): hunks for part in desired.instances
-             for path in desired.rendered_files[part.name]
+    edits = {(part.placement.host, path): hunks for part in desired_state.instances
+             for path in desired_state.rendered_files[part.name]
              if (hunks := _derive_edits(part, path, records)) is not None}  # fmt: skip
-    for instance in desired.instances:
-        for path, content in desired.rendered_files[instance.name].items():
+    for instance in desired_state.instances:
+        for path, content in desired_state.rendered_files[instance.name].items():
             hunks = edits.get((instance.placement.host, path))
-            check_commands(study, desired, instance, path, content, hunks)
+            check_commands(study, desired_state, instance, path, content, hunks)
             if instance.placement.adopted is not None and not can_run_commands(path):
-                original = records[instance.placement.host].original.files.get(path)
+                original_digest = records[instance.placement.host].original.files.get(path)
                 check_lines(
-                    study, instance, path, _split_lines(study, path, content, original, hunks)
+                    study,
+                    instance,
+                    path,
+                    _split_lines(study, path, content, original_digest, hunks),
                 )
     return DerivedHosts(manifests, contents, edits)
 
@@ -163,13 +168,13 @@ def _find_settings_before(
         return original.settings
     if baseline_state is None or host not in baseline_state.hosts:
         return None
-    same = all(
+    matches_original = all(
         path in original.files
         and original.files[path]
         == (None if file.is_absent else sha256(file.content or b"").hexdigest())
         for path, file in baseline_state.hosts[host].files.items()
     )
-    return baseline_state.settings if same else None
+    return baseline_state.settings if matches_original else None
 
 
 def _derive_desired_state(
@@ -177,37 +182,37 @@ def _derive_desired_state(
 ) -> DesiredState:
     target = _select_target(study, trial)
     contents = _group_by_instance(files)
-    laid = _build_stack(
+    planned_stack = _build_stack(
         study, target, list_editable_files(target, _load_adopted_configs(study, trial))
     )
-    active = laid.active_instances(trial.settings)
-    if strange := sorted(contents.keys() - {part.name for part in active}):
+    active_instances = planned_stack.active_instances(trial.settings)
+    if strange := sorted(contents.keys() - {part.name for part in active_instances}):
         raise ExportError(
             study, f"it contains files of {strange[0]!r}, which its target does not run"
         )
     # Alternative deployments may use the same instance name. Only the active one has files.
-    chosen = [
+    selected_instances = [
         _select_programs(
             study,
             part,
-            contents.get(part.name, {}) if part in active else {},
+            contents.get(part.name, {}) if part in active_instances else {},
             records.get(part.placement.host),
         )
-        for part in laid.instances
+        for part in planned_stack.instances
     ]
     layout = import_runtime(_find_runtime(target)).RUNTIME.layout
-    laid = replace(laid, instances=tuple(chosen))
+    planned_stack = replace(planned_stack, instances=tuple(selected_instances))
 
     def files_of(instance: ServiceInstance) -> Mapping[str, bytes]:
-        optional = {
+        optional_files = {
             f.path: b""
             for f in resolve_config_files(instance.service, instance.placement)
             if f.optional
         }
-        return {**optional, **contents.get(instance.name, {})}
+        return {**optional_files, **contents.get(instance.name, {})}
 
     try:
-        return build_desired_state(trial.settings, laid, files_of, layout)
+        return build_desired_state(trial.settings, planned_stack, files_of, layout)
     except (KeyError, TypeError, ValueError) as error:
         raise ExportError(
             study, f"the settings of trial {trial.number} are incomplete: {error}"
@@ -249,11 +254,11 @@ def _build_stack(
         installed=True,
         adopted=adopted_configs,
     )
-    laid = stacks.build_stack(target, context)
-    for instance in laid.instances:
+    planned_stack = stacks.build_stack(target, context)
+    for instance in planned_stack.instances:
         if instance.placement.adopted is not None:
             _check_adopted_config(study, instance, instance.placement.adopted)
-    return laid
+    return planned_stack
 
 
 def _load_adopted_configs(study: Study, trial: Trial) -> dict[str, AdoptedConfig]:
@@ -263,18 +268,18 @@ def _load_adopted_configs(study: Study, trial: Trial) -> dict[str, AdoptedConfig
     Raises AutotuneError if the study does not record them: otherwise they would be replaced as a
     whole.
     """
-    recorded = find_adopted_record(study.records, trial.bed)
-    if recorded is None:
+    adopted_record = find_adopted_record(study.records, trial.bed)
+    if adopted_record is None:
         if not study.target.simulated:
             raise ExportError(study, "it does not record which files of its hosts it edits")
         return {}
-    adopted = host_templates.from_record(recorded).adopted_configs
-    _check_edited_tiers(study, _select_target(study, trial), adopted)
-    kept = read_target(study.directory / "target.yaml")
+    adopted_configs = host_templates.from_record(adopted_record).adopted_configs
+    _check_edited_tiers(study, _select_target(study, trial), adopted_configs)
+    kept_target = read_target(study.directory / "target.yaml")
     templates = find_template_overrides(
-        replace(kept, document=replace(kept.document, path=study.target_path))
+        replace(kept_target, document=replace(kept_target.document, path=study.target_path))
     )
-    return {**manifest.read_manifest(templates), **adopted}
+    return {**manifest.read_manifest(templates), **adopted_configs}
 
 
 def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, AdoptedConfig]) -> None:
@@ -283,12 +288,14 @@ def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, Adop
     """
     for name, tier in target.tiers.items():
         for host in tier.hosts if target.edits_host_files(name) else ():
-            own = {instance.rpartition(".")[2]: config for instance, config in adopted.items()
+            tier_configs = {instance.rpartition(".")[2]: config for instance, config in adopted.items()
                    if instance.startswith(f"{name}.{host}.")}  # fmt: skip
-            chosen = {config.deployment for config in own.values()} - {""} or {*tier.service[:1]}
-            services = {service.name for deployment in chosen if deployment in tier.service
+            deployments = {config.deployment for config in tier_configs.values()} - {""} or {
+                *tier.service[:1]
+            }
+            services = {service.name for deployment in deployments if deployment in tier.service
                         for service, _ in services_of(deployment)}  # fmt: skip
-            if missing := sorted(services - own.keys()):
+            if missing := sorted(services - tier_configs.keys()):
                 raise ExportError(
                     study, f"it does not record the files of {missing[0]} that it edits on {host}"
                 )
@@ -338,19 +345,19 @@ def _select_programs(
     Such names contain versions. Raises AutotuneError if no candidate name matches.
     """
     units = record.units if record else {}
-    loses = instance.placement.adopted is not None and instance.placement.adopted.loses
+    loses_data = instance.placement.adopted is not None and instance.placement.adopted.loses
     matching: list[ServiceInstance] = []
     for each in _list_program_choices(instance):
         paths = {file.path for file in resolve_config_files(each.service, each.placement)}
         if files.keys() <= paths:
             matching.append(each)
             unit = each.service.get_unit(each.placement)
-            if unit is None or loses or unit in units:
+            if unit is None or loses_data or unit in units:
                 return each
     if not matching:
         paths = {file.path for file in resolve_config_files(instance.service, instance.placement)}
-        strange = sorted(files.keys() - paths)[0]
-        raise ExportError(study, f"{strange!r} is not a file of {instance.service.title}")
+        unexpected_path = sorted(files.keys() - paths)[0]
+        raise ExportError(study, f"{unexpected_path!r} is not a file of {instance.service.title}")
     return matching[0]
 
 

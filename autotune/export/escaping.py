@@ -18,7 +18,7 @@ from autotune.deploy.host_commands import SHELL_FUNCTIONS
 from autotune.export.masked_lines import find_masked_parts
 from autotune.target.shipped_files import find_shipped_directory
 
-DELIMITER = "AUTOTUNE"
+END_MARKER = "AUTOTUNE"
 
 
 def fill_template(template: str, **values: Any) -> str:
@@ -74,14 +74,14 @@ def build_here_document(content: bytes, then: str = "") -> str:
     ``then`` follows on the command's line.
     """
     text = content.decode("utf-8", "replace")
-    plain = text.encode() == content and text.endswith("\n")
+    is_plain_text = text.encode() == content and text.endswith("\n")
     if (
-        plain
+        is_plain_text
         and all(c.isprintable() or c in "\t\n" for c in text)
-        and DELIMITER not in text.split("\n")
+        and END_MARKER not in text.split("\n")
     ):
-        return f"cat <<'{DELIMITER}'{then}\n{text}{DELIMITER}"
-    return f"base64 -d <<'{DELIMITER}'{then}\n{base64.encodebytes(content).decode()}{DELIMITER}"
+        return f"cat <<'{END_MARKER}'{then}\n{text}{END_MARKER}"
+    return f"base64 -d <<'{END_MARKER}'{then}\n{base64.encodebytes(content).decode()}{END_MARKER}"
 
 
 def _join_lines(lines: Iterable[str]) -> bytes:

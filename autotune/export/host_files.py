@@ -23,13 +23,13 @@ from autotune.target import runtimes
 from autotune.unified_diff import Hunk, split_lines
 
 SYSCTL_FILE = "/etc/sysctl.d/99-autotune.conf"
-ABSENT = "absent"  # replaces the digest of a missing file
-SAFETY = (
+ABSENT_DIGEST = "absent"  # replaces the digest of a missing file
+SAFETY_NOTICE = (
     "Files in directories of other accounts are changed in the same way as by `autotune apply`. "
     "The host then needs "
     "Perl or Python 3. If a file cannot be changed safely, the script changes nothing and shows why."
 )
-MODEL = (
+MODEL_NOTICE = (
     "This is the result of a model. No host was measured, and the gain on real hosts is unknown."
 )
 
@@ -79,7 +79,7 @@ class HostFile:
 
 
 @dataclass(frozen=True)
-class Hosts:
+class ExportedHosts:
     """All files and, by host, the units (true if running) and the kernel values.
 
     ``before`` contains the hosts' units and kernel values before the study.
@@ -102,12 +102,12 @@ class Hosts:
         study.
         """
         files = self.list_files(host)
-        needed = {file.units[unit] for file in files if unit in file.units}
-        recorded = all(file.original for file in files) and not self.sysctls[host]
-        return recorded and needed == {"reload"} and not self.needs_start(host, unit)
+        needed_actions = {file.units[unit] for file in files if unit in file.units}
+        has_originals = all(file.original for file in files) and not self.sysctls[host]
+        return has_originals and needed_actions == {"reload"} and not self.needs_start(host, unit)
 
 
-def list_changed_hosts(study: Study, trial: Trial, *, everything: bool = False) -> Hosts:
+def list_changed_hosts(study: Study, trial: Trial, *, everything: bool = False) -> ExportedHosts:
     """Return the changes that a trial makes to the hosts' state before the study.
 
     With ``everything``, returns the trial's whole deployment.
@@ -120,39 +120,42 @@ def list_changed_hosts(study: Study, trial: Trial, *, everything: bool = False) 
     if strange := sorted(records.keys() - study.target.hosts.keys()):
         raise ExportError(study, f"it deployed to {strange[0]!r}, which is not in its target")
     baseline = find_conclusion(study.state).baseline
-    base = (
+    baseline_and_files = (
         (baseline.trial, read_rendered_files(study.directory, baseline.trial)) if baseline else None
     )
-    derived = derive_hosts(study, trial, read_rendered_files(study.directory, trial), records, base)
-    manifests = derived.manifests
+    derived_hosts = derive_hosts(
+        study, trial, read_rendered_files(study.directory, trial), records, baseline_and_files
+    )
+    manifests = derived_hosts.manifests
     for of_host in manifests.values():
         _check_names(study, [*of_host.units, *of_host.sysctls, *of_host.sysctls.values()])
-    before = _collect_originals(study, records, base)
-    for original in before.values():
+    original_files = _collect_originals(study, records, baseline_and_files)
+    for original in original_files.values():
         _check_names(study, original.sysctls.values())
     files = tuple(
-        _build_host_file(location, derived, records, before) for location in derived.contents
+        _build_host_file(location, derived_hosts, records, original_files)
+        for location in derived_hosts.contents
     )
-    hosts = Hosts(
+    hosts = ExportedHosts(
         files,
         {host: of_host.units for host, of_host in manifests.items()},
         {host: of_host.sysctls for host, of_host in manifests.items()},
-        before,
+        original_files,
     )
-    chosen = hosts if everything else _select_changed(hosts, manifests)
-    for file in chosen.files:
+    chosen_hosts = hosts if everything else _select_changed_hosts(hosts, manifests)
+    for file in chosen_hosts.files:
         _check_words(study, file)
-    return chosen
+    return chosen_hosts
 
 
 def _check_runtimes(study: Study) -> None:
     """Raise AutotuneError if other tools cannot configure the services of the study."""
     tiers = study.target.tiers.values()
     if not all(tier.installed for tier in tiers):
-        having = runtimes.format_runtime_names(installed=True)
+        runtime_names = runtimes.format_runtime_names(installed=True)
         raise AutotuneError(
             f"study {study.name!r} ran private processes: there are no hosts to configure",
-            hint=f"use --format files, yaml or json, or a target with `runtime: {having}`",
+            hint=f"use --format files, yaml or json, or a target with `runtime: {runtime_names}`",
         )
     if any(tier.isolated for tier in tiers):
         raise AutotuneError(
@@ -169,7 +172,7 @@ def _build_host_file(
 ) -> HostFile:
     tier, host, path = location
     file, digests = derived.manifests[host].files[path], before[host].files
-    original = (digests[path] or ABSENT) if path in digests else None
+    original_digest = (digests[path] or ABSENT_DIGEST) if path in digests else None
     edits = derived.edits.get((host, path))
     return HostFile(
         tier=tier,
@@ -179,7 +182,7 @@ def _build_host_file(
         mode=file.mode,
         check=file.check_command,
         units=file.units,
-        original=original,
+        original=original_digest,
         edits=edits,
         deployed=records[host].files[path].sha256 if edits is not None else "",
     )
@@ -212,8 +215,10 @@ def _check_words(study: Study, file: HostFile) -> None:
 def _read_records(study: Study, trial: Trial) -> dict[str, HostRecord]:
     """Return the hosts' records from a trial's newest deployment. Raises AutotuneError."""
     numbers = (trial.number, trial.source_trial)
-    deployed = [r for r in study.records if r["event"] == "deployed" and r["trial"] in numbers]
-    hosts = deployed[-1].get("hosts") if deployed else None
+    deploy_records = [
+        r for r in study.records if r["event"] == "deployed" and r["trial"] in numbers
+    ]
+    hosts = deploy_records[-1].get("hosts") if deploy_records else None
     if not isinstance(hosts, Mapping) or not hosts:
         raise ExportError(study, f"it does not record the hosts of trial {trial.number}")
     return {host: read_record(study, host, record) for host, record in hosts.items()}
@@ -233,14 +238,14 @@ def _collect_originals(
     study: Study, records: Mapping[str, HostRecord], base: tuple[Trial, Mapping[str, bytes]] | None
 ) -> dict[str, OriginalHost]:
     """Return the hosts before the study, from backups or, for a model, from the baseline."""
-    of_baseline = _read_records(study, base[0]) if base else {}
+    baseline_records = _read_records(study, base[0]) if base else {}
     digests: dict[str, dict[str, str | None]] = {host: {} for host in records}
     for (_, host, path), content in (group_by_host(base[1]) if base else {}).items():
         if not has_placeholder(content):
             digests.setdefault(host, {})[path] = sha256(content).hexdigest()
     originals = {}
     for host, of_host in records.items():
-        backup, plain = of_host.original, of_baseline.get(host, HostRecord())
+        backup, plain = of_host.original, baseline_records.get(host, HostRecord())
         originals[host] = OriginalHost(
             {**digests[host], **backup.files},
             {**plain.units, **backup.units},
@@ -250,7 +255,9 @@ def _collect_originals(
     return originals
 
 
-def _select_changed(hosts: Hosts, manifests: Mapping[str, HostManifest]) -> Hosts:
+def _select_changed_hosts(
+    hosts: ExportedHosts, manifests: Mapping[str, HostManifest]
+) -> ExportedHosts:
     """Return the files and kernel values that differ from the originals, and the units that use
     them.
     """
@@ -263,18 +270,18 @@ def _select_changed(hosts: Hosts, manifests: Mapping[str, HostManifest]) -> Host
     units = {}
     for host, of_host in hosts.units.items():
         before, restarts = hosts.before[host].units, manifests[host].restarts
-        concerned = {unit for file in files if file.host == host for unit in file.units}
+        affected_units = {unit for file in files if file.host == host for unit in file.units}
         for name in sysctls[host]:
-            concerned |= set(restarts[name])
+            affected_units |= set(restarts[name])
         units[host] = {
             unit: runs for unit, runs in of_host.items()
-            if (unit in concerned and runs) or before.get(unit, False) is not runs
+            if (unit in affected_units and runs) or before.get(unit, False) is not runs
         }  # fmt: skip
-    changed = {file.host for file in files} | {h for h in units if units[h] or sysctls[h]}
-    return Hosts(
+    changed_hosts = {file.host for file in files} | {h for h in units if units[h] or sysctls[h]}
+    return ExportedHosts(
         files,
-        {host: units[host] for host in units if host in changed},
-        {host: sysctls[host] for host in sysctls if host in changed},
+        {host: units[host] for host in units if host in changed_hosts},
+        {host: sysctls[host] for host in sysctls if host in changed_hosts},
         hosts.before,
     )
 

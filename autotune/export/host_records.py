@@ -23,18 +23,18 @@ _MAX_HUNKS = 1000  # more hunks than any service's edits
 def read_record(study: Study, host: str, record: Mapping[str, Any]) -> HostRecord:
     """Return the typed record of a host. Raises AutotuneError if the record is invalid."""
     try:
-        original = record["original"]
+        original_record = record["original"]
         _check_keys(record, HostRecord)
-        _check_keys(original, OriginalHost)
-        before = OriginalHost(
-            {str(path): _read_digest(value) for path, value in original["files"].items()},
-            _read_units(original["units"]),
-            _read_texts(original["sysctls"]),
-            _read_settings(original["settings"]),
+        _check_keys(original_record, OriginalHost)
+        original_host = OriginalHost(
+            {str(path): _read_digest(value) for path, value in original_record["files"].items()},
+            _read_units(original_record["units"]),
+            _read_texts(original_record["sysctls"]),
+            _read_settings(original_record["settings"]),
         )
         files = {str(path): _read_file(file) for path, file in record["files"].items()}
         return HostRecord(
-            _read_units(record["units"]), _read_texts(record["sysctls"]), before, files
+            _read_units(record["units"]), _read_texts(record["sysctls"]), original_host, files
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ExportError(study, f"its record of host {host} is invalid: {error}") from error
@@ -66,18 +66,18 @@ def _read_file(file: Mapping[str, Any]) -> DeployedFile:
 
 def _read_edits(edits: list[Mapping[str, Any]]) -> tuple[Hunk, ...]:
     """Return the hunks in order. Raises ValueError if they overlap."""
-    hunks, last = [], 1
+    hunks, last_line = [], 1
     if len(edits) > _MAX_HUNKS:
         raise ValueError(f"more than {_MAX_HUNKS} changes in one file")
     for each in edits:
         _check_keys(each, Hunk)
-        first = each["start_line"]
-        if type(first) is not int or not last <= first <= _MAX_LINES:
-            raise ValueError(f"{first!r} is not a line number after {last - 1}")
-        hunk = Hunk(first, _read_lines(each["removed"]), _read_lines(each["added"]))
+        first_line = each["start_line"]
+        if type(first_line) is not int or not last_line <= first_line <= _MAX_LINES:
+            raise ValueError(f"{first_line!r} is not a line number after {last_line - 1}")
+        hunk = Hunk(first_line, _read_lines(each["removed"]), _read_lines(each["added"]))
         if not hunk.removed and not hunk.added:
-            raise ValueError(f"nothing changes at line {first}")
-        last = first + len(hunk.removed)
+            raise ValueError(f"nothing changes at line {first_line}")
+        last_line = first_line + len(hunk.removed)
         hunks.append(hunk)
     if any(not line.endswith("\n") for hunk in hunks[:-1] for line in (*hunk.removed, *hunk.added)):
         raise ValueError("a line in the middle of a file has no newline")

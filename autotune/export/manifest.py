@@ -29,7 +29,7 @@ from dataclasses import asdict
 from hashlib import sha256
 from typing import Any
 
-from autotune.export.host_files import Hosts
+from autotune.export.host_files import ExportedHosts
 from autotune.report.parameters import DeclaredParameters, find_declared_parameters, list_changes
 from autotune.report.studies import Study
 from autotune.report.summary import encode_gain, summarize_slo
@@ -46,14 +46,14 @@ COUNT_KEYS = ("rate", "seconds", "intended", "violations", "truncated", "limited
 
 
 def build_manifest(
-    study: Study, trial: Trial, files: Mapping[str, bytes], hosts: Hosts | None = None
+    study: Study, trial: Trial, files: Mapping[str, bytes], hosts: ExportedHosts | None = None
 ) -> dict[str, Any]:
     """Return the manifest of one trial's export. ``files`` are the exported files by relative path."""
     view = build_study_view(study)
     sides = view.conclusion.sides
     is_best = "best" in sides and sides["best"].trial == trial
     side = sides.get("best" if is_best else "baseline")
-    latest = side.latest_trial if side and side.trial == trial else trial
+    latest_trial = side.latest_trial if side and side.trial == trial else trial
     baseline = sides["baseline"].trial if "baseline" in sides else None
     command = study.target.command is not None
     # A command runs in the directory of its original target, not in the export's directory.
@@ -81,8 +81,8 @@ def build_manifest(
             find_declared_parameters(study.target),
         ),
         "rss": dict(sorted(study.state.rss.items())),
-        "effective": dict(sorted(latest.effective.items())),
-        "differences": list(latest.differences),
+        "effective": dict(sorted(latest_trial.effective.items())),
+        "differences": list(latest_trial.differences),
         "readings": list(_list_readings(view)) if is_best else [],
         **({"hosts": _describe_hosts(hosts)} if hosts else {}),
         "files": [
@@ -130,7 +130,7 @@ def _list_changes(
     ]
 
 
-def _describe_hosts(hosts: Hosts) -> dict[str, Any]:
+def _describe_hosts(hosts: ExportedHosts) -> dict[str, Any]:
     return {
         host: {
             "files": [
@@ -148,7 +148,7 @@ def _describe_hosts(hosts: Hosts) -> dict[str, Any]:
 
 
 def _list_readings(view: StudyView) -> Iterator[dict[str, Any]]:
-    side_of = {
+    sides_by_trial = {
         trial.number: label
         for label, side in view.conclusion.sides.items()
         for trial in side.repeats
@@ -159,7 +159,7 @@ def _list_readings(view: StudyView) -> Iterator[dict[str, Any]]:
         *view.study.command_calls,
     ]
     for record in records:
-        side = side_of.get(record.trial)
+        side = sides_by_trial.get(record.trial)
         origin = {"trial": record.trial, "side": side, "at": record.at}
         if side and isinstance(record, RecordedCall):
             yield {**origin, **describe_call(record)}

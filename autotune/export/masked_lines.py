@@ -22,20 +22,20 @@ def split_hunk(hunk: Hunk) -> tuple[Hunk, ...]:
 
     Raises ValueError, whose text is a clause, if the host cannot fill in the words.
     """
-    old = [number for number, line in enumerate(hunk.removed) if find_placeholders(line)]
-    new = [number for number, line in enumerate(hunk.added) if find_placeholders(line)]
-    if [find_placeholders(hunk.removed[number]) for number in old] != [
-        find_placeholders(hunk.added[number]) for number in new
+    old_numbers = [number for number, line in enumerate(hunk.removed) if find_placeholders(line)]
+    new_numbers = [number for number, line in enumerate(hunk.added) if find_placeholders(line)]
+    if [find_placeholders(hunk.removed[number]) for number in old_numbers] != [
+        find_placeholders(hunk.added[number]) for number in new_numbers
     ]:
         raise ValueError("moves masked words")
     hunks, first, start = list[Hunk](), 0, 0
     for number, replacement in [
-        *zip(old, new, strict=True),
+        *zip(old_numbers, new_numbers, strict=True),
         (len(hunk.removed), len(hunk.added)),
     ]:
-        plain = (hunk.removed[first:number], hunk.added[start:replacement])
-        if any(plain):
-            hunks.append(Hunk(hunk.start_line + first, *plain))
+        plain_lines = (hunk.removed[first:number], hunk.added[start:replacement])
+        if any(plain_lines):
+            hunks.append(Hunk(hunk.start_line + first, *plain_lines))
         if number < len(hunk.removed) or replacement < len(hunk.added):
             exchange = Hunk(
                 hunk.start_line + number, (hunk.removed[number],), (hunk.added[replacement],)
@@ -54,13 +54,13 @@ def find_masked_parts(hunk: Hunk) -> tuple[str, ...]:
     if len(hunk.removed) != 1 or len(hunk.added) != 1:
         return ()
     removed, added = hunk.removed[0], hunk.added[0]
-    old = [match.span() for match in PLACEHOLDER_PATTERN.finditer(removed)]
-    new = [match.span() for match in PLACEHOLDER_PATTERN.finditer(added)]
+    old_spans = [match.span() for match in PLACEHOLDER_PATTERN.finditer(removed)]
+    new_spans = [match.span() for match in PLACEHOLDER_PATTERN.finditer(added)]
     parts, start = list[str](), 0
-    for number, ((_, end), (_, new_end)) in enumerate(zip(old, new, strict=True), 1):
-        is_last = number == len(old)
-        if is_last or removed[end : old[number][0]] != added[new_end : new[number][0]]:
-            parts.append(removed[old[start][0] : end])
+    for number, ((_, end), (_, new_end)) in enumerate(zip(old_spans, new_spans, strict=True), 1):
+        is_last = number == len(old_spans)
+        if is_last or removed[end : old_spans[number][0]] != added[new_end : new_spans[number][0]]:
+            parts.append(removed[old_spans[start][0] : end])
             start = number
     return tuple(parts)
 
@@ -74,8 +74,8 @@ def _check_exchange(hunk: Hunk) -> None:
         raise ValueError("repeats masked words")
     if not removed.endswith("\n") or not added.endswith("\n"):
         raise ValueError("contains masked words, and does not end with a newline")
-    parts = find_masked_parts(hunk)
-    if not all(character.isprintable() or character == "\t" for character in "".join(parts)):
+    masked_texts = find_masked_parts(hunk)
+    if not all(character.isprintable() or character == "\t" for character in "".join(masked_texts)):
         raise ValueError("contains control characters between masked words")
-    if any(f"{part}{following}" in removed for part, following in pairwise(parts)):
+    if any(f"{part}{following}" in removed for part, following in pairwise(masked_texts)):
         raise ValueError("contains no text between masked words")

@@ -25,19 +25,19 @@ def check_trial(study: Study, trial: Trial) -> None:
     """
     if type(trial.number) is not int:
         raise ExportError(study, f"{format_value(trial.number)} is not a trial number")
-    own = find_declared_parameters(study.target)
+    declared_parameters = find_declared_parameters(study.target)
     for name, value in trial.settings.items():
-        if not _is_parameter(study, name, trial.settings, own):
+        if not _is_parameter(study, name, trial.settings, declared_parameters):
             raise ExportError(study, f"{name!r} is not a parameter of its target")
-        if not _is_value(study, name, value, trial.settings, own):
+        if not _is_value(study, name, value, trial.settings, declared_parameters):
             raise ExportError(study, f"{name} cannot be {format_value(value)}")
 
 
 def _is_parameter(study: Study, name: str, settings: Settings, own: DeclaredParameters) -> bool:
     if own:
         return name in own
-    in_target = ParameterName.parse(name).tier in study.target.tiers
-    return in_target and find_parameter(name, settings) is not None
+    has_known_tier = ParameterName.parse(name).tier in study.target.tiers
+    return has_known_tier and find_parameter(name, settings) is not None
 
 
 def _is_value(

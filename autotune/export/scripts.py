@@ -11,7 +11,14 @@ from hashlib import sha256
 from autotune.deploy.host_state import format_sysctl_file
 from autotune.errors import AutotuneError
 from autotune.export.escaping import escape_line, fill_template
-from autotune.export.host_files import ABSENT, MODEL, SYSCTL_FILE, HostFile, Hosts, group_by_host
+from autotune.export.host_files import (
+    ABSENT_DIGEST,
+    MODEL_NOTICE,
+    SYSCTL_FILE,
+    ExportedHosts,
+    HostFile,
+    group_by_host,
+)
 from autotune.report.conclusion import find_conclusion
 from autotune.report.diff import read_rendered_files
 from autotune.report.studies import Study
@@ -19,9 +26,9 @@ from autotune.study.study_state import Trial
 from autotune.unified_diff import format_edit_diff, format_file_diff
 
 
-def export_shell(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
+def export_shell(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, bytes]:
     """Return ``shell/HOST.sh`` for each host that changes."""
-    notice = MODEL if study.target.simulated else None
+    notice = MODEL_NOTICE if study.target.simulated else None
     return {
         f"shell/{host}.sh": build_script(format_title(study, trial), host, hosts, notice).encode()
         for host in hosts.units
@@ -33,7 +40,7 @@ def format_title(study: Study, trial: Trial) -> str:
     return f"Configuration of trial {trial.number} of study {escape_line(study.name)}"
 
 
-def build_script(heading: str, host: str, hosts: Hosts, notice: str | None = None) -> str:
+def build_script(heading: str, host: str, hosts: ExportedHosts, notice: str | None = None) -> str:
     """Return the script that configures one host. The script needs root, a POSIX shell, systemd and
     GNU tools.
     """
@@ -65,7 +72,7 @@ def _group_checks(files: Iterable[HostFile]) -> list[tuple[list[int], tuple[str,
     return [(of_check, check) for check, of_check in numbers.items()]
 
 
-def export_patch(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
+def export_patch(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, bytes]:
     """Return ``patch/HOST.patch`` for ``patch -p1 -d /``, and the expected digests for ``sha256sum
     -c``.
 
@@ -73,8 +80,10 @@ def export_patch(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
     prints the patch on the host. Raises AutotuneError if a file's original content is not recorded.
     """
     baseline = find_conclusion(study.state).baseline
-    before = group_by_host(read_rendered_files(study.directory, baseline.trial)) if baseline else {}
-    notice = MODEL if study.target.simulated else None
+    baseline_files = (
+        group_by_host(read_rendered_files(study.directory, baseline.trial)) if baseline else {}
+    )
+    notice = MODEL_NOTICE if study.target.simulated else None
     content: dict[str, bytes] = {}
     for host in hosts.units:
         heading = format_title(study, trial)
@@ -82,24 +91,26 @@ def export_patch(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
             script = build_patch_script(heading, host, hosts, notice)
             content[f"patch/{host}.patch.sh"] = script.encode()
         else:
-            diff = _build_host_diff(heading, host, hosts, notice, before)
+            diff = _build_host_diff(heading, host, hosts, notice, baseline_files)
             content[f"patch/{host}.patch"] = diff.encode("utf-8", "surrogateescape")
         digests = "".join(
             f"{file.original}  {file.path}\n"
             for file in hosts.list_files(host)
-            if file.original not in (None, ABSENT)
+            if file.original not in (None, ABSENT_DIGEST)
         )
         content[f"patch/{host}.paths.sh"] = build_safe_paths(host, hosts, notice).encode()
         content[f"patch/{host}.sha256"] = f"{_format_notice(notice)}{digests}".encode()
     return content
 
 
-def has_masked_edits(hosts: Hosts, host: str) -> bool:
+def has_masked_edits(hosts: ExportedHosts, host: str) -> bool:
     """True if any changed line on a host contains masked words."""
     return any(file.has_masked_edits for file in hosts.list_files(host))
 
 
-def build_patch_script(heading: str, host: str, hosts: Hosts, notice: str | None = None) -> str:
+def build_patch_script(
+    heading: str, host: str, hosts: ExportedHosts, notice: str | None = None
+) -> str:
     """Return the script that prints one host's patch with its masked words filled in."""
     return fill_template(
         "patch.sh.j2",
@@ -115,7 +126,7 @@ def build_patch_script(heading: str, host: str, hosts: Hosts, notice: str | None
 def _build_host_diff(
     heading: str,
     host: str,
-    hosts: Hosts,
+    hosts: ExportedHosts,
     notice: str | None,
     before: Mapping[tuple[str, str, str], bytes],
 ) -> str:
@@ -139,18 +150,21 @@ def _build_diff(file: HostFile, recorded: bytes | None) -> str:
     location = file.path.removeprefix("/")
     if file.edits is not None:
         return format_edit_diff(location, file.edits)
-    old = None if file.original == ABSENT else recorded
-    if old is not None and sha256(old).hexdigest() != file.original:
+    old_content = None if file.original == ABSENT_DIGEST else recorded
+    if old_content is not None and sha256(old_content).hexdigest() != file.original:
         raise AutotuneError(
             f"the original content of {file.path} on {file.host} is not recorded",
             hint="use --format ansible or shell",
         )
     return format_file_diff(
-        {location: old} if old is not None else {}, {location: file.content}, "a", "b"
+        {location: old_content} if old_content is not None else {},
+        {location: file.content},
+        "a",
+        "b",
     )
 
 
-def build_safe_paths(host: str, hosts: Hosts, notice: str | None) -> str:
+def build_safe_paths(host: str, hosts: ExportedHosts, notice: str | None) -> str:
     """Return a script that fails unless only root can change each path that the patch writes to."""
     kernel = [SYSCTL_FILE] if hosts.sysctls[host] else []
     paths = [*dict.fromkeys(file.path for file in hosts.list_files(host)), *kernel]

@@ -20,7 +20,7 @@ from autotune.export.masked_lines import find_placeholders
 from autotune.report.studies import Study
 from autotune.services.base import Service
 from autotune.services.config_files import ConfigSyntaxError, Directive
-from autotune.services.registry import understood
+from autotune.services.registry import find_visible_directives
 from autotune.services.visible_directives import VisibleDirectives
 from autotune.unified_diff import Hunk
 
@@ -47,14 +47,14 @@ _SWITCH_WORDS = frozenset(("on", "off", "yes", "no", "true", "false"))
 
 def check_lines(study: Study, instance: ServiceInstance, path: str, hunks: Sequence[Hunk]) -> None:
     """Raise AutotuneError if removed or added lines contain more than the service's settings."""
-    syntax = understood(instance.service)
+    syntax = find_visible_directives(instance.service)
     words = _build_vocabulary(instance.service, syntax) if syntax else None
     if sum(len(hunk.removed) * len(hunk.added) for hunk in hunks) > MAX_LINE_PAIRS:
         raise ExportError(
             study, f"too many lines of {path} on {instance.placement.host} change", APPLY_HINT
         )
     for hunk in hunks:
-        if words is None or not _is_safe(words, hunk):
+        if words is None or not _is_safe_hunk(words, hunk):
             raise ExportError(
                 study,
                 f"line {hunk.start_line} of {path} on {instance.placement.host} changes something "
@@ -101,7 +101,7 @@ def _strip_dashes(word: str) -> str:
     return word.lower().replace("-", "_")
 
 
-def _is_safe(words: _Vocabulary, hunk: Hunk) -> bool:
+def _is_safe_hunk(words: _Vocabulary, hunk: Hunk) -> bool:
     """True if each line is a setting, or differs only in settings from the line that it
     replaces.
     """
@@ -112,22 +112,22 @@ def _is_safe(words: _Vocabulary, hunk: Hunk) -> bool:
         return False
     removed, added = hunk.removed, hunk.added
     # Lines are paired in order. ``ways`` contains the pairs of prefix lengths that are safe.
-    ways = {(0, 0)}
+    match_positions = {(0, 0)}
     for old in range(len(removed) + 1):
         for new in range(len(added) + 1):
             if (
-                ((old - 1, new) in ways and _is_whole(words, removed[old - 1]))
-                or ((old, new - 1) in ways and _is_whole(words, added[new - 1]))
+                ((old - 1, new) in match_positions and _is_whole_setting(words, removed[old - 1]))
+                or ((old, new - 1) in match_positions and _is_whole_setting(words, added[new - 1]))
                 or (
-                    (old - 1, new - 1) in ways
-                    and _is_exchange(words, removed[old - 1], added[new - 1])
+                    (old - 1, new - 1) in match_positions
+                    and _is_setting_exchange(words, removed[old - 1], added[new - 1])
                 )
             ):
-                ways.add((old, new))
-    return (len(removed), len(added)) in ways
+                match_positions.add((old, new))
+    return (len(removed), len(added)) in match_positions
 
 
-def _is_whole(words: _Vocabulary, line: str) -> bool:
+def _is_whole_setting(words: _Vocabulary, line: str) -> bool:
     """True if a line is exactly one setting: its name and values."""
     text = line.removesuffix("\n").removesuffix("\r").strip(" \t")
     if text in words.whole_lines:
@@ -137,11 +137,11 @@ def _is_whole(words: _Vocabulary, line: str) -> bool:
         _is_printable(text)
         and ";" not in tokens
         and _strip_dashes(tokens[0]) in words.first_words
-        and all(_is_part(words, token, words.words) for token in tokens)
+        and all(_is_known_token(words, token, words.words) for token in tokens)
     )
 
 
-def _is_exchange(words: _Vocabulary, old: str, new: str) -> bool:
+def _is_setting_exchange(words: _Vocabulary, old: str, new: str) -> bool:
     """True if two lines differ only in settings."""
     before, after = (
         _split_tokens(line.removesuffix("\n").removesuffix("\r")) for line in (old, new)
@@ -151,8 +151,8 @@ def _is_exchange(words: _Vocabulary, old: str, new: str) -> bool:
     matcher = SequenceMatcher(None, before, after, autojunk=False)
     names = {*_list_names(words, old), *_list_names(words, new)}
     return _keeps_masked_words(words, before, after) and all(
-        _is_run(words, names, before[:a], before[a:b])
-        and _is_run(words, names, after[:c], after[c:d])
+        _is_setting_run(words, names, before[:a], before[a:b])
+        and _is_setting_run(words, names, after[:c], after[c:d])
         and _keeps_directives(before[:b], after[:d], before[b:])
         for tag, a, b, c, d in matcher.get_opcodes()
         if tag != "equal"
@@ -161,10 +161,10 @@ def _is_exchange(words: _Vocabulary, old: str, new: str) -> bool:
 
 def _keeps_masked_words(words: _Vocabulary, before: Sequence[str], after: Sequence[str]) -> bool:
     """True if masked words keep their places: up to the last one, only values may differ."""
-    heads = [tokens[: _find_last_masked(tokens) + 1] for tokens in (before, after)]
-    return len(heads[0]) == len(heads[1]) and all(
+    leading_tokens = [tokens[: _find_last_masked(tokens) + 1] for tokens in (before, after)]
+    return len(leading_tokens[0]) == len(leading_tokens[1]) and all(
         old == new or (_is_value(words, old) and _is_value(words, new))
-        for old, new in zip(*heads, strict=True)
+        for old, new in zip(*leading_tokens, strict=True)
     )
 
 
@@ -185,7 +185,9 @@ def _ends_directive(tokens: Sequence[str]) -> bool:
     return next((t for t in reversed(tokens) if not t.isspace()), ";") in {*_DIRECTIVE_ENDS, "{"}
 
 
-def _is_run(words: _Vocabulary, names: set[str], before: Sequence[str], run: Sequence[str]) -> bool:
+def _is_setting_run(
+    words: _Vocabulary, names: set[str], before: Sequence[str], run: Sequence[str]
+) -> bool:
     """True if a differing piece of a line is a value after its name, or consists of names and
     values in a line of settings.
 
@@ -195,7 +197,7 @@ def _is_run(words: _Vocabulary, names: set[str], before: Sequence[str], run: Seq
     vocabulary, naming = words.words | names, words.naming_words | names
     if not _is_printable("".join(run)):
         return False
-    if not all(_is_part(words, token, vocabulary) for token in tokens):
+    if not all(_is_known_token(words, token, vocabulary) for token in tokens):
         return False
     content = [token for token in tokens if token not in _SEPARATOR_TOKENS]
     if not content:
@@ -207,13 +209,13 @@ def _is_run(words: _Vocabulary, names: set[str], before: Sequence[str], run: Seq
 
 def _find_first_word(before: Sequence[str]) -> str:
     """Return the first word of the last directive in these tokens, or an empty string."""
-    first = ""
+    first_word = ""
     for token in before:
         if token in ("{", "}", ";"):
-            first = ""
-        elif not first and _WORD_PATTERN.fullmatch(token):
-            first = _strip_dashes(token)
-    return first
+            first_word = ""
+        elif not first_word and _WORD_PATTERN.fullmatch(token):
+            first_word = _strip_dashes(token)
+    return first_word
 
 
 def _find_last_name(
@@ -236,7 +238,7 @@ def _split_tokens(line: str) -> list[str]:
     return [token[0] for token in _TOKEN_PATTERN.finditer(line)]
 
 
-def _is_part(words: _Vocabulary, token: str, vocabulary: frozenset[str] | set[str]) -> bool:
+def _is_known_token(words: _Vocabulary, token: str, vocabulary: frozenset[str] | set[str]) -> bool:
     return (
         token in _SEPARATOR_TOKENS or _is_value(words, token) or _strip_dashes(token) in vocabulary
     )
@@ -270,5 +272,5 @@ def _list_names(words: _Vocabulary, line: str) -> Iterator[str]:
 
 def _is_setting(syntax: VisibleDirectives, directive: Directive) -> bool:
     name = directive.name.text
-    called = name.lower() if syntax.ignores_case else name
-    return called in syntax.names - syntax.reads or syntax.is_visible(directive)
+    directive_name = name.lower() if syntax.ignores_case else name
+    return directive_name in syntax.names - syntax.reads or syntax.is_visible(directive)

@@ -60,13 +60,13 @@ def check_commands(
     if not can_run_commands(path):
         return
     if edits is not None:
-        safe = all(_is_safe(instance, hunk) for hunk in edits)
+        is_safe = all(_is_safe_hunk(instance, hunk) for hunk in edits)
     else:
-        safe = has_no_commands(content) or (
+        is_safe = has_no_commands(content) or (
             instance.placement.adopted is None
             and _is_rendered(study, desired, instance, path, content)
         )
-    if not safe:
+    if not is_safe:
         raise ExportError(
             study,
             f"{path} on {instance.placement.host} changes unit settings other than limits and numbers",
@@ -77,8 +77,8 @@ def check_commands(
 def is_below(path: str, pattern: str) -> bool:
     """True if a shell pattern, relative to ``/``, matches the path or a directory above it."""
     words = PurePosixPath(pattern).parts
-    parts = PurePosixPath(path).parts[1:]
-    return len(parts) >= len(words) and all(map(fnmatchcase, parts, words))
+    path_names = PurePosixPath(path).parts[1:]
+    return len(path_names) >= len(words) and all(map(fnmatchcase, path_names, words))
 
 
 def can_run_commands(path: str) -> bool:
@@ -102,9 +102,9 @@ def _has_no_command(line: str) -> bool:
     return _COMMAND_FREE_SETTINGS.fullmatch(line) is not None and not _LOADER_PATTERN.search(line)
 
 
-def _is_safe(instance: ServiceInstance, hunk: Hunk) -> bool:
+def _is_safe_hunk(instance: ServiceInstance, hunk: Hunk) -> bool:
     """True if a unit's removed and added lines set only limits, and numbers in known variables."""
-    present = {word for line in hunk.removed for word in _split_words(line)}
+    removed_words = {word for line in hunk.removed for word in _split_words(line)}
     options = {f"--{parameter.name.replace('_', '-')}" for parameter in instance.service.parameters}
 
     def is_known(word: str) -> bool:
@@ -114,7 +114,9 @@ def _is_safe(instance: ServiceInstance, hunk: Hunk) -> bool:
     return (
         all(_is_setting(instance, line) for line in (*hunk.removed, *hunk.added))
         and all(
-            word in present or is_known(word) for line in hunk.added for word in _split_words(line)
+            word in removed_words or is_known(word)
+            for line in hunk.added
+            for word in _split_words(line)
         )
         and _keeps_masked_words(hunk)
     )
@@ -122,14 +124,15 @@ def _is_safe(instance: ServiceInstance, hunk: Hunk) -> bool:
 
 def _keeps_masked_words(hunk: Hunk) -> bool:
     """True if lines with masked words only change numbers, or have options appended."""
-    masked = [[line for line in lines if find_placeholders(line)]
+    masked_lines = [[line for line in lines if find_placeholders(line)]
               for lines in (hunk.removed, hunk.added)]  # fmt: skip
-    return len(masked[0]) == len(masked[1]) and all(
-        _extends(_split_masked(old), _split_masked(new)) for old, new in zip(*masked, strict=True)
+    return len(masked_lines[0]) == len(masked_lines[1]) and all(
+        _extends_words(_split_masked(old), _split_masked(new))
+        for old, new in zip(*masked_lines, strict=True)
     )
 
 
-def _extends(words: tuple[str, ...], longer: tuple[str, ...]) -> bool:
+def _extends_words(words: tuple[str, ...], longer: tuple[str, ...]) -> bool:
     return longer[: len(words)] == words
 
 
@@ -179,8 +182,10 @@ def _is_rendered(
         }
         placement = replace(instance.placement, programs=programs)
         with suppress(RenderError):
-            by_path = render_files(instance.service, placement, desired.settings, study.target.data)
-            if _remove_limits(by_path.get(path)) == _remove_limits(content):
+            contents_by_path = render_files(
+                instance.service, placement, desired.settings, study.target.data
+            )
+            if _remove_limits(contents_by_path.get(path)) == _remove_limits(content):
                 return True
     return False
 

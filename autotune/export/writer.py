@@ -12,7 +12,12 @@ from autotune import foreign_files
 from autotune.errors import AutotuneError, UsageError
 from autotune.export.ansible import export_ansible, format_backup_directory
 from autotune.export.escaping import fill_template
-from autotune.export.host_files import MODEL, SAFETY, Hosts, list_changed_hosts
+from autotune.export.host_files import (
+    MODEL_NOTICE,
+    SAFETY_NOTICE,
+    ExportedHosts,
+    list_changed_hosts,
+)
 from autotune.export.manifest import build_manifest
 from autotune.export.record_checks import check_trial
 from autotune.export.scripts import export_patch, export_shell, has_masked_edits
@@ -80,14 +85,16 @@ def select_trial(study: Study, name: str | None) -> Trial:
     """Return the trial to export: the named one, or the proven winner. Raises AutotuneError."""
     if name is not None:
         return find_trial(study.state, name)
-    concluded = find_conclusion(study.state)
-    if concluded.verdict != "improved" or concluded.best is None:
-        ended = "is not finished" if study.state.verdict is None else f"ended {concluded.verdict!r}"
+    conclusion = find_conclusion(study.state)
+    if conclusion.verdict != "improved" or conclusion.best is None:
+        status = (
+            "is not finished" if study.state.verdict is None else f"ended {conclusion.verdict!r}"
+        )
         raise AutotuneError(
-            f"study {study.name!r} {ended} and has no proven winner",
+            f"study {study.name!r} {status} and has no proven winner",
             hint="use `--trial best` or a trial's number to export without claiming a gain",
         )
-    return concluded.best.trial
+    return conclusion.best.trial
 
 
 def find_minimal_trial(study: Study) -> str:
@@ -112,19 +119,21 @@ def build_export(
     if baseline:
         check_trial(study, baseline.trial)
     files = read_rendered_files(study.directory, trial)
-    before = read_rendered_files(study.directory, baseline.trial) if baseline else {}
+    baseline_files = read_rendered_files(study.directory, baseline.trial) if baseline else {}
     hosts = None
     if format_name in SETTINGS_FORMATS:
-        unchanged = {} if include_unchanged or not baseline else baseline.trial.effective_settings
-        content = SETTINGS_FORMATS[format_name](study, trial, unchanged)
+        baseline_settings = (
+            {} if include_unchanged or not baseline else baseline.trial.effective_settings
+        )
+        content = SETTINGS_FORMATS[format_name](study, trial, baseline_settings)
     elif format_name in HOST_FORMATS:
         hosts = _list_changing_hosts(study, trial, include_unchanged=include_unchanged)
         content = HOST_FORMATS[format_name](study, trial, hosts)
     else:
         content = {f"files/{path}": data for path, data in files.items()
-                   if include_unchanged or before.get(path) != data}  # fmt: skip
-    diff = format_file_diff(before, files, "baseline", "files")
-    notice = f"{MODEL}\n" if diff and study.target.simulated else ""
+                   if include_unchanged or baseline_files.get(path) != data}  # fmt: skip
+    diff = format_file_diff(baseline_files, files, "baseline", "files")
+    notice = f"{MODEL_NOTICE}\n" if diff and study.target.simulated else ""
     content["changes.diff"] = f"{notice}{diff}".encode("utf-8", "surrogateescape")
     content["target.yaml"] = foreign_files.read_bytes(
         study.directory, TARGET_FILE_NAME, foreign_files.MAX_TARGET_BYTES
@@ -136,7 +145,7 @@ def build_export(
     return content
 
 
-def _list_changing_hosts(study: Study, trial: Trial, *, include_unchanged: bool) -> Hosts:
+def _list_changing_hosts(study: Study, trial: Trial, *, include_unchanged: bool) -> ExportedHosts:
     hosts = list_changed_hosts(study, trial, everything=include_unchanged)
     if not hosts.units:
         raise AutotuneError(
@@ -147,30 +156,37 @@ def _list_changing_hosts(study: Study, trial: Trial, *, include_unchanged: bool)
 
 
 def _build_readme(
-    study: Study, trial: Trial, format_name: str, hosts: Hosts | None, *, include_unchanged: bool
+    study: Study,
+    trial: Trial,
+    format_name: str,
+    hosts: ExportedHosts | None,
+    *,
+    include_unchanged: bool,
 ) -> bytes:
     view = build_study_view(study)
     sides = view.conclusion.sides
     baseline, best = sides.get("baseline"), sides.get("best")
-    proven = best is not None and best.trial == trial
-    own = find_declared_parameters(study.target)
+    is_best_trial = best is not None and best.trial == trial
+    declared_parameters = find_declared_parameters(study.target)
     return fill_template(
         "readme.md.j2",
         study=study.name,
         trial=trial.number,
         format=format_name,
-        notice=MODEL if study.target.simulated else None,
+        notice=MODEL_NOTICE if study.target.simulated else None,
         proof=format_headline(view)
-        if proven
+        if is_best_trial
         else "This trial is not the proven winner, so no gain is claimed.",
-        changes=list_changes(baseline.trial.effective_settings, trial.effective_settings, own)
+        changes=list_changes(
+            baseline.trial.effective_settings, trial.effective_settings, declared_parameters
+        )
         if baseline
         else (),
         differences=trial.differences,
         everything=include_unchanged,
         hosts=hosts,
         backup=format_backup_directory(study, trial),
-        safety=SAFETY,
+        safety=SAFETY_NOTICE,
         has_patch_scripts=hosts is not None
         and any(has_masked_edits(hosts, host) for host in hosts.units),
     ).encode()
@@ -182,12 +198,12 @@ def _select_settings(
     """Yield the settings that have an effect and differ from ``baseline_settings``; all if it is
     empty.
     """
-    acting = list_active_parameters(
+    active_names = list_active_parameters(
         trial.effective_settings, find_declared_parameters(study.target)
     )
     for name, value in sorted(trial.effective_settings.items()):
         if not baseline_settings or (
-            name in acting and not is_same_value(baseline_settings.get(name), value)
+            name in active_names and not is_same_value(baseline_settings.get(name), value)
         ):
             yield name, value
 
@@ -196,12 +212,14 @@ def _format_json_settings(
     study: Study, trial: Trial, baseline_settings: Settings
 ) -> dict[str, bytes]:
     # A command receives only settings with an effect. The files of a stack contain all settings.
-    own = find_declared_parameters(study.target)
-    acting = (
-        list_active_parameters(trial.effective_settings, own) if own else trial.effective_settings
+    declared_parameters = find_declared_parameters(study.target)
+    active_names = (
+        list_active_parameters(trial.effective_settings, declared_parameters)
+        if declared_parameters
+        else trial.effective_settings
     )
     parameters = {name: value for name, value in _select_settings(study, trial, baseline_settings)
-                  if name in acting}  # fmt: skip
+                  if name in active_names}  # fmt: skip
     model = {"simulated": True} if study.target.simulated else {}
     return {"settings.json": _encode_json({**model, "parameters": parameters})}
 
@@ -212,15 +230,15 @@ def _format_yaml_settings(
     """Return the ``parameters:`` section of a target, with values pinned. JSON scalars are valid
     YAML.
     """
-    own = find_declared_parameters(study.target)
-    effective = list_active_parameters(trial.effective_settings, own)
-    lines = [f"# {MODEL}"] if study.target.simulated else []
+    declared_parameters = find_declared_parameters(study.target)
+    active_names = list_active_parameters(trial.effective_settings, declared_parameters)
+    lines = [f"# {MODEL_NOTICE}"] if study.target.simulated else []
     lines += [f"# Settings of trial {trial.number}.", "parameters:"]
     for name, value in _select_settings(study, trial, baseline_settings):
-        parameter = find_parameter(name, trial.effective_settings, own)
+        parameter = find_parameter(name, trial.effective_settings, declared_parameters)
         unit = f"[{parameter.unit}] " if parameter and parameter.unit else ""
         remark = parameter.meaning if parameter else ""
-        remark = remark if name in effective else f"no effect here. {remark}"
+        remark = remark if name in active_names else f"no effect here. {remark}"
         comment = f"  # {unit}{remark}" if unit or remark else ""
         lines.append(f"  {name}: {{fixed: {json.dumps(value)}}}{comment}")
     return {"settings.yaml": "\n".join([*lines, ""]).encode()}
@@ -230,7 +248,7 @@ SETTINGS_FORMATS: dict[str, Callable[[Study, Trial, Settings], dict[str, bytes]]
     "yaml": _format_yaml_settings,
     "json": _format_json_settings,
 }
-HOST_FORMATS: dict[str, Callable[[Study, Trial, Hosts], dict[str, bytes]]] = {
+HOST_FORMATS: dict[str, Callable[[Study, Trial, ExportedHosts], dict[str, bytes]]] = {
     "ansible": export_ansible,
     "shell": export_shell,
     "patch": export_patch,

@@ -68,7 +68,7 @@ def find_hierarchies(
     ``/proc/cgroups``.
     """
     trees = [mount for mount in parse_mounts(mountinfo_text) if mount.kind in ("cgroup", "cgroup2")]
-    own = [mount.path for mount in trees if mount.path.is_relative_to(private)]
+    own_mounts = [mount.path for mount in trees if mount.path.is_relative_to(private)]
     system_mounts = [mount for mount in trees if mount.path.is_relative_to(MOUNT_POINT)]
     if any(mount.kind == "cgroup2" and mount.path == MOUNT_POINT for mount in system_mounts):
         return (CgroupHierarchy(MOUNT_POINT, 2, ("cpu", "memory"), is_mounted=True),)
@@ -76,8 +76,8 @@ def find_hierarchies(
     # Controllers that a version 1 tree uses.
     v1_controllers = {row[0] for row in rows if len(row) > 1 and row[1] != "0"}
     if not system_mounts and not v1_controllers & {"cpu", "memory"}:
-        return (CgroupHierarchy(private, 2, ("cpu", "memory"), is_mounted=bool(own)),)
-    return _find_v1_hierarchies(system_mounts, own, private)
+        return (CgroupHierarchy(private, 2, ("cpu", "memory"), is_mounted=bool(own_mounts)),)
+    return _find_v1_hierarchies(system_mounts, own_mounts, private)
 
 
 def read_mountinfo() -> str:
@@ -87,14 +87,14 @@ def read_mountinfo() -> str:
 
 def parse_mounts(text: str) -> list[Mount]:
     """Return the mounts in the text of ``/proc/self/mountinfo`` (proc_pid_mountinfo(5))."""
-    mounted = []
+    mounts = []
     for line in split_lines(text):
         (before, _, after) = line.partition(" - ")
         fields = after.split()
         path = before.split()[4].replace("\\040", " ").replace("\\011", "\t")
         options = tuple(fields[2].split(",")) if len(fields) > 2 else ()
-        mounted.append(Mount(Path(path), fields[0], options))
-    return mounted
+        mounts.append(Mount(Path(path), fields[0], options))
+    return mounts
 
 
 def group_limits(hierarchy: CgroupHierarchy, host: LabHost) -> dict[str, str]:
@@ -133,18 +133,20 @@ def _find_v1_hierarchies(
     trees = []
     for controller in _V1_REQUIRED_CONTROLLERS:
         path = next((mount.path for mount in mounts if controller in mount.options), None)
-        lacking = private / controller.removeprefix("name=")
-        mounted = path is not None or lacking in private_paths
-        trees.append(CgroupHierarchy(path or lacking, 1, (controller,), mounted))
-    apart = [m for m in mounts if _V1_OPTIONAL_CONTROLLER in m.options and "cpu" not in m.options]
+        private_path = private / controller.removeprefix("name=")
+        is_mounted = path is not None or private_path in private_paths
+        trees.append(CgroupHierarchy(path or private_path, 1, (controller,), is_mounted))
+    separate_mounts = [
+        m for m in mounts if _V1_OPTIONAL_CONTROLLER in m.options and "cpu" not in m.options
+    ]
     trees += [
         CgroupHierarchy(mount.path, 1, (_V1_OPTIONAL_CONTROLLER,), is_mounted=True)
-        for mount in apart
+        for mount in separate_mounts
     ]
     # A version 2 tree next to version 1 trees limits nothing, but systemd tracks its units there
     # too.
-    unified = [mount for mount in mounts if mount.kind == "cgroup2"]
-    trees += [CgroupHierarchy(mount.path, 2, (), is_mounted=True) for mount in unified]
+    unified_mounts = [mount for mount in mounts if mount.kind == "cgroup2"]
+    trees += [CgroupHierarchy(mount.path, 2, (), is_mounted=True) for mount in unified_mounts]
     return tuple(trees)
 
 
@@ -156,7 +158,7 @@ def make_groups(plan: LabPlan) -> tuple[CgroupHierarchy, ...]:
     trees = find_hierarchies(read_mountinfo(), proc_cgroups, plan.names.private_cgroups)
     for hierarchy in trees:
         if not hierarchy.is_mounted:
-            _mount(hierarchy)
+            _mount_hierarchy(hierarchy)
         (hierarchy.path / plan.names.cgroup).mkdir(exist_ok=True)
         if hierarchy.version == 2 and hierarchy.controllers:
             _delegate_controllers(hierarchy, plan)
@@ -176,13 +178,13 @@ def remove_groups(names: LabNames, host: str | None = None) -> None:
     deadline = time.monotonic() + _KILL_TIMEOUT_SECONDS
     while remaining := [path for path in _list_groups(names, host) if not _remove_group(path)]:
         if time.monotonic() > deadline:
-            stuck = sorted({pid for path in remaining for pid in _list_member_pids(path)})
+            stuck_pids = sorted({pid for path in remaining for pid in _list_member_pids(path)})
             raise AutotuneError(
-                f"control group {remaining[0]} cannot be removed: processes {stuck} survived SIGKILL"
+                f"control group {remaining[0]} cannot be removed: processes {stuck_pids} survived SIGKILL"
             )
         time.sleep(0.005)
     if host is None:
-        _unmount(names)
+        _unmount_hierarchies(names)
 
 
 def _list_groups(names: LabNames, host: str | None) -> list[Path]:
@@ -198,12 +200,12 @@ def _delegate_controllers(hierarchy: CgroupHierarchy, plan: LabPlan) -> None:
     tree.
     """
     controllers = " ".join(f"+{controller}" for controller in hierarchy.controllers)
-    limited = any(host.cpus is not None or host.memory is not None for host in plan.hosts)
+    has_limits = any(host.cpus is not None or host.memory is not None for host in plan.hosts)
     for directory in (hierarchy.path, hierarchy.path / plan.names.cgroup):
         try:
             (directory / "cgroup.subtree_control").write_text(controllers, encoding="ascii")
         except OSError as error:
-            if limited:
+            if has_limits:
                 raise AutotuneError(
                     f"cannot limit CPUs and memory of the hosts in {directory} ({error.strerror})",
                     hint="if this is a container, start it with writable control groups",
@@ -222,7 +224,7 @@ def _write_limits(hierarchy: CgroupHierarchy, plan: LabPlan, host: LabHost) -> N
                 ) from None
 
 
-def _mount(hierarchy: CgroupHierarchy) -> None:
+def _mount_hierarchy(hierarchy: CgroupHierarchy) -> None:
     hierarchy.path.mkdir(parents=True, exist_ok=True)
     if hierarchy.version == 2:
         run_checked(["mount", "-t", "cgroup2", "cgroup2", str(hierarchy.path)])
@@ -232,20 +234,20 @@ def _mount(hierarchy: CgroupHierarchy) -> None:
     run_checked(["mount", "-t", "cgroup", "-o", options, "cgroup", str(hierarchy.path)])
 
 
-def _unmount(names: LabNames) -> None:
-    private = names.private_cgroups
+def _unmount_hierarchies(names: LabNames) -> None:
+    private_directory = names.private_cgroups
     for mount in reversed(parse_mounts(read_mountinfo())):
-        if mount.path.is_relative_to(private):
+        if mount.path.is_relative_to(private_directory):
             run_checked(["umount", str(mount.path)])
     # Do not delete recursively: whatever is still mounted must not be changed.
-    for path in sorted(private.glob("*"), reverse=True):
+    for path in sorted(private_directory.glob("*"), reverse=True):
         path.rmdir()
     with contextlib.suppress(FileNotFoundError):
-        private.rmdir()
+        private_directory.rmdir()
 
 
 def _remove_group(group: Path) -> bool:
-    _kill(group)
+    _kill_group(group)
     try:
         for path in _list_bottom_up(group):
             path.rmdir()
@@ -256,7 +258,7 @@ def _remove_group(group: Path) -> bool:
     return True
 
 
-def _kill(group: Path) -> None:
+def _kill_group(group: Path) -> None:
     """Kill every process in ``group``, and wait up to a second until they have exited."""
     with contextlib.ExitStack() as stack:
         handles = []

@@ -129,9 +129,9 @@ class HostKeys:
 def make_disk(plan: LabPlan, host: LabHost) -> None:
     """Create the disk of ``host``. A disk that was made after this machine booted is kept."""
     directory = plan.names.machine_directory(host.name)
-    booted = _BOOT_ID_FILE.read_text(encoding="ascii")
-    done = directory / _COMPLETE_MARKER
-    if done.exists() and done.read_text(encoding="ascii") == booted:
+    boot_id = _BOOT_ID_FILE.read_text(encoding="ascii")
+    marker_path = directory / _COMPLETE_MARKER
+    if marker_path.exists() and marker_path.read_text(encoding="ascii") == boot_id:
         # A volatile overlay refuses a second mount, because a crash of the machine may have lost
         # writes. This machine has not rebooted since, and stopping a host loses no writes.
         shutil.rmtree(directory / "work" / "work" / "incompat", ignore_errors=True)
@@ -141,16 +141,16 @@ def make_disk(plan: LabPlan, host: LabHost) -> None:
         if (directory / name).exists():
             shutil.rmtree(directory / name)
         (directory / name).mkdir(parents=True)
-    private = directory / keys.HOST_KEY_NAME
+    private_key = directory / keys.HOST_KEY_NAME
     texts = HostKeys(
-        private.read_text(encoding="ascii"),
-        keys.read_public_key(private),
+        private_key.read_text(encoding="ascii"),
+        keys.read_public_key(private_key),
         keys.read_public_key(plan.names.key),
     )
     write_entries(
         directory / "upper", list_root_entries(plan, host, texts, _LOWER_ROOT), _LOWER_ROOT
     )
-    done.write_text(booted, encoding="ascii")
+    marker_path.write_text(boot_id, encoding="ascii")
 
 
 def write_entries(upper: Path, entries: Iterable[DiskEntry], lower: Path) -> None:
@@ -181,13 +181,15 @@ def require_single_filesystem(mountinfo: str) -> None:
 
     An overlay covers only one file system, so a host's /usr would be empty.
     """
-    needed = {Path("/usr"), Path("/etc"), Path("/var"), Path("/var/lib")}
-    apart = sorted(
-        str(mount.path) for mount in cgroups.parse_mounts(mountinfo) if mount.path in needed
+    needed_directories = {Path("/usr"), Path("/etc"), Path("/var"), Path("/var/lib")}
+    directories = sorted(
+        str(mount.path)
+        for mount in cgroups.parse_mounts(mountinfo)
+        if mount.path in needed_directories
     )
-    if apart:
+    if directories:
         raise AutotuneError(
-            f"cannot create a lab: {', '.join(apart)} must be on the filesystem of /, which the"
+            f"cannot create a lab: {', '.join(directories)} must be on the filesystem of /, which the"
             " hosts share",
             hint="use a physical or virtual machine with one filesystem for the system",
         )
@@ -198,9 +200,9 @@ def _create_parents(upper: Path, directory: Path, lower: Path) -> None:
         return
     _create_parents(upper, directory.parent, lower)
     directory.mkdir()
-    below = lower / directory.relative_to(upper)
-    if below.exists():
-        status = below.stat()
+    lower_directory = lower / directory.relative_to(upper)
+    if lower_directory.exists():
+        status = lower_directory.stat()
         directory.chmod(stat.S_IMODE(status.st_mode))
         os.chown(directory, status.st_uid, status.st_gid)
 
@@ -210,7 +212,7 @@ def list_root_entries(plan: LabPlan, host: LabHost, keys: HostKeys, lower: Path)
     children.
     """
     return [
-        *_list_hidden(lower),
+        *_list_hidden_entries(lower),
         *_hide_labs(plan),
         *_list_identity_entries(plan, host, keys),
         *_list_boot_entries(lower),
@@ -219,12 +221,12 @@ def list_root_entries(plan: LabPlan, host: LabHost, keys: HostKeys, lower: Path)
 
 def _hide_labs(plan: LabPlan) -> Iterator[DiskEntry]:
     """Yield an entry that hides the lab's directory from its hosts."""
-    inside = plan.names.directory.relative_to("/")
-    if inside.parts[0] in SHARED_DIRECTORIES and not inside.is_relative_to(HIDDEN_DIRECTORY):
-        yield EmptyDirectory(str(inside), 0o700)
+    lab_path = plan.names.directory.relative_to("/")
+    if lab_path.parts[0] in SHARED_DIRECTORIES and not lab_path.is_relative_to(HIDDEN_DIRECTORY):
+        yield EmptyDirectory(str(lab_path), 0o700)
 
 
-def _list_hidden(lower: Path) -> Iterator[DiskEntry]:
+def _list_hidden_entries(lower: Path) -> Iterator[DiskEntry]:
     for there in sorted(lower.iterdir()):
         if there.name not in SHARED_DIRECTORIES and there.name not in EMPTY_DIRECTORY_MODES:
             yield AbsentPath(there.name)
@@ -232,15 +234,15 @@ def _list_hidden(lower: Path) -> Iterator[DiskEntry]:
         yield EmptyDirectory(name, mode)
     for path in EMPTIED_DIRECTORIES:
         if (lower / path).is_dir():
-            yield _build_emptied(lower, lower / path)
+            yield _build_emptied_directories(lower, lower / path)
     yield AbsentPath(HIDDEN_DIRECTORY)
     # Services fail to start without their log directory.
     for there in sorted((lower / "var/log").glob("*/")):
         if there.name != "journal" and not there.is_symlink():
-            yield _build_emptied(lower, there)
+            yield _build_emptied_directories(lower, there)
 
 
-def _build_emptied(lower: Path, existing: Path) -> EmptyDirectory:
+def _build_emptied_directories(lower: Path, existing: Path) -> EmptyDirectory:
     status = existing.stat()
     path = str(existing.relative_to(lower))
     return EmptyDirectory(path, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)

@@ -31,9 +31,9 @@ def make_keys(plan: LabPlan) -> None:
     _make_key(plan.names.key, f"autotune-lab-{plan.names.tag}")
     lines = []
     for host in plan.hosts:
-        private = plan.names.machine_directory(host.name) / HOST_KEY_NAME
-        _make_key(private, host.name)
-        (kind, key) = read_public_key(private).split()[:2]
+        private_key = plan.names.machine_directory(host.name) / HOST_KEY_NAME
+        _make_key(private_key, host.name)
+        (kind, key) = read_public_key(private_key).split()[:2]
         lines.append(f"{host.address},{host.name} {kind} {key}\n")
     plan.names.known_hosts.write_text("".join(lines), encoding="ascii")
     plan.names.ssh_config.write_text(format_ssh_config(plan), encoding="utf-8")

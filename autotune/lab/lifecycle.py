@@ -39,13 +39,13 @@ def start_lab(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
     disk.require_single_filesystem(cgroups.read_mountinfo())
     with lock_lab(plan.names, create=True):
         if _find_plan(plan.names) != plan:
-            _remove_all(plan.names)
-        fresh = not plan.names.plan_file.exists()
+            _remove_lab(plan.names)
+        is_new = not plan.names.plan_file.exists()
         try:
             _start_hosts(plan)
         except BaseException:
-            if fresh:
-                _remove_all(plan.names)
+            if is_new:
+                _remove_lab(plan.names)
             raise
     return plan
 
@@ -58,7 +58,7 @@ def remove_lab(state_dir: Path) -> None:
     names = planning.derive_names(state_dir)
     prerequisites.require_root()
     with lock_lab(names, create=False):
-        _remove_all(names)
+        _remove_lab(names)
 
 
 def halt_host(state_dir: Path, host: str) -> None:
@@ -110,14 +110,14 @@ def list_host_status(state_dir: Path) -> tuple[HostStatus, ...]:
     if plan is None:
         return ()
 
-    def of(host: LabHost) -> HostStatus:
+    def read_status(host: LabHost) -> HostStatus:
         pid = machine.find_init_pid(plan.names, host.name)
         return HostStatus(
             host.name, host.address, pid, pid is not None and answers_ssh(host.address)
         )
 
     with ThreadPoolExecutor(max_workers=16) as pool:
-        return tuple(pool.map(of, plan.hosts))
+        return tuple(pool.map(read_status, plan.hosts))
 
 
 def build_ssh_host(state_dir: Path, host: str) -> SshHost:
@@ -151,29 +151,31 @@ def _find_plan(names: LabNames) -> LabPlan | None:
 def _start_hosts(plan: LabPlan) -> None:
     planning.write_plan(plan)
     keys.make_keys(plan)
-    stopped = [host for host in plan.hosts if machine.find_init_pid(plan.names, host.name) is None]
-    if stopped:
-        prerequisites.require_inotify(len(stopped))
-    for host in stopped:
+    stopped_hosts = [
+        host for host in plan.hosts if machine.find_init_pid(plan.names, host.name) is None
+    ]
+    if stopped_hosts:
+        prerequisites.require_inotify(len(stopped_hosts))
+    for host in stopped_hosts:
         cgroups.remove_groups(plan.names, host.name)
         network.remove_host_link(plan, host)
         disk.make_disk(plan, host)
     network.make_bridge(plan)
     trees = cgroups.make_groups(plan)
-    if stopped:
-        machine.boot_hosts(plan, stopped, trees)
+    if stopped_hosts:
+        machine.boot_hosts(plan, stopped_hosts, trees)
     _await_ssh(plan)  # a host that is already running may still be booting
 
 
 def _await_ssh(plan: LabPlan) -> None:
     deadline = time.monotonic() + _BOOT_SECONDS
-    remaining = list(plan.hosts)
-    while remaining := [host for host in remaining if not answers_ssh(host.address)]:
-        for host in remaining:
-            running = cgroups.list_host_processes(plan.names, host.name)
-            if time.monotonic() > deadline or not running:
+    remaining_hosts = list(plan.hosts)
+    while remaining_hosts := [host for host in remaining_hosts if not answers_ssh(host.address)]:
+        for host in remaining_hosts:
+            running_pids = cgroups.list_host_processes(plan.names, host.name)
+            if time.monotonic() > deadline or not running_pids:
                 raise AutotuneError(
-                    f"{host.name} did not boot: {_explain_boot_failure(plan, host, running)}"
+                    f"{host.name} did not boot: {_explain_boot_failure(plan, host, running_pids)}"
                 )
         time.sleep(0.02)
 
@@ -190,7 +192,7 @@ def _explain_boot_failure(plan: LabPlan, host: LabHost, running: tuple[int, ...]
     )
 
 
-def _remove_all(names: LabNames) -> None:
+def _remove_lab(names: LabNames) -> None:
     cgroups.remove_groups(names)
     network.remove_links(names)
     # The record is deleted last, so that an interrupted removal can be repeated.

@@ -101,7 +101,7 @@ def run_checked(argv: Sequence[str], *, text: str | None = None, timeout: float 
     failure.
     """
     try:
-        done = subprocess.run(
+        command_result = subprocess.run(
             argv, input=text, capture_output=True, text=True,
             timeout=timeout, check=False, pass_fds=_LOCKED_DESCRIPTORS.get(),
         )  # fmt: skip
@@ -109,7 +109,11 @@ def run_checked(argv: Sequence[str], *, text: str | None = None, timeout: float 
         raise AutotuneError(f"{argv[0]} is not installed") from None
     except subprocess.TimeoutExpired:
         raise AutotuneError(f"{' '.join(argv)} did not finish within {timeout:g} s") from None
-    if done.returncode != 0:
-        reason = done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}"
+    if command_result.returncode != 0:
+        reason = (
+            command_result.stderr.strip()
+            or command_result.stdout.strip()
+            or f"exit status {command_result.returncode}"
+        )
         raise AutotuneError(f"{' '.join(argv)}: {reason}")
-    return done.stdout
+    return command_result.stdout

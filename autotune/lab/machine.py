@@ -77,11 +77,11 @@ def boot_hosts(
 ) -> None:
     """Start ``hosts`` together. Returns once each has its network and is becoming systemd."""
     with contextlib.ExitStack() as stack:
-        started = [_start_host(plan, host, hierarchies, stack) for host in hosts]
+        started_processes = [_start_host(plan, host, hierarchies, stack) for host in hosts]
         pids = {host.name: _read_pid(host, output, plan.names)
-                for host, (output, _) in zip(hosts, started, strict=True)}  # fmt: skip
+                for host, (output, _) in zip(hosts, started_processes, strict=True)}  # fmt: skip
         run_checked(["ip", "-batch", "-"], text=network.format_link_batch(plan, pids))
-        for _, go_ahead in started:
+        for _, go_ahead in started_processes:
             release_host(go_ahead)
 
 
@@ -128,8 +128,8 @@ def describe_processes(pids: Iterable[int]) -> str:
     processes = []
     for number in pids:
         with contextlib.suppress(OSError):
-            stat = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
-            (name, _, rest) = stat.partition("(")[2].rpartition(") ")
+            stat_text = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
+            (name, _, rest) = stat_text.partition("(")[2].rpartition(") ")
             (state, *fields) = rest.split()
             seconds = sum(map(int, fields[10:14])) / os.sysconf("SC_CLK_TCK")
             processes.append(f"{name} ({state}, {seconds:.1f} s)")
@@ -140,7 +140,7 @@ def build_boot_command(
     plan: LabPlan, host: LabHost, hierarchies: Iterable[CgroupHierarchy]
 ) -> list[str]:
     """Return the command whose process becomes ``host`` after its release."""
-    joined = [str(tree.group_path(plan.names.cgroup, host.name)) for tree in hierarchies]
+    joined_groups = [str(tree.group_path(plan.names.cgroup, host.name)) for tree in hierarchies]
     return [
         # A new session without a parent process outlives this process and its terminal.
         *("setsid", "--fork", "sh", "-c", _JOIN_SCRIPT, "sh", _BOOT_SCRIPT),
@@ -149,7 +149,7 @@ def build_boot_command(
             host.name,
             plan.interface_address(host.address),
         ),
-        *(str(len(joined)), *joined),
+        *(str(len(joined_groups)), *joined_groups),
         *list_cgroup_mounts(hierarchies, plan.names.private_cgroups),
     ]
 
@@ -162,8 +162,8 @@ def list_cgroup_mounts(hierarchies: Iterable[CgroupHierarchy], private: Path) ->
     paths = [tree.path for tree in hierarchies]
     if not any(path.is_relative_to(private) for path in paths):
         return []
-    pairs = [("." if path == private else path.name, str(path)) for path in paths]
-    return [word for pair in pairs for word in pair]
+    mount_pairs = [("." if path == private else path.name, str(path)) for path in paths]
+    return [word for pair in mount_pairs for word in pair]
 
 
 def _start_host(
@@ -200,11 +200,11 @@ def _start_host(
 
 def _read_pid(host: LabHost, output: int, names: LabNames) -> int:
     deadline = time.monotonic() + _START_SECONDS
-    line = b""
-    while not line.endswith(b"\n"):
+    pid_line = b""
+    while not pid_line.endswith(b"\n"):
         (ready, _, _) = select.select([output], [], [], max(0.0, deadline - time.monotonic()))
-        more = os.read(output, 64) if ready else b""
-        if not more:
+        chunk = os.read(output, 64) if ready else b""
+        if not chunk:
             raise AutotuneError(f"{host.name} did not start: {read_console_tail(names, host.name)}")
-        line += more
-    return int(line)
+        pid_line += chunk
+    return int(pid_line)

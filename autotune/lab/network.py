@@ -56,17 +56,19 @@ def format_link_batch(plan: LabPlan, pids: Mapping[str, int]) -> str:
     lines = []
     for name, pid in pids.items():
         link = plan.names.link_name(numbers[name])
-        card = hardware_address(plan.names, numbers[name])
-        lines.append(f"link add {link} type veth peer name eth0 address {card} netns {pid}")
+        mac_address = hardware_address(plan.names, numbers[name])
+        lines.append(f"link add {link} type veth peer name eth0 address {mac_address} netns {pid}")
         lines.append(f"link set {link} master {plan.names.bridge} up")
     return "\n".join(lines) + "\n"
 
 
 def list_links(names: LabNames) -> tuple[str, ...]:
     """Return the existing links of this lab, with the bridge last."""
-    existing = [link["ifname"] for link in json.loads(run_checked(["ip", "-json", "link", "show"]))]
-    own = [name for name in existing if name.startswith(names.link_prefix)]
-    return tuple(sorted(own, key=lambda name: (name == names.bridge, name)))
+    existing_links = [
+        link["ifname"] for link in json.loads(run_checked(["ip", "-json", "link", "show"]))
+    ]
+    own_links = [name for name in existing_links if name.startswith(names.link_prefix)]
+    return tuple(sorted(own_links, key=lambda name: (name == names.bridge, name)))
 
 
 def remove_links(names: LabNames) -> None:

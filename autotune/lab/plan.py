@@ -108,17 +108,17 @@ def build_plan(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
     impossible.
     """
     checked_hosts = check_hosts(hosts)
-    used = {IPv4Address(host.address) for host in checked_hosts}
+    used_addresses = {IPv4Address(host.address) for host in checked_hosts}
     # Find the smallest network that contains all addresses.
-    network = IPv4Network((min(used), 24), strict=False)
-    while max(used) not in network:
+    network = IPv4Network((min(used_addresses), 24), strict=False)
+    while max(used_addresses) not in network:
         network = network.supernet()
     for reserved in (network.network_address, network.broadcast_address):
-        if reserved in used:
+        if reserved in used_addresses:
             raise AutotuneError(
                 f"{reserved} is reserved in {network} and cannot be a host's address"
             )
-    gateway = next((address for address in network.hosts() if address not in used), None)
+    gateway = next((address for address in network.hosts() if address not in used_addresses), None)
     if gateway is None:
         raise AutotuneError(f"{network} contains no free address for this machine")
     return LabPlan(derive_names(state_dir), checked_hosts, network, gateway)

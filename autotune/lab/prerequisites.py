@@ -41,12 +41,12 @@ def list_missing_packages(installed: Callable[[str], bool] = _is_installed) -> t
 
 def require_prerequisites() -> None:
     """Raise ``AutotuneError`` with the reasons and a hint if this machine cannot run a lab."""
-    lacks = list_missing_packages()
-    if reasons := list_obstacles(lacks):
-        able = os.geteuid() != 0 or lacks
+    missing_packages = list_missing_packages()
+    if reasons := list_obstacles(missing_packages):
+        can_install = os.geteuid() != 0 or missing_packages
         hint = (
-            _format_install_advice(lacks)
-            if able
+            _format_install_advice(missing_packages)
+            if can_install
             else "use a physical or virtual machine, or a privileged container"
         )
         raise AutotuneError("cannot create a lab: " + "; ".join(reasons), hint=hint)
@@ -60,8 +60,8 @@ def list_obstacles(missing: Sequence[str]) -> list[str]:
     if missing:
         reasons.append("missing packages: " + ", ".join(missing))
     if not reasons:  # root in a container often has no permission to mount
-        attempt = ("unshare", "--net", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt")
-        if subprocess.run(attempt, capture_output=True, check=False).returncode != 0:
+        probe_command = ("unshare", "--net", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt")
+        if subprocess.run(probe_command, capture_output=True, check=False).returncode != 0:
             reasons.append("root cannot create namespaces and mounts here")
     return reasons
 
@@ -97,10 +97,10 @@ def require_inotify(hosts: int, kernel: Path = PROC_DIRECTORY) -> None:
     """
     limit = int((kernel / "sys/fs/inotify/max_user_instances").read_text())
     # The limit applies to each account.
-    used = sum(_count_inotify_instances(process) for process in kernel.glob("[0-9]*"))
-    if used + hosts * INOTIFY_PER_HOST > limit:
+    used_count = sum(_count_inotify_instances(process) for process in kernel.glob("[0-9]*"))
+    if used_count + hosts * INOTIFY_PER_HOST > limit:
         raise AutotuneError(
-            f"{used} of {limit} inotify instances are in use. {hosts} hosts need up to "
+            f"{used_count} of {limit} inotify instances are in use. {hosts} hosts need up to "
             f"{hosts * INOTIFY_PER_HOST} more and would not boot",
             hint=f"run sysctl fs.inotify.max_user_instances={8 * limit}",
         )

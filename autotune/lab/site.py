@@ -30,16 +30,20 @@ def deploy_site(file: TargetFile, names: LabNames) -> bool:
     """
     target = file.target
     hosts = {host for tier in target.tiers.values() for host in tier.hosts}
-    edited = any(tier.app and target.edits_host_files(name) for name, tier in target.tiers.items())
-    if not edited or any(target.hosts[host].transport != "ssh" for host in hosts):
+    has_edited_files = any(
+        tier.app and target.edits_host_files(name) for name, tier in target.tiers.items()
+    )
+    if not has_edited_files or any(target.hosts[host].transport != "ssh" for host in hosts):
         return False
-    marks = [names.machine_directory(host) / SITE_MARKER for host in hosts]
-    described = _compute_site_digest(target)
-    if all(mark.exists() and mark.read_text(encoding="ascii") == described for mark in marks):
+    marker_paths = [names.machine_directory(host) / SITE_MARKER for host in hosts]
+    site_digest = _compute_site_digest(target)
+    if all(
+        mark.exists() and mark.read_text(encoding="ascii") == site_digest for mark in marker_paths
+    ):
         return False
     _deploy_baseline(_build_site_target(file, names))
-    for mark in marks:
-        mark.write_text(described, encoding="ascii")
+    for mark in marker_paths:
+        mark.write_text(site_digest, encoding="ascii")
     return True
 
 

@@ -69,16 +69,26 @@ def start_target_lab(path: Path, directory: Path | None = None) -> StartedLab:
     file = read_target(path)
     prerequisites.require_prerequisites()
     location = directory or LABS_DIRECTORY / file.target.name
-    before = list_host_status(location)
-    begun = time.monotonic()
+    hosts_before = list_host_status(location)
+    start_time = time.monotonic()
     lifecycle.start_lab(build_lab_hosts(file.target), location)
-    took = time.monotonic() - begun
+    seconds_taken = time.monotonic() - start_time
     lab = Lab(file.target.name, location.resolve(), list_host_status(location))
     config = file.target.ssh.config
-    named = config and (path.parent / Path(config).expanduser()).resolve() == lab.ssh_config
-    running = {(host.name, host.pid) for host in before}
-    started = frozenset(host.name for host in lab.hosts if (host.name, host.pid) not in running)
-    return StartedLab(lab, started, took, not named, site.deploy_site(file, derive_names(location)))
+    names_lab_config = (
+        config and (path.parent / Path(config).expanduser()).resolve() == lab.ssh_config
+    )
+    running_before = {(host.name, host.pid) for host in hosts_before}
+    started_hosts = frozenset(
+        host.name for host in lab.hosts if (host.name, host.pid) not in running_before
+    )
+    return StartedLab(
+        lab,
+        started_hosts,
+        seconds_taken,
+        not names_lab_config,
+        site.deploy_site(file, derive_names(location)),
+    )
 
 
 def remove_target_lab(lab_or_target: str, directory: Path | None = None) -> Lab:
@@ -124,6 +134,6 @@ def build_ssh_command(
 
 def _locate_lab(lab_or_target: str, directory: Path | None) -> tuple[str, Path]:
     """Return a lab's name and directory, from its target file or from its name."""
-    by_name = re.fullmatch(NAME_PATTERN, lab_or_target) and not Path(lab_or_target).exists()
-    name = lab_or_target if by_name else read_target(Path(lab_or_target)).target.name
+    is_lab_name = re.fullmatch(NAME_PATTERN, lab_or_target) and not Path(lab_or_target).exists()
+    name = lab_or_target if is_lab_name else read_target(Path(lab_or_target)).target.name
     return name, (directory or LABS_DIRECTORY / name).resolve()

@@ -85,7 +85,7 @@ class ReferenceAnswer:
         if not samples:
             raise ValueError("reference responses are missing")
         titles = {find_title(sample) for sample in samples}
-        closings = {find_ending(sample) for sample in samples}
+        endings = {find_ending(sample) for sample in samples}
         sizes = [sample.size for sample in samples]
         return cls(
             len(samples),
@@ -93,7 +93,7 @@ class ReferenceAnswer:
             frozenset(map(find_media_type, samples)),
             (min(sizes), max(sizes)),
             title=titles.pop() if len(titles) == 1 else None,
-            ending=closings.pop() if len(closings) == 1 else "",
+            ending=endings.pop() if len(endings) == 1 else "",
             markers=_find_common_markers(samples),
             is_error_like=any(find_error_sentence(sample.text) for sample in samples),
         )
@@ -125,22 +125,26 @@ def _list_differences(reference_answer: ReferenceAnswer, answer: ProbeAnswer) ->
         yield describe_difference(
             answer, reference_answer, f"no {reference_answer.ending} at the end"
         )
-    present = reference_answer.marker_share(answer)
-    another = len(reference_answer.markers) >= MIN_MARKERS and present < _SAME_PAGE_SHARE
-    if another or _is_outside(answer.size, reference_answer.size_range, _FAR_SIZE_FACTOR):
+    marker_share = reference_answer.marker_share(answer)
+    is_other_page = len(reference_answer.markers) >= MIN_MARKERS and marker_share < _SAME_PAGE_SHARE
+    if is_other_page or _is_outside_range(
+        answer.size, reference_answer.size_range, _FAR_SIZE_FACTOR
+    ):
         yield describe_difference(answer, reference_answer)
-    titled = reference_answer.title is not None and find_title(answer) != reference_answer.title
-    unusual = (
-        titled
-        or present < _SIMILAR_PAGE_SHARE
-        or _is_outside(answer.size, reference_answer.size_range, _NEAR_SIZE_FACTOR)
+    has_other_title = (
+        reference_answer.title is not None and find_title(answer) != reference_answer.title
     )
-    if unusual and not reference_answer.is_error_like and find_error_sentence(answer.text):
+    is_unusual = (
+        has_other_title
+        or marker_share < _SIMILAR_PAGE_SHARE
+        or _is_outside_range(answer.size, reference_answer.size_range, _NEAR_SIZE_FACTOR)
+    )
+    if is_unusual and not reference_answer.is_error_like and find_error_sentence(answer.text):
         yield describe_difference(answer, reference_answer)
     if (
-        titled
-        and present < _SIMILAR_PAGE_SHARE
-        and _is_outside(answer.size, reference_answer.size_range, _OFF_SIZE_FACTOR)
+        has_other_title
+        and marker_share < _SIMILAR_PAGE_SHARE
+        and _is_outside_range(answer.size, reference_answer.size_range, _OFF_SIZE_FACTOR)
     ):
         yield describe_difference(answer, reference_answer)
 
@@ -155,16 +159,16 @@ def find_error(answer: ProbeAnswer) -> str | None:
     words = [*_count_errors(answer.text)]
     if not words:
         return None
-    headed = [
+    heading_texts = [
         head[1]
         for head in (_TITLE_PATTERN.search(answer.text), _HEADING_PATTERN.search(answer.text))
         if head
     ]
-    breaks_off = "<html" in answer.text.lower() and not find_ending(answer)
-    short = len(_TAG_PATTERN.sub(" ", answer.text).split()) < SHORT_PAGE_WORDS
-    explained = next((match for match in words if "seeing" in match), None)
-    if short or breaks_off or any(map(find_error_sentence, headed)) or explained:
-        return _sanitize_text(_TAG_PATTERN.sub(" ", explained or words[0]))
+    is_cut_off = "<html" in answer.text.lower() and not find_ending(answer)
+    is_short = len(_TAG_PATTERN.sub(" ", answer.text).split()) < SHORT_PAGE_WORDS
+    explanation = next((match for match in words if "seeing" in match), None)
+    if is_short or is_cut_off or any(map(find_error_sentence, heading_texts)) or explanation:
+        return _sanitize_text(_TAG_PATTERN.sub(" ", explanation or words[0]))
     return None
 
 
@@ -180,10 +184,10 @@ def _count_errors(text: str) -> Iterator[str]:
     hints = [*_ERROR_HINT_PATTERN.finditer(text)]
     # A debugger's page explains itself only at its end.
     for hint in (*hints[:MAX_HINTS], *hints[MAX_HINTS:][-MAX_HINTS:]):
-        around = text[
+        hint_context = text[
             max(0, hint.start() - HINT_CONTEXT_LENGTH) : hint.end() + 2 * HINT_CONTEXT_LENGTH
         ]
-        yield from (match[0] for match in _ERROR_PATTERN.finditer(around))
+        yield from (match[0] for match in _ERROR_PATTERN.finditer(hint_context))
 
 
 def describe_difference(
@@ -193,7 +197,7 @@ def describe_difference(
     is limited, and secrets are masked.
     """
     phrases = [prefix] if prefix else []
-    if _is_outside(answer.size, reference_answer.size_range, _NEAR_SIZE_FACTOR):
+    if _is_outside_range(answer.size, reference_answer.size_range, _NEAR_SIZE_FACTOR):
         phrases.append(
             f"{format_size(answer.size)} instead of {_format_size_range(reference_answer.size_range)}"
         )
@@ -226,9 +230,13 @@ def find_ending(answer: ProbeAnswer) -> str:
     end = answer.text[-4096:].rstrip().lower()
     if "</html>" in end:
         return "</html>"
-    first = answer.text.lstrip()[:1]
-    pairs = {"{": "}", "[": "]"}
-    return pairs[first] if first in pairs and end.endswith(pairs[first]) else ""
+    first_character = answer.text.lstrip()[:1]
+    bracket_pairs = {"{": "}", "[": "]"}
+    return (
+        bracket_pairs[first_character]
+        if first_character in bracket_pairs and end.endswith(bracket_pairs[first_character])
+        else ""
+    )
 
 
 def format_size(size: float) -> str:
@@ -248,12 +256,12 @@ def _format_size_range(sizes: tuple[int, int]) -> str:
 
 def _sanitize_text(text: str) -> str:
     """Return text from a response in a form that may be shown and recorded."""
-    visible = "".join(c if c.isprintable() else " " for c in mask_secrets(text[:2000]))
-    line = " ".join(visible.split())
+    visible_text = "".join(c if c.isprintable() else " " for c in mask_secrets(text[:2000]))
+    line = " ".join(visible_text.split())
     return line if len(line) <= MAX_TITLE_LENGTH else f"{line[: MAX_TITLE_LENGTH - 1]}…"
 
 
-def _is_outside(size: float, sizes: tuple[int, int], factor: float) -> bool:
+def _is_outside_range(size: float, sizes: tuple[int, int], factor: float) -> bool:
     low, high = sizes
     if factor > _NEAR_SIZE_FACTOR:
         return size < (low - _SIZE_SLACK_BYTES) / factor or size > high * factor + _SIZE_SLACK_BYTES
@@ -266,10 +274,10 @@ def _find_common_markers(samples: Iterable[ProbeAnswer]) -> tuple[str, ...]:
     candidates = dict.fromkeys(
         candidate.strip() for candidate in _MARKER_PATTERN.findall(first.text)
     )
-    common = [
+    common_markers = [
         candidate
         for candidate in candidates
         if len(candidate) >= MIN_MARKERS and all(candidate in s.text for s in further_samples)
     ]
-    step = max(1, -(-len(common) // MAX_MARKERS))
-    return tuple(common[::step])
+    step = max(1, -(-len(common_markers) // MAX_MARKERS))
+    return tuple(common_markers[::step])

@@ -71,9 +71,11 @@ class LoadPage:
             )
         ):
             return unmet
-        decided = self.reference is None or (self.expect is not None and bool(self.expect.body))
+        is_decided = self.reference is None or (self.expect is not None and bool(self.expect.body))
         return (
-            None if decided or self.reference is None else find_difference(self.reference, answer)
+            None
+            if is_decided or self.reference is None
+            else find_difference(self.reference, answer)
         )
 
     def build_request(self, request: Request) -> Request:
@@ -102,15 +104,17 @@ class AnswerInspection:
 
     def __add__(self, other: AnswerInspection) -> AnswerInspection:
         sizes = [s.sizes for s in (self, other) if s.sizes]
-        means = [(s.wrong_size, s.wrong_count) for s in (self, other) if s.wrong_size is not None]
-        total = sum(count for _, count in means)
+        wrong_means = [
+            (s.wrong_size, s.wrong_count) for s in (self, other) if s.wrong_size is not None
+        ]
+        total_count = sum(count for _, count in wrong_means)
         return AnswerInspection(
             self.inspected + other.inspected,
             self.wrong_count + other.wrong_count,
             self.example or other.example,
             (min(low for low, _ in sizes), max(high for _, high in sizes)) if sizes else None,
             self.right_size_count + other.right_size_count,
-            sum(size * count for size, count in means) / total if total else None,
+            sum(size * count for size, count in wrong_means) / total_count if total_count else None,
         )
 
     @property
@@ -154,8 +158,12 @@ class AnswerValidator:
         maximum = WHOLE_BODY_BYTES if self.reads_whole_bodies else HEAD_BYTES
         sizes = [(min(maximum, page.reference.size_range[1]), page.share)
                  for page in self.pages if page.reference]  # fmt: skip
-        total = sum(share for _, share in sizes)
-        return max(1.0, sum(size * share for size, share in sizes) / total) if total else 1.0
+        total_share = sum(share for _, share in sizes)
+        return (
+            max(1.0, sum(size * share for size, share in sizes) / total_share)
+            if total_share
+            else 1.0
+        )
 
     def count_probes(self, spec: LoadSpec) -> int:
         """Return how many responses a reading samples: at most half of them, and as many as fit in
@@ -163,21 +171,23 @@ class AnswerValidator:
         """
         if not self.pages:
             return 0
-        exact = self.is_exact
-        maximum = MAX_EXACT_RATE if exact else min(MAX_PROBE_RATE, ENOUGH_ANSWERS / spec.seconds)
-        desired = spec.seconds * min(
-            maximum, (MAX_EXACT_SHARE if exact else MAX_PROBE_SHARE) * spec.rate
+        is_exact = self.is_exact
+        maximum = MAX_EXACT_RATE if is_exact else min(MAX_PROBE_RATE, ENOUGH_ANSWERS / spec.seconds)
+        desired_probes = spec.seconds * min(
+            maximum, (MAX_EXACT_SHARE if is_exact else MAX_PROBE_SHARE) * spec.rate
         )
         bounds = (spec.request_count // 2, int(MAX_BODY_BYTES / self.mean_read_bytes))
-        return max(0, min(max(MIN_PROBES, round(desired)), *bounds))
+        return max(0, min(max(MIN_PROBES, round(desired_probes)), *bounds))
 
     def choose_pages(self, count: int, seed: int = 0) -> list[int]:
         """Return a page for each of ``count`` sampled requests, in proportion to the load and
         evenly mixed.
         """
-        total = sum(page.share for page in self.pages)
+        total_share = sum(page.share for page in self.pages)
         # A low-discrepancy sequence, whose steps are the golden ratio.
-        positions = [((seed + step) * 0.6180339887498949) % 1.0 * total for step in range(count)]
+        positions = [
+            ((seed + step) * 0.6180339887498949) % 1.0 * total_share for step in range(count)
+        ]
         return [self._find_page(position) for position in positions]
 
     def _find_page(self, cumulative_share: float) -> int:
@@ -187,7 +197,7 @@ class AnswerValidator:
                 return index
         return len(self.pages) - 1
 
-    def inspect(
+    def inspect_answers(
         self, pages: Sequence[int], answers: Sequence[ProbeAnswer | None]
     ) -> AnswerInspection:
         """Validate responses. Responses with a wrong status, and missing ones, are counted by the
@@ -240,25 +250,31 @@ class AnswerValidator:
         ``earlier_inspection`` is the sample at lower rates. It is used if ``inspection`` is too
         small.
         """
-        pooled = (
+        pooled_inspection = (
             inspection
             if inspection.inspected >= ENOUGH_ANSWERS or self.method == WRONG_BODY
             else inspection + earlier_inspection
         )
-        already = result.errors.get(self.method, 0)
-        wrong = ceil(pooled.wrong_share * (result.right_answers + already) - 1e-9) - already
-        example = inspection.example or (pooled.example if wrong > 0 else "")
+        known_errors = result.errors.get(self.method, 0)
+        wrong_count = (
+            ceil(pooled_inspection.wrong_share * (result.right_answers + known_errors) - 1e-9)
+            - known_errors
+        )
+        example = inspection.example or (pooled_inspection.example if wrong_count > 0 else "")
         if sizes := self.right_size_range(inspection):
-            by_size = count_wrong_sizes(result.sizes, sizes, inspection.wrong_size)
-            if by_size > max(0, wrong):
-                wrong = by_size
+            size_errors = count_wrong_sizes(result.sizes, sizes, inspection.wrong_size)
+            if size_errors > max(0, wrong_count):
+                wrong_count = size_errors
                 example = (
                     example
-                    or f"the mean size of all responses shows that {by_size} have another size"
+                    or f"the mean size of all responses shows that {size_errors} have another size"
                 )
-        counted = result.reclassify(self.method, wrong)
+        reclassified_result = result.reclassify(self.method, wrong_count)
         return replace(
-            counted, looked_at=inspection.inspected, wrong=inspection.wrong_count, example=example
+            reclassified_result,
+            looked_at=inspection.inspected,
+            wrong=inspection.wrong_count,
+            example=example,
         )
 
 
@@ -280,17 +296,21 @@ def count_wrong_sizes(
     are empty. ``wrong_size`` is the mean size of sampled wrong responses, if known. Sizes drift, so
     deviations below ``WRONG_SIZE_DEVIATION`` are ignored.
     """
-    wrong = 0.0
+    wrong_count = 0.0
     low, high = right_sizes
     for mean, count in sizes.items():
-        off = max(low - mean, mean - high)
-        if off <= WRONG_SIZE_DEVIATION * low:
+        deviation_bytes = max(low - mean, mean - high)
+        if deviation_bytes <= WRONG_SIZE_DEVIATION * low:
             continue
-        empty = low if mean < low else high
+        default_deviation = low if mean < low else high
         has_mean = wrong_size is not None and (wrong_size < low) == (mean < low)
-        widest = abs((wrong_size or 0.0) - (low if mean < low else high)) if has_mean else empty
-        wrong += count * min(1.0, off / max(1.0, widest))
-    return ceil(wrong)
+        widest_deviation = (
+            abs((wrong_size or 0.0) - (low if mean < low else high))
+            if has_mean
+            else default_deviation
+        )
+        wrong_count += count * min(1.0, deviation_bytes / max(1.0, widest_deviation))
+    return ceil(wrong_count)
 
 
 def build_pages(
@@ -305,11 +325,13 @@ def build_pages(
         key = (step.method, step.path, step.body)
         shares[key] = shares.get(key, 0.0) + share
         first.setdefault(key, step)
-    total = sum(shares.values()) or 1.0
+    total_share = sum(shares.values()) or 1.0
     keys = sorted(shares, key=lambda key: -shares[key])
     is_uniform = len(set(shares.values())) <= 1
     keys = keys[:: max(1, -(-len(keys) // MAX_PAGES))] if is_uniform else keys[:MAX_PAGES]
-    return tuple(LoadPage(first[k], shares[k] / total, first[k].expect or expect) for k in keys)
+    return tuple(
+        LoadPage(first[k], shares[k] / total_share, first[k].expect or expect) for k in keys
+    )
 
 
 @dataclass
@@ -322,15 +344,15 @@ class InspectionLog:
         """Return the latest samples at this rate or below, as many as are needed for ``enough``
         responses.
         """
-        pooled = AnswerInspection()
+        pooled_inspection = AnswerInspection()
         for inspected_rate, inspection in reversed(self.inspections):
-            if inspected_rate <= rate * (1 + 1e-9) and pooled.inspected < enough:
-                pooled += inspection
-        return pooled
+            if inspected_rate <= rate * (1 + 1e-9) and pooled_inspection.inspected < enough:
+                pooled_inspection += inspection
+        return pooled_inspection
 
-    def add(self, rate: float, inspection: AnswerInspection) -> None:
+    def add_inspection(self, rate: float, inspection: AnswerInspection) -> None:
         self.inspections.append((rate, inspection))
 
-    def keep_last(self, count: int) -> None:
+    def keep_last_inspections(self, count: int) -> None:
         """Discard all but the last ``count`` samples, because earlier ones are from the warm-up."""
         del self.inspections[: max(0, len(self.inspections) - count)]

@@ -108,7 +108,7 @@ class LoadResult:
     example: str = ""
 
     @classmethod
-    def not_sent(cls, intended: int, reason: str, kind: str = "not sent") -> LoadResult:
+    def build_unsent_result(cls, intended: int, reason: str, kind: str = "not sent") -> LoadResult:
         """Return the result of a failed generator, which is assumed to have sent nothing."""
         return cls(intended, errors={kind: intended}, limited=reason[:300])
 
@@ -138,10 +138,10 @@ class LoadResult:
         """Return the result as ``limited`` if the load host ran out of ports or open files, or else
         ``None``.
         """
-        short = next(
+        exhaustion_reason = next(
             (reason for kind, reason in EXHAUSTION_MESSAGES.items() if self.errors.get(kind)), None
         )
-        return replace(self, limited=short) if short else None
+        return replace(self, limited=exhaustion_reason) if exhaustion_reason else None
 
     def as_incomplete_load(
         self, limit: float, late: float, unmade_requests: int, reason: str = FELL_BEHIND_MESSAGE
@@ -155,8 +155,10 @@ class LoadResult:
         ``limit`` the objective's latency limit (both in seconds). ``unmade_requests`` is the number
         of failures that the generator caused.
         """
-        proven = self.count_later_than(limit + 2 * late) + self.error_count - unmade_requests
-        if proven > PROVEN_FAILURE_SHARE * self.intended:
+        proven_failures = (
+            self.count_later_than(limit + 2 * late) + self.error_count - unmade_requests
+        )
+        if proven_failures > PROVEN_FAILURE_SHARE * self.intended:
             return replace(self, truncated=True)
         return replace(self, limited=reason)
 
@@ -186,13 +188,13 @@ def last_line(output: str) -> str:
 
 def drop_fastest(histogram: Mapping[float, int], removed_count: int) -> dict[float, int]:
     """Return the histogram without its ``removed_count`` fastest responses."""
-    remaining = {}
+    remaining_bins = {}
     for edge in sorted(histogram):
-        removed = min(histogram[edge], removed_count)
-        removed_count -= removed
-        if histogram[edge] > removed:
-            remaining[edge] = histogram[edge] - removed
-    return remaining
+        dropped_count = min(histogram[edge], removed_count)
+        removed_count -= dropped_count
+        if histogram[edge] > dropped_count:
+            remaining_bins[edge] = histogram[edge] - dropped_count
+    return remaining_bins
 
 
 def sum_results(results: Iterable[LoadResult]) -> LoadResult:
@@ -350,7 +352,7 @@ class LoadGenerator(ABC):
         try:
             result = self.parse_output(process, output, request, spec)
         except ValueError as error:
-            return LoadResult.not_sent(
+            return LoadResult.build_unsent_result(
                 process.request_count, f"{self.name} printed no result: {error}"
             )
         if (
@@ -360,10 +362,10 @@ class LoadGenerator(ABC):
             reason = (
                 f"{self.name} made {result.intended} requests instead of {process.request_count}"
             )
-            return LoadResult.not_sent(process.request_count, reason)
+            return LoadResult.build_unsent_result(process.request_count, reason)
         if not result.is_consistent:
             reason = f"{self.name} printed figures that do not add up: {last_line(output)}"
-            return LoadResult.not_sent(process.request_count, reason)
+            return LoadResult.build_unsent_result(process.request_count, reason)
         return result
 
 

@@ -151,9 +151,9 @@ class AbGenerator(ClosedLoopGenerator):
     packages = ("apache2-utils",)
 
     def build_command(self, request: Request, clients: ClosedLoopClients) -> Argv:
-        bound = ceil(clients.seconds + 2 * clients.timeout + 2)
+        bound_seconds = ceil(clients.seconds + 2 * clients.timeout + 2)
         return (
-            "timeout", "--signal=INT", "--kill-after=1", str(bound),
+            "timeout", "--signal=INT", "--kill-after=1", str(bound_seconds),
             "ab", "-q", "-l", "-r", "-c", str(clients.concurrency),
             "-t", str(ceil(clients.seconds)), "-n", str(MAX_REQUESTS), "-s", str(ceil(clients.timeout)),
             "-e", "/dev/stdout", *build_options(request), request.url_by_address,
@@ -164,11 +164,14 @@ class AbGenerator(ClosedLoopGenerator):
         time = _DURATION_PATTERN.search(output)
         if time is None or "Complete requests" not in counts:
             return self.build_failure(output, clients)
-        failed = _FAILURE_PATTERN.search(output)
+        failure_match = _FAILURE_PATTERN.search(output)
         kinds = {"status": counts.get("Non-2xx responses", 0)}
-        if failed:
+        if failure_match:
             # An exception is a broken connection, whose request is already counted.
-            kinds |= {"refused": parse_uint(failed[1]), "broken off": parse_uint(failed[2])}
+            kinds |= {
+                "refused": parse_uint(failure_match[1]),
+                "broken off": parse_uint(failure_match[2]),
+            }
         percentiles = {
             parse_decimal(at): parse_decimal(ms) / 1000
             for at, ms in _PERCENTILE_LINE_PATTERN.findall(output)
@@ -239,17 +242,17 @@ class WrkGenerator(ClosedLoopGenerator):
         return _PACE_SCRIPT.replace("GAP", f"{1 / clients.max_rate:.12f}").encode()
 
     def build_command(self, request: Request, clients: ClosedLoopClients) -> Argv:
-        bound = ceil(clients.seconds + 2 * clients.timeout + 2)
+        bound_seconds = ceil(clients.seconds + 2 * clients.timeout + 2)
         return with_input_file((
-            "timeout", "--kill-after=1", str(bound),
+            "timeout", "--kill-after=1", str(bound_seconds),
             "wrk", "--threads", "1", "--connections", str(clients.concurrency),
             "--duration", f"{ceil(clients.seconds)}s", "--timeout", f"{ceil(clients.timeout)}s",
             "--latency", *build_options(request), request.url_by_address,
         ), "--script=")  # fmt: skip
 
     def parse_output(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
-        total = _TOTAL_PATTERN.search(output)
-        if total is None:
+        total_match = _TOTAL_PATTERN.search(output)
+        if total_match is None:
             return self.build_failure(output, clients)
         errors = {}
         if status := _STATUS_PATTERN.search(output):
@@ -261,8 +264,8 @@ class WrkGenerator(ClosedLoopGenerator):
             )  # fmt: skip
         return ClosedLoopCeiling(
             clients.concurrency,
-            parse_decimal(total[2]) * UNIT_SECONDS[total[3]],
-            parse_uint(total[1]),
+            parse_decimal(total_match[2]) * UNIT_SECONDS[total_match[3]],
+            parse_uint(total_match[1]),
             {kind: count for kind, count in errors.items() if count},
             {
                 parse_decimal(at): parse_decimal(t) * UNIT_SECONDS[unit]

@@ -96,9 +96,9 @@ def _exclude_wrong_answers(
     answers: list[probes.ProbeAnswer | None],
 ) -> ClosedLoopCeiling:
     """Return the ceiling without the fraction of responses that was wrong in the sample."""
-    inspection = validator.inspect(page_indices, answers)
-    wrong = ceil(inspection.wrong_share * (ceiling.requests - ceiling.error_count) - 1e-9)
-    if not wrong:
+    inspection = validator.inspect_answers(page_indices, answers)
+    wrong_count = ceil(inspection.wrong_share * (ceiling.requests - ceiling.error_count) - 1e-9)
+    if not wrong_count:
         return ceiling
-    errors = {**ceiling.errors, WRONG_ANSWER: wrong}
+    errors = {**ceiling.errors, WRONG_ANSWER: wrong_count}
     return replace(ceiling, errors=errors, example=inspection.example)

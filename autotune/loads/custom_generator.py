@@ -87,24 +87,29 @@ class CustomGenerator(LoadGenerator):
     ) -> LoadResult:
         answer = _parse_answer(output)
         if isinstance(answer, str):
-            return LoadResult.not_sent(
+            return LoadResult.build_unsent_result(
                 process.request_count, f"cannot read the generator's output: {answer}"
             )
         intended, errors, latencies = answer["requests"], answer["errors"], answer["latencies"]
         if latencies is None:
-            late = min(answer["late"], intended - sum(errors.values()))
-            right = intended - sum(errors.values()) - late
-            latencies = {spec.latency_limit: right, LATE_BIN_LIMITS * spec.latency_limit: late}
-        limited = answer["limited"]
-        if intended < (1.0 - MAX_MISSED_SHARE) * process.request_count and not limited:
-            limited = f"the generator planned only {intended} of {process.request_count} requests"
+            late_count = min(answer["late"], intended - sum(errors.values()))
+            right_count = intended - sum(errors.values()) - late_count
+            latencies = {
+                spec.latency_limit: right_count,
+                LATE_BIN_LIMITS * spec.latency_limit: late_count,
+            }
+        limit_reason = answer["limited"]
+        if intended < (1.0 - MAX_MISSED_SHARE) * process.request_count and not limit_reason:
+            limit_reason = (
+                f"the generator planned only {intended} of {process.request_count} requests"
+            )
         return LoadResult(
             intended=intended,
             sent=intended,
             errors=sort_counts(errors),
             histogram=sort_counts(latencies),
             duration=spec.seconds,
-            limited=limited,
+            limited=limit_reason,
         )
 
 
@@ -125,26 +130,28 @@ def request_details(request: Request) -> dict[str, Any]:
 
 def _parse_answer(output: str) -> dict[str, Any] | str:
     """Return the parsed output, or a text that says what is wrong with it."""
-    last = (split_lines(output.strip()) or [""])[-1]
+    final_line = (split_lines(output.strip()) or [""])[-1]
     try:
-        answer = parse_json(last)
+        answer = parse_json(final_line)
         requests = _parse_count(answer["requests"])
         errors = {str(kind): _parse_count(n) for kind, n in (answer.get("errors") or {}).items()}
         bins = answer.get("latencies")
         latencies = (
             None if bins is None else {parse_decimal(at): _parse_count(n) for at, n in bins.items()}
         )
-        late = _parse_count(answer.get("late", 0))
-        limited = str(answer["limited"]) if answer.get("limited") else None
+        late_count = _parse_count(answer.get("late", 0))
+        limit_reason = str(answer["limited"]) if answer.get("limited") else None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        return f"{error!r} in {last[:120]!r}"
+        return f"{error!r} in {final_line[:120]!r}"
     if latencies is None and "late" not in answer:
         return "`latencies` or `late` is missing"
-    counted = sum(errors.values()) + (late if latencies is None else sum(latencies.values()))
-    if counted > requests or (latencies is not None and counted != requests):
-        return f"responses and errors add up to {counted}, not to {requests} requests"
-    return {"requests": requests, "errors": errors, "latencies": latencies, "late": late,
-            "limited": limited}  # fmt: skip
+    counted_requests = sum(errors.values()) + (
+        late_count if latencies is None else sum(latencies.values())
+    )
+    if counted_requests > requests or (latencies is not None and counted_requests != requests):
+        return f"responses and errors add up to {counted_requests}, not to {requests} requests"
+    return {"requests": requests, "errors": errors, "latencies": latencies, "late": late_count,
+            "limited": limit_reason}  # fmt: skip
 
 
 def _parse_count(value: object) -> int:

@@ -98,15 +98,17 @@ def measure_headroom(
         )
         for transport in transports
     ]
-    weakest = min(headrooms, key=lambda headroom: headroom.rate)
-    return Headroom(weakest.rate * len(headrooms), weakest.stop_reason)
+    smallest_headroom = min(headrooms, key=lambda headroom: headroom.rate)
+    return Headroom(smallest_headroom.rate * len(headrooms), smallest_headroom.stop_reason)
 
 
 def find_free_port(transport: Transport) -> int:
     """Return a free port on a host, below the client ports that the kernel assigns."""
-    listening = transport.run(("ss", "-ltnH")).stdout
-    in_use = {line.split()[3].rpartition(":")[2] for line in split_lines(listening) if line}
-    return next(port for port in range(21_000, 32_768) if str(port) not in in_use)
+    listening_sockets = transport.run(("ss", "-ltnH")).stdout
+    used_ports = {
+        line.split()[3].rpartition(":")[2] for line in split_lines(listening_sockets) if line
+    }
+    return next(port for port in range(21_000, 32_768) if str(port) not in used_ports)
 
 
 def measure_host_headroom(
@@ -125,7 +127,7 @@ def measure_host_headroom(
     """
     with run_trivial_server(transport, server=server, port=port) as endpoint:
         request = Request(endpoint, "/", _RESPONSE_BODY.encode())
-        reached = 0.0
+        reached_rate = 0.0
         load = count_requests(load, request, transport, max_rate)
         for rate in list_rates(max_rate):
             spec = LoadSpec(
@@ -134,13 +136,13 @@ def measure_host_headroom(
                 latency_limit=LATENCY_LIMIT_SECONDS,
                 ramp_seconds=0.25,
             )
-            stopped = find_shortfall(
+            shortfall = find_shortfall(
                 take_reading(load, request, spec, transport, max_rate=max_rate), spec
             )
-            if stopped:
-                return Headroom(reached, stopped)
-            reached = rate
-        return Headroom(reached)
+            if shortfall:
+                return Headroom(reached_rate, shortfall)
+            reached_rate = rate
+        return Headroom(reached_rate)
 
 
 def list_rates(max_rate: float) -> tuple[float, ...]:
@@ -158,35 +160,37 @@ def find_shortfall(result: LoadResult, spec: LoadSpec) -> str | None:
     if result.limited:
         return result.limited
     if result.error_count > TOLERATED_LATE_SHARE * result.intended:
-        worst = max(result.errors, key=lambda kind: result.errors[kind])
-        return f"{result.errors[worst]} of {result.intended} requests at {spec.rate:.0f}/s: {worst}"
-    late = result.count_later_than(spec.latency_limit)
-    if late + result.error_count > TOLERATED_LATE_SHARE * result.intended:
-        return f"{late} of {result.intended} requests late at {spec.rate:.0f}/s"
+        failure = max(result.errors, key=lambda kind: result.errors[kind])
+        return f"{result.errors[failure]} of {result.intended} requests at {spec.rate:.0f}/s: {failure}"
+    late_count = result.count_later_than(spec.latency_limit)
+    if late_count + result.error_count > TOLERATED_LATE_SHARE * result.intended:
+        return f"{late_count} of {result.intended} requests late at {spec.rate:.0f}/s"
     return None
 
 
 @contextmanager
 def run_trivial_server(transport: Transport, *, server: str, port: int) -> Iterator[Endpoint]:
     """Run nginx with ``return 200`` on the host's loopback, and stop it at the end."""
-    temporary = transport.run(("mktemp", "--directory", "--tmpdir", "autotune-headroom.XXXXXXXX"))
-    if not temporary.ok:
+    mktemp_result = transport.run(
+        ("mktemp", "--directory", "--tmpdir", "autotune-headroom.XXXXXXXX")
+    )
+    if not mktemp_result.ok:
         raise LoadError(
-            f"cannot create a temporary directory on the load host: {temporary.error_text}"
+            f"cannot create a temporary directory on the load host: {mktemp_result.error_text}"
         )
-    directory = temporary.stdout.strip()
+    directory = mktemp_result.stdout.strip()
     argv = ("timeout", "--kill-after=1", str(SERVER_MAX_SECONDS), server,
             "-p", f"{directory}/", "-c", "server.conf")  # fmt: skip
     try:
         transport.put(_NGINX_CONFIG.format(port=port, body=_RESPONSE_BODY.replace("\n", "\\n")).encode(),
                       f"{directory}/server.conf")  # fmt: skip
         with ThreadPoolExecutor(1) as pool:
-            serving = pool.submit(_serve_answers, transport, argv)
+            server_run = pool.submit(_serve_answers, transport, argv)
             try:
-                pid = _await_pid(transport, directory, serving)
+                pid = _await_pid(transport, directory, server_run)
                 if pid is None:
                     raise LoadError(
-                        f"the trivial server did not start: {serving.result().error_text}"
+                        f"the trivial server did not start: {server_run.result().error_text}"
                     )
                 yield Endpoint("127.0.0.1", port)
             finally:

@@ -217,10 +217,10 @@ class HttperfGenerator(LoadGenerator):
         for step in (step for visit in visits for step in visit.session_steps):
             if step.method not in SUPPORTED_METHODS:
                 raise UnusableWorkload(f"httperf cannot send {step.method}")
-        plain = all(
+        is_plain = all(
             step.method == "GET" and step.expect is None for v in visits for step in v.session_steps
         )
-        if plain:
+        if is_plain:
             return HttperfGenerator(
                 uris=tuple(v.session_steps[0].path for v in expand_visits(visits, MAX_URIS))
             )
@@ -242,8 +242,10 @@ class HttperfGenerator(LoadGenerator):
             ceil(spec.rate / self.limits.max_rate),
         )
         count = min(count, spec.request_count)
-        first = secrets.randbelow(CLIENT_NUMBERS) if spec.seed is None else spec.seed * count
-        return tuple(self._build_process(request, spec, first, i, count) for i in range(count))
+        first_client = secrets.randbelow(CLIENT_NUMBERS) if spec.seed is None else spec.seed * count
+        return tuple(
+            self._build_process(request, spec, first_client, i, count) for i in range(count)
+        )
 
     def _build_process(
         self, request: Request, spec: LoadSpec, first_client: int, index: int, count: int
@@ -258,8 +260,8 @@ class HttperfGenerator(LoadGenerator):
         )
         span = (requests - 1) / rate
         # one timeout to connect, and one for the response
-        bound = ceil(1.5 * span + 2 * spec.timeout + 2)
-        argv = build_command(request, spec, client, gap, open_connections, bound)
+        bound_seconds = ceil(1.5 * span + 2 * spec.timeout + 2)
+        argv = build_command(request, spec, client, gap, open_connections, bound_seconds)
         if steps := self._list_session_steps(request, client):
             session_log = "\n\n".join(map(format_session_line, steps)) + "\n"
             argv = with_input_file(argv, f"--wsesslog={requests},0,")
@@ -267,17 +269,21 @@ class HttperfGenerator(LoadGenerator):
                 argv,
                 requests,
                 span,
-                bound + 1.0,
+                bound_seconds + 1.0,
                 open_connections,
                 input=session_log.encode(),
                 max_rate=rate,
             )
         argv = (*argv, "--uri", request.path, f"--num-conns={requests}", "--num-calls=1")
-        plain = LoadProcess(argv, requests, span, bound + 1.0, open_connections, max_rate=rate)
+        plain_process = LoadProcess(
+            argv, requests, span, bound_seconds + 1.0, open_connections, max_rate=rate
+        )
         if not self.uris:
-            return plain
+            return plain_process
         uri_list = "".join(f"{uri}\0" for uri in _rotate_for_client(self.uris, client))
-        return replace(plain, argv=with_input_file(argv, "--wlog=y,"), input=uri_list.encode())
+        return replace(
+            plain_process, argv=with_input_file(argv, "--wlog=y,"), input=uri_list.encode()
+        )
 
     def _list_session_steps(self, request: Request, client: int) -> tuple[SessionStep, ...]:
         """Return the steps, if only a session log can express them: bodies, and varying methods."""
@@ -288,15 +294,15 @@ class HttperfGenerator(LoadGenerator):
     def parse_output(
         self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
     ) -> LoadResult:
-        parsed = HttperfOutput.parse(output)
-        if parsed is None:
+        parsed_output = HttperfOutput.parse(output)
+        if parsed_output is None:
             return build_failure(process, output)
-        result = build_result(parsed, process.request_count, request.status_classes)
+        result = build_result(parsed_output, process.request_count, request.status_classes)
         if request.expected_body is not None:
             result = result.reclassify(
-                "wrong body", count_wrong_sizes(parsed, len(request.expected_body))
+                "wrong body", count_wrong_sizes(parsed_output, len(request.expected_body))
             )
-        return check_result(result, parsed, process, spec)
+        return check_result(result, parsed_output, process, spec)
 
 
 def _rotate_for_client(items: tuple[ListItem, ...], client: int) -> tuple[ListItem, ...]:
@@ -351,7 +357,7 @@ def build_options(request: Request) -> Argv:
 
 
 def build_failure(process: LoadProcess, output: str) -> LoadResult:
-    return LoadResult.not_sent(
+    return LoadResult.build_unsent_result(
         process.request_count, f"httperf printed no result: {last_line(output)}"
     )
 
@@ -365,24 +371,28 @@ def build_result(
     errors = Counter(output.errors)
     statuses = {kind: n for kind, n in output.statuses.items() if kind not in classes}
     answers, wrong = sum(output.lifetimes.values()), sum(statuses.values())
-    right = sum(n for kind, n in output.statuses.items() if kind in classes)
-    ok = min(right, max(0, answers - wrong))
-    missing = intended - ok - wrong - sum(errors.values())
+    right_count = sum(n for kind, n in output.statuses.items() if kind in classes)
+    ok_count = min(right_count, max(0, answers - wrong))
+    missing_count = intended - ok_count - wrong - sum(errors.values())
     for kind in ("reset", "other", "timeout"):
         # A response counts even if its connection failed, provided that the response was complete
         # by then.
-        surplus = min(max(0, -missing), errors[kind])
-        errors[kind] -= surplus
-        missing += surplus
-    unsent = max(0, min(missing, intended - output.connections - errors["fd-unavailable"]))
-    errors.update({**statuses, "not sent": unsent, "unanswered": max(0, missing - unsent)})
+        surplus_errors = min(max(0, -missing_count), errors[kind])
+        errors[kind] -= surplus_errors
+        missing_count += surplus_errors
+    unsent_count = max(
+        0, min(missing_count, intended - output.connections - errors["fd-unavailable"])
+    )
+    errors.update(
+        {**statuses, "not sent": unsent_count, "unanswered": max(0, missing_count - unsent_count)}
+    )
     return LoadResult(
         intended=intended,
         sent=output.requests,
         errors={kind: n for kind, n in errors.items() if n},
-        histogram=drop_fastest(output.lifetimes, answers - ok),
+        histogram=drop_fastest(output.lifetimes, answers - ok_count),
         duration=output.duration,
-        sizes=find_mean_sizes(output, right),
+        sizes=find_mean_sizes(output, right_count),
     )
 
 
@@ -400,13 +410,13 @@ def count_wrong_sizes(output: HttperfOutput, expected: int) -> int:
     The estimate assumes that wrong bodies are empty (or twice as large). The mean covers responses
     of all kinds and has one decimal place, so it is meaningless if there are error pages.
     """
-    right = output.statuses.get("2xx", 0)
-    if output.mean_body_bytes is None or right == 0 or right != output.replies:
+    right_count = output.statuses.get("2xx", 0)
+    if output.mean_body_bytes is None or right_count == 0 or right_count != output.replies:
         return 0
-    off = abs(output.mean_body_bytes - expected)
-    if off <= 0.051:
+    deviation_bytes = abs(output.mean_body_bytes - expected)
+    if deviation_bytes <= 0.051:
         return 0
-    return max(1, ceil(right * min(1.0, off / max(1, expected))))
+    return max(1, ceil(right_count * min(1.0, deviation_bytes / max(1, expected))))
 
 
 def check_result(
@@ -421,15 +431,20 @@ def check_result(
     """
     if short := result.as_exhausted_host():
         return short
-    lag = max(0, output.max_burst - 1) * process.span_seconds / max(1, process.request_count - 1)
-    if not _is_incomplete(result, output, process, spec, lag):
+    lag_seconds = (
+        max(0, output.max_burst - 1) * process.span_seconds / max(1, process.request_count - 1)
+    )
+    if not _is_incomplete(result, output, process, spec, lag_seconds):
         return replace(result, truncated="unanswered" in result.errors)
-    unmade = sum(
+    unmade_requests = sum(
         result.errors.get(kind, 0) for kind in ("fd-unavailable", "not sent", "unanswered")
     )
-    stopped = result.errors.get("not sent") and output.duration < process.span_seconds
+    was_stopped = result.errors.get("not sent") and output.duration < process.span_seconds
     return result.as_incomplete_load(
-        spec.latency_limit, lag, unmade, STOPPED_MESSAGE if stopped else FELL_BEHIND_MESSAGE
+        spec.latency_limit,
+        lag_seconds,
+        unmade_requests,
+        STOPPED_MESSAGE if was_stopped else FELL_BEHIND_MESSAGE,
     )
 
 
@@ -450,5 +465,5 @@ def _is_incomplete(
     if result.errors.get("fd-unavailable") and output.max_burst > process.open_connections / 2:
         return True
     timed_out = result.errors.get("timeout", 0) > 0
-    longest = 2 * spec.timeout if timed_out else output.max_lifetime
-    return output.duration - longest > process.span_seconds / MIN_ACHIEVED_SHARE + 0.010
+    longest_seconds = 2 * spec.timeout if timed_out else output.max_lifetime
+    return output.duration - longest_seconds > process.span_seconds / MIN_ACHIEVED_SHARE + 0.010

@@ -102,11 +102,11 @@ class SessionGenerator(LoadGenerator):
     def build_processes(
         self, request: Request, spec: LoadSpec, hosts: int = 1
     ) -> tuple[LoadProcess, ...]:
-        calls = sum(kind.request_count * kind.session_count for kind in self.kinds)
-        first = secrets.randbelow(CLIENT_NUMBERS) if spec.seed is None else spec.seed
+        request_count = sum(kind.request_count * kind.session_count for kind in self.kinds)
+        first_client = secrets.randbelow(CLIENT_NUMBERS) if spec.seed is None else spec.seed
         processes: list[LoadProcess] = []
         for kind in self.kinds:
-            rate = spec.rate * kind.session_count / calls  # sessions/s
+            rate = spec.rate * kind.session_count / request_count  # sessions/s
             held_seconds = kind.think_seconds + kind.request_count * min(
                 MIN_HELD_LIMITS * spec.latency_limit, spec.timeout
             )
@@ -115,7 +115,7 @@ class SessionGenerator(LoadGenerator):
             count = min(count, sessions)  # leaves out a kind without a complete session
             for index in range(count):
                 own_sessions = sessions // count + (index < sessions % count)
-                client = (first + len(processes)) % CLIENT_NUMBERS
+                client = (first_client + len(processes)) % CLIENT_NUMBERS
                 processes.append(
                     _build_process(request, spec, kind, client, own_sessions, rate / count)
                 )
@@ -139,17 +139,17 @@ def _build_process(
 ) -> SessionProcess:
     gap = compute_mean_gap(client, sessions, rate)
     span = max(sessions - 1, 1) / rate
-    longest = kind.think_seconds + kind.request_count * spec.timeout
+    longest_seconds = kind.think_seconds + kind.request_count * spec.timeout
     open_connections = PROCESS_LIMITS.open_connections
-    bound = ceil(1.5 * span + longest + 2 * spec.timeout + 2)
+    bound_seconds = ceil(1.5 * span + longest_seconds + 2 * spec.timeout + 2)
     return SessionProcess(
         with_input_file(
-            build_command(request, spec, client, gap, open_connections, bound),
+            build_command(request, spec, client, gap, open_connections, bound_seconds),
             f"--wsesslog={sessions},0,",
         ),
         sessions * kind.request_count,
         span,
-        bound + 1.0,
+        bound_seconds + 1.0,
         open_connections,
         input=kind.session_log.encode(),
         kind=kind,
@@ -167,21 +167,23 @@ def _build_result(
     histogram: Counter[float] = Counter()
     for edge, sessions in lifetimes.items():
         # The upper edge of a request's latency, rounded to a microsecond.
-        per_call = round(max(0.001, edge - kind.think_seconds) / kind.request_count, 6)
-        histogram[per_call] += sessions * kind.request_count
+        call_seconds = round(max(0.001, edge - kind.think_seconds) / kind.request_count, 6)
+        histogram[call_seconds] += sessions * kind.request_count
     result = LoadResult(
         process.request_count, output.requests, {}, dict(histogram), output.duration
     )
-    wrong = {k: n for k, n in output.statuses.items() if k not in classes and n}
-    for status, count in wrong.items():
+    wrong_statuses = {k: n for k, n in output.statuses.items() if k not in classes and n}
+    for status, count in wrong_statuses.items():
         result = result.reclassify(status, count)
     errors = Counter(result.errors)
-    missing = process.request_count - result.right_answers - result.error_count
+    missing_count = process.request_count - result.right_answers - result.error_count
     for name, count in output.errors.items():
-        errors[name] += min(missing, count)
-        missing -= min(missing, count)
-    unsent = min(missing, max(0, process.session_count - output.connections) * kind.request_count)
-    errors["not sent"] += unsent
-    errors[ABANDONED_ERROR] += missing - unsent
-    right = sum(n for kind, n in output.statuses.items() if kind in classes)
-    return replace(result, errors=sort_counts(errors), sizes=find_mean_sizes(output, right))
+        errors[name] += min(missing_count, count)
+        missing_count -= min(missing_count, count)
+    unsent_count = min(
+        missing_count, max(0, process.session_count - output.connections) * kind.request_count
+    )
+    errors["not sent"] += unsent_count
+    errors[ABANDONED_ERROR] += missing_count - unsent_count
+    right_count = sum(n for kind, n in output.statuses.items() if kind in classes)
+    return replace(result, errors=sort_counts(errors), sizes=find_mean_sizes(output, right_count))

@@ -87,8 +87,8 @@ class K6Generator(LoadGenerator):
     def requests_per_visit(self) -> float:
         """Return the mean number of requests per visit."""
         weight = sum(visit.weight for visit in self.visits)
-        calls = sum(visit.weight * len(visit.session_steps) for visit in self.visits)
-        return calls / weight if self.visits else 1.0
+        weighted_requests = sum(visit.weight * len(visit.session_steps) for visit in self.visits)
+        return weighted_requests / weight if self.visits else 1.0
 
     @property
     def longest_pause(self) -> float:
@@ -118,31 +118,33 @@ class K6Generator(LoadGenerator):
     ) -> LoadProcess:
         clients = min(self.limits.open_connections, max(MIN_CLIENTS, ceil(rate * seconds)))
         iterations = int(rate * spec.seconds / self.requests_per_visit + 1e-9)
-        offered = iterations * self.requests_per_visit * self.requests_per_iteration / spec.seconds
+        offered_rate = (
+            iterations * self.requests_per_visit * self.requests_per_iteration / spec.seconds
+        )
         order = {
             "iterations": iterations,
             "span": round(1000 * spec.seconds),
             "clients": clients,
             "grace": round(1000 * (spec.timeout + 1)),
-            **self.describe_rate(offered),
+            **self.describe_rate(offered_rate),
         }
-        bound = ceil(spec.seconds + 2 * spec.timeout + START_SECONDS)
-        argv, scenario = self._command(request, spec, order, bound)
+        bound_seconds = ceil(spec.seconds + 2 * spec.timeout + START_SECONDS)
+        argv, scenario = self._build_run_command(request, spec, order, bound_seconds)
         return LoadProcess(
             argv,
             max(1, round(iterations * self.requests_per_visit)),
             spec.seconds,
-            bound + 1.0,
+            bound_seconds + 1.0,
             clients,
             input=scenario,
-            max_rate=offered,
+            max_rate=offered_rate,
         )
 
     def describe_rate(self, rate: float) -> Mapping[str, Any]:
         """Return the part of a scenario's order with which it offers ``rate`` requests/s."""
         return {}
 
-    def _command(
+    def _build_run_command(
         self, request: Request, spec: LoadSpec, order: Mapping[str, Any], bound: int
     ) -> tuple[Argv, bytes]:
         """Return the command that runs a scenario and stops it after ``bound`` seconds, and its
@@ -172,24 +174,24 @@ class K6Generator(LoadGenerator):
         try:
             summary = parse_json((split_lines(output.strip()) or [""])[-1])
             counts = {name: whole_count(n) for name, n in summary["counts"].items()}
-            lag = float(summary["lag"])
+            lag_seconds = float(summary["lag"])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             reason = f"k6 printed no result ({error!r}): {last_line(output)}"
-            return LoadResult.not_sent(process.request_count, reason)
+            return LoadResult.build_unsent_result(process.request_count, reason)
         result = _build_result(counts, process, spec, self.requests_per_visit)
-        return result.as_exhausted_host() or _check_result(result, lag, process, spec)
+        return result.as_exhausted_host() or _check_result(result, lag_seconds, process, spec)
 
 
 def describe_requests(request: Request, visits: tuple[WeightedVisit, ...]) -> dict[str, Any]:
     """Return the scenario's requests, and where it sends them."""
     page = SessionStep(path=request.path, method=request.method, body=request.body)
     weighted_steps = [(visit.weight, visit.session_steps) for visit in visits] or [(1.0, (page,))]
-    by_name = request.host is not None and is_ip_address(request.endpoint.host)
-    site_url = replace(request, path="", host=request.host if by_name else None).url
-    host_header = {"Host": request.authority} if request.authority and not by_name else {}
+    has_host_name = request.host is not None and is_ip_address(request.endpoint.host)
+    site_url = replace(request, path="", host=request.host if has_host_name else None).url
+    host_header = {"Host": request.authority} if request.authority and not has_host_name else {}
     return {
         "site": site_url,
-        "hosts": {request.host: request.endpoint.host} if by_name else {},
+        "hosts": {request.host: request.endpoint.host} if has_host_name else {},
         "headers": {**host_header, **dict(request.headers)},
         "names": list_authorities(request),
         "insecure": bool(request.tls and request.tls.insecure),
@@ -207,22 +209,25 @@ def list_authorities(request: Request) -> list[str]:
     """Return the names that the site has in URLs, with and without a port."""
     names = [name for name in (request.host, request.endpoint.host) if name]
     ports = [f"{name}:{request.endpoint.port}" for name in names]
-    usual = request.endpoint.port == DEFAULT_PORTS[request.scheme]
-    return [name.lower() for name in (*names[: None if usual or not request.host else 1], *ports)]
+    is_default_port = request.endpoint.port == DEFAULT_PORTS[request.scheme]
+    return [
+        name.lower()
+        for name in (*names[: None if is_default_port or not request.host else 1], *ports)
+    ]
 
 
 def list_bin_edges(spec: LoadSpec) -> list[float]:
     """Return the upper edges of the bins in seconds. The limit is one of them, and the last exceeds
     every latency.
     """
-    within = [
+    edges_within = [
         round(spec.latency_limit * step / BINS_WITHIN_LIMIT, 9)
         for step in range(1, BINS_WITHIN_LIMIT)
     ]
-    beyond = [spec.latency_limit]
-    while beyond[-1] < 2 * spec.timeout:
-        beyond.append(round(beyond[-1] * BIN_GROWTH_FACTOR, 9))
-    return [*within, *beyond]
+    edges_beyond = [spec.latency_limit]
+    while edges_beyond[-1] < 2 * spec.timeout:
+        edges_beyond.append(round(edges_beyond[-1] * BIN_GROWTH_FACTOR, 9))
+    return [*edges_within, *edges_beyond]
 
 
 def whole_count(number: object) -> int:
@@ -240,15 +245,15 @@ def _build_result(
     """
     histogram = {edge: counts.get(f"bin_{i}", 0) for i, edge in enumerate(list_bin_edges(spec))}
     errors = Counter({kind: counts.get(f"failed_{i}", 0) for i, kind in enumerate(ERROR_KINDS)})
-    sent = counts.get("sent", 0)
-    errors["unanswered"] = max(0, sent - sum(histogram.values()) - errors.total())
+    sent_count = counts.get("sent", 0)
+    errors["unanswered"] = max(0, sent_count - sum(histogram.values()) - errors.total())
     errors["not sent"] = max(
         round(counts.get("dropped_iterations", 0) * requests_per_visit),
-        process.request_count - sent,
+        process.request_count - sent_count,
     )
     return LoadResult(
         intended=sum(histogram.values()) + errors.total(),
-        sent=sent,
+        sent=sent_count,
         errors=sort_counts(errors),
         histogram=sort_counts(histogram),
         duration=spec.seconds,
@@ -263,8 +268,8 @@ def _check_result(
     ``lag`` (seconds) is correct only if nothing was dropped; otherwise, later arrivals are mistaken
     for earlier ones.
     """
-    unsent = result.errors.get("not sent", 0)
-    late = not unsent and lag > MAX_STALL_SHARE * process.span_seconds + spec.latency_limit
-    if not late and unsent <= (1 - MIN_ACHIEVED_SHARE) * result.intended:
+    unsent_count = result.errors.get("not sent", 0)
+    is_late = not unsent_count and lag > MAX_STALL_SHARE * process.span_seconds + spec.latency_limit
+    if not is_late and unsent_count <= (1 - MIN_ACHIEVED_SHARE) * result.intended:
         return result
-    return result.as_incomplete_load(spec.latency_limit, lag if late else 0.0, unsent)
+    return result.as_incomplete_load(spec.latency_limit, lag if is_late else 0.0, unsent_count)

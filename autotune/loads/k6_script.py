@@ -130,13 +130,15 @@ class K6ScriptGenerator(K6Generator):
             "grace": 1000, "gap": gap, "most": MAX_REQUESTS_PER_RUN, "counting": True,
             "enough": 1000 * LAST_START_SECONDS,
         }  # fmt: skip
-        bound = MAX_COUNTING_SECONDS + START_SECONDS
-        argv, scenario = self._command(request, LoadSpec(1.0, MAX_COUNTING_SECONDS), order, bound)
+        bound_seconds = MAX_COUNTING_SECONDS + START_SECONDS
+        argv, scenario = self._build_run_command(
+            request, LoadSpec(1.0, MAX_COUNTING_SECONDS), order, bound_seconds
+        )
         return LoadProcess(
             argv,
             COUNTING_RUNS,
             MAX_COUNTING_SECONDS,
-            bound + 1.0,
+            bound_seconds + 1.0,
             1,
             input=scenario,
             max_rate=1000 / gap,
@@ -146,7 +148,7 @@ class K6ScriptGenerator(K6Generator):
         try:
             summary = _read_summary(printed)
             maximum = whole_count(summary["most"])
-            stopped = whole_count(
+            stopped_runs = whole_count(
                 summary["counts"].get(f"failed_{ERROR_KINDS.index(TOO_MANY_REQUESTS)}", 0)
             )
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -157,7 +159,7 @@ class K6ScriptGenerator(K6Generator):
         if has_uncounted_requests(summary) or has_late_requests(summary):
             reason = UNCOUNTED_REQUESTS if has_uncounted_requests(summary) else LATE_REQUESTS
             raise LoadError(f"cannot run {self.script}: {reason}", hint=COUNTED_CALLS_HINT)
-        if stopped or not 0 <= maximum <= MAX_REQUESTS_PER_RUN:
+        if stopped_runs or not 0 <= maximum <= MAX_REQUESTS_PER_RUN:
             raise LoadError(
                 f"a run of {self.script} makes more than {MAX_REQUESTS_PER_RUN} requests",
                 hint=SHORTER_RUN_HINT,
@@ -250,7 +252,7 @@ class K6ScriptGenerator(K6Generator):
                 hint=COUNTED_CALLS_HINT,
             )
         if has_late_requests(summary):
-            return LoadResult.not_sent(
+            return LoadResult.build_unsent_result(
                 process.request_count, f"cannot run {self.script}: {LATE_REQUESTS}"
             )
         if result.errors.get(TOO_MANY_REQUESTS):
@@ -259,10 +261,10 @@ class K6ScriptGenerator(K6Generator):
                 f"{self.max_requests_per_run} requests",
                 hint=f"set the maximum number of requests per run: {REQUESTS_PER_RUN_HINT}",
             )
-        thrown = result.errors.get("script error", 0)
-        if result.errors.get("elsewhere") or not result.sent or thrown == result.sent:
+        thrown_errors = result.errors.get("script error", 0)
+        if result.errors.get("elsewhere") or not result.sent or thrown_errors == result.sent:
             reason = f"cannot run {self.script}: {read_first_line(output)}"
-            return LoadResult.not_sent(process.request_count, reason)
+            return LoadResult.build_unsent_result(process.request_count, reason)
         return result
 
 
@@ -298,9 +300,9 @@ def read_script(path: Path, maximum: int | None = None) -> K6ScriptGenerator:
     Raises UnusableWorkload.
     """
     texts: dict[Path, str] = {}
-    waiting = [path]
-    while waiting:
-        file = waiting.pop(0).resolve()
+    waiting_paths = [path]
+    while waiting_paths:
+        file = waiting_paths.pop(0).resolve()
         if file in texts:
             continue
         try:
@@ -312,7 +314,7 @@ def read_script(path: Path, maximum: int | None = None) -> K6ScriptGenerator:
             raise UnusableWorkload(
                 f"script and imports are larger than {MAX_SCRIPT_CHARACTERS // 1000} kB"
             )
-        waiting += (file.parent / name for name in find_imports(texts[file], file.name))
+        waiting_paths += (file.parent / name for name in find_imports(texts[file], file.name))
     root = Path(os.path.commonpath([file.parent for file in texts]))
     files = tuple((str(f.relative_to(root)), text) for f, text in texts.items())
     return K6ScriptGenerator(files=files, max_requests_per_run=maximum)

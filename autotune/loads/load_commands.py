@@ -44,7 +44,7 @@ class LoadCommand:
     input: bytes | None = None
 
 
-def find_excess(rate: float, max_rate: float) -> str | None:
+def find_excess_rate(rate: float, max_rate: float) -> str | None:
     """Return why ``rate`` (requests/s) is not allowed; ``None`` if it is allowed."""
     if rate <= max_rate * (1 + RATE_TOLERANCE):
         return None
@@ -55,7 +55,7 @@ def find_excess(rate: float, max_rate: float) -> str | None:
 
 def check_rate(rate: float, max_rate: float) -> None:
     """Raise RateTooHigh if ``rate`` is above ``max_rate``, both in requests/s."""
-    if reason := find_excess(rate, max_rate):
+    if reason := find_excess_rate(rate, max_rate):
         raise RateTooHigh(
             reason, hint="lower the rate, or raise `load: {max_rate: …}` in the target"
         )
@@ -64,10 +64,10 @@ def check_rate(rate: float, max_rate: float) -> None:
 def compute_highest_rate(commands: Iterable[LoadCommand]) -> float:
     """Return the highest sum of rates at any time, in requests/s."""
     commands = list(commands)
-    moments = {command.start for command in commands}
+    start_moments = {command.start for command in commands}
     return max(
         (sum(c.max_rate for c in commands if c.start <= at < max(c.end, c.start + 1e-9))
-         for at in moments),
+         for at in start_moments),
         default=0.0,
     )  # fmt: skip
 

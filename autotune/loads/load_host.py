@@ -89,13 +89,13 @@ class ClientPorts:
             needed, waiting = rate * 2, 0  # free again after one or two seconds
         else:
             needed, waiting = rate * seconds, self.time_wait
-        free = self.range_size - self.in_use - waiting
-        if needed + SPARE_PORTS <= free:
+        free_ports = self.range_size - self.in_use - waiting
+        if needed + SPARE_PORTS <= free_ports:
             return None
         return PortShortage(
-            f"{needed:.0f} client ports needed, {max(0, free)} free: set net.ipv4.tcp_tw_reuse=1"
+            f"{needed:.0f} client ports needed, {max(0, free_ports)} free: set net.ipv4.tcp_tw_reuse=1"
             " on the load host, widen net.ipv4.ip_local_port_range or add load hosts",
-            is_temporary=needed + SPARE_PORTS <= free + waiting,
+            is_temporary=needed + SPARE_PORTS <= free_ports + waiting,
         )
 
 
@@ -126,9 +126,9 @@ def find_port_shortage(
     rate, seconds = spec.rate / len(transports), spec.seconds + spec.ramp_seconds
     for name, text in results.unwrap().items():
         ports = ClientPorts.parse(text)
-        short = ports.find_shortage(rate, seconds, loopback=loopback) if ports else None
-        if short:
-            return replace(short, host=name)
+        shortage = ports.find_shortage(rate, seconds, loopback=loopback) if ports else None
+        if shortage:
+            return replace(shortage, host=name)
     return None
 
 

@@ -15,8 +15,8 @@ from autotune.loads.base import last_line, with_input_file
 from autotune.services.base import Argv, Endpoint
 from autotune.strict_parsing import parse_decimal, parse_uint
 
-PROTOCOL = "memcached"  # as services declare the protocol
-PACKAGES = ("libmemcached-tools",)  # Debian's names
+CACHE_PROTOCOL = "memcached"  # as services declare the protocol
+MEMCASLAP_PACKAGES = ("libmemcached-tools",)  # Debian's names
 KEY_BYTES = 17  # memcaslap itself uses the first 16
 WINDOW_SIZE = "1k"  # objects per client, the smallest allowed number
 GET_SHARE = 0.9
@@ -48,7 +48,7 @@ class MemcaslapShape:
 
 # Sizes in the published single-instance measurements (Radovic). The middle one is a mix of tiny,
 # small and medium objects with a mean of about 2 KB.
-SHAPES = (
+CACHE_SHAPES = (
     MemcaslapShape("100 B", ((100, 100, 1.0),)),
     MemcaslapShape("2 KB", ((4, 100, 0.76), (1024, 2048, 0.095), (5120, 20_480, 0.145))),
     MemcaslapShape("4 KB", ((4096, 4096, 1.0),)),
@@ -100,12 +100,12 @@ def build_command(
     """Return a command with one thread per server. It reads the shape's ``config`` from standard
     input.
     """
-    division = ("--division", str(shape.keys_per_get)) if shape.keys_per_get > 1 else ()
+    division_options = ("--division", str(shape.keys_per_get)) if shape.keys_per_get > 1 else ()
     return with_input_file((
         "timeout", "--kill-after=1", str(ceil(seconds) + 10),
         "memcaslap", "--servers", ",".join(map(str, servers)), "--threads", str(len(servers)),
         "--concurrency", str(clients * len(servers)), "--time", f"{ceil(seconds)}s",
-        "--win_size", WINDOW_SIZE, *division,
+        "--win_size", WINDOW_SIZE, *division_options,
         *(("--udp",) if udp else ()), "--cfg_cmd",
     ), "")  # fmt: skip
 
@@ -121,13 +121,13 @@ def parse_output(output: str, shape: MemcaslapShape) -> CacheCeiling:
 
 def _parse_counts(output: str, shape: MemcaslapShape) -> CacheCeiling:
     counts = {name: parse_uint(count) for name, count in _COUNT_PATTERN.findall(output)}
-    total = _TOTAL_PATTERN.search(output)
-    if total is None or not {"cmd_get", "read_bytes", "written_bytes"} <= counts.keys():
+    total_match = _TOTAL_PATTERN.search(output)
+    if total_match is None or not {"cmd_get", "read_bytes", "written_bytes"} <= counts.keys():
         raise ValueError("the output contains no result")
     return CacheCeiling(
         shape.name,
-        parse_decimal(total[1]),
-        parse_uint(total[2]),
+        parse_decimal(total_match[1]),
+        parse_uint(total_match[2]),
         counts["cmd_get"],
         counts.get("get_misses", 0),
         counts["read_bytes"] + counts["written_bytes"],

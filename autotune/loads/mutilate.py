@@ -89,10 +89,10 @@ class MutilateShape:
         return ("-K", self.keys, "-V", self.values, "-r", str(self.record_count))
 
 
-# Object sizes as in `memcaslap.SHAPES`. mutilate cannot mix three sizes, so the middle one is
+# Object sizes as in `memcaslap.CACHE_SHAPES`. mutilate cannot mix three sizes, so the middle one is
 # exponential with the same mean. The last is the published shape for a large site (Atikoglu et al.,
 # SIGMETRICS 2012), with thirty reads per write.
-SHAPES = (
+CACHE_SHAPES = (
     MutilateShape("100 B", "17", "100"),
     MutilateShape("2 KB on average", "17", "exponential:0.00048828125"),
     MutilateShape("4 KB", "17", "4096"),
@@ -146,8 +146,8 @@ def build_measure_command(
     The same load is first sent for ``spec.ramp_seconds`` without being counted. Both times are
     rounded to whole seconds.
     """
-    warm = ("-w", str(ceil(spec.ramp_seconds))) if spec.ramp_seconds > 0 else ()
-    bound = ceil(spec.seconds) + ceil(spec.ramp_seconds) + 10 + 2 * len(agents)
+    warm_up_options = ("-w", str(ceil(spec.ramp_seconds))) if spec.ramp_seconds > 0 else ()
+    bound_seconds = ceil(spec.seconds) + ceil(spec.ramp_seconds) + 10 + 2 * len(agents)
     return (
         "sh",
         "-c",
@@ -155,7 +155,7 @@ def build_measure_command(
         "sh",
         "timeout",
         "--kill-after=1",
-        str(bound),
+        str(bound_seconds),
         "mutilate",
         *_repeat_option("-s", servers),
         *shape.data_options,
@@ -168,7 +168,7 @@ def build_measure_command(
         str(max(1, round(spec.rate))),
         "-t",
         str(ceil(spec.seconds)),
-        *warm,
+        *warm_up_options,
         "-c",
         str(CONNECTIONS_PER_SERVER),
         "-d",
@@ -183,14 +183,16 @@ def parse_output(output: str, spec: LoadSpec) -> SampledReading:
     The reading is ``limited`` if the output is unreadable or impossible.
     """
     text, _, samples = output.partition(_SAMPLES_MARK)
-    intended = round(max(1, round(spec.rate)) * ceil(spec.seconds))
+    intended_requests = round(max(1, round(spec.rate)) * ceil(spec.seconds))
     try:
-        sampled = _parse_samples(text, samples, spec, intended)
+        sampled_reading = _parse_samples(text, samples, spec, intended_requests)
     except ValueError:
-        sampled = None
-    if sampled is None or not sampled.result.is_consistent:
-        return SampledReading(LoadResult.not_sent(intended, _describe_failure(text.strip())))
-    return sampled
+        sampled_reading = None
+    if sampled_reading is None or not sampled_reading.result.is_consistent:
+        return SampledReading(
+            LoadResult.build_unsent_result(intended_requests, _describe_failure(text.strip()))
+        )
+    return sampled_reading
 
 
 def _parse_samples(text: str, samples: str, spec: LoadSpec, intended: int) -> SampledReading | None:
@@ -199,9 +201,9 @@ def _parse_samples(text: str, samples: str, spec: LoadSpec, intended: int) -> Sa
     if total is None or misses is None or any(len(time) != 2 for time in times):
         return None
     operations = parse_uint(total[1])
-    sets_late = _max_late_share(text, "update", spec.latency_limit)
+    late_set_share = _max_late_share(text, "update", spec.latency_limit)
     gets = [parse_decimal(micro) / 1e6 for _, micro in times]
-    result = _build_result(operations, gets, sets_late, intended, spec, text)
+    result = _build_result(operations, gets, late_set_share, intended, spec, text)
     starts = sorted(parse_decimal(start) for start, _ in times)
     return SampledReading(
         _check_result(result, starts, spec),
@@ -228,24 +230,24 @@ def _build_result(
     allow. With random arrivals, slightly more or fewer requests are made than the rate implies; the
     requests that were made count as intended.
     """
-    stray = 3 * sqrt(intended)
-    if operations >= MIN_ACHIEVED_SHARE * intended - stray:
+    tolerated_difference = 3 * sqrt(intended)
+    if operations >= MIN_ACHIEVED_SHARE * intended - tolerated_difference:
         intended = operations
-    skipped = _SKIPPED_PATTERN.search(text)
+    skipped_match = _SKIPPED_PATTERN.search(text)
     errors: Counter[str] = Counter()
     if intended > operations:
         errors["not sent"] = intended - operations
-    elif skipped and parse_uint(skipped[1]):
-        errors["not sent"] = parse_uint(skipped[1])
-        intended += parse_uint(skipped[1])
+    elif skipped_match and parse_uint(skipped_match[1]):
+        errors["not sent"] = parse_uint(skipped_match[1])
+        intended += parse_uint(skipped_match[1])
     histogram: Counter[float] = Counter(build_histogram(gets, spec.latency_limit))
     if operations > len(gets):
-        untimed = operations - len(gets)
+        untimed_count = operations - len(gets)
         share = max(sets_late, sum(n for e, n in histogram.items() if e > spec.latency_limit)
                     / max(1, len(gets)))  # fmt: skip
-        late = min(untimed, ceil(share * untimed))
-        histogram[LATE_BIN_LIMITS * spec.latency_limit] += late
-        histogram[spec.latency_limit] += untimed - late
+        late_count = min(untimed_count, ceil(share * untimed_count))
+        histogram[LATE_BIN_LIMITS * spec.latency_limit] += late_count
+        histogram[spec.latency_limit] += untimed_count - late_count
     return LoadResult(
         intended=intended,
         sent=operations,
@@ -263,11 +265,11 @@ def _check_result(result: LoadResult, starts: Sequence[float], spec: LoadSpec) -
     """
     gap = max((b - a for a, b in pairwise(starts)), default=0.0)
     mean = spec.seconds / max(1, len(starts))
-    starved = gap > MAX_STALL_SHARE * spec.seconds + spec.latency_limit + 10 * mean
-    if not starved and not result.errors.get("not sent"):
+    is_starved = gap > MAX_STALL_SHARE * spec.seconds + spec.latency_limit + 10 * mean
+    if not is_starved and not result.errors.get("not sent"):
         return result
-    late = result.count_later_than(spec.latency_limit + (2 * gap if starved else 0.0))
-    if late > PROVEN_FAILURE_SHARE * result.intended:
+    late_count = result.count_later_than(spec.latency_limit + (2 * gap if is_starved else 0.0))
+    if late_count > PROVEN_FAILURE_SHARE * result.intended:
         return replace(result, truncated=True)
     return replace(result, limited=FELL_BEHIND_MESSAGE)
 
@@ -281,8 +283,10 @@ def _max_late_share(text: str, kind: str, limit: float) -> float:
     percentiles = [parse_decimal(value) / 1e6 for value in row.split()[2:]]
     if not any(percentiles):
         return 0.0  # there were no such operations
-    within = [at for at, value in zip(_ROW_QUANTILES, percentiles, strict=True) if value <= limit]
-    return 1.0 - max(within, default=0.0)
+    quantiles_within_limit = [
+        at for at, value in zip(_ROW_QUANTILES, percentiles, strict=True) if value <= limit
+    ]
+    return 1.0 - max(quantiles_within_limit, default=0.0)
 
 
 def _describe_failure(text: str) -> str:

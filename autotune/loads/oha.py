@@ -142,8 +142,8 @@ class OhaGenerator(LoadGenerator):
             ceil(spec.rate / self.limits.max_rate),
             ceil(spec.rate * held_seconds / connections),
         )
-        nearest = round(spec.rate)
-        whole_rate = nearest if nearest <= spec.max_rate else int(spec.max_rate)
+        nearest_rate = round(spec.rate)
+        whole_rate = nearest_rate if nearest_rate <= spec.max_rate else int(spec.max_rate)
         count = min(count, whole_rate)
         rates = (whole_rate // count + (index < whole_rate % count) for index in range(count))
         return tuple(self._build_process(request, spec, rate, held_seconds) for rate in rates)
@@ -154,7 +154,7 @@ class OhaGenerator(LoadGenerator):
         open_connections = min(
             self.limits.open_connections, max(MIN_OPEN_CONNECTIONS, ceil(rate * seconds))
         )
-        bound = ceil(spec.seconds + 2 * spec.timeout + 2)
+        bound_seconds = ceil(spec.seconds + 2 * spec.timeout + 2)
         argv = (
             "sh",
             "-c",
@@ -163,7 +163,7 @@ class OhaGenerator(LoadGenerator):
             "timeout",
             "--signal=INT",
             "--kill-after=1",
-            str(bound),
+            str(bound_seconds),
             "oha",
             "--no-tui",
             "-q",
@@ -184,7 +184,7 @@ class OhaGenerator(LoadGenerator):
         if not self.paths:
             argv = request.with_trusted_ca((*argv, request.url))
             return LoadProcess(
-                argv, requests, spec.seconds, bound + 1.0, open_connections, max_rate=rate
+                argv, requests, spec.seconds, bound_seconds + 1.0, open_connections, max_rate=rate
             )
         urls = "".join(f"{replace(request, path=path).url}\n" for path in self.paths)
         argv = request.with_trusted_ca(with_input_file((*argv, "--urls-from-file"), ""))
@@ -192,7 +192,7 @@ class OhaGenerator(LoadGenerator):
             argv,
             requests,
             spec.seconds,
-            bound + 1.0,
+            bound_seconds + 1.0,
             open_connections,
             input=urls.encode(),
             max_rate=rate,
@@ -207,7 +207,7 @@ class OhaGenerator(LoadGenerator):
             answers = read_stored_answers(stored)
         except (ValueError, KeyError, TypeError, AttributeError, sqlite3.Error) as error:
             reason = f"oha printed no result ({error!r}): {last_line(text)}"
-            return LoadResult.not_sent(process.request_count, reason)
+            return LoadResult.build_unsent_result(process.request_count, reason)
         if request.http2:  # these are only idle connections; unsent requests are counted below
             errors.pop("unanswered", None)
         return _check_result(
@@ -280,7 +280,7 @@ def _build_result(
     """
     counted_answers = list(answers)[: max(0, process.request_count - sum(failed.values()))]
     errors = Counter(failed)
-    right = []
+    right_answers = []
     sizes: Counter[float] = Counter()
     for answer in counted_answers:
         sizes[answer.size] += 1
@@ -289,19 +289,19 @@ def _build_result(
         elif request.expected_body is not None and answer.size != len(request.expected_body):
             errors["wrong body"] += 1
         else:
-            right.append(answer.ended_at - answer.due_at)
-    counted = len(right) + sum(errors.values())
-    unsent = process.request_count - counted
-    if unsent > 0:
-        errors["not sent"] += unsent
+            right_answers.append(answer.ended_at - answer.due_at)
+    counted_requests = len(right_answers) + sum(errors.values())
+    unsent_count = process.request_count - counted_requests
+    if unsent_count > 0:
+        errors["not sent"] += unsent_count
     return LoadResult(
-        intended=max(process.request_count, counted),
+        intended=max(process.request_count, counted_requests),
         sent=len(counted_answers)
         + sum(n for kind, n in failed.items() if kind not in EXHAUSTION_MESSAGES),
         errors=sort_counts(errors),
-        histogram=build_histogram(right, spec.latency_limit),
+        histogram=build_histogram(right_answers, spec.latency_limit),
         duration=max((answer.ended_at for answer in counted_answers), default=spec.seconds),
-        sizes=sizes if len(right) == len(counted_answers) else {},
+        sizes=sizes if len(right_answers) == len(counted_answers) else {},
     )
 
 
@@ -315,23 +315,31 @@ def _check_result(
     # without a response are not in the file, so a request was due no earlier than its position in
     # the file indicates.
     gap = process.span_seconds / process.request_count
-    late = max((answer.due_at - index * gap for index, answer in enumerate(answers)), default=0.0)
-    free = _max_in_flight(answers) < process.open_connections
-    if free:  # connections were free, so requests waited for oha itself
-        late = max([late, *(answer.sent_at - answer.due_at for answer in answers)])
-    unnoticed = result.errors.get("not sent", 0) and free
-    if late <= MAX_STALL_SHARE * process.span_seconds + spec.latency_limit and not (
-        unnoticed and result.errors["not sent"] > (1 - MIN_ACHIEVED_SHARE) * result.intended
+    largest_delay = max(
+        (answer.due_at - index * gap for index, answer in enumerate(answers)), default=0.0
+    )
+    has_free_connections = _max_in_flight(answers) < process.open_connections
+    if has_free_connections:  # connections were free, so requests waited for oha itself
+        largest_delay = max(
+            [largest_delay, *(answer.sent_at - answer.due_at for answer in answers)]
+        )
+    went_unnoticed = result.errors.get("not sent", 0) and has_free_connections
+    if largest_delay <= MAX_STALL_SHARE * process.span_seconds + spec.latency_limit and not (
+        went_unnoticed and result.errors["not sent"] > (1 - MIN_ACHIEVED_SHARE) * result.intended
     ):
         return result
-    return result.as_incomplete_load(spec.latency_limit, late, result.errors.get("not sent", 0))
+    return result.as_incomplete_load(
+        spec.latency_limit, largest_delay, result.errors.get("not sent", 0)
+    )
 
 
 def _max_in_flight(answers: Sequence[OhaAnswer]) -> int:
     """Return the largest number of requests that were in flight at the same time."""
-    moments = sorted([(a.sent_at, 1) for a in answers] + [(a.ended_at, -1) for a in answers])
+    in_flight_changes = sorted(
+        [(a.sent_at, 1) for a in answers] + [(a.ended_at, -1) for a in answers]
+    )
     maximum = now = 0
-    for _, step in moments:
+    for _, step in in_flight_changes:
         now += step
         maximum = max(maximum, now)
     return maximum

@@ -110,9 +110,9 @@ def build_command(
     # ms between a worker's requests, in the unit that curl uses
     pause = ceil(1000 * workers / per_second)
     rate, span = 1000 * workers / pause, len(requests) * pause / (1000 * workers)
-    bound = ceil(span + timeout + START_SECONDS)
+    bound_seconds = ceil(span + timeout + START_SECONDS)
     argv: Argv = (
-        "sh", "-c", _PROBE_SCRIPT, "sh", str(bound), f"{1 / rate:g}",
+        "sh", "-c", _PROBE_SCRIPT, "sh", str(bound_seconds), f"{1 / rate:g}",
         str(WHOLE_BODY_BYTES if whole_bodies else HEAD_BYTES), str(TAIL_BYTES),
     )  # fmt: skip
     return ProbeCommand(
@@ -121,7 +121,7 @@ def build_command(
         build_config(requests, pause, timeout, workers),
         rate,
         span,
-        bound + START_SECONDS + TIMEOUT_MARGIN_SECONDS,
+        bound_seconds + START_SECONDS + TIMEOUT_MARGIN_SECONDS,
     )
 
 
@@ -147,10 +147,10 @@ def _format_transfer(index: int, request: Request, timeout: float) -> Iterator[s
     yield curl.format_option("noproxy", "*")
     yield curl.format_option("output", f"body.{index:05}")
     yield curl.format_option("max-time", f"{timeout:g}")
-    mark = (
+    transfer_mark = (
         f"\n<autotune {index:05} %{{http_code}} %{{exitcode}} %{{size_download}} %{{time_total}}>"
     )
-    yield curl.format_option("write-out", f"{mark}%{{header_json}}\n")
+    yield curl.format_option("write-out", f"{transfer_mark}%{{header_json}}\n")
     if any(name.lower() == "accept-encoding" for name, _ in request.headers):
         yield "compressed"
     yield from curl.build_config_lines(request)

@@ -93,21 +93,21 @@ def take_reading(
         else load_host.find_port_shortage(transports, request, spec)
     )
     if shortage:
-        return LoadResult.not_sent(spec.request_count, str(shortage), NO_PORT_ERROR)
+        return LoadResult.build_unsent_result(spec.request_count, str(shortage), NO_PORT_ERROR)
     ramp_timeout = min(spec.timeout, RAMP_TIMEOUT_LIMITS * spec.latency_limit)
     ramp = replace(spec, seconds=spec.ramp_seconds, timeout=ramp_timeout)
     # At a lower rate, no request would be due in the ramp-up.
     has_ramp = spec.rate * spec.ramp_seconds >= 1
     if has_ramp and spec.ramp_seconds < MIN_CHECKED_RAMP:
-        moments = _agree_start_times(transports)
+        start_moments = _agree_start_times(transports)
         with ThreadPoolExecutor(1) as pool:
-            ramp_run = pool.submit(_run_load, load, request, ramp, transports, moments)
-            result = _run_counted(
+            ramp_run = pool.submit(_run_load, load, request, ramp, transports, start_moments)
+            result = _run_counted_load(
                 load,
                 request,
                 spec,
                 transports,
-                moments,
+                start_moments,
                 validation,
                 delay_seconds=spec.ramp_seconds,
             )
@@ -117,7 +117,9 @@ def take_reading(
         ramp_result, _ = _run_load(load, request, ramp, transports, _agree_start_times(transports))
         if ramp_result.limited is None and has_run_away(ramp_result, spec.latency_limit):
             return replace(ramp_result, truncated=True)
-    return _run_counted(load, request, spec, transports, _agree_start_times(transports), validation)
+    return _run_counted_load(
+        load, request, spec, transports, _agree_start_times(transports), validation
+    )
 
 
 def inspect_generator(load: LoadGenerator, transports: Sequence[Transport]) -> None:
@@ -162,7 +164,7 @@ def _agree_start_times(transports: Sequence[Transport]) -> Mapping[str, int]:
     return start_times.agree_start_times(transports) if len(transports) > 1 else {}
 
 
-def _run_counted(
+def _run_counted_load(
     load: LoadGenerator,
     request: Request,
     spec: LoadSpec,
@@ -207,7 +209,7 @@ def _run_counted(
         return result  # a limited result does not describe the server
     answers = probes.parse_answers(printed[0], probe.requests)
     return validator.reclassify(
-        result, validator.inspect(pages, answers), validation.earlier_inspection
+        result, validator.inspect_answers(pages, answers), validation.earlier_inspection
     )
 
 
@@ -264,7 +266,9 @@ def _run_load(
         for process in load.build_processes(entry, share, len(transports))
     ]
     if not processes:
-        return LoadResult.not_sent(spec.request_count, f"{load.name} {LOW_RATE_MESSAGE}"), []
+        return LoadResult.build_unsent_result(
+            spec.request_count, f"{load.name} {LOW_RATE_MESSAGE}"
+        ), []
     hosts = itertools.cycle(transports)
     commands = [
         LoadCommand(

@@ -51,17 +51,17 @@ def read_host_clock(transport: Transport, now: Callable[[], float] = time.monoto
     """
     clocks = []
     for _ in range(CLOCK_PROBES):
-        before = now()
+        time_before = now()
         result = transport.run(_CLOCK_COMMAND, timeout=10.0)
-        after = now()
+        time_after = now()
         nanoseconds = result.stdout.strip()
         if not is_uint(nanoseconds):
             raise AutotuneError(
                 f"cannot read the clock of {transport.name}: {result.error_text[:200]}",
                 hint="install GNU coreutils there: `date +%s%N` must print nanoseconds",
             )
-        offset = int(nanoseconds) / 1e9 - (before + after) / 2
-        clocks.append(HostClock(offset, (after - before) / 2))
+        offset = int(nanoseconds) / 1e9 - (time_before + time_after) / 2
+        clocks.append(HostClock(offset, (time_after - time_before) / 2))
     return min(clocks, key=lambda clock: clock.error_seconds)
 
 
@@ -72,8 +72,10 @@ def agree_start_times(transports: Sequence[Transport]) -> dict[str, int]:
     Raises HostUnreachable and AutotuneError as ``read_host_clock`` does.
     """
     clocks = run_on_all(transports, read_host_clock).unwrap()
-    slowest = max(2 * clock.error_seconds for clock in clocks.values())
-    start = time.monotonic() + min(LEAD_SECONDS + LEAD_ROUND_TRIPS * slowest, MAX_LEAD_SECONDS)
+    slowest_round_trip = max(2 * clock.error_seconds for clock in clocks.values())
+    start = time.monotonic() + min(
+        LEAD_SECONDS + LEAD_ROUND_TRIPS * slowest_round_trip, MAX_LEAD_SECONDS
+    )
     return {name: round((start + clock.offset_seconds) * 1e9) for name, clock in clocks.items()}
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 from autotune import foreign_files
 from autotune.deploy.stack import Stack, entry_tiers
 from autotune.errors import TargetError
-from autotune.services.base import Endpoint, Trait
+from autotune.services.base import Endpoint, LoadTrait
 from autotune.strict_parsing import is_ip_address
 from autotune.target.expected_answer import ANY_2XX
 from autotune.target.model import Load, Target
@@ -39,8 +39,8 @@ def build_request(
     if load.vip:
         entries = (Endpoint(load.vip, stack.entry.port),)
     if url.hostname:
-        installed = file.target.tiers[entry_tiers(file.target)[0]].installed
-        port = url.port or (DEFAULT_PORTS[url.scheme] if installed else stack.entry.port)
+        is_installed = file.target.tiers[entry_tiers(file.target)[0]].installed
+        port = url.port or (DEFAULT_PORTS[url.scheme] if is_installed else stack.entry.port)
         entries = tuple(Endpoint(entry.host, port) for entry in entries)
     first, *further_entries = entries
     headers = _build_headers(file, os.environ if variables is None else variables)
@@ -68,11 +68,11 @@ def build_request(
     )
 
 
-def find_traits(load: Load, *, keeps_connections: bool) -> frozenset[Trait]:
+def find_traits(load: Load, *, keeps_connections: bool) -> frozenset[LoadTrait]:
     """Return the traits of the load that affect parameters. If ``keeps_connections``, its
     connections stay open.
     """
-    traits = {Trait.TLS: load.uses_tls, Trait.CHURN: not keeps_connections}
+    traits = {LoadTrait.TLS: load.uses_tls, LoadTrait.CHURN: not keeps_connections}
     return frozenset(trait for trait, is_present in traits.items() if is_present)
 
 
@@ -101,8 +101,8 @@ def find_foreign_address(file: TargetFile) -> Iterator[TargetError]:
 
 
 def _build_headers(file: TargetFile, variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    def value(name: str, text: str) -> str:
-        def variable(match: re.Match[str]) -> str:
+    def expand_header(name: str, text: str) -> str:
+        def read_variable(match: re.Match[str]) -> str:
             if match[1] not in variables:
                 raise file.document.build_error(
                     ["load", "headers", name],
@@ -111,9 +111,11 @@ def _build_headers(file: TargetFile, variables: Mapping[str, str]) -> tuple[tupl
                 )
             return variables[match[1]]
 
-        return _VARIABLE_PATTERN.sub(variable, text)
+        return _VARIABLE_PATTERN.sub(read_variable, text)
 
-    return tuple((name, value(name, text)) for name, text in file.target.load.headers.items())
+    return tuple(
+        (name, expand_header(name, text)) for name, text in file.target.load.headers.items()
+    )
 
 
 def _read_ca(file: TargetFile) -> str | None:

@@ -81,9 +81,11 @@ def expand_visits(visits: Sequence[WeightedVisit], slot_count: int) -> tuple[Wei
     if all(weight == int(weight) for weight in weights):
         divisor = gcd(*map(int, weights))
         weights = [weight / divisor for weight in weights]
-    total = sum(weights)
-    fits = total <= slot_count and all(weight == int(weight) for weight in weights)
-    counts = [int(w) if fits else max(1, round(w * slot_count / total)) for w in weights]
+    total_weight = sum(weights)
+    fits_slots = total_weight <= slot_count and all(weight == int(weight) for weight in weights)
+    counts = [
+        int(w) if fits_slots else max(1, round(w * slot_count / total_weight)) for w in weights
+    ]
     positions = sorted(
         ((step + 0.5) / count, index) for index, count in enumerate(counts) for step in range(count)
     )

@@ -68,11 +68,11 @@ def parse_answer(output: str) -> BenchmarkAnswer:
     try:
         answer = json.loads(lines[-1])
     except (ValueError, RecursionError):
-        return BenchmarkFault(f"the last line of output is not JSON: {_shorten(lines[-1])}")
+        return BenchmarkFault(f"the last line of output is not JSON: {_shorten_text(lines[-1])}")
     if not isinstance(answer, dict) or ("value" in answer) == ("infeasible" in answer):
         return BenchmarkFault(
             f'the last line of output must be {{"value": …}} or {{"infeasible": "why"}}: '
-            f"{_shorten(lines[-1])}"
+            f"{_shorten_text(lines[-1])}"
         )
     return _build_unusable(answer["infeasible"]) if "infeasible" in answer else _build_value(answer)
 
@@ -88,11 +88,11 @@ def _build_value(answer: dict[str, Any]) -> BenchmarkAnswer:
     value, sd = _parse_number(answer["value"]), _parse_number(answer.get("sd"))
     if value is None:
         return BenchmarkFault(
-            f'"value" is not a finite number: {_shorten(json.dumps(answer["value"]))}'
+            f'"value" is not a finite number: {_shorten_text(json.dumps(answer["value"]))}'
         )
     if answer.get("sd") is not None and (sd is None or sd < 0):
         return BenchmarkFault(
-            f'"sd" is not a number of 0 or more: {_shorten(json.dumps(answer["sd"]))}'
+            f'"sd" is not a number of 0 or more: {_shorten_text(json.dumps(answer["sd"]))}'
         )
     return BenchmarkValue(value, sd)
 
@@ -107,7 +107,7 @@ def _parse_number(value: object) -> float | None:
     return number if isfinite(number) else None
 
 
-def _shorten(text: str) -> str:
+def _shorten_text(text: str) -> str:
     return text if len(text) <= 120 else f"{text[:119]}…"
 
 
@@ -171,7 +171,7 @@ class Benchmark:
     ) -> None:  # fmt: skip
         self._watchdog.close()
 
-    def call(self, trial: int, parameters: Settings) -> BenchmarkAnswer:
+    def call_program(self, trial: int, parameters: Settings) -> BenchmarkAnswer:
         """Call the command once. No process of its group is left afterwards."""
         question = {"schema": SCHEMA_VERSION, "trial": trial, "parameters": dict(parameters)}
         with (
@@ -213,18 +213,18 @@ class Benchmark:
             start_new_session=True,
         )
         self._watchdog.watch_group(process.pid)
-        over = False
+        has_ended = False
         try:
-            over = _wait_until_ended(process.pid, self._timeout)
+            has_ended = _wait_until_ended(process.pid, self._timeout)
         finally:
-            if not over:
+            if not has_ended:
                 _signal_group(process.pid, signal.SIGTERM)
                 _wait_until_ended(process.pid, GRACE_SECONDS)
             # The process is not reaped yet, so the kernel cannot reuse the id of its group.
             _signal_group(process.pid, signal.SIGKILL)
             process.wait()
             self._watchdog.release_group()
-        return process.returncode if over else None
+        return process.returncode if has_ended else None
 
 
 def _wait_until_ended(pid: int, seconds: float) -> bool:

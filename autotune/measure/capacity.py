@@ -158,20 +158,20 @@ class PeakSearch:
         is_exploration: bool = False,
     ) -> PeakSearch:
         """Return the state before the first reading, which is at the expected or the incumbent's peak."""
-        expected = prior or incumbent
-        start = expected.value if expected else limits.start_rate
-        first = min(max(start, limits.min_rate), limits.max_rate)
+        expected_peak = prior or incumbent
+        start = expected_peak.value if expected_peak else limits.start_rate
+        first_rate = min(max(start, limits.min_rate), limits.max_rate)
         posterior = PeakPosterior.start(
             prior,
             noise,
             slo,
             lowest=limits.min_rate / 2.0,
             highest=limits.max_rate * 4.0,
-            expected_log_rate=first,
+            expected_log_rate=first_rate,
         )
         summary = posterior.summarize()
         return cls(
-            slo, limits, target_sd, is_exploration, incumbent, noise, first, posterior, summary
+            slo, limits, target_sd, is_exploration, incumbent, noise, first_rate, posterior, summary
         )
 
     def with_reading(self, reading: Reading) -> PeakSearch:
@@ -204,16 +204,22 @@ class PeakSearch:
     @property
     def max_useful_rate(self) -> float:
         """Return the highest rate to request from the generator; each missed rate lowers it."""
-        limited = [r.rate for r in self.readings if r.limited is not None]
-        if not limited:
+        limited_rates = [r.rate for r in self.readings if r.limited is not None]
+        if not limited_rates:
             return self.limits.max_rate
-        return min(self.limits.max_rate, min(limited) * 0.9 ** len(limited))
+        return min(self.limits.max_rate, min(limited_rates) * 0.9 ** len(limited_rates))
 
     @property
     def limit_reason(self) -> str:
         """Return the reason why the load cannot be raised further."""
-        lowest = min((r for r in self.readings if r.limited), key=lambda r: r.rate, default=None)
-        return MAX_RATE_KEY if lowest is None or lowest.limited is None else lowest.limited
+        lowest_limited = min(
+            (r for r in self.readings if r.limited), key=lambda r: r.rate, default=None
+        )
+        return (
+            MAX_RATE_KEY
+            if lowest_limited is None or lowest_limited.limited is None
+            else lowest_limited.limited
+        )
 
     @property
     def load_seconds(self) -> float:
@@ -235,10 +241,14 @@ class PeakSearch:
             self.posterior.log_rate_origin,
             max(self.max_useful_rate, self.limits.min_rate),
         )
-        nearest = round((self._next_log_rate() - origin) / LOG_RATE_STEP)
-        top = floor((log(highest) - origin) / LOG_RATE_STEP + 1e-9)
-        exact = nearest > top and highest == self.limits.max_rate
-        return highest if exact else min(highest, exp(origin + LOG_RATE_STEP * min(nearest, top)))
+        nearest_step = round((self._next_log_rate() - origin) / LOG_RATE_STEP)
+        top_step = floor((log(highest) - origin) / LOG_RATE_STEP + 1e-9)
+        is_exact_maximum = nearest_step > top_step and highest == self.limits.max_rate
+        return (
+            highest
+            if is_exact_maximum
+            else min(highest, exp(origin + LOG_RATE_STEP * min(nearest_step, top_step)))
+        )
 
     def _next_log_rate(self) -> float:
         if not self.valid_readings:
@@ -250,17 +260,20 @@ class PeakSearch:
         if not failures:
             return self._next_higher_log_rate(passes)
         if not passes:
-            down = _LOG_STEP_DOWN * 2.0 ** (len(failures) - 1)
+            step_down = _LOG_STEP_DOWN * 2.0 ** (len(failures) - 1)
             if self.summary.unmeetable_probability > 0.3:
-                down = max(down, _MAX_STEP_DOWN)
-            lowest = log(min(failures))
-            lower = max(min(median, lowest - down), lowest - max(down, _MAX_STEP_DOWN))
-            return max(lower, log(self.limits.min_rate))
+                step_down = max(step_down, _MAX_STEP_DOWN)
+            lowest_failure = log(min(failures))
+            lower_log_rate = max(
+                min(median, lowest_failure - step_down),
+                lowest_failure - max(step_down, _MAX_STEP_DOWN),
+            )
+            return max(lower_log_rate, log(self.limits.min_rate))
         gap = log(min(failures) / max(passes))
         # After steep steps, the median is close to the highest passed rate, where a reading gives
         # little information.
-        wide = self._may_be_rough and gap > _WIDE_BRACKET
-        return log(max(passes)) + gap / 2.0 if wide else median
+        is_wide = self._may_be_rough and gap > _WIDE_BRACKET
+        return log(max(passes)) + gap / 2.0 if is_wide else median
 
     def _next_higher_log_rate(self, passes: list[float]) -> float:
         """Return a rate above the highest passed one: the posterior's median, within two bounds.
@@ -268,13 +281,16 @@ class PeakSearch:
         Both bounds double with each passed rate. Otherwise, if the expected peak is far too low, the
         search takes many readings close to it.
         """
-        best = log(max(passes))
+        best_log_rate = log(max(passes))
         doublings = 2.0 ** (len(passes) - 1)
         step = min(_LOG_STEP_UP * doublings, _MAX_STEP_UP)
         least_step = min(max(LOG_RATE_STEP, self.target_sd / 2.0) * doublings, step)
         if self._may_be_rough and len(passes) > 1:
-            return best + _STEEP_LOG_STEP * (2.0 if len(passes) > 3 else 1.0)
-        return min(max(self.summary.quantile(_HARDLY_WIDER), best + least_step), best + step)
+            return best_log_rate + _STEEP_LOG_STEP * (2.0 if len(passes) > 3 else 1.0)
+        return min(
+            max(self.summary.quantile(_HARDLY_WIDER), best_log_rate + least_step),
+            best_log_rate + step,
+        )
 
     @property
     def _may_be_rough(self) -> bool:
@@ -289,9 +305,11 @@ class PeakSearch:
         """
         share = min(1.0, max(self.limits.min_length_share, _FULL_LENGTH_SD / self.summary.sd))
         violations = max(_MIN_VIOLATIONS, _FULL_LENGTH_VIOLATIONS * share**2)
-        counted = violations / (max(self.slo.allowed_violations, 1e-6) * rate)
-        enough = max(share * _FULL_LENGTH_LIMITS * self.slo.limit, counted)
-        return max(self.limits.reading_seconds, min(enough, self.limits.max_reading_seconds))
+        counted_seconds = violations / (max(self.slo.allowed_violations, 1e-6) * rate)
+        enough_seconds = max(share * _FULL_LENGTH_LIMITS * self.slo.limit, counted_seconds)
+        return max(
+            self.limits.reading_seconds, min(enough_seconds, self.limits.max_reading_seconds)
+        )
 
     def find_verdict(self) -> CapacityVerdict | None:
         """Return the verdict, or ``None`` if the search must continue."""
@@ -305,10 +323,10 @@ class PeakSearch:
             return "measured"
         if self._is_rough_enough():
             return "rough"
-        spent = self.load_seconds >= self.limits.max_load_seconds
+        is_time_spent = self.load_seconds >= self.limits.max_load_seconds
         return (
             self.give_up_verdict
-            if spent or len(self.readings) >= self.limits.max_readings
+            if is_time_spent or len(self.readings) >= self.limits.max_readings
             else None
         )
 
@@ -323,19 +341,23 @@ class PeakSearch:
         failures = self.failed_rates
         if self.passed_rates or len(failures) < 3:
             return False
-        deep = max(self.limits.min_rate * 1.01, failures[0] / _UNMEETABLE_RATE_RATIO)
-        alive = self.summary.probability_above(Estimate.from_value(self.limits.min_rate))
-        none = 1.0 - (1.0 - self.summary.unmeetable_probability) * alive
-        return none > 0.95 and min(failures) <= deep
+        deep_rate = max(self.limits.min_rate * 1.01, failures[0] / _UNMEETABLE_RATE_RATIO)
+        meetable_probability = self.summary.probability_above(
+            Estimate.from_value(self.limits.min_rate)
+        )
+        unmeetable_probability = (
+            1.0 - (1.0 - self.summary.unmeetable_probability) * meetable_probability
+        )
+        return unmeetable_probability > 0.95 and min(failures) <= deep_rate
 
     def _is_generator_limited(self) -> bool:
         if self.max_useful_rate <= self.limits.min_rate:
             return True
         # The generator's limit is an estimate. ``max_rate`` is exact, so the stack must sustain it.
         share = 1 - 1e-9 if self.max_useful_rate == self.limits.max_rate else 0.9
-        reached = max(self.passed_rates, default=0.0) >= share * self.max_useful_rate
+        is_reached = max(self.passed_rates, default=0.0) >= share * self.max_useful_rate
         return (
-            reached
+            is_reached
             and self.summary.probability_above(Estimate.from_value(self.max_useful_rate)) > 0.9
         )
 
@@ -343,29 +365,33 @@ class PeakSearch:
         if self.incumbent is None or len(self.valid_readings) < _EARLY_PRUNE_READINGS:
             return False
         # Both readings were at the incumbent's rate.
-        at_first = len(self.valid_readings) == _EARLY_PRUNE_READINGS and not self.passed_rates
-        gate = self.limits.early_prune_probability if at_first else self.limits.prune_probability
-        return self.summary.probability_above(self.incumbent) < gate
+        is_early = len(self.valid_readings) == _EARLY_PRUNE_READINGS and not self.passed_rates
+        prune_threshold = (
+            self.limits.early_prune_probability if is_early else self.limits.prune_probability
+        )
+        return self.summary.probability_above(self.incumbent) < prune_threshold
 
     def _is_rough_enough(self) -> bool:
         """True if the peak is known to ``rough_sd``, and no decision depends on more precision."""
         if self.incumbent is None or not self.passed_rates or not self.failed_rates:
             return False
-        lead = self.summary.quantile(0.5) - self.incumbent.log_mean
-        needed = self.limits.rough_sd if self.is_exploration else lead / _ROUGH_LEAD_SDS
-        return self.summary.sd <= min(self.limits.rough_sd, needed)
+        log_lead = self.summary.quantile(0.5) - self.incumbent.log_mean
+        needed_sd = self.limits.rough_sd if self.is_exploration else log_lead / _ROUGH_LEAD_SDS
+        return self.summary.sd <= min(self.limits.rough_sd, needed_sd)
 
     def _is_settled(self) -> bool:
         if not self.passed_rates or not self.failed_rates or len(self.valid_readings) < 3:
             return False
         # Expected error of one reading's log peak (sd), from capacity noise and low counts.
         rate = exp(self.summary.quantile(0.5))
-        grain = onset.reading_resolution(
+        reading_sds = onset.reading_resolution(
             max(self.slo.allowed_violations, 1e-6) * rate * self.reading_seconds(rate)
         )
-        squares = np.square(NOISE_SDS)[:, None] + np.minimum(grain, _MAX_READING_SD)[None, :] ** 2
+        variances = (
+            np.square(NOISE_SDS)[:, None] + np.minimum(reading_sds, _MAX_READING_SD)[None, :] ** 2
+        )
         weights = self.summary.noise_weights
-        spread = float(np.sum(weights * np.sqrt(squares)) / weights.sum())
+        spread = float(np.sum(weights * np.sqrt(variances)) / weights.sum())
         return self.summary.sd <= max(self.target_sd, _SETTLED_SD_RATIO * spread)
 
     def _is_stalled(self) -> bool:

@@ -26,12 +26,17 @@ _GUMBEL_VARIANCE = pi**2 / 6.0
 def solve_mean_logit(fraction: Array, spread: Array) -> Array:
     """Return the mean logit whose mean fraction is ``fraction``; ``spread`` is the logit's sd."""
     logits = np.log(fraction) - np.log1p(-fraction)
-    at_spreads = np.array([np.interp(logits, means, _MEAN_GRID) for means in _tabulate_means()])
+    logits_by_spread = np.array(
+        [np.interp(logits, means, _MEAN_GRID) for means in _tabulate_means()]
+    )
     location = np.interp(spread, _SD_GRID, np.arange(_SD_GRID.size))
-    low = np.minimum(location.astype(int), _SD_GRID.size - 2)
-    part = location - low
-    below, above = (np.take_along_axis(at_spreads, row[None], axis=0)[0] for row in (low, low + 1))
-    return np.asarray((1.0 - part) * below + part * above)
+    low_index = np.minimum(location.astype(int), _SD_GRID.size - 2)
+    index_fraction = location - low_index
+    below, above = (
+        np.take_along_axis(logits_by_spread, row[None], axis=0)[0]
+        for row in (low_index, low_index + 1)
+    )
+    return np.asarray((1.0 - index_fraction) * below + index_fraction * above)
 
 
 def count_likelihood(violations: float, intended: float, centre: Array, spread: Array) -> Array:
@@ -47,8 +52,8 @@ def count_likelihood(violations: float, intended: float, centre: Array, spread: 
 
     bad, good = violations, intended - violations
     if min(bad, good) < 0.5:
-        against = centre if bad < 0.5 else -centre
-        score = -against - log(intended) - _EULER_GAMMA
+        signed_centre = centre if bad < 0.5 else -centre
+        score = -signed_centre - log(intended) - _EULER_GAMMA
         return np.asarray(ndtr(score / np.sqrt(spread**2 + _GUMBEL_VARIANCE)))
     bad, good = max(bad, 1.0), max(good, 1.0)
     variance = spread**2 + polygamma(1, bad) + polygamma(1, good)

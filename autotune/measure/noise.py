@@ -97,22 +97,23 @@ class Noise:
         Learned weights are mixed with an initial estimate from ``shapes[shape, peak]``, so that they
         can be unlearned. Weights for a different family of shapes, from another version, are not used.
         """
-        guess = prior_noise_weights()[:, None, None] * shapes[None, :, :]
+        shape_prior = prior_noise_weights()[:, None, None] * shapes[None, :, :]
         if len(self.weights) != len(NOISE_SDS) * shapes.shape[0]:
-            return np.asarray(guess)
+            return np.asarray(shape_prior)
         return np.asarray(
             _NOISE_MEMORY_WEIGHT * self._weight_rows()[:, :, None]
-            + (1.0 - _NOISE_MEMORY_WEIGHT) * guess
+            + (1.0 - _NOISE_MEMORY_WEIGHT) * shape_prior
         )
 
     def steal_prior(self) -> Array:
         """Return the initial weights of ``STEAL_EFFECTS``, mixed as in ``build_prior``."""
-        guess = np.exp(-0.5 * ((np.asarray(STEAL_EFFECTS) - 1.0) / _STEAL_EFFECT_SD) ** 2)
-        guess /= guess.sum()
+        effect_prior = np.exp(-0.5 * ((np.asarray(STEAL_EFFECTS) - 1.0) / _STEAL_EFFECT_SD) ** 2)
+        effect_prior /= effect_prior.sum()
         if len(self.effects) != len(STEAL_EFFECTS):
-            return np.asarray(guess)
+            return np.asarray(effect_prior)
         return np.asarray(
-            _EFFECT_MEMORY_WEIGHT * np.asarray(self.effects) + (1.0 - _EFFECT_MEMORY_WEIGHT) * guess
+            _EFFECT_MEMORY_WEIGHT * np.asarray(self.effects)
+            + (1.0 - _EFFECT_MEMORY_WEIGHT) * effect_prior
         )
 
     def learn(self, weights: Array, readings: int, effects: Array | None = None) -> Noise:
@@ -121,8 +122,8 @@ class Noise:
         ``effects`` contains the final weights of ``STEAL_EFFECTS``, if there was CPU steal.
         """
         share = (weights / weights.sum()).ravel().tolist()
-        of_steal = self.effects if effects is None else tuple(effects.tolist())
-        return Noise(tuple(share), self.readings + readings, of_steal)
+        steal_effects = self.effects if effects is None else tuple(effects.tolist())
+        return Noise(tuple(share), self.readings + readings, steal_effects)
 
     def _weight_rows(self) -> Array:
         return np.asarray(self.weights, dtype=np.float64).reshape(len(NOISE_SDS), -1)
@@ -136,15 +137,21 @@ def _build_loss_kernels() -> NDArray[np.complex128]:
     loss = LOG_RATE_STEP * np.arange(-_GAIN_REACH_STEPS, _LOSS_REACH_STEPS + 1)
     rows = []
     for sigma in NOISE_SDS:
-        normal = np.exp(-0.5 * (loss / sigma) ** 2)
-        normal /= normal.sum()
-        decay = np.where(loss > 0, np.exp(-loss / _MEAN_DISTURBANCE_LOSS), 0.0)
-        disturbed = np.convolve(normal, decay)[_GAIN_REACH_STEPS : _GAIN_REACH_STEPS + loss.size]
-        disturbed /= disturbed.sum()
-        mixed = (1.0 - _DISTURBED_READING_SHARE) * normal + _DISTURBED_READING_SHARE * disturbed
-        wrapped = np.zeros(_FFT_LENGTH)
-        wrapped[np.arange(-_GAIN_REACH_STEPS, _LOSS_REACH_STEPS + 1) % _FFT_LENGTH] = mixed
-        rows.append(np.conj(np.fft.rfft(wrapped)))
+        normal_density = np.exp(-0.5 * (loss / sigma) ** 2)
+        normal_density /= normal_density.sum()
+        loss_decay = np.where(loss > 0, np.exp(-loss / _MEAN_DISTURBANCE_LOSS), 0.0)
+        disturbed_density = np.convolve(normal_density, loss_decay)[
+            _GAIN_REACH_STEPS : _GAIN_REACH_STEPS + loss.size
+        ]
+        disturbed_density /= disturbed_density.sum()
+        mixed_density = (
+            1.0 - _DISTURBED_READING_SHARE
+        ) * normal_density + _DISTURBED_READING_SHARE * disturbed_density
+        wrapped_kernel = np.zeros(_FFT_LENGTH)
+        wrapped_kernel[np.arange(-_GAIN_REACH_STEPS, _LOSS_REACH_STEPS + 1) % _FFT_LENGTH] = (
+            mixed_density
+        )
+        rows.append(np.conj(np.fft.rfft(wrapped_kernel)))
     return np.asarray(rows)
 
 
@@ -155,9 +162,9 @@ def average_over_loss(likelihood: Array) -> Array:
     Beyond the table, a likelihood keeps its last value.
     """
     width = likelihood.shape[1]
-    padded = np.empty((likelihood.shape[0], _FFT_LENGTH))
-    padded[:, :width] = likelihood
-    padded[:, width : width + _LOSS_REACH_STEPS] = likelihood[:, -1:]
-    padded[:, width + _LOSS_REACH_STEPS :] = likelihood[:, :1]
-    spectrum = np.fft.rfft(padded)[None, :, :] * _build_loss_kernels()[:, None, :]
+    padded_likelihood = np.empty((likelihood.shape[0], _FFT_LENGTH))
+    padded_likelihood[:, :width] = likelihood
+    padded_likelihood[:, width : width + _LOSS_REACH_STEPS] = likelihood[:, -1:]
+    padded_likelihood[:, width + _LOSS_REACH_STEPS :] = likelihood[:, :1]
+    spectrum = np.fft.rfft(padded_likelihood)[None, :, :] * _build_loss_kernels()[:, None, :]
     return np.fft.irfft(spectrum, n=_FFT_LENGTH)[:, :, :width]

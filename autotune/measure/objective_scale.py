@@ -47,7 +47,7 @@ class ObjectiveScale:
         """Return the value with this score."""
         location = self._sign * (log(score) - self._offset)
         if not self.compares_ratios:
-            return self.reference + self._unit * _sinh_bounded(location)
+            return self.reference + self._linear_unit * _sinh_bounded(location)
         if location >= log(TINY_VALUE_RATIO):
             return self.reference * exp(location)
         return (
@@ -59,7 +59,9 @@ class ObjectiveScale:
     def log_score_sd(self, value: float, sd: float) -> float:
         """Return the sd of the log score of ``value``, given the sd of the value."""
         if not self.compares_ratios:
-            return sd / self._unit / cosh(asinh((value - self.reference) / self._unit))
+            return (
+                sd / self._linear_unit / cosh(asinh((value - self.reference) / self._linear_unit))
+            )
         share = value / self.reference
         if share >= TINY_VALUE_RATIO:
             return sd / value
@@ -79,12 +81,12 @@ class ObjectiveScale:
         return log(self.reference) if self.compares_ratios and self.maximize else 0.0
 
     @property
-    def _unit(self) -> float:
+    def _linear_unit(self) -> float:
         return abs(self.reference) or 1.0
 
     def _to_linear(self, value: float) -> float:
         if not self.compares_ratios:
-            return asinh((value - self.reference) / self._unit)
+            return asinh((value - self.reference) / self._linear_unit)
         share = value / self.reference
         return (
             log(share)

@@ -137,10 +137,12 @@ def prior_shape_weights(log_peaks: Array, limit: float) -> Array:
     onset is steeper if more requests arrive within the limit.
     """
     slopes = np.array([shape.slope / (1.0 - shape.floor_share) for shape in ONSET_SHAPES])
-    part = np.array(
+    slope_factors = np.array(
         [_SLOPE_RATIO / (1.0 + _FLOOR_SLOPE_EFFECT * shape.floor_share) for shape in ONSET_SHAPES]
     )
-    centre = np.clip(limit * part[:, None] * np.exp(log_peaks)[None, :], _MIN_SLOPE, _MAX_SLOPE)
+    centre = np.clip(
+        limit * slope_factors[:, None] * np.exp(log_peaks)[None, :], _MIN_SLOPE, _MAX_SLOPE
+    )
     score = (np.log(slopes)[:, None] - np.log(centre)) / _LOG_SLOPE_SD
     weights = _PRIOR_WEIGHTS[:, None] * (np.exp(-0.5 * score**2) + _MIN_SHAPE_WEIGHT)
     return np.asarray(weights / weights.sum(axis=0))
@@ -185,12 +187,12 @@ def compute_onset(
     )
     rows = [_compute_row(shape, allowed_share, limit, seconds) for shape in shapes]
     fraction, likeness, spread = (np.asarray(table) for table in zip(*rows, strict=True))
-    soft = ~np.isnan(spread[:, 0])
-    if not soft.any():
+    is_soft = ~np.isnan(spread[:, 0])
+    if not is_soft.any():
         return Onset(fraction, likeness)
-    inside = np.clip(fraction[soft], 1e-9, 1.0 - 1e-9)
-    centre = logit_normal.solve_mean_logit(inside, spread[soft])
-    return Onset(fraction, likeness, SoftOnset(soft, centre, spread[soft]))
+    clipped_fraction = np.clip(fraction[is_soft], 1e-9, 1.0 - 1e-9)
+    centre = logit_normal.solve_mean_logit(clipped_fraction, spread[is_soft])
+    return Onset(fraction, likeness, SoftOnset(is_soft, centre, spread[is_soft]))
 
 
 def reading_resolution(violations: float) -> Array:
@@ -199,13 +201,13 @@ def reading_resolution(violations: float) -> Array:
     It assumes that the server's capacity does not vary, and that ``violations`` are expected.
     """
     slopes = np.array([shape.slope for shape in ONSET_SHAPES])
-    rough = np.array(
+    shape_variances = np.array(
         [
             _BURST_LOG_VARIANCE if shape.is_bursty else 1.0 / shape.precision
             for shape in ONSET_SHAPES
         ]
     )
-    return np.asarray(np.sqrt(1.0 / max(violations, 0.1) + rough) / slopes)
+    return np.asarray(np.sqrt(1.0 / max(violations, 0.1) + shape_variances) / slopes)
 
 
 class _OnsetRow(NamedTuple):
@@ -226,12 +228,14 @@ def _compute_row(
     decay = shape.slope / (1.0 - shape.floor_share) + height
     utilisation = (1.0 - height / decay) * np.exp(LOG_RATE_OFFSETS)
     if shape.lead_seconds is None:
-        steady = floor + (1.0 - floor) * np.exp(decay * np.minimum(utilisation - 1.0, 0.0))
-        fraction = np.where(utilisation < 1.0, steady, np.nan)
+        steady_fraction = floor + (1.0 - floor) * np.exp(decay * np.minimum(utilisation - 1.0, 0.0))
+        fraction = np.where(utilisation < 1.0, steady_fraction, np.nan)
     else:
-        late = _late_probability(utilisation, decay, limit, shape.lead_seconds, seconds)
-        late = np.maximum(late, _settled_late_probability(utilisation, decay, limit, seconds))
-        fraction = floor + (1.0 - floor) * late
+        late_fraction = _late_probability(utilisation, decay, limit, shape.lead_seconds, seconds)
+        late_fraction = np.maximum(
+            late_fraction, _settled_late_probability(utilisation, decay, limit, seconds)
+        )
+        fraction = floor + (1.0 - floor) * late_fraction
     few, many = (
         fraction / (fraction + shape.precision),
         (1.0 - fraction) / (1.0 - fraction + _OVERLOAD_PRECISION),
@@ -254,21 +258,21 @@ def _compute_queue_row(
         fraction = _late_probability(utilisation, decay, limit, shape.lead_seconds, seconds)
         return _OnsetRow(fraction, _busy_period_correlation(utilisation, decay, limit, seconds))
     nodes, weights = np.polynomial.legendre.leggauss(_SERVICE_TIME_POINTS)
-    served = (nodes + 1.0) / 2.0  # service time as a share of the limit
-    weights = weights / 2.0 * services * np.exp(-services * served)
-    waits = [
+    served_shares = (nodes + 1.0) / 2.0  # service time as a share of the limit
+    weights = weights / 2.0 * services * np.exp(-services * served_shares)
+    wait_probabilities = [
         _late_probability(utilisation, decay, limit, shape.lead_seconds, seconds, 1.0 - part)
-        for part in served
+        for part in served_shares
     ]
-    fraction = np.minimum(np.exp(-services) + weights @ np.array(waits), 1.0)
-    below = np.clip(decay * (1.0 - utilisation), 0.0, 14.0)
+    fraction = np.minimum(np.exp(-services) + weights @ np.array(wait_probabilities), 1.0)
+    spare_decay = np.clip(decay * (1.0 - utilisation), 0.0, 14.0)
     spread = (
         _SOFT_LOGIT_SD
         * (60.0 * limit / seconds) ** _SOFT_LENGTH_EFFECT
         * (decay / 30.0) ** _SOFT_DECAY_EFFECT
     )
     spread = np.minimum(
-        spread * np.exp(-_SOFT_SPARE_EFFECT * (below - spare)), logit_normal.MAX_LOGIT_SD
+        spread * np.exp(-_SOFT_SPARE_EFFECT * (spare_decay - spare)), logit_normal.MAX_LOGIT_SD
     )
     return _OnsetRow(fraction, logit_sd=spread)
 
@@ -283,19 +287,21 @@ def _spare_at_peak(allowed_share: float, service_times: float) -> tuple[float, f
     """
     if service_times == inf:
         return log(1.0 / allowed_share), 1.0
-    own = exp(-service_times)
+    service_decay = exp(-service_times)
 
-    def late(spare: float) -> float:
-        return (service_times * exp(-spare) - spare * own) / (service_times - spare)
+    def late_excess(spare: float) -> float:
+        return (service_times * exp(-spare) - spare * service_decay) / (service_times - spare)
 
     low, high = 0.0, service_times * (1.0 - 1e-6)
     for _ in range(60):
-        spare = (low + high) / 2.0
-        low, high = (spare, high) if late(spare) > allowed_share else (low, spare)
-    growth = (-service_times * exp(-spare) - own) / (service_times - spare) + allowed_share / (
-        service_times - spare
-    )
-    return spare, -growth / allowed_share
+        spare_share = (low + high) / 2.0
+        low, high = (
+            (spare_share, high) if late_excess(spare_share) > allowed_share else (low, spare_share)
+        )
+    growth = (-service_times * exp(-spare_share) - service_decay) / (
+        service_times - spare_share
+    ) + allowed_share / (service_times - spare_share)
+    return spare_share, -growth / allowed_share
 
 
 def _late_probability(
@@ -314,18 +320,24 @@ def _late_probability(
     # `check` and `plan` do not measure and should not import this.
     from scipy.special import log_ndtr, ndtr
 
-    t = lead_seconds + seconds * (np.arange(_TIME_POINTS) + 0.5) / _TIME_POINTS
-    spread = np.sqrt(2.0 * limit / decay * t)
-    from_start = ((utilisation - 1.0) * t[0] - limit_share * limit) / spread[0]
+    time_points = lead_seconds + seconds * (np.arange(_TIME_POINTS) + 0.5) / _TIME_POINTS
+    spread = np.sqrt(2.0 * limit / decay * time_points)
+    start_deviation = ((utilisation - 1.0) * time_points[0] - limit_share * limit) / spread[0]
     # Everywhere else the probability is 0 or 1 to fifteen digits, so tens of thousands of points are
     # skipped.
-    between = (limit_share * decay * (utilisation - 1.0) > -_MAX_EXPONENT) & (from_start < _MAX_SDS)
-    drift = (utilisation[between] - 1.0)[:, None]
-    free = ndtr((drift * t - limit_share * limit) / spread)
-    image = limit_share * drift * decay + log_ndtr(-(limit_share * limit + drift * t) / spread)
-    late = np.where(utilisation < 1.0, 0.0, 1.0)
-    late[between] = np.minimum(free + np.exp(np.minimum(image, 0.0)), 1.0).mean(axis=1)
-    return late
+    is_computable = (limit_share * decay * (utilisation - 1.0) > -_MAX_EXPONENT) & (
+        start_deviation < _MAX_SDS
+    )
+    drift = (utilisation[is_computable] - 1.0)[:, None]
+    free_probability = ndtr((drift * time_points - limit_share * limit) / spread)
+    image_term = limit_share * drift * decay + log_ndtr(
+        -(limit_share * limit + drift * time_points) / spread
+    )
+    late_fraction = np.where(utilisation < 1.0, 0.0, 1.0)
+    late_fraction[is_computable] = np.minimum(
+        free_probability + np.exp(np.minimum(image_term, 0.0)), 1.0
+    ).mean(axis=1)
+    return late_fraction
 
 
 def _settled_late_probability(
@@ -335,8 +347,8 @@ def _settled_late_probability(
 
     Close to utilisation 1, no queue grows that long in ``seconds``, so spare utilisation has a minimum.
     """
-    spare = np.maximum(1.0 - utilisation, 0.5 * np.sqrt(2.0 * limit / decay / seconds))
-    return np.asarray(np.exp(-decay * spare))
+    spare_share = np.maximum(1.0 - utilisation, 0.5 * np.sqrt(2.0 * limit / decay / seconds))
+    return np.asarray(np.exp(-decay * spare_share))
 
 
 def _busy_period_correlation(
@@ -348,5 +360,5 @@ def _busy_period_correlation(
     Brownian motion is its variance divided by the square of its drift (Harrison 1985).
     """
     times = (utilisation - 1.0) ** 2 * decay / 2.0 / limit * seconds
-    renewed = np.where(utilisation < 1.0, _UNDERLOAD_RENEWALS * times, _OVERLOAD_RENEWALS * times)
-    return np.asarray(1.0 / (1.0 + _SATURATED_RENEWALS + renewed))
+    renewals = np.where(utilisation < 1.0, _UNDERLOAD_RENEWALS * times, _OVERLOAD_RENEWALS * times)
+    return np.asarray(1.0 / (1.0 + _SATURATED_RENEWALS + renewals))

@@ -41,19 +41,21 @@ _FRACTION_MARGIN = 1e-9  # minimum distance of fractions and correlations from 0
 
 def shape_likelihood(violations: float, intended: float, expected: onset.Onset) -> Array:
     """Return ``[shape, offset]``: the likelihood of each shape given the counts."""
-    anything = 1.0 / (intended + 1.0)
-    failing = 2.5 * anything * ((violations + 0.5) * anything) ** 1.5  # density 2.5 f**1.5
+    uniform_weight = 1.0 / (intended + 1.0)
+    failing_weight = (
+        2.5 * uniform_weight * ((violations + 0.5) * uniform_weight) ** 1.5
+    )  # density 2.5 f**1.5
     open_ended, beta = _count_independent_terms(expected)
     if (soft := expected.soft_onset) is None:
-        fitted = _beta_binomial(violations, intended, beta)
+        fitted_likelihood = _beta_binomial(violations, intended, beta)
     else:
-        fitted = np.empty_like(open_ended)
-        fitted[~soft.shapes] = _beta_binomial(violations, intended, beta)
-        fitted[soft.shapes] = logit_normal.count_likelihood(
+        fitted_likelihood = np.empty_like(open_ended)
+        fitted_likelihood[~soft.shapes] = _beta_binomial(violations, intended, beta)
+        fitted_likelihood[soft.shapes] = logit_normal.count_likelihood(
             violations, intended, soft.mean_logit, soft.logit_sd
         )
-    fitted = (1.0 - open_ended) * fitted + open_ended * failing
-    return np.asarray((1.0 - _OUTLIER_SHARE) * fitted + _OUTLIER_SHARE * anything)
+    fitted_likelihood = (1.0 - open_ended) * fitted_likelihood + open_ended * failing_weight
+    return np.asarray((1.0 - _OUTLIER_SHARE) * fitted_likelihood + _OUTLIER_SHARE * uniform_weight)
 
 
 def flat_likelihood(violations: float, intended: float, allowed_share: float) -> Array:
@@ -66,11 +68,13 @@ def flat_likelihood(violations: float, intended: float, allowed_share: float) ->
 
 def lower_bound_likelihood(violations: float, intended: float, fraction: Array) -> Array:
     """Return the likelihood of ``fraction`` given the counts so far, which are a lower bound."""
-    counted = min(max(violations / intended, 1e-9), 1.0 - 0.5 / (intended + 1.0))
-    part = np.clip(np.where(np.isnan(fraction), 1.0, fraction), 1e-9, 1.0 - 1e-9)
-    excess = np.log(part / (1.0 - part)) - log(counted / (1.0 - counted))
+    counted_fraction = min(max(violations / intended, 1e-9), 1.0 - 0.5 / (intended + 1.0))
+    clipped_fraction = np.clip(np.where(np.isnan(fraction), 1.0, fraction), 1e-9, 1.0 - 1e-9)
+    excess_logit = np.log(clipped_fraction / (1.0 - clipped_fraction)) - log(
+        counted_fraction / (1.0 - counted_fraction)
+    )
     return _OUTLIER_SHARE + (1.0 - _OUTLIER_SHARE) / (
-        1.0 + np.exp(-np.clip(2.0 * excess, -60.0, 60.0))
+        1.0 + np.exp(-np.clip(2.0 * excess_logit, -60.0, 60.0))
     )
 
 
@@ -82,13 +86,13 @@ def _exceedance_probability(share: float, expected: onset.Onset) -> Array:
 
     fraction = np.clip(expected.violation_fraction, _FRACTION_MARGIN, 1.0 - _FRACTION_MARGIN)
     weight = 1.0 / np.clip(expected.correlation, _FRACTION_MARGIN, 1.0 - _FRACTION_MARGIN) - 1.0
-    within = betainc(weight * fraction, weight * (1.0 - fraction), share)
-    beyond = np.where(np.isnan(within), 0.0, 1.0 - within)
+    probability_within = betainc(weight * fraction, weight * (1.0 - fraction), share)
+    probability_beyond = np.where(np.isnan(probability_within), 0.0, 1.0 - probability_within)
     if (soft := expected.soft_onset) is not None:
-        beyond[soft.shapes] = logit_normal.exceedance_probability(
+        probability_beyond[soft.shapes] = logit_normal.exceedance_probability(
             share, soft.mean_logit, soft.logit_sd
         )
-    return np.asarray(beyond)
+    return np.asarray(probability_beyond)
 
 
 class _BetaTable(NamedTuple):
@@ -114,32 +118,34 @@ def _count_independent_terms(expected: onset.Onset) -> tuple[Array, _BetaTable]:
 
     Neither depends on counts. The distributions leave out the soft shapes.
     """
-    left_open = np.isnan(expected.violation_fraction)
-    open_ended = np.where(left_open, 1.0, _ODD_OVERLOAD_WEIGHT * expected.violation_fraction)
-    fraction = np.where(left_open, 0.5, expected.violation_fraction)
-    likeness = np.where(left_open, 0.5, expected.correlation)
+    is_unknown = np.isnan(expected.violation_fraction)
+    overload_fractions = np.where(
+        is_unknown, 1.0, _ODD_OVERLOAD_WEIGHT * expected.violation_fraction
+    )
+    fraction = np.where(is_unknown, 0.5, expected.violation_fraction)
+    correlations = np.where(is_unknown, 0.5, expected.correlation)
     if expected.soft_onset is not None:
-        fraction, likeness = (
+        fraction, correlations = (
             fraction[~expected.soft_onset.shapes],
-            likeness[~expected.soft_onset.shapes],
+            correlations[~expected.soft_onset.shapes],
         )
-    return open_ended, _build_beta(fraction, likeness)
+    return overload_fractions, _build_beta(fraction, correlations)
 
 
 def _beta_binomial(violations: float, intended: float, beta: _BetaTable) -> Array:
     """Return the beta-binomial probability of the counts."""
     from scipy.special import betaln, gammaln
 
-    orders = (
+    log_combinations = (
         gammaln(intended + 1.0) - gammaln(violations + 1.0) - gammaln(intended - violations + 1)
     )
-    chances = (
+    log_beta_terms = (
         betaln(
             violations + beta.violation_parameter, intended - violations + beta.success_parameter
         )
         - beta.log_beta
     )
-    return np.asarray(np.exp(np.maximum(orders + chances, -600.0)))
+    return np.asarray(np.exp(np.maximum(log_combinations + log_beta_terms, -600.0)))
 
 
 _PRIOR_FREEDOM = (
@@ -171,15 +177,18 @@ class ViolationCounts:
 def worst_slo_counts(reading: Reading, slo: Slo) -> ViolationCounts:
     """Return the counts of ``reading`` for the part of ``slo`` that it is closest to violating."""
     late, broken = max(slo.allowed_violations, 1e-6), max(slo.errors, 1e-6)
-    n = max(reading.intended, 1)
-    violations = min(max(reading.violations, reading.error_count), n)
+    request_count = max(reading.intended, 1)
+    violations = min(max(reading.violations, reading.error_count), request_count)
     if reading.intended <= 0:
         return ViolationCounts(1.0, 1.0, late)
-    if min(reading.error_count, n) / broken > violations / late:
+    if min(reading.error_count, request_count) / broken > violations / late:
         return ViolationCounts(
-            float(min(reading.error_count, n)), float(n), broken, are_errors=True
+            float(min(reading.error_count, request_count)),
+            float(request_count),
+            broken,
+            are_errors=True,
         )
-    return ViolationCounts(float(violations), float(n), late)
+    return ViolationCounts(float(violations), float(request_count), late)
 
 
 @dataclass(frozen=True)
@@ -213,70 +222,77 @@ class PeakPosterior:
         ``expected_log_rate`` is a point of the grid. ``prior`` is the expected peak. Its tails are
         heavy, so a peak several times higher or lower only costs a few more readings.
         """
-        below = floor(log(expected_log_rate / lowest) / LOG_RATE_STEP)
-        origin = log(expected_log_rate) - below * LOG_RATE_STEP
-        size = below + floor(log(highest / expected_log_rate) / LOG_RATE_STEP) + 1
+        steps_below = floor(log(expected_log_rate / lowest) / LOG_RATE_STEP)
+        origin = log(expected_log_rate) - steps_below * LOG_RATE_STEP
+        size = steps_below + floor(log(highest / expected_log_rate) / LOG_RATE_STEP) + 1
         peaks = origin + LOG_RATE_STEP * np.arange(size, dtype=np.float64)
         density = np.full(peaks.size, 1.0 / peaks.size)
         if prior is not None:
             if prior.sd <= 0:
                 raise ValueError("the prior needs a positive sd")
             score = (peaks - prior.log_mean) / prior.sd
-            student = (1.0 + score**2 / _PRIOR_FREEDOM) ** (-(_PRIOR_FREEDOM + 1.0) / 2.0)
+            student_density = (1.0 + score**2 / _PRIOR_FREEDOM) ** (-(_PRIOR_FREEDOM + 1.0) / 2.0)
             density = (
-                _FLAT_PRIOR_SHARE * density + (1.0 - _FLAT_PRIOR_SHARE) * student / student.sum()
+                _FLAT_PRIOR_SHARE * density
+                + (1.0 - _FLAT_PRIOR_SHARE) * student_density / student_density.sum()
             )
         shapes = onset.prior_shape_weights(peaks, slo.limit)
-        live = np.log((1.0 - _UNMEETABLE_PRIOR) * density * noise.build_prior(shapes))[None]
-        flat = np.full(
+        live_weights = np.log((1.0 - _UNMEETABLE_PRIOR) * density * noise.build_prior(shapes))[None]
+        flat_weights = np.full(
             onset.FLAT_FRACTIONS.size, log(_UNMEETABLE_PRIOR / onset.FLAT_FRACTIONS.size)
         )
-        return cls(origin, live, flat, np.log(noise.steal_prior()))
+        return cls(origin, live_weights, flat_weights, np.log(noise.steal_prior()))
 
     def with_reading(self, reading: Reading, slo: Slo) -> PeakPosterior:
         """Return the posterior with one more reading; an invalid reading changes nothing."""
         if not reading.is_valid:
             return self
         counts = worst_slo_counts(reading, slo)
-        grain = round(log(max(reading.seconds, 0.05)) / _LOG_SECONDS_STEP)
-        expected = onset.compute_onset(
+        duration_step = round(log(max(reading.seconds, 0.05)) / _LOG_SECONDS_STEP)
+        expected_onset = onset.compute_onset(
             counts.allowed_share,
             slo.limit,
-            exp(grain * _LOG_SECONDS_STEP),
+            exp(duration_step * _LOG_SECONDS_STEP),
             is_latency=not counts.are_errors,
         )
         if reading.truncated:  # the reading failed, even if it counted few violations
             minimum = min(3.0 * counts.allowed_share, 0.5) * counts.intended
             violations = max(counts.violations, minimum)
-            flat = lower_bound_likelihood(
+            flat_weights = lower_bound_likelihood(
                 violations,
                 counts.intended,
                 np.minimum(onset.FLAT_FRACTIONS * counts.allowed_share, 1.0),
             )
-            fits = lower_bound_likelihood(violations, counts.intended, expected.violation_fraction)
-            fits = np.maximum(
-                fits,
+            likelihood = lower_bound_likelihood(
+                violations, counts.intended, expected_onset.violation_fraction
+            )
+            likelihood = np.maximum(
+                likelihood,
                 _exceedance_probability(
-                    min(violations / counts.intended, _EARLY_END_SHARE), expected
+                    min(violations / counts.intended, _EARLY_END_SHARE), expected_onset
                 ),
             )
         else:
-            flat = flat_likelihood(counts.violations, counts.intended, counts.allowed_share)
-            fits = shape_likelihood(counts.violations, counts.intended, expected)
-        flat = self.unmeetable_weights + np.log(flat)
-        live = self._with_steal_losses(
-            average_over_loss(fits), log(reading.rate) - self.log_rate_origin, reading.stolen
+            flat_weights = flat_likelihood(counts.violations, counts.intended, counts.allowed_share)
+            likelihood = shape_likelihood(counts.violations, counts.intended, expected_onset)
+        flat_weights = self.unmeetable_weights + np.log(flat_weights)
+        live_weights = self._with_steal_losses(
+            average_over_loss(likelihood), log(reading.rate) - self.log_rate_origin, reading.stolen
         )
-        best = live.max(axis=(0, 1, 2))
-        top = max(float(best.max()), float(flat.max()))
-        likely = np.flatnonzero(best > top - _NEGLIGIBLE_NATS)
-        first, last = (int(likely[0]), int(likely[-1]) + 1) if likely.size else (0, best.size)
+        best_weights = live_weights.max(axis=(0, 1, 2))
+        max_log_weight = max(float(best_weights.max()), float(flat_weights.max()))
+        likely_rows = np.flatnonzero(best_weights > max_log_weight - _NEGLIGIBLE_NATS)
+        first, last = (
+            (int(likely_rows[0]), int(likely_rows[-1]) + 1)
+            if likely_rows.size
+            else (0, best_weights.size)
+        )
         origin = self.log_rate_origin + LOG_RATE_STEP * first
         return replace(
             self,
             log_rate_origin=origin,
-            weights=live[..., first:last] - top,
-            unmeetable_weights=flat - top,
+            weights=live_weights[..., first:last] - max_log_weight,
+            unmeetable_weights=flat_weights - max_log_weight,
         )
 
     def _with_steal_losses(self, table: Array, rate: float, stolen_share: float) -> Array:
@@ -290,26 +306,29 @@ class PeakPosterior:
             -log(max(1.0 - effect * stolen_share, _MIN_CAPACITY_SHARE)) for effect in STEAL_EFFECTS
         ]
         offsets = [round(rate / LOG_RATE_STEP) + round(loss / LOG_RATE_STEP) for loss in losses]
-        live = self.weights
-        table = _log_columns(table, live.shape[3], offsets)
-        if len(live) == 1 and len(set(offsets)) == 1:
-            return _add_columns(live[0], table, offsets[0])[None]
-        if len(live) == 1:
-            live = live + self.steal_effects[:, None, None, None]
-        added = [_add_columns(at, table, offset) for at, offset in zip(live, offsets, strict=True)]
-        return np.asarray(added)
+        live_weights = self.weights
+        table = _log_columns(table, live_weights.shape[3], offsets)
+        if len(live_weights) == 1 and len(set(offsets)) == 1:
+            return _add_columns(live_weights[0], table, offsets[0])[None]
+        if len(live_weights) == 1:
+            live_weights = live_weights + self.steal_effects[:, None, None, None]
+        added_columns = [
+            _add_columns(at, table, offset)
+            for at, offset in zip(live_weights, offsets, strict=True)
+        ]
+        return np.asarray(added_columns)
 
     def summarize(self) -> PosteriorSummary:
         """Return the marginals of the posterior."""
         weights = np.exp(self.weights)
-        flat = float(np.exp(self.unmeetable_weights).sum())
-        total = float(weights.sum())
+        flat_weight = float(np.exp(self.unmeetable_weights).sum())
+        total_weight = float(weights.sum())
         return PosteriorSummary(
             self.log_rate_origin,
-            np.cumsum(weights.sum(axis=(0, 1, 2))) / total,
-            weights.sum(axis=(0, 3)) / total,
-            flat / (flat + total),
-            weights.sum(axis=(1, 2, 3)) / total if len(weights) > 1 else None,
+            np.cumsum(weights.sum(axis=(0, 1, 2))) / total_weight,
+            weights.sum(axis=(0, 3)) / total_weight,
+            flat_weight / (flat_weight + total_weight),
+            weights.sum(axis=(1, 2, 3)) / total_weight if len(weights) > 1 else None,
         )
 
 
@@ -332,15 +351,15 @@ class PosteriorSummary:
 
     def quantile(self, q: float) -> float:
         """Return the log rate below which the peak lies with probability ``q``."""
-        at = int(np.searchsorted(self.cumulative_probability, q))
-        if at == 0:
+        rate_index = int(np.searchsorted(self.cumulative_probability, q))
+        if rate_index == 0:
             return self.log_rate_origin
         low, high = (
-            float(self.cumulative_probability[at - 1]),
-            float(self.cumulative_probability[at]),
+            float(self.cumulative_probability[rate_index - 1]),
+            float(self.cumulative_probability[rate_index]),
         )
         return self.log_rate_origin + LOG_RATE_STEP * (
-            at - 0.5 + (q - low) / max(high - low, 1e-12)
+            rate_index - 0.5 + (q - low) / max(high - low, 1e-12)
         )
 
     def probability_above(self, rate: Estimate) -> float:
@@ -382,11 +401,15 @@ def _add_columns(weights: Array, table: Array, offset: int) -> Array:
         weights.shape[2],
         offset + TABLE_REACH_STEPS,
     )
-    over = min(max(first - 2 * TABLE_REACH_STEPS, 0), size)
-    end = max(min(first + 1, size), over)
-    summed = np.empty_like(weights)
-    np.add(weights[:, :, :over], table[:, :, -1:], out=summed[:, :, :over])
-    faced = table[:, :, max(first - end + 1, 0) : max(first - over + 1, 0)][:, :, ::-1]
-    np.add(weights[:, :, over:end], faced, out=summed[:, :, over:end])
-    np.add(weights[:, :, end:], table[:, :, :1], out=summed[:, :, end:])
-    return summed
+    reach_start = min(max(first - 2 * TABLE_REACH_STEPS, 0), size)
+    end = max(min(first + 1, size), reach_start)
+    summed_columns = np.empty_like(weights)
+    np.add(weights[:, :, :reach_start], table[:, :, -1:], out=summed_columns[:, :, :reach_start])
+    reversed_table = table[:, :, max(first - end + 1, 0) : max(first - reach_start + 1, 0)][
+        :, :, ::-1
+    ]
+    np.add(
+        weights[:, :, reach_start:end], reversed_table, out=summed_columns[:, :, reach_start:end]
+    )
+    np.add(weights[:, :, end:], table[:, :, :1], out=summed_columns[:, :, end:])
+    return summed_columns

@@ -49,7 +49,7 @@ class Reading:
         ``rate`` is the mean of the log rates, weighted by requests. ``truncated``, ``limited`` and
         ``disturbed`` of any reading apply to the result; ``stolen`` is the mean.
         """
-        intended = sum(reading.intended for reading in readings)
+        intended_requests = sum(reading.intended for reading in readings)
         logs = sum(log(reading.rate) * reading.intended for reading in readings)
         errors: Counter[str] = Counter()
         histogram: Counter[float] = Counter()
@@ -57,9 +57,9 @@ class Reading:
             errors.update(reading.errors)
             histogram.update(reading.histogram)
         return cls(
-            rate=exp(logs / intended) if intended else readings[0].rate,
+            rate=exp(logs / intended_requests) if intended_requests else readings[0].rate,
             seconds=sum(reading.seconds for reading in readings),
-            intended=intended,
+            intended=intended_requests,
             violations=sum(reading.violations for reading in readings),
             errors=errors,
             histogram=histogram,
@@ -90,8 +90,8 @@ class Reading:
     @property
     def goodput(self) -> float:
         """Return the requests/s with a correct response in time."""
-        right = self.intended - self.violations + self.looked_at - self.wrong
-        return right / self.seconds if self.seconds > 0 else 0.0
+        right_count = self.intended - self.violations + self.looked_at - self.wrong
+        return right_count / self.seconds if self.seconds > 0 else 0.0
 
     def percentile(self, q: float) -> float | None:
         """Return the seconds within which the fraction ``q`` of *intended* requests got a correct

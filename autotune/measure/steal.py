@@ -32,9 +32,9 @@ class CpuSteal:
     @property
     def usual_steal(self) -> float | None:
         """Return the usual fraction of steal; ``None`` before the first reading."""
-        last = len(self.steal_history) - 1
+        last_index = len(self.steal_history) - 1
         return (
-            sorted(self.steal_history)[int(USUAL_STEAL_QUANTILE * last)]
+            sorted(self.steal_history)[int(USUAL_STEAL_QUANTILE * last_index)]
             if self.steal_history
             else None
         )
@@ -49,11 +49,15 @@ class CpuSteal:
 
     def excess_steal(self, hosts: Mapping[str, HostUsage]) -> float:
         """Return the steal above the usual level, on the host with the most steal."""
-        stolen = find_worst_steal(hosts)[1]
-        return stolen - (stolen if self.usual_steal is None else self.usual_steal) if hosts else 0.0
+        stolen_share = find_worst_steal(hosts)[1]
+        return (
+            stolen_share - (stolen_share if self.usual_steal is None else self.usual_steal)
+            if hosts
+            else 0.0
+        )
 
 
 def find_worst_steal(hosts: Mapping[str, HostUsage]) -> tuple[str, float]:
     """Return the host with the most steal and its fraction, or an empty name and 0 without hosts."""
-    stolen = {name: usage.steal for name, usage in hosts.items()}
-    return max(stolen.items(), key=lambda item: item[1], default=("", 0.0))
+    steal_by_host = {name: usage.steal for name, usage in hosts.items()}
+    return max(steal_by_host.items(), key=lambda item: item[1], default=("", 0.0))

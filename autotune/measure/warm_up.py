@@ -106,10 +106,10 @@ def run_warm_up(
     lowest, growth = min(1.0, rate / SLOWEST_START_DIVISOR), 2.0 if is_slow else 1.5
     windows: list[WarmUpWindow] = []
     while len(windows) < max_windows:
-        before = count_lookups()
+        lookups_before = count_lookups()
         seconds = max(WINDOW_SECONDS, min(MIN_WINDOW_REQUESTS / rate, MAX_WINDOW_SECONDS))
         reading = probe(rate, seconds)
-        windows.append(_build_window(reading, before, count_lookups()))
+        windows.append(_build_window(reading, lookups_before, count_lookups()))
         if (
             len(windows) > 1
             and is_steady(windows[-2], windows[-1])
@@ -135,18 +135,20 @@ def is_steady(earlier: WarmUpWindow, later: WarmUpWindow) -> bool:
         or later.median_latency is None
     ):
         return False
-    still = abs(later.median_latency - earlier.median_latency) <= max(
+    is_latency_steady = abs(later.median_latency - earlier.median_latency) <= max(
         LATENCY_TOLERANCE * earlier.median_latency, 0.001
     )
     if earlier.hit_rate is None or later.hit_rate is None:
-        return still
-    return still and abs(later.hit_rate - earlier.hit_rate) < HIT_RATE_TOLERANCE
+        return is_latency_steady
+    return is_latency_steady and abs(later.hit_rate - earlier.hit_rate) < HIT_RATE_TOLERANCE
 
 
 def is_futile(windows: Sequence[WarmUpWindow]) -> bool:
     """True if further windows warm nothing: the stack hardly responds, or fails at any load."""
-    dead = len(windows) > 1 and windows[-1].is_unresponsive and windows[-2].is_unresponsive
-    return dead or fails_at_any_load(windows)
+    is_unresponsive = (
+        len(windows) > 1 and windows[-1].is_unresponsive and windows[-2].is_unresponsive
+    )
+    return is_unresponsive or fails_at_any_load(windows)
 
 
 def fails_at_any_load(windows: Sequence[WarmUpWindow]) -> bool:
@@ -154,12 +156,16 @@ def fails_at_any_load(windows: Sequence[WarmUpWindow]) -> bool:
 
     Late requests do not count, because a cold cache makes them late at any load.
     """
-    last = windows[-FUTILE_WINDOWS:]
-    if len(last) < FUTILE_WINDOWS or not all(window.is_overloaded for window in last):
+    last_windows = windows[-FUTILE_WINDOWS:]
+    if len(last_windows) < FUTILE_WINDOWS or not all(
+        window.is_overloaded for window in last_windows
+    ):
         return False
-    halved = all(later.rate <= earlier.rate / 2 for earlier, later in pairwise(last))
-    return halved and last[-1].failed_share > max(
-        OVERLOAD_VIOLATION_SHARE, FUTILE_FAILURE_RATIO * last[0].failed_share
+    is_rate_halved = all(
+        later.rate <= earlier.rate / 2 for earlier, later in pairwise(last_windows)
+    )
+    return is_rate_halved and last_windows[-1].failed_share > max(
+        OVERLOAD_VIOLATION_SHARE, FUTILE_FAILURE_RATIO * last_windows[0].failed_share
     )
 
 
@@ -209,11 +215,13 @@ def wait_until_drained(
     was gone within ``seconds``.
     """
     deadline = time.monotonic() + seconds
-    quick = 0
-    while quick < DRAINED_REQUESTS:
+    quick_answers = 0
+    while quick_answers < DRAINED_REQUESTS:
         if time.monotonic() > deadline:
             return False
-        took = latency()
+        latency_seconds = latency()
         time.sleep(pause)
-        quick = quick + 1 if took is not None and took <= limit else 0
+        quick_answers = (
+            quick_answers + 1 if latency_seconds is not None and latency_seconds <= limit else 0
+        )
     return True

@@ -67,22 +67,25 @@ def compute_host_activity(
     if len(samples) < 2:
         return None
     first, last = samples[0], samples[-1]
-    passed = max(last.uptime - first.uptime, 1e-6)
-    spent = {kind: last.cpu[kind] - first.cpu.get(kind, 0.0) for kind in last.cpu}
-    whole = sum(spent.values()) or 1.0
-    sent = _counter_growth(first.tcp, last.tcp, "OutSegs")
-    rates = {i: _counter_growth(first.network, last.network, i) / passed for i in last.network}
+    elapsed_seconds = max(last.uptime - first.uptime, 1e-6)
+    cpu_seconds = {kind: last.cpu[kind] - first.cpu.get(kind, 0.0) for kind in last.cpu}
+    total_seconds = sum(cpu_seconds.values()) or 1.0
+    sent_segments = _counter_growth(first.tcp, last.tcp, "OutSegs")
+    rates = {
+        i: _counter_growth(first.network, last.network, i) / elapsed_seconds for i in last.network
+    }
     links = {name: speed for sample in samples for name, speed in sample.link_speeds.items()}
     return HostActivity(
         name=host.name,
         cpus=host.cpus,
-        seconds=passed,
-        cpu={kind: value / whole for kind, value in spent.items()},
+        seconds=elapsed_seconds,
+        cpu={kind: value / total_seconds for kind, value in cpu_seconds.items()},
         quota_used_share=_quota_used_share(first, last, host.cpus),
-        throttled=((last.throttled_seconds or 0.0) - (first.throttled_seconds or 0.0)) / passed,
+        throttled=((last.throttled_seconds or 0.0) - (first.throttled_seconds or 0.0))
+        / elapsed_seconds,
         running_processes=fmean(s.running for s in samples),
         load=last.load,
-        context_switches=(last.context_switches - first.context_switches) / passed,
+        context_switches=(last.context_switches - first.context_switches) / elapsed_seconds,
         memory=max(map(_memory_in_use, samples)),
         swapped_bytes=max(0, first.memory.get("SwapFree", 0) - last.memory.get("SwapFree", 0)),
         descriptors=max(
@@ -91,7 +94,9 @@ def compute_host_activity(
         sockets=max(s.sockets.get("inuse", 0) for s in samples),
         time_wait=max(s.sockets.get("tw", 0) for s in samples),
         listen_drops=_counter_growth(first.tcp, last.tcp, "ListenDrops"),
-        retransmits=_counter_growth(first.tcp, last.tcp, "RetransSegs") / sent if sent else 0.0,
+        retransmits=_counter_growth(first.tcp, last.tcp, "RetransSegs") / sent_segments
+        if sent_segments
+        else 0.0,
         network=sum(rates.values()),
         link_share=max((rates[i] / links[i] for i in rates if i in links), default=None),
     )
@@ -101,11 +106,17 @@ def compute_instance_activity(
     instance: ServiceInstance, observations: Observations, seconds: float
 ) -> InstanceActivity:
     """Return a service's activity; values that were not observed are zero or ``None``."""
-    every = observations.samples.get(instance.placement.host, ())
-    samples = select_samples(every, seconds)
-    at = {s.uptime: s.processes[instance.name] for s in samples if instance.name in s.processes}
-    if len(at) < 2:  # samples from a busy host arrive late
-        at = {s.uptime: s.processes[instance.name] for s in every if instance.name in s.processes}
+    all_samples = observations.samples.get(instance.placement.host, ())
+    samples = select_samples(all_samples, seconds)
+    processes_by_time = {
+        s.uptime: s.processes[instance.name] for s in samples if instance.name in s.processes
+    }
+    if len(processes_by_time) < 2:  # samples from a busy host arrive late
+        processes_by_time = {
+            s.uptime: s.processes[instance.name]
+            for s in all_samples
+            if instance.name in s.processes
+        }
     answers = observations.counters.get(instance.name, ())
     query = find_counter_query(instance)
     activity = InstanceActivity(
@@ -126,10 +137,12 @@ def compute_instance_activity(
         fault=observations.faults.get(instance.name),
     )
     queues = [queue for s in samples if (queue := find_queue(instance, s.queues))]
-    working = [a.values[BUSY_WORKERS] for a in answers if a and BUSY_WORKERS in a.values]
+    busy_workers = [a.values[BUSY_WORKERS] for a in answers if a and BUSY_WORKERS in a.values]
     # The first sample precedes the load, and the last one follows it.
     return _add_socket_activity(
-        _add_process_activity(activity, at), queues[1:-1] or queues, working[1:-1] or working
+        _add_process_activity(activity, processes_by_time),
+        queues[1:-1] or queues,
+        busy_workers[1:-1] or busy_workers,
     )
 
 
@@ -158,17 +171,17 @@ def _add_socket_activity(
     """Return the activity with its socket; ``in_flight`` contains the service's numbers of requests in
     flight.
     """
-    crowded = [queue for queue in queues if queue.waiting]
+    crowded_queues = [queue for queue in queues if queue.waiting]
     return replace(
         activity,
         waiting_connections=fmean(q.waiting for q in queues) if queues else 0.0,
         max_waiting=max((q.waiting for q in queues), default=0),
         backlog=queues[-1].backlog if queues else None,
         accepted_connections=fmean(in_flight or [float(q.accepted_count) for q in queues] or [0.0]),
-        queued_fraction=len(crowded) / len(queues) if queues else 0.0,
+        queued_fraction=len(crowded_queues) / len(queues) if queues else 0.0,
         accepted_when_queued=max(in_flight)
         if in_flight
-        else fmean([q.accepted_count for q in crowded] or [0]),
+        else fmean([q.accepted_count for q in crowded_queues] or [0]),
     )
 
 
@@ -194,13 +207,13 @@ def find_queue(instance: ServiceInstance, queues: Sequence[ListenQueue]) -> List
     location = instance.service.get_socket(instance.placement)
     if location is None or instance.placement.role is Role.HOST:
         return None
-    ending = f":{location.port}" if isinstance(location, Endpoint) else location
-    own_queues = [q for q in queues if q.address.endswith(ending)]
+    address_ending = f":{location.port}" if isinstance(location, Endpoint) else location
+    own_queues = [q for q in queues if q.address.endswith(address_ending)]
     if not own_queues:
         return None
     backlogs = [q.backlog for q in own_queues if q.backlog is not None]
     return ListenQueue(
-        ending,
+        address_ending,
         sum(q.waiting for q in own_queues),
         sum(backlogs) if backlogs else None,
         sum(q.accepted_count for q in own_queues),
@@ -244,18 +257,22 @@ def _counter_growth(first: Mapping[str, int], last: Mapping[str, int], name: str
 def _quota_used_share(first: HostSample, last: HostSample, cpus: float) -> float | None:
     if first.quota_cpu_seconds is None or last.quota_cpu_seconds is None:
         return None
-    used = (last.quota_cpu_seconds - first.quota_cpu_seconds) / max(
+    used_cpus = (last.quota_cpu_seconds - first.quota_cpu_seconds) / max(
         last.uptime - first.uptime, 1e-6
     )
     # With cgroup v1, the counter may cover the whole machine instead of the limited group.
-    return used if used <= 1.25 * cpus else None
+    return used_cpus if used_cpus <= 1.25 * cpus else None
 
 
 def _memory_in_use(sample: HostSample) -> float:
     if limit := sample.memory.get("GroupLimit"):
         return sample.memory["GroupUsed"] / limit
-    total = sample.memory.get("MemTotal", 0)
-    return 1.0 - sample.memory.get("MemAvailable", total) / total if total else 0.0
+    total_memory = sample.memory.get("MemTotal", 0)
+    return (
+        1.0 - sample.memory.get("MemAvailable", total_memory) / total_memory
+        if total_memory
+        else 0.0
+    )
 
 
 @dataclass(frozen=True)
@@ -286,22 +303,22 @@ def compute_host_usages(
     """Return host → usage, for every host with samples."""
     usages = {}
     for host in hosts:
-        whole = compute_host_activity(host, observations, seconds)
-        if whole is None:
+        host_activity = compute_host_activity(host, observations, seconds)
+        if host_activity is None:
             continue
         instances = [
             compute_instance_activity(instance, observations, seconds)
             for instance in host.instances
         ]
         usages[host.name] = HostUsage(
-            cpu=round(whole.busy_share, 4),
-            steal=round(whole.cpu.get("steal", 0.0), 4),
-            load=round(whole.load, 2),
-            running=round(whole.running_processes, 2),
-            memory=round(whole.memory, 4),
-            sockets=whole.sockets,
-            time_wait=whole.time_wait,
-            network=round(whole.network),
+            cpu=round(host_activity.busy_share, 4),
+            steal=round(host_activity.cpu.get("steal", 0.0), 4),
+            load=round(host_activity.load, 2),
+            running=round(host_activity.running_processes, 2),
+            memory=round(host_activity.memory, 4),
+            sockets=host_activity.sockets,
+            time_wait=host_activity.time_wait,
+            network=round(host_activity.network),
             rss={part.name: part.rss for part in instances if part.rss},
             workers={part.name: part.workers for part in instances if part.workers},
         )

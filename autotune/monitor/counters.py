@@ -61,7 +61,7 @@ class CounterReader:
 
     def read(self, *, by_command: bool = False) -> ServerCounters | None:
         """Return the counters; ``None`` if the server did not respond in time."""
-        begun = time.monotonic()
+        start_time = time.monotonic()
         try:
             data = b"" if self._by_command_alone else self._query_socket()
         except OSError:
@@ -76,7 +76,9 @@ class CounterReader:
                 data = answer.stdout.encode() if answer.ok else b""
         if not data:
             return None
-        return parse_counters(data.decode(errors="replace"), self._query, time.monotonic() - begun)
+        return parse_counters(
+            data.decode(errors="replace"), self._query, time.monotonic() - start_time
+        )
 
     def close(self) -> None:
         if self._connection is not None:

@@ -162,14 +162,17 @@ class HostWatch:
 
     def _sample_host(self, host: WatchedHost) -> None:
         try:
-            streamed = self._streams[host.name].run()
+            stream_result = self._streams[host.name].run()
         finally:
             del self._streams[host.name]
-        self._samples[host.name], self._cost[host.name] = streamed.samples, streamed.cpu_seconds
+        self._samples[host.name], self._cost[host.name] = (
+            stream_result.samples,
+            stream_result.cpu_seconds,
+        )
         for instance in host.instances:
             if log := find_log(instance):
                 self._complaints[instance.name] = count_complaints(
-                    streamed.logs.get(log, ""), instance
+                    stream_result.logs.get(log, ""), instance
                 )
 
     def _read_counters(self, instance: ServiceInstance, transport: Transport | None) -> None:

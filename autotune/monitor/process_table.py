@@ -117,25 +117,27 @@ def _sum_processes(
     processes = [read for read, _ in members]
     parents = {p.parent for p in processes}
     workers = [p for p in processes if p.pid not in parents] or processes
-    scheduled = [_parse_schedstat(files.get(f"{path}/schedstat", "")) for _, path in members]
-    delays = [times[1] for times in scheduled if times]
+    schedule_times = [_parse_schedstat(files.get(f"{path}/schedstat", "")) for _, path in members]
+    delays = [times[1] for times in schedule_times if times]
     opened, allowed, shares = (
         dict(_parse_numbers(files, OPEN_FILES_SECTION, " ")),
         dict(_parse_numbers(files, FILE_LIMIT_SECTION, ":")),
         dict(_parse_numbers(files, PSS_SECTION, ":")),
     )
     # Before Linux 6.2, the directory's size does not show the number of descriptors.
-    fullest = max((path for _, path in members), key=lambda path: opened.get(f"{path}/fd", 0))
+    fullest_process = max(
+        (path for _, path in members), key=lambda path: opened.get(f"{path}/fd", 0)
+    )
     return ServiceProcesses(
         workers=len(workers),
         running=sum(p.state == "R" for p in processes),
         threads=sum(p.threads for p in workers),
-        cpu=sum(map(_cpu_seconds, processes, scheduled)),
+        cpu=sum(map(_cpu_seconds, processes, schedule_times)),
         scheduling_delay=sum(delays) if delays else None,
         max_rss=max(p.rss for p in processes),
         max_pss=_find_max_pss([path for _, path in members], shares),
-        descriptors=opened.get(f"{fullest}/fd") or None,
-        descriptor_limit=allowed.get(f"{fullest}/limits"),
+        descriptors=opened.get(f"{fullest_process}/fd") or None,
+        descriptor_limit=allowed.get(f"{fullest_process}/limits"),
     )
 
 
@@ -158,8 +160,8 @@ def _find_max_pss(directories: Sequence[str], kilobytes: Mapping[str, int]) -> i
     A few are missing if processes exit while their files are read.
     """
     sizes = [kilobytes.get(f"{directory}/smaps_rollup") for directory in directories]
-    readable = [size for size in sizes if size is not None]
-    return 1024 * max(readable) if 2 * len(readable) > len(sizes) else None
+    readable_sizes = [size for size in sizes if size is not None]
+    return 1024 * max(readable_sizes) if 2 * len(readable_sizes) > len(sizes) else None
 
 
 def _parse_schedstat(text: str) -> tuple[float, float] | None:
@@ -173,5 +175,5 @@ def _parse_schedstat(text: str) -> tuple[float, float] | None:
 def _cpu_seconds(process: ProcessStat, scheduler_times: tuple[float, float] | None) -> float:
     # Hundredths of a second would add up to zero for many nearly idle processes. The scheduler's
     # nanoseconds are exact, but cover only one thread.
-    own = scheduler_times[0] if scheduler_times and process.threads == 1 else process.cpu
-    return own + process.children_cpu
+    own_seconds = scheduler_times[0] if scheduler_times and process.threads == 1 else process.cpu
+    return own_seconds + process.children_cpu

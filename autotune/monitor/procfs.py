@@ -136,8 +136,8 @@ def parse_ss(text: str) -> Iterator[ListenQueue]:
     """Yield the queues of ``ss -ltnH``: state, Recv-Q (waiting), Send-Q (backlog), address, peer."""
     for line in split_lines(text):
         fields = line.split()
-        numeric = all(map(is_uint, fields[1:3]))
-        if len(fields) >= 5 and fields[0] == "LISTEN" and numeric:
+        are_numeric = all(map(is_uint, fields[1:3]))
+        if len(fields) >= 5 and fields[0] == "LISTEN" and are_numeric:
             yield ListenQueue(
                 ":" + fields[3].rpartition(":")[2], parse_uint(fields[1]), parse_uint(fields[2])
             )
@@ -190,8 +190,10 @@ def _parse_counters(text: str) -> dict[str, int]:
     lines = split_lines(text)
     for names, values in zip(lines[::2], lines[1::2], strict=False):
         if names.startswith(("Tcp:", "TcpExt:")):
-            pairs = zip(names.split()[1:], values.split()[1:], strict=False)
-            counters |= {name: parse_uint(value) for name, value in pairs if name in TCP_COUNTERS}
+            name_value_pairs = zip(names.split()[1:], values.split()[1:], strict=False)
+            counters |= {
+                name: parse_uint(value) for name, value in name_value_pairs if name in TCP_COUNTERS
+            }
     return counters
 
 
@@ -240,13 +242,19 @@ def _read_group_memory(texts: Mapping[str, str]) -> dict[str, int]:
             "memory/memory.stat", "total_inactive_file",
         ),
     ):  # fmt: skip
-        allowed = texts.get(f"/sys/fs/cgroup/{limit}", "").strip()
-        used = texts.get(f"/sys/fs/cgroup/{current}", "").strip()
-        if is_uint(allowed) and is_uint(used) and parse_uint(allowed) < _UNLIMITED_BYTES:
-            given_up = _read_single(_split_rows(texts.get(f"/sys/fs/cgroup/{stat}", "")), idle)
+        allowed_memory = texts.get(f"/sys/fs/cgroup/{limit}", "").strip()
+        used_memory = texts.get(f"/sys/fs/cgroup/{current}", "").strip()
+        if (
+            is_uint(allowed_memory)
+            and is_uint(used_memory)
+            and parse_uint(allowed_memory) < _UNLIMITED_BYTES
+        ):
+            inactive_bytes = _read_single(
+                _split_rows(texts.get(f"/sys/fs/cgroup/{stat}", "")), idle
+            )
             return {
-                "GroupLimit": parse_uint(allowed),
-                "GroupUsed": max(0, parse_uint(used) - given_up),
+                "GroupLimit": parse_uint(allowed_memory),
+                "GroupUsed": max(0, parse_uint(used_memory) - inactive_bytes),
             }
     return {}
 

@@ -201,10 +201,10 @@ class SampleStream:
             *SAMPLED_FILES,
         )
         with wait_notices.about("its usage during a reading", usual=self._seconds):
-            done = self._transport.run(
+            command_result = self._transport.run(
                 argv, timeout=self._seconds + KILL_AFTER_SECONDS, env={"LC_ALL": "C"}
             )
-        return parse_stream(done.stdout, self._owners)
+        return parse_stream(command_result.stdout, self._owners)
 
     def stop(self) -> None:
         """Request one last sample, after which ``run`` returns; no effect if it is not running."""
@@ -223,9 +223,9 @@ def parse_stream(text: str, owners: ProcessOwners) -> StreamResult:
             if not _REQUIRED_FILES - files.keys():
                 samples.append(build_sample(files, owners))
     cost = sum(int(m) * 60 + float(s) for m, s in _CPU_TIME_PATTERN.findall(times))
-    written = {name: "\n".join(line[1:] for line in split_lines(text))
+    file_texts = {name: "\n".join(line[1:] for line in split_lines(text))
                for name, text in _split_files(logs)}  # fmt: skip
-    return StreamResult(tuple(samples), cost, written)
+    return StreamResult(tuple(samples), cost, file_texts)
 
 
 def _split_files(block: str) -> Iterator[tuple[str, str]]:

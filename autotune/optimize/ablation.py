@@ -71,9 +71,9 @@ class EffectPosterior:
 
     def loss_of(self, reverted: RevertedChanges) -> tuple[float, float]:
         """Return the log loss from reverting all of these changes, and its sd."""
-        chosen = np.array([name in reverted for name in self.names], float)
-        variance = float(chosen @ self.covariance @ chosen)
-        return float(chosen @ self.mean), max(variance, 1e-12) ** 0.5
+        reverted_mask = np.array([name in reverted for name in self.names], float)
+        variance = float(reverted_mask @ self.covariance @ reverted_mask)
+        return float(reverted_mask @ self.mean), max(variance, 1e-12) ** 0.5
 
     def draw_losses(self, count: int, rng: np.random.Generator) -> Array:
         """Return draws of the losses, ``[draw, change]``."""
@@ -91,7 +91,7 @@ class EffectRegression:
     reverted_sets: list[RevertedChanges] = field(default_factory=list)
     log_peaks: list[float] = field(default_factory=list)
 
-    def add(self, reverted: RevertedChanges, log_peak: float) -> None:
+    def add_measurement(self, reverted: RevertedChanges, log_peak: float) -> None:
         self.reverted_sets.append(reverted)
         self.log_peaks.append(log_peak)
 
@@ -102,16 +102,16 @@ class EffectRegression:
         log_peaks = np.array(self.log_peaks)
         mean = np.array([log_peaks.max(), *(self.predicted[n].loss for n in names)])
         sd = np.array([LEVEL_SD, *(MODEL_SD_FACTOR * self.predicted[n].sd for n in names)])
-        sound = np.ones(len(log_peaks), bool)
+        sound_mask = np.ones(len(log_peaks), bool)
         for _ in range(OUTLIER_ROUNDS):
             fitted, covariance = _bayesian_regression(
-                design[sound], log_peaks[sound], mean, sd, self.noise
+                design[sound_mask], log_peaks[sound_mask], mean, sd, self.noise
             )
             spread = np.sqrt(np.einsum("ij,jk,ik->i", design, covariance, design) + self.noise**2)
             still_sound = log_peaks - design @ fitted > -OUTLIER_SDS * spread
-            if (still_sound == sound).all():
+            if (still_sound == sound_mask).all():
                 break
-            sound = still_sound
+            sound_mask = still_sound
         return EffectPosterior(names, fitted[1:], covariance[1:, 1:])
 
 
@@ -131,10 +131,10 @@ def select_affordable(losses: Sequence[float] | Array, limit: float) -> npt.NDAr
     exceeds ``limit``.
     """
     order = np.argsort(losses)
-    total = np.cumsum(np.asarray(losses)[order])
-    chosen = np.zeros(len(order), bool)
-    chosen[order] = total <= limit
-    return chosen
+    cumulative_losses = np.cumsum(np.asarray(losses)[order])
+    chosen_mask = np.zeros(len(order), bool)
+    chosen_mask[order] = cumulative_losses <= limit
+    return chosen_mask
 
 
 @dataclass(frozen=True)
@@ -181,17 +181,17 @@ class Ablation:
         try:
             for _ in range(WINNER_MEASUREMENTS):
                 self._measure_set(frozenset())
-            removable = self._screen_changes()
-            self._estimate_effects(removable)
-            self._verify_largest_set(removable)
+            removable_names = self._screen_changes()
+            self._estimate_effects(removable_names)
+            self._verify_largest_set(removable_names)
         except MeasurementsSpent:
             # If too few measurements remain to verify a set, it is dropped if it probably costs nothing.
-            likely = [
+            likely_sets = [
                 s
                 for s in self._regression.reverted_sets
                 if self._drop_probability(s) > FINAL_DROP_PROBABILITY
             ]
-            self._reverted = max((self._reverted, *likely), key=len)
+            self._reverted = max((self._reverted, *likely_sets), key=len)
         return self._build_result()
 
     def _screen_changes(self) -> list[str]:
@@ -200,9 +200,9 @@ class Ablation:
         A change that looks essential is measured again, because one measurement may have been
         disturbed.
         """
-        ranked = sorted(self._predicted, key=lambda name: self._predicted[name].loss)
-        removable = []
-        for name in ranked:
+        ranked_names = sorted(self._predicted, key=lambda name: self._predicted[name].loss)
+        removable_names = []
+        for name in ranked_names:
             change = frozenset({name})
             for _ in range(2):
                 if (
@@ -220,65 +220,71 @@ class Ablation:
                 change not in self._failed
                 and self._drop_probability(change) >= ESSENTIAL_PROBABILITY
             ):
-                removable.append(name)
-        return removable
+                removable_names.append(name)
+        return removable_names
 
     def _estimate_effects(self, removable: Sequence[str]) -> None:
         """Revert half of the removable changes at a time, until it is clear which can be reverted
         together.
         """
         maximum = self._spent + ESTIMATION_SHARE * (self._most - self._spent)
-        size = (len(removable) + 1) // 2
+        half_size = (len(removable) + 1) // 2
         while len(removable) > 1 and self._spent + 2 <= maximum and not self._draws_agree():
-            half = frozenset(self._rng.permutation(list(removable))[:size].tolist())
+            random_half = frozenset(self._rng.permutation(list(removable))[:half_size].tolist())
             # Measure both halves, because an error in the winner's log peak affects both equally.
-            self._measure_set(half)
-            self._measure_set(frozenset(removable) - half)
+            self._measure_set(random_half)
+            self._measure_set(frozenset(removable) - random_half)
 
     def _draws_agree(self) -> bool:
         """True if ``AGREEMENT_SHARE`` of the posterior's draws agree on whether to drop each
         change.
         """
         draws = self._regression.fit_effects().draw_losses(POSTERIOR_DRAWS, self._rng)
-        dropped = np.mean([select_affordable(draw, self._limit) for draw in draws], axis=0)
-        return bool((np.maximum(dropped, 1.0 - dropped) >= AGREEMENT_SHARE).all())
+        dropped_shares = np.mean([select_affordable(draw, self._limit) for draw in draws], axis=0)
+        return bool((np.maximum(dropped_shares, 1.0 - dropped_shares) >= AGREEMENT_SHARE).all())
 
     def _verify_largest_set(self, removable: Sequence[str]) -> None:
         """Revert the largest set whose measured cost is within the limit, in ascending order of loss."""
-        affords = select_affordable([self._expected_loss(name) for name in removable], self._limit)
-        chosen = frozenset(n for n, inside in zip(removable, affords, strict=True) if inside)
+        affordable_mask = select_affordable(
+            [self._expected_loss(name) for name in removable], self._limit
+        )
+        chosen_names = frozenset(
+            n for n, inside in zip(removable, affordable_mask, strict=True) if inside
+        )
         refused: set[str] = set()
-        while chosen and not self._is_verified(chosen):
-            costliest = max(chosen, key=self._expected_loss)
-            refused.add(costliest)
-            chosen = chosen - {costliest}
-        self._reverted = chosen
-        for name in sorted(set(removable) - chosen - refused, key=self._expected_loss):
-            wider = self._reverted | {name}
-            if self._drop_probability(wider) > KEEP_PROBABILITY and self._is_verified(wider):
-                self._reverted = wider
-        self._recheck_essential(set(self._predicted) - set(removable))
+        while chosen_names and not self._is_verified(chosen_names):
+            costliest_name = max(chosen_names, key=self._expected_loss)
+            refused.add(costliest_name)
+            chosen_names = chosen_names - {costliest_name}
+        self._reverted = chosen_names
+        for name in sorted(set(removable) - chosen_names - refused, key=self._expected_loss):
+            wider_set = self._reverted | {name}
+            if self._drop_probability(wider_set) > KEEP_PROBABILITY and self._is_verified(
+                wider_set
+            ):
+                self._reverted = wider_set
+        self._recheck_essential_changes(set(self._predicted) - set(removable))
 
-    def _recheck_essential(self, essential: Iterable[str]) -> None:
+    def _recheck_essential_changes(self, essential: Iterable[str]) -> None:
         """Drop changes that mattered on their own but no longer do, for example without a parent
         parameter.
 
         The regression cannot express that, so only a set's own measurements count.
         """
         for name in sorted(essential, key=self._expected_loss):
-            wider = self._reverted | {name}
-            while wider not in self._failed:
-                count = len(self._log_peaks.get(wider, ()))
-                loss, sd = self._measured_loss(wider) if count else (0.0, 1.0)
+            wider_set = self._reverted | {name}
+            while wider_set not in self._failed:
+                count = len(self._log_peaks.get(wider_set, ()))
+                loss, sd = self._measured_loss(wider_set) if count else (0.0, 1.0)
                 probability = float(ndtr((self._limit - loss) / sd))
-                clear = probability < ESSENTIAL_PROBABILITY or (
+                is_clear = probability < ESSENTIAL_PROBABILITY or (
                     count > 1 and probability > DROP_PROBABILITY
                 )
-                if count and (clear or count >= MAX_SET_MEASUREMENTS):
+                if count and (is_clear or count >= MAX_SET_MEASUREMENTS):
                     break
-                self._measure_set(wider, with_regression=False)
-            if wider not in self._failed and self._measured_loss(wider)[0] <= self._limit:
-                self._reverted = wider
+                self._measure_set(wider_set, with_regression=False)
+            if wider_set not in self._failed and self._measured_loss(wider_set)[0] <= self._limit:
+                self._reverted = wider_set
 
     def _is_verified(self, reverted: RevertedChanges) -> bool:
         """True if measurements of the winner without these changes show a loss within the limit."""
@@ -292,8 +298,8 @@ class Ablation:
                     or count >= MAX_SET_MEASUREMENTS
                 ):
                     return probability > FINAL_DROP_PROBABILITY
-            fewer = count <= len(self._log_peaks[frozenset()])
-            self._measure_set(reverted if fewer else frozenset())
+            is_less_measured = count <= len(self._log_peaks[frozenset()])
+            self._measure_set(reverted if is_less_measured else frozenset())
         return False
 
     def _measured_loss(self, reverted: RevertedChanges) -> tuple[float, float]:
@@ -324,31 +330,32 @@ class Ablation:
         else:
             self._log_peaks.setdefault(reverted, []).append(log_peak)
             if with_regression:
-                self._regression.add(reverted, log_peak)
+                self._regression.add_measurement(reverted, log_peak)
 
     def _build_result(self) -> AblationResult:
-        reverted = self._reverted
+        reverted_names = self._reverted
         effects = self._regression.fit_effects()
-        loss, sd = effects.loss_of(reverted) if reverted else (0.0, 0.0)
-        if reverted in self._log_peaks and reverted:
-            loss, sd = self._measured_loss(reverted)
-        ranked = sorted(self._predicted, key=self._expected_loss, reverse=True)
-        kept = tuple(name for name in ranked if name not in reverted)
-        measured = {
+        loss, sd = effects.loss_of(reverted_names) if reverted_names else (0.0, 0.0)
+        if reverted_names in self._log_peaks and reverted_names:
+            loss, sd = self._measured_loss(reverted_names)
+        ranked_names = sorted(self._predicted, key=self._expected_loss, reverse=True)
+        kept_names = tuple(name for name in ranked_names if name not in reverted_names)
+        measured_names = {
             name for reverted_set in self._regression.reverted_sets for name in reverted_set
         }
         return AblationResult(
-            kept, tuple(sorted(reverted)),
+            kept_names, tuple(sorted(reverted_names)),
             1 - loss / self._gain, 1 - (loss + SDS_WITHIN_90 * sd) / self._gain,
             1 - (loss - SDS_WITHIN_90 * sd) / self._gain, self._spent,
-            {name: self._expected_loss(name) for name in kept if name in measured},
-            {name: effects.loss_of(frozenset({name}))[1] for name in kept if name in measured},
+            {name: self._expected_loss(name) for name in kept_names if name in measured_names},
+            {name:
+            effects.loss_of(frozenset({name}))[1] for name in kept_names if name in measured_names},
         )  # fmt: skip
 
 
 def _robust_mean(log_peaks: Sequence[float]) -> float:
     """Return the mean without values far below the median, which were disturbed."""
-    ranked = sorted(log_peaks)
-    median = ranked[len(ranked) // 2]
-    sound = [log_peak for log_peak in ranked if log_peak > median - 0.25]
-    return sum(sound) / len(sound)
+    sorted_peaks = sorted(log_peaks)
+    median = sorted_peaks[len(sorted_peaks) // 2]
+    sound_peaks = [log_peak for log_peak in sorted_peaks if log_peak > median - 0.25]
+    return sum(sound_peaks) / len(sound_peaks)

@@ -45,23 +45,28 @@ class BedReading:
 
 def estimate_offsets(readings: Sequence[BedReading], beds: Sequence[str]) -> dict[str, BedOffset]:
     """Return the offset of each of ``beds``; a bed without a shared configuration has none."""
-    often = Counter(reading.configuration for reading in readings)
-    repeated = [reading for reading in readings if often[reading.configuration] > 1]
-    if not repeated or not beds:
+    reading_counts = Counter(reading.configuration for reading in readings)
+    repeated_readings = [
+        reading for reading in readings if reading_counts[reading.configuration] > 1
+    ]
+    if not repeated_readings or not beds:
         return {}
-    design, log_peaks = _build_design(repeated, beds)
-    owners = np.array([beds.index(reading.bed) for reading in repeated])
-    own = np.array([reading.peak.sd**2 for reading in repeated])
+    design, log_peaks = _build_design(repeated_readings, beds)
+    owners = np.array([beds.index(reading.bed) for reading in repeated_readings])
+    own_variances = np.array([reading.peak.sd**2 for reading in repeated_readings])
     noises = np.full(len(beds), MEASUREMENT_LOG_SD**2)
-    spread = _estimate_offset_sd(design, log_peaks, own + noises[owners], len(beds))
+    spread = _estimate_offset_sd(design, log_peaks, own_variances + noises[owners], len(beds))
     for _ in range(ESTIMATION_PASSES):
         mean, covariance, residuals, freedom = _solve_offsets(
-            design, log_peaks, own + noises[owners], len(beds), spread
+            design, log_peaks, own_variances + noises[owners], len(beds), spread
         )
-        noises = _estimate_noises(residuals, freedom, own, owners, len(beds))
+        noises = _estimate_noises(residuals, freedom, own_variances, owners, len(beds))
     counts = Counter(owners.tolist())
-    centred = np.eye(len(beds)) - 1.0 / len(beds)
-    means, sds = centred @ mean, np.sqrt((centred @ covariance @ centred.T).diagonal())
+    centring_matrix = np.eye(len(beds)) - 1.0 / len(beds)
+    means, sds = (
+        centring_matrix @ mean,
+        np.sqrt((centring_matrix @ covariance @ centring_matrix.T).diagonal()),
+    )
     return {
         bed: BedOffset(float(means[i]), float(sds[i]), float(sqrt(noises[i])), counts[i])
         for i, bed in enumerate(beds)
@@ -83,13 +88,15 @@ def _estimate_offset_sd(design: Array, log_peaks: Array, variances: Array, beds:
     """Return the sd of the offsets: the root mean square of ``OFFSET_SDS``, weighted by their
     evidence.
     """
-    weighted = design / variances[:, None]
+    weighted_design = design / variances[:, None]
     evidence = []
     for spread in OFFSET_SDS:
-        precision = design.T @ weighted + np.diag(_prior_precisions(design, beds, spread))
-        explained = log_peaks @ weighted @ np.linalg.solve(precision, weighted.T @ log_peaks)
-        size = np.linalg.slogdet(precision)[1] + 2 * beds * log(spread)
-        evidence.append(0.5 * (explained - size))
+        precision = design.T @ weighted_design + np.diag(_prior_precisions(design, beds, spread))
+        explained_sum = (
+            log_peaks @ weighted_design @ np.linalg.solve(precision, weighted_design.T @ log_peaks)
+        )
+        log_determinant = np.linalg.slogdet(precision)[1] + 2 * beds * log(spread)
+        evidence.append(0.5 * (explained_sum - log_determinant))
     weights = np.exp(np.array(evidence) - max(evidence))
     return float(sqrt(weights @ np.square(OFFSET_SDS) / weights.sum()))
 
@@ -107,12 +114,12 @@ def _solve_offsets(
     """Return mean and covariance of the offsets, the residuals, and the degrees of freedom left in each
     residual.
     """
-    weighted = design / variances[:, None]
+    weighted_design = design / variances[:, None]
     covariance = np.linalg.inv(
-        design.T @ weighted + np.diag(_prior_precisions(design, beds, spread))
+        design.T @ weighted_design + np.diag(_prior_precisions(design, beds, spread))
     )
-    mean = covariance @ (weighted.T @ log_peaks)
-    leverage = (design @ covariance * weighted).sum(axis=1)
+    mean = covariance @ (weighted_design.T @ log_peaks)
+    leverage = (design @ covariance * weighted_design).sum(axis=1)
     return (
         mean[:beds],
         covariance[:beds, :beds],
@@ -125,12 +132,12 @@ def _estimate_noises(
     residuals: Array, freedom: Array, own_variances: Array, bed_indices: Array, beds: int
 ) -> Array:
     """Return each bed's variance of readings beyond the variance that their own sds explain."""
-    surplus = residuals**2 - own_variances * freedom
-    sums = np.bincount(bed_indices, weights=surplus, minlength=beds)
+    surplus_variance = residuals**2 - own_variances * freedom
+    sums_by_bed = np.bincount(bed_indices, weights=surplus_variance, minlength=beds)
     weights = np.bincount(bed_indices, weights=freedom, minlength=beds)
     return np.asarray(
         np.maximum(
-            (PRIOR_WEIGHT * MEASUREMENT_LOG_SD**2 + sums) / (PRIOR_WEIGHT + weights),
+            (PRIOR_WEIGHT * MEASUREMENT_LOG_SD**2 + sums_by_bed) / (PRIOR_WEIGHT + weights),
             (MEASUREMENT_LOG_SD / 4) ** 2,
         )
     )

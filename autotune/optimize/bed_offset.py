@@ -21,11 +21,11 @@ class BedOffset:
     noise: float = MEASUREMENT_LOG_SD
     measured: int = 0
 
-    def remove_from(self, peak: Estimate) -> Estimate:
+    def remove_from_peak(self, peak: Estimate) -> Estimate:
         """Return the peak that an average bed would have measured."""
         return Estimate(peak.log_mean - self.log, hypot(peak.sd, self.sd, self.excess_sd))
 
-    def add_to(self, peak: Estimate) -> Estimate:
+    def add_to_peak(self, peak: Estimate) -> Estimate:
         """Return the peak that this bed is expected to measure."""
         return Estimate(peak.log_mean + self.log, hypot(peak.sd, self.sd))
 

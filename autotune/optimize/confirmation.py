@@ -101,8 +101,10 @@ class _PairMean:
         return float(stdtrit(self.freedom, 0.5 + coverage / 2)) * self.error
 
     def build_gain(self, coverage: float) -> Gain:
-        half = self.half_width(coverage)
-        return Gain(exp(self.mean), exp(self.mean - half), exp(self.mean + half), self.pairs)
+        half_width = self.half_width(coverage)
+        return Gain(
+            exp(self.mean), exp(self.mean - half_width), exp(self.mean + half_width), self.pairs
+        )
 
     def build_proven_gain(self) -> Gain:
         """Return the gain with the median-unbiased ratio of a mean above the limit of a claim."""
@@ -112,9 +114,9 @@ class _PairMean:
         low, high = log(gain.low), self.mean
         for _ in range(BISECTION_STEPS):
             middle = (low + high) / 2
-            above = NormalDist(middle, self.error)
+            distribution = NormalDist(middle, self.error)
             # The probability of a mean as high as this one, given one above the limit.
-            if (1.0 - above.cdf(self.mean)) < 0.5 * (1.0 - above.cdf(limit)):
+            if (1.0 - distribution.cdf(self.mean)) < 0.5 * (1.0 - distribution.cdf(limit)):
                 low = middle
             else:
                 high = middle
@@ -163,13 +165,17 @@ class BedConfirmation:
     def beds_disagree(self) -> bool:
         from scipy.special import chdtrc
 
-        means = self._mean_ratios()
-        if len(means) < 2:
+        mean_ratios = self._mean_ratios()
+        if len(mean_ratios) < 2:
             return False
-        weights = [max(mean.sd, MIN_LOG_SD) ** -2 for mean in means]
-        middle = sum(w * m.log_mean for w, m in zip(weights, means, strict=True)) / sum(weights)
-        q = sum(w * (m.log_mean - middle) ** 2 for w, m in zip(weights, means, strict=True))
-        return float(chdtrc(len(means) - 1, q)) < DISAGREEMENT_PROBABILITY
+        weights = [max(mean.sd, MIN_LOG_SD) ** -2 for mean in mean_ratios]
+        weighted_mean = sum(
+            w * m.log_mean for w, m in zip(weights, mean_ratios, strict=True)
+        ) / sum(weights)
+        cochran_q = sum(
+            w * (m.log_mean - weighted_mean) ** 2 for w, m in zip(weights, mean_ratios, strict=True)
+        )
+        return float(chdtrc(len(mean_ratios) - 1, cochran_q)) < DISAGREEMENT_PROBABILITY
 
     def compute_gain(self, coverage: float = INTERVAL_COVERAGE) -> Gain | None:
         """Return the gain over all beds together; ``None`` before the first pair."""
@@ -192,16 +198,18 @@ class BedConfirmation:
     @property
     def is_proven(self) -> bool:
         """True if the winner is better over all beds together and clearly worse on none of them."""
-        worse = any(gain.high < 1.0 and gain.pairs > 1 for gain in self.gain_by_bed.values())
-        return _proves_gain(self.compute_gain(CLAIM_COVERAGE)) and not worse
+        is_worse_on_bed = any(
+            gain.high < 1.0 and gain.pairs > 1 for gain in self.gain_by_bed.values()
+        )
+        return _proves_gain(self.compute_gain(CLAIM_COVERAGE)) and not is_worse_on_bed
 
     @property
     def is_decided(self) -> bool:
         """True if the function `is_decided` would be true, once two beds (or the only one) have a pair
         each.
         """
-        enough = len(self.gain_by_bed) >= min(2, len(self.measured))
-        return enough and _decides_early(self.compute_gain(EARLY_COVERAGE))
+        has_enough_beds = len(self.gain_by_bed) >= min(2, len(self.measured))
+        return has_enough_beds and _decides_early(self.compute_gain(EARLY_COVERAGE))
 
     def _pair_ratios(self) -> list[list[Estimate]]:
         return [
@@ -226,14 +234,17 @@ class BedConfirmation:
 
 def _undisturbed_ratios(measurements: Sequence[SideMeasurement]) -> list[Estimate]:
     """Return winner over baseline for each pair without a disturbed measurement."""
-    lowest = {
+    lowest_by_side = {
         side: find_outlier_threshold([m.peak for m in measurements if m.is_winner is side])
         for side in (True, False)
     }
     ratios = []
     for first, second in zip(measurements[::2], measurements[1::2], strict=False):
         winner, baseline = (first, second) if first.is_winner else (second, first)
-        if winner.peak.value >= lowest[True] and baseline.peak.value >= lowest[False]:
+        if (
+            winner.peak.value >= lowest_by_side[True]
+            and baseline.peak.value >= lowest_by_side[False]
+        ):
             ratios.append(winner.peak.ratio_to(baseline.peak))
     return ratios
 
@@ -257,9 +268,9 @@ def find_outlier_threshold(peaks: Sequence[Estimate]) -> float:
     """
     if len(peaks) < MIN_PAIRS:
         return 0.0
-    ranked = sorted(peak.value for peak in peaks)
+    sorted_values = sorted(peak.value for peak in peaks)
     sd = sum(peak.sd for peak in peaks) / len(peaks)
-    return ranked[len(ranked) // 2] * exp(-_outlier_difference(sd))
+    return sorted_values[len(sorted_values) // 2] * exp(-_outlier_difference(sd))
 
 
 def _outlier_difference(sd: float) -> float:

@@ -68,27 +68,32 @@ def estimate_drift(
     """
     if len(reference) < MIN_REFERENCES or not trial_numbers:
         return EMPTY_DRIFT
-    at = np.array([float(location) for location in reference])
+    reference_positions = np.array([float(location) for location in reference])
     log_means = np.array([estimate.log_mean for estimate in reference.values()])
     variances = np.array([estimate.sd**2 + noise**2 for estimate in reference.values()])
-    first, last = float(at.min()), float(max(trial_numbers))
+    first, last = float(reference_positions.min()), float(max(trial_numbers))
     # Before the first reading, drift is assumed to equal its value there, because a trend is no
     # evidence about the past.
-    queried = np.array([*(max(float(place), first) for place in trial_numbers), *at, first, last])
-    span = max(float(queried.max() - queried.min()), 1.0)
-    reference_weights = np.zeros(len(queried))
-    reference_weights[len(trial_numbers) : -2] = 1.0 / len(at)
+    queried_positions = np.array(
+        [*(max(float(place), first) for place in trial_numbers), *reference_positions, first, last]
+    )
+    span = max(float(queried_positions.max() - queried_positions.min()), 1.0)
+    reference_weights = np.zeros(len(queried_positions))
+    reference_weights[len(trial_numbers) : -2] = 1.0 / len(reference_positions)
     evidence, means, squares, totals = [], [], [], []
     for strength in DRIFT_SDS:
         prior = NO_DRIFT_WEIGHT if strength == 0.0 else (1 - NO_DRIFT_WEIGHT) / (len(DRIFT_SDS) - 1)
         likelihood, mean, covariance = _drift_posterior(
-            strength, at / span, log_means, variances, queried / span
+            strength, reference_positions / span, log_means, variances, queried_positions / span
         )
         evidence.append(log(prior) + likelihood)
         means.append(mean)
         # Variance of each position's drift relative to its mean over the positions of the reference.
-        shared = covariance @ reference_weights
-        variance = np.maximum(covariance.diagonal() - 2 * shared + reference_weights @ shared, 0.0)
+        shared_covariance = covariance @ reference_weights
+        variance = np.maximum(
+            covariance.diagonal() - 2 * shared_covariance + reference_weights @ shared_covariance,
+            0.0,
+        )
         squares.append(variance + (mean - reference_weights @ mean) ** 2)
         change = covariance[-1, -1] - 2 * covariance[-1, -2] + covariance[-2, -2]
         totals.append(change + (mean[-1] - mean[-2]) ** 2)
@@ -101,9 +106,9 @@ def estimate_drift(
         place: Estimate(float(mean[i] - mean[-1]), float(sd[i]))
         for i, place in enumerate(trial_numbers)
     }
-    changed = float(mean[-1] - mean[-2])
-    unsure = sqrt(max(float(weights @ np.array(totals)) - changed**2, 0.0))
-    return StudyDrift(shifts, 1.0 - float(weights[0]), Estimate(changed, unsure))
+    log_change = float(mean[-1] - mean[-2])
+    change_sd = sqrt(max(float(weights @ np.array(totals)) - log_change**2, 0.0))
+    return StudyDrift(shifts, 1.0 - float(weights[0]), Estimate(log_change, change_sd))
 
 
 def _drift_posterior(
@@ -112,21 +117,29 @@ def _drift_posterior(
     """Return the log evidence of one strength, and mean and covariance of the drift at
     ``query_positions``.
     """
-    total = _LEVEL_VARIANCE + _covariance(strength, positions, positions) + np.diag(variances)
-    centred = log_means - log_means.mean()
-    inverse = np.linalg.inv(total)
-    alpha = inverse @ centred
-    likelihood = -0.5 * float(centred @ alpha) - 0.5 * float(np.linalg.slogdet(total)[1])
-    across = _covariance(strength, query_positions, positions)
-    own = _covariance(strength, query_positions, query_positions)
-    return likelihood, across @ alpha, own - across @ inverse @ across.T
+    total_covariance = (
+        _LEVEL_VARIANCE + _covariance(strength, positions, positions) + np.diag(variances)
+    )
+    centred_means = log_means - log_means.mean()
+    inverse_covariance = np.linalg.inv(total_covariance)
+    solved_means = inverse_covariance @ centred_means
+    likelihood = -0.5 * float(centred_means @ solved_means) - 0.5 * float(
+        np.linalg.slogdet(total_covariance)[1]
+    )
+    cross_covariance = _covariance(strength, query_positions, positions)
+    query_covariance = _covariance(strength, query_positions, query_positions)
+    return (
+        likelihood,
+        cross_covariance @ solved_means,
+        query_covariance - cross_covariance @ inverse_covariance @ cross_covariance.T,
+    )
 
 
 def _covariance(strength: float, left: Array, right: Array) -> Array:
     """Return the covariance: half of the variance belongs to a straight line, half to bends over a
     third of the study.
     """
-    apart = left[:, None] - right[None, :]
-    bent = np.exp(-0.5 * (apart / 0.35) ** 2)
-    line = np.outer(left, right) * 3.0
-    return np.asarray(0.5 * strength**2 * (line + bent))
+    distances = left[:, None] - right[None, :]
+    smooth_covariance = np.exp(-0.5 * (distances / 0.35) ** 2)
+    linear_covariance = np.outer(left, right) * 3.0
+    return np.asarray(0.5 * strength**2 * (linear_covariance + smooth_covariance))

@@ -41,9 +41,10 @@ def compute_effects(surrogate: SurrogateModel) -> dict[str, float]:
     """Return, by parameter, the standard deviation of its effect over the measured configurations, as a
     log ratio.
     """
-    alpha = surrogate.log_peak_model.observation_weights
+    observation_weights = surrogate.log_peak_model.observation_weights
     deviations = {
-        name: float((part.T @ alpha).std()) for name, part in _parameter_covariances(surrogate)
+        name: float((part.T @ observation_weights).std())
+        for name, part in _parameter_covariances(surrogate)
     }
     return dict(sorted(deviations.items(), key=lambda item: -item[1]))
 
@@ -57,9 +58,11 @@ def compute_effect_sds(surrogate: SurrogateModel) -> dict[str, float]:
         shape = shape - shape.mean()
         direction = shape / max(float(np.linalg.norm(shape)), 1e-12) / np.sqrt(len(points))
         levels = points[:, d]
-        own = process.amplitudes[d] * process.tables[d][levels[:, None], levels[None, :]]
-        across = part @ direction
-        variance = direction @ own @ direction - across @ solve(process.cholesky_factor, across)
+        own_covariance = process.amplitudes[d] * process.tables[d][levels[:, None], levels[None, :]]
+        cross_covariance = part @ direction
+        variance = direction @ own_covariance @ direction - cross_covariance @ solve(
+            process.cholesky_factor, cross_covariance
+        )
         sds[name] = float(np.sqrt(max(float(variance), 0.0)))
     return sds
 
@@ -78,8 +81,8 @@ def find_interacting_pairs(
         )
         for (first, left), (second, right) in combinations(_parameter_covariances(surrogate), 2)
     ]
-    ranked = sorted(interactions, key=lambda pair: -pair.effect)[:max_pairs]
-    return tuple(pair for pair in ranked if pair.effect >= 0.01)
+    ranked_pairs = sorted(interactions, key=lambda pair: -pair.effect)[:max_pairs]
+    return tuple(pair for pair in ranked_pairs if pair.effect >= 0.01)
 
 
 def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple[RangeEdge, ...]:
@@ -89,12 +92,12 @@ def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple
     The interval of their effect excludes zero.
     """
     too_narrow, sds = [], compute_effect_sds(surrogate)
-    clear = {
+    clear_effects = {
         name for name, e in compute_effects(surrogate).items() if e > SDS_WITHIN_90 * sds[name]
     }
     for d, axis in enumerate(surrogate.grid.axes):
-        unmoved = best_point[d] == surrogate.grid.baseline[d]
-        if not axis.is_ordered or unmoved or axis.dimension.name not in clear:
+        is_unmoved = best_point[d] == surrogate.grid.baseline[d]
+        if not axis.is_ordered or is_unmoved or axis.dimension.name not in clear_effects:
             continue
         location = float(axis.unit_positions[best_point[d]])
         for end, near in (("low", location <= EDGE_SHARE), ("high", location >= 1 - EDGE_SHARE)):
@@ -138,13 +141,13 @@ def _parameter_covariances(surrogate: SurrogateModel) -> Iterator[tuple[str, Arr
     process, points = surrogate.log_peak_model, _distinct_configurations(surrogate)
     for d, axis in enumerate(surrogate.grid.axes):
         left, right = process.points[:, d], points[:, d]
-        part = process.amplitudes[d] * process.tables[d][left[:, None], right[None, :]]
-        yield axis.dimension.name, part
+        axis_covariances = process.amplitudes[d] * process.tables[d][left[:, None], right[None, :]]
+        yield axis.dimension.name, axis_covariances
 
 
 def build_view(surrogate: SurrogateModel) -> ModelView:
     """Return the model's findings."""
-    best = surrogate.observations.points[surrogate.best_index()]
+    best_point = surrogate.observations.points[surrogate.best_index()]
     ranked, sds = compute_effects(surrogate), compute_effect_sds(surrogate)
     return ModelView(
         importance=tuple(
@@ -152,20 +155,20 @@ def build_view(surrogate: SurrogateModel) -> ModelView:
             for name, effect in ranked.items()
         ),
         pairs=tuple(find_interacting_pairs(surrogate)),
-        edges=tuple(find_range_edges(surrogate, best)),
+        edges=tuple(find_range_edges(surrogate, best_point)),
         slices={name: _build_slice(surrogate, name) for name in list(ranked)[:MAX_SLICES]},
     )
 
 
 def _build_slice(surrogate: SurrogateModel, name: str) -> ModelSlice:
     axes = surrogate.grid.axes
-    d = next(d for d, axis in enumerate(axes) if axis.dimension.name == name)
-    count = len(axes[d].values)
+    axis_index = next(d for d, axis in enumerate(axes) if axis.dimension.name == name)
+    count = len(axes[axis_index].values)
     levels = np.unique(np.linspace(0, count - 1, min(count, SLICE_POINTS)).round().astype(int))
     points = np.repeat(
         surrogate.observations.points[surrogate.best_index()][None, :], len(levels), axis=0
     )
-    points[:, d] = levels
+    points[:, axis_index] = levels
     mean, sd = surrogate.predict(points)
     scale = exp(surrogate.observations.log_peaks.max())
 
@@ -174,7 +177,7 @@ def _build_slice(surrogate: SurrogateModel, name: str) -> ModelSlice:
         return tuple(float(f"{scale * np.exp(h):.6g}") for h in decompress(log_peaks))
 
     return ModelSlice(
-        x=tuple(axes[d].values[level] for level in levels),
+        x=tuple(axes[axis_index].values[level] for level in levels),
         mean=peaks(mean),
         low=peaks(mean - SDS_WITHIN_90 * sd),
         high=peaks(mean + SDS_WITHIN_90 * sd),

@@ -76,8 +76,8 @@ def is_undecided(first: Estimate, second: Estimate) -> bool:
 
 def probability_better(challenger: Estimate, preset: Estimate) -> float:
     """Return the probability that the challenger sustains more than the preset."""
-    lead = challenger.ratio_to(preset)
-    return NormalDist().cdf(lead.log_mean / max(lead.sd, MIN_LOG_SD))
+    lead_ratio = challenger.ratio_to(preset)
+    return NormalDist().cdf(lead_ratio.log_mean / max(lead_ratio.sd, MIN_LOG_SD))
 
 
 @dataclass(frozen=True)
@@ -121,9 +121,15 @@ def transfer_settings(
     presets: list[dict[str, Value]] = []
     dimensions = {d.name: d for d in space.tunable_dimensions}
     for settings in ranked:
-        changed = {n: v for n, v in settings.items() if v != baseline.get(n)}
-        applies = {n: dimensions[n].clip(v) for n, v in changed.items() if n in dimensions}
-        new = {n: v for n, v in applies.items() if v != dimensions[n].baseline}
-        if len(applies) >= MIN_SHARED_CHANGES * len(changed) and new and new not in presets:
-            presets.append(new)
+        changed_settings = {n: v for n, v in settings.items() if v != baseline.get(n)}
+        applicable_values = {
+            n: dimensions[n].clip(v) for n, v in changed_settings.items() if n in dimensions
+        }
+        new_values = {n: v for n, v in applicable_values.items() if v != dimensions[n].baseline}
+        if (
+            len(applicable_values) >= MIN_SHARED_CHANGES * len(changed_settings)
+            and new_values
+            and new_values not in presets
+        ):
+            presets.append(new_values)
     return tuple(presets[:max_settings])

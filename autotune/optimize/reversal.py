@@ -24,8 +24,8 @@ def estimate_reversal_costs(
     names = sorted(changed)
     if not names:
         return {}
-    reverted = [{**winner, name: baseline[name]} for name in names]
-    log_peaks = draw_log_peaks(surrogate, [winner, *reverted])
+    reverted_settings = [{**winner, name: baseline[name]} for name in names]
+    log_peaks = draw_log_peaks(surrogate, [winner, *reverted_settings])
     losses = log_peaks[:, :1] - log_peaks[:, 1:]
     means, sds = losses.mean(axis=0), MODEL_SD_FACTOR * np.std(losses, axis=0)
     costs = {

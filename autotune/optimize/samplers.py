@@ -58,21 +58,23 @@ class SkoptSampler(SpaceSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        completed_trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         dimensions = self._task.space.tunable_dimensions
-        complete = [{**self._task.space.baseline, **t.params} for t in done]
+        complete_settings = [{**self._task.space.baseline, **t.params} for t in completed_trials]
         points = [
-            [_encode_value(d, d.clip(params[d.name])) for d in dimensions] for params in complete
+            [_encode_value(d, d.clip(params[d.name])) for d in dimensions]
+            for params in complete_settings
         ]
-        values = [t.value for t in done if t.value is not None]
+        values = [t.value for t in completed_trials if t.value is not None]
         with warnings.catch_warnings():
             # Warnings about skopt's internals: deprecated calls, and fits that did not quite converge.
             warnings.simplefilter("ignore")
-            suggested = self._suggest_point(
+            suggested_point = self._suggest_point(
                 points, [-float(height) for height in to_logarithms(values)]
             )
         return {
-            d.name: _decode_value(d, value) for d, value in zip(dimensions, suggested, strict=True)
+            d.name: _decode_value(d, value)
+            for d, value in zip(dimensions, suggested_point, strict=True)
         }
 
     def _suggest_point(self, points: list[list[Any]], losses: list[float]) -> Sequence[Any]:
@@ -158,13 +160,15 @@ class CoreFirstSampler(Narrowing):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        inner = self._inner.infer_relative_search_space(study, trial)
-        suggested = {name: inner[name] for name in inner if name in self._core}
-        values = self._inner.sample_relative(study, trial, suggested)
-        own = {name: values[name] for name in self._core if name in values}
-        for name in sorted(self._core - set(own)):
-            own[name] = self._inner.sample_independent(study, trial, name, search_space[name])
-        return {**_best_searched_values(study, self._task.space), **own}
+        inner_space = self._inner.infer_relative_search_space(study, trial)
+        core_space = {name: inner_space[name] for name in inner_space if name in self._core}
+        values = self._inner.sample_relative(study, trial, core_space)
+        core_values = {name: values[name] for name in self._core if name in values}
+        for name in sorted(self._core - set(core_values)):
+            core_values[name] = self._inner.sample_independent(
+                study, trial, name, search_space[name]
+            )
+        return {**_best_searched_values(study, self._task.space), **core_values}
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str,
@@ -199,30 +203,34 @@ class HillClimbSampler(SpaceSampler):
     ) -> dict[str, Any]:
         rng = np.random.default_rng((self._task.seed, trial.number, *self._seed_offset))
         leader = _best_searched_values(study, self._task.space)
-        active = self._task.space.active_parameters({**self._task.space.baseline, **leader})
+        active_names = self._task.space.active_parameters({**self._task.space.baseline, **leader})
         axes = [axis for axis in self._task.grid.axes if axis.dimension.name in search_space]
-        movable = [axis for axis in axes if axis.dimension.name in active and len(axis.values) > 1]
-        count = min(len(movable), int(rng.integers(1, self.MAX_CHANGES + 1)))
-        moved = [movable[i] for i in rng.choice(len(movable), count, replace=False)]
+        movable_axes = [
+            axis for axis in axes if axis.dimension.name in active_names and len(axis.values) > 1
+        ]
+        count = min(len(movable_axes), int(rng.integers(1, self.MAX_CHANGES + 1)))
+        moved_axes = [movable_axes[i] for i in rng.choice(len(movable_axes), count, replace=False)]
         return {
             **leader,
-            **{axis.dimension.name: _draw_other_value(axis, leader, rng) for axis in moved},
+            **{axis.dimension.name: _draw_other_value(axis, leader, rng) for axis in moved_axes},
         }
 
 
 def _draw_other_value(axis: GridAxis, leader: Settings, rng: np.random.Generator) -> Value:
     """Return any value of a parameter except the best configuration's."""
-    others = [value for value in axis.values if value != leader[axis.dimension.name]]
-    return others[int(rng.integers(len(others)))]
+    other_values = [value for value in axis.values if value != leader[axis.dimension.name]]
+    return other_values[int(rng.integers(len(other_values)))]
 
 
 def _best_searched_values(study: Study, space: SearchSpace) -> dict[str, Any]:
     """Return the searched values of the best configuration that works, or of the baseline."""
-    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    usable = [trial for trial in done if is_feasible_trial(trial) and trial.value is not None]
-    best = max(usable, key=lambda trial: trial.value or 0.0, default=None)
+    completed_trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    usable_trials = [
+        trial for trial in completed_trials if is_feasible_trial(trial) and trial.value is not None
+    ]
+    best_trial = max(usable_trials, key=lambda trial: trial.value or 0.0, default=None)
     return clip_to_dimensions(
-        {**space.baseline, **(best.params if best else {})}, space.tunable_dimensions
+        {**space.baseline, **(best_trial.params if best_trial else {})}, space.tunable_dimensions
     )
 
 
@@ -295,17 +303,17 @@ def choose_sampler(name: str, task: SamplerTask) -> ChosenSampler:
 
 def _describe_task(task: SamplerTask) -> str:
     every, core = len(task.space.tunable_dimensions), len(task.space.core_dimensions)
-    first = f", {core} core parameters first" if core < every else ""
-    return (
-        f"{format_count(task.trial_budget, 'trial')} of {format_count(every, 'parameter')}{first}"
-    )
+    core_text = f", {core} core parameters first" if core < every else ""
+    return f"{format_count(task.trial_budget, 'trial')} of {format_count(every, 'parameter')}{core_text}"
 
 
 def _choose_automatically(task: SamplerTask) -> ChosenSampler:
-    size = _describe_task(task)
+    task_text = _describe_task(task)
     if task.trial_budget > MAX_GP_TRIALS:
-        reason = f"{size} (auto: its cost does not grow with trials)"
+        reason = f"{task_text} (auto: its cost does not grow with trials)"
         return ChosenSampler("tpe", reason, choose_sampler("tpe", task).sampler)
     return ChosenSampler(
-        "gp", f"{size} (auto: best for ≤ {MAX_GP_TRIALS} trials in our benchmarks)", GpSampler(task)
+        "gp",
+        f"{task_text} (auto: best for ≤ {MAX_GP_TRIALS} trials in our benchmarks)",
+        GpSampler(task),
     )

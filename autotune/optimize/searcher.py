@@ -55,13 +55,13 @@ def _load_importance() -> None:
     If scikit-learn is installed, Optuna imports it for unused evaluators, which takes more than a
     second.
     """
-    unseen = "sklearn" not in sys.modules
-    if unseen:
+    is_first_import = "sklearn" not in sys.modules
+    if is_first_import:
         sys.modules["sklearn"] = None  # type: ignore[assignment]  # to `import`: it is not installed
     try:
         importlib.import_module("optuna.importance")
     finally:
-        if unseen:
+        if is_first_import:
             del sys.modules["sklearn"]
 
 
@@ -129,10 +129,11 @@ class Searcher:
         )
         # Only complete trials count, because a kill may have come between a trial's notes and its
         # value.
-        complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        self._recorded = {trial.user_attrs.get("trial", -1) for trial in complete}
+        completed_trials = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        self._recorded = {trial.user_attrs.get("trial", -1) for trial in completed_trials}
         self._lowest = min(
-            (t.value for t in complete if t.value is not None and is_feasible_trial(t)), default=inf
+            (t.value for t in completed_trials if t.value is not None and is_feasible_trial(t)),
+            default=inf,
         )
 
     def _use_sampler(self, task: SamplerTask) -> None:
@@ -163,16 +164,18 @@ class Searcher:
             warnings.simplefilter("ignore")
             trial = self._study.ask(self._distributions)
         probability = getattr(self.chosen.sampler, "improvement_probability", None)
-        asked = strip_numpy_types(trial.params)
-        values = self._task.space.get_effective(asked)
-        number = trial.number if values == asked else self._replace_sampler(trial.number, values)
+        asked_values = strip_numpy_types(trial.params)
+        values = self._task.space.get_effective(asked_values)
+        number = (
+            trial.number if values == asked_values else self._replace_sampler(trial.number, values)
+        )
         return Suggestion(number, values, probability)
 
     def _replace_sampler(self, asked: int, values: Settings) -> int:
         """Add a pending suggestion with these values in place of another suggestion; return its
         number.
         """
-        self.discard(asked)
+        self.discard_trial(asked)
         return self._add_pending(values)
 
     def _add_pending(self, values: Settings) -> int:
@@ -183,10 +186,10 @@ class Searcher:
     def compute_posterior(self, drift: StudyDrift = EMPTY_DRIFT) -> PosteriorPeaks:
         """Return the model's peak of each configuration that it was fitted to, and its noise."""
         surrogate = self.fit_surrogate(drift)
-        best = surrogate.observations.log_peaks.max()
+        best_log_peak = surrogate.observations.log_peaks.max()
         numbers = surrogate.observations.trial_numbers
         peaks = {
-            number: Estimate(float(best + mean), float(sd))
+            number: Estimate(float(best_log_peak + mean), float(sd))
             for number, mean, sd in zip(numbers, *surrogate.estimate_measured(), strict=True)
         }
         return PosteriorPeaks(peaks, float(np.sqrt(surrogate.log_peak_model.noise_variance)))
@@ -225,21 +228,21 @@ class Searcher:
         """
         if outcome.notes["trial"] in self._recorded:
             return
-        worst = INFEASIBLE_SHARE * self._lowest if self._lowest < inf else 0.0
-        value, violation = (worst, 1.0) if outcome.peak is None else (outcome.peak, -1.0)
-        suggested = None if suggestion_number is None else self._find_pending(suggestion_number)
-        if suggested and strip_numpy_types(suggested.params) != clip_to_dimensions(
+        worst_value = INFEASIBLE_SHARE * self._lowest if self._lowest < inf else 0.0
+        value, violation = (worst_value, 1.0) if outcome.peak is None else (outcome.peak, -1.0)
+        pending_trial = None if suggestion_number is None else self._find_pending(suggestion_number)
+        if pending_trial and strip_numpy_types(pending_trial.params) != clip_to_dimensions(
             values, self._dimensions
         ):
             # The effective values differ from the suggested ones.
-            self.discard(suggestion_number)
-            suggested = None
-        if suggested is None:
-            finished = self._build_trial(values, value=value, user_attrs=dict(outcome.notes))
-            finished.set_constraint(FEASIBLE_KEY, violation)
-            self._study.add_trial(finished)
+            self.discard_trial(suggestion_number)
+            pending_trial = None
+        if pending_trial is None:
+            finished_trial = self._build_trial(values, value=value, user_attrs=dict(outcome.notes))
+            finished_trial.set_constraint(FEASIBLE_KEY, violation)
+            self._study.add_trial(finished_trial)
         else:
-            self._tell_outcome(suggested, value, violation, outcome.notes)
+            self._tell_outcome(pending_trial, value, violation, outcome.notes)
         self._recorded.add(outcome.notes["trial"])
         if outcome.peak is not None:
             self._lowest = min(self._lowest, outcome.peak)
@@ -275,7 +278,7 @@ class Searcher:
         The model assumes that they give the predicted results.
         """
         for number in self._elsewhere.keys() - pending.keys():
-            self.discard(self._elsewhere.pop(number))
+            self.discard_trial(self._elsewhere.pop(number))
         for number in sorted(pending.keys() - self._elsewhere.keys()):
             self._elsewhere[number] = self._add_pending(pending[number])
 
@@ -283,10 +286,10 @@ class Searcher:
         """Return a trial that the sampler did not suggest."""
         params = {name: value for name, value in clip_to_dimensions(values, self._dimensions).items()
                   if name not in self._left_out or value != self._left_out[name]}  # fmt: skip
-        kept = {name: self._distributions[name] for name in params}
-        return optuna.trial.create_trial(params=params, distributions=kept, **more)
+        distributions = {name: self._distributions[name] for name in params}
+        return optuna.trial.create_trial(params=params, distributions=distributions, **more)
 
-    def discard(self, suggestion_number: int | None) -> None:
+    def discard_trial(self, suggestion_number: int | None) -> None:
         """Discard the suggestion with this number, which will not be measured or carries no
         information.
         """

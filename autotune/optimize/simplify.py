@@ -68,26 +68,28 @@ def simplify_winner(
     The reverted changes contain no set in ``rejected``. They equal ``accepted`` if no further set is
     promising.
     """
-    changed = [d.name for d in space.tunable_dimensions if winner[d.name] != space.baseline[d.name]]
+    changed_names = [
+        d.name for d in space.tunable_dimensions if winner[d.name] != space.baseline[d.name]
+    ]
     chosen, probability, value = frozenset(accepted), 1.0, (False, 0.0)
-    first = chosen | _find_unimportant(space, winner, changed)
-    weights = {name: _change_weight(space, name) for name in changed}
+    first_names = chosen | _find_unimportant(space, winner, changed_names)
+    weights = {name: _change_weight(space, name) for name in changed_names}
     effective, keeps_rules = space.active_parameters(winner), _build_rule_check(space, winner)
 
-    def allowed(names: frozenset[str]) -> bool:
+    def is_allowed(names: frozenset[str]) -> bool:
         return keeps_rules(names) and not any(names >= set(block) for block in rejected)
 
-    blocks = _list_blocks(surrogate, space, winner, changed, chosen, allowed)
+    blocks = _list_blocks(surrogate, space, winner, changed_names, chosen, is_allowed)
     sets = [
         names for names in dict.fromkeys(blocks)
-        if names > chosen and effective & set(changed) - names and allowed(names)
+        if names > chosen and effective & set(changed_names) - names and is_allowed(names)
     ]  # fmt: skip
     for names, chance in zip(sets, keep_probabilities(surrogate, space, winner, sets), strict=True):
         weight = sum(weights[name] for name in names - frozenset(accepted))
-        promise = (names == first, chance * weight)
+        promise = (names == first_names, chance * weight)
         if chance >= PROMISING_PROBABILITY and promise > value:
             chosen, probability, value = names, chance, promise
-    order = tuple(name for name in changed if name in chosen)
+    order = tuple(name for name in changed_names if name in chosen)
     return SimplifiedWinner(revert_changes(space, winner, chosen), order, probability)
 
 
@@ -97,8 +99,8 @@ def _find_unimportant(
     """Return the changes that hardly matter according to guides, or have no effect under the winner's
     settings.
     """
-    core = {dimension.name for dimension in space.tunable_dimensions if dimension.is_core}
-    return frozenset(changed) - (core & space.active_parameters(winner))
+    core_names = {dimension.name for dimension in space.tunable_dimensions if dimension.is_core}
+    return frozenset(changed) - (core_names & space.active_parameters(winner))
 
 
 def revert_changes(space: SearchSpace, winner: Settings, names: Collection[str]) -> Settings:
@@ -152,25 +154,29 @@ def _list_blocks(
     if the set with it is not allowed (``is_allowed``).
     """
     dimensions = {d.name: d for d in space.tunable_dimensions}
-    remaining = [name for name in changed if name not in accepted]
-    if not remaining:
+    remaining_names = [name for name in changed if name not in accepted]
+    if not remaining_names:
         return
-    restarts = [n for n in remaining if dimensions[n].parameter.action is Action.RESTART]
-    yield accepted | _find_unimportant(space, winner, remaining)
-    for group in (restarts, remaining):
+    restart_names = [n for n in remaining_names if dimensions[n].parameter.action is Action.RESTART]
+    yield accepted | _find_unimportant(space, winner, remaining_names)
+    for group in (restart_names, remaining_names):
         for owner in dict.fromkeys(ParameterName.parse(name).service_prefix for name in group):
             yield accepted | {n for n in group if ParameterName.parse(n).service_prefix == owner}
     for effect in Effect:
-        yield accepted | {n for n in remaining if dimensions[n].parameter.effect is effect}
-    without = [revert_changes(space, winner, accepted | {name}) for name in remaining]
-    log_peaks = draw_log_peaks(surrogate, [revert_changes(space, winner, accepted), *without])
+        yield accepted | {n for n in remaining_names if dimensions[n].parameter.effect is effect}
+    reverted_settings = [
+        revert_changes(space, winner, accepted | {name}) for name in remaining_names
+    ]
+    log_peaks = draw_log_peaks(
+        surrogate, [revert_changes(space, winner, accepted), *reverted_settings]
+    )
     losses = log_peaks[:, :1] - log_peaks[:, 1:]
     order = np.argsort(losses.mean(axis=0) + losses.std(axis=0), kind="stable")
     names = accepted
     for index in order:
-        more = names | {remaining[index]}
-        if is_allowed(more):
-            names = more
+        larger_block = names | {remaining_names[index]}
+        if is_allowed(larger_block):
+            names = larger_block
             yield names
 
 
@@ -181,9 +187,9 @@ def draw_log_peaks(surrogate: SurrogateModel, settings: Sequence[Settings]) -> A
         surrogate.composite_model or surrogate.log_peak_model,
         np.random.default_rng(len(settings)),
     )
-    drawn = model.sample(points, MODEL_DRAWS, rng)
+    drawn_peaks = model.sample(points, MODEL_DRAWS, rng)
     # Above the best measured peak, the scale is logarithmic without compression.
-    return np.where(drawn > 0, drawn, decompress(drawn))
+    return np.where(drawn_peaks > 0, drawn_peaks, decompress(drawn_peaks))
 
 
 def _change_weight(space: SearchSpace, name: str) -> float:
@@ -198,7 +204,7 @@ def _build_rule_check(space: SearchSpace, winner: Settings) -> Callable[[frozens
     The winner breaks only rules about sizes that were measured after it was suggested.
     """
 
-    def keeps(rule: Rule, settings: Settings) -> bool:
+    def keeps_rule(rule: Rule, settings: Settings) -> bool:
         if not rule.applies(settings) or space.is_kept(rule, settings):
             return True
         return rule.applies(winner) and space.relative_excess(
@@ -206,8 +212,8 @@ def _build_rule_check(space: SearchSpace, winner: Settings) -> Callable[[frozens
         ) <= space.relative_excess(rule, winner)
 
     @cache
-    def kept(names: frozenset[str]) -> bool:
+    def keeps_all_rules(names: frozenset[str]) -> bool:
         settings = revert_changes(space, winner, names)
-        return all(keeps(rule, settings) for rule in space.constraints)
+        return all(keeps_rule(rule, settings) for rule in space.constraints)
 
-    return kept
+    return keeps_all_rules

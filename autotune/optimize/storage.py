@@ -36,19 +36,19 @@ class ConnectionTracker:
     @property
     def pool_events(self) -> list[tuple[Any, str]]:
         """Return the value for ``pool_events`` of ``create_engine``."""
-        return [(self._add, "connect"), (self._remove, "close")]
+        return [(self._add_connection, "connect"), (self._remove_connection, "close")]
 
     def close_all(self) -> None:
         """Close all open connections."""
         while self._open:
             self._open.pop().close()
 
-    def _add(self, connection: Any, _: object) -> None:
+    def _add_connection(self, connection: Any, _: object) -> None:
         self._open.add(connection)
         for pragma in self._pragmas:
             connection.execute(f"PRAGMA {pragma}").close()
 
-    def _remove(self, connection: Any, _: object) -> None:
+    def _remove_connection(self, connection: Any, _: object) -> None:
         self._open.discard(connection)
 
 
@@ -90,5 +90,5 @@ def translate_storage_errors(path: Path) -> Iterator[None]:
 
 def find_database_error(error: SQLAlchemyError | StorageInternalError) -> BaseException:
     """Return the database's original error, without the SQL statement."""
-    of_sql = error if isinstance(error, SQLAlchemyError) else error.__cause__
-    return getattr(of_sql, "orig", None) or error
+    sql_error = error if isinstance(error, SQLAlchemyError) else error.__cause__
+    return getattr(sql_error, "orig", None) or error

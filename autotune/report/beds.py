@@ -35,12 +35,12 @@ def summarize_beds(view: StudyView) -> BedSummaries:
 
 
 def _summarize_bed(state: State, bed: str, gain: Gain | None) -> BedSummary:
-    finished = sum(trial.bed == bed for trial in state.list_finished())
+    finished_count = sum(trial.bed == bed for trial in state.list_finished())
     seconds = state.bed_seconds.get(bed, 0.0)
     return {
-        "trials": finished,
+        "trials": finished_count,
         "seconds": round(seconds, 1),
-        "per_hour": round(3600 * finished / seconds, 1) if seconds else None,
+        "per_hour": round(3600 * finished_count / seconds, 1) if seconds else None,
         "offset": _format_offset(state, bed),
         "gain": _encode_gain(gain) if gain else None,
         "set_aside": state.exclusion_reasons.get(bed),
@@ -56,8 +56,8 @@ def _format_offset(state: State, bed: str) -> BedOffsetInterval | None:
     if bed not in state.offsets:
         return None
     offset = state.offsets[bed]
-    half = SDS_WITHIN_90 * offset.sd
-    ratio, low, high = (round(exp(offset.log + end), 4) for end in (0.0, -half, half))
+    half_width = SDS_WITHIN_90 * offset.sd
+    ratio, low, high = (round(exp(offset.log + end), 4) for end in (0.0, -half_width, half_width))
     return {"ratio": ratio, "low": low, "high": high, "noise": round(offset.noise, 4)}
 
 
@@ -91,13 +91,13 @@ def build_bed_rows(view: StudyView) -> Iterator[tuple[str, ...]]:
     """Yield a row for each test bed: name, trials, offset from an average bed, noise, gain, status."""
     for name, bed in summarize_beds(view)["each"].items():
         offset, gain = bed["offset"], bed["gain"]
-        pairs = format_count(gain["pairs"], "pair") if gain else ""
+        pairs_text = format_count(gain["pairs"], "pair") if gain else ""
         yield (
             name,
             str(bed["trials"]),
             _format_interval(offset) if offset else "–",
             f"{100 * offset['noise']:.0f} %" if offset else "–",
-            f"{_format_interval(gain)}, {pairs}" if gain else "–",
+            f"{_format_interval(gain)}, {pairs_text}" if gain else "–",
             f"removed: {bed['set_aside']}" if bed["set_aside"] else "active",
         )
 

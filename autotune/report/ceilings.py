@@ -116,9 +116,9 @@ def _format_cache_ceiling(ceiling: CacheCeilingAtSize) -> str:
 
 def build_ceilings_table(record: Ceilings) -> CeilingsTable:
     """Return the HTML table."""
-    heads: tuple[str, ...]
+    headings: tuple[str, ...]
     if isinstance(record, StackCeilings):
-        heads = ("concurrency", "ceiling", "latency", "errors")
+        headings = ("concurrency", "ceiling", "latency", "errors")
         rows = tuple(
             (
                 str(ceiling.concurrency),
@@ -128,8 +128,8 @@ def build_ceilings_table(record: Ceilings) -> CeilingsTable:
             )
             for ceiling in record.ceilings
         )
-        return CeilingsTable(_format_title(record), heads, rows, "")
-    heads = ("objects", "ceiling", "traffic", "hit rate", "how")
+        return CeilingsTable(_format_title(record), headings, rows, "")
+    headings = ("objects", "ceiling", "traffic", "hit rate", "how")
     cache_rows = tuple(
         (
             ceiling.objects,
@@ -140,7 +140,7 @@ def build_ceilings_table(record: Ceilings) -> CeilingsTable:
         )
         for ceiling in record.ceilings
     )
-    return CeilingsTable(_format_title(record), heads, cache_rows, _format_share_note(record))
+    return CeilingsTable(_format_title(record), headings, cache_rows, _format_share_note(record))
 
 
 def _format_title(record: Ceilings) -> str:

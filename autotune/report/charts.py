@@ -164,15 +164,17 @@ def _build_parameter_columns(view: StudyView) -> ParameterColumns:
     """Return the trials in the budget, their capacities, and every setting that varied."""
     trials = list_measured_trials(view.state)
     names = dict.fromkeys(name for trial in trials for name in trial.effective_settings)
-    declared = find_declared_parameters(view.target)
-    active_names = [list_active_parameters(trial.effective_settings, declared) for trial in trials]
+    declared_parameters = find_declared_parameters(view.target)
+    active_names = [
+        list_active_parameters(trial.effective_settings, declared_parameters) for trial in trials
+    ]
     capacities = [build_trial_capacity(trial, view.units) for trial in trials]
     columns = []
     for name in names:
         values = [trial.effective_settings.get(name) if name in names_acting else None
                   for trial, names_acting in zip(trials, active_names, strict=True)]  # fmt: skip
         if len({value for value in values if value is not None}) > 1:
-            columns.append(_build_parameter_column(name, values, declared))
+            columns.append(_build_parameter_column(name, values, declared_parameters))
     ranks = _rank_settings(view)
     columns.sort(key=lambda column: ranks.get(column["name"], (1, len(ranks))))
     return {
@@ -186,13 +188,13 @@ def _build_parameter_columns(view: StudyView) -> ParameterColumns:
 
 def _rank_settings(view: StudyView) -> dict[str, tuple[int, int]]:
     """Return the rank of each setting: changes of the best by cost, then the others by importance."""
-    changed = [change.name for change in view.changes]
-    ranked = [*view.reversal_costs]
-    ranked += (
+    changed_names = [change.name for change in view.changes]
+    ranked_names = [*view.reversal_costs]
+    ranked_names += (
         [effect.parameter for effect in view.state.model.importance] if view.state.model else []
     )
-    names = dict.fromkeys([*ranked, *changed])
-    return {name: (int(name not in changed), location) for location, name in enumerate(names)}
+    names = dict.fromkeys([*ranked_names, *changed_names])
+    return {name: (int(name not in changed_names), location) for location, name in enumerate(names)}
 
 
 def _build_parameter_column(
@@ -200,7 +202,7 @@ def _build_parameter_column(
 ) -> ParameterColumn:
     """Return a column; ``choices`` lists the values of a setting that is not numeric."""
     parameter = find_parameter(name, declared_parameters=declared_parameters)
-    numeric = all(
+    is_numeric = all(
         value is None or (isinstance(value, int | float) and not isinstance(value, bool))
         for value in values
     )
@@ -209,8 +211,8 @@ def _build_parameter_column(
         "name": name,
         "unit": parameter.unit if parameter else "",
         "log": bool(parameter and parameter.log),
-        "values": values if numeric else words,
-        "choices": None if numeric else sorted({word for word in words if word is not None}),
+        "values": values if is_numeric else words,
+        "choices": None if is_numeric else sorted({word for word in words if word is not None}),
     }
 
 
@@ -220,8 +222,8 @@ def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[TrialRow]
     ``values`` belong to the settings in ``columns``; ``null`` means no effect.
     """
     baseline = view.conclusion.baseline.trial if view.conclusion.baseline else None
-    before = _read_trial_files(view.study, baseline) if baseline else {}
-    declared = find_declared_parameters(view.target)
+    baseline_files = _read_trial_files(view.study, baseline) if baseline else {}
+    declared_parameters = find_declared_parameters(view.target)
     rows = []
     for trial in view.state.trials:
         capacity, finding = (
@@ -240,15 +242,19 @@ def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[TrialRow]
             "verdict": "failed" if trial.failure else _format_verdict(trial),
             "bottleneck": describe_bottleneck(finding) if finding else "",
             "limit": describe_bottleneck(finding, with_evidence=False) if finding else "",
-            "values": _list_values(trial, columns, declared),
+            "values": _list_values(trial, columns, declared_parameters),
             "rules": list(trial.bindings),
             "differences": list(trial.differences),
         }
         if baseline is not None and _has_own_settings(view.state, trial, baseline):
-            changes = list_changes(baseline.effective_settings, trial.effective_settings, declared)
+            changes = list_changes(
+                baseline.effective_settings, trial.effective_settings, declared_parameters
+            )
             row["changes"] = [[change.name, *change.texts] for change in changes]
-            after = _read_trial_files(view.study, trial)
-            row["diff"] = format_file_diff(before, after, "baseline", f"trial-{trial.number}")
+            trial_files = _read_trial_files(view.study, trial)
+            row["diff"] = format_file_diff(
+                baseline_files, trial_files, "baseline", f"trial-{trial.number}"
+            )
         rows.append(row)
     return rows
 

@@ -55,8 +55,8 @@ class MeasuredConfiguration:
     @property
     def latest_trial(self) -> Trial:
         """The newest recorded deployment; its settings were effective when the gain was measured."""
-        deployed = [t for t in (self.trial, *self.repeats) if t.effective or t.differences]
-        return deployed[-1] if deployed else self.trial
+        deployed_trials = [t for t in (self.trial, *self.repeats) if t.effective or t.differences]
+        return deployed_trials[-1] if deployed_trials else self.trial
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,8 @@ def _remove_bed_offset(state: State, trial: Trial) -> Trial:
     if trial.bed is None or trial.peak is None:
         return trial
     level, peak = exp(-state.bed_offset(trial.bed).log), trial.peak
-    scaled = {key: level * getattr(peak, key) for key in ("peak", "low", "high")}
-    return replace(trial, peak=replace(peak, **scaled))
+    scaled_values = {key: level * getattr(peak, key) for key in ("peak", "low", "high")}
+    return replace(trial, peak=replace(peak, **scaled_values))
 
 
 def list_repeats(state: State, number: int) -> tuple[Trial, ...]:
@@ -161,5 +161,7 @@ def pool_peaks(peaks: Sequence[Peak]) -> Peak | None:
     if len(peaks) < 2:
         return peaks[0] if peaks else None
     estimates = [peak.estimate for peak in peaks]
-    lowest = find_outlier_threshold(estimates)
-    return Peak.from_estimate(Estimate.pool([peak for peak in estimates if peak.value >= lowest]))
+    lowest_plausible = find_outlier_threshold(estimates)
+    return Peak.from_estimate(
+        Estimate.pool([peak for peak in estimates if peak.value >= lowest_plausible])
+    )

@@ -137,8 +137,10 @@ def _format_metric_family(
     yield f"# HELP {METRIC_PREFIX}{name} {meaning}"
     yield f"# TYPE {METRIC_PREFIX}{name} gauge"
     for labels, value in values:
-        pairs = ",".join(f'{k}="{_escape_label(v)}"' for k, v in {"study": study, **labels}.items())
-        yield f"{METRIC_PREFIX}{name}{{{pairs}}} {value:.13g}"
+        label_text = ",".join(
+            f'{k}="{_escape_label(v)}"' for k, v in {"study": study, **labels}.items()
+        )
+        yield f"{METRIC_PREFIX}{name}{{{label_text}}} {value:.13g}"
 
 
 def _escape_label(text: str) -> str:

@@ -108,10 +108,10 @@ def find_trial(state: State, name: str) -> Trial:
     for trial in state.trials:
         if str(trial.number) == name.removeprefix("#"):
             return trial
-    similar = find_nearest_name(name, ("baseline", "best"))
+    similar_name = find_nearest_name(name, ("baseline", "best"))
     hint = (
-        f"did you mean {similar!r}? {_format_known_names(state)}"
-        if similar
+        f"did you mean {similar_name!r}? {_format_known_names(state)}"
+        if similar_name
         else _format_known_names(state)
     )
     raise UsageError(f"unknown trial {name!r}", hint=hint)
@@ -131,15 +131,15 @@ def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:
     deployed, or if the digest of a file differs from the recorded one.
     """
     for number in (trial.number, trial.source_trial):
-        top = PurePath("configs", str(number))
-        if number is not None and foreign_files.exists(directory, top):
+        config_directory = PurePath("configs", str(number))
+        if number is not None and foreign_files.exists(directory, config_directory):
             contents = {
                 path: foreign_files.read_bytes(
-                    directory, top / path, foreign_files.MAX_RECORD_BYTES
+                    directory, config_directory / path, foreign_files.MAX_RECORD_BYTES
                 )
-                for path in foreign_files.list_files_below(directory, top)
+                for path in foreign_files.list_files_below(directory, config_directory)
             }
-            _check_digests(trial, directory / top, contents)
+            _check_digests(trial, directory / config_directory, contents)
             return {path: mask_secret_bytes(content) for path, content in contents.items()}
     reason = f": {trial.failure}" if trial.failure else ""
     raise AutotuneError(
@@ -179,5 +179,5 @@ def format_parameter_diff(
 def style_diff_lines(text: str) -> Iterator[StyledLine]:
     """Yield the lines of a unified diff with their terminal styles."""
     for line in text.removesuffix("\n").split("\n") if text else ():
-        bold = line.startswith(("--- ", "+++ "))
-        yield line, "bold" if bold else LINE_STYLES.get(line[:1], "")
+        is_header = line.startswith(("--- ", "+++ "))
+        yield line, "bold" if is_header else LINE_STYLES.get(line[:1], "")

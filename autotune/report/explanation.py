@@ -48,11 +48,11 @@ def build_explanation(view: StudyView) -> Explanation:
     baseline, winner = find_baseline_and_winner(state)
     analysis = analyze_study(view.study.directory, state, winner.number)
     trials = list_measured_trials(state)
-    modelled = analysis.costs if len(trials) >= MIN_CONFIGURATIONS else {}
+    modelled_costs = analysis.costs if len(trials) >= MIN_CONFIGURATIONS else {}
     return Explanation(
         winner.number,
         len(trials),
-        select_reversal_costs(state, modelled),
+        select_reversal_costs(state, modelled_costs),
         build_importance_rows(analysis.view.importance, trials, baseline),
         analysis.view,
     )
@@ -157,19 +157,19 @@ def _format_effects(explanation: Explanation) -> Iterator[str]:
 
 def format_effect(row: ImportanceRow) -> str:
     """Return an effect with its interval: ``±8.3 % [5.1, 11.5]``; without an sd, only the effect."""
-    effect = f"±{100 * row.effect:.1f} %"
+    effect_text = f"±{100 * row.effect:.1f} %"
     if row.half_width is None:
-        return effect
-    low = max(0.0, row.effect - row.half_width)
-    return f"{effect} [{100 * low:.1f}, {100 * (row.effect + row.half_width):.1f}]"
+        return effect_text
+    low_effect = max(0.0, row.effect - row.half_width)
+    return f"{effect_text} [{100 * low_effect:.1f}, {100 * (row.effect + row.half_width):.1f}]"
 
 
 def _format_minimal_changes(view: StudyView) -> Iterator[str]:
-    minimal = view.state.minimal_changes
-    if minimal is None:
+    minimal_changes = view.state.minimal_changes
+    if minimal_changes is None:
         yield "`--measure` finds the smallest set of changes that keeps 95 % of the gain."
         return
-    yield f"{format_reduction(minimal)}:"
-    yield from (f"  {name}" for name in minimal.kept)
-    if minimal.trial is not None:
+    yield f"{format_reduction(minimal_changes)}:"
+    yield from (f"  {name}" for name in minimal_changes.kept)
+    if minimal_changes.trial is not None:
         yield f"`autotune export {view.name} --minimal --out DIR` writes only those."

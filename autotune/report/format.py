@@ -33,10 +33,10 @@ def format_latency(seconds: float | None) -> str:
 
 def format_duration(seconds: float) -> str:
     """Return text such as ``48 s``, ``15 min``, ``7 min 40 s`` or ``2 h 5 min``."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
+    whole_seconds = round(seconds)
+    if whole_seconds < 60:
+        return f"{whole_seconds} s"
+    minutes, rest = divmod(whole_seconds, 60)
     units = (
         ((minutes, "min"), (rest, "s"))
         if minutes < 60
@@ -57,9 +57,9 @@ def format_change_interval(ratio: float, low: float, high: float) -> str:
     """Return a ratio and its interval as changes: ``+41 % [36, 47]``, ``×132 [29, 595]``."""
     if ratio >= MIN_FACTOR_RATIO:
         return f"{format_change(ratio)} [{low:.3g}, {high:.3g}]"
-    ends = [f"{100 * (end - 1):.{_count_decimals(ratio)}f}" for end in (low, high)]
-    unsigned = [end if float(end) else end.removeprefix("-") for end in ends]
-    return f"{format_change(ratio)} [{', '.join(unsigned)}]"
+    end_texts = [f"{100 * (end - 1):.{_count_decimals(ratio)}f}" for end in (low, high)]
+    unsigned_ends = [end if float(end) else end.removeprefix("-") for end in end_texts]
+    return f"{format_change(ratio)} [{', '.join(unsigned_ends)}]"
 
 
 def _count_decimals(ratio: float) -> int:
@@ -91,5 +91,5 @@ def format_setting(value: Value, unit: str = "") -> str:
 
 def format_first_numbers(numbers: Sequence[int]) -> str:
     """Return the first eight numbers as text: ``1, 2, 3``."""
-    first = ", ".join(map(str, numbers[:8]))
-    return f"{first}, …" if len(numbers) > 8 else first
+    first_numbers = ", ".join(map(str, numbers[:8]))
+    return f"{first_numbers}, …" if len(numbers) > 8 else first_numbers

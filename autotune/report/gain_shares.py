@@ -47,13 +47,13 @@ def compute_gain_shares(
 ) -> GainShares:
     """Return both shares; their intervals include the noise between measurements."""
     return GainShares(
-        _compare(state, preset, baseline),
-        None if preset_won else _compare(state, best, preset),
+        _compare_sides(state, preset, baseline),
+        None if preset_won else _compare_sides(state, best, preset),
         preset_won,
     )
 
 
-def _compare(
+def _compare_sides(
     state: State, after: PeakMeasurement | None, before: PeakMeasurement | None
 ) -> Estimate | None:
     if after is None or before is None:

@@ -30,8 +30,8 @@ def format_headline(view: StudyView) -> str:
             # A baseline without a capacity gives no ratio.
             requests = isinstance(view.units, RequestUnits)
             problem = "does not meet the SLO at any rate" if requests else "gave no value"
-            best = view.units.format_amount(view.capacities["best"].peak)
-            text = f"{best}{view.units.objective_suffix}; the baseline {problem}"
+            best_text = view.units.format_amount(view.capacities["best"].peak)
+            text = f"{best_text}{view.units.objective_suffix}; the baseline {problem}"
         case "no-improvement":
             text = _format_no_improvement(view)
         case "unmeetable":
@@ -81,11 +81,11 @@ def _format_load_limit(view: StudyView) -> str:
     ]
     if not limited_peaks:
         return ""
-    highest = max(limited_peaks, key=lambda peak: peak.peak)
-    bound = view.units.format_lower_bound(highest.peak)
+    highest_peak = max(limited_peaks, key=lambda peak: peak.peak)
+    bound_text = view.units.format_lower_bound(highest_peak.peak)
     return (
-        f"the capacity is {bound} in {format_count(len(limited_peaks), 'measurement')} (limited by "
-        f"{highest.limit})"
+        f"the capacity is {bound_text} in {format_count(len(limited_peaks), 'measurement')} (limited by "
+        f"{highest_peak.limit})"
     )
 
 
@@ -103,8 +103,8 @@ def _format_unmeetable(view: StudyView) -> str:
 
 def _format_gain(view: StudyView) -> str:
     assert view.gain is not None
-    pairs = format_count(view.gain.pairs, "alternating pair")
-    return f"{view.gain.text}{view.units.objective_suffix}, {pairs}{format_bed_count(view)}"
+    pairs_text = format_count(view.gain.pairs, "alternating pair")
+    return f"{view.gain.text}{view.units.objective_suffix}, {pairs_text}{format_bed_count(view)}"
 
 
 def format_gain_split(view: StudyView) -> str:

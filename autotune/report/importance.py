@@ -53,8 +53,8 @@ def build_importance_rows(
         values = [trial.effective_settings.get(effect.parameter) for trial in trials]
         groups.setdefault(tuple(map(values.index, values)), []).append(effect)
     rows = [_build_row(group, trials, baseline) for group in groups.values()]
-    relevant = [row for row in rows if row.effect >= MIN_LOG_EFFECT]
-    return tuple(sorted(relevant, key=lambda row: -row.effect))
+    relevant_rows = [row for row in rows if row.effect >= MIN_LOG_EFFECT]
+    return tuple(sorted(relevant_rows, key=lambda row: -row.effect))
 
 
 def _build_row(
@@ -63,6 +63,6 @@ def _build_row(
     names = tuple(effect.parameter for effect in group)
     sds = [effect.sd for effect in group]
     half_width = None if None in sds else SDS_WITHIN_90 * sum(sd for sd in sds if sd is not None)
-    before = baseline.effective_settings.get(names[0]) if baseline else None
-    changed_in = sum(trial.effective_settings.get(names[0]) != before for trial in trials)
-    return ImportanceRow(names, sum(effect.effect for effect in group), half_width, changed_in)
+    baseline_value = baseline.effective_settings.get(names[0]) if baseline else None
+    change_count = sum(trial.effective_settings.get(names[0]) != baseline_value for trial in trials)
+    return ImportanceRow(names, sum(effect.effect for effect in group), half_width, change_count)

@@ -120,15 +120,15 @@ def fit_curve(
     if len(readings) < MIN_READINGS:
         return None
     points = sorted(_build_point(reading, slo, timeout_seconds) for reading in readings)
-    crossing = capacity.estimate if capacity and capacity.is_feasible else None
-    anchor = crossing if _is_latency_bound(readings, slo) else None
+    crossing_estimate = capacity.estimate if capacity and capacity.is_feasible else None
+    anchor = crossing_estimate if _is_latency_bound(readings, slo) else None
     first, last = points[0][0], points[-1][0]
     grid = [first + (last - first) * step / (GRID_RATES - 1) for step in range(GRID_RATES)]
-    random = Random(len(points))  # noqa: S311  # a sample, not a secret
+    rng = Random(len(points))  # noqa: S311  # a sample, not a secret
     sample_size = max(MIN_READINGS, len(points) // 2)
     curves = [
         _fit_log_curve(
-            sorted(random.choices(points, k=sample_size)), grid, _draw_capacity(anchor, random), slo
+            sorted(rng.choices(points, k=sample_size)), grid, _draw_capacity(anchor, rng), slo
         )
         for _ in range(BOOTSTRAP_CURVES)
     ]
@@ -137,7 +137,7 @@ def fit_curve(
         tuple(exp(column[round(share * (BOOTSTRAP_CURVES - 1))]) for column in spread)
         for share in (0.5, 0.05, 0.95)
     )
-    peak = capacity if crossing else None
+    peak = capacity if crossing_estimate else None
     return LatencyCurve(tuple(map(exp, grid)), middle, low, high, peak, slo.limit)
 
 
@@ -148,9 +148,11 @@ def _build_point(reading: Reading, slo: Slo, timeout_seconds: float) -> LogPoint
 
 def _is_latency_bound(readings: Sequence[Reading], slo: Slo) -> bool:
     """True if at least half of the readings that violate the SLO do so by latency, not only by errors."""
-    violating = [reading for reading in readings if not slo.is_met(reading)]
-    too_slow = [reading for reading in violating if not slo.is_met(replace(reading, errors={}))]
-    return 2 * len(too_slow) >= len(violating)
+    violating_readings = [reading for reading in readings if not slo.is_met(reading)]
+    slow_readings = [
+        reading for reading in violating_readings if not slo.is_met(replace(reading, errors={}))
+    ]
+    return 2 * len(slow_readings) >= len(violating_readings)
 
 
 def _draw_capacity(anchor: Estimate | None, random: Random) -> float | None:
@@ -177,8 +179,12 @@ def _fit_isotonic(points: Sequence[LogPoint]) -> list[float]:
         block = (value, weight, 1)
         while blocks and blocks[-1][0] >= block[0]:
             mean, block_weight, count = blocks.pop()
-            total = block_weight + block[1]
-            block = ((mean * block_weight + block[0] * block[1]) / total, total, count + block[2])
+            total_weight = block_weight + block[1]
+            block = (
+                (mean * block_weight + block[0] * block[1]) / total_weight,
+                total_weight,
+                count + block[2],
+            )
         blocks.append(block)
     return [mean for mean, _, count in blocks for _ in range(count)]
 

@@ -126,11 +126,13 @@ class LiveProgress:
         state, budget, slo = self._state(), self._target.budget, self._target.slo.objective
         outlook = build_outlook(self._target, state)
         trial = format_trial_label(self._trial) + ": " if self._trial else ""
-        latest = sorted(self._readings[-MAX_SHOWN_READINGS:], key=lambda reading: reading.rate)
+        latest_readings = sorted(
+            self._readings[-MAX_SHOWN_READINGS:], key=lambda reading: reading.rate
+        )
         space = PanelSpace(*self._console.size)
         step = space.reserve(trial + self._step, "bold")
         outlook_lines = space.reserve_outlook(outlook, self._format_steal())
-        readings = space.reserve_readings(latest, self._readings[-1:], slo)
+        readings = space.reserve_readings(latest_readings, self._readings[-1:], slo)
         parts: list[RenderableType] = [
             *space.build_trials(state, outlook),
             *step,
@@ -160,24 +162,24 @@ class PanelSpace:
         """Return the lines of the best so far and the time left, on one line if they fit."""
         if len(line := f"{outlook}{steal}") <= self._width:
             return self.reserve(line, "cyan")
-        parts = (outlook.best_text, outlook.time_left_text, steal.strip())
-        return [line for part in parts if part for line in self.reserve(part, "cyan")]
+        texts = (outlook.best_text, outlook.time_left_text, steal.strip())
+        return [line for part in texts if part for line in self.reserve(part, "cyan")]
 
     def reserve_readings(
         self, readings: Sequence[Reading], newest: Sequence[Reading], slo: Slo
     ) -> list[Text]:
         """Return the lines of the readings that fit, in order; the newest reading always fits."""
-        selected = list(newest)
+        shown_readings = list(newest)
         lines = {id(r): self._wrap("  " + format_reading_line(r, "peak", slo)) for r in readings}
-        used = sum(len(lines[id(reading)]) for reading in selected)
+        used_lines = sum(len(lines[id(reading)]) for reading in shown_readings)
         for reading in reversed([r for r in readings if r not in newest]):
-            used += len(lines[id(reading)])
-            if used > self._free - MIN_TRIAL_LINES:
+            used_lines += len(lines[id(reading)])
+            if used_lines > self._free - MIN_TRIAL_LINES:
                 break
-            selected.append(reading)
+            shown_readings.append(reading)
         return self._use([
             (line, MARK_STYLES[select_verdict_mark(reading, slo)])
-            for reading in readings if reading in selected for line in lines[id(reading)]
+            for reading in readings if reading in shown_readings for line in lines[id(reading)]
         ])  # fmt: skip
 
     def build_trials(self, state: State, outlook: StudyOutlook) -> list[RenderableType]:

@@ -94,14 +94,16 @@ def average_host_usage(readings: ReadingRecords, slo: Slo) -> dict[str, dict[str
     ``cpu``, ``steal`` and ``memory`` are fractions, ``load`` is the load average, ``network`` is in
     bytes/s. The result is empty without host data or without a reading that met the SLO.
     """
-    usable = [
+    usable_readings = [
         reading
         for reading in readings
         if reading.purpose != WARM_UP_PURPOSE and reading.hosts and slo.is_met(reading.reading)
     ]
-    highest = sorted(usable, key=lambda reading: -reading.rate)[:READINGS_AT_CAPACITY]
-    hosts = sorted({host for reading in highest for host in reading.hosts})
-    return {host: _average_usages([r.hosts[host] for r in highest if host in r.hosts])
+    highest_readings = sorted(usable_readings, key=lambda reading: -reading.rate)[
+        :READINGS_AT_CAPACITY
+    ]
+    hosts = sorted({host for reading in highest_readings for host in reading.hosts})
+    return {host: _average_usages([r.hosts[host] for r in highest_readings if host in r.hosts])
             for host in hosts}  # fmt: skip
 
 

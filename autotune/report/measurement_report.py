@@ -140,17 +140,17 @@ def format_measurement(
     measurement: Measurement, study: Study, required_rate: float | None = None
 ) -> str:
     """Return the result as text."""
-    parts = [*_format_result(measurement, select_units(study.target, study.state))]
+    report_lines = [*_format_result(measurement, select_units(study.target, study.state))]
     if required_rate is not None:
         outcome = "reached" if measurement.reaches_rate(required_rate) else "not reached"
-        parts.append(f"at least {fmt.format_rate(required_rate)}/s: {outcome}")
+        report_lines.append(f"at least {fmt.format_rate(required_rate)}/s: {outcome}")
     sides = {"configuration": measurement.trials}
     if measurement.against:
         sides = {measurement.against.name: measurement.comparison_trials, **sides}
     for name, trials in sides.items():
         if lines := list(_format_side(trials, study)):
-            parts += ["", *([name] if measurement.against else []), *lines]
-    return "\n".join([*parts, "", f"all readings are stored in study {measurement.study}"])
+            report_lines += ["", *([name] if measurement.against else []), *lines]
+    return "\n".join([*report_lines, "", f"all readings are stored in study {measurement.study}"])
 
 
 def _format_result(measurement: Measurement, units: Units) -> Iterator[str]:
@@ -158,8 +158,8 @@ def _format_result(measurement: Measurement, units: Units) -> Iterator[str]:
     if gain is not None and against is not None:
         comparison_peak = _list_peaks(measurement.comparison_trials)[0].peak
         gain_text = units.build_gain(gain, comparison_peak).text
-        pairs = format_count(gain.pairs, "alternating pair")
-        yield f"{gain_text}{units.objective_suffix} against {against.phrase}, {pairs}"
+        pairs_text = format_count(gain.pairs, "alternating pair")
+        yield f"{gain_text}{units.objective_suffix} against {against.phrase}, {pairs_text}"
         return
     for peak in _list_peaks(measurement.trials):
         if peak.is_load_limited:
@@ -181,11 +181,13 @@ def _format_side(trials: tuple[Trial, ...], study: Study) -> Iterator[str]:
     readings = _select_readings(trials, study)
     steps = build_load_curve(readings)
     if steps:
-        heads = "".join(f"{f'p{percent:g}':>9}" for percent in PERCENTILES)
-        yield f"{'offered':>9}{'goodput':>11}{heads}  late or failed"
+        heading_text = "".join(f"{f'p{percent:g}':>9}" for percent in PERCENTILES)
+        yield f"{'offered':>9}{'goodput':>11}{heading_text}  late or failed"
     for step in steps:
-        mark = "✓" if slo.is_met(step.pooled_reading) else "?" if step.invalid_reason else "✗"
-        yield _format_step(step, mark)
+        verdict_mark = (
+            "✓" if slo.is_met(step.pooled_reading) else "?" if step.invalid_reason else "✗"
+        )
+        yield _format_step(step, verdict_mark)
     for binding in dict.fromkeys(line for trial in trials for line in trial.bindings):
         yield f"changed to satisfy a rule: {binding}"
     for host, usage in average_host_usage(readings, slo).items():

@@ -45,10 +45,10 @@ class MemoryCosts:
     @property
     def text(self) -> str:
         """The costs of all changes as text: ``about +1.9 GB (modelled)``; empty if unknown."""
-        parts = {"modelled": self.modelled, "measured at capacity": self.measured}
+        costs_by_source = {"modelled": self.modelled, "measured at capacity": self.measured}
         texts = [
             f"about {format_memory_change(change)} ({source})"
-            for source, change in parts.items()
+            for source, change in costs_by_source.items()
             if change is not None
         ]
         return ", ".join(texts)
@@ -77,15 +77,17 @@ def compute_memory_costs(
     if baseline is None or best is None or not changes or study.target.command is not None:
         return NO_MEMORY_COSTS
     before, after = baseline.trial.effective_settings, best.trial.effective_settings
-    modelled, by_change = None, {}
+    modelled_cost, by_change = None, {}
     # A study may lack facts of its hosts, or values of parameters that the rules count today.
     with suppress(AutotuneError, LookupError):
-        recorded = rebuild_environment(study.directory, study.records, study.state.trials)
-        space = recorded.space.with_measured_memory(study.state.rss)
+        recorded_environment = rebuild_environment(
+            study.directory, study.records, study.state.trials
+        )
+        space = recorded_environment.space.with_measured_memory(study.state.rss)
         model = MemoryModel(space, study.target)
-        modelled = model.compute_change(before, after, [change.name for change in changes])
+        modelled_cost = model.compute_change(before, after, [change.name for change in changes])
         by_change = dict(_model_single_changes(model, changes, after))
-    return MemoryCosts(modelled, by_change, _measure_change(study, readings))
+    return MemoryCosts(modelled_cost, by_change, _measure_change(study, readings))
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,8 @@ def _model_single_changes(
     for change in changes:
         if change.before is None or is_deployment_choice(change.name):
             continue
-        without = {**after, change.name: change.before}
-        cost = model.compute_change(without, after, [change.name])
+        reverted_settings = {**after, change.name: change.before}
+        cost = model.compute_change(reverted_settings, after, [change.name])
         if cost is not None:
             yield change.name, cost
 

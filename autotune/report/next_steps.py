@@ -29,10 +29,10 @@ def build_next_steps(view: StudyView) -> NextSteps:
     if view.verdict != "improved":
         return NextSteps()
     output = shlex.quote(f"{view.name}-best")
-    minimal = (
+    minimal_option = (
         " --minimal" if (view.state.minimal_changes or MinimalChanges()).trial is not None else ""
     )
-    export = f"autotune export {name}{minimal} --out {output}"
+    export = f"autotune export {name}{minimal_option} --out {output}"
     if view.target.simulated:
         note = "The stack is a model, so there is no host to change. The export shows the files."
         return NextSteps(apply=(f"{export} --of-a-model",), note=note)

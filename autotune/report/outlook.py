@@ -60,11 +60,11 @@ class StudyOutlook:
         best = "nothing meets the SLO yet" if requests else "nothing measured yet"
         peak = select_feasible_peak(self.leader)
         if self.leader is not None and peak:
-            lead = f", {self.lead_text}" if self.lead_text else ""
+            lead_text = f", {self.lead_text}" if self.lead_text else ""
             count = self.leader.repeat_count
             repeats = f", re-measured {count}×" if self.leader.repeated_peak else ""
             amount = self.units.format_short(self.units.from_peak(peak))
-            best = f"best {amount} (#{self.leader.trial.number}{lead}{repeats})"
+            best = f"best {amount} (#{self.leader.trial.number}{lead_text}{repeats})"
         return best
 
 
@@ -89,16 +89,17 @@ def select_feasible_peak(side: MeasuredConfiguration | None) -> float:
 
 
 def _estimate_seconds_left(state: State, budget: Budget) -> float:
-    remaining = max(0.0, budget.time - state.elapsed_seconds)
+    remaining_seconds = max(0.0, budget.time - state.elapsed_seconds)
     trial_seconds = schedule.average_trial_seconds(state)
     if not trial_seconds:
-        return remaining
+        return remaining_seconds
     finalists, confirmed = state.list_finished(Phase.FINALIST), state.list_finished(Phase.CONFIRM)
-    finals = max(0, schedule.MIN_FINALISTS - len(finalists))
+    missing_finalists = max(0, schedule.MIN_FINALISTS - len(finalists))
     proof = max(0, 2 * MIN_PAIRS - len(confirmed))
     is_search_over = finalists or confirmed or state.stop_reason or state.posterior
-    searched = budget.trials if is_search_over else len(state.list_counted())
+    searched_count = budget.trials if is_search_over else len(state.list_counted())
     beds = max(1, len(state.active_beds))
     return min(
-        remaining, trial_seconds * (max(0, budget.trials - searched) + finals + proof) / beds
+        remaining_seconds,
+        trial_seconds * (max(0, budget.trials - searched_count) + missing_finalists + proof) / beds,
     )

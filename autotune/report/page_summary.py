@@ -100,14 +100,14 @@ def _build_capacity_card(
 
 
 def _build_gain_card(view: StudyView) -> Card:
-    split = f"; {text}" if (text := format_gain_split(view)) else ""
+    split_text = f"; {text}" if (text := format_gain_split(view)) else ""
     if view.gain is None:
         figures = {"improved": "from zero", STOPPED_VERDICT: "none yet"}
         note = "not proven" if view.verdict != "improved" else "the baseline has no capacity"
-        return Card("Gain", figures.get(view.verdict, "none"), f"{note}{split}")
+        return Card("Gain", figures.get(view.verdict, "none"), f"{note}{split_text}")
     figure, _, rest = view.gain.text.partition(" [")
-    pairs = format_count(view.gain.pairs, "alternating pair")
-    note = f"[{rest.partition(']')[0]}], {pairs}{split}"
+    pairs_text = format_count(view.gain.pairs, "alternating pair")
+    note = f"[{rest.partition(']')[0]}], {pairs_text}{split_text}"
     if view.verdict == "improved":
         return Card("Gain", figure, note)
     return Card("Gain", "none proven", f"{figure} {note}")
@@ -158,17 +158,17 @@ def list_provenance(view: StudyView) -> list[tuple[str, str]]:
         rows.append(("load", f"{generator} on {load.page_text}{model}"))
         if any(tier.app for tier in target.tiers.values()):
             rows.append(("data", f"{target.data.pairs:,} pairs"))
-    spent = (
+    time_text = (
         f"{fmt.format_duration(view.state.elapsed_seconds)} of {fmt.format_duration(budget.time)}"
     )
     trials = (
         f"{view.outlook.trial_count} of {format_count(budget.trials, 'configuration')} in "
         f"{format_count(len(view.state.list_finished()), 'measurement')}"
     )
-    search = f"sampler {target.search.sampler}, seed {target.search.seed}"
+    search_text = f"sampler {target.search.sampler}, seed {target.search.seed}"
     return [
         *((name, text) for name, text in rows if text),
-        ("budget", f"{trials}, {spent}; {search}"),
+        ("budget", f"{trials}, {time_text}; {search_text}"),
     ]
 
 
@@ -213,9 +213,9 @@ def _build_change_row(view: StudyView, change: SettingChange, name: str) -> Chan
 
 
 def _format_cost(view: StudyView, name: str) -> str:
-    minimal = view.state.minimal_changes or MinimalChanges()
-    if name in minimal.dropped:
+    minimal_changes = view.state.minimal_changes or MinimalChanges()
+    if name in minimal_changes.dropped:
         return DROPPED_LABEL
-    if name in minimal.kept and name not in view.reversal_costs:
+    if name in minimal_changes.kept and name not in view.reversal_costs:
         return KEPT_LABEL
     return format_reversal_cost(view.reversal_costs.get(name), view.units, view.best_peak)

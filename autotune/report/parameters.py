@@ -11,7 +11,16 @@ from autotune.errors import AutotuneError
 from autotune.parameter_name import ParameterName, select_service_settings
 from autotune.report import documents
 from autotune.report import format as fmt
-from autotune.services.base import Action, Effect, Parameter, Role, Service, Settings, Trait, Value
+from autotune.services.base import (
+    Action,
+    Effect,
+    LoadTrait,
+    Parameter,
+    Role,
+    Service,
+    Settings,
+    Value,
+)
 from autotune.services.registry import (
     ALL_SERVICES,
     DEPLOYABLE_SERVICES,
@@ -33,8 +42,8 @@ EFFECT_TEXTS = {
     Effect.COSMETIC: "negligible",
 }
 TRAIT_LABELS = {
-    Trait.TLS: "TLS",
-    Trait.CHURN: "a connection for each request",
+    LoadTrait.TLS: "TLS",
+    LoadTrait.CHURN: "a connection for each request",
 }
 ACTION_LABELS: Mapping[Action, documents.ActionLabel] = {
     Action.NONE: "none", Action.RELOAD: "reload", Action.RESTART: "restart",
@@ -90,14 +99,16 @@ def list_catalogue(service_name: str | None = None) -> dict[str, list[CatalogueE
 
 def _merge_kinds(kinds: list[Service]) -> list[CatalogueEntry]:
     """Return the parameters that all kinds share, then the parameters that differ by kind."""
-    shared = [p for p in kinds[0].parameters if all(p in kind.parameters for kind in kinds)]
+    shared_parameters = [
+        p for p in kinds[0].parameters if all(p in kind.parameters for kind in kinds)
+    ]
     kind_entries = [
         CatalogueEntry(parameter, (kind.deployment or kind.key,))
         for kind in kinds
         for parameter in kind.parameters
-        if parameter not in shared
+        if parameter not in shared_parameters
     ]
-    return [*map(CatalogueEntry, shared), *kind_entries]
+    return [*map(CatalogueEntry, shared_parameters), *kind_entries]
 
 
 def build_catalogue_json(name: str | None = None) -> documents.ParameterCatalogue:
@@ -181,9 +192,11 @@ def format_effect(parameter: Parameter) -> str:
     """Return the expected effect, the recommended direction, the safe range, and the loads that make it
     decisive.
     """
-    safe = f"; safe from {parameter.safe[0]} to {parameter.safe[1]}" if parameter.safe else ""
-    loads = "".join(f"; matters with {TRAIT_LABELS[trait]}" for trait in sorted(parameter.decides))
-    return f"{EFFECT_TEXTS[parameter.effect]}{DIRECTION_TEXTS[parameter.direction]}{safe}{loads}"
+    safe_text = f"; safe from {parameter.safe[0]} to {parameter.safe[1]}" if parameter.safe else ""
+    load_text = "".join(
+        f"; matters with {TRAIT_LABELS[trait]}" for trait in sorted(parameter.decides)
+    )
+    return f"{EFFECT_TEXTS[parameter.effect]}{DIRECTION_TEXTS[parameter.direction]}{safe_text}{load_text}"
 
 
 def format_conditions(entry: CatalogueEntry) -> Iterator[str]:
@@ -218,8 +231,8 @@ class SettingChange:
     @property
     def texts(self) -> tuple[str, str]:
         """Return the old and the new value as text."""
-        before = "–" if self.before is None else fmt.format_setting(self.before, self.unit)
-        return before, fmt.format_setting(self.after, self.unit)
+        before_text = "–" if self.before is None else fmt.format_setting(self.before, self.unit)
+        return before_text, fmt.format_setting(self.after, self.unit)
 
 
 def find_declared_parameters(target: Target) -> DeclaredParameters:
@@ -248,15 +261,15 @@ def find_parameter(
         )
     if is_deployment_choice(name):
         return DEPLOYMENT_PARAMETER
-    full = ParameterName.parse(name)
-    kinds = _index_by_parameter(tuple(ALL_SERVICES)).get(full.name_within_tier)
+    parameter_name = ParameterName.parse(name)
+    kinds = _index_by_parameter(tuple(ALL_SERVICES)).get(parameter_name.name_within_tier)
     if not kinds:
         return None
     kind = kinds[0]
     if len(kinds) > 1:
-        siblings = select_service_settings(settings, full.service_prefix)
+        siblings = select_service_settings(settings, parameter_name.service_prefix)
         kind = max(kinds, key=lambda kind: sum(p.name in siblings for p in kind.parameters))
-    return next(p for p in kind.parameters if p.name == full.parameter)
+    return next(p for p in kind.parameters if p.name == parameter_name.parameter)
 
 
 @cache
@@ -306,13 +319,15 @@ def _are_catalogue_conditions_met(name: str, settings: Settings) -> bool:
     parameter = find_parameter(name, settings)
     if parameter is None or is_deployment_choice(name):
         return True
-    full = ParameterName.parse(name)
+    parameter_name = ParameterName.parse(name)
     if any(
-        settings.get(f"{full.service_prefix}.{other}") not in values
+        settings.get(f"{parameter_name.service_prefix}.{other}") not in values
         for other, values in parameter.when
     ):
         return False
-    roles = _index_roles_by_deployment(full.service).get(str(settings.get(choice_name(full.tier))))
+    roles = _index_roles_by_deployment(parameter_name.service).get(
+        str(settings.get(choice_name(parameter_name.tier)))
+    )
     if roles is None:
         return True
     return bool(roles if parameter.roles is None else roles & parameter.roles)

@@ -125,10 +125,10 @@ class PlainProgress:
         )
         is_leader = outlook.leader is not None and outlook.leader.trial.number == trial.number
         cause = trial.failure or ("unmeetable" if is_unusable(trial) else "")
-        new_cause = bool(cause) and cause not in self._causes
+        is_new_cause = bool(cause) and cause not in self._causes
         self._causes.add(cause)
         is_news = (
-            is_leader or new_cause or phase != self._phase or trial.phase in ALWAYS_SHOWN_PHASES
+            is_leader or is_new_cause or phase != self._phase or trial.phase in ALWAYS_SHOWN_PHASES
         )
         if (
             not self._verbose
@@ -145,12 +145,14 @@ class PlainProgress:
         """Return the number of trials and of readings with CPU steal since the last line."""
         counts_by_outcome = Counter(_format_outcome(trial) for trial in self._unreported)
         counts = ", ".join(f"{count} {kind}" for kind, count in counts_by_outcome.items())
-        steal = (
+        steal_text = (
             f"CPU steal in {format_count(self._under_steal, 'reading')}"
             if self._under_steal
             else ""
         )
-        return [text for text in (f"(since last line: {counts})" if counts else "", steal) if text]
+        return [
+            text for text in (f"(since last line: {counts})" if counts else "", steal_text) if text
+        ]
 
     @ignore_errors
     def note(self, text: str) -> None:
@@ -340,9 +342,11 @@ def format_reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
     errors = ", ".join(f"{kind} {count}" for kind, count in reading.errors.items() if count)
     suffix = ("  cut short" if reading.truncated else "") + (f"  ({errors})" if errors else "")
     suffix += f"  {reading.example}" if reading.example else ""
-    mark = "·" if purpose == WARM_UP_PURPOSE else select_verdict_mark(reading, slo)
+    verdict_mark = "·" if purpose == WARM_UP_PURPOSE else select_verdict_mark(reading, slo)
     percentile = fmt.format_percentile(slo)
-    return f"{rate} {mark} {percentile} {latency:>7}  {bad_percent} % late or failed{suffix}"
+    return (
+        f"{rate} {verdict_mark} {percentile} {latency:>7}  {bad_percent} % late or failed{suffix}"
+    )
 
 
 def select_verdict_mark(reading: Reading, slo: Slo) -> str:

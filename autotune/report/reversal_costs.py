@@ -23,13 +23,13 @@ def select_reversal_costs(
 
     ``modelled`` replaces the recorded costs of a study without a verdict.
     """
-    minimal = state.minimal_changes or MinimalChanges()
-    measured = {
-        name: ReversalCost(loss, minimal.sds[name], is_measured=True)
-        for name, loss in minimal.losses.items()
-        if name in minimal.sds
+    minimal_changes = state.minimal_changes or MinimalChanges()
+    measured_costs = {
+        name: ReversalCost(loss, minimal_changes.sds[name], is_measured=True)
+        for name, loss in minimal_changes.losses.items()
+        if name in minimal_changes.sds
     }
-    costs = {**(state.reversal_costs if modelled is None else modelled), **measured}
+    costs = {**(state.reversal_costs if modelled is None else modelled), **measured_costs}
     return dict(sorted(costs.items(), key=lambda item: -item[1].loss))
 
 

@@ -49,9 +49,11 @@ def build_status(view: StudyView) -> StudyStatus:
     )
     is_over = state.verdict or state.list_finished(Phase.MEASURE)
     holder = view.study.running_process
-    running = {t.bed: t for t in state.list_running()}
+    running_by_bed = {t.bed: t for t in state.list_running()}
     beds = {
-        bed: _summarize_bed(view.study, summary, [running[bed]] if bed in running else [])
+        bed: _summarize_bed(
+            view.study, summary, [running_by_bed[bed]] if bed in running_by_bed else []
+        )
         for bed, summary in summarize_beds(view)["each"].items()
     }
     counts = view.trial_counts
@@ -105,16 +107,16 @@ def summarize_answers(study: Study) -> CheckedAnswers:
 
 def _summarize_running_trial(study: Study, trials: Sequence[Trial]) -> RunningTrial | None:
     """Return the status of the last of ``trials``, or ``None`` if that trial is finished."""
-    last = trials[-1] if trials else None
-    if last is None or last.is_finished:
+    last_trial = trials[-1] if trials else None
+    if last_trial is None or last_trial.is_finished:
         return None
-    counts = study.reading_counts.get(last.number)
+    counts = study.reading_counts.get(last_trial.number)
     reading = counts.last if counts else None
     return {
-        "trial": last.number,
-        "phase": str(last.phase),
-        "of": last.source_trial,
-        "deployed": bool(last.effective) or counts is not None,
+        "trial": last_trial.number,
+        "phase": str(last_trial.phase),
+        "of": last_trial.source_trial,
+        "deployed": bool(last_trial.effective) or counts is not None,
         "windows": counts.warmed if counts else 0,
         "readings": counts.readings if counts else 0,
         "rate": reading.rate if reading else None,
@@ -175,14 +177,14 @@ def watch_status(
     ``find_directory`` returns the study's directory with the latest records. On a terminal, the status
     is redrawn in place. Raises AutotuneError for a damaged study.
     """
-    previous = ""
+    previous_text = ""
     while True:
         view = build_study_view(open_study(find_directory()))
         text = format_status(view)
-        if text != previous:
-            out.write(CLEAR_SCREEN if out.isatty() else "\n" if previous else "")
+        if text != previous_text:
+            out.write(CLEAR_SCREEN if out.isatty() else "\n" if previous_text else "")
             terminal.write_text(out, text, end="")
-            previous = text
+            previous_text = text
         if build_status(view)["state"] != "running":
             return
         sleep(POLL_SECONDS)
@@ -206,17 +208,17 @@ def _format_lines(view: StudyView, status_document: StudyStatus) -> Iterator[str
     if status_document["verdict"]:
         yield f"  verdict   {format_headline(view)}"
     for bed, bed_status in status_document.get("beds", {}).items():
-        running = status_document["state"] == "running"
-        doing = (
-            _format_running_trial(bed_status["trial"], units, running=running)
+        is_study_running = status_document["state"] == "running"
+        activity = (
+            _format_running_trial(bed_status["trial"], units, running=is_study_running)
             if bed_status["trial"]
             else "idle"
         )
-        doing = (
+        activity = (
             bed_status["set_aside"] and f"removed from the study: {bed_status['set_aside']}"
-        ) or doing
+        ) or activity
         pace = f", {bed_status['per_hour']:g} per hour" if bed_status["per_hour"] else ""
-        yield f"  bed {bed:6}{format_count(bed_status['trials'], 'measurement')}{pace}; now {doing}"
+        yield f"  bed {bed:6}{format_count(bed_status['trials'], 'measurement')}{pace}; now {activity}"
     if status_document["trial"] and "beds" not in status_document:
         is_running = status_document["state"] == "running"
         trial_line = _format_running_trial(status_document["trial"], units, running=is_running)
@@ -226,9 +228,9 @@ def _format_lines(view: StudyView, status_document: StudyStatus) -> Iterator[str
     yield f"  tried     {trials['done']} of {format_count(trials['budget'], 'configuration')}: {kinds}"
     yield f"  measured  {measurements}"
     if any(proof.values()):
-        finals = f"{format_count(proof['finalists'], 'finalist')} measured again"
-        confirmed = format_count(proof["confirmations"], "confirmation reading")
-        yield f"  proof     {finals}, {confirmed}"
+        finalists_text = f"{format_count(proof['finalists'], 'finalist')} measured again"
+        confirmations_text = format_count(proof["confirmations"], "confirmation reading")
+        yield f"  proof     {finalists_text}, {confirmations_text}"
     answers = status_document["answers"]
     if answers["wrong"] or answers["example"]:
         shares = f"{answers['wrong']} of {answers['looked_at']} checked responses are incorrect"
@@ -238,12 +240,12 @@ def _format_lines(view: StudyView, status_document: StudyStatus) -> Iterator[str
         change = (
             f", {status_document['change']} over the baseline" if status_document["change"] else ""
         )
-        claim = (
+        claim_text = (
             f"{change} (not yet proven)"
             if status_document["best"] and not status_document["verdict"]
             else ""
         )
-        yield f"  best      {_format_peak(status_document['best'], units)}{claim}"
+        yield f"  best      {_format_peak(status_document['best'], units)}{claim_text}"
     elapsed, left = (
         fmt.format_duration(status_document["seconds"]["elapsed"]),
         status_document["seconds"]["left"],
@@ -258,8 +260,8 @@ def _format_lines(view: StudyView, status_document: StudyStatus) -> Iterator[str
 
 def _format_running_trial(trial: RunningTrial, units: Units, *, running: bool) -> str:
     """Return the current step of the trial in progress."""
-    of = f" of trial {trial['of']}" if trial["of"] is not None else ""
-    name = f"trial {trial['trial']} ({trial['phase']}{of})"
+    repeat_text = f" of trial {trial['of']}" if trial["of"] is not None else ""
+    name = f"trial {trial['trial']} ({trial['phase']}{repeat_text})"
     if not running:
         return f"{name} was interrupted; `resume` repeats it"
     if isinstance(units, ValueUnits):
@@ -279,7 +281,7 @@ def _format_peak(side: StatusSide | None, units: Units) -> str:
     if peak is None or low is None or high is None or not units.has_value(peak):
         return f"{units.no_result_text} (trial {side['trial']})"
     if side["limit"]:
-        bound = f"{units.format_lower_bound(peak)} (limited by {side['limit']})"
-        return f"{bound} (trial {side['trial']})"
+        bound_text = f"{units.format_lower_bound(peak)} (limited by {side['limit']})"
+        return f"{bound_text} (trial {side['trial']})"
     interval = units.format_interval(low, high)
     return f"{units.format_amount(peak)} {interval} (trial {side['trial']})"

@@ -90,9 +90,9 @@ def _format_brief_warnings(view: StudyView) -> Iterator[str]:
     texts = [warning.text for warning in collect_warnings(view)]
     for text in texts[:MAX_BRIEF_WARNINGS]:
         yield f"warning  {text}"
-    hidden = len(texts) - MAX_BRIEF_WARNINGS
-    if hidden > 0:
-        yield f"         {format_count(hidden, 'more warning')} in the report"
+    hidden_count = len(texts) - MAX_BRIEF_WARNINGS
+    if hidden_count > 0:
+        yield f"         {format_count(hidden_count, 'more warning')} in the report"
 
 
 def _list_proven_changes(view: StudyView) -> tuple[SettingChange, ...]:
@@ -102,13 +102,13 @@ def _list_proven_changes(view: StudyView) -> tuple[SettingChange, ...]:
 def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[str]]:
     """Return the sections of a report by title, in order, without the empty ones."""
     state = view.state
-    measured = state.list_finished(Phase.MEASURE)  # from `autotune measure`
-    parts = {
+    measured_trials = state.list_finished(Phase.MEASURE)  # from `autotune measure`
+    sections = {
         "Capacity": _format_capacities(view),
         "Now": _format_running(view),
         "Measured": (
             f"{format_trial_label(trial):12}{format_outcome(trial, view.units)}"
-            for trial in measured
+            for trial in measured_trials
         ),
         "Bottleneck": (
             f"{name:9}{describe_bottleneck(finding)}" for name, finding in view.bottlenecks.items()
@@ -128,7 +128,7 @@ def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[
         "Not checked": _format_unchecked(view),
         "Next": _list_next_commands(view),
     }
-    return {title: lines for title, section in parts.items() if (lines := list(section))}
+    return {title: lines for title, section in sections.items() if (lines := list(section))}
 
 
 def select_change_title(view: StudyView) -> str:
@@ -174,8 +174,8 @@ def _format_sides(view: StudyView) -> Iterator[str]:
         capacity = view.capacities[name]
         trial_text = f"trial {side.trial.number}"
         if side.best_estimate is not None and side.best_estimate.is_load_limited:
-            bound = units.format_lower_bound(side.best_estimate.peak)
-            yield f"{name:9}{bound} (limited by {side.best_estimate.limit})  {trial_text}"
+            bound_text = units.format_lower_bound(side.best_estimate.peak)
+            yield f"{name:9}{bound_text} (limited by {side.best_estimate.limit})  {trial_text}"
         elif units.has_value(capacity.peak):
             interval = units.format_interval(capacity.low or 0.0, capacity.high or 0.0)
             repeats = f", re-measured {side.repeat_count}×" if side.repeated_peak else ""
@@ -221,7 +221,7 @@ def _format_changes(view: StudyView, width: int | None) -> Iterator[str]:
         columns = [f"{text:{size}}" for text, size in zip(row, widths, strict=True) if size]
         line = "  ".join(columns)
         meaning = change.meaning
-        text = meaning if width is None else _shorten(meaning, width - len(line) - 4)
+        text = meaning if width is None else _shorten_text(meaning, width - len(line) - 4)
         yield f"{line}  {text}"
 
 
@@ -233,12 +233,12 @@ def sort_changes(view: StudyView) -> list[SettingChange]:
 
 def _build_change_row(view: StudyView, change: SettingChange) -> tuple[str, ...]:
     """Return name, values, action, cost of reverting and memory."""
-    before = "–" if change.before is None else fmt.format_setting(change.before)
+    before_text = "–" if change.before is None else fmt.format_setting(change.before)
     action = select_action(change)
     cost = view.reversal_costs.get(change.name)
     return (
         change.name,
-        f"{before} → {change.texts[1]}",
+        f"{before_text} → {change.texts[1]}",
         "" if view.target.command is not None else action,
         format_reversal_cost(cost, view.units, view.best_peak) if view.reversal_costs else "",
         format_change_memory(view, change.name),
@@ -257,7 +257,7 @@ def format_change_memory(view: StudyView, name: str) -> str:
     return format_memory_change(change)
 
 
-def _shorten(text: str, max_width: int) -> str:
+def _shorten_text(text: str, max_width: int) -> str:
     if len(text) <= max_width:
         return text
     return text[: max_width - 1].rstrip(" ,;:.") + "…" if max_width > 20 else ""
@@ -281,14 +281,14 @@ def _format_trials(view: StudyView) -> Iterator[str]:
 
 
 def _format_time(view: StudyView) -> Iterator[str]:
-    total = view.seconds_by_activity["total"]
-    if total:
-        parts = [
-            f"{k} {fmt.format_share(v, total)}"
+    total_seconds = view.seconds_by_activity["total"]
+    if total_seconds:
+        activity_shares = [
+            f"{k} {fmt.format_share(v, total_seconds)}"
             for k, v in view.seconds_by_activity.items()
             if k != "total"
         ]
-        yield f"{fmt.format_duration(total)}: {', '.join(parts)}"
+        yield f"{fmt.format_duration(total_seconds)}: {', '.join(activity_shares)}"
 
 
 def _format_unchecked(view: StudyView) -> Iterator[str]:
@@ -299,11 +299,11 @@ def _format_unchecked(view: StudyView) -> Iterator[str]:
         yield "whether the command's value measures your goal; other machines"
     else:
         settings = list_active_parameters(best.latest_trial.settings)
-        unread = sorted(settings - set(best.latest_trial.effective))
-        if unread:
-            names = ", ".join(unread[:3]) + (", …" if unread[3:] else "")
+        unread_names = sorted(settings - set(best.latest_trial.effective))
+        if unread_names:
+            names = ", ".join(unread_names[:3]) + (", …" if unread_names[3:] else "")
             yield (
-                f"{len(unread)} of {len(settings)} values cannot be read back from the software: "
+                f"{len(unread_names)} of {len(settings)} values cannot be read back from the software: "
                 f"{names}"
             )
         if target.simulated is None:
@@ -327,8 +327,8 @@ def _list_next_commands(view: StudyView) -> Iterator[str]:
         yield f"autotune status {name}"
     yield from steps.apply[:1]
     if view.gain and view.verdict == "improved" and len(view.changes) > 1:
-        measure = "" if view.state.minimal_changes else " --measure"
-        yield f"autotune explain {name}{measure}"
+        measure_option = "" if view.state.minimal_changes else " --measure"
+        yield f"autotune explain {name}{measure_option}"
     if view.conclusion.best:
         yield f"autotune diff {name}"
     if view.verdict != "improved":

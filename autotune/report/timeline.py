@@ -50,10 +50,10 @@ def build_load_time_axis(readings: Iterable[RecordedReading]) -> TimeAxis:
 
     ``readings`` are the readings of a study in order.
     """
-    in_order = list(readings)
+    ordered_readings = list(readings)
     # The wall clock can be set back during a study.
-    moments = [*accumulate((datetime.fromisoformat(r.at) for r in in_order), max)]
-    load_seconds = [*accumulate(float(reading.seconds) for reading in in_order)]
+    moments = [*accumulate((datetime.fromisoformat(r.at) for r in ordered_readings), max)]
+    load_seconds = [*accumulate(float(reading.seconds) for reading in ordered_readings)]
 
     def seconds(at: str) -> float:
         count = bisect_right(moments, datetime.fromisoformat(at))
@@ -116,15 +116,15 @@ def list_best_steps(view: StudyView, time: TimeAxis) -> list[BestStep]:
     """Return a step for each rise of the highest peak so far, from first measurements (not repeats)."""
     units = view.units
     steps: list[BestStep] = []
-    highest = 0.0
+    highest_peak = 0.0
     for trial in view.state.list_finished(*COUNTED_PHASES, Phase.MEASURE):
         peak = trial.peak
-        if peak is None or not peak.is_feasible or peak.peak <= highest or not trial.ended_at:
+        if peak is None or not peak.is_feasible or peak.peak <= highest_peak or not trial.ended_at:
             continue
-        highest = peak.peak
+        highest_peak = peak.peak
         at, amount = (
             time.seconds_until(trial.ended_at),
-            units.round_value(units.from_peak(highest)),
+            units.round_value(units.from_peak(highest_peak)),
         )
         steps.append({"at": at, "peak": amount, "trial": trial.number})
     return steps

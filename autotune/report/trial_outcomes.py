@@ -68,8 +68,8 @@ def format_trial_label(trial: Trial) -> str:
     """Return a label such as ``#7 search``; for a repeat ``#21 confirm #7``, or ``#21 confirm #7 on a``
     with test beds.
     """
-    again = "" if trial.source_trial is None else f" #{trial.source_trial}"
-    return f"#{trial.number} {trial.phase}{again}" + (f" on {trial.bed}" if trial.bed else "")
+    source_text = "" if trial.source_trial is None else f" #{trial.source_trial}"
+    return f"#{trial.number} {trial.phase}{source_text}" + (f" on {trial.bed}" if trial.bed else "")
 
 
 def format_outcome(trial: Trial, units: Units) -> str:
@@ -101,10 +101,16 @@ def is_unusable(trial: Trial) -> bool:
 
 def count_by_outcome(state: State) -> dict[str, int]:
     """Return the number of finished trials in the budget by outcome."""
-    finished = state.list_counted()
-    failed = sum(map(is_unusable, finished))
-    screened = sum(t.peak is not None and t.peak.verdict == "screened" for t in finished)
-    return {"complete": len(finished) - failed - screened, "failed": failed, "screened": screened}
+    counted_trials = state.list_counted()
+    failed_count = sum(map(is_unusable, counted_trials))
+    screened_count = sum(
+        t.peak is not None and t.peak.verdict == "screened" for t in counted_trials
+    )
+    return {
+        "complete": len(counted_trials) - failed_count - screened_count,
+        "failed": failed_count,
+        "screened": screened_count,
+    }
 
 
 def format_outcome_counts(counts: Mapping[str, int]) -> list[str]:
@@ -151,8 +157,10 @@ def describe_errors(counts: ReadingCounts | None) -> str:
         return ""
     kinds = sorted(counts.errors.items(), key=lambda item: -item[1])
     errors = ", ".join(f"{kind} {count:,}" for kind, count in kinds)
-    failed = f"{100 * counts.failed_share:.0f} % of {counts.intended:,} requests failed: {errors}"
-    return f"{failed}, such as {counts.example}" if counts.example else failed
+    failure_text = (
+        f"{100 * counts.failed_share:.0f} % of {counts.intended:,} requests failed: {errors}"
+    )
+    return f"{failure_text}, such as {counts.example}" if counts.example else failure_text
 
 
 def count_readings(
@@ -161,11 +169,11 @@ def count_readings(
     """Return trial number → counts, from the records in ``readings.jsonl`` in any order."""
     counts: dict[int, ReadingCounts] = {}
     for record in readings:
-        before = counts.get(record.trial, ReadingCounts())
+        earlier_counts = counts.get(record.trial, ReadingCounts())
         counts[record.trial] = (
-            replace(before, readings=before.readings + 1)
+            replace(earlier_counts, readings=earlier_counts.readings + 1)
             if isinstance(record, RecordedCall)
-            else _add_reading(before, record)
+            else _add_reading(earlier_counts, record)
         )
     return counts
 

@@ -158,14 +158,14 @@ class ValueUnits:
         return f"{after - before:+.4g}"
 
     def build_gain(self, gain: Gain, baseline: float) -> GainFigures:
-        before = self.from_peak(baseline)
+        baseline_value = self.from_peak(baseline)
         low, high = sorted(self._scale_value(baseline, end) for end in (gain.low, gain.high))
-        ends = (self._scale_value(baseline, gain.ratio), low, high)
-        is_comparable = min(before, *ends) > 0
+        scaled_ends = (self._scale_value(baseline, gain.ratio), low, high)
+        is_comparable = min(baseline_value, *scaled_ends) > 0
         ratio, low_ratio, high_ratio = (
-            round(end / before, 6) if is_comparable else None for end in ends
+            round(end / baseline_value, 6) if is_comparable else None for end in scaled_ends
         )
-        differences = (self.round_value(end - before) for end in ends)
+        differences = (self.round_value(end - baseline_value) for end in scaled_ends)
         difference = DifferenceFigures(*differences)
         if ratio is None or low_ratio is None or high_ratio is None:
             interval = f"{difference.low:+.4g}, {difference.high:+.4g}"
@@ -200,6 +200,6 @@ def select_units(target: Target, state: State) -> Units:
     goal = target.command_goal
     if goal is None:
         return RequestUnits(fmt.format_objective(target.slo.objective))
-    first = next(iter(state.values.values()), None)
-    scale = ObjectiveScale(goal.maximize, first[0]) if first else None
+    first_values = next(iter(state.values.values()), None)
+    scale = ObjectiveScale(goal.maximize, first_values[0]) if first_values else None
     return ValueUnits(goal.name, goal.unit, goal.maximize, scale)

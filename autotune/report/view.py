@@ -116,7 +116,7 @@ def build_study_view(study: Study) -> StudyView:
     findings = {
         label: _find_newest_bottleneck(state, side) for label, side in conclusion.sides.items()
     }
-    declared = find_declared_parameters(study.target)
+    declared_parameters = find_declared_parameters(study.target)
     return StudyView(
         study=study,
         conclusion=conclusion,
@@ -128,7 +128,7 @@ def build_study_view(study: Study) -> StudyView:
         bottlenecks={label: finding for label, finding in findings.items() if finding},
         trial_counts=count_by_outcome(state),
         changes=list_changes(
-            baseline.trial.effective_settings, best.trial.effective_settings, declared
+            baseline.trial.effective_settings, best.trial.effective_settings, declared_parameters
         )
         if baseline and best
         else (),
@@ -161,6 +161,6 @@ def _find_newest_bottleneck(state: State, side: MeasuredConfiguration) -> Record
 
 def _sum_seconds(state: State) -> dict[str, float]:
     seconds = {kind: state.average_seconds.get(kind, 0.0) for kind in ACTIVITIES}
-    other = state.elapsed_seconds - sum(seconds.values())
-    parts = {"total": state.elapsed_seconds, **seconds, "other": other}
-    return {kind: round(value, 1) for kind, value in parts.items()}
+    other_seconds = state.elapsed_seconds - sum(seconds.values())
+    seconds_by_activity = {"total": state.elapsed_seconds, **seconds, "other": other_seconds}
+    return {kind: round(value, 1) for kind, value in seconds_by_activity.items()}

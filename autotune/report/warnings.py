@@ -191,35 +191,35 @@ def _warn_of_answers(view: StudyView) -> Iterator[StudyWarning]:
     counts = {
         number: count for number, count in view.study.reading_counts.items() if count.looked_at
     }
-    looked_at = sum(count.looked_at for count in counts.values())
-    wrong = sum(count.wrong for count in counts.values())
+    checked_count = sum(count.looked_at for count in counts.values())
+    wrong_count = sum(count.wrong for count in counts.values())
     examples = [count.example for count in counts.values() if count.example]
     if examples:
         trials = [number for number, count in counts.items() if count.example]
-        share = 100 * wrong / looked_at
+        share = 100 * wrong_count / checked_count
         yield _build_warning(
             "wrong-answers",
-            wrong,
+            wrong_count,
             0,
-            f"{share:.2g} % of {looked_at:,} checked responses were incorrect, in "
+            f"{share:.2g} % of {checked_count:,} checked responses were incorrect, in "
             f"{format_count(len(trials), 'trial')} ({fmt.format_first_numbers(trials)}). Example: "
             f"{examples[0]}",
         )
-    affected = [
+    numbers = [
         number
         for number, count in counts.items()
         if count.readings and count.looked_at < ENOUGH_ANSWERS
     ]
     is_exact = view.state.reference_count == 0
-    if affected and not is_exact:
-        fewest = min(counts[number].looked_at for number in affected)
-        unnoticed_percent = 100 * (1 - 0.05 ** (1 / fewest))
+    if numbers and not is_exact:
+        min_checked = min(counts[number].looked_at for number in numbers)
+        unnoticed_percent = 100 * (1 - 0.05 ** (1 / min_checked))
         yield _build_warning(
             "few-answers",
-            fewest,
+            min_checked,
             ENOUGH_ANSWERS,
-            f"only {fewest} responses were checked in some of {format_count(len(affected), 'trial')} "
-            f"({fmt.format_first_numbers(affected)}): up to {unnoticed_percent:.2g} % incorrect "
+            f"only {min_checked} responses were checked in some of {format_count(len(numbers), 'trial')} "
+            f"({fmt.format_first_numbers(numbers)}): up to {unnoticed_percent:.2g} % incorrect "
             f"responses may have gone unnoticed",
         )
 
@@ -318,12 +318,12 @@ def _warn_of_settings(view: StudyView) -> Iterator[StudyWarning]:
         )  # fmt: skip
     # Only the target's constraints count, because a service's own limits cannot be relaxed.
     constraints = view.target.constraints
-    limited = [text for text in best.trial.bindings if any(rule in text for rule in constraints)]
-    if limited:
+    bindings = [text for text in best.trial.bindings if any(rule in text for rule in constraints)]
+    if bindings:
         yield _build_warning(
-            "bound-by-rule", len(limited), 0,
-            f"a constraint limited {format_count(len(limited), 'value')} of the best configuration: "
-            + "; ".join(limited),
+            "bound-by-rule", len(bindings), 0,
+            f"a constraint limited {format_count(len(bindings), 'value')} of the best configuration: "
+            + "; ".join(bindings),
         )  # fmt: skip
 
 
@@ -332,7 +332,7 @@ def _warn_of_readings(view: StudyView) -> Iterator[StudyWarning]:
     counts = view.study.reading_counts
     cold_trials = [number for number, count in counts.items() if count.warmed >= MAX_WINDOWS]
     if cold_trials:
-        affected = sorted(
+        affected_trials = sorted(
             {trial.number for trial in _list_verdict_trials(view)}.intersection(cold_trials)
         )
         yield _build_warning(
@@ -342,27 +342,31 @@ def _warn_of_readings(view: StudyView) -> Iterator[StudyWarning]:
             f"latencies of {format_count(len(cold_trials), 'trial')} were not stable after "
             f"{MAX_WINDOWS} windows of warm-up"
             + (
-                f"; the verdict uses trial {fmt.format_first_numbers(affected)}" if affected else ""
+                f"; the verdict uses trial {fmt.format_first_numbers(affected_trials)}"
+                if affected_trials
+                else ""
             ),
         )
-    discarded = sum(count.disturbed for count in counts.values())
-    disturbed = discarded + sum(count.stolen for count in counts.values())
-    total = sum(count.readings + count.warmed for count in counts.values()) + discarded
-    if disturbed > MAX_DISTURBED_SHARE * total:
-        treatment = "discarded and repeated" if discarded else "corrected"
+    discarded_count = sum(count.disturbed for count in counts.values())
+    disturbed_count = discarded_count + sum(count.stolen for count in counts.values())
+    total_readings = (
+        sum(count.readings + count.warmed for count in counts.values()) + discarded_count
+    )
+    if disturbed_count > MAX_DISTURBED_SHARE * total_readings:
+        treatment = "discarded and repeated" if discarded_count else "corrected"
         yield _build_warning(
-            "cpu-steal", disturbed, round(MAX_DISTURBED_SHARE * total, 1),
-            f"CPU steal: {disturbed} of {format_count(total, 'reading')} {treatment}",
+            "cpu-steal", disturbed_count, round(MAX_DISTURBED_SHARE * total_readings, 1),
+            f"CPU steal: {disturbed_count} of {format_count(total_readings, 'reading')} {treatment}",
         )  # fmt: skip
     peaks = {trial.number: trial.peak for trial in view.state.trials}
-    limited = [number for number, peak in peaks.items() if peak and peak.is_load_limited]
-    if limited:
+    limited_trials = [number for number, peak in peaks.items() if peak and peak.is_load_limited]
+    if limited_trials:
         yield _build_warning(
             LIMITED_VERDICT,
-            len(limited),
+            len(limited_trials),
             0,
-            f"the load did not reach the capacity in {format_count(len(limited), 'trial')} "
-            f"({fmt.format_first_numbers(limited)}), limited to "
+            f"the load did not reach the capacity in {format_count(len(limited_trials), 'trial')} "
+            f"({fmt.format_first_numbers(limited_trials)}), limited to "
             f"{fmt.format_rate(view.target.load.max_rate)} requests/s by `load.max_rate`",
         )
 
@@ -389,14 +393,14 @@ def _warn_of_trials(view: StudyView) -> Iterator[StudyWarning]:
 def _warn_of_time(view: StudyView) -> Iterator[StudyWarning]:
     if view.target.command_goal is not None or view.target.simulated is not None:
         return  # the time of a command or a model is not spent on load
-    total = view.state.elapsed_seconds
-    idle = total - view.state.average_seconds.get("load", 0.0)
-    if total and idle / total > MAX_IDLE_SHARE:
+    total_seconds = view.state.elapsed_seconds
+    idle_seconds = total_seconds - view.state.average_seconds.get("load", 0.0)
+    if total_seconds and idle_seconds / total_seconds > MAX_IDLE_SHARE:
         yield _build_warning(
             "time-not-loading",
-            round(idle / total, 3),
+            round(idle_seconds / total_seconds, 3),
             MAX_IDLE_SHARE,
-            f"{fmt.format_share(idle, total)} of wall-clock time was overhead (target ≤ "
+            f"{fmt.format_share(idle_seconds, total_seconds)} of wall-clock time was overhead (target ≤ "
             f"{100 * MAX_IDLE_SHARE:g} %); "
             'see "Time" in the report',
         )

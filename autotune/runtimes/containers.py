@@ -133,17 +133,17 @@ def _format_override(unit: str, instances: Sequence[ServiceInstance], settings: 
     for instance in instances:
         keys |= instance.service.build_container_limits(instance.placement, settings)
     signals = [part.service.reload_signal for part in instances if part.service.reload_signal]
-    mark = hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()
-    keys["labels"] = {"autotune": mark, "autotune.signal": (*signals, "HUP")[0]}
+    settings_digest = hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()
+    keys["labels"] = {"autotune": settings_digest, "autotune.signal": (*signals, "HUP")[0]}
     services = {"services": {unit.rpartition(":")[2]: keys}}
     return (json.dumps(services, indent=1) + "\n").encode()
 
 
-def _run_inside_command(placement: Placement, argv: Argv) -> Argv:
+def _build_inside_command(placement: Placement, argv: Argv) -> Argv:
     return ("inside", placement.unit, *argv)
 
 
-def _run_aside_command(
+def _build_copy_command(
     placement: Placement, validation: Argv | TrialStart, mounted_paths: Mapping[str, str]
 ) -> Argv:
     """Return the command with which the software checks files in a copy of the running container.
@@ -168,7 +168,7 @@ def _run_aside_command(
     )
 
 
-def _validation_command(
+def _build_validation_command(
     placement: Placement,
     validation: Argv | TrialStart,
     files: Sequence[str],
@@ -178,7 +178,7 @@ def _validation_command(
     changed files.
     """
     locations = {path: _host_path(placement, path) for path in files}
-    return _run_aside_command(
+    return _build_copy_command(
         placement,
         validation,
         {
@@ -192,8 +192,8 @@ SERVICE_MANAGER = ServiceManager(
     Path(__file__).with_suffix(".sh").read_text(encoding="utf-8"),
     parse_units,
     FILES_DIRECTORY,
-    wrap_command=_run_inside_command,
-    validate_command=_validation_command,
+    wrap_command=_build_inside_command,
+    validate_command=_build_validation_command,
 )
 
 
@@ -236,17 +236,17 @@ class Containers(Runtime):
         """Return, by host, the programs of services in their containers and of load generators on
         load hosts.
         """
-        of_hosts = {host: [n for n in needing if not isinstance(n, Service)]
+        needs_by_host = {host: [n for n in needing if not isinstance(n, Service)]
                     for host, needing in needed.items()}  # fmt: skip
-        of_load = run_on_all(
-            [transports[host] for host, needing in of_hosts.items() if needing],
-            lambda transport: find_installed_programs(transport, of_hosts[transport.name]),
+        load_programs = run_on_all(
+            [transports[host] for host, needing in needs_by_host.items() if needing],
+            lambda transport: find_installed_programs(transport, needs_by_host[transport.name]),
         ).unwrap()
         return {
             host: {
                 **{name: paths[-1] for n in needing if isinstance(n, Service)
                    for name, paths in n.programs.items()},
-                **of_load.get(host, {}),
+                **load_programs.get(host, {}),
             }
             for host, needing in needed.items()
         }  # fmt: skip
@@ -288,14 +288,14 @@ class Containers(Runtime):
 
     def _fill_masked_files(self, transport: Transport, cases: ValidationCases) -> ValidationCases:
         """Return the cases with masked values filled in from the services' own files."""
-        masked = [
+        masked_cases = [
             (instance, files)
             for instance, files in cases
             if any(map(has_placeholder, files.values()))
         ]
-        inside = (
-            self.read_isolated_files(transport, [instance for instance, _ in masked])
-            if masked
+        container_files = (
+            self.read_isolated_files(transport, [instance for instance, _ in masked_cases])
+            if masked_cases
             else {}
         )
         return [
@@ -304,7 +304,7 @@ class Containers(Runtime):
                 fill_secrets(
                     instance,
                     files,
-                    {p: inside.get(_host_path(instance.placement, p)) for p in files},
+                    {p: container_files.get(_host_path(instance.placement, p)) for p in files},
                 ),
             )
             for instance, files in cases
@@ -320,13 +320,15 @@ class Containers(Runtime):
         cases = self._fill_masked_files(transport, cases)
         for number, (instance, files) in enumerate(cases):
             locations = {path: f"{location}/{number}{path}" for path in files}
-            how = instance.service.build_validation(instance.placement, files)
+            validation = instance.service.build_validation(instance.placement, files)
             commands += [
                 _build_stage_command(locations[path], content) for path, content in files.items()
             ]
-            asked.append(len(commands) if how else None)
+            asked.append(len(commands) if validation else None)
             commands += (
-                [Command(_run_aside_command(instance.placement, how, locations))] if how else []
+                [Command(_build_copy_command(instance.placement, validation, locations))]
+                if validation
+                else []
             )
         commands += [
             Command(("rm", "-rf", "--", location)),
@@ -363,8 +365,8 @@ class Containers(Runtime):
 
 
 def _build_stage_command(path: str, content: bytes) -> Command:
-    encoded = base64.b64encode(content).decode()
-    return Command(("stage", "", path, "0644", "0:0", encoded, ""), required=True)
+    encoded_content = base64.b64encode(content).decode()
+    return Command(("stage", "", path, "0644", "0:0", encoded_content, ""), required=True)
 
 
 def _unit_name(target: Target, tier: str) -> str:

@@ -90,8 +90,8 @@ class Embedded(Runtime):
     def read_facts(
         self, target: Target, transports: Mapping[str, Transport]
     ) -> dict[str, HostFacts]:
-        here = read_host_facts(LocalTransport())
-        return {name: here.limited_to(host) for name, host in target.hosts.items()}
+        local_facts = read_host_facts(LocalTransport())
+        return {name: local_facts.limited_to(host) for name, host in target.hosts.items()}
 
     def find_programs(
         self,
@@ -129,8 +129,8 @@ class Embedded(Runtime):
         return (f"ports: {', '.join(dict.fromkeys(endpoints))}",)
 
     def make_run_directory(self, study: Path) -> str:
-        drops = private_servers.find_server_account() is not None
-        return str(run_directories.make_run_directory(study, is_shared=drops))
+        drops_privileges = private_servers.find_server_account() is not None
+        return str(run_directories.make_run_directory(study, is_shared=drops_privileges))
 
     def create_hosts(
         self, stack: Stack, transports: Mapping[str, Transport], study: Path, note: NoteCallback
@@ -240,7 +240,7 @@ class ProcessHost:
     def apply(self, desired: HostState, plan: HostPlan) -> dict[str, float]:
         for name in reversed([*self._parts]):
             if name in plan.units_to_stop:
-                self._stop(name)
+                self._stop_server(name)
         for path in plan.files_to_remove:
             Path(path).unlink(missing_ok=True)
         for part in self._parts.values():
@@ -252,28 +252,34 @@ class ProcessHost:
         boot_seconds = {}
         for name in self._parts:
             if name in plan.unit_actions:
-                began = time.monotonic()
+                start_time = time.monotonic()
                 self._apply_action(self._parts[name], plan.unit_actions[name], desired)
-                boot_seconds[name] = time.monotonic() - began
+                boot_seconds[name] = time.monotonic() - start_time
         return boot_seconds
 
     def persist_state(self, desired: HostState) -> None:
         """Do nothing: private servers stop with the study."""
 
     def find_failures(self) -> list[str]:
-        ended = (running for running in self._running.values() if not running.is_alive)
-        return [f"{running.name} has exited: {running.read_log_tail()}" for running in ended]
+        ended_servers = (running for running in self._running.values() if not running.is_alive)
+        return [
+            f"{running.name} has exited: {running.read_log_tail()}" for running in ended_servers
+        ]
 
     def stop_all(self) -> None:
         """Stop every server in reverse dependency order."""
         for name in reversed([*self._parts]):
-            self._stop(name)
+            self._stop_server(name)
 
     def _observe_unit(self, name: str) -> ObservedUnit:
-        running = self._running.get(name)
-        active = running is not None and running.is_alive
+        running_server = self._running.get(name)
+        is_active = running_server is not None and running_server.is_alive
         return ObservedUnit(
-            exists=True, active=active, enabled="", pid=running.pid if running else 0, restarts=0
+            exists=True,
+            active=is_active,
+            enabled="",
+            pid=running_server.pid if running_server else 0,
+            restarts=0,
         )
 
     def _apply_action(self, instance: ServiceInstance, action: Action, desired: HostState) -> None:
@@ -286,25 +292,27 @@ class ProcessHost:
         )
         assert argv is not None
         assert location is not None
-        running = self._running.get(instance.name)
-        if action is Action.RELOAD and running and instance.service.reload_signal:
-            left = private_servers.reload_server(running, instance.service.reload_signal)
-            if left:
-                self._note(describe_draining(self.name, instance.name, left))
+        running_server = self._running.get(instance.name)
+        if action is Action.RELOAD and running_server and instance.service.reload_signal:
+            draining_count = private_servers.reload_server(
+                running_server, instance.service.reload_signal
+            )
+            if draining_count:
+                self._note(describe_draining(self.name, instance.name, draining_count))
         else:
-            self._stop(instance.name)
-            running = private_servers.start_server(
+            self._stop_server(instance.name)
+            running_server = private_servers.start_server(
                 instance.service.name, argv, Path(instance.placement.directory)
             )
-            self._running[instance.name] = running
+            self._running[instance.name] = running_server
         private_servers.wait_until(
-            lambda: private_servers.is_accepting(running, location),
-            running,
+            lambda: private_servers.is_accepting(running_server, location),
+            running_server,
             desired.starts.get(instance.name, UnitStart()).seconds,
             "starting",
         )
 
-    def _stop(self, name: str) -> None:
+    def _stop_server(self, name: str) -> None:
         if running := self._running.pop(name, None):
             private_servers.stop_server(running)
 
@@ -324,8 +332,8 @@ def _find_validation_error(
     with _stage_files(instance, files) as staging:
         if isinstance(validation, TrialStart):
             return _find_start_failure(instance, validation, staging)
-        done = transport.run(validation, cwd=str(staging), timeout=20.0)
-        return None if done.ok else done.error_text or "no message"
+        command_result = transport.run(validation, cwd=str(staging), timeout=20.0)
+        return None if command_result.ok else command_result.error_text or "no message"
 
 
 @contextmanager
@@ -351,18 +359,18 @@ def _find_start_failure(
 ) -> str | None:
     if instance.placement.user:
         shutil.chown(staging, instance.placement.user, instance.placement.group)
-    running = private_servers.start_server(instance.service.name, trial_start.argv, staging)
+    running_server = private_servers.start_server(instance.service.name, trial_start.argv, staging)
     try:
         private_servers.wait_until(
-            lambda: private_servers.is_accepting(running, trial_start.socket),
-            running,
+            lambda: private_servers.is_accepting(running_server, trial_start.socket),
+            running_server,
             10.0,
             "starting on trial",
         )
     except ProcessFailed as error:
         return error.message
     finally:
-        private_servers.stop_server(running)
+        private_servers.stop_server(running_server)
     return None
 
 

@@ -134,10 +134,10 @@ class Systemd(Runtime):
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterator[str]:
         """Yield a line for each reachable host, and for each host that another tuner has locked."""
         yield f"reachable, as root: {', '.join(stack.hosts)}"
-        here = current_holder("").place
+        local_place = current_holder("").place
         for host in stack.hosts:
             lock = read_lock(transports[host])
-            if lock.record and find_stale_reason(lock, here) is None:
+            if lock.record and find_stale_reason(lock, local_place) is None:
                 yield f"{host}: locked by {lock.holder}, so a run would be refused now"
 
     def make_run_directory(self, study: Path) -> str:

@@ -148,12 +148,14 @@ class DistributionLayouts(tuple[DistributionLayout, ...]):
         """Return the first layout whose unit is running and whose file exists, or else Debian's if
         that unit is running.
         """
-        running = [layout for layout in self if host.is_active(layout.unit)]
-        present = (
-            layout for layout in running if host.tree.resolve(layout.main_file) in host.tree.files
+        active_layouts = [layout for layout in self if host.is_active(layout.unit)]
+        present_layouts = (
+            layout
+            for layout in active_layouts
+            if host.tree.resolve(layout.main_file) in host.tree.files
         )
-        return next(present, None) or next(
-            (its for its in running if not its.unit_unless_debian), None
+        return next(present_layouts, None) or next(
+            (its for its in active_layouts if not its.unit_unless_debian), None
         )
 
     @property
@@ -226,13 +228,15 @@ class Adoption:
         """Return the tunable parameters of a service from ``find_services``, with their current
         values.
         """
-        hidden = self.explain_hidden(running.config)
-        adopted = self._tune(running, lambda name, value: not hidden(name) and accepts(name, value))
-        reasons = {name: hidden(name) for name in adopted.skipped}
-        adopted.skipped.update({name: reason for name, reason in reasons.items() if reason})
-        return adopted
+        hidden_reason = self.explain_hidden(running.config)
+        adoption_result = self._tune_parameters(
+            running, lambda name, value: not hidden_reason(name) and accepts(name, value)
+        )
+        reasons = {name: hidden_reason(name) for name in adoption_result.skipped}
+        adoption_result.skipped.update({name: reason for name, reason in reasons.items() if reason})
+        return adoption_result
 
-    def _tune(self, running: RunningService, accepts: ValueCheck) -> AdoptionResult:
+    def _tune_parameters(self, running: RunningService, accepts: ValueCheck) -> AdoptionResult:
         if self.tune_parameters is not None:
             return self.tune_parameters(running, accepts)
         return map_directives(running.config, self.list_tunables(running), accepts)
@@ -251,21 +255,25 @@ def with_http_port(
     listen on it, and loopback addresses are used last. The first TCP port without TLS is used, or
     else the first with TLS.
     """
-    places = [(address, int(port), tls) for address, tls in addresses
+    listen_places = [(address, int(port), tls) for address, tls in addresses
               if is_uint(port := address.rpartition(":")[2])]  # fmt: skip
-    held = {each.port for each in running.host.listeners if each.program in programs}
-    listening = [place for place in places if not held or place[1] in held]
-    if places and not listening:
-        written = ", ".join(str(port) for port in dict.fromkeys(port for _, port, _ in places))
-        actual = ", ".join(map(str, sorted(held)))
-        return f"{title} is not tuned: its files set port {written}, but it listens on {actual}"
-    if not places:
-        unread = "".join(
+    held_ports = {each.port for each in running.host.listeners if each.program in programs}
+    listening_places = [
+        place for place in listen_places if not held_ports or place[1] in held_ports
+    ]
+    if listen_places and not listening_places:
+        file_ports = ", ".join(
+            str(port) for port in dict.fromkeys(port for _, port, _ in listen_places)
+        )
+        actual_ports = ", ".join(map(str, sorted(held_ports)))
+        return f"{title} is not tuned: its files set port {file_ports}, but it listens on {actual_ports}"
+    if not listen_places:
+        unread_text = "".join(
             f" ({path}: {reason})" for path, reason in running.config.unread_files.items()
         )
-        return f"{title} listens on no TCP port{unread}: set `load: {{url: …}}` manually to load it"
-    first = min(listening, key=lambda place: (is_loopback(place[0]), place[2]))
-    return replace(running, port=first[1], tls=first[2])
+        return f"{title} listens on no TCP port{unread_text}: set `load: {{url: …}}` manually to load it"
+    chosen_place = min(listening_places, key=lambda place: (is_loopback(place[0]), place[2]))
+    return replace(running, port=chosen_place[1], tls=chosen_place[2])
 
 
 def is_loopback(address: str) -> bool:

@@ -14,10 +14,17 @@ from autotune.services.config_files import Directive, FileTree
 CONDITIONAL_SECTIONS = ("ifmodule", "ifdefine", "ifversion", "iffile")
 BUILT_IN_MODULES = ("core", "so", "http", "log_config", "logio", "unixd", "version", "watchdog")
 # autotune supports only this release line. The patch level of the running Apache is unknown.
-RELEASE = (2, 4)
+SUPPORTED_RELEASE = (2, 4)
 # These directives change how later lines are read. If one of them is uncertain, all later values
 # are unknown.
-_READING_DIRECTIVES = ("include", "includeoptional", "loadmodule", "define", "undefine", "use")
+_CONTEXT_CHANGING_DIRECTIVES = (
+    "include",
+    "includeoptional",
+    "loadmodule",
+    "define",
+    "undefine",
+    "use",
+)
 _MODULE_PATTERN = re.compile(r"(?:mod_)?(?:mpm_)?(\w+?)(?:_module|\.c)?")
 _VARIABLE_PATTERN = re.compile(r"\$\{(\w+)\}")
 _VERSION_PATTERN = re.compile(r"\d{1,4}(?:\.\d{1,4}){0,2}")
@@ -52,17 +59,17 @@ class ConditionReader:
         order.
         """
         depth, name = directive.depth, directive.name.text.lower()
-        enclosing = self._results[:depth]
-        within_macro = any(block[0].lower() == "macro" for block in directive.blocks)
-        result: bool | None = all(enclosing) and not within_macro
-        if None in enclosing and False not in enclosing:
+        enclosing_results = self._results[:depth]
+        is_in_macro = any(block[0].lower() == "macro" for block in directive.blocks)
+        result: bool | None = all(enclosing_results) and not is_in_macro
+        if None in enclosing_results and False not in enclosing_results:
             self._note_unknown(name, directive)
         elif result and name in CONDITIONAL_SECTIONS:
-            result = self._holds(directive)
+            result = self._is_section_active(directive)
         elif result:
             self._execute(name, [word.text.strip("\"'") for word in directive.arguments])
-        self._results = [*enclosing, result]
-        return all(enclosing) and not within_macro
+        self._results = [*enclosing_results, result]
+        return all(enclosing_results) and not is_in_macro
 
     def parse_include(self, directive: Directive) -> str | None:
         """Return the path pattern that a directive includes. A directory means all files in the
@@ -93,13 +100,15 @@ class ConditionReader:
     def _note_unknown(self, name: str, directive: Directive) -> None:
         section = " ".join(directive.blocks[-1])
         reason = f"it depends on <{section}>, which autotune cannot evaluate"
-        self.uncertain.setdefault(ANY_DIRECTIVE if name in _READING_DIRECTIVES else name, reason)
+        self.uncertain.setdefault(
+            ANY_DIRECTIVE if name in _CONTEXT_CHANGING_DIRECTIVES else name, reason
+        )
 
-    def _holds(self, section: Directive) -> bool | None:
+    def _is_section_active(self, section: Directive) -> bool | None:
         """Return the result of a section's condition, or None if it is unknown."""
         kind = section.name.text.lower()
         words = [word.text.strip("\"'") for word in section.arguments]
-        negative = bool(words) and words[0].startswith("!")
+        is_negated = bool(words) and words[0].startswith("!")
         words = [words[0].removeprefix("!"), *words[1:]] if words else [""]
         if kind == "ifversion":
             result = _compare_version(words)
@@ -109,7 +118,7 @@ class ConditionReader:
             result = module_name(words[0]) in self._modules
         else:
             result = self._tree.exists(join(self._root or "/", self._substitute(words[0])))
-        return None if result is None else result != negative
+        return None if result is None else result != is_negated
 
 
 def _compare_version(words: list[str]) -> bool | None:
@@ -120,8 +129,10 @@ def _compare_version(words: list[str]) -> bool | None:
     if not _VERSION_PATTERN.fullmatch(version) or operator not in ("=", "==", ">", ">=", "<", "<="):
         return None
     numbers = (*map(int, version.split(".")), 0, 0)
-    if numbers[:2] == RELEASE:
+    if numbers[:2] == SUPPORTED_RELEASE:
         if numbers[2]:
             return None
         return operator in (">", ">=")  # every release has a patch level greater than 0
-    return (numbers[:2] < RELEASE) == operator.startswith(">") and not operator.startswith("=")
+    return (numbers[:2] < SUPPORTED_RELEASE) == operator.startswith(
+        ">"
+    ) and not operator.startswith("=")

@@ -53,7 +53,7 @@ _DEFINE_PATTERN = re.compile(r"(?<!\S)-D\s*(\w+)")
 _DIRECTIVE_OPTION_PATTERN = re.compile(r"(?<!\S)-[cC](?!\S)")
 # Directive names from earlier releases, which Apache still accepts.
 _OLD_NAMES = {"maxclients": "MaxRequestWorkers", "maxrequestsperchild": "MaxConnectionsPerChild"}
-PROGRAMS = ("apache2", "httpd")
+APACHE_PROGRAMS = ("apache2", "httpd")
 PROXY_DIRECTIVES = ("ProxyPass", "BalancerMember", "ProxyPassMatch")
 
 
@@ -86,10 +86,10 @@ def _strip_brackets(text: str, words: list[Word]) -> list[Word]:
         raise build_syntax_error(text, first.start, f"{first.text} lacks its `>`")
     words[-1] = Word(last.text[:-1], last.start)
     words[0] = Word(words[0].text[1:], first.start + 1)
-    inner = [word for word in words if word.text]
-    if not inner:
+    inner_words = [word for word in words if word.text]
+    if not inner_words:
         raise build_syntax_error(text, first.start, "a section without a name")
-    return inner
+    return inner_words
 
 
 def read_host_config(tree: FileTree, main: str, command: Sequence[str] = ()) -> Config:
@@ -106,10 +106,10 @@ def read_host_config(tree: FileTree, main: str, command: Sequence[str] = ()) -> 
         tree, root, environment, dict.fromkeys(_DEFINE_PATTERN.findall(options), "")
     )
     config = read_config(tree, main, parse_directives, reader.parse_include, applies=reader.applies)
-    uncertain = dict(reader.uncertain)
+    uncertain_reasons = dict(reader.uncertain)
     if _DIRECTIVE_OPTION_PATTERN.search(options):
-        uncertain[ANY_DIRECTIVE] = "the command that starts Apache contains directives"
-    return replace(config, ignores_case=True, uncertain=uncertain)
+        uncertain_reasons[ANY_DIRECTIVE] = "the command that starts Apache contains directives"
+    return replace(config, ignores_case=True, uncertain=uncertain_reasons)
 
 
 def _flatten_conditions(config: Config) -> Config:
@@ -118,12 +118,14 @@ def _flatten_conditions(config: Config) -> Config:
     Inside and outside of such sections, the last occurrence takes effect.
     """
 
-    def outside(placed: PlacedDirective) -> PlacedDirective:
+    def strip_conditions(placed: PlacedDirective) -> PlacedDirective:
         blocks = placed.directive.blocks
-        within = tuple(block for block in blocks if block[0].lower() not in CONDITIONAL_SECTIONS)
-        return replace(placed, directive=replace(placed.directive, blocks=within))
+        outer_blocks = tuple(
+            block for block in blocks if block[0].lower() not in CONDITIONAL_SECTIONS
+        )
+        return replace(placed, directive=replace(placed.directive, blocks=outer_blocks))
 
-    return replace(config, directives=tuple(map(outside, config.directives)))
+    return replace(config, directives=tuple(map(strip_conditions, config.directives)))
 
 
 def _list_modules(config: Config) -> set[str]:
@@ -158,7 +160,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         yield f"Apache with mpm_{module or 'unknown'} is not tuned in this role"
         return
     names = (word.partition(":")[0] for p in config.find_all("ServerName") for word in p.words)
-    running = RunningService(
+    running_service = RunningService(
         host=host,
         key="apache-mod-php" if php else "apache",
         config=_flatten_conditions(config),
@@ -169,7 +171,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         unit=layout.unit_unless_debian if main == layout.main_file else layout.unit,
         hostname=select_hostname(names),
     )
-    yield with_http_port(running, "Apache", _list_http_addresses(config), PROGRAMS)
+    yield with_http_port(running_service, "Apache", _list_http_addresses(config), APACHE_PROGRAMS)
 
 
 def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
@@ -188,11 +190,11 @@ def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
         port = address.rpartition(":")[2]
         protocol = placed.words[1].lower() if placed.words[1:] else ""
         sections = (" ".join(block).lower() for block in placed.directive.blocks if block[1:])
-        encrypted = any("ssl" in section for section in sections) or port in {
+        is_encrypted = any("ssl" in section for section in sections) or port in {
             "443",
             *encrypted_hosts,
         }
-        yield address, protocol == "https" or (encrypted and protocol != "http")
+        yield address, protocol == "https" or (is_encrypted and protocol != "http")
 
 
 def _list_backends(config: Config) -> tuple[str, ...]:

@@ -135,8 +135,12 @@ def parse_stats(text: str) -> Mapping[str, Any]:
 
 def list_objects(mapping: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     """Return the objects in the list with this name, or an empty list."""
-    listed = mapping.get(name)
-    return [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+    listed_objects = mapping.get(name)
+    return (
+        [item for item in listed_objects if isinstance(item, dict)]
+        if isinstance(listed_objects, list)
+        else []
+    )
 
 
 def build_diagnosis(
@@ -229,7 +233,7 @@ def _find_running(
     If a candidate is text, it is the reason why a server is not tuned. A systemd specifier (`%i`)
     in an address matches any text.
     """
-    first = ""
+    first_unit = ""
     for candidate in candidates:
         if isinstance(candidate, str):
             yield candidate
@@ -241,11 +245,11 @@ def _find_running(
         if "@." in unit:
             yield f"{unit}: {_UNIT_TEMPLATE_REASON}"
             continue
-        if socket and first:
-            several = f"autotune tunes only one {service.title} per host at a unix socket"
-            yield f"{unit}: {several}, and that is {first}"
+        if socket and first_unit:
+            several_reason = f"autotune tunes only one {service.title} per host at a unix socket"
+            yield f"{unit}: {several_reason}, and that is {first_unit}"
             continue
-        first = unit if socket else first
+        first_unit = unit if socket else first_unit
         port = service.port if socket else int(location)
         yield RunningService(host=host, key=service.name, config=config, tier_kind="app", port=port,
                              listen_address=socket, unit=unit)  # fmt: skip
@@ -272,14 +276,14 @@ def tune_parameters(
             )
             owner = owners.setdefault(number, name)
         if isinstance(location, str) or owner != name:
-            same = f"it shares its value with {owner}"
-            parts[0].skipped[name] = location if isinstance(location, str) else same
+            shared_reason = f"it shares its value with {owner}"
+            parts[0].skipped[name] = location if isinstance(location, str) else shared_reason
         elif isinstance(location, EnvironmentSetting):
             settings.append(location)
         elif isinstance(location, Word):
             directive = PlacedDirective(config.main_file, Directive(Word(name, 0), (location,)))
-            alone = replace(config, directives=(directive,))
-            parts.append(map_directives(alone, [Tunable(name, name, NUMBER)], accepts))
+            single_config = replace(config, directives=(directive,))
+            parts.append(map_directives(single_config, [Tunable(name, name, NUMBER)], accepts))
         else:
             parts.append(map_directives(config, [location], accepts))
     return merge_results(*parts, unit_environment.tune_variables(environment, settings, accepts))

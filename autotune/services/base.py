@@ -38,7 +38,7 @@ class Effect(enum.StrEnum):
     COSMETIC = "cosmetic"  # not measurable, except at harmful values
 
 
-class Trait(enum.StrEnum):
+class LoadTrait(enum.StrEnum):
     """A property of a load that makes parameters decisive that otherwise hardly matter."""
 
     TLS = "tls"  # connections are encrypted
@@ -99,7 +99,7 @@ class Parameter:
     on_demand: bool = False
     capped_by: str = ""
     effect: Effect = Effect.CAPACITY
-    decides: frozenset[Trait] = frozenset()
+    decides: frozenset[LoadTrait] = frozenset()
     direction: str = ""
     safe: tuple[Bound, Bound] | None = None
 
@@ -124,7 +124,7 @@ def with_guidance(
     capacity: str = "",
     small: str = "",
     safe: Mapping[str, tuple[Bound, Bound]] | None = None,
-    decides: Mapping[Trait, str] | None = None,
+    decides: Mapping[LoadTrait, str] | None = None,
 ) -> tuple[Parameter, ...]:
     """Return ``parameters`` with the advice of tuning guides.
 
@@ -138,8 +138,8 @@ def with_guidance(
         for name in names.split()
     }
     ranges, loads = safe or {}, {t: names.split() for t, names in (decides or {}).items()}
-    named = {*effects, *ranges, *(name for names in loads.values() for name in names)}
-    if unknown := named - {parameter.name for parameter in parameters}:
+    named_parameters = {*effects, *ranges, *(name for names in loads.values() for name in names)}
+    if unknown := named_parameters - {parameter.name for parameter in parameters}:
         raise ValueError(f"guidance for unknown parameters: {', '.join(sorted(unknown))}")
     return tuple(
         replace(

@@ -44,28 +44,34 @@ def parse_options(
     Nothing is yielded for other programs. ``flags`` are options without a value. Any unique prefix
     of one of ``long_options`` is accepted, as these programs do.
     """
-    left = iter(words)
-    for word in left:
+    remaining_words = iter(words)
+    for word in remaining_words:
         if basename(word.text.lstrip("-@:+!")) in programs:
             yield Directive(Word(next(iter(programs)), word.start))
             break
-    for word in left:
+    for word in remaining_words:
         name, sign, value = word.text.partition("=")
-        at = word.start + len(name) + len(sign)
+        value_start = word.start + len(name) + len(sign)
         if not name.startswith("--") and len(name) > 2:
-            name, sign, value, at = name[:2], "=", word.text[2:], word.start + 2
+            name, sign, value, value_start = name[:2], "=", word.text[2:], word.start + 2
         name = expand_prefix(name, {*long_options, *short.values()}) if long_options else name
         if name in flags or not name.startswith("-"):
             yield Directive(word)
             continue
-        argument = unquote_word(Word(value, at) if sign else next(left, Word("", at)))
+        argument = unquote_word(
+            Word(value, value_start) if sign else next(remaining_words, Word("", value_start))
+        )
         yield Directive(Word(short.get(name, name), word.start), (argument,))
 
 
 def expand_prefix(name: str, options: Collection[str]) -> str:
     """Return the long option if only one starts with ``name``, or else ``name`` itself."""
-    meant = [option for option in options if option.startswith(name)]
-    return meant[0] if name.startswith("--") and name not in options and len(meant) == 1 else name
+    matching_options = [option for option in options if option.startswith(name)]
+    return (
+        matching_options[0]
+        if name.startswith("--") and name not in options and len(matching_options) == 1
+        else name
+    )
 
 
 def starts_shell(words: Iterable[str], program: re.Pattern[str]) -> bool:
@@ -101,15 +107,17 @@ def tune_options(
 
     A unit from a package is not changed; a drop-in repeats its command.
     """
-    adopted = map_directives(config, tunables, accepts)
+    adoption_result = map_directives(config, tunables, accepts)
     if config.main_file.startswith(f"{unit_files.ADMIN_DIRECTORY}/"):
-        return adopted
+        return adoption_result
     command = config.find_all(EXEC_START)[-1]
     first, last = command.directive.arguments[0].start, command.end_position[1]
-    pieces = ((edit.start - first, edit.end - first, edit.text) for edit in adopted.edits)
+    pieces = ((edit.start - first, edit.end - first, edit.text) for edit in adoption_result.edits)
     text = render_edits(config.texts[config.main_file][first:last], pieces)
     content = f"[Service]\n{EXEC_START}=\n{EXEC_START}={text}\n"
-    return replace(adopted, edits=add_new_file(drop_in, content, adopted.values).edits)
+    return replace(
+        adoption_result, edits=add_new_file(drop_in, content, adoption_result.values).edits
+    )
 
 
 def parse_exec_start(unit: str) -> Argv:
@@ -120,5 +128,5 @@ def parse_exec_start(unit: str) -> Argv:
 
 
 def unquote_word(word: Word) -> Word:
-    quoted = len(word.text) > 1 and word.text[0] == word.text[-1] and word.text[0] in "\"'"
-    return Word(word.text[1:-1], word.start + 1) if quoted else word
+    is_quoted = len(word.text) > 1 and word.text[0] == word.text[-1] and word.text[0] in "\"'"
+    return Word(word.text[1:-1], word.start + 1) if is_quoted else word

@@ -80,31 +80,34 @@ class FileTree:
         followed.
         """
         self.requested.add(path)
-        return self._follow(path).target
+        return self._follow_links(path).target
 
     def explain_missing(self, path: str) -> str:
         """Return the reason why a path does not lead to a file."""
-        way = self._follow(path)
-        if way.target in self.unread:
-            return self.unread[way.target]
-        if not way.last_link:
+        walk = self._follow_links(path)
+        if walk.target in self.unread:
+            return self.unread[walk.target]
+        if not walk.last_link:
             return "it does not exist"
-        named = "it" if way.last_link == path else way.last_link
-        if way.shared_directory:
+        link = "it" if walk.last_link == path else walk.last_link
+        if walk.shared_directory:
             return (
-                f"{named} is a link to {self.links[way.last_link]}. It is not followed, because accounts "
-                f"other than root can write to {way.shared_directory}"
+                f"{link} is a link to {self.links[walk.last_link]}. It is not followed, because accounts "
+                f"other than root can write to {walk.shared_directory}"
             )
-        return f"{named} is a link to {way.target}, which is missing or not a small text file"
+        return f"{link} is a link to {walk.target}, which is missing or not a small text file"
 
     def find_broken_links(self, pattern: str) -> tuple[str, ...]:
         """Return the links on the paths that match a shell pattern that cannot be resolved in this
         tree.
         """
         words = [word for word in normpath(pattern).split("/") if word]
-        plain = list(takewhile(lambda word: not set(word) & set("*?["), words))
-        above = "/" + "/".join(plain)
-        paths = [above, *(self._glob("/", words) if len(pattern) <= MAX_PATH_BYTES else ())]
+        literal_words = list(takewhile(lambda word: not set(word) & set("*?["), words))
+        literal_directory = "/" + "/".join(literal_words)
+        paths = [
+            literal_directory,
+            *(self._glob_below("/", words) if len(pattern) <= MAX_PATH_BYTES else ()),
+        ]
         return tuple(path for path in dict.fromkeys(paths) if self._is_broken(path))
 
     def is_directory(self, path: str) -> bool:
@@ -114,26 +117,29 @@ class FileTree:
 
     def exists(self, path: str) -> bool:
         """True if a path leads to a file or a directory, even one that was not read."""
-        return self.is_directory(path) or self._follow(path).target in {**self.files, **self.unread}
+        return self.is_directory(path) or self._follow_links(path).target in {
+            **self.files,
+            **self.unread,
+        }
 
     @property
     def unread_targets(self) -> tuple[str, ...]:
         """Return the targets of followed links that are missing in this tree."""
-        ends = dict.fromkeys(
-            way.target for way in map(self._follow, self.links) if not way.shared_directory
+        link_targets = dict.fromkeys(
+            way.target for way in map(self._follow_links, self.links) if not way.shared_directory
         )
-        return tuple(end for end in ends if not self._contains(end))
+        return tuple(end for end in link_targets if not self._contains(end))
 
     def merge(self, other: FileTree) -> FileTree:
         """Return this tree with the entries of ``other`` added."""
         files = {**self.files, **other.files}
-        unread = {**self.unread, **other.unread}
+        unread_reasons = {**self.unread, **other.unread}
         return FileTree(
             files,
             {**self.links, **other.links},
             {**self.modes, **other.modes},
             {**self.directories, **other.directories},
-            {path: reason for path, reason in unread.items() if path not in files},
+            {path: reason for path, reason in unread_reasons.items() if path not in files},
             self.requested,
         )
 
@@ -141,27 +147,32 @@ class FileTree:
         return path == DEV_NULL or path in self.files or path in self._children
 
     def _is_broken(self, path: str) -> bool:
-        way = self._follow(path)
-        if not way.last_link:
+        resolved_path = self._follow_links(path)
+        if not resolved_path.last_link:
             return False
-        return bool(way.shared_directory) or not self._contains(self._follow(way.last_link).target)
+        return bool(resolved_path.shared_directory) or not self._contains(
+            self._follow_links(resolved_path.last_link).target
+        )
 
-    def _follow(self, path: str) -> _ResolvedPath:
-        done, link = "/", ""
-        left = [word for word in normpath(path).split("/") if word]
-        for _ in range(_MAX_LINKS + len(left)):
-            if not left:
+    def _follow_links(self, path: str) -> _ResolvedPath:
+        walked_path, link = "/", ""
+        remaining_words = [word for word in normpath(path).split("/") if word]
+        for _ in range(_MAX_LINKS + len(remaining_words)):
+            if not remaining_words:
                 break
-            here = join(done, left.pop(0))
-            if here in self.links:
-                link = here
-                if shared := self._find_shared_directory(done):
-                    return _ResolvedPath(join(here, *left), link, shared)
-                target = normpath(join(done, self.links[here]))
-                done, left = "/", [*(word for word in target.split("/") if word), *left]
+            current_path = join(walked_path, remaining_words.pop(0))
+            if current_path in self.links:
+                link = current_path
+                if shared := self._find_shared_directory(walked_path):
+                    return _ResolvedPath(join(current_path, *remaining_words), link, shared)
+                target = normpath(join(walked_path, self.links[current_path]))
+                walked_path, remaining_words = (
+                    "/",
+                    [*(word for word in target.split("/") if word), *remaining_words],
+                )
             else:
-                done = here
-        return _ResolvedPath(done, link)
+                walked_path = current_path
+        return _ResolvedPath(walked_path, link)
 
     def _find_shared_directory(self, directory: str) -> str:
         """Return the first directory on the path to which accounts other than root can write, or an
@@ -185,34 +196,38 @@ class FileTree:
 
     def glob(self, pattern: str) -> tuple[str, ...]:
         """Return the real paths of files that match a shell pattern, sorted by name."""
-        return tuple(path for path in self._match(pattern) if path in self.files)
+        return tuple(path for path in self._match_real_paths(pattern) if path in self.files)
 
     def find_unread(self, pattern: str) -> dict[str, str]:
         """Return the existing files that match a pattern but were not read, each with the
         reason.
         """
-        return {path: self.unread[path] for path in self._match(pattern) if path in self.unread}
+        return {
+            path: self.unread[path]
+            for path in self._match_real_paths(pattern)
+            if path in self.unread
+        }
 
     def match(self, pattern: str) -> dict[str, str]:
         """Return the paths that match a shell pattern, sorted by name, each with its real path."""
         if len(pattern) > MAX_PATH_BYTES:
             return {}
         self.requested.add(pattern)
-        paths = self._glob("/", [word for word in normpath(pattern).split("/") if word])
-        return {path: self._follow(path).target for path in paths}
+        paths = self._glob_below("/", [word for word in normpath(pattern).split("/") if word])
+        return {path: self._follow_links(path).target for path in paths}
 
-    def _match(self, pattern: str) -> dict[str, None]:
+    def _match_real_paths(self, pattern: str) -> dict[str, None]:
         return dict.fromkeys(self.match(pattern).values())
 
-    def _glob(self, directory: str, words: list[str]) -> Iterator[str]:
+    def _glob_below(self, directory: str, words: list[str]) -> Iterator[str]:
         if not words:
             yield directory
             return
-        names = sorted(self._children.get(self._follow(directory).target, ()))
+        names = sorted(self._children.get(self._follow_links(directory).target, ()))
         for name in names:
-            hidden = name.startswith(".") and not words[0].startswith(".")
-            if fnmatchcase(name, words[0]) and not hidden:
-                yield from self._glob(join(directory, name), words[1:])
+            is_hidden = name.startswith(".") and not words[0].startswith(".")
+            if fnmatchcase(name, words[0]) and not is_hidden:
+                yield from self._glob_below(join(directory, name), words[1:])
 
 
 def unpack_tree(archive: bytes, root: str = "/") -> FileTree:
@@ -388,8 +403,8 @@ def merge_configs(main: str, parts: Sequence[Config]) -> Config:
 
 def parse_include(directive: Directive) -> str | None:
     """Return the pattern in a plain ``include PATTERN``, which most formats use."""
-    named = directive.name.text == "include" and len(directive.arguments) == 1
-    return directive.arguments[0].text.strip("\"'") if named else None
+    is_include = directive.name.text == "include" and len(directive.arguments) == 1
+    return directive.arguments[0].text.strip("\"'") if is_include else None
 
 
 # True if a directive takes effect. The reader calls it once per directive, in execution order.
@@ -460,37 +475,39 @@ class _ConfigReader:
             return
         try:
             self.texts[path] = self._tree.read_text(path)
-            parsed = tuple(self._parse(self.texts[path]))
+            parsed_directives = tuple(self._parse(self.texts[path]))
         except ConfigSyntaxError as error:
             self.texts.pop(path, None)
             self._add_unread(path, str(error), within)
             return
-        for bare in parsed:
+        for bare in parsed_directives:
             directive = replace(bare, blocks=(*within, *bare.blocks))
             if not self._applies(directive):
                 continue
             yield PlacedDirective(path, directive)
             if (pattern := self._find_include(directive)) is not None:
-                yield from self._include(pattern, path, directive, depth)
+                yield from self._read_include(pattern, path, directive, depth)
 
-    def _include(
+    def _read_include(
         self, pattern: str, path: str, directive: Directive, depth: int
     ) -> Iterator[PlacedDirective]:
         tree = self._tree
         location = join(dirname(path if self._relative_to_includer else self._main), pattern)
-        matching = tree.glob(location)
-        missing = {each: tree.explain_missing(each) for each in tree.find_broken_links(location)}
-        for each, reason in {**missing, **tree.find_unread(location)}.items():
+        matching_paths = tree.glob(location)
+        missing_reasons = {
+            each: tree.explain_missing(each) for each in tree.find_broken_links(location)
+        }
+        for each, reason in {**missing_reasons, **tree.find_unread(location)}.items():
             self._add_unread(each, reason, directive.blocks)
-        optional = "*" in location or directive.name.text.lower() in _OPTIONAL_INCLUDES
-        if not matching and not optional and location not in self.unread:
+        is_optional = "*" in location or directive.name.text.lower() in _OPTIONAL_INCLUDES
+        if not matching_paths and not is_optional and location not in self.unread:
             reason = f"{path} includes this file, but it was not read"
             self._add_unread(location, reason, directive.blocks)
-        for included_path in matching:
+        for included_path in matching_paths:
             yield from self.read(included_path, directive.blocks, depth + 1)
 
     def _add_unread(self, path: str, reason: str, within: tuple[tuple[str, ...], ...]) -> None:
         self.unread[path] = reason
         # If a file is included several times, the outermost include determines its blocks.
-        earlier = self.unread_blocks.get(path, within)
-        self.unread_blocks[path] = min(earlier, within, key=len)
+        earlier_blocks = self.unread_blocks.get(path, within)
+        self.unread_blocks[path] = min(earlier_blocks, within, key=len)

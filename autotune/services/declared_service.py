@@ -140,26 +140,27 @@ def _parse_values(answers: Answers, kinds: Mapping[str, type], text: str) -> Set
     for name, pattern in answers.values.items():
         if match := re.search(pattern, text, re.MULTILINE):
             value = match[1]
-            switched = value.lower() == "true" if kinds[name] is bool else parse_number(value)
-            values[name] = value if kinds[name] is str else switched
+            parsed_value = value.lower() == "true" if kinds[name] is bool else parse_number(value)
+            values[name] = value if kinds[name] is str else parsed_value
     return values
 
 
 def _build_parameter(name: str, spec: ServiceParameter) -> Parameter:
-    def bound(value: Any) -> Any:
+    def convert_bound(value: Any) -> Any:
         """Return a quantity in the parameter's unit. Other text is an expression or a choice, and
         is not changed.
         """
         return convert_to_unit(value, spec.unit or "")
 
-    ends: tuple[Bound | None, ...] = tuple(map(bound, spec.range or (None, None)))
+    ends: tuple[Bound | None, ...] = tuple(map(convert_bound, spec.range or (None, None)))
     return Parameter(
-        name, spec.meaning, stock=bound(spec.default), action=Action[spec.action.upper()],
+        name, spec.meaning, stock=convert_bound(spec.default), action=Action[spec.action.upper()],
         source=spec.source, unit=spec.unit or "", low=ends[0], high=ends[1], log=spec.log,
-        choices=spec.choices or (), recommended=bound(spec.recommended),
+        choices=spec.choices or (), recommended=convert_bound(spec.recommended),
         when=tuple(spec.when.items()), on_demand=spec.on_demand,
         capped_by=spec.capped_by or "", effect=Effect(spec.effect),
-        direction=spec.direction, safe=(bound(spec.safe[0]), bound(spec.safe[1])) if spec.safe else None,
+        direction=spec.direction,
+        safe=(convert_bound(spec.safe[0]), convert_bound(spec.safe[1])) if spec.safe else None,
     )  # fmt: skip
 
 
@@ -169,7 +170,7 @@ def _build_parameter(name: str, spec: ServiceParameter) -> Parameter:
 def _build_adoption(name: str, spec: ServiceSpec) -> Adoption:
     role = Role(spec.role)
 
-    def find(host: RunningHost) -> Iterator[RunningService | str]:
+    def find_running(host: RunningHost) -> Iterator[RunningService | str]:
         if host.is_active(spec.unit):
             yield RunningService(
                 host=host,
@@ -185,7 +186,7 @@ def _build_adoption(name: str, spec: ServiceSpec) -> Adoption:
         units=(spec.unit,),
         paths=tuple(path.removeprefix("/") for path in spec.files),
         version_script="",
-        find_services=find,
+        find_services=find_running,
         visible=VisibleDirectives(
             partial(_parse_known_directives, spec), _list_literals(spec), hides_unknown_names=True
         ),
@@ -220,8 +221,8 @@ def _find_path(
     host: RunningHost, spec: ServiceSpec, parameter: ServiceParameter | None = None
 ) -> str:
     """Return the path of the parameter's file, or of the first file without a parameter."""
-    own = parameter.file if parameter else None
-    return host.tree.resolve(own or next(iter(spec.files)))
+    own_file = parameter.file if parameter else None
+    return host.tree.resolve(own_file or next(iter(spec.files)))
 
 
 def _directive_label(parameter: ServiceParameter) -> str:
@@ -267,9 +268,9 @@ def _parse_literals(text: str, directive: str, placed: Directive) -> Iterator[Di
     """Yield the words of a directive at their positions, and its value with its unit."""
     value, name = placed.arguments[0], Word("", placed.name.start)
     for literal in filter(None, map(_literal_prefix, directive.split())):
-        at = text.find(literal, name.end, value.start)
-        if at >= 0:
-            name = Word(literal, at)
+        literal_position = text.find(literal, name.end, value.start)
+        if literal_position >= 0:
+            name = Word(literal, literal_position)
             yield Directive(name)
     end = _VALUE_UNIT_PATTERN.match(text, value.end).end()  # type: ignore[union-attr]  # it also matches ""
     yield Directive(name, (Word(text[value.start : end], value.start),))
@@ -285,9 +286,9 @@ def _find_section(text: str, name: str | None) -> tuple[int, int] | None:
     headers = list(re.finditer(rf"(?m)^(\[?){re.escape(name)}(?:\]|\b)[^\n]*", text))
     if len(headers) != 1:
         return None
-    after = re.compile(r"(?m)^\[" if headers[0][1] else r"(?m)^[^\s#]")
-    following = after.search(text, headers[0].end())
-    return headers[0].end(), following.start() if following else len(text)
+    next_section_pattern = re.compile(r"(?m)^\[" if headers[0][1] else r"(?m)^[^\s#]")
+    next_section = next_section_pattern.search(text, headers[0].end())
+    return headers[0].end(), next_section.start() if next_section else len(text)
 
 
 def _compile_directive(directive: str) -> re.Pattern[str]:
@@ -310,8 +311,8 @@ def _select_notation(parameter: ServiceParameter) -> Notation:
     """Return how a value is read and written. The unit is included if the directive contains
     one.
     """
-    ending = _SUFFIX_PATTERN.match((parameter.directive or "").partition("{}")[2])
-    suffix = ending[0] if ending else ""
+    suffix_match = _SUFFIX_PATTERN.match((parameter.directive or "").partition("{}")[2])
+    suffix = suffix_match[0] if suffix_match else ""
     numbers = (parameter.default, *(parameter.range or ()))
     if suffix:
         return Notation(
@@ -334,30 +335,30 @@ def _tune_parameters(
 ) -> AdoptionResult:
     """Return edits that replace existing values, add lines and add files."""
     host, config = running.host, running.config
-    new = {path: file.text for name, file in spec.files.items()
+    new_files = {path: file.text for name, file in spec.files.items()
            if file.text and config.texts.get(path := host.tree.resolve(name)) == ""}  # fmt: skip
     paths = {name: _find_path(host, spec, p) for name, p in spec.parameters.items() if p.directive}
     tunables = [_build_tunable(name, spec.parameters[name], path, config.texts.get(path))
-                for name, path in paths.items() if path not in new]  # fmt: skip
+                for name, path in paths.items() if path not in new_files]  # fmt: skip
     return merge_results(
         map_directives(config, tunables, accepts),
-        *(_adopt_new_file(path, text, spec, accepts) for path, text in new.items()),
+        *(_adopt_new_file(path, text, spec, accepts) for path, text in new_files.items()),
     )
 
 
 def _build_tunable(name: str, parameter: ServiceParameter, path: str, text: str | None) -> Tunable:
     notation, default = _select_notation(parameter), _build_parameter(name, parameter).stock
     position = None if text is None else _find_insertion(text, parameter)
-    absent = None
+    insertion = None
     # A template cannot compare a value with a default that is an expression of host facts.
     if text is not None and position is not None and (parameter.choices or default != str(default)):
         before, _, after = (parameter.directive or "").partition("{}")
         first, last = ("\n    ", "") if parameter.section else ("", "\n")
         if not parameter.section and text and not text.endswith("\n"):
             first, last = "\n", ""
-        ending = _SUFFIX_PATTERN.sub("", after, count=1) + last
-        absent = DirectiveInsertion(default, [(path, position)], first + before, ending)
-    return Tunable(name, _directive_label(parameter), notation, insertion=absent)
+        text_after = _SUFFIX_PATTERN.sub("", after, count=1) + last
+        insertion = DirectiveInsertion(default, [(path, position)], first + before, text_after)
+    return Tunable(name, _directive_label(parameter), notation, insertion=insertion)
 
 
 def _find_insertion(text: str, parameter: ServiceParameter) -> int | None:
@@ -403,15 +404,15 @@ def _build_query(spec: ServiceSpec) -> CounterQuery:
     counters = spec.counters
     assert counters is not None
 
-    def numbers(text: str) -> Mapping[str, float]:
+    def parse_counters(text: str) -> Mapping[str, float]:
         matches = {name: re.search(pattern, text, re.MULTILINE)
                    for name, pattern in counters.values.items()}  # fmt: skip
         return {name: parse_decimal(match[1]) for name, match in matches.items()
                 if match and isinstance(parse_number(match[1]), int | float)}  # fmt: skip
 
-    levels = frozenset(counters.levels)
+    level_names = frozenset(counters.levels)
     return command_query(
         build_command=partial(_build_command, counters.command),
-        level_names=levels,
-        parse_counters=numbers,
+        level_names=level_names,
+        parse_counters=parse_counters,
     )

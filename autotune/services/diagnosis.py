@@ -310,24 +310,26 @@ class WorkerPool:
         """
         activity, each = reading.activity, reading.get_setting(self.threads_parameter) or 1
         maximum = (reading.get_setting(self.processes_parameter) or activity.workers) * each
-        there = min(activity.workers * each, maximum) if self.faster_start_advice else maximum
-        busy, confidence = self._find_busy_evidence(activity, there, maximum)
+        available_workers = (
+            min(activity.workers * each, maximum) if self.faster_start_advice else maximum
+        )
+        busy, confidence = self._find_busy_evidence(activity, available_workers, maximum)
         if not confidence and each > 1 and activity.accepted_connections >= CROWDED_RATIO * maximum:
             busy, confidence = f"{activity.accepted_connections:.1f} requests for all", INFERRED
         if not (activity.workers and confidence):
             return None
-        move = (
+        advice = (
             self.keepalive_advice
-            if activity.counters.get(KEEPALIVE_WORKERS, 0.0) > 0.5 * there
+            if activity.counters.get(KEEPALIVE_WORKERS, 0.0) > 0.5 * available_workers
             else self.increase_advice
         )
-        if there < FULL_FRACTION * maximum:
-            move = f"they start too slowly: {self.faster_start_advice}"
+        if available_workers < FULL_FRACTION * maximum:
+            advice = f"they start too slowly: {self.faster_start_advice}"
         evidence = (
-            f"{busy} of {there} {self.worker_noun}, {maximum} allowed, and "
+            f"{busy} of {available_workers} {self.worker_noun}, {maximum} allowed, and "
             f"{activity.waiting_connections:.0f}"
             " connections waited at the socket (up to "
-            f"{activity.max_waiting}){reading.idle_clause}: {move}"
+            f"{activity.max_waiting}){reading.idle_clause}: {advice}"
         )
         return ResourceShortage(Resource.WORKERS, evidence, confidence)
 
@@ -337,26 +339,30 @@ class WorkerPool:
         """Return the evidence that no worker is free, and its confidence, which is 0 if one may be
         free.
         """
-        kept = activity.counters.get(KEEPALIVE_WORKERS, 0.0)
+        kept_connections = activity.counters.get(KEEPALIVE_WORKERS, 0.0)
         if activity.queued_fraction < MIN_QUEUED_FRACTION:
             return "", 0.0
         if self.log_complaint[0] in activity.log_complaints:
             return f"“{self.log_complaint[1]}” in its log", REPORTED
         if self.answers_queries and activity.unanswered_queries:
             return f"none free to report its state, {activity.unanswered_queries} times,", MEASURED
-        if activity.accepted_when_queued + kept >= BUSY_FRACTION * running:
-            held = f" and {kept:.0f} held by idle keep-alive connections" if kept else ""
-            return f"{round(activity.accepted_when_queued, 1):g} busy{held}", MEASURED
+        if activity.accepted_when_queued + kept_connections >= BUSY_FRACTION * running:
+            held_text = (
+                f" and {kept_connections:.0f} held by idle keep-alive connections"
+                if kept_connections
+                else ""
+            )
+            return f"{round(activity.accepted_when_queued, 1):g} busy{held_text}", MEASURED
         # The kernel does not show which connections to a TCP port are accepted, and a truncated
         # reading ends before the next query. A free worker accepts connections immediately,
         # provided that it gets CPU time.
-        unseen = (
+        is_unseen = (
             activity.answered_queries <= QUERIES_OUTSIDE_LOAD
             if activity.answered_queries
             else not activity.accepted_when_queued
         )
         if (
-            unseen
+            is_unseen
             and running >= FULL_FRACTION * max_workers
             and activity.waiting_connections >= NEGLIGIBLE_WAITING * running
         ):

@@ -45,10 +45,10 @@ class Notation:
         """
         digits = _DIGITS_PATTERN.match(written)
         # The value 0 may lack a unit, but other numbers need one.
-        bare = value != 0 or self.build_expression(variable) == variable
+        is_bare = value != 0 or self.build_expression(variable) == variable
         if (
             digits
-            and bare
+            and is_bare
             and digits[0] == str(value)
             and written[digits.end() :] in _REUSABLE_SUFFIXES
         ):
@@ -56,8 +56,10 @@ class Notation:
         if isinstance(value, str) and value in (written, written[1:-1]):
             before, after = written.split(value, 1)  # quotes, or empty
             return len(written), f"{before}{{{{ {variable} }}}}{after}"
-        now = f'"{written}" if {variable} == {format_literal(value)}'
-        return len(written), f"{{{{ {now} else {self.build_expression(variable)} }}}}"
+        unchanged_expression = f'"{written}" if {variable} == {format_literal(value)}'
+        return len(
+            written
+        ), f"{{{{ {unchanged_expression} else {self.build_expression(variable)} }}}}"
 
 
 def format_literal(value: Value) -> str:
@@ -231,12 +233,18 @@ def map_directives(
     Only the outermost occurrences of a directive count. They must agree, unless `Tunable.last_wins`
     selects the last one.
     """
-    adopted = AdoptionResult()
+    adoption_result = AdoptionResult()
     for tunable in tunables:
-        own = _map_directive(config, tunable, accepts, adopted.values)
-        also = tuple(e for value in own.values.values() for e in tunable.extra_edits(config, value))
-        adopted = merge_results(adopted, AdoptionResult(also), own)
-    return adopted
+        tunable_result = _map_directive(config, tunable, accepts, adoption_result.values)
+        extra_edits = tuple(
+            e
+            for value in tunable_result.values.values()
+            for e in tunable.extra_edits(config, value)
+        )
+        adoption_result = merge_results(
+            adoption_result, AdoptionResult(extra_edits), tunable_result
+        )
+    return adoption_result
 
 
 def _map_directive(
@@ -244,26 +252,32 @@ def _map_directive(
 ) -> AdoptionResult:
     if reason := tunable.skip_reason or config.explain_uncertain(tunable.directive):
         return AdoptionResult(skipped={tunable.parameter: reason})
-    counting = [
+    counting_directives = [
         placed
         for placed in config.find_all(tunable.directive)
         if (tunable.blocks is None or placed.block in tunable.blocks)
         and tunable.is_considered(placed)
     ]
-    depth = min((placed.directive.depth for placed in counting), default=0)
-    outermost = [placed for placed in counting if placed.directive.depth == depth]
-    if outermost:
-        return _map_present(tunable, outermost[-1:] if tunable.last_wins else outermost, accepts)
+    depth = min((placed.directive.depth for placed in counting_directives), default=0)
+    outermost_directives = [
+        placed for placed in counting_directives if placed.directive.depth == depth
+    ]
+    if outermost_directives:
+        return _map_present(
+            tunable,
+            outermost_directives[-1:] if tunable.last_wins else outermost_directives,
+            accepts,
+        )
     return _map_absent(tunable, accepts, mapped_values)
 
 
 def merge_results(*results: AdoptionResult) -> AdoptionResult:
     """Return one result with the edits, values and reasons of several."""
-    adopted = AdoptionResult(tuple(edit for result in results for edit in result.edits))
+    adoption_result = AdoptionResult(tuple(edit for result in results for edit in result.edits))
     for result in results:
-        adopted.values.update(result.values)
-        adopted.skipped.update(result.skipped)
-    return adopted
+        adoption_result.values.update(result.values)
+        adoption_result.skipped.update(result.skipped)
+    return adoption_result
 
 
 def _map_present(
@@ -278,9 +292,11 @@ def _map_present(
         return AdoptionResult(skipped={name: f"`{tunable.directive}` occurs with several values"})
     value = values.pop()
     if value is None or not accepts(name, value):
-        written = " ".join(locations[0].words[:1])
-        why = "" if value is None else ": the catalogue allows other values"
-        reason = f"`{tunable.directive} {written}` is not a valid baseline value{why}"
+        written_value = " ".join(locations[0].words[:1])
+        catalogue_note = "" if value is None else ": the catalogue allows other values"
+        reason = (
+            f"`{tunable.directive} {written_value}` is not a valid baseline value{catalogue_note}"
+        )
         return AdoptionResult(skipped={name: reason})
     return AdoptionResult(
         tuple(_replace_value(tunable, placed, value) for placed in locations), {name: value}
@@ -289,8 +305,8 @@ def _map_present(
 
 def _parse_quoted(notation: Notation, written: str) -> Value | None:
     value = notation.parse(written)
-    quoted = len(written) > 1 and written[0] == written[-1] and written[0] in "\"'"
-    return notation.parse(written[1:-1]) if value is None and quoted else value
+    is_quoted = len(written) > 1 and written[0] == written[-1] and written[0] in "\"'"
+    return notation.parse(written[1:-1]) if value is None and is_quoted else value
 
 
 def _replace_value(tunable: Tunable, placed: PlacedDirective, value: Value) -> Edit:
@@ -307,19 +323,20 @@ def _map_absent(
     absent, name = tunable.insertion, tunable.parameter
     if absent is None or not absent.positions:
         return AdoptionResult(skipped={name: f"`{tunable.directive}` is missing"})
-    other = absent.condition.partition(" ")[0]
-    if other and other not in mapped_values:
-        return AdoptionResult(skipped={name: f"it depends on `{other}`, which is not tuned"})
+    other_name = absent.condition.partition(" ")[0]
+    if other_name and other_name not in mapped_values:
+        return AdoptionResult(skipped={name: f"it depends on `{other_name}`, which is not tuned"})
     if not accepts(name, absent.default):
         reason = f"{absent.default!r} is not a valid baseline value of `{tunable.directive}`"
         return AdoptionResult(skipped={name: reason})
     end = absent.text_after and format_literal(absent.text_after)
-    parts = filter(
+    expressions = filter(
         None, (format_literal(absent.text_before), tunable.notation.build_expression(name), end)
     )
     condition = absent.condition or f"{name} != {format_literal(absent.default)}"
     return AdoptionResult(
-        insert_expression(absent.positions, " ~ ".join(parts), condition), {name: absent.default}
+        insert_expression(absent.positions, " ~ ".join(expressions), condition),
+        {name: absent.default},
     )
 
 
@@ -341,8 +358,10 @@ def add_new_file(
     The file stays absent as long as all of its parameters have the given ``values``. For an
     existing file, ``insert_at`` is the end of its text.
     """
-    changed = " or ".join(f"{name} != {format_literal(value)}" for name, value in values.items())
-    block = f"{{% if {changed} %}}\n{text}{{% endif %}}" if changed else ""
+    change_condition = " or ".join(
+        f"{name} != {format_literal(value)}" for name, value in values.items()
+    )
+    block = f"{{% if {change_condition} %}}\n{text}{{% endif %}}" if change_condition else ""
     return AdoptionResult((Edit.insert_text((path, insert_at), block),), dict(values))
 
 
@@ -354,11 +373,11 @@ def render_edits(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
     literals, location = [], 0
     for start, end, own in sorted(pieces, key=lambda piece: piece[:2]):
         literal = _escape_text(text[location:start])
-        bare = literal.rstrip("{")
-        if braces := literal[len(bare) :]:
+        bare_literal = literal.rstrip("{")
+        if braces := literal[len(bare_literal) :]:
             # Braces directly before a variable would become part of its syntax, so an expression
             # writes them.
-            literal = f'{bare}{{{{ "{braces}" }}}}'
+            literal = f'{bare_literal}{{{{ "{braces}" }}}}'
         literals += [literal, own]
         location = end
     return "".join([*literals, _escape_text(text[location:])])
@@ -404,10 +423,10 @@ def find_line_end(config: Config, *names: str, must_be_only: bool = False) -> li
     """Return the end of the line with the first directive of any of these names. With
     ``must_be_only``, there must be only one.
     """
-    heads = [placed for name in names for placed in config.find_all(name)]
-    if not heads or (must_be_only and len(heads) > 1):
+    section_headers = [placed for name in names for placed in config.find_all(name)]
+    if not section_headers or (must_be_only and len(section_headers) > 1):
         return []
-    path, location = heads[0].end_position
+    path, location = section_headers[0].end_position
     return [(path, location + len(config.texts[path][location:].partition("\n")[0]))]
 
 

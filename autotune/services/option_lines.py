@@ -64,21 +64,28 @@ def _split_line(words: list[Word]) -> Iterator[list[Word]]:
 
 def _build_directive(words: list[Word], aliases: Mapping[str, str]) -> Directive:
     name, *values = _split_option(words[0])
-    plain = name.text if name.text.startswith("-") else name.text.lower()
-    meant = [plain] if plain in aliases else [n for n in aliases if n.startswith(plain)]
-    if plain.startswith("--") and len(meant) == 1:
-        plain = aliases[meant[0]]
-    return Directive(Word(plain, name.start), (*values, *words[1:]))
+    option_name = name.text if name.text.startswith("-") else name.text.lower()
+    matching_names = (
+        [option_name]
+        if option_name in aliases
+        else [n for n in aliases if n.startswith(option_name)]
+    )
+    if option_name.startswith("--") and len(matching_names) == 1:
+        option_name = aliases[matching_names[0]]
+    return Directive(Word(option_name, name.start), (*values, *words[1:]))
 
 
 def _split_option(word: Word) -> list[Word]:
     """Return a command option and its value as separate words: `--threads=4` and `-t4` are one word
     each.
     """
-    pair = _JOINED_OPTION_PATTERN.fullmatch(word.text)
-    if pair is None:
+    option_match = _JOINED_OPTION_PATTERN.fullmatch(word.text)
+    if option_match is None:
         return [word]
-    return [Word(pair["name"], word.start), Word(pair["value"], word.start + pair.start("value"))]
+    return [
+        Word(option_match["name"], word.start),
+        Word(option_match["value"], word.start + option_match.start("value")),
+    ]
 
 
 def build_adoption(
@@ -110,7 +117,7 @@ def build_adoption(
         )
     )
 
-    def find(host: RunningHost) -> Iterator[RunningService | str]:
+    def find_running(host: RunningHost) -> Iterator[RunningService | str]:
         if layout := layouts.select_for_host(host):
             command = unit_environment.expand_command(host.tree, layout.unit)
             main = _find_main_file(command, layout.main_file)
@@ -124,12 +131,12 @@ def build_adoption(
                 yield f"{service.title} is not tuned: {reason}"
                 return
             address = _find_address(config, address_option)
-            by_command = unit_environment.find_option_values(command, f"--{port_option}")
-            location = locate_port(config, [*by_command][-1:], address, service.port)
-            held = {own.port for own in host.listeners
+            option_values = unit_environment.find_option_values(command, f"--{port_option}")
+            location = locate_port(config, [*option_values][-1:], address, service.port)
+            held_ports = {own.port for own in host.listeners
                     if own.program in map(basename, service.programs)}  # fmt: skip
-            if not location or (held and location not in held):
-                yield f"{service.title} is not tuned: {_explain_port(location, held)}"
+            if not location or (held_ports and location not in held_ports):
+                yield f"{service.title} is not tuned: {_explain_port(location, held_ports)}"
                 return
             yield RunningService(
                 host=host, key=service.key, config=config, tier_kind=service.role, port=location,
@@ -140,10 +147,10 @@ def build_adoption(
     def locate_port(config: Config, by_command: list[str], address: str, default: int) -> int:
         """Return the TCP port, or 0 if there is none."""
         number = config.last_word(port_option, str(default))
-        in_address = address.rpartition(":")[2] if _has_port(address) else ""
-        written = next(filter(None, (*by_command, in_address, number)))
-        only_socket = bool(socket_option) and bool(config.find_all(socket_option))
-        return int(written) if is_uint(written) and not only_socket else 0
+        address_port = address.rpartition(":")[2] if _has_port(address) else ""
+        written_address = next(filter(None, (*by_command, address_port, number)))
+        is_socket_only = bool(socket_option) and bool(config.find_all(socket_option))
+        return int(written_address) if is_uint(written_address) and not is_socket_only else 0
 
     def tunables(running: RunningService) -> Iterator[Tunable]:
         """Yield a tunable for each option. A missing option has its stock value, and is added at
@@ -154,11 +161,11 @@ def build_adoption(
         parameters = {parameter.name: parameter for parameter in service.parameters}
         for option, name in options.items():
             stock, notation = parameters[name].stock, select_notation(parameters[name], YES_NO)
-            absent = append_line(running.config, stock, f"{option} ")
-            by_command = any(word.partition("=")[0] == f"--{option}" for word in command)
-            left = f"the command of {unit} sets `--{option}`" if by_command else ""
+            insertion = append_line(running.config, stock, f"{option} ")
+            is_set_by_command = any(word.partition("=")[0] == f"--{option}" for word in command)
+            skip_reason = f"the command of {unit} sets `--{option}`" if is_set_by_command else ""
             yield Tunable(
-                name, option, notation, insertion=absent, last_wins=True, skip_reason=left
+                name, option, notation, insertion=insertion, last_wins=True, skip_reason=skip_reason
             )
 
     return Adoption(
@@ -167,7 +174,7 @@ def build_adoption(
         other_units=layouts.other_units,
         paths=paths,
         version_script=f"{layouts.running_condition} && {version_script}",
-        find_services=find,
+        find_services=find_running,
         visible=VisibleDirectives(
             partial(parse_directives, aliases=aliases),
             frozenset((*options, port_option, address_option)),
@@ -187,10 +194,10 @@ def _find_main_file(command: tuple[str, ...], usual: str) -> str:
     """Return the file that a command names. For a command that was not read, return the ``usual``
     file; empty if there is none.
     """
-    named = [word for word in command[1:] if word.startswith("/") and word.endswith(".conf")]
+    named_files = [word for word in command[1:] if word.startswith("/") and word.endswith(".conf")]
     if not command or usual in command:
         return usual
-    return named[0] if len(named) == 1 else ""
+    return named_files[0] if len(named_files) == 1 else ""
 
 
 def _has_port(address: str) -> bool:
@@ -205,5 +212,5 @@ def _strip_port(address: str) -> str:
 
 def _find_address(config: Config, option: str) -> str:
     """Return the first listening address; empty if the server listens on all addresses."""
-    first = config.last_word(option).strip("\"'").partition(",")[0].removeprefix("-")
-    return "" if first in ("", "*", "0.0.0.0", "::") else first  # noqa: S104  # only read, never bound
+    first_address = config.last_word(option).strip("\"'").partition(",")[0].removeprefix("-")
+    return "" if first_address in ("", "*", "0.0.0.0", "::") else first_address  # noqa: S104  # only read, never bound

@@ -39,8 +39,8 @@ def build_config_parser(
         with contextlib.suppress(ConfigSyntaxError):  # ignore text after the configuration
             for directive in parse_directives(text):
                 name = names.get(directive.name.text, "")
-                inner = name in outermost and directive.depth >= outermost[name].depth
-                if name and directive.arguments and not inner:
+                is_inner = name in outermost and directive.depth >= outermost[name].depth
+                if name and directive.arguments and not is_inner:
                     outermost[name] = directive
         words = {name: d.arguments[0].text.strip("\"'") for name, d in outermost.items()}
         values = {name: parse_value(name, word) for name, word in words.items()}
@@ -54,8 +54,8 @@ def convert_unit(parameter: Parameter, printed: str) -> Value:
     value = parse_number(printed)
     if isinstance(parameter.stock, bool):
         return value == "ON"
-    sized = parameter.unit and isinstance(value, int)
-    return parse_number(f"{int(value) / SIZE_UNITS[parameter.unit]:.10g}") if sized else value
+    has_size = parameter.unit and isinstance(value, int)
+    return parse_number(f"{int(value) / SIZE_UNITS[parameter.unit]:.10g}") if has_size else value
 
 
 def build_backlog_parser(name: str = "backlog") -> Parser:
@@ -80,7 +80,7 @@ def build_backlog_readback(
 
     The socket is a Unix ``socket``, or else the one on the service's port.
     """
-    asked = (
+    ss_options = (
         ("-lxH", f"src unix:{socket}") if socket else ("-ltnH", f"sport = :{placement.listen.port}")
     )
-    return Readback(("ss", *asked), build_backlog_parser(name))
+    return Readback(("ss", *ss_options), build_backlog_parser(name))

@@ -101,7 +101,7 @@ def _main_file(placement: Placement, default: str) -> str:
 
 def _build_client_command(placement: Placement, *command: str) -> Argv:
     address = placement.adopted_address or placement.listen.host
-    asked = (
+    client_command = (
         placement.programs["redis-cli"],
         "-h",
         address,
@@ -110,8 +110,8 @@ def _build_client_command(placement: Placement, *command: str) -> Argv:
         *command,
     )
     if placement.adopted is None or not placement.adopted.files:
-        return asked
-    return ("sh", "-c", _WITH_AUTH_SCRIPT, "sh", _main_file(placement, ""), *asked)
+        return client_command
+    return ("sh", "-c", _WITH_AUTH_SCRIPT, "sh", _main_file(placement, ""), *client_command)
 
 
 COUNTER_QUERY = CounterQuery(
@@ -157,7 +157,7 @@ class RedisProtocolServer(Service):
             _main_file(placement, self.config_path(placement)),
             placement.programs["redis-cli"],
         )
-        open_to_all = placement.adopted is None and not any(
+        is_unprotected = placement.adopted is None and not any(
             map(_PROTECTED_PATTERN.search, files.values())
         )
         return (
@@ -169,20 +169,20 @@ class RedisProtocolServer(Service):
             client,
             placement.listen.host,
             str(placement.listen.port),
-            "whole" if open_to_all else "",
+            "whole" if is_unprotected else "",
         )
 
     def build_loader(self, placement: Placement) -> StoreLoader:
         """Return a loader whose script runs inside the store and writes pairs, so that memory use
         stays constant.
         """
-        ask = _build_client_command(placement, "-e")
+        eval_command = _build_client_command(placement, "-e")
         return StoreLoader(
-            (*ask, "GET", DATA_SET_KEY),
-            lambda *numbers: (*ask, "EVAL", _WRITE_PAIRS_SCRIPT, "0", *map(str, numbers)),
-            lambda mark: ((*ask, "SET", DATA_SET_KEY, mark), (*ask, "SAVE")),
+            (*eval_command, "GET", DATA_SET_KEY),
+            lambda *numbers: (*eval_command, "EVAL", _WRITE_PAIRS_SCRIPT, "0", *map(str, numbers)),
+            lambda mark: ((*eval_command, "SET", DATA_SET_KEY, mark), (*eval_command, "SAVE")),
             busy_text="LOADING",
-            build_read_command=lambda keys: (*ask, "--raw", "MGET", *keys),
+            build_read_command=lambda keys: (*eval_command, "--raw", "MGET", *keys),
         )
 
 
@@ -194,8 +194,8 @@ def build_pair_parser(names: Mapping[str, str], switches: Collection[str] = ()) 
 
     def parse(text: str) -> Settings:
         lines = [line.strip() for line in split_lines(text)]
-        pairs = zip(lines[::2], lines[1::2], strict=False)
-        values = {names[name]: value for name, value in pairs if name in names}
+        name_value_pairs = zip(lines[::2], lines[1::2], strict=False)
+        values = {names[name]: value for name, value in name_value_pairs if name in names}
         return {n: v == "yes" if n in switches else parse_number(v) for n, v in values.items()}
 
     return parse

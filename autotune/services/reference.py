@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Untuned:
+class UntunedReason:
     """A setting that autotune does not tune, with the reason."""
 
     setting: str
@@ -14,7 +14,7 @@ class Untuned:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reference:
+class ServiceReference:
     """Facts about a service that are not in any other data in its folder, in Markdown.
 
     ``recognised``: how a running instance is recognised. ``edited``: the file to which a change is
@@ -26,22 +26,24 @@ class Reference:
     edited: str
     validated: str
     read_back: str
-    untuned: tuple[Untuned, ...] = ()
+    untuned: tuple[UntunedReason, ...] = ()
 
 
 # The check of software that validates its files only when it starts.
-STARTS = (
+SECOND_INSTANCE_TEXT = (
     "autotune starts a second instance with the new file and waits until it accepts connections."
 )
-BY_COMMAND = Untuned("An option on the unit's command line", "The command line overrides the file.")
-BY_UNIT_COMMAND = Untuned(
+SET_BY_COMMAND = UntunedReason(
+    "An option on the unit's command line", "The command line overrides the file."
+)
+SET_BY_UNIT_COMMAND = UntunedReason(
     "An option on the unit's command line",
     "The command line overrides the file. Move the option to the file to tune it.",
 )
-SOCKET_UNIT = Untuned(
+SOCKET_UNIT = UntunedReason(
     "The accept queue of a socket unit", "`Backlog=` of the socket unit sets its length."
 )
-TEMPLATE_UNIT = Untuned(
+TEMPLATE_UNIT = UntunedReason(
     "An instance of a template unit (`NAME@.service`)",
     "A change would affect all instances. Give the instance its own unit to tune it.",
 )

@@ -21,7 +21,7 @@ from autotune.services import declared_service as declared
 from autotune.services.adoption import Adoption
 from autotune.services.base import Conditions, Role, Service
 from autotune.services.diagnosis import EMPTY_DIAGNOSIS, Diagnosis
-from autotune.services.reference import Reference
+from autotune.services.reference import ServiceReference
 from autotune.services.visible_directives import VisibleDirectives
 from autotune.target.declared_service import ServiceSpec
 from autotune.target.messages import find_nearest_name, suggest_name
@@ -61,8 +61,8 @@ def _list_deployments() -> Iterator[tuple[str, int, tuple[tuple[str, Role], ...]
             yield service.deployment, service.port, ((service.key, service.role),)
         for server in DEPLOYABLE_SERVICES.values():
             if server.gateway_protocol in service.gateway_protocols:
-                together = ((server.key, server.role), (service.key, Role.WEB))
-                yield f"{service.key}+{server.key}", service.port, together
+                joint_roles = ((server.key, server.role), (service.key, Role.WEB))
+                yield f"{service.key}+{server.key}", service.port, joint_roles
 
 
 def _add_services(services: Iterable[Service]) -> None:
@@ -100,10 +100,14 @@ def suggest_deployment(name: str) -> str:
     it.
     """
     aliases = {other: s.key for s in DEPLOYABLE_SERVICES.values() for other in s.other_names}
-    meant = "+".join(aliases.get(part, part) for part in name.lower().split("+"))
-    if meant == name and find_nearest_name(name, DEPLOYMENTS):
+    meant_deployment = "+".join(aliases.get(part, part) for part in name.lower().split("+"))
+    if meant_deployment == name and find_nearest_name(name, DEPLOYMENTS):
         return suggest_name(name, DEPLOYMENTS)
-    hint = f"did you mean {meant!r}?" if meant in DEPLOYMENTS else suggest_name(meant, DEPLOYMENTS)
+    hint = (
+        f"did you mean {meant_deployment!r}?"
+        if meant_deployment in DEPLOYMENTS
+        else suggest_name(meant_deployment, DEPLOYMENTS)
+    )
     return f"{hint}{'' if hint.endswith('?') else '.'} Declare other software under `services:`"
 
 
@@ -152,17 +156,23 @@ def find_declaration(service: Service, name: str) -> object:
         return own
     own_module = type(service).__module__
     module = f"{own_module.rpartition('.')[0]}.{name.lower()}"
-    declaring = module if module[0] != "." and find_spec(module) else own_module
-    return getattr(import_module(declaring), name, None)
+    declaring_module = module if module[0] != "." and find_spec(module) else own_module
+    return getattr(import_module(declaring_module), name, None)
 
 
 def map_adoptions() -> dict[str, Adoption]:
     """Return the adoptions by service key."""
-    declared = {service.key: find_declaration(service, "ADOPTION") for service in ALL_SERVICES}
-    return {key: adoption for key, adoption in declared.items() if isinstance(adoption, Adoption)}
+    declared_adoptions = {
+        service.key: find_declaration(service, "ADOPTION") for service in ALL_SERVICES
+    }
+    return {
+        key: adoption
+        for key, adoption in declared_adoptions.items()
+        if isinstance(adoption, Adoption)
+    }
 
 
-def understood(service: Service) -> VisibleDirectives | None:
+def find_visible_directives(service: Service) -> VisibleDirectives | None:
     """Return the rules for showing a service's files, or None if the service adopts no files."""
     adoption = find_declaration(service, "ADOPTION")
     return adoption.visible if isinstance(adoption, Adoption) else None
@@ -170,14 +180,18 @@ def understood(service: Service) -> VisibleDirectives | None:
 
 def find_outliner(service: Service, path: str) -> Outliner | None:
     """Return the outliner for a service's file, or None if the service adopts no files."""
-    syntax = understood(service)
+    syntax = find_visible_directives(service)
     return syntax.build_outliner(path) if syntax else None
 
 
-def references() -> dict[str, Reference]:
+def references() -> dict[str, ServiceReference]:
     """Return the texts for reference pages by service name. Some services have none."""
-    declared = {s.name: find_declaration(s, "REFERENCE") for s in reversed(ALL_SERVICES)}
-    return {name: text for name, text in declared.items() if isinstance(text, Reference)}
+    declared_references = {s.name: find_declaration(s, "REFERENCE") for s in reversed(ALL_SERVICES)}
+    return {
+        name: text
+        for name, text in declared_references.items()
+        if isinstance(text, ServiceReference)
+    }
 
 
 def list_programs() -> tuple[Adoption, ...]:
@@ -192,8 +206,8 @@ def list_programs() -> tuple[Adoption, ...]:
 @cache
 def find_diagnosis(name: str) -> Diagnosis:
     """Return the diagnosis of the services with this name; an empty one if the name is unknown."""
-    declared = (find_declaration(service, "DIAGNOSIS") for service in list_by_name(name))
-    return next((d for d in declared if isinstance(d, Diagnosis)), EMPTY_DIAGNOSIS)
+    declared_diagnoses = (find_declaration(service, "DIAGNOSIS") for service in list_by_name(name))
+    return next((d for d in declared_diagnoses if isinstance(d, Diagnosis)), EMPTY_DIAGNOSIS)
 
 
 def expected_body(target: Target) -> bytes | None:
@@ -247,8 +261,10 @@ class TierService:
         Those parameters are active even while the service is stopped, because they decide whether
         it runs.
         """
-        own = ((f"{self.name}.{name}", values) for name, values in self.service.runs_when)
-        return (*self.when, *own)
+        own_conditions = (
+            (f"{self.name}.{name}", values) for name, values in self.service.runs_when
+        )
+        return (*self.when, *own_conditions)
 
 
 def choice_name(tier: str) -> str:
@@ -265,8 +281,8 @@ def list_tier_services(name: str, tier: TierLike) -> tuple[TierService, ...]:
     """
     deployments: dict[tuple[Service, Role], tuple[str, ...]] = {}
     for service, role, deployment in _iterate_services(tier):
-        of_others = deployments.get((service, role), ())
-        deployments[service, role] = (*of_others, deployment) if deployment else ()
+        other_deployments = deployments.get((service, role), ())
+        deployments[service, role] = (*other_deployments, deployment) if deployment else ()
     is_choice = len(tier.service) > 1
     return tuple(
         TierService(name, service, role, ((choice_name(name), some),) if some and is_choice else ())
@@ -284,9 +300,9 @@ def _iterate_services(tier: TierLike) -> Iterator[tuple[Service, Role, str]]:
     """Yield services with their roles and deployments. Permanent services have the deployment
     ``""``.
     """
-    of_host = [service for service in list_by_role(Role.HOST)
+    host_services = [service for service in list_by_role(Role.HOST)
                if tier.installed and service.isolated_only == tier.isolated]  # fmt: skip
-    yield from ((service, Role.HOST, "") for service in of_host if not service.per_deployment)
+    yield from ((service, Role.HOST, "") for service in host_services if not service.per_deployment)
     if tier.app:
         yield APPLICATIONS[tier.app], Role.APP, ""
     if tier.local_cache:
@@ -294,6 +310,7 @@ def _iterate_services(tier: TierLike) -> Iterator[tuple[Service, Role, str]]:
     for deployment in tier.service:
         services = tuple(service for service, _ in services_of(deployment))
         yield from (
-            (service, Role.HOST, deployment) for service in select_companions(services, of_host)
+            (service, Role.HOST, deployment)
+            for service in select_companions(services, host_services)
         )
         yield from ((service, role, deployment) for service, role in services_of(deployment))

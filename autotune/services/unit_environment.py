@@ -44,7 +44,7 @@ _PLAIN_TEXT_PATTERN = re.compile(r"""[^"'\\%\n]*""")
 
 
 @dataclass(frozen=True)
-class Variable:
+class UnitVariable:
     """An environment variable. ``position`` is the offset of its value in the file at ``path``."""
 
     value: str
@@ -60,7 +60,7 @@ class UnitEnvironment:
 
     unit: str
     texts: Mapping[str, str]
-    variables: Mapping[str, Variable]
+    variables: Mapping[str, UnitVariable]
     unread_files: tuple[str, ...] = ()
 
     def get_value(self, name: str) -> str:
@@ -98,32 +98,35 @@ def read_environment(tree: FileTree, unit: str) -> UnitEnvironment:
     `Environment=`.
     """
     texts = {path: tree.read_text(path) for path in unit_files.list_unit_files(tree, unit)}
-    variables: dict[str, Variable] = {}
-    named: list[str] = []
+    variables: dict[str, UnitVariable] = {}
+    named_paths: list[str] = []
     for path, text in texts.items():
         for line in unit_files.parse_directives(text):
             words = [unquote_word(word) for word in line.arguments]
             if line.name.text == "Environment":
                 variables = {**variables, **dict(_parse_assignments(path, words))} if words else {}
             elif line.name.text == "EnvironmentFile":
-                named = [*named, *(word.text.lstrip("-") for word in words)] if words else []
-    for path in named:
+                named_paths = (
+                    [*named_paths, *(word.text.lstrip("-") for word in words)] if words else []
+                )
+    for path in named_paths:
         content = tree.read_or_empty(path)
-        variables |= {line["name"]: Variable(line["value"].strip(" \t\r\"'"), path, line.start("value"))
+        variables |= {line["name"]: UnitVariable(line["value"].strip(" \t\r\"'"), path,
+            line.start("value"))
                       for line in _LINE_PATTERN.finditer(content)}  # fmt: skip
-    unread = (*(path for path in named if tree.resolve(path) not in tree.files),
+    unread_paths = (*(path for path in named_paths if tree.resolve(path) not in tree.files),
               *unit_files.find_unreadable_links(tree, unit))  # fmt: skip
-    return UnitEnvironment(unit, texts, variables, unread)
+    return UnitEnvironment(unit, texts, variables, unread_paths)
 
 
 def expand_command(tree: FileTree, unit: str) -> tuple[str, ...]:
     """Return the words of a unit's command with variables expanded; empty if the command was not
     read.
     """
-    starting = unit_files.find_exec_start(tree, unit)
-    written = " ".join(word.text for word in starting[1].arguments) if starting else ""
+    exec_start = unit_files.find_exec_start(tree, unit)
+    arguments_text = " ".join(word.text for word in exec_start[1].arguments) if exec_start else ""
     environment = read_environment(tree, unit)
-    values = _VARIABLE_PATTERN.sub(lambda name: environment.get_value(name[1]), written)
+    values = _VARIABLE_PATTERN.sub(lambda name: environment.get_value(name[1]), arguments_text)
     return tuple(word.strip("\"'") for word in values.split())
 
 
@@ -132,12 +135,12 @@ def find_option_values(words: Sequence[str], *options: str) -> list[str]:
     return [value for option, value in pairwise(words) if option in options]
 
 
-def _parse_assignments(path: str, words: Iterable[Word]) -> Iterator[tuple[str, Variable]]:
+def _parse_assignments(path: str, words: Iterable[Word]) -> Iterator[tuple[str, UnitVariable]]:
     for word in words:
         name, sign, text = word.text.partition("=")
         value = unquote_word(Word(text, word.start + len(name) + 1))
         if sign:
-            yield name, Variable(value.text, path, value.start)
+            yield name, UnitVariable(value.text, path, value.start)
 
 
 def list_assignments(files: Mapping[str, bytes], pattern: str) -> tuple[str, ...]:
@@ -163,18 +166,23 @@ def tune_variables(
     """Tune variables in the host's own unit files, or else in a drop-in."""
     parts: list[AdoptionResult] = []
     lines, values = "", dict[str, Value]()
-    by_variable = sorted(settings, key=lambda setting: setting.variable)
-    for name, several in groupby(by_variable, key=lambda setting: setting.variable):
-        adopted, pieces = _build_pieces(environment, name, [*several], accepts)
+    sorted_settings = sorted(settings, key=lambda setting: setting.variable)
+    for name, several in groupby(sorted_settings, key=lambda setting: setting.variable):
+        adoption_result, pieces = _build_pieces(environment, name, [*several], accepts)
         variable = environment.variables.get(name)
         if variable and variable.path.startswith(f"{unit_files.ADMIN_DIRECTORY}/"):
-            at = variable.position
-            edits = (Edit(variable.path, at + start, at + end, text) for start, end, text in pieces)
-            adopted = AdoptionResult(tuple(edits), adopted.values, adopted.skipped)
+            variable_start = variable.position
+            edits = (
+                Edit(variable.path, variable_start + start, variable_start + end, text)
+                for start, end, text in pieces
+            )
+            adoption_result = AdoptionResult(
+                tuple(edits), adoption_result.values, adoption_result.skipped
+            )
         elif pieces:
             lines += f'Environment="{name}={render_edits(environment.get_value(name), pieces)}"\n'
-            values |= adopted.values
-        parts.append(adopted)
+            values |= adoption_result.values
+        parts.append(adoption_result)
     if values:
         text = environment.texts.get(environment.drop_in_path, "")
         header = "" if text else "[Service]\n"
@@ -216,20 +224,24 @@ def _build_piece(
     options = list(re.finditer(rf"(?<!\S){option}=(\d+)(?!\S)", text)) if option else []
     number = options[-1] if options else None  # the last one takes effect
     start = number.start(1) if number else 0
-    written = number[1] if number else "" if setting.option else text
-    if written:
-        value = NUMBER.parse(written)
+    written_value = number[1] if number else "" if setting.option else text
+    if written_value:
+        value = NUMBER.parse(written_value)
         if value is None:
             return None, (0, 0, "")
-        length, expression = NUMBER.build_replacement(parameter, written, value)
+        length, expression = NUMBER.build_replacement(parameter, written_value, value)
         return value, (start, start + length, expression)
     if not setting.option:
         default = None if setting.variable in environment.variables else setting.default
         return default, (0, 0, f"{{{{ {parameter} }}}}")
     space = " " if text else ""
-    own = f'"{space}{setting.option}=" ~ {parameter}'
+    option_expression = f'"{space}{setting.option}=" ~ {parameter}'
     condition = f"{parameter} != {format_literal(setting.default or 0)}"
-    return setting.default, (len(text), len(text), f'{{{{ {own} if {condition} else "" }}}}')
+    return setting.default, (
+        len(text),
+        len(text),
+        f'{{{{ {option_expression} if {condition} else "" }}}}',
+    )
 
 
 def _find_skip_reason(

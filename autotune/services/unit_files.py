@@ -123,7 +123,7 @@ def find_exec_start(tree: FileTree, unit: str) -> tuple[str, Directive] | None:
 
 def list_unit_files(tree: FileTree, unit: str) -> tuple[str, ...]:
     """Return a unit's own file, and its drop-ins in the order in which systemd reads them."""
-    own = [
+    unit_paths = [
         path
         for name in _list_unit_names(unit)
         for location in UNIT_DIRECTORIES
@@ -136,8 +136,8 @@ def list_unit_files(tree: FileTree, unit: str) -> tuple[str, ...]:
         for path, real in tree.match(f"{location}/{name}.d/*.conf").items()
     }
     # A link to /dev/null masks drop-ins with the same name.
-    ordered = (drop_ins[name] for name in sorted(drop_ins))
-    return (*own[:1], *(path for path in ordered if path in tree.files))
+    ordered_drop_ins = (drop_ins[name] for name in sorted(drop_ins))
+    return (*unit_paths[:1], *(path for path in ordered_drop_ins if path in tree.files))
 
 
 def find_unreadable_links(tree: FileTree, unit: str) -> tuple[str, ...]:
@@ -191,21 +191,21 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
     lines.
     """
     assignments: list[Directive] = []
-    section, words, goes_on = "", list[Word](), False
+    section, words, is_continued = "", list[Word](), False
     for line in _LINE_PATTERN.finditer(text):
         bare, start = line[0].strip(), line.start()
         if bare.startswith(("#", ";")):
             continue  # comments may be between continuation lines, too
-        if not goes_on and bare.startswith("["):
+        if not is_continued and bare.startswith("["):
             section = bare
             continue
-        if not goes_on:
+        if not is_continued:
             name, sign, _ = line[0].partition("=")
             words = [strip_word(name, start)]
             start += len(name) + len(sign)
-        goes_on = line[0].endswith("\\")
+        is_continued = line[0].endswith("\\")
         words += [Word(word[0], word.start())
-                  for word in _WORD_PATTERN.finditer(text, start, line.end() - goes_on)]  # fmt: skip
-        if not goes_on:
+                  for word in _WORD_PATTERN.finditer(text, start, line.end() - is_continued)]  # fmt: skip
+        if not is_continued:
             assignments.append(Directive(words[0], tuple(words[1:]), ((section,),)))
     return tuple(assignments)

@@ -79,19 +79,19 @@ class VisibleDirectives:
             return TextOutline()
         visible, hidden = list[Span](), list[Span]()
         for directive in directives:
-            knows = self._is_known(directive)
+            is_known = self._is_known(directive)
             if self._is_in_data(directive):
                 hidden += _find_word_spans(text, (directive.name, *directive.arguments))
                 continue
-            own = (
+            name_spans = (
                 []
-                if self.hides_unknown_names and not of_unit and not knows
-                else _find_name_spans(text, directive, is_known=knows)
+                if self.hides_unknown_names and not of_unit and not is_known
+                else _find_name_spans(text, directive, is_known=is_known)
             )
-            visible += own
-            if not own:
+            visible += name_spans
+            if not name_spans:
                 hidden += _find_word_spans(text, (directive.name,))
-            if knows:
+            if is_known:
                 visible += (
                     _word_span(word)
                     for word in directive.arguments
@@ -165,50 +165,52 @@ def _find_name_spans(text: str, directive: Directive, *, is_known: bool) -> list
     """Return the positions of a name's words in the text, even if the parser renamed the
     directive.
     """
-    locations, at = list[Span](), directive.name.start
+    locations, search_start = list[Span](), directive.name.start
     words = directive.name.text.split() or [""]
     for number, word in enumerate(words):
-        at = _SEPARATOR_PATTERN.match(text, at).end()  # type: ignore[union-attr]  # it also matches ""
-        if text[at : at + len(word)].lower() == word.lower() and word:
-            end = at + len(word)
+        search_start = _SEPARATOR_PATTERN.match(text, search_start).end()  # type: ignore[union-attr]  # it also matches ""
+        if text[search_start : search_start + len(word)].lower() == word.lower() and word:
+            end = search_start + len(word)
         elif number == len(words) - 1 or len(words) == 1:
-            written = _WORD_PATTERN.match(text, at)
-            end = written.end() if written else at
-            if directive.arguments and directive.arguments[0].start >= at:
+            word_match = _WORD_PATTERN.match(text, search_start)
+            end = word_match.end() if word_match else search_start
+            if directive.arguments and directive.arguments[0].start >= search_start:
                 end = min(end, directive.arguments[0].start)
         else:
             if number == 0 and not is_known:
                 return []  # this word is also an argument
             continue
-        is_name = is_known or _NAME_PATTERN.fullmatch(text, at, end)
-        ordinary = is_known or directive.arguments or not re.search(r"\d", text[at:end])
-        if not (is_name and ordinary):
+        is_name = is_known or _NAME_PATTERN.fullmatch(text, search_start, end)
+        is_ordinary = (
+            is_known or directive.arguments or not re.search(r"\d", text[search_start:end])
+        )
+        if not (is_name and is_ordinary):
             return []
-        locations.append((at, end))
-        at = end
+        locations.append((search_start, end))
+        search_start = end
     return locations
 
 
 def _find_word_spans(text: str, words: Iterable[Word]) -> Iterator[Span]:
     """Yield the positions of words without quotes. Adjacent unquoted words form one position."""
-    joined: Span | None = None
+    joined_span: Span | None = None
     for word in words:
         start, end = word.start, min(word.end, len(text))
-        written = text[start:end]
-        quoted = len(written) > 1 and written[0] == written[-1] and written[0] in "\"'"
-        plain = not quoted and "\n" not in written
-        if joined and plain and _BLANKS_PATTERN.fullmatch(text, joined[1], start):
-            joined = (joined[0], end)
+        word_text = text[start:end]
+        is_quoted = len(word_text) > 1 and word_text[0] == word_text[-1] and word_text[0] in "\"'"
+        is_plain = not is_quoted and "\n" not in word_text
+        if joined_span and is_plain and _BLANKS_PATTERN.fullmatch(text, joined_span[1], start):
+            joined_span = (joined_span[0], end)
             continue
-        if joined:
-            yield joined
-        joined = (start, end) if plain else None
-        if quoted:
+        if joined_span:
+            yield joined_span
+        joined_span = (start, end) if is_plain else None
+        if is_quoted:
             yield start + 1, end - 1
-        elif not plain:
+        elif not is_plain:
             yield start, end
-    if joined:
-        yield joined
+    if joined_span:
+        yield joined_span
 
 
 def _find_owners(directives: Iterable[Directive]) -> tuple[tuple[int, int, str], ...]:

@@ -68,44 +68,46 @@ def build_balancer(hosts: TierHosts, settings: Settings, *, web_epoll: bool) -> 
 def _build_nginx(hosts: TierHosts, settings: Settings, *, web_epoll: bool) -> BalancerModel:
     workers = hosts.read_number(settings, "nginx.worker_processes", hosts.cpus)
     connections = hosts.read_number(settings, "nginx.worker_connections", 768)
-    use = hosts.read_text(settings, "nginx.use", "epoll")
+    event_method = hosts.read_text(settings, "nginx.use", "epoll")
     # A request needs two connections: one to the client and one to the web tier.
     slots = workers * min(connections, hosts.nofile) / 2.0
-    needs = (
+    needed_connections = (
         NGINX_NEEDED_CONNECTIONS
         * (EPOLL_CONNECTION_FACTOR if web_epoll else 1.0)
         * hosts.cpus
         / 8.0
     )
-    table = 1.0 + connections * NGINX_SLOT_COST + SCAN_COSTS[use] * connections / 1000.0
+    table = 1.0 + connections * NGINX_SLOT_COST + SCAN_COSTS[event_method] * connections / 1000.0
     evenness = (
-        served_share(needs, slots)
+        served_share(needed_connections, slots)
         / table
         / NGINX_REFERENCE_SHARE
         * _minor_effect_factor(hosts, settings)
     )
     work = NGINX_CPU_SECONDS * table / 1.09
-    active = min(workers, hosts.cpus) / (1.0 + 0.02 * max(0.0, workers / hosts.cpus - 1.0))
-    refused = use == "select" and connections > SELECT_LIMIT
+    active_cpus = min(workers, hosts.cpus) / (1.0 + 0.02 * max(0.0, workers / hosts.cpus - 1.0))
+    is_refused = event_method == "select" and connections > SELECT_LIMIT
     return BalancerModel(
-        QueueStation(hosts.tier, "nginx", hosts.total_cpus, hosts.count * active / work, work),
+        QueueStation(hosts.tier, "nginx", hosts.total_cpus, hosts.count * active_cpus / work, work),
         evenness,
         _backlog_size(hosts, settings, "nginx.backlog"),
         workers * connections * 1024.0,
-        f"the maximum number of files supported by select() is {SELECT_LIMIT}" if refused else None,
+        f"the maximum number of files supported by select() is {SELECT_LIMIT}"
+        if is_refused
+        else None,
     )
 
 
 def _minor_effect_factor(hosts: TierHosts, settings: Settings) -> float:
     """Return the combined factor of parameters with an effect of about 1 % each."""
 
-    def on(name: str, *, stock: bool = False) -> bool:
+    def read_switch(name: str, *, stock: bool = False) -> bool:
         return bool(settings.get(f"{hosts.tier}.nginx.{name}", stock))
 
-    idle = hosts.read_number(settings, "nginx.upstream_keepalive", 0)
-    reuse = 0.03 * (1.0 - exp(-idle / 16.0)) - 0.02 * (idle / 512.0)
-    share = 1.0 + reuse + 0.006 * on("multi_accept") - 0.012 * on("accept_mutex")
-    share += 0.01 * on("reuseport")
+    idle_connections = hosts.read_number(settings, "nginx.upstream_keepalive", 0)
+    reuse = 0.03 * (1.0 - exp(-idle_connections / 16.0)) - 0.02 * (idle_connections / 512.0)
+    share = 1.0 + reuse + 0.006 * read_switch("multi_accept") - 0.012 * read_switch("accept_mutex")
+    share += 0.01 * read_switch("reuseport")
     share += 0.008 * (hosts.read_number(settings, "nginx.access_log_buffer", 0) > 0)
     return share
 
@@ -118,12 +120,12 @@ def _build_apache(hosts: TierHosts, settings: Settings) -> BalancerModel:
         hosts.read_number(settings, "apache.MaxRequestWorkers", processes * threads),
         hosts.nofile * processes / 2.0,
     )
-    needs = APACHE_NEEDED_WORKERS * hosts.cpus / 8.0
+    needed_workers = APACHE_NEEDED_WORKERS * hosts.cpus / 8.0
     weight = 1.0 + 8.0 / hosts.cpus * processes * APACHE_PROCESS_COST + threads * APACHE_THREAD_COST
     work = APACHE_CPU_SECONDS * weight / 1.16
     return BalancerModel(
         QueueStation(hosts.tier, "apache", hosts.total_cpus, hosts.total_cpus / work, work),
-        APACHE_EVENNESS * served_share(needs, slots) / weight / APACHE_REFERENCE_SHARE,
+        APACHE_EVENNESS * served_share(needed_workers, slots) / weight / APACHE_REFERENCE_SHARE,
         _backlog_size(hosts, settings, "apache.ListenBacklog"),
         processes * (PROCESS_BYTES + threads * THREAD_BYTES),
     )

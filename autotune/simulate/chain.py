@@ -58,10 +58,10 @@ class StationChain:
 
     def error_shares(self, rate: float) -> dict[str, float]:
         """Return the fractions of requests that fail outright, by kind."""
-        dropped = exp(-self.backlog_size / max(rate * BURST_SECONDS, 1e-9))
+        dropped_share = exp(-self.backlog_size / max(rate * BURST_SECONDS, 1e-9))
         return (
-            {**self.lost_shares, "connection refused": dropped}
-            if dropped > 1e-7
+            {**self.lost_shares, "connection refused": dropped_share}
+            if dropped_share > 1e-7
             else self.lost_shares
         )
 
@@ -77,8 +77,8 @@ class StationChain:
                 if seconds is None
                 else 1.0 - 0.5 * sqrt(BURSTINESS / (station.max_rate * seconds))
             )
-            spent = station.time_spent(rate, max(0.0, cap))
-            mean, variance = mean + spent.mean, variance + spent.variance
+            time_moments = station.time_spent(rate, max(0.0, cap))
+            mean, variance = mean + time_moments.mean, variance + time_moments.variance
         return TimeMoments(mean, variance)
 
     def late_shares(self, rate: float, limits: Array, seconds: float) -> Array:
@@ -88,43 +88,46 @@ class StationChain:
         The total time is modelled as gamma distributed, which two moments determine. If the slowest
         station gets more load than it can serve, its queue grows as long as the reading lasts.
         """
-        spent = self.request_time(rate, seconds)
-        shape, scale = spent.mean**2 / spent.variance, spent.variance / spent.mean
-        excess = self.slowest_station.utilisation(rate) - 1.0
-        if excess <= 0.0:
+        time_moments = self.request_time(rate, seconds)
+        shape, scale = (
+            time_moments.mean**2 / time_moments.variance,
+            time_moments.variance / time_moments.mean,
+        )
+        excess_utilisation = self.slowest_station.utilisation(rate) - 1.0
+        if excess_utilisation <= 0.0:
             return _gamma_tail(shape, limits / scale)
-        grown = excess * seconds * (np.arange(TIME_POINTS) + 0.5) / TIME_POINTS
-        remaining_limits = np.maximum(limits[None, :] - grown[:, None], 0.0)
+        queue_seconds = excess_utilisation * seconds * (np.arange(TIME_POINTS) + 0.5) / TIME_POINTS
+        remaining_limits = np.maximum(limits[None, :] - queue_seconds[:, None], 0.0)
         return np.asarray(_gamma_tail(shape, remaining_limits / scale).mean(axis=0))
 
     def violation_share(self, rate: float, slo: Slo) -> float:
         """Return the long-run fraction of violations at ``rate``."""
         if self.slowest_station.utilisation(rate) >= 1.0:
             return 1.0
-        spent = self.request_time(rate)
-        limit = np.array(slo.limit * spent.mean / spent.variance)
-        late = float(_gamma_tail(spent.mean**2 / spent.variance, limit))
-        failed = min(1.0, sum(self.error_shares(rate).values()))
-        return failed + (1.0 - failed) * late
+        time_moments = self.request_time(rate)
+        limit = np.array(slo.limit * time_moments.mean / time_moments.variance)
+        late_share = float(_gamma_tail(time_moments.mean**2 / time_moments.variance, limit))
+        failed_share = min(1.0, sum(self.error_shares(rate).values()))
+        return failed_share + (1.0 - failed_share) * late_share
 
     def compute_peak(self, slo: Slo) -> float:
         """Return the true peak in requests/s: the highest rate that meets the objective in the long run.
 
         The peak is 0.0 if no rate meets the objective, so that the configuration is infeasible.
         """
-        if self.refusal_reason or self._log_strain(1.0, slo) > 0.0:
+        if self.refusal_reason or self._compute_strain(1.0, slo) > 0.0:
             return 0.0
         return _find_root(
-            lambda rate: self._log_strain(rate, slo), 1.0, self.slowest_station.max_rate
+            lambda rate: self._compute_strain(rate, slo), 1.0, self.slowest_station.max_rate
         )
 
-    def _log_strain(self, rate: float, slo: Slo) -> float:
+    def _compute_strain(self, rate: float, slo: Slo) -> float:
         """Return the logarithm of the ratio of violations to their limit: 0 at the peak, rising with
         the rate.
         """
-        failed = sum(self.error_shares(rate).values())
-        violated = log(max(self.violation_share(rate, slo), 1e-12) / slo.allowed_violations)
-        return max(violated, log(max(failed, 1e-12) / max(slo.errors, 1e-11)))
+        failed_share = sum(self.error_shares(rate).values())
+        log_violation = log(max(self.violation_share(rate, slo), 1e-12) / slo.allowed_violations)
+        return max(log_violation, log(max(failed_share, 1e-12) / max(slo.errors, 1e-11)))
 
 
 def _gamma_tail(shape: float, limits: Array) -> Array:
@@ -152,30 +155,33 @@ def _find_root(f: Callable[[float], float], low: float, high: float) -> float:
 
 def build_chain(topology: ChainTopology, settings: Settings) -> StationChain:
     """Return the chain of ``topology`` under ``settings`` (by the catalogue's names)."""
-    missed = count_missed_keys(topology.cache, topology.data, settings)
-    front = build_balancer(topology.lb, settings, web_epoll=uses_epoll(topology.web, settings))
-    caches, evenness = topology.cache.count, front.evenness_share
-    pages = build_web(
+    missed_keys = count_missed_keys(topology.cache, topology.data, settings)
+    balancer = build_balancer(topology.lb, settings, web_epoll=uses_epoll(topology.web, settings))
+    caches, evenness = topology.cache.count, balancer.evenness_share
+    web_model = build_web(
         topology.web,
         settings,
         caches=caches,
-        misses=missed,
+        misses=missed_keys,
         evenness=evenness,
-        wait_seconds=min(1.0, missed) * topology.data.store_latency,
+        wait_seconds=min(1.0, missed_keys) * topology.data.store_latency,
     )
-    processes = pages.process_count * topology.web.count
-    behind = build_backing(topology, settings, processes=processes, missed_keys=missed)
-    killed = 1.0 - memory_success_share(topology.web, pages.memory_bytes) * memory_success_share(
-        topology.lb, front.memory_bytes
-    )
-    lost = {"killed": killed, "no connection to the cache": behind.unconnected_share}
+    processes = web_model.process_count * topology.web.count
+    backing_model = build_backing(topology, settings, processes=processes, missed_keys=missed_keys)
+    killed_share = 1.0 - memory_success_share(
+        topology.web, web_model.memory_bytes
+    ) * memory_success_share(topology.lb, balancer.memory_bytes)
+    lost_shares = {
+        "killed": killed_share,
+        "no connection to the cache": backing_model.unconnected_share,
+    }
     return StationChain(
-        (front.station, pages.station, behind.cache, behind.store),
-        3 * HOP_SECONDS + (topology.data.store_latency if missed >= 0.5 else 0.0),
-        front.backlog_size,
-        missed,
-        {kind: share for kind, share in lost.items() if share > 0.0},
-        front.refusal_reason or pages.refusal_reason,
+        (balancer.station, web_model.station, backing_model.cache, backing_model.store),
+        3 * HOP_SECONDS + (topology.data.store_latency if missed_keys >= 0.5 else 0.0),
+        balancer.backlog_size,
+        missed_keys,
+        {kind: share for kind, share in lost_shares.items() if share > 0.0},
+        balancer.refusal_reason or web_model.refusal_reason,
     )
 
 
@@ -196,12 +202,12 @@ def diagnose_search(
 ) -> Bottleneck:
     """Return the bottleneck after a search: at its lowest failed rate, or else at its highest rate."""
     rates = {reading.rate: not slo.is_met(reading) for reading in readings if reading.is_valid}
-    failed = [rate for rate, failing in rates.items() if failing]
-    rate = min(failed, default=max(rates, default=1.0))
+    failed_rates = [rate for rate, failing in rates.items() if failing]
+    rate = min(failed_rates, default=max(rates, default=1.0))
     chain = build_chain(topology, settings)
     shortage = find_bottleneck(topology, chain, rate, slo)
-    waits = shortage.resource in (Resource.WORKERS, Resource.STORE, Resource.CPU)
-    return name_cache_cause(topology, settings, chain, shortage) if waits else shortage
+    is_waiting = shortage.resource in (Resource.WORKERS, Resource.STORE, Resource.CPU)
+    return name_cache_cause(topology, settings, chain, shortage) if is_waiting else shortage
 
 
 def name_cache_cause(
@@ -209,18 +215,20 @@ def name_cache_cause(
 ) -> Bottleneck:
     """Return a cache that is too small, if more memory would raise the capacity; else ``shortage``."""
     cache = topology.cache
-    needed = topology.data.pairs * ITEM_BYTES / cache.count
-    megabytes = min(needed, MAX_CACHE_SHARE * cache.memory) / 2**20
-    relieved = build_chain(topology, {**settings, f"{cache.tier}.memcached.memory": megabytes})
-    gain = relieved.slowest_station.max_rate / chain.slowest_station.max_rate
-    if relieved.missed_keys >= chain.missed_keys or gain < MIN_GAIN:
+    needed_bytes = topology.data.pairs * ITEM_BYTES / cache.count
+    megabytes = min(needed_bytes, MAX_CACHE_SHARE * cache.memory) / 2**20
+    relieved_chain = build_chain(
+        topology, {**settings, f"{cache.tier}.memcached.memory": megabytes}
+    )
+    gain = relieved_chain.slowest_station.max_rate / chain.slowest_station.max_rate
+    if relieved_chain.missed_keys >= chain.missed_keys or gain < MIN_GAIN:
         return shortage
     evidence = (
         f"{chain.missed_keys:.1f} keys per request miss, and {shortage.tier}.{shortage.service} waits"
         f" for them: with more memory, the stack would serve about {gain:.1f} × as many requests"
         " (modelled): raise memory"
     )
-    waiting = RelatedShortage(shortage.tier, shortage.service, shortage.resource)
+    waiting_shortage = RelatedShortage(shortage.tier, shortage.service, shortage.resource)
     return Bottleneck(
         cache.tier,
         "memcached",
@@ -229,7 +237,7 @@ def name_cache_cause(
         evidence,
         shortage.confidence,
         gain=round(gain, 2),
-        related=(waiting,),
+        related=(waiting_shortage,),
     )
 
 
@@ -237,13 +245,13 @@ def find_bottleneck(
     topology: ChainTopology, chain: StationChain, rate: float, slo: Slo
 ) -> Bottleneck:
     """Return the bottleneck at ``rate`` requests/s, with the model's figures as evidence."""
-    failing = chain.error_shares(rate)
+    error_shares = chain.error_shares(rate)
     tiers = (topology.lb, topology.web, topology.cache, topology.store)
-    if sum(failing.values()) > slo.errors:
-        kind = max(failing, key=lambda name: failing[name])
+    if sum(error_shares.values()) > slo.errors:
+        kind = max(error_shares, key=lambda name: error_shares[name])
         location, resource, words = LOSS_BOTTLENECKS[kind]
         hosts, station = tiers[location], chain.stations[location]
-        evidence = f"{words}: {100 * failing[kind]:.1f} % of the requests fail (modelled)"
+        evidence = f"{words}: {100 * error_shares[kind]:.1f} % of the requests fail (modelled)"
         service = hosts.service if hosts is topology.web else station.service
     else:
         station = chain.slowest_station

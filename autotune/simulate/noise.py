@@ -43,11 +43,13 @@ class NoiseModel:
             self.reading_sd / sqrt(2.0) * rng.standard_normal(),
             self._correlated_normal(seconds),
         )
-        disturbed = rng.random() < self.outlier_share
+        is_disturbed = rng.random() < self.outlier_share
         disturbed_share = rng.uniform(MIN_DISTURBED_SHARE, MAX_DISTURBED_SHARE)
         swing = self.drift_sd * sin(2.0 * pi * seconds / SWING_SECONDS + 2.4 * self.seed)
         log_factor = loose + self.reading_sd / sqrt(2.0) * shared + log(max(1.0 + swing, 0.05))
-        return self.level * float(np.exp(log_factor + (log(disturbed_share) if disturbed else 0.0)))
+        return self.level * float(
+            np.exp(log_factor + (log(disturbed_share) if is_disturbed else 0.0))
+        )
 
     def reading_rng(self, number: int) -> np.random.Generator:
         """Return the random generator of one reading."""

@@ -60,10 +60,10 @@ class SimulatedStack:
 
     def deploy(self, settings: Settings) -> str | None:
         """Apply ``settings``; return the reason if the software refuses them, or ``None``."""
-        deployed = build_chain(self.topology, settings)
-        if deployed.refusal_reason is None:
-            self._chain = deployed
-        return deployed.refusal_reason
+        deployed_chain = build_chain(self.topology, settings)
+        if deployed_chain.refusal_reason is None:
+            self._chain = deployed_chain
+        return deployed_chain.refusal_reason
 
     def take_reading(
         self, rate: float, seconds: float, ramp_seconds: float = RAMP_SECONDS
@@ -73,18 +73,20 @@ class SimulatedStack:
         rng = self.noise.reading_rng(self.reading_count)
         self.reading_count += 1
         # Lower capacity is equivalent to more load on the full capacity.
-        offered = rate / self.noise.capacity_factor(self.virtual_seconds, rng)
-        truncated = ramp_seconds > 0 and bool(
-            self._late_shares(offered, ramp_seconds)[self._limit_bin] > RUNAWAY_VIOLATION_SHARE
+        offered_rate = rate / self.noise.capacity_factor(self.virtual_seconds, rng)
+        is_truncated = ramp_seconds > 0 and bool(
+            self._late_shares(offered_rate, ramp_seconds)[self._limit_bin] > RUNAWAY_VIOLATION_SHARE
         )
-        counted = ramp_seconds if truncated else seconds
-        beyond = self._late_shares(offered, counted)
-        reading = self._build_reading(rate, offered, counted, beyond, rng, truncated=truncated)
-        self.virtual_seconds += ramp_seconds + (0.0 if truncated else seconds)
-        missed = round(reading.intended * self._chain.missed_keys)
-        self.cache_misses += missed
-        self.cache_hits += reading.intended * self.topology.data.keys_per_request - missed
-        return reading, _host_usages(self.topology, self._chain, offered, counted)
+        counted_seconds = ramp_seconds if is_truncated else seconds
+        late_shares = self._late_shares(offered_rate, counted_seconds)
+        reading = self._build_reading(
+            rate, offered_rate, counted_seconds, late_shares, rng, truncated=is_truncated
+        )
+        self.virtual_seconds += ramp_seconds + (0.0 if is_truncated else seconds)
+        missed_keys = round(reading.intended * self._chain.missed_keys)
+        self.cache_misses += missed_keys
+        self.cache_hits += reading.intended * self.topology.data.keys_per_request - missed_keys
+        return reading, _host_usages(self.topology, self._chain, offered_rate, counted_seconds)
 
     def advance_clock(self, seconds: float) -> None:
         """Advance the virtual time without load."""
@@ -110,23 +112,27 @@ class SimulatedStack:
     ) -> Reading:
         """Return a reading with every intended request either in the histogram or among the errors."""
         assert self._chain is not None
-        intended = max(1, int(rng.poisson(rate * seconds)))
-        failing = self._chain.error_shares(offered_rate)
-        lost = min(1.0, sum(failing.values()))
-        shares = [share * lost / sum(failing.values()) for share in failing.values()]
-        answered = (1.0 - lost) * np.diff(1.0 - late_shares, prepend=0.0).clip(0.0)
-        odds = np.concatenate([answered, shares, [(1.0 - lost) * late_shares[-1]]]).clip(0.0)
-        counts = rng.multinomial(intended, odds / odds.sum())
+        intended_requests = max(1, int(rng.poisson(rate * seconds)))
+        error_shares = self._chain.error_shares(offered_rate)
+        lost_share = min(1.0, sum(error_shares.values()))
+        shares = [
+            share * lost_share / sum(error_shares.values()) for share in error_shares.values()
+        ]
+        answered_shares = (1.0 - lost_share) * np.diff(1.0 - late_shares, prepend=0.0).clip(0.0)
+        odds = np.concatenate(
+            [answered_shares, shares, [(1.0 - lost_share) * late_shares[-1]]]
+        ).clip(0.0)
+        counts = rng.multinomial(intended_requests, odds / odds.sum())
         bins = len(self._edges)
-        kinds = [*failing, "timeout"]
+        kinds = [*error_shares, "timeout"]
         errors = {k: int(n) for k, n in zip(kinds, counts[bins:], strict=True) if n}
         histogram = {float(e): int(n) for e, n in zip(self._edges, counts, strict=False) if n}
-        late = int(counts[self._limit_bin + 1 : bins].sum())
+        late_count = int(counts[self._limit_bin + 1 : bins].sum())
         return Reading(
             rate=rate,
             seconds=seconds,
-            intended=intended,
-            violations=late + sum(errors.values()),
+            intended=intended_requests,
+            violations=late_count + sum(errors.values()),
             errors=errors,
             histogram=histogram,
             truncated=truncated,
@@ -143,18 +149,20 @@ def _host_usages(
         backlog = (
             max(0.0, station.utilisation(offered_rate) - 1.0) * station.max_rate * seconds / 2.0
         )
-        inside = min(offered_rate, station.max_rate) * station.time_spent(offered_rate, 0.995).mean
-        busy = min(
+        requests_inside = (
+            min(offered_rate, station.max_rate) * station.time_spent(offered_rate, 0.995).mean
+        )
+        busy_share = min(
             1.0,
             offered_rate * station.service_seconds / hosts.total_cpus,
             station.utilisation(offered_rate),
         )
-        load = (inside + backlog) / hosts.count
-        each = HostUsage(
-            cpu=round(busy, 4), steal=0.0, load=round(load, 2), running=round(load, 2), memory=0.0,
+        load = (requests_inside + backlog) / hosts.count
+        host_usage = HostUsage(
+            cpu=round(busy_share, 4), steal=0.0, load=round(load, 2), running=round(load, 2), memory=0.0,
             sockets=round(load), time_wait=0, network=0.0,
         )  # fmt: skip
-        usage |= dict.fromkeys(hosts.host_names, each)
+        usage |= dict.fromkeys(hosts.host_names, host_usage)
     return usage
 
 
@@ -178,26 +186,30 @@ class SimulatedFleet(Fleet):
 
     def deploy(self, settings: Settings) -> DeployResult:
         """Deploy ``settings``. Raises DeployFailed without any change if the software refuses them."""
-        desired = build_desired_state(
+        desired_state = build_desired_state(
             settings, self._laid, partial(self._render, settings), installed_layout()
         )
-        refused = self._stack.deploy(settings)
-        if refused is not None:
-            raise DeployFailed(refused)
+        refusal = self._stack.deploy(settings)
+        if refusal is not None:
+            raise DeployFailed(refusal)
         actions = {
-            instance.name: self._action(instance, settings) for instance in desired.instances
+            instance.name: self._select_action(instance, settings)
+            for instance in desired_state.instances
         }
         self._stack.virtual_seconds += max(ACTION_SECONDS[action] for action in actions.values())
         self._in_place = dict(settings)
         return DeployResult(
-            desired.files, actions, dict(settings), hosts=build_host_records(desired, {})
+            desired_state.files,
+            actions,
+            dict(settings),
+            hosts=build_host_records(desired_state, {}),
         )
 
     def restore(self) -> None:
         """Leave all hosts unchanged, because a simulated deployment changes none."""
 
-    def _action(self, instance: ServiceInstance, settings: Settings) -> Action:
+    def _select_action(self, instance: ServiceInstance, settings: Settings) -> Action:
         if self._in_place is None or instance not in self._laid.active_instances(self._in_place):
             return Action.RESTART
-        changed = changed_parameters(instance, self._in_place, settings)
-        return max((parameter.action for parameter in changed), default=Action.NONE)
+        changed_names = changed_parameters(instance, self._in_place, settings)
+        return max((parameter.action for parameter in changed_names), default=Action.NONE)

@@ -47,12 +47,13 @@ class QueueStation:
         The mean wait is Sakasegawa's approximation of M/M/c (1977) times ``BURSTINESS``. A request waits
         with probability ``waits``, and then for an exponentially distributed time.
         """
-        use = min(self.utilisation(offered_rate), max_utilisation)
-        waits = use ** (sqrt(2.0 * (self.servers + 1.0)) - 1.0)
-        wait = BURSTINESS / (self.max_rate * max(1.0 - use, 1e-6))
+        utilisation = min(self.utilisation(offered_rate), max_utilisation)
+        waiting_share = utilisation ** (sqrt(2.0 * (self.servers + 1.0)) - 1.0)
+        wait_seconds = BURSTINESS / (self.max_rate * max(1.0 - utilisation, 1e-6))
         return TimeMoments(
-            waits * wait + self.service_seconds,
-            (2.0 - waits) * waits * wait * wait + self.service_seconds * self.service_seconds,
+            waiting_share * wait_seconds + self.service_seconds,
+            (2.0 - waiting_share) * waiting_share * wait_seconds * wait_seconds
+            + self.service_seconds * self.service_seconds,
         )
 
 

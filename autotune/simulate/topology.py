@@ -75,10 +75,12 @@ def build_topology(file: TargetFile, facts: Mapping[str, HostFacts]) -> ChainTop
         roles = {role for _, role in DEPLOYMENTS[tier.service[0]]}
         field = next((f for role, f in ROLE_FIELDS.items() if role in roles), None)
         if field is None or field in tiers:
-            what = "it is the second of its kind" if field else "the model does not cover its kind"
+            problem = (
+                "it is the second of its kind" if field else "the model does not cover its kind"
+            )
             raise file.document.build_error(
                 ["tiers", name],
-                f"tier {name} cannot be simulated: {what}",
+                f"tier {name} cannot be simulated: {problem}",
                 hint=f"the model consists of {', '.join(TIER_TITLES.values())}. "
                 "Remove `simulated:` to use other hosts",
             )
@@ -120,8 +122,9 @@ MODELLED_PARAMETERS = {
 
 def has_effect(topology: ChainTopology, name: str) -> bool:
     """True if the model covers the parameter ``name`` (``tier.service.parameter``)."""
-    full = ParameterName.parse(name)
+    parameter_name = ParameterName.parse(name)
     return any(
-        full.tier == getattr(topology, field).tier and full.name_within_tier in names
+        parameter_name.tier == getattr(topology, field).tier
+        and parameter_name.name_within_tier in names
         for field, names in MODELLED_PARAMETERS.items()
     )

@@ -84,15 +84,15 @@ def build_web(
     """
     apache = hosts.find_deployment(settings).startswith("apache")
     build = _build_prefork if apache else _build_fpm
-    pages = build(hosts, settings, caches, misses, evenness)
-    return replace(pages, station=_limit_to_processes(hosts, pages, wait_seconds))
+    web_model = build(hosts, settings, caches, misses, evenness)
+    return replace(web_model, station=_limit_to_processes(hosts, web_model, wait_seconds))
 
 
 def _limit_to_processes(hosts: TierHosts, pages: WebModel, wait_seconds: float) -> QueueStation:
     """Return the station with its rate limited by processes that wait all the time (Little's law)."""
     station = pages.station
-    held = wait_seconds + station.service_seconds
-    rate = pages.process_count * hosts.count / held
+    held_seconds = wait_seconds + station.service_seconds
+    rate = pages.process_count * hosts.count / held_seconds
     if wait_seconds <= 0.0 or rate >= station.max_rate:
         return station
     return replace(
@@ -115,23 +115,27 @@ def _build_station(
 
 def _request_cpu_seconds(hosts: TierHosts, caches: int, processes: float, misses: float) -> float:
     """Return the CPU seconds of one request, including the contention between hosts."""
-    together = (SINGLE_HOST_ADVANTAGE + hosts.count) / (SINGLE_HOST_ADVANTAGE + 1.0)
+    host_factor = (SINGLE_HOST_ADVANTAGE + hosts.count) / (SINGLE_HOST_ADVANTAGE + 1.0)
     connections = processes * hosts.count * caches / 1000.0
     work = PHP_CPU_SECONDS * (
         1.0 + FAN_OUT_COST * (caches - 1) + CONNECTION_COST * connections**2 + 0.001 * misses
     )
-    return work * hosts.count / together
+    return work * hosts.count / host_factor
 
 
 def _build_prefork(
     hosts: TierHosts, settings: Settings, caches: int, misses: float, evenness: float
 ) -> WebModel:
     processes = hosts.read_number(settings, "apache.MaxRequestWorkers", 150)
-    replaced = hosts.read_number(settings, "apache.MaxConnectionsPerChild", 0)
-    enough = served_share(PREFORK_NEEDED_PROCESSES * hosts.cpus / 4.0, processes, PREFORK_SHARPNESS)
-    work = _request_cpu_seconds(hosts, caches, processes, misses) * _replacement_factor(replaced)
-    rate = hosts.total_cpus * enough / work * evenness
-    limit = "prefork processes in use" if enough < 0.9 else None
+    max_requests = hosts.read_number(settings, "apache.MaxConnectionsPerChild", 0)
+    process_share = served_share(
+        PREFORK_NEEDED_PROCESSES * hosts.cpus / 4.0, processes, PREFORK_SHARPNESS
+    )
+    work = _request_cpu_seconds(hosts, caches, processes, misses) * _replacement_factor(
+        max_requests
+    )
+    rate = hosts.total_cpus * process_share / work * evenness
+    limit = "prefork processes in use" if process_share < 0.9 else None
     station = _build_station(hosts, "apache", rate, work, limit)
     return WebModel(station, processes, processes * CHILD_BYTES)
 
@@ -142,28 +146,46 @@ def _build_fpm(
     children = hosts.read_number(settings, "php_fpm.max_children", 5)
     workers = hosts.read_number(settings, "nginx.worker_processes", hosts.cpus)
     connections = hosts.read_number(settings, "nginx.worker_connections", 768)
-    use = hosts.read_text(settings, "nginx.use", "epoll")
-    size = hosts.cpus / 4.0
-    fed = served_share(FPM_NEEDED_CHILDREN * size, children)
+    event_method = hosts.read_text(settings, "nginx.use", "epoll")
+    host_size = hosts.cpus / 4.0
+    children_share = served_share(FPM_NEEDED_CHILDREN * host_size, children)
     # More children leave fewer connections waiting.
-    needs = NGINX_NEEDED_CONNECTIONS * size * (0.7 + 0.3 * 75.0 * size / max(children, 1.0)) ** 0.25
-    accepted = served_share(needs, workers * min(connections, hosts.nofile) / 2.0)
-    weight = 1.0 + children / size * FPM_SWITCH_COST
-    weight += connections * NGINX_SLOT_COST + SCAN_COSTS[use] * connections / 1000.0
+    needed_connections = (
+        NGINX_NEEDED_CONNECTIONS
+        * host_size
+        * (0.7 + 0.3 * 75.0 * host_size / max(children, 1.0)) ** 0.25
+    )
+    connection_share = served_share(
+        needed_connections, workers * min(connections, hosts.nofile) / 2.0
+    )
+    weight = 1.0 + children / host_size * FPM_SWITCH_COST
+    weight += connections * NGINX_SLOT_COST + SCAN_COSTS[event_method] * connections / 1000.0
     weight *= _replacement_factor(hosts.read_number(settings, "php_fpm.max_requests", 0)) * (
         1.0 + FPM_SOCKET_COST
     )
     work = _request_cpu_seconds(hosts, caches, children, misses) * weight
     manager = PROCESS_MANAGER_SHARES[hosts.read_text(settings, "php_fpm.pm", "static")]
-    refused = use == "select" and connections > SELECT_LIMIT
-    limits = {"FPM children in use": fed, "connections in use": accepted}
-    shortest = min(limits, key=lambda name: limits[name])
-    rate = hosts.total_cpus * fed * accepted * manager / work / FPM_REFERENCE_SHARE * evenness
+    is_refused = event_method == "select" and connections > SELECT_LIMIT
+    limits = {"FPM children in use": children_share, "connections in use": connection_share}
+    scarcest_name = min(limits, key=lambda name: limits[name])
+    rate = (
+        hosts.total_cpus
+        * children_share
+        * connection_share
+        * manager
+        / work
+        / FPM_REFERENCE_SHARE
+        * evenness
+    )
     return WebModel(
-        _build_station(hosts, "php_fpm", rate, work, shortest if limits[shortest] < 0.9 else None),
+        _build_station(
+            hosts, "php_fpm", rate, work, scarcest_name if limits[scarcest_name] < 0.9 else None
+        ),
         children,
         children * CHILD_BYTES + workers * connections * 1024.0,
-        f"the maximum number of files supported by select() is {SELECT_LIMIT}" if refused else None,
+        f"the maximum number of files supported by select() is {SELECT_LIMIT}"
+        if is_refused
+        else None,
     )
 
 
@@ -213,8 +235,8 @@ def count_missed_keys(cache: TierHosts, data: Data, settings: Settings) -> float
     f ** (1 − skew) of the requests.
     """
     megabytes = cache.read_number(settings, "memcached.memory", 64)
-    cached = min(1.0, cache.count * megabytes * 2**20 / (ITEM_BYTES * data.pairs))
-    return float(data.keys_per_request * (1.0 - cached ** (1.0 - data.skew)))
+    cached_share = min(1.0, cache.count * megabytes * 2**20 / (ITEM_BYTES * data.pairs))
+    return float(data.keys_per_request * (1.0 - cached_share ** (1.0 - data.skew)))
 
 
 def build_backing(
@@ -224,17 +246,25 @@ def build_backing(
     host.
     """
     cache, store, data = topology.cache, topology.store, topology.data
-    allowed = min(cache.read_number(settings, "memcached.connections", 1024), cache.nofile - 100.0)
-    per_request = GET_CPU_SECONDS * (GET_FIXED_SHARE + (1.0 - GET_FIXED_SHARE) / cache.count)
-    per_request *= data.keys_per_request / 100.0
+    allowed_connections = min(
+        cache.read_number(settings, "memcached.connections", 1024), cache.nofile - 100.0
+    )
+    cpu_per_request = GET_CPU_SECONDS * (GET_FIXED_SHARE + (1.0 - GET_FIXED_SHARE) / cache.count)
+    cpu_per_request *= data.keys_per_request / 100.0
     threads = cache.read_number(settings, "memcached.threads", 4)
-    busy = min(threads, cache.cpus) / (1.0 + LOCK_WAIT_COST * max(0.0, threads - cache.cpus))
-    work = per_request * (1.0 + CACHE_CONNECTION_COST * min(processes, allowed) / 1000.0)
+    busy_threads = min(threads, cache.cpus) / (
+        1.0 + LOCK_WAIT_COST * max(0.0, threads - cache.cpus)
+    )
+    work = cpu_per_request * (
+        1.0 + CACHE_CONNECTION_COST * min(processes, allowed_connections) / 1000.0
+    )
     speed = min(1.0, store.cpus)
     batch = (STORE_REQUEST_SECONDS + STORE_KEY_SECONDS * missed_keys) / speed
     return BackingModel(
-        QueueStation(cache.tier, "memcached", busy * cache.count, busy / work, work),
+        QueueStation(
+            cache.tier, "memcached", busy_threads * cache.count, busy_threads / work, work
+        ),
         QueueStation(store.tier, "redis", 1.0, store.count / batch, batch),
         missed_keys,
-        max(0.0, 1.0 - allowed / processes) if processes else 0.0,
+        max(0.0, 1.0 - allowed_connections / processes) if processes else 0.0,
     )

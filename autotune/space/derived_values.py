@@ -95,7 +95,7 @@ def _compute_dimension(dimension: Dimension, dimensions: Mapping[str, Dimension]
     assert dimension.expression is not None
     sources = [dimensions[name] for name in dict.fromkeys(dimension.expression.names())]
 
-    def at(preset: str) -> Value | None:
+    def compute_preset(preset: str) -> Value | None:
         values = [getattr(source, preset) for source in sources]
         if all(value is None for value in values):
             return None
@@ -105,12 +105,12 @@ def _compute_dimension(dimension: Dimension, dimensions: Mapping[str, Dimension]
         }
         return compute_derived_value(dimension, numbers)
 
-    baseline = at("baseline")
+    baseline = compute_preset("baseline")
     assert baseline is not None
     return replace(
         dimension,
         baseline=baseline,
-        recommended=at("recommended"),
-        advised=at("advised"),
-        published=at("published"),
+        recommended=compute_preset("recommended"),
+        advised=compute_preset("advised"),
+        published=compute_preset("published"),
     )

@@ -199,9 +199,11 @@ def is_deployment_choice(parameter: str) -> bool:
 
 def list_deployments(dimensions: Iterable[Dimension]) -> tuple[dict[str, Value], ...]:
     """Return every combination of the tiers' deployments, the baseline's first."""
-    chosen = [d for d in dimensions if is_deployment_choice(d.name)]
-    ordered = [(d.baseline, *(c for c in d.choices if c != d.baseline)) for d in chosen]
+    deployment_choices = [d for d in dimensions if is_deployment_choice(d.name)]
+    ordered_choices = [
+        (d.baseline, *(c for c in d.choices if c != d.baseline)) for d in deployment_choices
+    ]
     return tuple(
-        {d.name: value for d, value in zip(chosen, values, strict=True)}
-        for values in product(*ordered)
+        {d.name: value for d, value in zip(deployment_choices, values, strict=True)}
+        for values in product(*ordered_choices)
     )

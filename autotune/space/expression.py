@@ -111,9 +111,9 @@ class Operation:
         texts = []
         for operand in self.operands:
             if isinstance(operand, Operation):
-                looser = operand.symbol in "+-" and self.symbol in ("*", "/", "-")
+                binds_looser = operand.symbol in "+-" and self.symbol in ("*", "/", "-")
                 text = operand.format_with(leaf)
-                texts.append(f"({text})" if looser else text)
+                texts.append(f"({text})" if binds_looser else text)
             else:
                 texts.append(leaf(operand))
         if self.symbol in FUNCTIONS:
@@ -150,9 +150,9 @@ NameReplacement = Callable[[Expression], "Expression | None"]
 
 def replace_names(expression: Expression, replacement: NameReplacement) -> Expression:
     """Return ``expression`` with ``replacement`` applied to each name."""
-    new = replacement(expression)
-    if new is not None:
-        return new
+    new_expression = replacement(expression)
+    if new_expression is not None:
+        return new_expression
     if isinstance(expression, Operation):
         operands = tuple(replace_names(operand, replacement) for operand in expression.operands)
         return Operation(expression.symbol, operands)
@@ -167,15 +167,15 @@ def parse_expression(text: str) -> Expression:
 
 def parse_comparison(text: str) -> Comparison:
     """Return a parsed comparison of two expressions. Raises ValueError."""
-    expected = f"expected <=, >=, <, > or == in {text!r}"
+    expected_text = f"expected <=, >=, <, > or == in {text!r}"
     if not any(symbol in text for symbol in COMPARISONS):
-        raise ValueError(expected)
+        raise ValueError(expected_text)
     tree, words = _parse_python(text)
     match tree:
         case ast.Compare(left=left, ops=[comparison], comparators=[right]):
             sides = (_build_expression(side, text, words) for side in (left, right))
             return Comparison(text, _SYMBOLS[type(comparison)], *sides)
-    raise ValueError(expected)
+    raise ValueError(expected_text)
 
 
 def _parse_python(text: str) -> tuple[ast.expr, list[str]]:

@@ -25,19 +25,19 @@ def with_host_value(dimension: Dimension, facts: HostFacts) -> Dimension:
     if key not in facts.kernel_values:
         return dimension
     text = facts.kernel_values[key]
-    current = parse_number(text) if isinstance(dimension.parameter.stock, int) else text
+    current_value = parse_number(text) if isinstance(dimension.parameter.stock, int) else text
     if not dimension.choices:
-        return replace(dimension.widened_for(int(current)), baseline=int(current))
+        return replace(dimension.widened_for(int(current_value)), baseline=int(current_value))
     # The kernel defines the choices, as far as this host offers them.
-    offered = facts.kernel_values.get(AVAILABLE_CHOICES_KEYS.get(key, ""), "").split()
+    offered_choices = facts.kernel_values.get(AVAILABLE_CHOICES_KEYS.get(key, ""), "").split()
     if (
         HOST_ONLY_KEY not in facts.kernel_values
         and ALLOWED_CHOICES_KEYS.get(key) in facts.kernel_values
     ):
-        allowed = facts.kernel_values[ALLOWED_CHOICES_KEYS[key]].split()
-        offered = [choice for choice in offered if choice in allowed]
-    choices = dict.fromkeys((current, *(offered or dimension.choices)))
-    return replace(dimension, baseline=current, choices=tuple(choices))
+        allowed_choices = facts.kernel_values[ALLOWED_CHOICES_KEYS[key]].split()
+        offered_choices = [choice for choice in offered_choices if choice in allowed_choices]
+    choices = dict.fromkeys((current_value, *(offered_choices or dimension.choices)))
+    return replace(dimension, baseline=current_value, choices=tuple(choices))
 
 
 def find_kernel_parameter(target: Target, host: str, key: str) -> str:
@@ -51,11 +51,11 @@ def list_set_keys(target: Target, settings: Settings) -> dict[str, dict[str, str
     values: dict[str, dict[str, str]] = {}
     for name, tier in target.tiers.items():
         start = f"{name}.{Sysctl.name}."
-        of_tier = {
+        values_by_key = {
             n.removeprefix(start): str(v) for n, v in settings.items() if n.startswith(start)
         }
         for host in tier.hosts:
-            values[host] = {**of_tier, **values.get(host, {})}
+            values[host] = {**values_by_key, **values.get(host, {})}
     return values
 
 
@@ -90,13 +90,13 @@ def _format_excluded(excluded: Mapping[tuple[str, str, str], list[str]]) -> Iter
     """Yield the excluded settings: one line for all tiers with the same settings and reason."""
     alike: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for (service, reason, host), names in excluded.items():
-        what = f"without {', '.join(names)}: " if host else ""
-        alike.setdefault((what, reason), []).append((service, host))
-    for (what, reason), locations in alike.items():
+        subject_text = f"without {', '.join(names)}: " if host else ""
+        alike.setdefault((subject_text, reason), []).append((service, host))
+    for (subject_text, reason), locations in alike.items():
         services, hosts = (
             ", ".join(dict.fromkeys(names)) for names in zip(*locations, strict=True)
         )
-        yield f"{services}: {what}{reason}" + (f" ({hosts})" if hosts else "")
+        yield f"{services}: {subject_text}{reason}" + (f" ({hosts})" if hosts else "")
 
 
 def _is_kernel_setting(dimension: Dimension) -> bool:

@@ -81,21 +81,21 @@ class MemoryCheck:
 
         Parameters without a value in the target count with their lowest value.
         """
-        own = self.file.target.parameters.keys() & self.dimensions.keys()
-        values = {name: self._lowest_given(name) for name in own if self._value_key(name)}
+        own_names = self.file.target.parameters.keys() & self.dimensions.keys()
+        values = {name: self._lowest_given(name) for name in own_names if self._value_key(name)}
         names = self._lowest_values() | values
         mistakes = TargetErrorCollector()
         for rule in self.rules:
             left, host = rule.comparison.left, find_rule_host(rule)
-            concerned = sorted(values.keys() & set(left.names()))
+            concerned_names = sorted(values.keys() & set(left.names()))
             memory = self.facts[f"memory({host})"]
-            if not concerned or (needed := left.evaluate(names)) <= memory:
+            if not concerned_names or (needed := left.evaluate(names)) <= memory:
                 continue
-            largest = min(concerned, key=lambda name: left.evaluate({**names, name: 0.0}))
+            parameter = min(concerned_names, key=lambda name: left.evaluate({**names, name: 0.0}))
             with mistakes.collect():
                 raise self.file.document.build_error(
-                    ["parameters", largest, self._value_key(largest) or ""],
-                    f"{largest}: {host} needs {format_bytes(needed)} of memory for it, but has "
+                    ["parameters", parameter, self._value_key(parameter) or ""],
+                    f"{parameter}: {host} needs {format_bytes(needed)} of memory for it, but has "
                     f"only {format_bytes(memory)}",
                     hint=f"lower it, or give {host} more memory",
                 )

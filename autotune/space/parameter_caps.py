@@ -78,7 +78,7 @@ class ParameterCap:
         limits += [(float(settings[name]), name) for name in self.tuned_by]
         return min([*limits, (self.observed_clamp.maximum, "the limit found in a deployment")])
 
-    def effective(self, value: float, settings: Settings) -> tuple[float, str]:
+    def compute_effective(self, value: float, settings: Settings) -> tuple[float, str]:
         """Return the value that takes effect for ``value``, and the reason if they differ."""
         maximum, reason = self.find_limit(settings)
         if value > maximum:
@@ -95,20 +95,22 @@ def find_caps(
     target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
 ) -> dict[str, ParameterCap]:
     """Return each parameter's cap by full name, as far as it is known before a deployment."""
-    every = tuple(dimensions)
-    names = {dimension.name for dimension in every}
+    all_dimensions = tuple(dimensions)
+    names = {dimension.name for dimension in all_dimensions}
     limits: dict[str, ParameterCap] = {}
-    for dimension in every:
+    for dimension in all_dimensions:
         key, tier = dimension.parameter.capped_by, ParameterName.parse(dimension.name).tier
         if not key or target.tiers[tier].isolated:
             continue  # an isolated service has its own network namespace
-        tuned = {
+        tuned_parameters = {
             host: kernel.find_kernel_parameter(target, host, key)
             for host in target.tiers[tier].hosts
         }
-        fixed = {host: facts[host] for host in tuned if tuned[host] not in names}
-        values = dict(_kernel_values(key, fixed))
-        parameters = tuple(sorted({name for name in tuned.values() if name in names}))
+        fixed_facts = {
+            host: facts[host] for host in tuned_parameters if tuned_parameters[host] not in names
+        }
+        values = dict(_kernel_values(key, fixed_facts))
+        parameters = tuple(sorted({name for name in tuned_parameters.values() if name in names}))
         if values or parameters:
             limits[dimension.name] = ParameterCap(key, values, parameters)
     return limits
@@ -153,10 +155,12 @@ def apply_caps(
         requested, cap = settings[dimension.name], limits[dimension.name]
         if isinstance(requested, str):
             continue
-        value, reason = cap.effective(float(requested), settings)
-        stock, of_stock = cap.effective(float(dimension.baseline), settings)
-        effective = dimension.baseline if value == stock else dimension.clip(value)
-        if effective != requested:
-            result[dimension.name] = effective
-            bindings.append(RepairedValue(reason or of_stock, dimension.name, requested, effective))
+        value, reason = cap.compute_effective(float(requested), settings)
+        stock, of_stock = cap.compute_effective(float(dimension.baseline), settings)
+        effective_value = dimension.baseline if value == stock else dimension.clip(value)
+        if effective_value != requested:
+            result[dimension.name] = effective_value
+            bindings.append(
+                RepairedValue(reason or of_stock, dimension.name, requested, effective_value)
+            )
     return result, tuple(bindings)

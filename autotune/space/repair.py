@@ -46,20 +46,20 @@ def repair_settings(
     their lowest values, the repair raises parameters on the larger side. Parameters in ``keep`` are
     changed last, except for rules about memory. Raises InfeasibleRule.
     """
-    repair = _RepairState(requested, dimensions, facts, keep)
+    repair_state = _RepairState(requested, dimensions, facts, keep)
     # Rules that undo each other's repairs lead back to the same settings.
     reached: set[tuple[Value, ...]] = set()
     for _ in range(4 * (len(rules) + len(dimensions))):
-        state = tuple(repair.settings.values())
+        state = tuple(repair_state.settings.values())
         if state in reached:
             break
-        broken = next((rule for rule in rules if not rule.is_kept(repair.names)), None)
-        if broken is None:
-            return repair.settings, repair.bindings()
+        broken_rule = next((rule for rule in rules if not rule.is_kept(repair_state.names)), None)
+        if broken_rule is None:
+            return repair_state.settings, repair_state.bindings()
         reached.add(state)
-        repair.repair_rule(broken)
+        repair_state.repair_rule(broken_rule)
     raise InfeasibleRule(
-        f"no values satisfy the rules: {rules[0].format_arithmetic(repair.names)}", rules[0]
+        f"no values satisfy the rules: {rules[0].format_arithmetic(repair_state.names)}", rules[0]
     )
 
 
@@ -89,16 +89,19 @@ class _RepairState:
         arithmetic = rule.format_arithmetic(self.names)
         sides = (rule.comparison.left, rule.comparison.right)
         small, large = sides if rule.symbol in ("<=", "<", "==") else reversed(sides)
-        movable = [*self._list_movable(small.names(), 0), *self._list_movable(large.names(), 1)]
+        movable_pairs = [
+            *self._list_movable(small.names(), 0),
+            *self._list_movable(large.names(), 1),
+        ]
         if not rule.is_size:
-            movable.sort(key=lambda each: each[0].name in self._keep)
-        for dimension, end in movable:
+            movable_pairs.sort(key=lambda each: each[0].name in self._keep)
+        for dimension, end in movable_pairs:
             if rule.is_kept(self._names_with(dimension, end)):
                 self._set_value(
                     dimension, self._find_nearest_value(rule, dimension, end), arithmetic
                 )
                 return
-        for dimension, end in movable:
+        for dimension, end in movable_pairs:
             if rule.relative_excess(self._names_with(dimension, end)) < rule.relative_excess(
                 self.names
             ):
@@ -120,9 +123,9 @@ class _RepairState:
             return large / max(small, 1e-9)
 
         numbers = [self._dimensions[n] for n in dict.fromkeys(names) if n in self._dimensions]
-        movable = [(d, d.bounds[bound_index]) for d in numbers if not d.choices]
+        movable_pairs = [(d, d.bounds[bound_index]) for d in numbers if not d.choices]
         return sorted(
-            (e for e in movable if self.settings[e[0].name] != e[1]), key=ratio, reverse=True
+            (e for e in movable_pairs if self.settings[e[0].name] != e[1]), key=ratio, reverse=True
         )
 
     def _names_with(self, dimension: Dimension, value: Value) -> dict[str, float]:
@@ -133,17 +136,19 @@ class _RepairState:
 
         Both sides of a rule are monotone in each of its parameters.
         """
-        good, bad = float(bound), float(self.settings[dimension.name])
+        good_value, bad_value = float(bound), float(self.settings[dimension.name])
         names = dict(self.names)
-        while abs(bad - good) > (0.5 if dimension.is_integer else 1e-6 * max(1.0, abs(bad))):
-            middle = (good + bad) / 2
-            rounded = float(dimension.round_towards(bound, middle))
-            names[dimension.name] = rounded * dimension.unit_factor
+        while abs(bad_value - good_value) > (
+            0.5 if dimension.is_integer else 1e-6 * max(1.0, abs(bad_value))
+        ):
+            middle = (good_value + bad_value) / 2
+            rounded_value = float(dimension.round_towards(bound, middle))
+            names[dimension.name] = rounded_value * dimension.unit_factor
             if rule.is_kept(names):
-                good = middle
+                good_value = middle
             else:
-                bad = middle
-        return dimension.round_towards(bound, good)
+                bad_value = middle
+        return dimension.round_towards(bound, good_value)
 
     def _set_value(self, dimension: Dimension, value: Value, rule: str) -> None:
         self.settings[dimension.name] = value

@@ -117,15 +117,15 @@ class Rule:
             return format_bytes(value) if self.is_size and value >= 2**18 else f"{value:.6g}"
 
         def with_numbers(side: Expression) -> str:
-            total = quantity(side.evaluate(names))
+            side_text = quantity(side.evaluate(names))
             if not isinstance(side, Operation):
-                return total
-            return f"{side.format_with(lambda leaf: quantity(leaf.evaluate(names)))} = {total}"
+                return side_text
+            return f"{side.format_with(lambda leaf: quantity(leaf.evaluate(names)))} = {side_text}"
 
         left, right = with_numbers(self.comparison.left), with_numbers(self.comparison.right)
         slack = self.allowed_excess(names)
-        allowed = quantity(self.comparison.right.evaluate(names) + slack)
-        baseline = f", or {allowed} as in the baseline" if slack else ""
+        allowed_text = quantity(self.comparison.right.evaluate(names) + slack)
+        baseline = f", or {allowed_text} as in the baseline" if slack else ""
         return f"{self.text}: {left} {self.symbol} {right}{baseline}"
 
     def names(self) -> frozenset[str]:
@@ -155,14 +155,14 @@ class RuleVocabulary:
         Raises KeyError with an unknown name.
         """
         target_comparison = target_comparison.with_replacements(self._sum_over_hosts)
-        sized = [
+        sized_tiers = [
             t
             for t in self._target.tiers
             if any(f"{t}.{s}" in target_comparison.names() for s in SIZE_NAMES)
         ]
-        choices = product(*(self._target.tiers[tier].service for tier in sized))
+        choices = product(*(self._target.tiers[tier].service for tier in sized_tiers))
         return tuple(
-            self._build_rule(target_comparison, dict(zip(sized, deployments, strict=True)))
+            self._build_rule(target_comparison, dict(zip(sized_tiers, deployments, strict=True)))
             for deployments in choices
         )
 
@@ -182,8 +182,8 @@ class RuleVocabulary:
         ]
         for name in names:
             conditions += self._conditions.get(ParameterName.parse(name).service_prefix, ())
-        size = any(n.endswith(".memory") or n.startswith("memory(") for n in names)
-        return Rule(target_comparison.text, comparison, tuple(dict.fromkeys(conditions)), size)
+        is_size = any(n.endswith(".memory") or n.startswith("memory(") for n in names)
+        return Rule(target_comparison.text, comparison, tuple(dict.fromkeys(conditions)), is_size)
 
     def _sum_over_hosts(self, operand: Expression) -> Expression | None:
         """Return a sum such as ``sum(web.memory)``: over a fact of all hosts, or over a setting that
@@ -247,11 +247,15 @@ def find_size_expressions(tier_service: TierService, size: str) -> list[str]:
     """Return a service's expressions for one of `SIZE_NAMES`, over its own parameters; empty if it
     declares none.
     """
-    needs = tier_service.service.needs
+    resource_needs = tier_service.service.needs
     if size != OCCUPIED_MEMORY:
-        return [text] if (text := getattr(needs, size)) else []
-    processes = f"({needs.processes}) * rss({tier_service.name})" if needs.processes else ""
-    return [text for text in (processes, needs.memory) if text]
+        return [text] if (text := getattr(resource_needs, size)) else []
+    processes = (
+        f"({resource_needs.processes}) * rss({tier_service.name})"
+        if resource_needs.processes
+        else ""
+    )
+    return [text for text in (processes, resource_needs.memory) if text]
 
 
 def format_bytes(size: float) -> str:
@@ -266,10 +270,10 @@ def qualify_expression(text: str, prefix: str, parameters: Iterable[str]) -> str
     """Return an expression over a service's own parameters, with their full names."""
     names = frozenset(parameters)
 
-    def in_full(match: re.Match[str]) -> str:
+    def qualify_name(match: re.Match[str]) -> str:
         return prefix + match[0] if prefix + match[0] in names else match[0]
 
-    return _NAME_PATTERN.sub(in_full, text)
+    return _NAME_PATTERN.sub(qualify_name, text)
 
 
 def convert_to_base(settings: Settings, dimensions: Iterable[Dimension]) -> dict[str, float]:
@@ -329,8 +333,8 @@ def list_limit_rules(target: Target) -> Iterator[Comparison]:
     for location in list_target_services(target):
         names = [f"{location.name}.{parameter.name}" for parameter in location.service.parameters]
         for text in find_size_expressions(location, "descriptors"):
-            opened = qualify_expression(text, f"{location.name}.", names)
-            yield parse_comparison(f"{opened} <= nofile({location.tier})")
+            qualified_limit = qualify_expression(text, f"{location.name}.", names)
+            yield parse_comparison(f"{qualified_limit} <= nofile({location.tier})")
 
 
 def _memory_rules(target: Target) -> Iterator[str]:
@@ -342,8 +346,8 @@ def _memory_rules(target: Target) -> Iterator[str]:
             if host in t.hosts and _states_size(n, t, OCCUPIED_MEMORY)
         ]
         if tiers:
-            occupied = " + ".join(f"{tier}.{OCCUPIED_MEMORY}" for tier in tiers)
-            yield f"{occupied} <= {MEMORY_SHARE} of memory({host})"
+            occupied_sum = " + ".join(f"{tier}.{OCCUPIED_MEMORY}" for tier in tiers)
+            yield f"{occupied_sum} <= {MEMORY_SHARE} of memory({host})"
 
 
 def _connection_rules(target: Target) -> Iterator[str]:

@@ -11,10 +11,10 @@ from autotune.errors import AutotuneError, TargetError, TargetErrorCollector
 from autotune.services.base import (
     Bound,
     Effect,
+    LoadTrait,
     Parameter,
     Role,
     Settings,
-    Trait,
     Value,
     conditions_hold,
 )
@@ -105,22 +105,27 @@ class SearchSpace:
     @property
     def tunable_dimensions(self) -> tuple[Dimension, ...]:
         """Return the dimensions that have more than one value, and an effect under some settings."""
-        choices_of = {d.name: d.choices for d in self.dimensions if d.choices}
+        choices_by_name = {d.name: d.choices for d in self.dimensions if d.choices}
         return tuple(
             d
             for d in self.dimensions
             if d.expression is None
             and not d.is_fixed
             and all(
-                set(values) & set(choices_of.get(name, values)) for name, values in d.conditions
+                set(values) & set(choices_by_name.get(name, values))
+                for name, values in d.conditions
             )
         )
 
     @property
     def core_dimensions(self) -> tuple[Dimension, ...]:
         """Return the tunable dimensions that are searched first: those known to matter, or else all."""
-        core = tuple(d for d in self.tunable_dimensions if d.is_core)
-        return core if core and self.searches_core_first else self.tunable_dimensions
+        core_dimensions = tuple(d for d in self.tunable_dimensions if d.is_core)
+        return (
+            core_dimensions
+            if core_dimensions and self.searches_core_first
+            else self.tunable_dimensions
+        )
 
     @property
     def baseline(self) -> dict[str, Value]:
@@ -161,7 +166,7 @@ class SearchSpace:
         )
         return replace(self, dimensions=dimensions)
 
-    def for_traits(self, traits: frozenset[Trait]) -> SearchSpace:
+    def for_traits(self, traits: frozenset[LoadTrait]) -> SearchSpace:
         """Return the space for a load with these traits, which make some parameters part of the core."""
         dimensions = tuple(
             replace(d, parameter=replace(d.parameter, effect=Effect.CAPACITY))
@@ -172,8 +177,8 @@ class SearchSpace:
 
     def with_measured_memory(self, rss: Mapping[str, int]) -> SearchSpace:
         """Return the space with the measured memory of processes, in bytes by `tier.service`."""
-        measured = {f"rss({name})": float(size) for name, size in rss.items()}
-        sizes = {name: size for name, size in measured.items() if name in self.facts}
+        measured_sizes = {f"rss({name})": float(size) for name, size in rss.items()}
+        sizes = {name: size for name, size in measured_sizes.items() if name in self.facts}
         facts = {**self.facts, **sizes}
         # Sizes may come from an export: an implausible size must not justify a broken rule.
         constraints = tuple(
@@ -201,14 +206,15 @@ class SearchSpace:
     def with_clamps(self, clamps: Mapping[str, Clamp]) -> SearchSpace:
         """Return the space without the values that have no effect according to deployments."""
         numbers = {d.name for d in self.dimensions if not d.choices and d.expression is None}
-        applicable = {name: clamp for name, clamp in clamps.items() if name in numbers}
-        if not applicable:
+        applicable_clamps = {name: clamp for name, clamp in clamps.items() if name in numbers}
+        if not applicable_clamps:
             return self
-        dimensions = tuple(narrow_dimension(d, applicable[d.name]) if d.name in applicable else d
+        dimensions = tuple(narrow_dimension(d,
+            applicable_clamps[d.name]) if d.name in applicable_clamps else d
                            for d in self.dimensions)  # fmt: skip
         limits = {
             name: replace(self.caps.get(name, ParameterCap()), observed_clamp=c)
-            for name, c in applicable.items()
+            for name, c in applicable_clamps.items()
         }
         return replace(self, dimensions=dimensions, caps={**self.caps, **limits})
 
@@ -243,11 +249,13 @@ class SearchSpace:
         """True if both ``value`` and the parameter's value in ``settings`` have ``value`` as their
         effective value.
         """
-        chosen = settings.get(name)
-        if chosen == value or name not in self.caps or isinstance(value, str):
-            return chosen == value
-        effective = (self.caps[name].effective(float(v), settings) for v in (value, settings[name]))
-        return all(each == float(value) for each, _ in effective)
+        current_value = settings.get(name)
+        if current_value == value or name not in self.caps or isinstance(value, str):
+            return current_value == value
+        effective_values = (
+            self.caps[name].compute_effective(float(v), settings) for v in (value, settings[name])
+        )
+        return all(each == float(value) for each, _ in effective_values)
 
     def complete_unrepaired(self, settings: Settings) -> Candidate:
         """Return the settings completed but not repaired, because a repeated measurement must not
@@ -279,12 +287,12 @@ class SearchSpace:
         if all(d.expression is None for d in self.dimensions):
             return settings
         names = self.to_names(settings)
-        following = {
+        derived_settings = {
             d.name: derived_values.compute_derived_value(d, names)
             for d in self.dimensions
             if d.expression
         }
-        return {**settings, **following}
+        return {**settings, **derived_settings}
 
 
 def _find_problem(dimensions: Mapping[str, Dimension], name: str, value: Value) -> str:
@@ -325,12 +333,12 @@ def build_space(
         target.tune != "all",
     )
     try:
-        broken = space.build_candidate({}).repairs
+        broken_rules = space.build_candidate({}).repairs
     except InfeasibleRule as error:
         location = _find_rule_location(file, error.rule, {})
         raise file.document.build_error(location, f"no values can satisfy {error}") from None
-    if broken:
-        reason = f"the baseline itself breaks a constraint: {broken[0].rule}"
+    if broken_rules:
+        reason = f"the baseline itself breaks a constraint: {broken_rules[0].rule}"
         raise file.document.build_error(["constraints"], reason)
     _check_deployments(file, space)
     space = _add_builtin_rules(
@@ -349,10 +357,10 @@ def _check_deployments(file: TargetFile, space: SearchSpace) -> None:
         try:
             space.build_candidate(deployment)
         except InfeasibleRule as error:
-            chosen = ", ".join(f"{name} {value}" for name, value in deployment.items())
+            choices = ", ".join(f"{name} {value}" for name, value in deployment.items())
             raise file.document.build_error(
                 _find_rule_location(file, error.rule, deployment),
-                f"with {chosen}, no values can satisfy {error}",
+                f"with {choices}, no values can satisfy {error}",
                 hint=("" if error.rule.is_built_in else "relax the constraint, ")
                 + "widen the range, or take the software out of `service:`",
             ) from None
@@ -364,8 +372,8 @@ def _find_rule_location(file: TargetFile, rule: Rule, deployment: Settings) -> L
     """
     if file.target.constraints and not rule.is_built_in:
         return ["constraints"]
-    of_rule = {*rule.comparison.left.names(), *rule.comparison.right.names()}
-    if named := {name: each for name, each in file.target.parameters.items() if name in of_rule}:
+    rule_names = {*rule.comparison.left.names(), *rule.comparison.right.names()}
+    if named := {name: each for name, each in file.target.parameters.items() if name in rule_names}:
         return ["parameters", max(named, key=lambda name: named[name].fixed is not None)]
     tier, _, _ = next(iter(deployment), "").partition(".")
     return ["tiers", tier, "service"] if tier else ["constraints"]
@@ -379,12 +387,16 @@ def _add_builtin_rules(space: SearchSpace, limiting: Iterable[tuple[Rule, ...]])
     constraints, dropped, baseline = [*space.constraints], [*space.excluded], space.baseline
     numbers, parameters = space.to_names(baseline), baseline.keys()
     for rules in limiting:
-        of_baseline = next((rule for rule in rules if rule.applies(baseline)), None)
-        beyond = of_baseline.baseline_excess_for(numbers, parameters) if of_baseline else None
-        constraints += (replace(rule, is_built_in=True, baseline_excess=beyond) for rule in rules)
-        if of_baseline and not space.is_kept(of_baseline, baseline):
+        baseline_rule = next((rule for rule in rules if rule.applies(baseline)), None)
+        baseline_excess = (
+            baseline_rule.baseline_excess_for(numbers, parameters) if baseline_rule else None
+        )
+        constraints += (
+            replace(rule, is_built_in=True, baseline_excess=baseline_excess) for rule in rules
+        )
+        if baseline_rule and not space.is_kept(baseline_rule, baseline):
             arithmetic = space.format_arithmetic(
-                replace(of_baseline, baseline_excess=beyond), baseline
+                replace(baseline_rule, baseline_excess=baseline_excess), baseline
             )
             dropped.append(
                 "the baseline itself breaks a rule, and no other configuration may exceed the limit "
@@ -401,13 +413,15 @@ def _limit_to_memory(file: TargetFile, space: SearchSpace) -> SearchSpace:
     by_name = {d.name: d for d in space.dimensions}
     check = MemoryCheck(file, by_name, rules, space.facts)
     check.check()
-    cut = {d.name: check.limit_range(d) for d in space.dimensions}
+    limited_ranges = {d.name: check.limit_range(d) for d in space.dimensions}
     lines = (
-        f"{name}: the range ends at {cut[name].high} {d.parameter.unit} instead of {d.high}, "
+        f"{name}: the range ends at {limited_ranges[name].high} {d.parameter.unit} instead of {d.high}, "
         "the most that fits into the memory of the hosts"
-        for name, d in by_name.items() if cut[name] is not d
+        for name, d in by_name.items() if limited_ranges[name] is not d
     )  # fmt: skip
-    return replace(space, dimensions=tuple(cut.values()), excluded=(*space.excluded, *lines))
+    return replace(
+        space, dimensions=tuple(limited_ranges.values()), excluded=(*space.excluded, *lines)
+    )
 
 
 def _build_target_rules(file: TargetFile, vocabulary: RuleVocabulary) -> list[Rule]:
@@ -428,8 +442,8 @@ def _parse_rule(file: TargetFile, vocabulary: RuleVocabulary, index: int, text: 
         raise file.document.build_error(location, str(error)) from None
     except KeyError as error:
         name = str(error.args[0])
-        meant = find_nearest_name(name, vocabulary.known_names)
-        hint = f"did you mean {meant!r}?" if meant else None
+        nearest_name = find_nearest_name(name, vocabulary.known_names)
+        hint = f"did you mean {nearest_name!r}?" if nearest_name else None
         raise file.document.build_error(location, f"unknown name {name!r}", hint=hint) from None
 
 
@@ -451,17 +465,23 @@ def build_dimensions(
         for dimension in build_tier_dimensions(
             tier_name, tier, find_common_facts(facts[host] for host in tier.hosts)
         ):
-            same = by_name.setdefault(dimension.name, dimension)
-            if same is not dimension:
+            known_dimension = by_name.setdefault(dimension.name, dimension)
+            if known_dimension is not dimension:
                 # The service has two roles in the tier, and the parameter has an effect in both. Both
                 # lists of conditions start with the one on the deployment; the parameter's own
                 # conditions follow.
-                (choice_name, values), (_, more) = same.conditions[0], dimension.conditions[0]
-                when = ((choice_name, (*values, *more)), *same.conditions[1:])
-                by_name[dimension.name] = replace(same, conditions=when)
-    edited = {name.rpartition(".")[0] for name in server.values}
+                (choice_name, values), (_, more) = (
+                    known_dimension.conditions[0],
+                    dimension.conditions[0],
+                )
+                merged_conditions = (
+                    (choice_name, (*values, *more)),
+                    *known_dimension.conditions[1:],
+                )
+                by_name[dimension.name] = replace(known_dimension, conditions=merged_conditions)
+    edited_services = {name.rpartition(".")[0] for name in server.values}
     by_name = {name: server.with_baseline(dimension) for name, dimension in by_name.items()
-               if not dimension.parameter.adopted or name.rpartition(".")[0] in edited
+               if not dimension.parameter.adopted or name.rpartition(".")[0] in edited_services
                or name in file.target.parameters}  # fmt: skip
     for name, value in _collect_advice(file, facts, by_name):
         by_name[name] = replace(by_name[name], advised=value)
@@ -494,12 +514,14 @@ def _collect_advice(
 ) -> Iterator[tuple[str, Value]]:
     """Yield the advice of published tools for each service on its hosts, given the adopted values."""
     for tier_name, tier in file.target.tiers.items():
-        of_host = find_common_facts(facts[host] for host in tier.hosts).to_names()
+        common_facts = find_common_facts(facts[host] for host in tier.hosts).to_names()
         for location in list_tier_services(tier_name, tier):
             prefix = f"{location.name}."
-            running = {d.parameter.name: d.baseline for name, d in by_name.items()
+            current_values = {d.parameter.name: d.baseline for name, d in by_name.items()
                        if name.startswith(prefix)}  # fmt: skip
-            for name, value in location.service.recommend_settings(of_host, running).items():
+            for name, value in location.service.recommend_settings(
+                common_facts, current_values
+            ).items():
                 yield prefix + name, value
 
 
@@ -522,12 +544,14 @@ def _apply_parameter_rule(
         return by_name[name].fixed_at(by_name[name].baseline)
     if rule.derive is not None:
         return derived_values.derive_by_rule(file, by_name, by_name[name], rule.derive)
-    adjusted = _adjust_range(file, by_name[name], rule)
+    adjusted_dimension = _adjust_range(file, by_name[name], rule)
     if rule.range is None and rule.choices is None:
-        return adjusted
+        return adjusted_dimension
     # A parameter with values from the user is worth searching, even if guides rate it as unimportant.
     return replace(
-        adjusted, parameter=replace(adjusted.parameter, effect=Effect.CAPACITY), safe_range=None
+        adjusted_dimension,
+        parameter=replace(adjusted_dimension.parameter, effect=Effect.CAPACITY),
+        safe_range=None,
     )
 
 
@@ -560,10 +584,10 @@ def _find_name_clashes(file: TargetFile, name: str, tier: Tier) -> Iterator[Targ
     """
     deployments = [(index, key) for index, key in enumerate(tier.service) if key in DEPLOYMENTS]
     for nth, (index, other) in enumerate(deployments):
-        own = {part.name: part.key for part, _ in services_of(other)}
+        keys_by_name = {part.name: part.key for part, _ in services_of(other)}
         for _, first in deployments[:nth]:
             for part, _ in services_of(first):
-                if own.get(part.name, part.key) != part.key:
+                if keys_by_name.get(part.name, part.key) != part.key:
                     yield file.document.build_error(
                         ["tiers", name, "service", index],
                         f"{first} and {other} cannot be alternatives in one tier: both have "
@@ -592,9 +616,9 @@ def _find_data_mismatch(
 
 def build_tier_dimensions(name: str, tier: Tier, facts: HostFacts) -> Iterator[Dimension]:
     """Yield every parameter of a tier from the catalogue, with bounds computed from its hosts' facts."""
-    chosen = build_deployment_choice(name, tier)
-    if chosen:
-        yield chosen
+    deployment_choice = build_deployment_choice(name, tier)
+    if deployment_choice:
+        yield deployment_choice
     for location in list_tier_services(name, tier):
         for parameter in location.service.parameters:
             if parameter.roles is None or location.role in parameter.roles:
@@ -610,7 +634,7 @@ def _build_dimension(
     tier_service: TierService, parameter: Parameter, facts: HostFacts
 ) -> Dimension:
     prefix = f"{tier_service.name}."
-    own = ((prefix + name, values) for name, values in parameter.when)
+    own_conditions = ((prefix + name, values) for name, values in parameter.when)
 
     def value(bound: Bound | None) -> Any:
         """Return a bound, computed from the host's facts if it is an expression."""
@@ -630,7 +654,7 @@ def _build_dimension(
         recommended=value(parameter.recommended),
         advised=value(parameter.recommended),
         published=parameter.published.get(tier_service.role),
-        conditions=(*tier_service.when, *own),
+        conditions=(*tier_service.when, *own_conditions),
         expression=derived_values.catalogue_expression(parameter, prefix),
         safe_range=(value(parameter.safe[0]), value(parameter.safe[1])) if parameter.safe else None,
     )

@@ -36,11 +36,11 @@ def parse_value(file: TargetFile, dimension: Dimension, location: Location, text
 
 def _describe_choices(written: Scalar, choices: Iterable[Value]) -> str:
     """Return the hint for an invalid choice: the nearest choice, and the list of all choices."""
-    every = f"it is one of: {', '.join(map(format_value, choices))}"
-    meant = find_nearest_name(
+    choices_text = f"it is one of: {', '.join(map(format_value, choices))}"
+    nearest_name = find_nearest_name(
         str(written), (choice for choice in choices if isinstance(choice, str))
     )
-    return f"did you mean {meant!r}? {every}" if meant else every
+    return f"did you mean {nearest_name!r}? {choices_text}" if nearest_name else choices_text
 
 
 def parse_bounded_value(
@@ -91,8 +91,11 @@ def build_declared_dimensions(file: TargetFile) -> tuple[Dimension, ...]:
 
         If those parameters have no effect, this one has none either.
         """
-        own = tuple((rules[name].when or {}).items())
-        return (*own, *(condition for other, _ in own for condition in conditions(other)))
+        own_conditions = tuple((rules[name].when or {}).items())
+        return (
+            *own_conditions,
+            *(condition for other, _ in own_conditions for condition in conditions(other)),
+        )
 
     return tuple(
         replace(_build_dimension(file, name, rule), conditions=conditions(name))
@@ -127,8 +130,8 @@ def _apply_range(
 ) -> Dimension:
     assert rule.range is not None
     location = ("parameters", name, "range")
-    anything = Dimension(name, parameter, 0)
-    low, high = (parse_value(file, anything, location, end) for end in rule.range)
+    placeholder_dimension = Dimension(name, parameter, 0)
+    low, high = (parse_value(file, placeholder_dimension, location, end) for end in rule.range)
     assert isinstance(low, int | float)
     assert isinstance(high, int | float)
     if isinstance(low, float) or isinstance(high, float):

@@ -33,12 +33,12 @@ def read_compatible_settings(space: SearchSpace, export: Path) -> Settings:
     """Return the same settings as `read_applicable_settings`, for a search space."""
     settings = read_exported_settings(space, export)
     candidate = space.with_measured_memory(read_exported_rss(export)).build_candidate(settings)
-    repaired = {name: value for name, value in settings.items()
+    repaired_settings = {name: value for name, value in settings.items()
                if not space.has_same_effect(name, value, candidate.settings)}  # fmt: skip
-    if repaired:
+    if repaired_settings:
         values = ", ".join(
             f"{name} = {value} would be {candidate.settings.get(name)}"
-            for name, value in repaired.items()
+            for name, value in repaired_settings.items()
         )
         rules = "; ".join(str(binding) for binding in candidate.repairs)
         raise AutotuneError(
@@ -62,12 +62,12 @@ def _find_inactive_settings(
     differ from the baseline count.
     """
     changes = _read_effective_changes(export)
-    active = space.active_parameters(complete_settings)
-    differing = {name for name, value in exported.items() if space.baseline[name] != value}
+    active_names = space.active_parameters(complete_settings)
+    differing_names = {name for name, value in exported.items() if space.baseline[name] != value}
     if changes is not None:
-        differing &= {str(change["parameter"]) for change in changes
+        differing_names &= {str(change["parameter"]) for change in changes
                       if isinstance(change, dict) and "parameter" in change}  # fmt: skip
-    return sorted(differing - active)
+    return sorted(differing_names - active_names)
 
 
 def apply_settings(
@@ -80,9 +80,9 @@ def apply_settings(
     with open_session(environment, directory, progress) as context:
         fleet = context.session.fleet
         begin_study(environment, context, directory, APPLY_PURPOSE)
-        deployed = fleet.deploy(environment.space.complete_unrepaired(settings).settings)
+        deploy_result = fleet.deploy(environment.space.complete_unrepaired(settings).settings)
         fleet.keep_deployed()
-        return deployed
+        return deploy_result
 
 
 def format_apply_result(deployed: DeployResult, directory: Path) -> str:

@@ -43,14 +43,15 @@ class BedBarrier:
         If other processes have beds too, it also returns after the poll interval.
         """
         with self._changed:
-            before = self._finished_count
+            finished_before = self._finished_count
             self._set_time(bed, inf)
             self._wait_until(
-                lambda: self._finished_count != before or self._is_alone(), self._poll_seconds
+                lambda: self._finished_count != finished_before or self._is_alone(),
+                self._poll_seconds,
             )
-            now = self._times[bed]
-            if clock.skip is not None and now < inf:
-                clock.skip(max(0.0, now - clock.now()))
+            bed_time = self._times[bed]
+            if clock.skip is not None and bed_time < inf:
+                clock.skip(max(0.0, bed_time - clock.now()))
         self.wait_for_turn(bed, clock)
 
     def finish_trial(self, bed: str, clock: StudyClock) -> None:

@@ -102,18 +102,18 @@ class BedWorkers:
         """Run every bed until it stops. Raises a KeyboardInterrupt again after all hosts are restored."""
         threads = [threading.Thread(target=self._run_bed, args=(bed,), name=f"bed {bed}")
                    for bed in self.environments_by_bed]  # fmt: skip
-        interrupted, unstarted = False, list(threads)
+        was_interrupted, unstarted = False, list(threads)
         while unstarted or any(thread.is_alive() for thread in threads):
             try:
                 while unstarted:
                     unstarted.pop().start()
                 next((t for t in threads if t.is_alive()), threads[0]).join(STOP_POLL_SECONDS)
             except KeyboardInterrupt:
-                interrupted = True
+                was_interrupted = True
                 unstarted.clear()
                 self.barrier.stop_all()
         self._prefetcher.shutdown(cancel_futures=True)
-        if interrupted:
+        if was_interrupted:
             raise KeyboardInterrupt
         self._raise_errors()
 
@@ -180,9 +180,9 @@ class BedWorkers:
         """Return the next step after recording it. In a shared study, the model runs without holding
         the lock.
         """
-        prefetched = self._proposals.pop(context.bed or "", None)
+        prefetched_proposal = self._proposals.pop(context.bed or "", None)
         with context.clock.time_activity("search"):
-            proposal = prefetched.result() if prefetched else None
+            proposal = prefetched_proposal.result() if prefetched_proposal else None
         next_step = self.store.run_decision(partial(self._begin_next_step, context, proposal))
         while isinstance(next_step[0], SuggestStep):
             with context.clock.time_activity("search"):
@@ -233,11 +233,14 @@ class BedWorkers:
             self.store.record_offsets(estimate_offsets(list_bed_readings(state), state.beds))
 
     def _raise_errors(self) -> None:
-        bugs = [
+        unexpected_errors = [
             error for error in self.errors_by_bed.values() if not isinstance(error, AutotuneError)
         ]
-        if bugs:
-            raise next((bug for bug in bugs if not isinstance(bug, KeyboardInterrupt)), bugs[0])
+        if unexpected_errors:
+            raise next(
+                (bug for bug in unexpected_errors if not isinstance(bug, KeyboardInterrupt)),
+                unexpected_errors[0],
+            )
         if self.store.state.verdict is None:
             lines = "\n".join(f"  bed {bed}: {error}" for bed, error in self.errors_by_bed.items())
             raise AutotuneError(

@@ -17,8 +17,8 @@ from autotune.loads import closed_loop, memcaslap, mutilate
 from autotune.loads.answer_validation import AnswerValidator
 from autotune.loads.base import LoadError
 from autotune.loads.closed_load import ClosedLoopCeiling, ClosedLoopClients, ClosedLoopGenerator
-from autotune.loads.load_commands import UNKNOWN_RATE, LoadCommand, find_excess, run_together
-from autotune.loads.memcaslap import PROTOCOL, SHAPES, CacheCeiling, MemcaslapShape
+from autotune.loads.load_commands import UNKNOWN_RATE, LoadCommand, find_excess_rate, run_together
+from autotune.loads.memcaslap import CACHE_PROTOCOL, CACHE_SHAPES, CacheCeiling, MemcaslapShape
 from autotune.loads.registry import CLOSED_LOOP_GENERATORS
 from autotune.services.base import Endpoint, Role, Settings
 from autotune.services.registry import any_speaks_protocol
@@ -85,11 +85,13 @@ def build_ceiling_request(
             request.settings, None, _parse_client_counts(concurrency), target.load.unpaced
         )
     caches = [
-        name for name, tier in target.tiers.items() if any_speaks_protocol(tier.service, PROTOCOL)
+        name
+        for name, tier in target.tiers.items()
+        if any_speaks_protocol(tier.service, CACHE_PROTOCOL)
     ]
     if cache_tier not in caches:
         raise UsageError(
-            f"tier {cache_tier!r} does not use {PROTOCOL}",
+            f"tier {cache_tier!r} does not use {CACHE_PROTOCOL}",
             hint=suggest_name(cache_tier, caches),
         )
     return CeilingRequest(request.settings, cache_tier, (), target.load.unpaced)
@@ -145,9 +147,9 @@ def _measure_stack(
     ceilings = []
     for clients in request.client_counts:
         ceilings.append(run(clients, LOAD_SECONDS))
-        wrong = f" ({ceilings[-1].example})" if ceilings[-1].example else ""
+        example_text = f" ({ceilings[-1].example})" if ceilings[-1].example else ""
         context.progress.note(
-            f"{generator.name}, {clients} concurrent: {ceilings[-1].rate:.0f}/s{wrong}"
+            f"{generator.name}, {clients} concurrent: {ceilings[-1].rate:.0f}/s{example_text}"
         )
     return StackCeilings(generator.name, tuple(map(StackCeiling.from_result, ceilings)))
 
@@ -263,16 +265,16 @@ class CacheLoadTest:
             if not _has_program(master, "memcaslap"):
                 return
         if not any(peak.failure is None for peak in peaks):
-            for shape in SHAPES:
+            for shape in CACHE_SHAPES:
                 yield self._measure_with_memcaslap(shape, master)
-        shape_name = f"{SHAPES[0].name}, {self.keys_per_request} at once"
+        shape_name = f"{CACHE_SHAPES[0].name}, {self.keys_per_request} at once"
         yield self._measure_with_memcaslap(
-            replace(SHAPES[0], name=shape_name, keys_per_get=self.keys_per_request), master
+            replace(CACHE_SHAPES[0], name=shape_name, keys_per_get=self.keys_per_request), master
         )
 
     def _measure_with_mutilate(self) -> Iterator[CachePeak]:
         """Yield the peak for each object shape; if the caches cannot be filled, only a failed result."""
-        for shape in mutilate.SHAPES:
+        for shape in mutilate.CACHE_SHAPES:
             objective = derive_cache_slo(self.slo)
             try:
                 yield measure_cache_peak(
@@ -285,7 +287,7 @@ class CacheLoadTest:
     def _measure_with_memcaslap(self, shape: MemcaslapShape, host: Transport) -> CacheCeiling:
         """Return a ceiling, or a result with the reason why there is none."""
         maximum = UNKNOWN_RATE if self.allow_unpaced else self.max_rate
-        if reason := find_excess(UNKNOWN_RATE, maximum):
+        if reason := find_excess_rate(UNKNOWN_RATE, maximum):
             failure = f"not measured: {reason} (to allow it, set {ALLOW_UNPACED_SETTING})"
             return CacheCeiling(shape.name, keys_per_get=shape.keys_per_get, failure=failure)
         argv = memcaslap.build_command(self.servers, shape, CLIENTS_PER_CACHE, LOAD_SECONDS)
@@ -295,6 +297,6 @@ class CacheLoadTest:
         )
         (result,) = run_together([command], maximum)
         if result.returncode in NOT_FOUND_STATUSES:
-            hint = f"sudo apt-get install {' '.join(memcaslap.PACKAGES)}"
+            hint = f"sudo apt-get install {' '.join(memcaslap.MEMCASLAP_PACKAGES)}"
             raise LoadError(f"memcaslap is not installed on {host.name}", hint=hint)
         return memcaslap.parse_output(result.stdout or result.error_text, shape)

@@ -46,8 +46,12 @@ def find_clamps(trials: Iterable[MeasuredTrial]) -> dict[str, Clamp]:
             clamp = infer_clamp(trial.settings[name], trial.effective[name])
             if clamp != UNLIMITED:
                 limits.setdefault(name, set()).add(clamp)
-    common = {name: limit for name, clamps in limits.items() if (limit := _common_clamp(clamps))}
-    return {name: limit for name, limit in common.items() if not _is_refuted(name, limit, trials)}
+    common_clamps = {
+        name: limit for name, clamps in limits.items() if (limit := _common_clamp(clamps))
+    }
+    return {
+        name: limit for name, limit in common_clamps.items() if not _is_refuted(name, limit, trials)
+    }
 
 
 def _is_refuted(name: str, limit: Clamp, trials: Iterable[MeasuredTrial]) -> bool:
@@ -77,14 +81,14 @@ def group_equal_configurations(trials: Iterable[MeasuredTrial]) -> dict[int, int
     groups: dict[frozenset[tuple[str, Value]], list[MeasuredTrial]] = {}
     for trial in configurations:
         groups.setdefault(frozenset(trial.effective_settings.items()), []).append(trial)
-    clamped = (
+    clamped_groups = (
         g
         for g in groups.values()
         if any(trial.clamped_parameters or trial.capped_parameters for trial in g)
     )
     return {
         trial.number: first.number
-        for group in clamped
+        for group in clamped_groups
         for first in [next((t for t in group if t.is_feasible), group[0])]
         for trial in group
         if trial is not first

@@ -90,8 +90,8 @@ class StudyLock:
                 f"{self.path.parent.name} is being tuned by {describe_lock_holder(self.path)}",
                 hint="wait for it, or follow it with `autotune status`",
             )
-        since = datetime.now(UTC).isoformat(timespec="seconds")
-        record = {"host": socket.gethostname(), "pid": os.getpid(), "since": since}
+        locked_since = datetime.now(UTC).isoformat(timespec="seconds")
+        record = {"host": socket.gethostname(), "pid": os.getpid(), "since": locked_since}
         os.ftruncate(handle, 0)
         os.write(handle, json.dumps(record).encode())
         os.fsync(handle)

@@ -33,25 +33,29 @@ def await_entry(file: TargetFile, transports: Mapping[str, Transport]) -> str:
         return f"no request was sent to the entry: {request.method} may change data"
     host = transports[target.load.hosts[0]] if target.load.hosts else LocalTransport()
     limit = target.ready or MIN_LATE_SECONDS
-    right = RightAnswer(statuses=request.statuses)
+    right_answer = RightAnswer(statuses=request.statuses)
     pause = max(1.0, len(request.per_endpoint()) / target.load.max_rate)
     try:
         with wait_notices.wait("the stack", "a correct response", limit):
-            wrong = wait_until_ready(lambda: _request_entries(host, request), right, limit, pause)
+            problem = wait_until_ready(
+                lambda: _request_entries(host, request), right_answer, limit, pause
+            )
     except AutotuneError as error:
-        wrong = error.message
-    answered = "responds correctly" if wrong is None else f"does not respond correctly: {wrong}"
-    return f"{request.url} {answered}"
+        problem = error.message
+    answer_text = (
+        "responds correctly" if problem is None else f"does not respond correctly: {problem}"
+    )
+    return f"{request.url} {answer_text}"
 
 
 def _request_entries(host: Transport, request: Request) -> Answer:
     """Return the first wrong response among the entries, or else the last response."""
     answer: Answer = "no entry"
     for entry in request.per_endpoint():
-        received = curl.send_request(host, entry)
-        if isinstance(received, str):
-            return received
-        answer = received.status, received.body
-        if wrong := find_answer_error(received, entry):
-            return answer if received.status not in entry.statuses else wrong
+        curl_answer = curl.send_request(host, entry)
+        if isinstance(curl_answer, str):
+            return curl_answer
+        answer = curl_answer.status, curl_answer.body
+        if wrong := find_answer_error(curl_answer, entry):
+            return answer if curl_answer.status not in entry.statuses else wrong
     return answer

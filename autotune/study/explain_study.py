@@ -98,19 +98,19 @@ def reduce_changes(
     surrogate = _describe_search(environment, directory, state).fit_surrogate(
         estimate_study_drift(state)
     )
-    predicted = _predict_effects(surrogate, environment.space, state)
+    predicted_effects = _predict_effects(surrogate, environment.space, state)
     noise = state.posterior.noise if state.posterior else REPEAT_LOG_SD / 2
     with open_session(environment, directory, progress) as context:
         context.store.record_session_start(collect_versions())
-        reverting = _AblationTrials(context, stock.settings, winner)
+        ablation_trials = _AblationTrials(context, stock.settings, winner)
         result = Ablation(
-            predicted, gain, noise, reverting.measure_log_peak, max_measurements
+            predicted_effects, gain, noise, ablation_trials.measure_log_peak, max_measurements
         ).run()
         context.store.record_explanation(
             MinimalChanges(
                 **asdict(result),
-                changes=len(predicted),
-                trial=reverting.trials.get(frozenset(result.dropped)),
+                changes=len(predicted_effects),
+                trial=ablation_trials.trials.get(frozenset(result.dropped)),
             )
         )
 
@@ -146,13 +146,16 @@ class _AblationTrials:
             if self._winner.peak
             else None
         )
-        of = None if reverted else self._winner.number
-        done = trials.run_trial(
-            MeasureStep(Phase.EXPLAIN, settings, source_trial=of), self._context, prior, None
+        source_trial = None if reverted else self._winner.number
+        finished_trial = trials.run_trial(
+            MeasureStep(Phase.EXPLAIN, settings, source_trial=source_trial),
+            self._context,
+            prior,
+            None,
         )
         self._context.record_time_spent()
-        self.trials[reverted] = done.number
-        peak = done.peak
+        self.trials[reverted] = finished_trial.number
+        peak = finished_trial.peak
         return log(peak.peak) if peak is not None and peak.is_feasible else None
 
 
@@ -182,13 +185,13 @@ def _predict_effects(
     """Return the predicted loss from reverting each of the winner's changes, largest first."""
     baseline, winner = find_baseline_and_winner(state)
     values, before = winner.effective_settings, baseline.effective_settings
-    changed = list_searched_changes(space, before, values)
-    configurations = [{**values, name: before[name]} for name in changed]
+    changed_names = list_searched_changes(space, before, values)
+    configurations = [{**values, name: before[name]} for name in changed_names]
     grid = surrogate.grid
     points = grid.reset_inactive(grid.encode_all([values, *configurations]))
     mean, sd = surrogate.predict(points)
     losses = {
         name: PredictedEffect(float(mean[0] - m), float(s))
-        for name, m, s in zip(changed, mean[1:], sd[1:], strict=True)
+        for name, m, s in zip(changed_names, mean[1:], sd[1:], strict=True)
     }
     return dict(sorted(losses.items(), key=lambda item: -item[1].loss))

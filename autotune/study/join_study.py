@@ -115,8 +115,8 @@ def prepare_joining_beds(
             hint="all workers of a study need the same version: install that version here",
         )
     file, names = _adapt_target(file, study), select_beds(file.target, beds)
-    adopted = {r["bed"]: r["adopted"] for r in records if r["event"] == "joined"}
-    environment = prepare_beds(file, names, {name: adopted.get(name) for name in names})
+    adopted_by_bed = {r["bed"]: r["adopted"] for r in records if r["event"] == "joined"}
+    environment = prepare_beds(file, names, {name: adopted_by_bed.get(name) for name in names})
     limits = collect_parameter_limits(environment.space)
     lines = [
         f"  {line}"
@@ -160,9 +160,9 @@ def _adapt_target(file: TargetFile, study: SharedStudy) -> TargetFile:
     if breaking := [
         f"  {c}" for c in changes if c.invalidates_readings and not c.path.startswith("beds.")
     ]:
-        listed = "\n".join(breaking)
+        differences = "\n".join(breaking)
         raise TargetError(
-            f"{file.path} differs from the target of study {study.name}:\n{listed}",
+            f"{file.path} differs from the target of study {study.name}:\n{differences}",
             hint=f"undo the change, or use the study's own target: `autotune resume {study.name} "
             "--storage URL --beds …`",
         )

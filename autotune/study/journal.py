@@ -32,7 +32,7 @@ class Journal:
         self._file = os.open(path, flags, 0o600)
         durable_files.sync_directory(path.parent)
 
-    def append(self, *records: Mapping[str, object]) -> None:
+    def append_record(self, *records: Mapping[str, object]) -> None:
         self.append_lines([encode_record(record) for record in records])
 
     def append_lines(self, lines: Iterable[bytes]) -> None:
@@ -42,7 +42,7 @@ class Journal:
             return
         size, written = os.fstat(self._file).st_size, 0
         try:
-            with durable_files.with_path(self.path):
+            with durable_files.set_error_path(self.path):
                 while written < len(content):
                     written += os.write(self._file, content[written:])
                 os.fsync(self._file)

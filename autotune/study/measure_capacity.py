@@ -12,7 +12,7 @@ from autotune.environments.base import Environment
 from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError, UsageError
 from autotune.estimate import Estimate
-from autotune.loads.load_commands import find_excess
+from autotune.loads.load_commands import find_excess_rate
 from autotune.optimize import confirmation
 from autotune.optimize.confirmation import Gain, SideMeasurement, compute_gain
 from autotune.services.base import Settings
@@ -66,8 +66,10 @@ def build_comparison_configuration(
     if against == BASELINE_NAME:
         return ComparisonConfiguration(against, {})
     if against in PRESET_NAMES:
-        chosen = {**space.baseline, **settings}
-        deployment = {name: value for name, value in chosen.items() if is_deployment_choice(name)}
+        complete_settings = {**space.baseline, **settings}
+        deployment = {
+            name: value for name, value in complete_settings.items() if is_deployment_choice(name)
+        }
         return ComparisonConfiguration(against, space.preset_settings(against, deployment))
     export = Path(against)
     if not export.exists():
@@ -136,7 +138,7 @@ def parse_required_capacity(
         rate = parse_rate(text)
     except ValueError as error:
         raise UsageError(f"--at-least: {error}", hint="such as --at-least 1200/s") from None
-    if reason := find_excess(rate, environment.file.target.load.max_rate):
+    if reason := find_excess_rate(rate, environment.file.target.load.max_rate):
         hint = "raise `load: {max_rate: …}` in the target, or require a lower rate"
         raise UsageError(f"--at-least can never be reached: {reason}", hint=hint)
     return rate

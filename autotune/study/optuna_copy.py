@@ -38,14 +38,14 @@ def copy_in_background(
     """
     stop_event = threading.Event()
 
-    def copy() -> None:
+    def copy_until_stopped() -> None:
         is_last = False
         while not is_last:
             is_last = stop_event.wait(poll_seconds)
             with suppress(SQLAlchemyError, StorageInternalError, AutotuneError):
                 _copy_outcomes(database, study, create_searcher, stop_event, poll_seconds)
 
-    thread = threading.Thread(target=copy, name="optuna copy", daemon=True)
+    thread = threading.Thread(target=copy_until_stopped, name="optuna copy", daemon=True)
     thread.start()
     try:
         yield

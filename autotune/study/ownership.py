@@ -27,9 +27,9 @@ def seal_study(study: Path, target: bytes, first: Mapping[str, object]) -> None:
     """Mark a study as this account's own with a seal, on disk before its first record. Raises
     AutotuneError.
     """
-    sealed = account_key.create_seal("study", target, journal.encode_record(first))
+    seal = account_key.create_seal("study", target, journal.encode_record(first))
     durable_files.write_file(
-        foreign_files.check_writable_path(study, SEAL_FILE), sealed.encode(), 0o600
+        foreign_files.check_writable_path(study, SEAL_FILE), seal.encode(), 0o600
     )
 
 
@@ -52,10 +52,10 @@ def check_own_study(study: Path, hint: str) -> None:
         )
     try:
         target = foreign_files.read_bytes(study, TARGET_FILE_NAME, foreign_files.MAX_TARGET_BYTES)
-        sealed = foreign_files.read_bytes(study, SEAL_FILE, foreign_files.MAX_SMALL_FILE_BYTES)
-        first = next(journal.read_records(study / EVENTS_FILE), {})
+        seal = foreign_files.read_bytes(study, SEAL_FILE, foreign_files.MAX_SMALL_FILE_BYTES)
+        first_record = next(journal.read_records(study / EVENTS_FILE), {})
         is_own = account_key.is_valid_seal(
-            sealed.decode("ascii"), "study", target, journal.encode_record(first)
+            seal.decode("ascii"), "study", target, journal.encode_record(first_record)
         )
     except (FileNotFoundError, UnicodeDecodeError):
         is_own = False

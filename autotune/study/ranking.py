@@ -92,16 +92,16 @@ def _pool_estimates(state: State, tried: Sequence[Trial]) -> Estimate:
 def estimate_candidates(state: State) -> dict[int, Estimate]:
     """Return the estimates of all configurations except the baseline, before they are repeated."""
     baselines = {state.configuration_number(t) for t in state.list_finished(Phase.BASELINE)}
-    searched = [
+    searched_trials = [
         t
         for t in state.list_finished(*COUNTED_PHASES)
         if state.configuration_number(t) not in baselines
     ]
-    measured = _list_first_estimates(state, searched)
+    first_estimates = _list_first_estimates(state, searched_trials)
     if state.posterior is None:
-        return measured
+        return first_estimates
     estimates = state.posterior.peaks
-    return {trial: estimates[trial] for trial in measured if trial in estimates}
+    return {trial: estimates[trial] for trial in first_estimates if trial in estimates}
 
 
 def find_incumbent(state: State) -> Estimate | None:
@@ -110,13 +110,13 @@ def find_incumbent(state: State) -> Estimate | None:
     Its measurements as a reference also count, so that a lucky first measurement does not prune an
     equal candidate. Pruned trials are excluded, because their peak is only an upper bound.
     """
-    _, peak = _find_highest(state)
+    _, peak = _find_highest_trial(state)
     return peak
 
 
 def find_incumbent_number(state: State) -> int | None:
     """Return the number of the configuration with the peak to beat."""
-    number, _ = _find_highest(state)
+    number, _ = _find_highest_trial(state)
     return number
 
 
@@ -126,25 +126,25 @@ def find_rough_incumbent(state: State) -> Trial | None:
     The best of several rough peaks is probably too high, and would prune configurations that are
     better.
     """
-    number, peak = _find_highest(state)
+    number, peak = _find_highest_trial(state)
     if number is None or peak is None or peak.sd <= MAX_INCUMBENT_SD:
         return None
-    again = (t for t in state.list_started(*COUNTED_PHASES) if t.source_trial == number)
+    repeated_trials = (t for t in state.list_started(*COUNTED_PHASES) if t.source_trial == number)
     trial = state.find_trial(number)
     is_rough = trial.peak is not None and trial.peak.is_rough
-    return trial if is_rough and next(again, None) is None else None
+    return trial if is_rough and next(repeated_trials, None) is None else None
 
 
-def _find_highest(state: State) -> tuple[int | None, Estimate | None]:
+def _find_highest_trial(state: State) -> tuple[int | None, Estimate | None]:
     """Return the number and the peak of the best configuration that was not pruned."""
-    peaks = _estimate_full(state)
+    peaks = _estimate_full_trials(state)
     return max(peaks.items(), key=lambda item: item[1].log_mean, default=(None, None))
 
 
-def _estimate_full(state: State) -> dict[int, Estimate]:
+def _estimate_full_trials(state: State) -> dict[int, Estimate]:
     """Return the peaks of configurations that were not pruned, including their repeats as a reference."""
-    full = [t for t in list_measured_trials(state) if t.peak and not t.peak.is_pruned]
-    peaks, again = _list_first_estimates(state, full), _group_repeats(state, Phase.REFERENCE)
+    full_trials = [t for t in list_measured_trials(state) if t.peak and not t.peak.is_pruned]
+    peaks, again = _list_first_estimates(state, full_trials), _group_repeats(state, Phase.REFERENCE)
     pooled_peaks = {n: Estimate.pool([peaks[n], *more]) for n, more in again.items() if n in peaks}
     return peaks | pooled_peaks
 
@@ -160,12 +160,14 @@ def is_exploring(state: State) -> bool:
         for trial in list_measured_trials(state)
         if trial.peak and not trial.peak.is_pruned
     ]
-    last = {
+    last_numbers = {
         trial.number for trial in state.list_finished(*COUNTED_PHASES)[1:][-EXPLORATION_TRIALS:]
     }
-    earlier = [log_peak for number, log_peak in peaks if number not in last]
-    newer = [log_peak for number, log_peak in peaks if number in last]
-    return bool(earlier and newer) and max(newer) - max(earlier) >= log(EXPLORATION_FACTOR)
+    earlier_peaks = [log_peak for number, log_peak in peaks if number not in last_numbers]
+    newer_peaks = [log_peak for number, log_peak in peaks if number in last_numbers]
+    return bool(earlier_peaks and newer_peaks) and max(newer_peaks) - max(earlier_peaks) >= log(
+        EXPLORATION_FACTOR
+    )
 
 
 def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:
@@ -174,24 +176,26 @@ def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:
     Its probability of beating the current incumbent is at least ``min_probability``. Each such preset
     is repeated once, whatever the result.
     """
-    repeated = {
+    repeated_numbers = {
         state.configuration_number(t)
         for t in state.list_started(*OPENING_PHASES)
         if t.source_trial is not None
     }
-    pruned = [
+    pruned_trials = [
         (trial, replace(state.normalized_peak(trial), sd=trial.peak.upper_sd))
         for trial in select_feasible_trials(state.list_finished(*OPENING_PHASES))
-        if trial.peak and trial.peak.is_pruned and state.configuration_number(trial) not in repeated
+        if trial.peak
+        and trial.peak.is_pruned
+        and state.configuration_number(trial) not in repeated_numbers
     ]
     # The incumbent is expensive to compute and rarely needed for this decision.
-    to_beat = find_incumbent(state) if pruned else None
-    doubtful = (
+    incumbent = find_incumbent(state) if pruned_trials else None
+    doubtful_trials = (
         trial
-        for trial, ceiling in pruned
-        if to_beat and probability_better(ceiling, to_beat) >= min_probability
+        for trial, ceiling in pruned_trials
+        if incumbent and probability_better(ceiling, incumbent) >= min_probability
     )
-    return next(doubtful, None)
+    return next(doubtful_trials, None)
 
 
 def select_finalists(state: State, max_count: int, min_count: int) -> tuple[int, ...]:
@@ -200,16 +204,25 @@ def select_finalists(state: State, max_count: int, min_count: int) -> tuple[int,
     They include the best preset if it may be the best one. Presets were not selected for a lucky
     measurement, and the result must not be worse than published advice.
     """
-    estimated = estimate_candidates(state)
-    ranked = sorted(estimated, key=lambda trial: estimated[trial].log_mean, reverse=True)
-    leads = {trial: estimated[ranked[0]].ratio_to(estimated[trial]) for trial in ranked}
-    plausible = [t for t, lead in leads.items() if lead.log_mean < PLAUSIBLE_SDS * lead.sd]
-    chosen = [trial for location, trial in enumerate(ranked)
-              if location < min_count or trial in plausible][:max_count]  # fmt: skip
-    advised = next((n for n in plausible if state.find_trial(n).phase in OPENING_PHASES), None)
-    if advised is None or advised in chosen:
-        return tuple(chosen)
-    return (*chosen[:-1], advised)
+    estimates_by_trial = estimate_candidates(state)
+    ranked_trials = sorted(
+        estimates_by_trial, key=lambda trial: estimates_by_trial[trial].log_mean, reverse=True
+    )
+    leads_by_trial = {
+        trial: estimates_by_trial[ranked_trials[0]].ratio_to(estimates_by_trial[trial])
+        for trial in ranked_trials
+    }
+    plausible_trials = [
+        t for t, lead in leads_by_trial.items() if lead.log_mean < PLAUSIBLE_SDS * lead.sd
+    ]
+    chosen_trials = [trial for location, trial in enumerate(ranked_trials)
+              if location < min_count or trial in plausible_trials][:max_count]  # fmt: skip
+    advised_trial = next(
+        (n for n in plausible_trials if state.find_trial(n).phase in OPENING_PHASES), None
+    )
+    if advised_trial is None or advised_trial in chosen_trials:
+        return tuple(chosen_trials)
+    return (*chosen_trials[:-1], advised_trial)
 
 
 def find_best_trial(state: State) -> int | None:
@@ -220,10 +233,10 @@ def find_best_trial(state: State) -> int | None:
     """
     baseline, numbers = find_baseline(state), {trial.number for trial in state.trials}
     candidates = numbers - {baseline.number} if baseline else numbers
-    confirmed = (
+    confirmed_trials = (
         t.source_trial for t in state.list_finished(Phase.CONFIRM) if t.source_trial in candidates
     )
-    if (confirmed_number := next(confirmed, None)) is not None:
+    if (confirmed_number := next(confirmed_trials, None)) is not None:
         return confirmed_number
     number, simplified = find_leader(state), state.simplification
     if number is None or simplified is None or simplified.of != number:
@@ -287,14 +300,14 @@ def find_best_preset(state: State) -> Trial | None:
         number: Estimate.pool([state.normalized_peak(trial), *list_final_peaks(state, number)])
         for number, trial in presets.items()
     }
-    best = max(estimates, key=lambda number: estimates[number].log_mean, default=None)
-    return None if best is None else presets[best]
+    best_number = max(estimates, key=lambda number: estimates[number].log_mean, default=None)
+    return None if best_number is None else presets[best_number]
 
 
 def list_final_trials(state: State, number: int) -> tuple[Trial, ...]:
     """Return the measurements of configuration ``number`` between the search and the proof."""
-    finals = state.list_finished(*FINAL_PHASES)
-    return tuple(trial for trial in finals if state.configuration_number(trial) == number)
+    final_trials = state.list_finished(*FINAL_PHASES)
+    return tuple(trial for trial in final_trials if state.configuration_number(trial) == number)
 
 
 def list_final_peaks(state: State, number: int) -> list[Estimate]:
@@ -312,8 +325,8 @@ def _list_preset_trials(state: State) -> frozenset[int]:
     """Return, after the search, the trials of configurations from guides or from the user."""
     if state.posterior is None:
         return frozenset()
-    advised = state.list_finished(*(OPENING_PHASES - {Phase.BASELINE}))
-    return frozenset(trial.number for trial in advised)
+    preset_trials = state.list_finished(*(OPENING_PHASES - {Phase.BASELINE}))
+    return frozenset(trial.number for trial in preset_trials)
 
 
 def _list_noisy_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
@@ -382,9 +395,9 @@ def find_baseline(state: State) -> Trial | None:
     cause.
     """
     baselines = state.list_finished(Phase.BASELINE)
-    measured = [trial for trial in baselines if not trial.is_unmeasured]
-    met = [trial for trial in measured if trial.peak and trial.peak.is_feasible]
-    return next(iter((*met, *measured, *baselines)), None)
+    measured_trials = [trial for trial in baselines if not trial.is_unmeasured]
+    feasible_trials = [trial for trial in measured_trials if trial.peak and trial.peak.is_feasible]
+    return next(iter((*feasible_trials, *measured_trials, *baselines)), None)
 
 
 def find_reference(state: State) -> Trial | None:
@@ -401,8 +414,8 @@ def find_reference(state: State) -> Trial | None:
         for t in select_feasible_trials(state.list_finished(*OPENING_PHASES))
         if t.peak and not t.peak.is_pruned
     ]
-    usable = presets or select_feasible_trials(state.list_finished(*COUNTED_PHASES))[:1]
-    return max(usable, key=lambda t: state.normalized_peak(t).log_mean, default=None)
+    usable_trials = presets or select_feasible_trials(state.list_finished(*COUNTED_PHASES))[:1]
+    return max(usable_trials, key=lambda t: state.normalized_peak(t).log_mean, default=None)
 
 
 def estimate_study_drift(state: State) -> StudyDrift:
@@ -413,9 +426,9 @@ def estimate_study_drift(state: State) -> StudyDrift:
     drifts = estimate_bed_drifts(state)
     if not state.beds:
         return drifts[None]
-    strongest = max(drifts.values(), key=lambda drift: drift.probability)
+    strongest_drift = max(drifts.values(), key=lambda drift: drift.probability)
     return replace(
-        strongest,
+        strongest_drift,
         bed_sds={bed: state.bed_offset(bed).sd for bed in state.beds},
         shifts={
             trial.number: _compute_shift(state, trial, drifts[trial.bed])
@@ -541,10 +554,10 @@ def decide_verdict(state: State) -> Verdict:
         return _conclude("improved" if was_repeated else "unmeetable", challenger)
     if state.beds:
         return _decide_bed_verdict(state, challenger)
-    measured = list_confirmations(state, challenger)
-    if is_proven(measured):
-        return _conclude("improved", challenger, compute_proven_gain(measured))
-    return _conclude("no-improvement", challenger, compute_gain(measured))
+    confirmations = list_confirmations(state, challenger)
+    if is_proven(confirmations):
+        return _conclude("improved", challenger, compute_proven_gain(confirmations))
+    return _conclude("no-improvement", challenger, compute_gain(confirmations))
 
 
 def _conclude(verdict: str, best: int | None, gain: Gain | None = None) -> Verdict:

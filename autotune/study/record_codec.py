@@ -38,12 +38,12 @@ def named(key: str, default: object = dataclasses.MISSING) -> Any:
 
 def encode(record: Any) -> dict[str, Any]:
     """Return the JSON object of a dataclass instance."""
-    encoded = {}
+    encoded_record = {}
     for item in dataclasses.fields(record):
         value = getattr(record, item.name)
         if not _is_omitted(item, value):
-            encoded[item.metadata.get(KEY) or item.name] = _encode_value(value)
-    return encoded
+            encoded_record[item.metadata.get(KEY) or item.name] = _encode_value(value)
+    return encoded_record
 
 
 def _is_omitted(item: dataclasses.Field[Any], value: object) -> bool:
@@ -99,15 +99,15 @@ def _build_plain_decoder(kind: Any) -> Decoder:
 
 
 def _build_scalar_decoder(kinds: tuple[type, ...]) -> Decoder:
-    accepted = (*kinds, int) if float in kinds else kinds
+    accepted_types = (*kinds, int) if float in kinds else kinds
     names = " or ".join(TYPE_NAMES[kind] for kind in kinds)
 
     def decode_scalar(value: Any, location: str) -> Any:
         if isinstance(value, bool):
-            if bool in accepted:
+            if bool in accepted_types:
                 return value
             raise ValueError(f"{location}: unexpected true or false")
-        if not isinstance(value, accepted) or (
+        if not isinstance(value, accepted_types) or (
             isinstance(value, int | float) and not _is_usable(value)
         ):
             raise ValueError(f"{location}: expected {names}")
@@ -144,8 +144,10 @@ def _build_fixed_tuple_decoder(hints: tuple[Any, ...], build: Callable[[Any], An
     def decode_items(value: Any, location: str) -> Any:
         if len(_check_list(value, location)) != len(decoders):
             raise ValueError(f"{location}: expected {len(decoders)} values")
-        pairs = zip(decoders, value, strict=True)
-        return build([item(each, f"{location}[{n}]") for n, (item, each) in enumerate(pairs)])
+        decoders_with_items = zip(decoders, value, strict=True)
+        return build(
+            [item(each, f"{location}[{n}]") for n, (item, each) in enumerate(decoders_with_items)]
+        )
 
     return decode_items
 

@@ -53,10 +53,10 @@ def rebuild_environment(
     bed = next(iter(_find_beds(records)), None)
     if bed is not None:
         file = file.for_bed(bed)
-    adopted = find_adopted_record(records, bed)
-    skipped = from_record(adopted or {}).adopted_values.skipped
+    adopted_record = find_adopted_record(records, bed)
+    skipped_reasons = from_record(adopted_record or {}).adopted_values.skipped
     facts = {} if file.target.command else _read_facts(start.facts, file, settings)
-    full_space = space.build_space(file, facts, AdoptedValues(settings, skipped))
+    full_space = space.build_space(file, facts, AdoptedValues(settings, skipped_reasons))
     # Parameters that were added to the catalogue later had no value in these trials.
     dimensions = tuple(d for d in full_space.dimensions if d.name in settings)
     return RecordedEnvironment(file, replace(full_space, dimensions=dimensions))
@@ -76,8 +76,10 @@ def find_adopted_record(
 
 
 def _find_beds(records: Sequence[Mapping[str, Any]]) -> dict[str, RecordedBed]:
-    joined = [decode(BedJoined, record) for record in records if record["event"] == "joined"]
-    return {**decode(StudyStart, records[0]).beds, **{bed.bed: bed for bed in joined}}
+    joined_records = [
+        decode(BedJoined, record) for record in records if record["event"] == "joined"
+    ]
+    return {**decode(StudyStart, records[0]).beds, **{bed.bed: bed for bed in joined_records}}
 
 
 def _read_facts(

@@ -109,8 +109,8 @@ def _run_all_steps(steps: Sequence[Callable[[], list[str]]]) -> list[str]:
         try:
             # A study and its target report the same restored file, the study with its name in front.
             # One line is enough.
-            reported = {*lines, *(line.partition(": ")[2] for line in lines)}
-            lines += [line for line in step() if line not in reported]
+            reported_lines = {*lines, *(line.partition(": ")[2] for line in lines)}
+            lines += [line for line in step() if line not in reported_lines]
         except AutotuneError as error:
             errors.append(error)
     if errors:
@@ -147,9 +147,9 @@ def _stop_private_servers(study: Path, directory: Path) -> list[str]:
     run = run_directories.find_run_directory(directory)
     if run is None:
         return []
-    stopped = stop_orphaned(run)
+    stopped_servers = stop_orphaned(run)
     run_directories.remove_run_directory(directory)
-    lines = [*(f"stopped {name}" for name in stopped), "run directory removed"]
+    lines = [*(f"stopped {name}" for name in stopped_servers), "run directory removed"]
     return [f"{study.name}: {line}" for line in lines]
 
 
@@ -163,9 +163,11 @@ def _restore_hosts(study: Path) -> list[str]:
     file = read_addresses(study / TARGET_FILE_NAME, foreign=True)
     # Paths in the target are relative to the directory that it was read from.
     source = _read_target_path(study) or study / TARGET_FILE_NAME
-    as_run = TargetFile(file.target, replace(file.document, path=source))
+    located_file = TargetFile(file.target, replace(file.document, path=source))
     lines = _run_all_steps(
-        _plan_bed_restores(as_run, study, _list_study_beds(study), managed_hosts.restore_study)
+        _plan_bed_restores(
+            located_file, study, _list_study_beds(study), managed_hosts.restore_study
+        )
     )
     return [f"{study.name}: {line}" for line in lines]
 

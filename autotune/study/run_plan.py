@@ -27,7 +27,7 @@ def build_plan(environment: Environment) -> Plan:
     target, space = environment.file.target, environment.space
     preview = environment.build_preview()
     baseline = space.complete_unrepaired(space.baseline)
-    recommended = space.build_candidate(space.preset_settings("recommended"))
+    recommended_candidate = space.build_candidate(space.preset_settings("recommended"))
     plan: Plan = {
         "schema": 1,
         "target": target.name,
@@ -41,20 +41,22 @@ def build_plan(environment: Environment) -> Plan:
         "deployments": [
             _describe_deployment(environment, preview, chosen) for chosen in space.deployments
         ],
-        "bindings": [str(binding) for binding in recommended.repairs],
+        "bindings": [str(binding) for binding in recommended_candidate.repairs],
         "limits": [
-            space.format_arithmetic(rule, recommended.settings)
+            space.format_arithmetic(rule, recommended_candidate.settings)
             for rule in space.constraints
-            if rule.is_built_in and rule.applies(recommended.settings)
+            if rule.is_built_in and rule.applies(recommended_candidate.settings)
         ],
-        "memory": list(map(_encode_memory, space.compute_memory_use(recommended.settings))),
-        "actions": _group_services_by_action(environment, baseline, recommended),
+        "memory": list(
+            map(_encode_memory, space.compute_memory_use(recommended_candidate.settings))
+        ),
+        "actions": _group_services_by_action(environment, baseline, recommended_candidate),
         "diff": "",
         "budget": {**_describe_budget(environment), "max_rate": target.load.max_rate},
     }
     if preview.answer_checks:
         plan["right_answers"] = preview.answer_checks
-    _add_differences(plan, preview, baseline.settings, recommended.settings)
+    _add_differences(plan, preview, baseline.settings, recommended_candidate.settings)
     return plan
 
 
@@ -173,10 +175,18 @@ def format_plan(plan: Plan) -> str:
         f"are reserved to confirm the best {budget['finalists']}."
     )
     if "command" in plan:
-        first = [json.dumps(parameters, ensure_ascii=False) for parameters in plan["first"]]
+        first_configurations = [
+            json.dumps(parameters, ensure_ascii=False) for parameters in plan["first"]
+        ]
         rules = [f"  rule: {binding}" for binding in plan["bindings"]]
         return "\n".join(
-            [f"Command: {plan['command']}.", budget_text, "First calls:", *first, *rules]
+            [
+                f"Command: {plan['command']}.",
+                budget_text,
+                "First calls:",
+                *first_configurations,
+                *rules,
+            ]
         )
     servers = ", ".join(plan["servers"])
     introduction = (
@@ -215,8 +225,10 @@ def _format_core_parameters(plan: Plan) -> Iterator[str]:
         return
     services: dict[str, list[str]] = {}
     for name in plan["core"]:
-        parsed = ParameterName.parse(name)
-        services.setdefault(parsed.service_prefix, []).append(parsed.parameter or "which")
+        parameter_name = ParameterName.parse(name)
+        services.setdefault(parameter_name.service_prefix, []).append(
+            parameter_name.parameter or "which"
+        )
     yield "Searched first, as known to matter (`tune: all` searches everything at once):"
     yield from (f"  {name}: {', '.join(names)}" for name, names in services.items())
 
@@ -285,10 +297,10 @@ def _format_deployments(deployments: Sequence[plan_documents.Deployment]) -> Ite
     yield f"{len(deployments)} deployments. Each is tried with its recommended settings first:"
     for number, deployment in enumerate(deployments):
         services = deployment["services"]
-        chosen = ", ".join(f"{name} {value}" for name, value in services.items())
+        services_text = ", ".join(f"{name} {value}" for name, value in services.items())
         note = " (the baseline's)" if number == 0 else ""
         servers, count = ", ".join(deployment["servers"]), deployment["parameters"]
-        yield f"  {chosen}{note}: {servers}; {format_count(count, 'parameter')}"
+        yield f"  {services_text}{note}: {servers}; {format_count(count, 'parameter')}"
         yield from (f"    rule: {binding}" for binding in deployment["bindings"])
 
 
@@ -297,10 +309,10 @@ def _group_services_by_action(
 ) -> dict[str, list[str]]:
     """Return the services by the action that their changed parameters need."""
     needed: dict[str, Action] = {}
-    active = environment.space.active_parameters(new.settings)
+    active_names = environment.space.active_parameters(new.settings)
     for dimension in environment.space.dimensions:
-        changed = old.settings[dimension.name] != new.settings[dimension.name]
-        if changed and dimension.name in active:
+        is_changed = old.settings[dimension.name] != new.settings[dimension.name]
+        if is_changed and dimension.name in active_names:
             service = ParameterName.parse(dimension.name).service_prefix
             needed[service] = max(needed.get(service, Action.NONE), dimension.parameter.action)
     return {

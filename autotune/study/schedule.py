@@ -192,11 +192,11 @@ def _find_abandoned_trials(state: State) -> list[Trial]:
     last_trials = [
         trial for bed, trial in state.last_trial_by_bed.items() if bed not in state.active_beds
     ]
-    unfinished = [
+    unfinished_trials = [
         t for t in last_trials if not t.is_finished and t.phase not in BED_SPECIFIC_PHASES
     ]
-    repeated = {trial.replaced_trial for trial in state.trials} if unfinished else ()
-    return [trial for trial in unfinished if trial.number not in repeated]
+    replaced_trials = {trial.replaced_trial for trial in state.trials} if unfinished_trials else ()
+    return [trial for trial in unfinished_trials if trial.number not in replaced_trials]
 
 
 def _plan_wait(state: State, *phases: Phase) -> ScheduleStep | None:
@@ -243,8 +243,8 @@ def _plan_opening(
             and (is_required or _may_be_best(state, space, settings))
         ):
             return MeasureStep(phase, settings)
-    untried = _find_untried(state, space, clamped, tried)
-    return MeasureStep(Phase.TRY_FIRST, untried) if untried is not None else None
+    untried_settings = _find_untried(state, space, clamped, tried)
+    return MeasureStep(Phase.TRY_FIRST, untried_settings) if untried_settings is not None else None
 
 
 def _find_untried(
@@ -255,33 +255,35 @@ def _find_untried(
     Configurations with the same effect as a measured one are left out. ``clamped`` is the space with
     the clamps from deployments.
     """
-    pending, seen_settings = list[Settings](), list(tried)
+    pending_candidates, seen_settings = list[Settings](), list(tried)
     for changes in (*space.try_first, *state.transferred):
         settings = {**space.baseline, **changes}
         if (acts := select_active_settings(settings, space)) not in seen_settings:
             seen_settings.append(acts)
-            pending.append(settings)
+            pending_candidates.append(settings)
 
     def find_effect(settings: Settings) -> Settings:
         return select_active_settings(clamped.get_effective(settings), space)
 
-    measured = [find_effect(t.settings) for t in state.list_started(*OPENING_PHASES)]
+    measured_effects = [find_effect(t.settings) for t in state.list_started(*OPENING_PHASES)]
     for trial in sorted(state.list_started(Phase.TRY_FIRST), key=lambda trial: trial.number):
         # A trial belongs to the first pending configuration, unless that was left out: clamps may be
         # discovered later.
         first_new = next(
-            (n for n, s in enumerate(pending) if find_effect(s) not in measured), len(pending)
+            (n for n, s in enumerate(pending_candidates) if find_effect(s) not in measured_effects),
+            len(pending_candidates),
         )
-        candidates = pending[: first_new + 1]
+        candidates = pending_candidates[: first_new + 1]
         if candidates:
-            shared = [
-                _count_shared(trial.settings, s, clamped.get_effective(s)) for s in candidates
+            shared_counts = [
+                _count_shared_settings(trial.settings, s, clamped.get_effective(s))
+                for s in candidates
             ]
-            pending = pending[shared.index(max(shared)) + 1 :]
-    return next((s for s in pending if find_effect(s) not in measured), None)
+            pending_candidates = pending_candidates[shared_counts.index(max(shared_counts)) + 1 :]
+    return next((s for s in pending_candidates if find_effect(s) not in measured_effects), None)
 
 
-def _count_shared(settings: Settings, *others: Settings) -> int:
+def _count_shared_settings(settings: Settings, *others: Settings) -> int:
     """Return the maximum number of values that ``settings`` shares with any of ``others``."""
     return sum(any(other.get(n) == value for other in others) for n, value in settings.items())
 
@@ -289,18 +291,20 @@ def _count_shared(settings: Settings, *others: Settings) -> int:
 def _may_be_best(state: State, space: SearchSpace, settings: Settings) -> bool:
     """True if a deployment may be the best, according to its measurements so far."""
     deployment = _select_deployment(settings, space)
-    usable = select_feasible_trials(state.list_finished(*COUNTED_PHASES))
-    level = {bed: exp(-state.bed_offset(bed).log) for bed in {t.bed for t in usable}}
-    lows = [level[t.bed] * t.peak.low for t in usable if t.peak and not t.peak.is_pruned]
-    highs = [level[t.bed] * t.peak.high for t in usable
+    usable_trials = select_feasible_trials(state.list_finished(*COUNTED_PHASES))
+    bed_levels = {bed: exp(-state.bed_offset(bed).log) for bed in {t.bed for t in usable_trials}}
+    lows = [
+        bed_levels[t.bed] * t.peak.low for t in usable_trials if t.peak and not t.peak.is_pruned
+    ]
+    highs = [bed_levels[t.bed] * t.peak.high for t in usable_trials
              if t.peak and _select_deployment(t.settings, space) == deployment]  # fmt: skip
     return not lows or max(highs, default=0.0) >= max(lows)
 
 
 def select_active_settings(settings: Settings, space: SearchSpace) -> Settings:
     """Return only the settings that have an effect."""
-    active = space.active_parameters(settings)
-    return {name: value for name, value in settings.items() if name in active}
+    active_names = space.active_parameters(settings)
+    return {name: value for name, value in settings.items() if name in active_names}
 
 
 def _iterate_presets(space: SearchSpace) -> Iterator[tuple[Phase, Settings]]:
@@ -334,8 +338,14 @@ def _plan_refinement(state: State) -> ScheduleStep | None:
     """Return a precise measurement of a rough incumbent, once the peak is unlikely to rise by large
     factors.
     """
-    rough = None if is_exploring(state) else find_rough_incumbent(state)
-    return MeasureStep(rough.phase, rough.settings, source_trial=rough.number) if rough else None
+    rough_incumbent = None if is_exploring(state) else find_rough_incumbent(state)
+    return (
+        MeasureStep(
+            rough_incumbent.phase, rough_incumbent.settings, source_trial=rough_incumbent.number
+        )
+        if rough_incumbent
+        else None
+    )
 
 
 def _plan_preset_repeat(state: State) -> ScheduleStep | None:
@@ -343,9 +353,13 @@ def _plan_preset_repeat(state: State) -> ScheduleStep | None:
 
     The study compares its winner with the best preset, so that preset must be measured.
     """
-    pruned = find_doubtful_pruning(state, SearchLimits.early_prune_probability)
+    doubtful_trial = find_doubtful_pruning(state, SearchLimits.early_prune_probability)
     return (
-        MeasureStep(pruned.phase, pruned.settings, source_trial=pruned.number) if pruned else None
+        MeasureStep(
+            doubtful_trial.phase, doubtful_trial.settings, source_trial=doubtful_trial.number
+        )
+        if doubtful_trial
+        else None
     )
 
 
@@ -354,15 +368,17 @@ def _plan_reference(state: State, bed: str | None) -> ScheduleStep | None:
     reference = find_reference(state)
     if reference is None:
         return None
-    measured = [t for t in (reference, *state.list_finished(Phase.REFERENCE)) if t.bed == bed]
-    last_number = max((t.number for t in measured), default=-1)
-    later = [
+    reference_trials = [
+        t for t in (reference, *state.list_finished(Phase.REFERENCE)) if t.bed == bed
+    ]
+    last_number = max((t.number for t in reference_trials), default=-1)
+    later_trials = [
         t for t in state.list_finished(*COUNTED_PHASES) if t.number > last_number and t.bed == bed
     ]
-    pruned_count = sum(t.peak is None or t.peak.is_pruned for t in later)
+    pruned_count = sum(t.peak is None or t.peak.is_pruned for t in later_trials)
     # A rough trial is short, and drift is small compared with its uncertainty.
-    rough_count = sum(t.peak is not None and t.peak.is_rough for t in later)
-    full_count = len(later) - pruned_count - rough_count
+    rough_count = sum(t.peak is not None and t.peak.is_rough for t in later_trials)
+    full_count = len(later_trials) - pruned_count - rough_count
     count = full_count + pruned_count / PRUNED_TRIALS_DIVISOR + ROUGH_TRIAL_SHARE * rough_count
     if count < REFERENCE_INTERVAL_TRIALS:
         return None
@@ -377,15 +393,17 @@ def _plan_ranking(state: State) -> ScheduleStep | None:
 
 def _can_search(state: State, budget: Budget, elapsed: float) -> bool:
     """True if another trial fits before the time that is reserved for the proof."""
-    counted = len(state.list_counted(include_running=True))
+    counted_trials = len(state.list_counted(include_running=True))
     # A trial that would not fit at the current pace is shortened (``compute_time_limit``).
     minimum = min(average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
     # With only a baseline, there is nothing to prove yet.
-    reserved = (
-        compute_reserve_seconds(state, budget) if counted > 1 else 2 * MIN_MEASUREMENT_SECONDS
+    reserved_seconds = (
+        compute_reserve_seconds(state, budget)
+        if counted_trials > 1
+        else 2 * MIN_MEASUREMENT_SECONDS
     )
-    fits = elapsed + minimum <= budget.time - reserved
-    return counted == 0 or (counted < budget.trials and fits)
+    fits_budget = elapsed + minimum <= budget.time - reserved_seconds
+    return counted_trials == 0 or (counted_trials < budget.trials and fits_budget)
 
 
 def compute_reserve_seconds(state: State, budget: Budget) -> float:
@@ -394,8 +412,8 @@ def compute_reserve_seconds(state: State, budget: Budget) -> float:
         reproduction_seconds = MAX_REPRODUCTIONS * average_trial_seconds(state)
         return min(reproduction_seconds + MIN_MEASUREMENT_SECONDS, max_reserve_seconds(budget))
     trial_count = _measurements_per_bed(state, MIN_FINALISTS) + RESERVED_BLOCKS
-    needed = trial_count * average_trial_seconds(state) + min_proof_seconds(state)
-    return min(needed, max_reserve_seconds(budget))
+    needed_seconds = trial_count * average_trial_seconds(state) + min_proof_seconds(state)
+    return min(needed_seconds, max_reserve_seconds(budget))
 
 
 def max_reserve_seconds(budget: Budget) -> float:
@@ -416,10 +434,10 @@ def average_trial_seconds(state: State) -> float:
     The finals and the proof measure precisely, so rough trials must not shorten the time reserved for
     them.
     """
-    spent = sum(state.bed_seconds.values()) or state.elapsed_seconds
-    rough = sum(trial.peak is not None and trial.peak.is_rough for trial in state.trials)
-    full_count = state.measured_count - (1.0 - ROUGH_TRIAL_SHARE) * rough
-    return spent / full_count if full_count else 0.0
+    spent_seconds = sum(state.bed_seconds.values()) or state.elapsed_seconds
+    rough_count = sum(trial.peak is not None and trial.peak.is_rough for trial in state.trials)
+    full_count = state.measured_count - (1.0 - ROUGH_TRIAL_SHARE) * rough_count
+    return spent_seconds / full_count if full_count else 0.0
 
 
 def _measurements_per_bed(state: State, count: int) -> int:
@@ -433,26 +451,29 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed: floa
     The search does not use the time that is reserved for the proof. In the proof, the minimum number of
     measurements share this time.
     """
-    remaining = budget.time - elapsed
+    remaining_seconds = budget.time - elapsed
     if phase is Phase.CONFIRM:
-        pairs = 2 * confirmation.MIN_PAIRS - len(state.list_finished(Phase.CONFIRM))
-        return max(MIN_MEASUREMENT_SECONDS, remaining / max(1, _measurements_per_bed(state, pairs)))
+        missing_pairs = 2 * confirmation.MIN_PAIRS - len(state.list_finished(Phase.CONFIRM))
+        return max(
+            MIN_MEASUREMENT_SECONDS,
+            remaining_seconds / max(1, _measurements_per_bed(state, missing_pairs)),
+        )
     if phase in COUNTED_PHASES or phase is Phase.REFERENCE:
         # The first measurement must leave enough time for at least one more.
         first_reserve = max(
             max_reserve_seconds(budget), MIN_PROOF_SECONDS + 2 * MIN_MEASUREMENT_SECONDS
         )
-        reserved = (
+        reserved_seconds = (
             compute_reserve_seconds(state, budget)
             if state.list_finished(*COUNTED_PHASES)
             else first_reserve
         )
-        return max(MIN_MEASUREMENT_SECONDS, remaining - reserved)
+        return max(MIN_MEASUREMENT_SECONDS, remaining_seconds - reserved_seconds)
     # If time is short, the limit of a block of changes is that of a measurement in the proof.
     return max(
         MIN_MEASUREMENT_SECONDS,
-        remaining - min_proof_seconds(state),
-        remaining * MIN_MEASUREMENT_SECONDS / MIN_PROOF_SECONDS,
+        remaining_seconds - min_proof_seconds(state),
+        remaining_seconds * MIN_MEASUREMENT_SECONDS / MIN_PROOF_SECONDS,
     )
 
 
@@ -460,21 +481,23 @@ def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep |
     if elapsed >= budget.time or state.list_started(Phase.CONFIRM):
         return None
     finalists = state.list_started(Phase.FINALIST)
-    measured = {trial.source_trial for trial in finalists}
+    measured_numbers = {trial.source_trial for trial in finalists}
     trial_seconds = max(average_trial_seconds(state), 1e-9)
     proof = min_proof_seconds(state)
     # Rough finalists are measured again first, even if this shortens the measurements of the proof.
     proof *= SHORT_PROOF_SHARE if _has_rough_finalist(state) else 1.0
-    fitting = int((budget.time - elapsed - proof) / trial_seconds)
+    fitting_trials = int((budget.time - elapsed - proof) / trial_seconds)
     # The leaders take precedence over blocks of changes.
-    fitting = max(fitting - RESERVED_BLOCKS, min(fitting, MIN_FINALISTS - len(finalists)), 0)
-    available = fitting * max(1, len(state.active_beds)) + len(finalists)
-    maximum = min(available, MAX_FINALISTS)
+    fitting_trials = max(
+        fitting_trials - RESERVED_BLOCKS, min(fitting_trials, MIN_FINALISTS - len(finalists)), 0
+    )
+    available_trials = fitting_trials * max(1, len(state.active_beds)) + len(finalists)
+    maximum = min(available_trials, MAX_FINALISTS)
     # A single repeated finalist would decide nothing.
     for number in (
         select_finalists(state, maximum, MIN_FINALISTS) if maximum >= MIN_FINALISTS else ()
     ):
-        if number not in measured:
+        if number not in measured_numbers:
             return MeasureStep(
                 Phase.FINALIST, state.find_trial(number).settings, source_trial=number
             )
@@ -483,15 +506,15 @@ def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep |
 
 def _has_rough_finalist(state: State) -> bool:
     """True if the peak of one of the two best configurations is rough."""
-    best = select_finalists(state, MIN_FINALISTS, MIN_FINALISTS)
-    peaks = [state.find_trial(number).peak for number in best]
+    best_trials = select_finalists(state, MIN_FINALISTS, MIN_FINALISTS)
+    peaks = [state.find_trial(number).peak for number in best_trials]
     return any(peak is not None and peak.is_rough for peak in peaks)
 
 
 def _plan_simplification(state: State, budget: Budget, elapsed: float) -> ScheduleStep | None:
     """Return a measurement of the winner without a block of changes that probably have no effect."""
     number, simplified = find_leader(state), state.simplification
-    measured = len(state.list_started(Phase.SIMPLIFIED))
+    simplified_count = len(state.list_started(Phase.SIMPLIFIED))
     if (
         number is None
         or state.posterior is None
@@ -501,15 +524,21 @@ def _plan_simplification(state: State, budget: Budget, elapsed: float) -> Schedu
         return None
     if not baseline_meets_slo(state):
         return None
-    if simplified is None or measured > simplified.measured:
+    if simplified is None or simplified_count > simplified.measured:
         return SimplifyStep(number)
-    needed = average_trial_seconds(state) + min_proof_seconds(state)
+    needed_seconds = average_trial_seconds(state) + min_proof_seconds(state)
     # The first block contains settings of low documented impact. It may shorten the proof.
-    needed = (
-        needed if measured else min(needed, max(MIN_PROOF_SECONDS, needed / MAX_SHORTENING_FACTOR))
+    needed_seconds = (
+        needed_seconds
+        if simplified_count
+        else min(needed_seconds, max(MIN_PROOF_SECONDS, needed_seconds / MAX_SHORTENING_FACTOR))
     )
-    latest = budget.time * (1.0 if measured else MAX_OVERRUN_FACTOR)
-    if not simplified.reverted or measured >= MAX_BLOCKS or elapsed + needed > latest:
+    latest_end = budget.time * (1.0 if simplified_count else MAX_OVERRUN_FACTOR)
+    if (
+        not simplified.reverted
+        or simplified_count >= MAX_BLOCKS
+        or elapsed + needed_seconds > latest_end
+    ):
         return None
     return MeasureStep(Phase.SIMPLIFIED, simplified.settings, source_trial=number)
 
@@ -527,8 +556,8 @@ def _plan_reproduction(state: State, budget: Budget, elapsed: float) -> Schedule
     once more, because a disturbance may have been the cause. The best trial is then measured until its
     result is reproduced.
     """
-    each = min(average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
-    if state.values or not misses_slo(state) or elapsed + each > budget.time:
+    trial_seconds = min(average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
+    if state.values or not misses_slo(state) or elapsed + trial_seconds > budget.time:
         return None
     stock, challenger = find_baseline(state), find_best_trial(state)
     if stock is not None and len(state.list_started(Phase.BASELINE)) <= max(1, len(state.beds)):
@@ -536,8 +565,8 @@ def _plan_reproduction(state: State, budget: Budget, elapsed: float) -> Schedule
     if challenger is None:
         return None
     repeats = [t for t in state.list_started(Phase.FINALIST) if t.source_trial == challenger]
-    reproduced = [t for t in repeats if t.is_finished and t.peak and t.peak.is_feasible]
-    if reproduced or len(repeats) >= MAX_REPRODUCTIONS:
+    reproduced_trials = [t for t in repeats if t.is_finished and t.peak and t.peak.is_feasible]
+    if reproduced_trials or len(repeats) >= MAX_REPRODUCTIONS:
         return None
     settings = state.find_trial(challenger).settings
     return MeasureStep(Phase.FINALIST, settings, source_trial=challenger)
@@ -555,23 +584,23 @@ def _plan_confirmation(
         or not baseline.peak.is_feasible
     ):
         return None
-    measured = list_confirmations(state, challenger)
-    has_min_pairs = len(measured) >= 2 * confirmation.MIN_PAIRS
+    confirmations = list_confirmations(state, challenger)
+    has_min_pairs = len(confirmations) >= 2 * confirmation.MIN_PAIRS
     trial_seconds = average_trial_seconds(state)
     pair_seconds = 2 * (
         trial_seconds if has_min_pairs else min(trial_seconds, MIN_MEASUREMENT_SECONDS)
     )
-    latest = (
+    latest_end = (
         budget.time
         if has_min_pairs
         else min(budget.time + pair_seconds, MAX_OVERRUN_FACTOR * budget.time)
     )
-    is_over = elapsed + pair_seconds >= latest and len(measured) >= 2
-    is_over = is_over or _count_started_pairs(state, Phase.CONFIRM, measured) >= MAX_PAIRS
+    is_over = elapsed + pair_seconds >= latest_end and len(confirmations) >= 2
+    is_over = is_over or _count_started_pairs(state, Phase.CONFIRM, confirmations) >= MAX_PAIRS
     is_decided = (
         collect_bed_proof(state, challenger).is_decided
         if bed
-        else confirmation.is_decided(measured)
+        else confirmation.is_decided(confirmations)
     )
     return _plan_alternation(
         state, Phase.CONFIRM, challenger, baseline.number, bed, is_over=is_over or is_decided
@@ -585,16 +614,20 @@ def _plan_runner_up(
 
     They come before any claim. The rival is the best preset, or else the second best configuration.
     """
-    pair = select_finalist_pair(state)
-    if pair is None or state.list_started(Phase.CONFIRM):
+    finalist_pair = select_finalist_pair(state)
+    if finalist_pair is None or state.list_started(Phase.CONFIRM):
         return None
-    reserved = min_proof_seconds(state) + MIN_BLOCKS * average_trial_seconds(state)
-    is_over = elapsed + 2 * average_trial_seconds(state) + reserved > budget.time
-    measured = list_confirmations(state, pair[0], Phase.RUNNER_UP)
+    reserved_seconds = min_proof_seconds(state) + MIN_BLOCKS * average_trial_seconds(state)
+    is_over = elapsed + 2 * average_trial_seconds(state) + reserved_seconds > budget.time
+    confirmations = list_confirmations(state, finalist_pair[0], Phase.RUNNER_UP)
     started_pairs = len(state.list_finished(Phase.RUNNER_UP)) / 2
-    started_pairs = _count_started_pairs(state, Phase.RUNNER_UP, measured) if bed else started_pairs
-    is_over = is_over or started_pairs >= MAX_RUNNER_UP_PAIRS or not is_undecided(state, *pair)
-    return _plan_alternation(state, Phase.RUNNER_UP, *pair, bed, is_over=is_over)
+    started_pairs = (
+        _count_started_pairs(state, Phase.RUNNER_UP, confirmations) if bed else started_pairs
+    )
+    is_over = (
+        is_over or started_pairs >= MAX_RUNNER_UP_PAIRS or not is_undecided(state, *finalist_pair)
+    )
+    return _plan_alternation(state, Phase.RUNNER_UP, *finalist_pair, bed, is_over=is_over)
 
 
 def _count_started_pairs(state: State, phase: Phase, measured: Sequence[SideMeasurement]) -> float:
@@ -616,10 +649,10 @@ def _plan_alternation(
     measures its own pairs.
     """
     finished_trials = [trial for trial in state.list_finished(phase) if trial.bed == bed]
-    measured = list_confirmations(state, first, phase, bed)
-    if len(finished_trials) - len(measured) > MAX_FAILED_CONFIRMATIONS or (
-        len(measured) % 2 == 0 and is_over
+    confirmations = list_confirmations(state, first, phase, bed)
+    if len(finished_trials) - len(confirmations) > MAX_FAILED_CONFIRMATIONS or (
+        len(confirmations) % 2 == 0 and is_over
     ):
         return None
-    number = first if confirmation.is_winner_turn(len(measured)) else second
+    number = first if confirmation.is_winner_turn(len(confirmations)) else second
     return MeasureStep(phase, state.find_trial(number).settings, source_trial=number)

@@ -144,9 +144,9 @@ class SharedStore(StudyStore):
         running.
         """
         path = self.directory / WORKER_FILE
-        earlier = None
+        earlier_worker = None
         with contextlib.suppress(FileNotFoundError):
-            earlier = foreign_files.read_bytes(
+            earlier_worker = foreign_files.read_bytes(
                 self.directory, WORKER_FILE, foreign_files.MAX_SMALL_FILE_BYTES
             ).decode()
         durable_files.write_file(path, self._lease.worker.encode(), 0o600)
@@ -154,7 +154,7 @@ class SharedStore(StudyStore):
             self._join_bed(
                 bed,
                 {"event": "joined", "at": current_timestamp(), "bed": bed, **described},
-                earlier,
+                earlier_worker,
             )
         self.refresh()
         self._heart.start()
@@ -162,7 +162,7 @@ class SharedStore(StudyStore):
     def _join_bed(self, bed: str, record: Mapping[str, object], earlier_worker: str | None) -> None:
         key, monitor = uuid.uuid4().hex, HeartbeatMonitor()
 
-        def take(connection: Connection) -> Lease | None:
+        def take_bed(connection: Connection) -> Lease | None:
             study_database.lock_record_count(connection, self.study.study_id)
             holder = study_database.read_leases(connection, self.study.study_id).get(bed)
             is_free = holder is None or holder.worker in (earlier_worker, self._lease.worker)
@@ -176,7 +176,7 @@ class SharedStore(StudyStore):
             study_database.append_records(connection, self.study.study_id, key, [record])
             return None
 
-        while (holder := self.database.run_transaction(take)) is not None:
+        while (holder := self.database.run_transaction(take_bed)) is not None:
             if monitor.is_alive(bed):
                 raise LockedError(
                     f"bed {bed} is used by {holder.location}",
@@ -247,10 +247,10 @@ class SharedStore(StudyStore):
     def run_decision(self, action: Callable[[], T]) -> T:
         """Run ``action``. Its records are stored together or not at all; in that case it runs again."""
 
-        def attempt() -> T:
+        def attempt_decision() -> T:
             with self._lock:
                 self.refresh()  # reads most new records before the lock is taken
-                saved = self.state, self._number, {b: [*r] for b, r in self._waiting.items()}
+                saved_state = self.state, self._number, {b: [*r] for b, r in self._waiting.items()}
                 try:
                     with self.database.engine.begin() as connection:
                         self._apply_lines(
@@ -261,7 +261,7 @@ class SharedStore(StudyStore):
                         self._decision = connection
                         result = action()
                 except BaseException:
-                    self.state, self._number, self._waiting = saved
+                    self.state, self._number, self._waiting = saved_state
                     self._unwritten_lines.clear()
                     raise
                 finally:
@@ -270,7 +270,7 @@ class SharedStore(StudyStore):
                 return result
 
         with self.database.convert_errors():
-            return self.database.retry(attempt)
+            return self.database.retry(attempt_decision)
 
     def record_deployment(self, trial: Trial, deployed: DeployResult) -> None:
         with self._lock:
@@ -284,16 +284,16 @@ class SharedStore(StudyStore):
             if event == "noise":
                 self._noise_records = [record]
                 return
-            waiting = self._waiting.setdefault(bed, [])
-            waiting.append(record)
+            waiting_records = self._waiting.setdefault(bed, [])
+            waiting_records.append(record)
             if event in DEFERRED_EVENTS:
-                self._waiting[bed] = _merge_spent_records(waiting)
+                self._waiting[bed] = _merge_spent_records(waiting_records)
             else:
                 self._send_records(bed, self._waiting.pop(bed))
 
     def _send_records(self, bed: str | None, records: Sequence[Mapping[str, object]]) -> None:
         files, self._files = self._files, {}
-        append = partial(
+        append_batch = partial(
             study_database.append_records,
             study=self.study.study_id,
             key=uuid.uuid4().hex,
@@ -302,7 +302,11 @@ class SharedStore(StudyStore):
             lease=(self._lease.worker, bed),
         )
         decision = self._decision
-        number = append(decision) if decision is not None else self.database.run_autocommit(append)
+        number = (
+            append_batch(decision)
+            if decision is not None
+            else self.database.run_autocommit(append_batch)
+        )
         if number == self._number + 1:  # no other worker has added records since
             self._apply_lines([journal.encode_record(record) for record in records])
         elif decision is not None:
@@ -331,9 +335,13 @@ class SharedStore(StudyStore):
 
 def _merge_spent_records(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the records, with all records of time spent merged into one."""
-    spent = [record for record in records if record["event"] == "spent"]
+    spent_records = [record for record in records if record["event"] == "spent"]
     seconds: Mapping[str, float] = {}
-    for record in spent:
+    for record in spent_records:
         seconds = add_seconds(seconds, record["seconds"])
-    others = [record for record in records if record["event"] != "spent"]
-    return [*others, {**spent[-1], "seconds": seconds}] if spent else others
+    other_records = [record for record in records if record["event"] != "spent"]
+    return (
+        [*other_records, {**spent_records[-1], "seconds": seconds}]
+        if spent_records
+        else other_records
+    )

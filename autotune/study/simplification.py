@@ -17,7 +17,7 @@ def select_next_block(
     leader, earlier = state.find_trial(trial_number), state.simplification or Simplification()
     winner = space.replace_impossible(leader.effective_settings, leader.settings)
     blocks = state.list_finished(Phase.SIMPLIFIED)
-    accepted, without, refused = earlier.accepted, earlier.without, earlier.refused
+    accepted, without, refused_blocks = earlier.accepted, earlier.without, earlier.refused
     if (block := earlier.reverted) and blocks:
         # The model treats an unexpected loss as a disturbance, but a clear loss must count.
         keeps_peak = select_feasible_trials(blocks[-1:]) and not is_clearly_worse(
@@ -26,16 +26,18 @@ def select_next_block(
         if keeps_peak and is_expendable(surrogate, space, winner, block, without):
             accepted, without = blocks[-1].number, block
         else:
-            refused = (*refused, block)
-    simplified = simplify_winner(surrogate, space, winner, without, refused)
-    reverts_more = set(simplified.reverted) > set(without)
-    settings = simplified.settings if reverts_more else revert_changes(space, winner, without)
+            refused_blocks = (*refused_blocks, block)
+    simplified_winner = simplify_winner(surrogate, space, winner, without, refused_blocks)
+    reverts_more = set(simplified_winner.reverted) > set(without)
+    settings = (
+        simplified_winner.settings if reverts_more else revert_changes(space, winner, without)
+    )
     return Simplification(
         of=trial_number,
         settings=dict(settings),
-        reverted=tuple(simplified.reverted) if reverts_more else (),
+        reverted=tuple(simplified_winner.reverted) if reverts_more else (),
         accepted=accepted,
         without=tuple(without),
-        refused=refused,
+        refused=refused_blocks,
         measured=len(state.list_started(Phase.SIMPLIFIED)),
     )

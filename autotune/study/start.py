@@ -81,9 +81,9 @@ def _record_earlier_leaders(
         state = load_state(earlier_study)
         baseline = ranking.find_baseline(state)
         estimates = ranking.estimate_candidates(state)
-        ranked = sorted(estimates, key=lambda number: -estimates[number].log_mean)
+        ranked_numbers = sorted(estimates, key=lambda number: -estimates[number].log_mean)
         configurations = transfer_settings(
-            [state.find_trial(number).effective_settings for number in ranked],
+            [state.find_trial(number).effective_settings for number in ranked_numbers],
             baseline.effective_settings if baseline else {},
             environment.space,
         )
@@ -126,8 +126,10 @@ def prepare_existing(directory: Path, beds: str | None = None) -> Environment:
     ownership.check_own_study(directory, EXPLAIN_HINT)
     environment = _prepare_environment(directory, beds)
     trials = load_state(directory).trials
-    recorded = trials[0].settings if trials else environment.space.baseline
-    if missing := [d.name for d in environment.space.tunable_dimensions if d.name not in recorded]:
+    recorded_settings = trials[0].settings if trials else environment.space.baseline
+    if missing := [
+        d.name for d in environment.space.tunable_dimensions if d.name not in recorded_settings
+    ]:
         others_text = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise AutotuneError(
             f"study {directory.name} lacks values of {missing[0]}{others_text}: it was started "
@@ -147,35 +149,36 @@ def _prepare_environment(directory: Path, beds: str | None) -> Environment:
     file, study_start = _read_current_target(directory), read_study_start(directory)
     if study_start.shared:
         return _prepare_joined_bed(file, directory)
-    recorded = study_start.beds
-    if not recorded and beds is None:
+    bed_names = study_start.beds
+    if not bed_names and beds is None:
         return prepare(file)
-    if not recorded:
+    if not bed_names:
         raise AutotuneError(
             f"study {directory.name} does not use test beds",
             hint="omit `--beds`",
         )
-    names = select_beds(file.target, beds) if beds else tuple(recorded)
-    if unknown := [name for name in names if name not in recorded]:
+    names = select_beds(file.target, beds) if beds else tuple(bed_names)
+    if unknown := [name for name in names if name not in bed_names]:
         raise AutotuneError(
             f"bed {unknown[0]} is not a bed of study {directory.name}",
-            hint=f"its beds: {', '.join(recorded)}",
+            hint=f"its beds: {', '.join(bed_names)}",
         )
-    return prepare_beds(file, names, {name: recorded[name].adopted for name in names})
+    return prepare_beds(file, names, {name: bed_names[name].adopted for name in names})
 
 
 def _prepare_joined_bed(file: TargetFile, directory: Path) -> Environment:
     """Return the first joined bed that the study's target lists, because workers may add other beds."""
-    adopted = {r["bed"]: r.get("adopted") or {} for r in journal.read_records(directory / EVENTS_FILE)
+    adopted_by_bed = {r["bed"]:
+        r.get("adopted") or {} for r in journal.read_records(directory / EVENTS_FILE)
                if r["event"] == "joined"}  # fmt: skip
-    bed = next((bed for bed in adopted if bed in file.target.beds), None)
+    bed = next((bed for bed in adopted_by_bed if bed in file.target.beds), None)
     if bed is None:
         raise AutotuneError(
             f"the target of study {directory.name} lists no test bed that joined the study",
-            hint=f"add one of the joined beds ({', '.join(adopted) or 'none yet'}) to `beds:` of "
+            hint=f"add one of the joined beds ({', '.join(adopted_by_bed) or 'none yet'}) to `beds:` of "
             f"{file.path}",
         )
-    return prepare_beds(file, (bed,), {bed: adopted[bed]})
+    return prepare_beds(file, (bed,), {bed: adopted_by_bed[bed]})
 
 
 def resume_study(environment: Environment, directory: Path, progress: ProgressReporter) -> None:
@@ -270,25 +273,27 @@ def _read_current_target(directory: Path) -> TargetFile:
     """
     study_start = read_study_start(directory)
     source, adopted = Path(study_start.source), study_start.adopted or {}
-    recorded = read_recorded_target(directory)
+    recorded_target = read_recorded_target(directory)
     if not source.exists():
-        return replace(recorded, adopted=adopted)
-    current = read_target(source, [(option, value) for option, value in study_start.overrides])
-    changes = list_differences(recorded.target, current.target)
-    breaking = [str(change) for change in changes if change.invalidates_readings]
-    if not breaking:
+        return replace(recorded_target, adopted=adopted)
+    current_target = read_target(
+        source, [(option, value) for option, value in study_start.overrides]
+    )
+    changes = list_differences(recorded_target.target, current_target.target)
+    breaking_changes = [str(change) for change in changes if change.invalidates_readings]
+    if not breaking_changes:
         recorded_digests = study_start.asked
-        current_digests = compute_request_digests(current) if recorded_digests else {}
-        breaking = [
+        current_digests = compute_request_digests(current_target) if recorded_digests else {}
+        breaking_changes = [
             f"{name}: the requests have changed"
             for name in recorded_digests
             if current_digests[name] != recorded_digests[name]
         ]
-    if breaking:
-        listed = "\n".join(f"  {change}" for change in breaking)
+    if breaking_changes:
+        differences = "\n".join(f"  {change}" for change in breaking_changes)
         raise TargetError(
             f"{source} has changed since study {directory.name} started, so its readings no longer "
-            f"apply:\n{listed}",
+            f"apply:\n{differences}",
             hint="undo the change to resume, or start a new study with `autotune run`",
         )
-    return replace(current, adopted=adopted)
+    return replace(current_target, adopted=adopted)

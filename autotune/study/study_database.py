@@ -230,12 +230,12 @@ class StudyDatabase:
         unavailable.
         """
 
-        def attempt() -> T:
+        def attempt_transaction() -> T:
             with self.engine.begin() as connection:
                 return action(connection)
 
         with self.convert_errors():
-            return self.retry(attempt)
+            return self.retry(attempt_transaction)
 
     def run_autocommit(self, action: Callable[[Connection], T]) -> T:
         """Return the result of ``action`` with each statement committed separately, with the same
@@ -244,12 +244,12 @@ class StudyDatabase:
         No lock of a statement is held when the next statement is sent.
         """
 
-        def attempt() -> T:
+        def attempt_autocommit() -> T:
             with self.engine.connect() as connection:
                 return action(connection.execution_options(isolation_level="AUTOCOMMIT"))
 
         with self.convert_errors():
-            return self.retry(attempt)
+            return self.retry(attempt_autocommit)
 
     @cached_property
     def optuna_storage(self) -> RDBStorage:
@@ -306,11 +306,11 @@ class StudyDatabase:
         ), {"name": name}).first())  # fmt: skip
         if row is not None:
             return SharedStudy(row.id, name, row.target, decompress_record(row.record))
-        nearest = find_nearest_name(name, self.list_study_names())
+        nearest_name = find_nearest_name(name, self.list_study_names())
         raise AutotuneError(
             f"unknown study {name!r} in {self.display_url}",
-            hint=f"did you mean {nearest!r}?"
-            if nearest
+            hint=f"did you mean {nearest_name!r}?"
+            if nearest_name
             else "`autotune run TARGET --storage URL` starts one",
         )
 
@@ -319,7 +319,7 @@ class StudyDatabase:
         Optuna.
         """
 
-        def insert(connection: Connection) -> bool:
+        def insert_study(connection: Connection) -> bool:
             _acquire_lock(connection, 0)
             query = "SELECT 1 FROM autotune_studies WHERE name = :name"
             optuna_names = optuna.study.get_all_study_names(self.optuna_storage)
@@ -334,7 +334,7 @@ class StudyDatabase:
             append_records(connection, row.id, uuid.uuid4().hex, records)
             return True
 
-        return self.run_transaction(insert)
+        return self.run_transaction(insert_study)
 
     def read_records(self, study: SharedStudy) -> list[dict[str, Any]]:
         """Return all records of a study, in order."""
@@ -360,8 +360,8 @@ class StudyDatabase:
         ownership.seal_study(
             location, target, study.first_record
         )  # the user named the database and trusts its targets
-        events = b"".join(line + b"\n" for line in lines)
-        durable_files.write_file(location / EVENTS_FILE, events, 0o600, sync=False)
+        event_lines = b"".join(line + b"\n" for line in lines)
+        durable_files.write_file(location / EVENTS_FILE, event_lines, 0o600, sync=False)
         active_workers = [
             f"{lease.location} on bed {bed}" for bed, lease in leases.items() if lease.is_alive
         ]
@@ -527,15 +527,15 @@ def _insert_files(connection: Connection, study: int, files: Mapping[str, bytes]
 
     Digests are sorted, so that two workers cannot deadlock.
     """
-    stored = set(connection.execute(text(
+    stored_digests = set(connection.execute(text(
         "SELECT digest FROM autotune_files WHERE study = :study AND digest = ANY(:digests)"
     ), {"study": study, "digests": list(files)}).scalars())  # fmt: skip
-    missing = [{"study": study, "digest": digest, "content": zlib.compress(files[digest], 9)}
-           for digest in sorted(files.keys() - stored)]  # fmt: skip
-    if missing:
+    missing_files = [{"study": study, "digest": digest, "content": zlib.compress(files[digest], 9)}
+           for digest in sorted(files.keys() - stored_digests)]  # fmt: skip
+    if missing_files:
         connection.execute(text(
             "INSERT INTO autotune_files VALUES (:study, :digest, :content) ON CONFLICT DO NOTHING"
-        ), missing)  # fmt: skip
+        ), missing_files)  # fmt: skip
 
 
 def read_records_after(connection: Connection, study: int, number: int) -> list[dict[str, Any]]:
@@ -581,20 +581,20 @@ def _parse_url(url: str) -> URL:
             hint="pipx inject autotune 'psycopg[binary]', or install autotune[postgresql]",
         )
     try:
-        parsed = make_url(url)
+        parsed_url = make_url(url)
     except (ArgumentError, ValueError):
-        parsed = None  # the text may contain a password, so no message repeats it
-    if parsed is None or parsed.get_backend_name() != URL_SCHEME:
+        parsed_url = None  # the text may contain a password, so no message repeats it
+    if parsed_url is None or parsed_url.get_backend_name() != URL_SCHEME:
         raise AutotuneError(
             "--storage must be the URL of a PostgreSQL database",
             hint=f"such as {URL_SCHEME}://tuner@db1.example.org/tuning",
         )
-    if parsed.password or any("password" in name for name in parsed.query):
+    if parsed_url.password or any("password" in name for name in parsed_url.query):
         raise AutotuneError(
             "the password in --storage is visible to everyone who can list processes",
             hint="put the password in ~/.pgpass (mode 0600) or in PGPASSWORD",
         )
-    return parsed.set(drivername=URL_DRIVER)
+    return parsed_url.set(drivername=URL_DRIVER)
 
 
 def _is_unavailable(error: BaseException) -> bool:

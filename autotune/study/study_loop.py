@@ -123,7 +123,7 @@ def propose_configuration(state: State, searcher: Searcher, space: SearchSpace) 
     sync_search(searcher, state)
     suggestion = searcher.suggest(estimate_study_drift(state))
     # The suggestion counts when it is recorded, as for other workers.
-    searcher.discard(suggestion.number)
+    searcher.discard_trial(suggestion.number)
     return Proposal(suggestion, len(state.trials))
 
 
@@ -136,11 +136,13 @@ def prepare_measurement(
     state = context.store.state
     offset = state.bed_offset(context.bed)
     # The incumbent's first peak may have been lucky, and must not prune its own repeat.
-    refines = step.source_trial is not None and step.source_trial == find_incumbent_number(state)
-    to_beat = None if refines else find_incumbent(state)
+    is_refinement = step.source_trial is not None and step.source_trial == find_incumbent_number(
+        state
+    )
+    best_incumbent = None if is_refinement else find_incumbent(state)
     expected, incumbent = (
-        offset.add_to(estimate) if estimate and context.bed else estimate
-        for estimate in (estimate_expected_peak(state, step), to_beat)
+        offset.add_to_peak(estimate) if estimate and context.bed else estimate
+        for estimate in (estimate_expected_peak(state, step), best_incumbent)
     )
     return (
         expected,
@@ -188,33 +190,35 @@ def predict_reversal_costs(
     baseline, winner = find_baseline(state), state.find_trial(winner_number).effective_settings
     if baseline is None:
         return {}
-    before = baseline.effective_settings
-    changed = list_searched_changes(space, before, winner)
-    return estimate_reversal_costs(surrogate, winner, before, changed)
+    baseline_settings = baseline.effective_settings
+    changed_names = list_searched_changes(space, baseline_settings, winner)
+    return estimate_reversal_costs(surrogate, winner, baseline_settings, changed_names)
 
 
 def list_searched_changes(space: SearchSpace, before: Settings, winner: Settings) -> list[str]:
     """Return the searched parameters that differ and have an effect in ``winner``."""
-    searched = {d.name for d in space.tunable_dimensions} & space.active_parameters(winner)
-    return [name for name in winner if name in searched and winner[name] != before.get(name)]
+    searched_names = {d.name for d in space.tunable_dimensions} & space.active_parameters(winner)
+    return [name for name in winner if name in searched_names and winner[name] != before.get(name)]
 
 
 def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
     """Return the expected peak: from an earlier measurement, or else from the incumbent's."""
-    earlier = [
+    earlier_trials = [
         t
         for t in select_feasible_trials(state.list_finished())
         if state.configuration_number(t) == step.source_trial
     ]
     full_peaks = [
-        state.normalized_peak(trial) for trial in earlier if trial.peak and not trial.peak.is_pruned
+        state.normalized_peak(trial)
+        for trial in earlier_trials
+        if trial.peak and not trial.peak.is_pruned
     ]
     if full_peaks:
         return Estimate(full_peaks[0].log_mean, max(REPEAT_LOG_SD, full_peaks[0].sd))
-    to_beat = find_incumbent(state)
+    incumbent = find_incumbent(state)
     peaks = (
-        [to_beat]
-        if to_beat
+        [incumbent]
+        if incumbent
         else [state.normalized_peak(trial) for trial in list_measured_trials(state)]
     )
     return Estimate(max(peak.log_mean for peak in peaks), UNMEASURED_PEAK_SD) if peaks else None
@@ -228,7 +232,7 @@ def _ask_sampler(
     suggestion = proposal.suggestion if proposal else searcher.suggest(estimate_study_drift(state))
     probability = suggestion.improvement_probability
     if probability is not None and probability < STOP_PROBABILITY:
-        searcher.discard(suggestion.number)
+        searcher.discard_trial(suggestion.number)
         count_text = format_count(len(state.list_finished(*COUNTED_PHASES)), "configuration")
         reason = (
             f"after {count_text}, the probability of another {MIN_RELEVANT_GAIN:.0%} gain is "
@@ -261,17 +265,17 @@ def _record_simplification(context: TrialContext, searcher: Searcher, trial_numb
     )
     context.store.record_simplification(record)
     winner = state.find_trial(trial_number).effective_settings
-    changed = sum(winner[name] != value for name, value in space.baseline.items())
+    changed_count = sum(winner[name] != value for name, value in space.baseline.items())
     if record.reverted:
         context.progress.note(
             f"The model expects no effect from {len(record.reverted)} of "
-            f"{format_count(changed, 'change')} in trial {trial_number}. If time allows, autotune "
+            f"{format_count(changed_count, 'change')} in trial {trial_number}. If time allows, autotune "
             "measures it without them."
         )
     elif record.accepted is not None:
         context.progress.note(
             f"Measurements show no effect from {len(record.without)} of "
-            f"{format_count(changed, 'change')} in trial {trial_number}. The proof omits them."
+            f"{format_count(changed_count, 'change')} in trial {trial_number}. The proof omits them."
         )
 
 
@@ -293,10 +297,10 @@ def record_outcome(
     """
     if trial.is_unmeasured:
         # The result of the configuration is still unknown, so the sampler must not learn from it.
-        searcher.discard(trial.suggestion_number)
+        searcher.discard_trial(trial.suggestion_number)
         return
     peak = trial.peak
-    feasible = peak is not None and peak.is_feasible
+    is_feasible = peak is not None and peak.is_feasible
     notes: dict[str, str | float | int] = {"trial": trial.number, "phase": str(trial.phase)}
     if peak is not None:
         sd = peak.upper_sd if peak.is_pruned else peak.sd
@@ -306,7 +310,7 @@ def record_outcome(
         notes |= {"low": peak.low, "high": peak.high, "sd": sd, "verdict": peak.verdict}
     else:
         notes["why"] = trial.failure or ""
-    outcome = Outcome(peak.peak if peak is not None and feasible else None, notes)
+    outcome = Outcome(peak.peak if peak is not None and is_feasible else None, notes)
     searcher.record_outcome(trial.suggestion_number, trial.learned_settings, outcome)
 
 
@@ -327,7 +331,7 @@ def sync_search(searcher: Searcher, state: State) -> None:
 
 def sync_outcomes(searcher: Searcher, state: State) -> None:
     """Report the outcomes that are still missing in a search."""
-    recorded = searcher.recorded_trials()
+    recorded_trials = searcher.recorded_trials()
     for trial in state.list_finished(*MODELLED_PHASES):
-        if trial.number not in recorded:
+        if trial.number not in recorded_trials:
             _record_trial_outcome(searcher, replace(trial, suggestion_number=None), state)

@@ -128,10 +128,14 @@ class Trial:
     @property
     def learned_settings(self) -> Settings:
         """Return the effective values of the suggestion, from which the search learns."""
-        suggested = self.suggested or self.settings
+        suggested_settings = self.suggested or self.settings
         return {
-            **suggested,
-            **{n: self.effective_settings[n] for n in self.clamped_parameters if n in suggested},
+            **suggested_settings,
+            **{
+                n: self.effective_settings[n]
+                for n in self.clamped_parameters
+                if n in suggested_settings
+            },
         }
 
     @property
@@ -235,8 +239,8 @@ class State:
         """Return the seconds by activity, averaged over the test beds; their sum is
         ``elapsed_seconds``.
         """
-        total = sum(self.seconds.values())
-        share = self.elapsed_seconds / total if self.bed_seconds and total else 1.0
+        total_seconds = sum(self.seconds.values())
+        share = self.elapsed_seconds / total_seconds if self.bed_seconds and total_seconds else 1.0
         return {kind: share * seconds for kind, seconds in self.seconds.items()}
 
     @cached_property
@@ -271,12 +275,14 @@ class State:
         assert trial.peak is not None
         if trial.bed is None:
             return trial.peak.estimate
-        return self.bed_offset(trial.bed).remove_from(trial.peak.estimate)
+        return self.bed_offset(trial.bed).remove_from_peak(trial.peak.estimate)
 
     def list_finished(self, *phases: Phase) -> tuple[Trial, ...]:
         if phases not in self._finished_cache:
-            grouped = chain.from_iterable(self.trials_by_phase.get(phase, ()) for phase in phases)
-            trials = sorted(grouped, key=attrgetter("number")) if phases else self.trials
+            grouped_trials = chain.from_iterable(
+                self.trials_by_phase.get(phase, ()) for phase in phases
+            )
+            trials = sorted(grouped_trials, key=attrgetter("number")) if phases else self.trials
             self._finished_cache[phases] = tuple(trial for trial in trials if trial.is_finished)
         return self._finished_cache[phases]
 
@@ -403,21 +409,21 @@ def _apply_study_start(record: records.StudyStart, state: State) -> State:
 def _apply_session(record: records.SessionStart, state: State) -> State:
     """Return the state in a new session, which retries every bed except those left out."""
     beds = tuple(dict.fromkeys((*state.beds, *record.beds)))
-    left_out = {bed: LEFT_OUT_REASON for bed in beds if bed not in record.beds}
-    return replace(state, beds=beds, exclusion_reasons=left_out)
+    excluded_beds = {bed: LEFT_OUT_REASON for bed in beds if bed not in record.beds}
+    return replace(state, beds=beds, exclusion_reasons=excluded_beds)
 
 
 @_apply.register
 def _apply_joined(record: records.BedJoined, state: State) -> State:
     """Return the state after a test bed joins, or joins again."""
     bed = record.bed
-    missed = max(0.0, state.elapsed_seconds - state.bed_seconds.get(bed, 0.0))
+    missed_seconds = max(0.0, state.elapsed_seconds - state.bed_seconds.get(bed, 0.0))
     reasons = {name: reason for name, reason in state.exclusion_reasons.items() if name != bed}
     return replace(
         state,
         beds=tuple(dict.fromkeys((*state.beds, bed))),
         exclusion_reasons=reasons,
-        missed_seconds={**state.missed_seconds, bed: missed},
+        missed_seconds={**state.missed_seconds, bed: missed_seconds},
     )
 
 
@@ -500,8 +506,8 @@ def _apply_spent(record: records.TimeSpent, state: State) -> State:
     state = replace(state, seconds=add_seconds(state.seconds, record.seconds))
     if record.bed is None:
         return state
-    spent = {record.bed: sum(record.seconds.values())}
-    return replace(state, bed_seconds=add_seconds(state.bed_seconds, spent))
+    seconds_by_bed = {record.bed: sum(record.seconds.values())}
+    return replace(state, bed_seconds=add_seconds(state.bed_seconds, seconds_by_bed))
 
 
 def add_seconds(seconds: Mapping[str, float], more: Mapping[str, float]) -> Mapping[str, float]:
@@ -526,8 +532,8 @@ def _apply_capacities(record: records.Capacities, state: State) -> State:
 
 @_apply.register
 def _apply_memory(record: records.ProcessSizes, state: State) -> State:
-    largest = {name: max(size, state.rss.get(name, 0)) for name, size in record.rss.items()}
-    return replace(state, rss={**state.rss, **largest})
+    largest_sizes = {name: max(size, state.rss.get(name, 0)) for name, size in record.rss.items()}
+    return replace(state, rss={**state.rss, **largest_sizes})
 
 
 @_apply.register

@@ -120,11 +120,11 @@ class StudyStore:
 
     def record_offsets(self, offsets: Mapping[str, BedOffset]) -> None:
         """Record the estimated differences between the test beds."""
-        rounded = {
+        rounded_offsets = {
             bed: {key: round(value, 5) for key, value in dataclasses.asdict(offset).items()}
             for bed, offset in offsets.items()
         }
-        self._record_event("beds", offsets=rounded)
+        self._record_event("beds", offsets=rounded_offsets)
 
     def begin_trial(
         self,
@@ -181,7 +181,7 @@ class StudyStore:
         """Record a reading with its host usage; it is on disk when this method returns."""
         record = record_reading(trial.number, current_timestamp(), purpose, reading, hosts)
         with self._lock:
-            self._readings.append(encode(record))
+            self._readings.append_record(encode(record))
 
     def record_reference_answers(self, references: Sequence[Mapping[str, object]]) -> None:
         """Record the reference responses, taken before the first trial of a session."""
@@ -212,7 +212,7 @@ class StudyStore:
         """Record a call of a benchmark command; it is on disk when this method returns."""
         record = encode_call(trial.number, current_timestamp(), seconds, answer)
         with self._lock:
-            self._readings.append(record)
+            self._readings.append_record(record)
 
     def record_command_values(self, trial: Trial, values: Sequence[float]) -> None:
         """Record the values that a benchmark command returned for this trial, in call order."""
@@ -254,8 +254,8 @@ class StudyStore:
         Each is the logarithm of requests/s, its sd, and the tiers whose parameters it depends on.
         """
         if capacities:
-            parts = {name: list(capacity) for name, capacity in capacities.items()}
-            self._record_event("capacities", trial=trial.number, parts=parts)
+            capacity_lists = {name: list(capacity) for name, capacity in capacities.items()}
+            self._record_event("capacities", trial=trial.number, parts=capacity_lists)
 
     def record_memory(self, trial: Trial, rss: Mapping[str, int]) -> None:
         """Record the largest process of each `tier.service` in this trial, in bytes."""
@@ -264,8 +264,8 @@ class StudyStore:
 
     def record_time_spent(self, seconds: Mapping[str, float], bed: str | None = None) -> None:
         """Record the wall-clock seconds by activity since the last such record, for ``bed`` if given."""
-        rounded = {kind: round(value, 3) for kind, value in seconds.items()}
-        self._record_event("spent", seconds=rounded, **({"bed": bed} if bed else {}))
+        rounded_seconds = {kind: round(value, 3) for kind, value in seconds.items()}
+        self._record_event("spent", seconds=rounded_seconds, **({"bed": bed} if bed else {}))
 
     def record_posterior(self, posterior: PosteriorPeaks) -> None:
         """Record the model's estimates for the measured configurations."""
@@ -284,11 +284,11 @@ class StudyStore:
 
     def record_reversal_costs(self, trial: Trial, costs: Mapping[str, ReversalCost]) -> None:
         """Record the modelled cost of reverting each change of the winner ``trial``."""
-        rounded = [
+        rounded_costs = [
             {"parameter": name, "loss": round(cost.loss, 5), "sd": round(cost.sd, 5)}
             for name, cost in costs.items()
         ]
-        self._record_event("reversal-costs", trial=trial.number, costs=rounded)
+        self._record_event("reversal-costs", trial=trial.number, costs=rounded_costs)
 
     def record_stop_reason(self, reason: str) -> None:
         """Record why the search stopped: the model expects no further improvement."""
@@ -312,7 +312,7 @@ class StudyStore:
     def _record_event(self, event: str, **fields: Any) -> None:
         record = {"event": event, **fields}
         with self._lock:
-            self._events.append(record)
+            self._events.append_record(record)
             self.state = apply_record(self.state, record)
 
 

@@ -68,8 +68,8 @@ def begin_trial(step: MeasureStep, context: TrialContext) -> Trial:
     )
     try:
         # A repeat uses the same settings, even if its memory requirements are now known better.
-        repeated = step.source_trial is not None or step.phase is Phase.BASELINE
-        candidate = (space.complete_unrepaired if repeated else space.build_candidate)(
+        is_repeated = step.source_trial is not None or step.phase is Phase.BASELINE
+        candidate = (space.complete_unrepaired if is_repeated else space.build_candidate)(
             step.settings
         )
     except InfeasibleRule as error:
@@ -186,12 +186,12 @@ def _check_repeated_faults(state: State) -> None:
         subject = f"{MAX_FAULTS} trials in a row"
     else:
         return
-    reason, fix = last_trial.failure, "fix that cause"
+    reason, advice = last_trial.failure, "fix that cause"
     if last_trial.peak is not None:
-        bound = f"at least {last_trial.peak.peak:.0f} requests/s"
-        reason = f"its capacity is {bound} (limited by {last_trial.peak.limit})"
-        fix = "raise load.max_rate, or add hosts to load.hosts"
+        bound_text = f"at least {last_trial.peak.peak:.0f} requests/s"
+        reason = f"its capacity is {bound_text} (limited by {last_trial.peak.limit})"
+        advice = "raise load.max_rate, or add hosts to load.hosts"
     raise AutotuneError(
         f"{subject} could not be measured: {reason}",
-        hint=f"{fix}; then continue with `autotune resume`",
+        hint=f"{advice}; then continue with `autotune resume`",
     )

@@ -54,8 +54,8 @@ class MinimalChanges:
 def format_reduction(minimal: MinimalChanges) -> str:
     """Return the share of the gain that remains with the changes kept by an ablation, as text."""
     share, low, high = (f"{share:.0%}" for share in (minimal.share, minimal.low, minimal.high))
-    measured = format_count(minimal.measurements, "measurement")
+    measurements_text = format_count(minimal.measurements, "measurement")
     return (
         f"{len(minimal.kept)} of {format_count(minimal.changes, 'change')} keep {share} of the gain "
-        f"[{low}, {high}], {measured}"
+        f"[{low}, {high}], {measurements_text}"
     )

@@ -66,9 +66,9 @@ def build_diagrams(sweep: SweepResults) -> tuple[Diagram, ...]:
 
 def find_horizontal_parameter(sweep: SweepResults) -> str | None:
     """Return the parameter on the horizontal axis; ``None`` for the throughput."""
-    numeric = [axis.name for axis in sweep.plan.axes if axis.is_numeric]
-    if numeric:
-        return numeric[0]
+    numeric_names = [axis.name for axis in sweep.plan.axes if axis.is_numeric]
+    if numeric_names:
+        return numeric_names[0]
     if sweep.plan.rates:
         return None
     words = [axis.name for axis in sweep.plan.axes]
@@ -85,12 +85,12 @@ def find_best_result(sweep: SweepResults) -> Result | None:
     if not sweep.plan.rates:
         peaks = [r for r in sweep.results if r.peak]
         return max(peaks, key=lambda r: r.peak.value if r.peak else 0.0, default=None)
-    timed = [r for r in sweep.results if r.response and not r.failure]
+    timed_results = [r for r in sweep.results if r.response and not r.failure]
     if find_horizontal_parameter(sweep) is None:
-        timed = [r for r in timed if r.met]
-    top = max((r.rate for r in timed if r.rate is not None), default=None)
-    highest = [r for r in timed if r.rate == top]
-    return min(highest, key=lambda r: r.response.value if r.response else 0.0, default=None)
+        timed_results = [r for r in timed_results if r.met]
+    top_rate = max((r.rate for r in timed_results if r.rate is not None), default=None)
+    highest_results = [r for r in timed_results if r.rate == top_rate]
+    return min(highest_results, key=lambda r: r.response.value if r.response else 0.0, default=None)
 
 
 def _list_quantities(sweep: SweepResults) -> Iterator[_PlottedQuantity]:
@@ -113,24 +113,26 @@ def _read_tier_load(tier: str, result: Result) -> Mean | None:
 def _build_diagram(
     sweep: SweepResults, quantity: _PlottedQuantity, host_counts: Mapping[str, int] | None
 ) -> Diagram:
-    horizontal = find_horizontal_parameter(sweep)
+    horizontal_name = find_horizontal_parameter(sweep)
     dots: dict[str, list[SeriesPoint]] = {}
     for result in sweep.results:
         if host_counts is not None and result.point.hosts != host_counts:
             continue
         series = dots.setdefault(
-            format_series_name(sweep, result, horizontal, is_only_series=bool(host_counts)), []
+            format_series_name(sweep, result, horizontal_name, is_only_series=bool(host_counts)), []
         )
-        if (dot := _build_point(sweep, result, horizontal, quantity.read_mean(result))) is not None:
+        if (
+            dot := _build_point(sweep, result, horizontal_name, quantity.read_mean(result))
+        ) is not None:
             series.append(dot)
-    x = horizontal or ("keys/s" if sweep.plan.keys > 1 else "requests/s answered")
+    x_label = horizontal_name or ("keys/s" if sweep.plan.keys > 1 else "requests/s answered")
     title = (
         f"{quantity.title}: {_format_host_counts(_select_varied_tiers(sweep, host_counts))}"
         if host_counts
         else quantity.title
     )
     series_list = tuple(Series(name, tuple(points)) for name, points in dots.items())
-    return Diagram(title, x, quantity.unit, series_list, quantity.is_main)
+    return Diagram(title, x_label, quantity.unit, series_list, quantity.is_main)
 
 
 def _build_point(
@@ -159,9 +161,9 @@ def format_series_name(
         for name, label in result.point.labels.items()
         if name != horizontal
     ]
-    varied = _select_varied_tiers(sweep, result.point.hosts)
-    if varied and horizontal != "hosts" and not is_only_series:
-        labels.append(_format_host_counts(varied))
+    varied_tiers = _select_varied_tiers(sweep, result.point.hosts)
+    if varied_tiers and horizontal != "hosts" and not is_only_series:
+        labels.append(_format_host_counts(varied_tiers))
     if horizontal is not None and len(sweep.plan.rates) > 1:
         labels.append(f"{result.rate:g}/s")
     return " · ".join(labels) or sweep.plan.title

@@ -22,7 +22,7 @@ LOG_AXIS_RATIO = 15.0  # ratio between largest and smallest value from which an 
 
 def build_sweep_json(sweep: SweepResults) -> dict[str, Any]:
     """Return one object with every point; times are in seconds, rates in requests/s."""
-    best = figures.find_best_result(sweep)
+    best_result = figures.find_best_result(sweep)
     return {
         "schema": SCHEMA_VERSION,
         "sweep": sweep.name,
@@ -34,7 +34,7 @@ def build_sweep_json(sweep: SweepResults) -> dict[str, Any]:
         "rates": list(sweep.plan.rates),
         "repeat": sweep.plan.repeat,
         "left": sweep.remaining_measurements,
-        "best": _build_result_json(best) if best else None,
+        "best": _build_result_json(best_result) if best_result else None,
         "points": [_build_result_json(result) for result in sweep.results],
     }
 
@@ -59,16 +59,16 @@ def format_headline(sweep: SweepResults) -> str:
         return "no measurement succeeded"
     labels = [f"{name} {label}" for name, label in best.point.labels.items()]
     labels += [f"{count} {tier}" for tier, count in best.point.hosts.items()]
-    where = f"with {', '.join(labels)}"
+    settings = f"with {', '.join(labels)}"
     if best.peak:
-        bound = "at least " if best.limit else ""
-        limited = f" (limited by {best.limit})" if best.limit else ""
-        return f"highest capacity: {bound}{best.peak.value:,.0f} requests/s{limited}, {where}"
+        bound_text = "at least " if best.limit else ""
+        limit_text = f" (limited by {best.limit})" if best.limit else ""
+        return f"highest capacity: {bound_text}{best.peak.value:,.0f} requests/s{limit_text}, {settings}"
     assert best.response is not None
     time = f"{1000 * best.response.value:.2f} ms"
     if figures.find_horizontal_parameter(sweep) is None:
-        return f"highest rate within the SLO: {best.rate:,.0f} requests/s in {time}, {where}"
-    return f"lowest response time at {best.rate:,.0f} requests/s: {time}, {where}"
+        return f"highest rate within the SLO: {best.rate:,.0f} requests/s in {time}, {settings}"
+    return f"lowest response time at {best.rate:,.0f} requests/s: {time}, {settings}"
 
 
 def _format_lines(sweep: SweepResults) -> Iterator[str]:
@@ -126,8 +126,8 @@ def _format_cell(point: SeriesPoint) -> str:
     mean = f"{point.y:,.0f}" if abs(point.y) >= 1000 else f"{point.y:.3g}"
     if point.low is None or point.high is None:
         return mean
-    half = (point.high - point.low) / 2
-    return f"{mean} ±{half:,.0f}" if half >= 100 else f"{mean} ±{half:.2g}"
+    half_width = (point.high - point.low) / 2
+    return f"{mean} ±{half_width:,.0f}" if half_width >= 100 else f"{mean} ±{half_width:.2g}"
 
 
 def render_page(sweep: SweepResults) -> str:

@@ -62,8 +62,8 @@ class SweepPlan:
     @property
     def points(self) -> tuple[GridPoint, ...]:
         """Return every combination; the last axis varies fastest, host counts slowest."""
-        chosen = itertools.product(*(axis.choices for axis in self.axes))
-        grid = itertools.product(self.host_combinations, chosen)
+        value_combinations = itertools.product(*(axis.choices for axis in self.axes))
+        grid = itertools.product(self.host_combinations, value_combinations)
         return tuple(
             GridPoint(
                 number,
@@ -127,12 +127,12 @@ def order_measurements(
     figure. Within a repeat the order is random, so that neighbours on an axis are not measured one
     after the other. Host counts change least often, because a change is costly.
     """
-    chance = random.Random(plan.seed)  # noqa: S311  # an order, not a secret
+    rng = random.Random(plan.seed)  # noqa: S311  # an order, not a secret
     points = plan.points
     for repeat in range(plan.repeat):
-        for hosts in chance.sample(plan.host_combinations, len(plan.host_combinations)):
+        for hosts in rng.sample(plan.host_combinations, len(plan.host_combinations)):
             numbers = [point.number for point in points if point.hosts == hosts]
-            order = chance.sample(numbers, len(numbers))
+            order = rng.sample(numbers, len(numbers))
             yield hosts, tuple(PointMeasurement(number, repeat) for number in order)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from autotune.errors import AutotuneError, UsageError
-from autotune.loads.load_commands import find_excess
+from autotune.loads.load_commands import find_excess_rate
 from autotune.report import format as fmt
 from autotune.services.base import Value
 from autotune.space.dimension import Dimension
@@ -69,10 +69,10 @@ def _parse_request(document: YamlDocument) -> SweepRequest:
         except ValueError as error:
             raise document.build_error([key], f"{key}: {error}") from None
 
-    over = entries("over")
+    axis_entries = entries("over")
     return SweepRequest(
         title=str(document.root.get("title", document.path.stem)),
-        over={name: _parse_values(document, name, text) for name, text in over.items()},
+        over={name: _parse_values(document, name, text) for name, text in axis_entries.items()},
         hosts={
             tier: _parse_counts(document, tier, counts) for tier, counts in entries("hosts").items()
         },
@@ -124,20 +124,23 @@ def build_request(
     Raises TargetError for the file and UsageError for invalid options.
     """
     file, file_request = read_sweep_file(path)
-    base = file_request or SweepRequest()
+    base_request = file_request or SweepRequest()
     ranges = _split_assignments(
         "--over", over, "missing values", "NAME=LOW:HIGH:STEP or NAME=A,B,C"
     )
     request = replace(
-        base,
-        over={**base.over, **{name: tuple(expand_values(values)) for name, values in ranges}},
-        hosts={**base.hosts, **dict(map(_parse_host_counts, hosts or ()))},
+        base_request,
+        over={
+            **base_request.over,
+            **{name: tuple(expand_values(values)) for name, values in ranges},
+        },
+        hosts={**base_request.hosts, **dict(map(_parse_host_counts, hosts or ()))},
         settings={
-            **base.settings,
+            **base_request.settings,
             **dict(_split_assignments("--set", fixed, "missing value", "NAME=VALUE")),
         },
-        rates=tuple(rates) if rates else base.rates,
-        repeat=repeat or base.repeat,
+        rates=tuple(rates) if rates else base_request.rates,
+        repeat=repeat or base_request.repeat,
     )
     if peak:
         if rates:
@@ -159,7 +162,7 @@ def build_request(
 
 def explain_excess_rate(rates: Iterable[float], file: TargetFile) -> str | None:
     """Return a text if the highest of these rates exceeds the target's limit; ``None`` if none does."""
-    return find_excess(max(rates, default=0.0), file.target.load.max_rate)
+    return find_excess_rate(max(rates, default=0.0), file.target.load.max_rate)
 
 
 def _split_assignments(
@@ -182,8 +185,8 @@ def _parse_host_counts(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def _build_title(request: SweepRequest) -> str:
-    varied = [*request.over, *(f"hosts of {tier}" for tier in request.hosts)]
-    return f"{'Response time' if request.rates else 'Capacity'} over {' and '.join(varied)}"
+    varied_names = [*request.over, *(f"hosts of {tier}" for tier in request.hosts)]
+    return f"{'Response time' if request.rates else 'Capacity'} over {' and '.join(varied_names)}"
 
 
 def expand_values(text: str) -> list[str]:
@@ -249,8 +252,10 @@ def _check_effect(axis: SweepAxis, plan: SweepPlan, space: SearchSpace) -> None:
         if axis.name in space.active_parameters({**space.baseline, **point.settings}):
             return
     conditions = next(d.conditions for d in space.dimensions if d.name == axis.name)
-    needed = ", ".join(f"{name}={'|'.join(map(str, values))}" for name, values in conditions)
-    raise UsageError(f"{axis.name} has no effect under these settings", hint=f"add --set {needed}")
+    settings = ", ".join(f"{name}={'|'.join(map(str, values))}" for name, values in conditions)
+    raise UsageError(
+        f"{axis.name} has no effect under these settings", hint=f"add --set {settings}"
+    )
 
 
 def build_axis(name: str, values: Sequence[object], space: SearchSpace) -> SweepAxis:
@@ -265,8 +270,8 @@ def build_axis(name: str, values: Sequence[object], space: SearchSpace) -> Sweep
         raise UsageError(
             f"the target has no parameter {name!r}", hint=suggest_name(name, dimensions)
         )
-    typed = [parse_value(dimensions[name], value) for value in values]
-    return SweepAxis(name, tuple(AxisValue(value, {name: value}) for value in typed))
+    typed_values = [parse_value(dimensions[name], value) for value in values]
+    return SweepAxis(name, tuple(AxisValue(value, {name: value}) for value in typed_values))
 
 
 def parse_value(dimension: Dimension, text: object) -> Value:
@@ -277,8 +282,8 @@ def parse_value(dimension: Dimension, text: object) -> Value:
             switch = isinstance(choice, bool) and SWITCH_WORDS.get(str(text).lower()) is choice
             if switch or str(choice) == str(text):
                 return choice
-        allowed = f"expected one of: {', '.join(map(str, choices))}"
-        raise UsageError(f"{dimension.name} cannot be {text}", hint=allowed)
+        allowed_text = f"expected one of: {', '.join(map(str, choices))}"
+        raise UsageError(f"{dimension.name} cannot be {text}", hint=allowed_text)
     try:
         number = parse_decimal(str(convert_to_unit(text, dimension.parameter.unit)).strip())
     except ValueError:
@@ -299,8 +304,8 @@ def _select_deployments(values: Sequence[object], space: SearchSpace) -> tuple[A
     is_all = list(values) == ["all"]
     labels = list(by_label) if is_all else [str(v).replace("/", ", ") for v in values]
     if unknown := [label for label in labels if label not in by_label]:
-        expected = ", ".join(label.replace(", ", "/") for label in by_label)
-        raise UsageError(f"unknown deployment {unknown[0]!r}", hint=f"expected one of: {expected}")
+        choices = ", ".join(label.replace(", ", "/") for label in by_label)
+        raise UsageError(f"unknown deployment {unknown[0]!r}", hint=f"expected one of: {choices}")
     return tuple(AxisValue(label, by_label[label]) for label in labels)
 
 

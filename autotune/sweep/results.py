@@ -104,8 +104,8 @@ def load_results(directory: Path) -> SweepResults:
     else:
         peaks = {r["trial"]: r for r in records if r["event"] == "measured"}
         results = [_summarize_capacity(p, measured[p.number], peaks, failures) for p in plan.points]
-    remaining = len(plan.points) * plan.repeat - sum(map(len, measured.values()))
-    return SweepResults(directory.name, plan, target, tuple(results), remaining)
+    remaining_count = len(plan.points) * plan.repeat - sum(map(len, measured.values()))
+    return SweepResults(directory.name, plan, target, tuple(results), remaining_count)
 
 
 def compute_mean(values: Sequence[float]) -> Mean | None:
@@ -113,8 +113,10 @@ def compute_mean(values: Sequence[float]) -> Mean | None:
     if len(values) < 2:
         return Mean(values[0]) if values else None
     centre, count = fmean(values), len(values)
-    half = float(stdtrit(count - 1, 0.5 + INTERVAL_COVERAGE / 2)) * stdev(values) / sqrt(count)
-    return Mean(centre, centre - half, centre + half, count)
+    half_width = (
+        float(stdtrit(count - 1, 0.5 + INTERVAL_COVERAGE / 2)) * stdev(values) / sqrt(count)
+    )
+    return Mean(centre, centre - half_width, centre + half_width, count)
 
 
 def _summarize_rate(
@@ -125,27 +127,29 @@ def _summarize_rate(
     failures: Mapping[int, str],
     target: Target,
 ) -> Result:
-    at_rate = [r for trial in trials for r in readings.get(trial, ()) if r.rate == rate]
-    if not at_rate:
+    records_at_rate = [r for trial in trials for r in readings.get(trial, ()) if r.rate == rate]
+    if not records_at_rate:
         return Result(point, rate, failure=_find_first_failure(failures, trials))
-    responses = [time for record in at_rate if (time := mean_response_seconds(record)) is not None]
+    responses = [
+        time for record in records_at_rate if (time := mean_response_seconds(record)) is not None
+    ]
     failure = None
     if not responses:
         failure = "no request got a correct response"
-    elif any(record.truncated for record in at_rate):
+    elif any(record.truncated for record in records_at_rate):
         failure = "overloaded: readings were cut short"
-    pooled = Reading.pool([record.reading for record in at_rate])
+    pooled_reading = Reading.pool([record.reading for record in records_at_rate])
     return Result(
         point,
         rate,
         response=compute_mean(responses),
-        throughput=compute_mean([sum(r.histogram.values()) / r.seconds for r in at_rate]),
-        p50=pooled.percentile(0.5),
-        p99=pooled.percentile(0.99),
-        violations=pooled.violation_fraction,
-        met=target.slo.objective.is_met(pooled),
-        load=_average_by_tier(at_rate, target, "load"),
-        cpu=_average_by_tier(at_rate, target, "cpu"),
+        throughput=compute_mean([sum(r.histogram.values()) / r.seconds for r in records_at_rate]),
+        p50=pooled_reading.percentile(0.5),
+        p99=pooled_reading.percentile(0.99),
+        violations=pooled_reading.violation_fraction,
+        met=target.slo.objective.is_met(pooled_reading),
+        load=_average_by_tier(records_at_rate, target, "load"),
+        cpu=_average_by_tier(records_at_rate, target, "cpu"),
         failure=failure,
     )
 
@@ -158,13 +162,17 @@ def _summarize_capacity(
 ) -> Result:
     """Return a point's capacity; ``peaks`` contains the records of measurements, by trial."""
     records = [peaks[trial] for trial in trials if trial in peaks]
-    measured = [record["peak"] for record in records if record["peak"]]
+    measured_peaks = [record["peak"] for record in records if record["peak"]]
     limit = next((record["limit"] for record in records if record.get("limit")), None)
     failure = _find_first_failure(failures, trials)
     if trials and failure is None:
         failure = f"limited by {limit}" if limit else "the SLO is not met at any rate"
     return Result(
-        point, None, peak=compute_mean(measured), failure=None if measured else failure, limit=limit
+        point,
+        None,
+        peak=compute_mean(measured_peaks),
+        failure=None if measured_peaks else failure,
+        limit=limit,
     )
 
 
@@ -174,11 +182,11 @@ def _find_first_failure(failures: Mapping[int, str], trials: Sequence[int]) -> s
 
 def mean_response_seconds(reading: RecordedReading) -> float | None:
     """Return the mean time of correct responses in seconds, from the histogram's upper edges."""
-    answered = sum(reading.histogram.values())
-    if not answered:
+    answered_requests = sum(reading.histogram.values())
+    if not answered_requests:
         return None
-    spent = sum(float(edge) * n for edge, n in reading.histogram.items())
-    return float(spent / answered / 1000.0)
+    total_seconds = sum(float(edge) * n for edge, n in reading.histogram.items())
+    return float(total_seconds / answered_requests / 1000.0)
 
 
 def _average_by_tier(
@@ -187,10 +195,12 @@ def _average_by_tier(
     """Return a figure per tier: the mean over its hosts in a reading, then over the repeats."""
     tiers: dict[str, Mean] = {}
     for name, tier in target.tiers.items():
-        by_reading = [
+        values_by_reading = [
             [float(getattr(r.hosts[host], figure)) for host in tier.hosts if host in r.hosts]
             for r in readings
         ]
-        if (over := compute_mean([fmean(values) for values in by_reading if values])) is not None:
+        if (
+            over := compute_mean([fmean(values) for values in values_by_reading if values])
+        ) is not None:
             tiers[name] = over
     return tiers

@@ -44,19 +44,19 @@ def run_sweep(
     """
     plan = plan or read_plan(directory)
     check_rate(max(plan.rates, default=0.0), file.target.load.max_rate)
-    done = read_finished_measurements(directory)
+    finished_measurements = read_finished_measurements(directory)
     points = plan.points
     # Repeats with the same hosts share one session.
     for hosts, blocks in groupby(order_measurements(plan), key=lambda block: block[0]):
-        remaining = [measurement for _, block in blocks for measurement in block
-                     if measurement not in done]  # fmt: skip
-        if not remaining:
+        remaining_measurements = [measurement for _, block in blocks for measurement in block
+                     if measurement not in finished_measurements]  # fmt: skip
+        if not remaining_measurements:
             continue
         with open_session(prepare(limit_hosts(file, hosts)), directory, progress) as context:
             if context.store.state.started is None:
                 begin_study(prepare(file), context, directory)
                 context.store.record_sweep_plan(plan.to_record())
-            for measurement in remaining:
+            for measurement in remaining_measurements:
                 _measure_point(context, plan, points[measurement.point], measurement)
 
 
@@ -93,8 +93,8 @@ def _describe_outcome(trial: Trial) -> str:
     """Return a trial's capacity or failure; empty for a point with fixed rates."""
     peak = trial.peak
     if peak is not None and peak.met_slo:
-        bound = f"at least {peak.peak:.0f}/s (limited by {peak.limit})"
-        return f"capacity {bound if peak.is_load_limited else f'{peak.peak:.0f}/s'}"
+        bound_text = f"at least {peak.peak:.0f}/s (limited by {peak.limit})"
+        return f"capacity {bound_text if peak.is_load_limited else f'{peak.peak:.0f}/s'}"
     return trial.failure or (trial.peak.verdict if trial.peak else "")
 
 
@@ -106,8 +106,8 @@ def _offer_rates(
     context.space.validate_settings(point.settings)  # the settings may come from a record
     try:
         candidate = context.space.build_candidate({**context.space.baseline, **point.settings})
-        changed = [b for b in candidate.repairs if b.parameter in point.settings]
-        failure = f"not possible: {changed[0]}" if changed else None
+        changed_bindings = [b for b in candidate.repairs if b.parameter in point.settings]
+        failure = f"not possible: {changed_bindings[0]}" if changed_bindings else None
     except InfeasibleRule as error:
         candidate, failure = context.space.build_candidate({}), f"not possible: {error}"
     trial = store.begin_trial(Phase.MEASURE, candidate)
@@ -133,10 +133,10 @@ def _deploy_point(context: TrialContext, trial: Trial) -> str | None:
     """
     try:
         with context.clock.time_activity("deploy"):
-            deployed = context.session.fleet.deploy(trial.settings)
+            deploy_result = context.session.fleet.deploy(trial.settings)
     except DeployFailed as error:
         return error.message
-    context.store.record_deployment(trial, replace(deployed, files=NO_FILES))
+    context.store.record_deployment(trial, replace(deploy_result, files=NO_FILES))
     return None
 
 

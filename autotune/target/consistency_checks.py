@@ -70,9 +70,12 @@ def _check_load(target: Target) -> Iterator[TargetMistake]:
     if load.requests_per_run is not None and load.script is None:
         yield TargetMistake(("load", "requests_per_run"), "`requests_per_run` needs `script`",
                       "load: {generator: k6, script: …, requests_per_run: …}")  # fmt: skip
-    lists = [key for key in REQUEST_LIST_KEYS if getattr(load, key) is not None]
-    if len(lists) > 1:
-        yield TargetMistake(("load", lists[1]), f"`{lists[0]}` and `{lists[1]}` cannot be combined")
+    request_list_keys = [key for key in REQUEST_LIST_KEYS if getattr(load, key) is not None]
+    if len(request_list_keys) > 1:
+        yield TargetMistake(
+            ("load", request_list_keys[1]),
+            f"`{request_list_keys[0]}` and `{request_list_keys[1]}` cannot be combined",
+        )
     for name in ("requests", "script"):
         for key in ("command", "method", "body"):
             if getattr(load, name) is not None and key in load.model_fields_set:
@@ -216,17 +219,17 @@ def _check_local_caches(target: Target) -> Iterator[TargetMistake]:
 
 def _list_cycles(target: Target) -> Iterator[TargetMistake]:
     # A tier that needs itself is reported by another check.
-    needs = {
+    needed_tiers = {
         name: [
             needed for needed in tier.required_tiers if needed in target.tiers and needed != name
         ]
         for name, tier in target.tiers.items()
     }
-    if cycle := _find_cycle(needs):
-        first = cycle[0]
-        key = "forwards_to" if target.tiers[first].forwards_to == cycle[1] else "uses"
+    if cycle := _find_cycle(needed_tiers):
+        first_tier = cycle[0]
+        key = "forwards_to" if target.tiers[first_tier].forwards_to == cycle[1] else "uses"
         message = f"dependency cycle between tiers: {' → '.join(cycle)}"
-        yield TargetMistake(("tiers", first, key), message)
+        yield TargetMistake(("tiers", first_tier, key), message)
 
 
 def _find_cycle(graph: Mapping[str, Iterable[str]]) -> list[str]:

@@ -50,5 +50,5 @@ def suggest_name(name: str, names: Iterable[str]) -> str:
         return "none exist"
     if nearest := find_nearest_name(name, names):
         return f"did you mean {nearest!r}?"
-    total = f", … ({len(names)} in all)" if len(names) > MAX_LISTED_NAMES else ""
-    return f"expected one of: {', '.join(names[:MAX_LISTED_NAMES])}{total}"
+    total_text = f", … ({len(names)} in all)" if len(names) > MAX_LISTED_NAMES else ""
+    return f"expected one of: {', '.join(names[:MAX_LISTED_NAMES])}{total_text}"

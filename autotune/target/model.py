@@ -459,7 +459,7 @@ Tuning = Annotated[
 CommandValueName = Annotated[Text | Literal[True] | None, Field(union_mode="left_to_right")]
 
 
-def _allow_false(schema: JsonDict) -> None:
+def _allow_false_parameters(schema: JsonDict) -> None:
     """Allow the values of a mapping to be `false`."""
     patterns = cast("dict[str, JsonDict]", schema["patternProperties"])
     schema["patternProperties"] = {
@@ -491,7 +491,9 @@ class Target(TargetModel):
     """Services that you declare, by the names that `service:` uses."""
     replace: StrictBoolean = False
     """Replace whole configuration files in all tiers instead of editing them."""
-    parameters: dict[Text, ParameterRule] = Field(default={}, json_schema_extra=_allow_false)
+    parameters: dict[Text, ParameterRule] = Field(
+        default={}, json_schema_extra=_allow_false_parameters
+    )
     """Rules for parameters, by their names `tier.service.parameter`. With `command`: the parameters of
     the command. `"lb.*": false` excludes all parameters whose names match."""
     constraints: tuple[Text, ...] = ()
@@ -532,9 +534,9 @@ class Target(TargetModel):
 
     def edits_host_files(self, tier: str) -> bool:
         """True if autotune edits the files on a tier's hosts in place instead of replacing them."""
-        described = self.tiers[tier]
-        return described.installed and not (
-            self.replace or described.replace or described.templates or self.simulated
+        tier_model = self.tiers[tier]
+        return tier_model.installed and not (
+            self.replace or tier_model.replace or tier_model.templates or self.simulated
         )
 
     @property

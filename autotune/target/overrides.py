@@ -42,10 +42,10 @@ def apply_overrides(document: YamlDocument, overrides: Iterable[Override]) -> Ya
             section = section[name]
         if option == SET_OPTION:
             rule = section.get(key)
-            declared = (
+            declared_keys = (
                 {k: rule[k] for k in KEPT_RULE_KEYS if k in rule} if isinstance(rule, dict) else {}
             )
-            value = {**declared, "fixed": value}
+            value = {**declared_keys, "fixed": value}
         section[key] = value
         origins[tuple(location)] = f"{option} {text}"
     return replace(document, root=root, origins=origins)

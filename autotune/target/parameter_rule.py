@@ -73,10 +73,12 @@ class ParameterRule(TargetModel):
 
     @model_validator(mode="after")
     def _check_exclusive_keys(self) -> ParameterRule:
-        present = [key for key in ParameterRule.model_fields if getattr(self, key) is not None]
-        if not present:
+        present_keys = [key for key in ParameterRule.model_fields if getattr(self, key) is not None]
+        if not present_keys:
             raise ValueError("needs `range`, `choices`, `fixed`, `derive`, `default` or `drop`")
-        kinds = [key for key in present if key in ("range", "choices", "fixed", "derive", "drop")]
+        kinds = [
+            key for key in present_keys if key in ("range", "choices", "fixed", "derive", "drop")
+        ]
         if len(kinds) > 1:
             raise error_at_key(kinds[1], f"`{kinds[0]}` and `{kinds[1]}` cannot be combined")
         exclusions = {"default": ("fixed", "drop", "derive"),
@@ -86,7 +88,7 @@ class ParameterRule(TargetModel):
             for key, excluded_keys in exclusions.items()
             for excluded_key in excluded_keys
         ):
-            if key in present and excluded in present:
+            if key in present_keys and excluded in present_keys:
                 raise error_at_key(key, f"`{key}` and `{excluded}` cannot be combined")
         return self
 

@@ -96,10 +96,10 @@ def convert_to_unit(value: object, unit: str) -> object:
         if unit in units and match[2] in units:
             number = _scale_amount(match[1], units[match[2]]) / units[unit]
             return int(number) if number == int(number) else number
-    expected = "this parameter has no unit: write only the number"
+    expected_text = "this parameter has no unit: write only the number"
     if unit:
-        expected = f"this parameter is counted in {unit}, such as {match[1]}{unit}"
-    raise ValueError(f"{value!r}: {expected}")
+        expected_text = f"this parameter is counted in {unit}, such as {match[1]}{unit}"
+    raise ValueError(f"{value!r}: {expected_text}")
 
 
 def _parse_quantity(text: object, kind: str) -> float:
@@ -136,8 +136,8 @@ def _format_in_units(value: float, units: Mapping[str, float], *names: str) -> s
             break
     # Units that are powers of ten only move the decimal point.
     digits = Decimal(repr(value)) / Decimal(repr(units[name]))
-    plain = format(digits, "f")
-    return f"{plain.rstrip('0').rstrip('.') if '.' in plain else plain}{name}"
+    plain_number = format(digits, "f")
+    return f"{plain_number.rstrip('0').rstrip('.') if '.' in plain_number else plain_number}{name}"
 
 
 def format_duration(seconds: float) -> str:

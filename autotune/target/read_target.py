@@ -211,7 +211,7 @@ def _build_address_target(root: Mapping[str, Any]) -> Target:
     def parse_known_keys(model: type[TargetModel], keys: Mapping[str, Any]) -> Any:
         return model.model_validate({k: keys[k] for k in keys if k in model.model_fields})
 
-    def tier(keys: Mapping[str, Any]) -> Tier:
+    def build_tier(keys: Mapping[str, Any]) -> Tier:
         name = keys.get("runtime", DEFAULT_RUNTIME)
         runtime = name if name in RUNTIME_NAMES else DEFAULT_RUNTIME
         return Tier.model_construct(hosts=_as_tuple(keys["hosts"]), runtime=runtime)
@@ -224,13 +224,15 @@ def _build_address_target(root: Mapping[str, Any]) -> Target:
         )
         for name, bed in root.get("beds", {}).items()
     }
-    loading = [host for host in _as_tuple(root.get("load", {}).get("hosts", [])) if host in hosts]
+    load_hosts = [
+        host for host in _as_tuple(root.get("load", {}).get("hosts", [])) if host in hosts
+    ]
     return Target.model_construct(
         name=str(root["name"]),
         hosts=hosts,
         ssh=parse_known_keys(Ssh, root.get("ssh", {})),
-        tiers={name: tier(keys) for name, keys in tiers.items()},
-        load=Load.model_construct(hosts=tuple(loading)),
+        tiers={name: build_tier(keys) for name, keys in tiers.items()},
+        load=Load.model_construct(hosts=tuple(load_hosts)),
         beds=beds,
     )
 
@@ -259,9 +261,11 @@ def _select_distinct_problems(
 
     A missing key may be present under a misspelt name. Only the misspelt name is then reported.
     """
-    misspelt = {p["loc"][:-1] for p in problems if p["type"] == "extra_forbidden"}
-    distinct = [p for p in problems if p["type"] != "missing" or p["loc"][:-1] not in misspelt]
-    return {document.find_position(p["loc"]): p for p in reversed(distinct)}.values()
+    misspelt_locations = {p["loc"][:-1] for p in problems if p["type"] == "extra_forbidden"}
+    distinct_problems = [
+        p for p in problems if p["type"] != "missing" or p["loc"][:-1] not in misspelt_locations
+    ]
+    return {document.find_position(p["loc"]): p for p in reversed(distinct_problems)}.values()
 
 
 def _build_error(
@@ -328,8 +332,8 @@ def list_keys_at(location: Location, model: type[TargetModel] = Target) -> list[
     annotation: Any = model
     for step in location:
         # Every mapping is a model, a dict of models by name, a list of models, or None.
-        inner = [kind for kind in get_args(annotation) if kind is not Ellipsis]
-        annotation = inner[-1] if inner else annotation.model_fields[step].annotation
+        inner_types = [kind for kind in get_args(annotation) if kind is not Ellipsis]
+        annotation = inner_types[-1] if inner_types else annotation.model_fields[step].annotation
         if NoneType in get_args(annotation):
             annotation = next(kind for kind in get_args(annotation) if kind is not NoneType)
     keys: list[str] = annotation.user_keys()
@@ -341,11 +345,11 @@ def _format_problem(problem: ErrorDetails) -> str:
     if problem["type"] == "value_error":
         return str(context["error"])
     if problem["type"] == "string_pattern_mismatch":
-        login = context["pattern"] in (ADDRESS_PATTERN, USER_PATTERN)
+        is_login = context["pattern"] in (ADDRESS_PATTERN, USER_PATTERN)
         # In `root:hunter2@web1`, a possible password must be neither shown nor logged.
-        is_secret = "@" in value or (login and ":" in value)
-        got = "this" if is_secret else format_value(value)
-        return f"{got} is not {PATTERN_DESCRIPTIONS[context['pattern']]}"
+        is_secret = "@" in value or (is_login and ":" in value)
+        value_text = "this" if is_secret else format_value(value)
+        return f"{value_text} is not {PATTERN_DESCRIPTIONS[context['pattern']]}"
     words = ERROR_TYPE_TEXTS.get(problem["type"], "{got} is not valid here")
     return words.format(**{"got": format_value(value), **context})
 
@@ -363,8 +367,10 @@ def _select_hint(problem: ErrorDetails, location: Location, model: type[TargetMo
     if kind in ("int_type", "int_from_float", "float_type"):
         return _number_hint(value)
     if kind == "literal_error" and isinstance(value, str):
-        nearest = find_nearest_name(value, re.findall(r"'([^']*)'", problem["ctx"]["expected"]))
-        return f"did you mean {nearest!r}?" if nearest else None
+        nearest_name = find_nearest_name(
+            value, re.findall(r"'([^']*)'", problem["ctx"]["expected"])
+        )
+        return f"did you mean {nearest_name!r}?" if nearest_name else None
     pattern = problem["ctx"]["pattern"] if kind == "string_pattern_mismatch" else None
     return _pattern_hint(pattern, str(value)) or ERROR_TYPE_HINTS.get(kind)
 

@@ -20,12 +20,12 @@ SCHEMA_FILE = Path(__file__).with_name("schema.json")
 def build_schema() -> dict[str, Any]:
     """Return the schema. Quantities are texts with a unit; ``slo`` accepts keys such as ``p99``."""
     # Docstrings use double backticks, editors show single ones.
-    generated = json.loads(json.dumps(Target.model_json_schema()).replace("``", "`"))
-    for name, definition in {**generated["$defs"], "Target": generated}.items():
+    generated_schema = json.loads(json.dumps(Target.model_json_schema()).replace("``", "`"))
+    for name, definition in {**generated_schema["$defs"], "Target": generated_schema}.items():
         _set_defaults(getattr(model, name), definition["properties"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **generated,
+        **generated_schema,
         "title": "autotune target",
     }
 

@@ -13,8 +13,8 @@ def find_shipped_directory(name: str) -> Path:
     a checkout.
     """
     package = Path(__file__).resolve().parent.parent
-    installed = package / "_shipped" / name
-    return installed if installed.is_dir() else package.parent / name
+    installed_directory = package / "_shipped" / name
+    return installed_directory if installed_directory.is_dir() else package.parent / name
 
 
 def list_examples() -> dict[str, Path]:

@@ -52,5 +52,5 @@ class Slo:
         """
         if outcome.truncated or not outcome.is_valid or outcome.intended <= 0:
             return False
-        in_time = outcome.violations <= self.allowed_violations * outcome.intended
-        return in_time and outcome.error_count <= self.errors * outcome.intended
+        is_latency_met = outcome.violations <= self.allowed_violations * outcome.intended
+        return is_latency_met and outcome.error_count <= self.errors * outcome.intended

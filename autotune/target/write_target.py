@@ -34,10 +34,14 @@ def target_to_tree(target: Target) -> dict[str, Any]:
         mode="json", exclude_none=True, exclude=set(foreign_keys), by_alias=True
     )
     load = tree.get("load", {})
-    excluded = {
+    excluded_keys = {
         other for key in _EXCLUDED_LOAD_KEYS if load.get(key) for other in _EXCLUDED_LOAD_KEYS[key]
     }
-    return {**tree, "load": {k: v for k, v in load.items() if k not in excluded}} if load else tree
+    return (
+        {**tree, "load": {k: v for k, v in load.items() if k not in excluded_keys}}
+        if load
+        else tree
+    )
 
 
 def dump_yaml(target: Target) -> str:

@@ -155,13 +155,16 @@ def _error_at_position(
 
 def _format_excerpt(text: str, line: int, column: int) -> str:
     """Return the line with a caret below the column; empty if there may be a secret nearby."""
-    near = text.split("\n")[max(0, line - 2) : line]
-    if not near or any(
-        len(source) > MAX_SEARCHED_LENGTH or SECRET_LINE_PATTERN.search(source) for source in near
+    nearby_lines = text.split("\n")[max(0, line - 2) : line]
+    if not nearby_lines or any(
+        len(source) > MAX_SEARCHED_LENGTH or SECRET_LINE_PATTERN.search(source)
+        for source in nearby_lines
     ):
         return ""
-    start = max(0, column - MAX_EXCERPT_WIDTH // 2) if len(near[-1]) > MAX_EXCERPT_WIDTH else 0
-    source = near[-1].expandtabs(1)[start : start + MAX_EXCERPT_WIDTH].rstrip()
+    start = (
+        max(0, column - MAX_EXCERPT_WIDTH // 2) if len(nearby_lines[-1]) > MAX_EXCERPT_WIDTH else 0
+    )
+    source = nearby_lines[-1].expandtabs(1)[start : start + MAX_EXCERPT_WIDTH].rstrip()
     return f"{source}\n{' ' * (column - 1 - start)}^" if source else ""
 
 
@@ -196,8 +199,8 @@ def _missing_file_hint(path: Path, start_hint: str) -> str:
     """Return the hint for a file that does not exist."""
     files = [*Path().glob("*.yaml"), *Path("targets").glob("*.yaml"), *path.parent.glob("*.yaml")]
     names = {file.stem: file for file in files}
-    nearest = find_nearest_name(path.stem, names)
-    return f"did you mean {str(names[nearest])!r}?" if nearest else start_hint
+    nearest_name = find_nearest_name(path.stem, names)
+    return f"did you mean {str(names[nearest_name])!r}?" if nearest_name else start_hint
 
 
 def read_text(
@@ -261,24 +264,33 @@ def _parse_yaml(path: Path, text: str) -> Node | None:
         message = f"invalid character (code {error.character})"
         raise _error_at_position(path, "", location, message, "delete it") from None
     except YAMLError as error:
-        first = str(error).split("\n", 1)[0]
-        raise _error_at_position(path, "", (1, 1), f"not valid YAML: {first}") from None
+        first_line = str(error).split("\n", 1)[0]
+        raise _error_at_position(path, "", (1, 1), f"not valid YAML: {first_line}") from None
     return node
 
 
 def explain_yaml_error(error: MarkedYAMLError) -> tuple[StreamMark | None, str, str | None]:
     """Return the position of a mistake, the message and the hint."""
     problem, context = error.problem or "", error.context or ""
-    mark = error.problem_mark or error.context_mark
+    position_mark = error.problem_mark or error.context_mark
     start = error.context_mark
-    if start and mark and start.line < mark.line and any(c in context for c in REPORTED_AT_START):
-        mark = start
+    if (
+        start
+        and position_mark
+        and start.line < position_mark.line
+        and any(c in context for c in REPORTED_AT_START)
+    ):
+        position_mark = start
     for pattern, text, hint in YAML_ERROR_TEXTS:
         if match := re.search(pattern, problem):
             groups = match.groupdict()
-            return mark, f"not valid YAML: {text.format(**groups)}", hint and hint.format(**groups)
+            return (
+                position_mark,
+                f"not valid YAML: {text.format(**groups)}",
+                hint and hint.format(**groups),
+            )
     first_line = (problem or context).split("\n", 1)[0]
-    return mark, f"not valid YAML: {first_line}", None
+    return position_mark, f"not valid YAML: {first_line}", None
 
 
 def parse_scalar(text: str) -> Any:
@@ -321,11 +333,11 @@ class _TreeBuilder:
 
     def _merge_entries(self, node: MappingNode) -> dict[str, tuple[Node, Node]]:
         entries: dict[str, tuple[Node, Node]] = {}
-        merged: dict[str, tuple[Node, Node]] = {}
+        merged_entries: dict[str, tuple[Node, Node]] = {}
         for key_node, item in node.value:
             if key_node.tag == f"{CORE_TAG_PREFIX}merge":
                 for source in self._list_merge_sources(item):
-                    merged = {**self._merge_entries(source), **merged}
+                    merged_entries = {**self._merge_entries(source), **merged_entries}
                 continue
             if isinstance(key_node.value, list):
                 message = "a key must be a word, not a list or a mapping"
@@ -337,7 +349,7 @@ class _TreeBuilder:
                 line, _ = _mark_position(entries[key][0].start_mark)
                 raise self._build_error(key_node, f"duplicate key {key!r}, first on line {line}")
             entries[key] = (key_node, item)
-        return {**merged, **entries}
+        return {**merged_entries, **entries}
 
     def _list_merge_sources(self, node: Node) -> Iterator[MappingNode]:
         from ruamel.yaml.nodes import MappingNode, SequenceNode
@@ -380,8 +392,8 @@ def _parse_number(text: str, kind: str) -> int | float | None:
     try:
         if kind == "float":
             return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-        base = 0 if text.lstrip("+-")[:2] in ("0x", "0o") else 10
-        number = int(text, base)
+        number_base = 0 if text.lstrip("+-")[:2] in ("0x", "0o") else 10
+        number = int(text, number_base)
     except ValueError:
         return None
     # No parameter is that large, and larger integers overflow when converted to floats.

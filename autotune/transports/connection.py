@@ -67,45 +67,45 @@ def close_connection(connection: Connection) -> None:
 @contextlib.contextmanager
 def translate_errors(host: SshHost, connection: Connection) -> Iterator[None]:
     """Translate library errors during connection setup into errors with hints."""
-    where = f"{connection.user}@{host_keys.known_hosts_name(connection.host, connection.port)}"
+    address = f"{connection.user}@{host_keys.known_hosts_name(connection.host, connection.port)}"
     port = "" if connection.port in (None, 22) else f"-p {connection.port} "
-    by_hand = f"`ssh {port}{connection.user}@{connection.host}`"
+    ssh_command = f"`ssh {port}{connection.user}@{connection.host}`"
     try:
         yield
     except AutotuneError:
         raise
     except PasswordRequiredException:
         raise HostUnreachable(
-            f"{host.name}: the key for {where} is locked with a passphrase",
+            f"{host.name}: the key for {address} is locked with a passphrase",
             hint="unlock it in an agent first: ssh-add " + (host.identity_file or "KEY"),
         ) from None
     except AuthenticationException:
         raise HostUnreachable(
-            f"{host.name}: {where} refused the login",
-            hint=f"{by_hand} must work without a password; set up a key, an agent or ~/.ssh/config",
+            f"{host.name}: {address} refused the login",
+            hint=f"{ssh_command} must work without a password; set up a key, an agent or ~/.ssh/config",
         ) from None
     except (socket.gaierror, NoValidConnectionsError) as error:
         raise HostUnreachable(
-            f"{host.name}: cannot connect to {where} ({error.strerror})",
-            hint=f"{by_hand} must work from this machine; check the host name, the port and sshd",
+            f"{host.name}: cannot connect to {address} ({error.strerror})",
+            hint=f"{ssh_command} must work from this machine; check the host name, the port and sshd",
         ) from None
     except TimeoutError:
         raise HostUnreachable(
-            f"{host.name}: {where} did not respond within {host.connect_timeout:g} s",
+            f"{host.name}: {address} did not respond within {host.connect_timeout:g} s",
             hint="check that the host is up and that its firewall accepts this machine",
         ) from None
     except ChannelException as error:
         raise HostUnreachable(
-            f"{host.name}: {where} refused to open a session ({error.text})",
+            f"{host.name}: {address} refused to open a session ({error.text})",
             hint="MaxSessions in sshd_config on that host must be 1 or more",
         ) from None
     except (SSHException, OSError, EOFError) as error:
         reason = str(error) or "the connection was closed"
-        no_ssh = "banner" in reason  # the library uses this word for the SSH greeting
+        lacks_ssh = "banner" in reason  # the library uses this word for the SSH greeting
         raise HostUnreachable(
-            f"{host.name}: cannot connect to {where} "
-            f"({'no SSH server responded in time' if no_ssh else reason})",
-            hint=f"{by_hand} must work from this machine; check the host name, the port and sshd",
+            f"{host.name}: cannot connect to {address} "
+            f"({'no SSH server responded in time' if lacks_ssh else reason})",
+            hint=f"{ssh_command} must work from this machine; check the host name, the port and sshd",
         ) from None
 
 
@@ -116,7 +116,7 @@ def _build_connection(
     options = config.base_ssh_config.lookup(host.address)
     if host.identity_file and not Path(host.identity_file).expanduser().exists():
         raise HostUnreachable(f"{host.name}: key file {host.identity_file} does not exist")
-    agent = options.get("identitiesonly", "no") != "yes"
+    allows_agent = options.get("identitiesonly", "no") != "yes"
     connection = Connection(
         host.address,
         user=host.user,
@@ -127,8 +127,8 @@ def _build_connection(
         connect_timeout=math.ceil(host.connect_timeout),
         connect_kwargs={
             "key_filename": [host.identity_file] if host.identity_file else [],
-            "allow_agent": agent,
-            "look_for_keys": agent and host.identity_file is None,
+            "allow_agent": allows_agent,
+            "look_for_keys": allows_agent and host.identity_file is None,
             "banner_timeout": host.connect_timeout,
             "auth_timeout": host.connect_timeout,
             "channel_timeout": host.connect_timeout,
@@ -154,11 +154,11 @@ def _build_gateway(
     visited_hosts: tuple[str, ...],
 ) -> Connection | str | bool:
     """Return the last jump host as a connection, a proxy command, or ``False`` for neither."""
-    jumps = host.jump_host or options.get("proxyjump", "none")
-    if jumps == "none":
+    jump_hosts = host.jump_host or options.get("proxyjump", "none")
+    if jump_hosts == "none":
         command = options.get("proxycommand", "none")
         return False if command == "none" else str(command)
-    (*before, last) = jumps.split(",")
+    (*before, last) = jump_hosts.split(",")
     (user, _, address) = last.strip().rpartition("@")
     (name, colon, port) = address.rpartition(":")
     if not (colon and is_uint(port) and (name.endswith("]") or ":" not in name)):
@@ -167,7 +167,7 @@ def _build_gateway(
     if host.jump_host is None and name in (*visited_hosts, host.address):
         # The ``Host`` pattern that sets this jump host also matches the jump host itself.
         return False
-    hop = replace(
+    jump_host = replace(
         host,
         name=f"{host.name} (jump host {last.strip()})",
         address=name,
@@ -175,7 +175,7 @@ def _build_gateway(
         port=int(port) if port else None,
         jump_host=",".join(before) or None,
     )
-    return _build_connection(hop, read, (*visited_hosts, host.address))
+    return _build_connection(jump_host, read, (*visited_hosts, host.address))
 
 
 def find_known_hosts(host: SshHost, options: Mapping[str, Any]) -> tuple[Path, ...]:
@@ -185,9 +185,9 @@ def find_known_hosts(host: SshHost, options: Mapping[str, Any]) -> tuple[Path, .
     """
     if host.known_hosts is not None:
         return (Path(host.known_hosts).expanduser(),)
-    user = str(options.get("userknownhostsfile", "")).split() or _USER_KNOWN_HOSTS
-    everybody = str(options.get("globalknownhostsfile", "")).split() or _GLOBAL_KNOWN_HOSTS
-    return tuple(Path(name).expanduser() for name in (*user, *everybody) if name != "none")
+    user_files = str(options.get("userknownhostsfile", "")).split() or _USER_KNOWN_HOSTS
+    global_files = str(options.get("globalknownhostsfile", "")).split() or _GLOBAL_KNOWN_HOSTS
+    return tuple(Path(name).expanduser() for name in (*user_files, *global_files) if name != "none")
 
 
 class _HostKeyPolicy:
@@ -228,9 +228,11 @@ class _HostKeyPolicy:
         if "ssh-rsa" in entries:  # the same key, signed with SHA-2 (RFC 8332)
             entries |= {"rsa-sha2-512", "rsa-sha2-256"}
         kinds = security.key_types
-        ordered = sorted(kinds, key=lambda kind: kind not in entries)
-        certified = [kind + CERTIFICATE_SUFFIX for kind in kinds] if self.authorities() else []
-        security.key_types = [*certified, *ordered]
+        ordered_kinds = sorted(kinds, key=lambda kind: kind not in entries)
+        certificate_kinds = (
+            [kind + CERTIFICATE_SUFFIX for kind in kinds] if self.authorities() else []
+        )
+        security.key_types = [*certificate_kinds, *ordered_kinds]
         return transport
 
     def known_keys(self) -> list[KnownKey]:
@@ -238,5 +240,5 @@ class _HostKeyPolicy:
 
     def authorities(self) -> list[KnownKey]:
         """Return the certificate authorities for the host, on this port or on any port."""
-        every = [*self.known_keys(), *host_keys.find_known_keys(self.principal, self.files)]
-        return [entry for entry in every if entry.is_authority]
+        all_keys = [*self.known_keys(), *host_keys.find_known_keys(self.principal, self.files)]
+        return [entry for entry in all_keys if entry.is_authority]

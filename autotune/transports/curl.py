@@ -38,8 +38,8 @@ def describe_answer(answer: CurlAnswer | str) -> str:
     """Return the response's status, redirect and duration, or why the response is missing."""
     if isinstance(answer, str):
         return answer
-    onward = f", Location: {answer.location}" if answer.location else ""
-    return f"status {answer.status}{onward}, {1000 * answer.seconds:.0f} ms"
+    location_text = f", Location: {answer.location}" if answer.location else ""
+    return f"status {answer.status}{location_text}, {1000 * answer.seconds:.0f} ms"
 
 
 def _list_options(request: Request) -> Iterator[tuple[str, str | None]]:
@@ -111,12 +111,14 @@ def send_request(
     if not isinstance(request, str):
         argv = request.with_trusted_ca(argv)
     config = b"" if isinstance(request, str) else _format_config(list_secret_options(request))
-    done = transport.run(argv, input=config, timeout=timeout + 10.0)
-    body, _, last = done.stdout.rpartition("\n")
+    command_result = transport.run(argv, input=config, timeout=timeout + 10.0)
+    body, _, last = command_result.stdout.rpartition("\n")
     status, _, rest = last.partition(" ")
     seconds, _, location = rest.partition(" ")
-    if not done.ok or not is_uint(status):
-        return done.stderr.strip() or f"curl exited with status {done.returncode}"
+    if not command_result.ok or not is_uint(status):
+        return (
+            command_result.stderr.strip() or f"curl exited with status {command_result.returncode}"
+        )
     try:
         return CurlAnswer(
             int(status), body.encode()[:_MAX_BODY_BYTES], parse_decimal(seconds), location

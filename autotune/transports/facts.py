@@ -169,8 +169,8 @@ def read_kernel_values(transport: Transport, keys: Iterable[str]) -> KernelValue
     """Read these keys with the permissions that setting them requires."""
     paths = (f"{_SYSCTL_ROOT}{key.replace('.', '/')}" for key in keys)
     script = f"set -- {shlex.join(paths)}\n{_KERNEL_SCRIPT}".encode()
-    as_root = transport.run(["sh"], input=script, sudo=True)
-    answer = as_root if as_root.ok else transport.run(["sh"], input=script)
+    root_result = transport.run(["sh"], input=script, sudo=True)
+    answer = root_result if root_result.ok else transport.run(["sh"], input=script)
     return parse_kernel_values(answer.stdout)
 
 

@@ -86,18 +86,23 @@ def check_host_key(
     ``host`` appears in messages. The hint names ``file`` as the place for accepted keys.
     """
     reject_revoked(host, offered_key, entries)
-    trusted = [entry for entry in entries if not entry.is_revoked and not entry.is_authority]
-    if any(entry.key == offered_key for entry in trusted):
+    trusted_entries = [
+        entry for entry in entries if not entry.is_revoked and not entry.is_authority
+    ]
+    if any(entry.key == offered_key for entry in trusted_entries):
         return
-    if trusted:
-        entry = next((entry for entry in trusted if entry.key.kind == offered_key.kind), trusted[0])
-        forget = f"ssh-keygen -R {shlex.quote(address)} -f {shlex.quote(str(entry.path))}"
+    if trusted_entries:
+        entry = next(
+            (entry for entry in trusted_entries if entry.key.kind == offered_key.kind),
+            trusted_entries[0],
+        )
+        forget_command = f"ssh-keygen -R {shlex.quote(address)} -f {shlex.quote(str(entry.path))}"
         raise HostKeyRejected(
             f"{host}: the host key of {address} has changed. Expected {entry.key.kind}"
             f" {entry.key.fingerprint} ({entry.path}:{entry.line}), got {offered_key.kind}"
             f" {offered_key.fingerprint}. Another machine may intercept the connection",
             hint="if the host was reinstalled and the new fingerprint is correct:"
-            f" {forget} && {format_accept_command(address, offered_key, entry.path)}",
+            f" {forget_command} && {format_accept_command(address, offered_key, entry.path)}",
         )
     raise HostKeyRejected(
         f"{host}: unknown host key {offered_key.kind} {offered_key.fingerprint} of {address}",
@@ -157,8 +162,12 @@ def _matches_address(names: str, address: str) -> bool:
         return _matches_hash(names, address)
     # Only * and ? are special in known_hosts; fnmatch would read [host]:port as a set.
     patterns = names.lower().replace("[", "[[]").split(",")
-    matching = [p for p in patterns if fnmatch.fnmatchcase(address.lower(), p.removeprefix("!"))]
-    return bool(matching) and not any(pattern.startswith("!") for pattern in matching)
+    matching_patterns = [
+        p for p in patterns if fnmatch.fnmatchcase(address.lower(), p.removeprefix("!"))
+    ]
+    return bool(matching_patterns) and not any(
+        pattern.startswith("!") for pattern in matching_patterns
+    )
 
 
 def _matches_hash(name: str, address: str) -> bool:
@@ -233,9 +242,11 @@ def _parse_fields(blob: bytes) -> HostCertificate | None:
     if not kind.endswith(CERTIFICATE_SUFFIX):
         return None
     message.get_string()  # nonce
-    plain = kind.removesuffix(CERTIFICATE_SUFFIX)
+    plain_kind = kind.removesuffix(CERTIFICATE_SUFFIX)
     # The number of strings that follow the key type in a public key.
-    for _ in range(2 if plain.startswith("ecdsa-") else {"ssh-ed25519": 1, "ssh-rsa": 2}[plain]):
+    for _ in range(
+        2 if plain_kind.startswith("ecdsa-") else {"ssh-ed25519": 1, "ssh-rsa": 2}[plain_kind]
+    ):
         message.get_string()
     message.get_int64()  # serial number
     role = message.get_int()
@@ -244,7 +255,7 @@ def _parse_fields(blob: bytes) -> HostCertificate | None:
     while names.get_remainder():
         principals.append(names.get_text())
     valid_after, valid_before = message.get_int64(), message.get_int64()
-    critical = message.get_string()
+    critical_options = message.get_string()
     message.get_string()  # extensions; none are defined for host certificates
     message.get_string()  # reserved
     authority = message.get_string()
@@ -252,6 +263,6 @@ def _parse_fields(blob: bytes) -> HostCertificate | None:
     if len(signed) + 4 + len(signature) != len(blob):  # truncated: the library pads missing data
         return None
     return HostCertificate(
-        role, name, tuple(principals), valid_after, valid_before, critical,
+        role, name, tuple(principals), valid_after, valid_before, critical_options,
         HostKey.from_blob(authority), signed, signature,
     )  # fmt: skip

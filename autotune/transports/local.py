@@ -89,17 +89,19 @@ class LocalTransport:
             raise AutotuneError(f"{path} cannot be written: {error.strerror}") from error
 
     def _put_as_root(self, content: bytes, target: Path, mode: int) -> None:
-        staged = target.with_name(f".{target.name}.{os.getpid()}.new")
-        there = self.run(["test", "-e", str(target)], sudo=True).ok
-        owner = ["chown", f"--reference={target}", "--", str(staged)] if there else ["true"]
+        staged_path = target.with_name(f".{target.name}.{os.getpid()}.new")
+        file_exists = self.run(["test", "-e", str(target)], sudo=True).ok
+        owner = (
+            ["chown", f"--reference={target}", "--", str(staged_path)] if file_exists else ["true"]
+        )
         for argv, stdin in (
-            (["install", f"--mode={mode:o}", "/dev/stdin", str(staged)], content),
+            (["install", f"--mode={mode:o}", "/dev/stdin", str(staged_path)], content),
             (owner, None),
-            (["mv", "--no-target-directory", "--", str(staged), str(target)], None),
+            (["mv", "--no-target-directory", "--", str(staged_path), str(target)], None),
         ):
-            done = self.run(argv, input=stdin, sudo=True)
-            if not done.ok:
-                raise AutotuneError(f"{target} cannot be written: {done.error_text}")
+            command_result = self.run(argv, input=stdin, sudo=True)
+            if not command_result.ok:
+                raise AutotuneError(f"{target} cannot be written: {command_result.error_text}")
 
     def get(self, path: str, *, sudo: bool = False) -> bytes | None:
         """Return the bytes of a file. Raises AutotuneError if this account may not read it."""
@@ -110,15 +112,15 @@ class LocalTransport:
         except OSError as error:
             if not (sudo and os.geteuid() != 0 and isinstance(error, PermissionError)):
                 raise AutotuneError(f"{path} cannot be read: {error.strerror}") from error
-        there = self.run(["test", "-e", path], sudo=True)
+        test_result = self.run(["test", "-e", path], sudo=True)
         # Status 1 with a message means that sudo refused.
-        if there.returncode == 1 and not there.stderr:
+        if test_result.returncode == 1 and not test_result.stderr:
             return None
         # Encode the bytes, because command output is text.
-        done = self.run(["base64", "--", path], sudo=True)
-        if not done.ok:
-            raise AutotuneError(f"{path} cannot be read: {done.error_text}")
-        return base64.b64decode(done.stdout)
+        command_result = self.run(["base64", "--", path], sudo=True)
+        if not command_result.ok:
+            raise AutotuneError(f"{path} cannot be read: {command_result.error_text}")
+        return base64.b64decode(command_result.stdout)
 
     def close(self) -> None:
         return None

@@ -50,9 +50,9 @@ def shell_script(
     words = [*(["sudo", "-n", "--"] if sudo else []), *environment, *argv]
     if not argv or any("\0" in word for word in (*words, cwd or "")):
         raise AutotuneError(f"invalid command: {list(argv)!r}")
-    limited = ["timeout", "-s", "KILL", "--", f"{max(timeout, 0.001):.3f}", *words]
+    timeout_words = ["timeout", "-s", "KILL", "--", f"{max(timeout, 0.001):.3f}", *words]
     directory = f"cd -- {shlex.quote(cwd)} && " if cwd is not None else ""
-    return directory + " ".join(map(shlex.quote, limited))
+    return directory + " ".join(map(shlex.quote, timeout_words))
 
 
 def encode_word(text: str) -> str:
@@ -74,12 +74,12 @@ class OutputMarks:
 
     def build_line(self, script: str) -> str:
         """Return the line for the login shell that runs ``script`` between these markers."""
-        framed = (
+        framed_script = (
             f"printf {self.start}; printf {self.start} >&2\n"
             f"{script}\n"
             f"set -- $?; printf '{self.end}%s ' $1; printf {self.end} >&2; exit $1\n"
         )
-        return _LOGIN_SHELL_LINE.format(encode_word(framed))
+        return _LOGIN_SHELL_LINE.format(encode_word(framed_script))
 
 
 class MarkedStream:
@@ -90,7 +90,7 @@ class MarkedStream:
         self.before, self.output, self.after = bytearray(), bytearray(), bytearray()
         self.started = self.ended = False
 
-    def add(self, piece: bytes) -> None:
+    def add_output(self, piece: bytes) -> None:
         """Append the next bytes."""
         if not self.started:
             piece = self._find_start(piece)
@@ -107,13 +107,13 @@ class MarkedStream:
         return rest
 
     def _find_end(self, piece: bytes) -> None:
-        searched = max(0, len(self.output) - len(self._end))
+        search_start = max(0, len(self.output) - len(self._end))
         self.output += piece
-        at = self.output.find(self._end, searched)
-        if at >= 0:
+        end_position = self.output.find(self._end, search_start)
+        if end_position >= 0:
             self.ended = True
-            self.after += self.output[at + len(self._end) :]
-            del self.output[at:]
+            self.after += self.output[end_position + len(self._end) :]
+            del self.output[end_position:]
 
     @property
     def exit_status(self) -> int | None:

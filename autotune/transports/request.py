@@ -78,8 +78,10 @@ class Request:
         """Return the Host header for a URL that contains the address. ``None`` means the URL's own
         host.
         """
-        usual = self.endpoint.port == DEFAULT_PORTS[self.scheme]
-        return self.host if usual or not self.host else f"{self.host}:{self.endpoint.port}"
+        is_default_port = self.endpoint.port == DEFAULT_PORTS[self.scheme]
+        return (
+            self.host if is_default_port or not self.host else f"{self.host}:{self.endpoint.port}"
+        )
 
     def per_endpoint(self) -> tuple[Request, ...]:
         """Return one request for each entry."""

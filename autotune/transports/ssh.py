@@ -130,22 +130,22 @@ class CommandExchange:
 
     def _is_drained(self) -> bool:
         channel = self.channel
-        over = channel.eof_received or channel.closed
-        return bool(over and not channel.recv_ready() and not channel.recv_stderr_ready())
+        is_closed = channel.eof_received or channel.closed
+        return bool(is_closed and not channel.recv_ready() and not channel.recv_stderr_ready())
 
     def _transfer_available(self) -> bool:
         """Read available output and send input. Return true if any data moved."""
         channel = self.channel
-        moved = False
+        has_transferred = False
         if channel.recv_ready():
-            self.stdout.add(channel.recv(_CHUNK_BYTES))
-            moved = True
+            self.stdout.add_output(channel.recv(_CHUNK_BYTES))
+            has_transferred = True
         if channel.recv_stderr_ready():
-            self.stderr.add(channel.recv_stderr(_CHUNK_BYTES))
-            moved = True
+            self.stderr.add_output(channel.recv_stderr(_CHUNK_BYTES))
+            has_transferred = True
         if self._is_sending() and channel.send_ready():
-            moved = self._send() or moved
-        return moved
+            has_transferred = self._send() or has_transferred
+        return has_transferred
 
     def _send(self) -> bool:
         try:
@@ -214,27 +214,27 @@ class SshTransport:
     ) -> CommandResult:
         """Run a command, and kill it at the timeout unless sudo runs it as another user."""
         with wait_notices.command(self.name, argv, timeout):
-            as_other = sudo and not self._is_root()
-            script = shell_script(argv, timeout=timeout, sudo=as_other, cwd=cwd, env=env)
+            is_other_account = sudo and not self._is_root()
+            script = shell_script(argv, timeout=timeout, sudo=is_other_account, cwd=cwd, env=env)
             return self._run(script, argv[0], input, timeout).decode(argv)
 
     def put(self, content: bytes, path: str, *, mode: int = 0o644, sudo: bool = False) -> None:
         """Write a file, keeping its owner and group. Raises ``AutotuneError`` on failure."""
         argv = ["sh", "-c", _PUT_SCRIPT, "sh", path, f"{mode:04o}", str(len(content))]
-        done = self._transfer(argv, content, sudo=sudo).decode(argv)
-        if not done.ok:
-            raise self._file_error(f"{path} cannot be written", done)
+        command_result = self._transfer(argv, content, sudo=sudo).decode(argv)
+        if not command_result.ok:
+            raise self._file_error(f"{path} cannot be written", command_result)
 
     def get(self, path: str, *, sudo: bool = False) -> bytes | None:
         """Return the bytes of a file. Raises ``AutotuneError`` if an existing file cannot be read."""
         argv = ["env", "LC_ALL=C", "cat", "--", path]
         answer = self._transfer(argv, None, sudo=sudo)
-        done = answer.decode(argv)
-        if done.ok:
+        command_result = answer.decode(argv)
+        if command_result.ok:
             return answer.stdout
-        if done.error_text.endswith(("No such file or directory", "Not a directory")):
+        if command_result.error_text.endswith(("No such file or directory", "Not a directory")):
             return None
-        raise self._file_error(f"{path} cannot be read", done)
+        raise self._file_error(f"{path} cannot be read", command_result)
 
     def close(self) -> None:
         with self._connecting:
@@ -275,10 +275,10 @@ class SshTransport:
                 status = _KILLED_STATUS
             except (SSHException, EOFError, OSError):
                 raise self._connection_lost_error(command) from None
-        late = status == _KILLED_STATUS and time.monotonic() - start >= timeout
+        timed_out = status == _KILLED_STATUS and time.monotonic() - start >= timeout
         if not exchange.stdout.started:
-            raise self._login_shell_error(command, exchange, timeout if late else None)
-        if late:
+            raise self._login_shell_error(command, exchange, timeout if timed_out else None)
+        if timed_out:
             raise HostUnreachable(f"{self.name}: {command} did not finish within {timeout:g} s")
         return _RawResult(status, bytes(exchange.stdout.output), bytes(exchange.stderr.output))
 
@@ -288,14 +288,14 @@ class SshTransport:
         """Return the error for a login shell or profile that exits or hangs before the command
         starts.
         """
-        used = self._live_connection()
-        printed = (bytes(exchange.stderr.before) or bytes(exchange.stdout.before)).strip()
-        words = printed.decode(errors="replace")[-300:]
+        login = self._live_connection()
+        printed_text = (bytes(exchange.stderr.before) or bytes(exchange.stdout.before)).strip()
+        words = printed_text.decode(errors="replace")[-300:]
         within = f" within {waited_seconds:g} s" if waited_seconds is not None else ""
         return LoginShellFailed(
-            f"{self.name}: the login shell of {used.user} did not run {command}{within}"
+            f"{self.name}: the login shell of {login.user} did not run {command}{within}"
             + (f": it printed {words!r}" if words else ""),
-            hint=f"`ssh {used.user}@{used.host} echo ok` must print ok; the account needs a shell and "
+            hint=f"`ssh {login.user}@{login.host} echo ok` must print ok; the account needs a shell and "
             "a profile without `exit` or a prompt",
         )
 
@@ -320,33 +320,33 @@ class SshTransport:
                 self._further.append(further)
 
     def _open_session(self, limit: float) -> Channel:
-        used = self._live_connection()
+        used_connection = self._live_connection()
         try:
-            return used.transport.open_session(timeout=limit)
+            return used_connection.transport.open_session(timeout=limit)
         except ChannelException:  # the connection still works, and other threads may be using it
             raise
         except (SSHException, EOFError, OSError):
             with self._connecting:
-                if self._connection is used:  # no other thread has replaced it yet
+                if self._connection is used_connection:  # no other thread has replaced it yet
                     self._disconnect()
-            again = self._live_connection()
-            with connections.translate_errors(self.host, again):
-                return again.transport.open_session(timeout=limit)
+            new_connection = self._live_connection()
+            with connections.translate_errors(self.host, new_connection):
+                return new_connection.transport.open_session(timeout=limit)
 
     def _open_on_another(self, limit: float) -> tuple[Channel, Connection]:
         """Open a session on an idle extra connection, or on a new one."""
         while self._further:
-            further = self._further.popleft()
+            further_connection = self._further.popleft()
             try:
-                return further.transport.open_session(timeout=limit), further
+                return further_connection.transport.open_session(timeout=limit), further_connection
             except (SSHException, EOFError, OSError):
-                connections.close_connection(further)
-        further = connections.open_connection(self.host)
+                connections.close_connection(further_connection)
+        further_connection = connections.open_connection(self.host)
         try:
-            with connections.translate_errors(self.host, further):
-                return further.transport.open_session(timeout=limit), further
+            with connections.translate_errors(self.host, further_connection):
+                return further_connection.transport.open_session(timeout=limit), further_connection
         except BaseException:
-            connections.close_connection(further)
+            connections.close_connection(further_connection)
             raise
 
     def _live_connection(self) -> Connection:

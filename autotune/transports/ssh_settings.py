@@ -80,7 +80,7 @@ def _print_settings(host: SshHost) -> str:
     words += ["-l", host.user] if host.user is not None else []
     words += ["-p", str(host.port)] if host.port is not None else []
     try:
-        done = subprocess.run(
+        command_result = subprocess.run(
             [*words, "--", host.address], capture_output=True, timeout=_TIMEOUT_SECONDS, check=False,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
@@ -90,10 +90,10 @@ def _print_settings(host: SshHost) -> str:
             f"{_TIMEOUT_SECONDS:g} s",
             hint="check Match exec and CanonicalizeHostname in the SSH configuration",
         ) from None
-    if done.returncode != 0:
-        words_of_ssh = done.stderr.decode(errors="replace").strip()[:400]
+    if command_result.returncode != 0:
+        ssh_message = command_result.stderr.decode(errors="replace").strip()[:400]
         raise HostUnreachable(
-            f"{host.name}: invalid SSH configuration ({words_of_ssh})",
+            f"{host.name}: invalid SSH configuration ({ssh_message})",
             hint=f"`{' '.join(words)} {host.address}` shows the error",
         )
-    return done.stdout.decode(errors="replace")
+    return command_result.stdout.decode(errors="replace")

@@ -69,12 +69,12 @@ class Watcher:
         """Describe this thread's commands in the block as ``what``, and expect each to take
         ``usual`` seconds.
         """
-        before = self._describe_current()
-        self._local.described = what or before[0], usual
+        previous_description = self._describe_current()
+        self._local.described = what or previous_description[0], usual
         try:
             yield
         finally:
-            self._local.described = before
+            self._local.described = previous_description
 
     @contextmanager
     def watch_command(self, host: str, argv: Argv, maximum: float) -> Iterator[None]:
@@ -86,8 +86,8 @@ class Watcher:
     @contextmanager
     def watch(self, host: str, what: str, maximum: float, *, usual: float = 0.0) -> Iterator[None]:
         """Watch any other wait within the block, for at most ``maximum`` seconds."""
-        now = self._clock()
-        wait = Wait(what, host, now, maximum, now + usual + self._unnoticed)
+        current_time = self._clock()
+        wait = Wait(what, host, current_time, maximum, current_time + usual + self._unnoticed)
         self._add_wait(wait)
         try:
             yield
@@ -99,16 +99,16 @@ class Watcher:
 
     def notify_due(self) -> None:
         """Send a notice about every command that is late now."""
-        now = self._clock()
+        current_time = self._clock()
         with self._changed:
-            late = [wait for wait in self._waits.values() if wait.next_notice <= now]
-            for wait in late:
+            due_waits = [wait for wait in self._waits.values() if wait.next_notice <= current_time]
+            for wait in due_waits:
                 wait.next_notice = (
-                    now + REPEAT_SECONDS[min(wait.line_count, len(REPEAT_SECONDS) - 1)]
+                    current_time + REPEAT_SECONDS[min(wait.line_count, len(REPEAT_SECONDS) - 1)]
                 )
                 wait.line_count += 1
-        for wait in late:
-            self._notify(wait.format_line(now))
+        for wait in due_waits:
+            self._notify(wait.format_line(current_time))
 
     def _describe_current(self) -> tuple[str, float]:
         described: tuple[str, float] = getattr(self._local, "described", ("", 0.0))
@@ -127,9 +127,9 @@ class Watcher:
         while True:
             with self._changed:
                 self._next = min((wait.next_notice for wait in self._waits.values()), default=inf)
-                left = self._next - self._clock()
-                if left > 0:
-                    self._changed.wait(None if self._next == inf else left)
+                remaining_seconds = self._next - self._clock()
+                if remaining_seconds > 0:
+                    self._changed.wait(None if self._next == inf else remaining_seconds)
                     continue
             self.notify_due()
 

@@ -10,7 +10,7 @@ from autotune.report import format as fmt
 from autotune.report import parameters
 from autotune.services.adoption import Adoption
 from autotune.services.base import Action, Effect, Parameter, Role, Service
-from autotune.services.reference import Reference
+from autotune.services.reference import ServiceReference
 from autotune.services.registry import (
     ALL_SERVICES,
     DEPLOYMENTS,
@@ -91,7 +91,7 @@ def _roles(kinds: Iterable[Service]) -> str:
     return ", ".join(ROLES[role] for role in roles)
 
 
-def _page(name: str, reference: Reference) -> str:
+def _page(name: str, reference: ServiceReference) -> str:
     kinds = _kinds(name)
     facts = [
         ("Role", _roles(kinds)),

@@ -20,7 +20,7 @@ from autotune.loads.reference import GENERATOR_REFERENCES
 from autotune.loads.registry import CLOSED_LOOP_GENERATORS, LOAD_GENERATORS
 from autotune.report import warnings
 from autotune.services.base import Endpoint, Placement, Role, Service, TrialStart
-from autotune.services.reference import STARTS
+from autotune.services.reference import SECOND_INSTANCE_TEXT
 from autotune.services.registry import ALL_SERVICES, references
 from scripts import reference_results
 from scripts.cli_reference import FILE, MANUAL, REPOSITORY, commands, help_of, manual, text
@@ -77,7 +77,7 @@ def test_a_page_of_a_service_names_the_programs_that_check_and_show_it(service: 
     files = {file.path: b"" for file in service.list_config_files(site)}
     check = service.build_validation(site, files)
     if isinstance(check, TrialStart):
-        assert reference.validated == STARTS
+        assert reference.validated == SECOND_INSTANCE_TEXT
     elif check and check[0] not in SHELLS:
         assert program(check) in reference.validated
     shown = [program(readback.argv) for readback in service.list_readbacks(site)]

@@ -55,8 +55,8 @@ def seen(content_of: str, *, active: bool = True) -> ObservedHost:
 
 
 def test_what_is_known_is_never_seen_anew() -> None:
-    first = HostBackup("web1", "study").with_observed(seen("/conf"), {"/conf": b"original"})
-    again = first.with_observed(seen("/conf", active=False), {"/conf": b"tuned"})
+    first = HostBackup("web1", "study").with_observed_state(seen("/conf"), {"/conf": b"original"})
+    again = first.with_observed_state(seen("/conf", active=False), {"/conf": b"tuned"})
     assert again == first
     assert first.state.files["/conf"] == FileState(
         b"original", 0o640, "0:33", modified="5.000000001", acl=""
@@ -67,7 +67,7 @@ def test_what_is_known_is_never_seen_anew() -> None:
 
 
 def test_only_what_is_not_known_is_looked_at() -> None:
-    known = HostBackup("web1", "study").with_observed(seen("/conf"), {"/conf": b""})
+    known = HostBackup("web1", "study").with_observed_state(seen("/conf"), {"/conf": b""})
     wanted = HostState(
         {"/conf": FileState(b"x"), "/more": FileState(b"y")},
         {"nginx.service": True, "apache2.service": False},
@@ -82,14 +82,14 @@ def test_only_what_is_not_known_is_looked_at() -> None:
 def test_what_is_no_file_is_not_replaced() -> None:
     there = ObservedHost({"/dev/null": ObservedFile("other")})
     with pytest.raises(AutotuneError, match="/dev/null is neither a file nor a link"):
-        HostBackup("web1", "study").with_observed(there, {})
+        HostBackup("web1", "study").with_observed_state(there, {})
 
 
 def test_the_controllers_copy(tmp_path: Path) -> None:
     kept = BackupStore(tmp_path)
     assert kept.read("web1") is None
     assert kept.list_hosts() == ()
-    backup = HostBackup("web1", "study").with_observed(seen("/conf"), {"/conf": b"password"})
+    backup = HostBackup("web1", "study").with_observed_state(seen("/conf"), {"/conf": b"password"})
     kept.write(backup)
     assert kept.list_hosts() == ("web1",)
     assert kept.read("web1") == backup

@@ -124,7 +124,7 @@ def test_a_slow_application_is_waited_for_and_the_balancer_too(
         assert [note for note in news.notes if "site/site1 (HAProxy on fllb)" in note]
 
         # A rollback starts the same application, and takes as long.
-        monkeypatch.setattr(fleet, "_confirm", _fail_once(fleet))
+        monkeypatch.setattr(fleet, "_confirm_state", _fail_once(fleet))
         with pytest.raises(DeployFailed, match="refused by the test"):
             fleet.deploy({**baseline, APP: 3})
         assert_answers_right(20)
@@ -141,7 +141,7 @@ def test_a_slow_application_is_waited_for_and_the_balancer_too(
 
 
 def _fail_once(fleet: Deployment) -> object:
-    confirm, failed = fleet._confirm, list[bool]()
+    confirm, failed = fleet._confirm_state, list[bool]()
 
     def fail(*words: object) -> object:
         if failed:

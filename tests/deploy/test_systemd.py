@@ -302,13 +302,13 @@ def test_a_host_that_goes_down_during_a_deployment(ground: Ground) -> None:
     fleet = ground.fleet(ground.bed())
     fleet.lock_hosts()
     fleet.deploy(settings(fleet))
-    staged = fleet._validate
+    staged = fleet._validate_hosts
 
     def stage_and_lose(*given: object) -> None:
         staged(*given)  # type: ignore[arg-type]
         halt_host(ground.lab, "flweb")
 
-    fleet._validate = stage_and_lose  # type: ignore[method-assign]
+    fleet._validate_hosts = stage_and_lose  # type: ignore[method-assign]
     changed = settings(fleet, web__php_fpm__max_children=9, cache__memcached__threads=2)
     with pytest.raises(AutotuneError, match="flweb") as raised:
         fleet.deploy(changed)

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.environments.cache_peak import CachePeak, derive_cache_slo, measure_cache_peak
 from autotune.loads.base import LoadError
-from autotune.loads.mutilate import SHAPES
+from autotune.loads.mutilate import CACHE_SHAPES
 from autotune.measure import Slo
 from autotune.services.base import Argv, Endpoint
 from autotune.transports.base import CommandResult
@@ -76,7 +76,7 @@ class Host:
 
 def found(host: Host, *helpers: Host) -> CachePeak:
     hosts = {f"198.18.0.{10 + i}": one for i, one in enumerate((host, *helpers))}
-    return measure_cache_peak(SERVERS, SHAPES[0], hosts, OBJECTIVE, MAX_RATE)
+    return measure_cache_peak(SERVERS, CACHE_SHAPES[0], hosts, OBJECTIVE, MAX_RATE)
 
 
 def rates(host: Host) -> Iterator[float]:

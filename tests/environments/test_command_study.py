@@ -73,7 +73,7 @@ class Asked:
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(1))
     told: list[Settings] = field(default_factory=list)
 
-    def call(self, trial: int, parameters: Settings) -> BenchmarkAnswer:
+    def call_program(self, trial: int, parameters: Settings) -> BenchmarkAnswer:
         self.told.append(parameters)
         found = self.function(parameters, self.rng)
         return BenchmarkValue(found) if isinstance(found, float) else found

@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from autotune.deploy.deploy_result import OriginalHost
-from autotune.export.host_files import HostFile, Hosts
+from autotune.export.host_files import ExportedHosts, HostFile
 from autotune.export.scripts import build_script
 from autotune.unified_diff import find_hunks
 
@@ -41,7 +41,9 @@ def of_file(conf: str, new: str, old: str | None = None, secret: str = "") -> st
         deployed=sha256(new.encode()).hexdigest(),
     )
     before = {"h1": OriginalHost({}, {UNIT: True}, {})}
-    return build_script("Trial 3", "h1", Hosts((file,), {"h1": {UNIT: True}}, {"h1": {}}, before))
+    return build_script(
+        "Trial 3", "h1", ExportedHosts((file,), {"h1": {UNIT: True}}, {"h1": {}}, before)
+    )
 
 
 class Runner:

@@ -12,7 +12,7 @@ import pytest
 
 from autotune.deploy.deploy_result import OriginalHost
 from autotune.errors import AutotuneError
-from autotune.export.host_files import HostFile, Hosts, _check_words
+from autotune.export.host_files import ExportedHosts, HostFile, _check_words
 from autotune.export.scripts import _build_diff, build_script
 from autotune.report.studies import open_study
 from autotune.unified_diff import find_hunks, split_lines
@@ -51,7 +51,9 @@ def of_file(own: str = OWN, new: str = NEW, path: str = PATH) -> HostFile:
 
 def script_of(*files: HostFile) -> str:
     before = {"lb1": OriginalHost({}, {UNIT: True}, {})}
-    return build_script("Trial 3", "lb1", Hosts(files, {"lb1": {UNIT: True}}, {"lb1": {}}, before))
+    return build_script(
+        "Trial 3", "lb1", ExportedHosts(files, {"lb1": {UNIT: True}}, {"lb1": {}}, before)
+    )
 
 
 @pytest.fixture

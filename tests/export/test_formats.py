@@ -20,7 +20,7 @@ from autotune.deploy.deploy_result import OriginalHost
 from autotune.deploy.host_state import format_sysctl_file
 from autotune.errors import AutotuneError
 from autotune.export import ansible as role
-from autotune.export.host_files import MODEL, Hosts, list_changed_hosts
+from autotune.export.host_files import MODEL_NOTICE, ExportedHosts, list_changed_hosts
 from autotune.export.writer import ALL_FORMATS, build_export, write_export
 from autotune.report.studies import Study, open_study
 from autotune.target.model import Host, Ssh
@@ -91,7 +91,7 @@ def test_a_unit_is_reloaded_where_that_is_all_it_needs(modelled: Study) -> None:
     files = tuple(replace(file, units=dict.fromkeys(file.units, "reload"), original="0" * 64)
                   for file in every.files)  # fmt: skip
     before = {host: OriginalHost(units=units) for host, units in every.units.items()}
-    running = Hosts(files, every.units, {host: {} for host in every.units}, before)
+    running = ExportedHosts(files, every.units, {host: {} for host in every.units}, before)
     stopped = replace(running, before={h: OriginalHost() for h in before})
     restarting = replace(running, files=tuple(
         replace(file, units=dict.fromkeys(file.units, "restart")) for file in files))  # fmt: skip
@@ -127,7 +127,7 @@ def test_a_host_of_two_tiers_has_tasks_of_its_own(
     cache = [replace(file, host="web1") for file in of_one.list_files("mc1")]
     second = [replace(file, host="web2") for file in of_one.list_files("web1")]
     units, kernel = of_one.units, of_one.sysctls["web1"]
-    both = Hosts(
+    both = ExportedHosts(
         (
             *of_one.list_files("lb1"),
             *of_one.list_files("db1"),
@@ -146,7 +146,9 @@ def test_a_host_of_two_tiers_has_tasks_of_its_own(
     study = replace(modelled, target=target)
     content = role.export_ansible(study, modelled.state.find_trial(1), both)
     for name, runs in (("web1", True), ("web2", False)):
-        assert (b"Run memcached.service" in content[f"{role.ROLE}/tasks/{name}.yml"]) == runs
+        assert (
+            b"Run memcached.service" in content[f"{role.ROLE_DIRECTORY}/tasks/{name}.yml"]
+        ) == runs
     included = {task["ansible.builtin.include_tasks"]: task["when"]
                 for task in document(content, "roles/autotune/tasks/main.yml")}  # fmt: skip
     assert included == {
@@ -291,7 +293,7 @@ def test_a_models_export_says_so_everywhere_and_is_asked_for(
             if "files" in path.parts:
                 continue  # a configuration file, byte for byte what was deployed
             text = (out / path).read_text()
-            assert MODEL in text or "simulated" in text, path
+            assert MODEL_NOTICE in text or "simulated" in text, path
 
 
 def test_nothing_changed_is_nothing_to_export(modelled: Study) -> None:

@@ -15,7 +15,7 @@ import pytest
 from autotune.config_text import decode, encode
 from autotune.deploy.deploy_result import DeployedFile, HostRecord
 from autotune.errors import AutotuneError
-from autotune.export.host_files import HostFile, Hosts, _check_words
+from autotune.export.host_files import ExportedHosts, HostFile, _check_words
 from autotune.export.host_records import read_record
 from autotune.export.masked_lines import find_masked_parts, split_hunk
 from autotune.export.scripts import build_patch_script, build_script, export_patch
@@ -57,8 +57,8 @@ def of_log(own: str = OWN, new: str = NEW) -> HostFile:
     return edit(own.encode(), new.encode(), masked(own), masked(new))
 
 
-def hosts_of(*files: HostFile) -> Hosts:
-    return Hosts(files, {"lb1": {UNIT: True}}, {"lb1": {}})
+def hosts_of(*files: HostFile) -> ExportedHosts:
+    return ExportedHosts(files, {"lb1": {UNIT: True}}, {"lb1": {}})
 
 
 def script_of(*files: HostFile) -> str:

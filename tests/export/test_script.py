@@ -14,7 +14,7 @@ from shutil import which
 import pytest
 
 from autotune.deploy.deploy_result import OriginalHost
-from autotune.export.host_files import HostFile, Hosts
+from autotune.export.host_files import ExportedHosts, HostFile
 from autotune.export.scripts import build_script
 
 SYSTEMCTL = r"""#!/bin/sh
@@ -140,7 +140,7 @@ def of_host(*, check: tuple[str, ...] | None = None, original: str = BEFORE) -> 
     )  # fmt: skip
     units = {"nginx.service": True, "apache2.service": False}
     before = OriginalHost({}, {"nginx.service": False, "apache2.service": True}, {NAME: "4096"})
-    return build_script("Trial 3", "lb1", Hosts(files, {"lb1": units}, {"lb1": {NAME: "16384"}},
+    return build_script("Trial 3", "lb1", ExportedHosts(files, {"lb1": units}, {"lb1": {NAME: "16384"}},
                                           {"lb1": before}))  # fmt: skip
 
 
@@ -169,7 +169,7 @@ def test_a_unit_is_reloaded_where_that_is_all_it_needs(
                     {unit: "reload"}, digest)  # fmt: skip
     before = {"lb1": OriginalHost(units={unit: True})}
     text = build_script(
-        "Trial 3", "lb1", Hosts((file,), {"lb1": {unit: True}}, {"lb1": {}}, before)
+        "Trial 3", "lb1", ExportedHosts((file,), {"lb1": {unit: True}}, {"lb1": {}}, before)
     )
     assert f"\nreload {unit}\n" in machine.run(text, "--check").stdout
     done = machine.run(text, *options)
@@ -307,7 +307,7 @@ def test_it_can_be_read_and_carries_every_byte(machine: Machine) -> None:
     assert AFTER in of_host()
     content = b"no end of line, \xff and \x1b[2J"
     file = HostFile("lb1", "lb", "/etc/nginx/nginx.conf", content, 0o644, None, {})
-    text = build_script("Trial 3", "lb1", Hosts((file,), {"lb1": {}}, {"lb1": {}}))
+    text = build_script("Trial 3", "lb1", ExportedHosts((file,), {"lb1": {}}, {"lb1": {}}))
     assert base64.encodebytes(content).decode() in text
     assert machine.run(text).returncode == 0
     assert machine.conf.read_bytes() == content

@@ -302,7 +302,7 @@ def _loads() -> Iterator[Entry]:
         "memcaslap",
         recorded(folder + "closed", "mem*"),
         check=not_negative,
-        parse=lambda text: memcaslap.parse_output(text, memcaslap.SHAPES[1]),
+        parse=lambda text: memcaslap.parse_output(text, memcaslap.CACHE_SHAPES[1]),
         **never,
     )
     yield Entry(

@@ -224,8 +224,8 @@ STEPS = {
         "machine.release_host", "machine.boot_hosts", "lifecycle.answers_ssh",
     ),
     "down": (
-        "cgroups._kill", "cgroups._remove_group", "cgroups.remove_groups", "network._remove_link",
-        "network.remove_links", "lifecycle._delete_directory", "lifecycle._remove_all",
+        "cgroups._kill_group", "cgroups._remove_group", "cgroups.remove_groups", "network._remove_link",
+        "network.remove_links", "lifecycle._delete_directory", "lifecycle._remove_lab",
     ),
 }  # fmt: skip
 

@@ -58,10 +58,10 @@ def test_no_trial_meets_the_slo_with_error_pages(site: str, share: float) -> Non
                 got = [
                     page if chance.random() < share else chance.choice(right) for _ in range(count)
                 ]
-                look = validator.inspect([0] * count, got)
+                look = validator.inspect_answers([0] * count, got)
                 result = LoadResult(1000, 1000, {}, {0.01: 1000})
                 validated = validator.reclassify(result, look, looks.latest_up_to(RATE))
-                looks.add(RATE, look)
+                looks.add_inspection(RATE, look)
                 if turn >= 2:
                     readings += 1
                     met += SLO.is_met(_outcome(validated))
@@ -95,7 +95,7 @@ def test_with_the_right_body_known_the_look_is_a_trace_of_the_load() -> None:
         3,
         2,
     ]
-    look = validator.inspect([0, 0], [answer("right\n"), answer("wrong\n")])
+    look = validator.inspect_answers([0, 0], [answer("right\n"), answer("wrong\n")])
     assert (look.inspected, look.wrong_count, look.example) == (2, 1, "/: another body")
 
 
@@ -107,9 +107,9 @@ def test_large_pages_are_looked_at_less_often() -> None:
 
 def test_a_small_look_is_filled_up_from_readings_at_lower_rates() -> None:
     looks = InspectionLog()
-    looks.add(100.0, AnswerInspection(50, 0))
-    looks.add(400.0, AnswerInspection(50, 25, "at 400"))
-    looks.add(200.0, AnswerInspection(50, 1, "at 200"))
+    looks.add_inspection(100.0, AnswerInspection(50, 0))
+    looks.add_inspection(400.0, AnswerInspection(50, 25, "at 400"))
+    looks.add_inspection(200.0, AnswerInspection(50, 1, "at 200"))
     assert looks.latest_up_to(200.0) == AnswerInspection(100, 1, "at 200")
     assert looks.latest_up_to(50.0) == AnswerInspection()
     validator = validator_of("shop")
@@ -124,7 +124,7 @@ def test_a_small_look_is_filled_up_from_readings_at_lower_rates() -> None:
         looks.latest_up_to(200.0),
     )
     assert own.errors == {}
-    looks.keep_last(1)
+    looks.keep_last_inspections(1)
     assert looks.latest_up_to(1000.0) == AnswerInspection(50, 1, "at 200")
 
 
@@ -149,7 +149,7 @@ def test_the_sizes_of_all_answers_show_wrong_ones(
 
 def test_five_per_cent_of_error_pages_show_in_the_mean_size_of_stable_pages() -> None:
     validator, page = validator_of("shop"), SITES["shop"](random.Random(1))
-    look = validator.inspect([0] * 40, [page] * 40)
+    look = validator.inspect_answers([0] * 40, [page] * 40)
     for name in SIX:
         mean = 0.95 * page.size + 0.05 * len(ERROR_PAGES[name])
         result = LoadResult(1000, 1000, {}, {0.01: 1000}, sizes={round(mean, 1): 1000})
@@ -199,7 +199,7 @@ EXPECTED = [
 @pytest.mark.parametrize(("said", "wrong"), EXPECTED)
 def test_what_is_expected_decides(said: dict[str, object], wrong: str | None) -> None:
     page = LoadPage(SessionStep(path="/"), expect=Expect.model_validate(said))
-    look = AnswerValidator((page,)).inspect([0], [SITES["shop"](random.Random(1))])
+    look = AnswerValidator((page,)).inspect_answers([0], [SITES["shop"](random.Random(1))])
     assert (look.example or None) == wrong
 
 

@@ -15,7 +15,7 @@ from autotune.loads.closed_load import (
     ClosedLoopGenerator,
     WrkGenerator,
 )
-from autotune.loads.memcaslap import SHAPES, CacheCeiling, build_command, parse_output
+from autotune.loads.memcaslap import CACHE_SHAPES, CacheCeiling, build_command, parse_output
 from autotune.services.base import Endpoint
 
 FIXTURES = Path(__file__).parent / "fixtures" / "closed"
@@ -92,7 +92,7 @@ def test_its_command_is_bounded_and_addresses_the_entry_alone(load: ClosedLoopGe
 
 
 def cache(name: str, shape: int = 0) -> CacheCeiling:
-    return parse_output((FIXTURES / f"memcaslap-{name}.txt").read_text(), SHAPES[shape])
+    return parse_output((FIXTURES / f"memcaslap-{name}.txt").read_text(), CACHE_SHAPES[shape])
 
 
 def test_memcaslap() -> None:
@@ -107,14 +107,14 @@ def test_memcaslap() -> None:
 
 
 def test_memcaslap_is_told_the_shape() -> None:
-    assert SHAPES[1].build_config() == (
+    assert CACHE_SHAPES[1].build_config() == (
         b"key\n17 17 1\nvalue\n4 100 0.76\n1024 2048 0.095\n5120 20480 0.145\ncmd\n0 0.1\n1 0.9\n"
     )
-    mean = sum(share * (low + high) / 2 for low, high, share in SHAPES[1].sizes)
+    mean = sum(share * (low + high) / 2 for low, high, share in CACHE_SHAPES[1].sizes)
     assert 1900 < mean < 2200
     two = (Endpoint("a", 1), Endpoint("b", 2))
-    assert "--division" not in build_command(two, SHAPES[0], 8, 5.0)
-    keys_per_get = replace(SHAPES[0], keys_per_get=100)
+    assert "--division" not in build_command(two, CACHE_SHAPES[0], 8, 5.0)
+    keys_per_get = replace(CACHE_SHAPES[0], keys_per_get=100)
     words = build_command(two, keys_per_get, 8, 5.0, udp=True)
     assert words[words.index("--division") + 1] == "100"
     assert "a:1,b:2" in words
@@ -123,6 +123,6 @@ def test_memcaslap_is_told_the_shape() -> None:
 
 
 def test_a_ceiling_without_a_result_says_of_which_load() -> None:
-    at_once = parse_output("", replace(SHAPES[0], keys_per_get=100))
+    at_once = parse_output("", replace(CACHE_SHAPES[0], keys_per_get=100))
     assert at_once.failure
-    assert (at_once.shape, at_once.keys_per_get) == (SHAPES[0].name, 100)
+    assert (at_once.shape, at_once.keys_per_get) == (CACHE_SHAPES[0].name, 100)

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.loads.base import LoadSpec
 from autotune.loads.mutilate import (
-    SHAPES,
+    CACHE_SHAPES,
     SampledReading,
     build_agent_command,
     build_load_command,
@@ -101,9 +101,9 @@ def test_output_cut_anywhere_before_its_samples_is_no_result() -> None:
         assert parse_output(text[:end], ORDER).result.limited
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", CACHE_SHAPES, ids=lambda shape: shape.name)
 def test_loading_and_measuring_share_the_shape(shape: object) -> None:
-    assert isinstance(shape, type(SHAPES[0]))
+    assert isinstance(shape, type(CACHE_SHAPES[0]))
     load, measure = (
         build_load_command(SERVERS, shape),
         build_measure_command(SERVERS, shape, ORDER, ["198.18.0.9"]),

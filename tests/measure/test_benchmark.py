@@ -58,7 +58,7 @@ def test_it_is_told_and_answers(tmp_path: Path) -> None:
     code = ECHO.replace("print(json.dumps", "open('said', 'w').write(json.dumps")
     code += "print(json.dumps({'value': 3.5}))"
     with benchmark(tmp_path, code) as called:
-        assert called.call(7, {"x": 1, "mode": "fast"}) == BenchmarkValue(3.5)
+        assert called.call_program(7, {"x": 1, "mode": "fast"}) == BenchmarkValue(3.5)
     said = json.loads((tmp_path / "said").read_text())
     assert said["asked"] == {"schema": 1, "trial": 7, "parameters": {"x": 1, "mode": "fast"}}
     assert said["cwd"] == str(tmp_path)
@@ -84,7 +84,7 @@ def test_its_faults_come_with_its_last_words(
     tmp_path: Path, code: str, why: str, said: str
 ) -> None:
     with benchmark(tmp_path, code) as called:
-        answer = called.call(0, {})
+        answer = called.call_program(0, {})
     assert isinstance(answer, BenchmarkFault)
     assert why in answer.why
     assert said in answer.said
@@ -92,12 +92,12 @@ def test_its_faults_come_with_its_last_words(
 
 def test_it_may_say_that_a_configuration_cannot_be_used(tmp_path: Path) -> None:
     with benchmark(tmp_path, 'print(\'{"infeasible": "too big"}\')') as called:
-        assert called.call(0, {}) == UnusableConfiguration("too big")
+        assert called.call_program(0, {}) == UnusableConfiguration("too big")
 
 
 def test_a_program_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
     with Benchmark(("./nothing",), tmp_path, 5.0, "toy") as called:
-        answer = called.call(0, {})
+        answer = called.call_program(0, {})
     assert isinstance(answer, BenchmarkFault)
     assert "cannot start " in answer.why
 
@@ -119,7 +119,7 @@ def test_a_call_that_takes_too_long_is_ended_with_all_it_started(
     monkeypatch.setattr("autotune.measure.benchmark.GRACE_SECONDS", 0.2)
     for timeout in (1.0, 4.0, 16.0, 64.0):
         with benchmark(tmp_path, STUBBORN + "time.sleep(300)", timeout) as called:
-            answer = called.call(0, {})
+            answer = called.call_program(0, {})
         assert isinstance(answer, BenchmarkFault)
         assert f"within {timeout:g} s" in answer.why
         if pid_file.exists():  # it came that far in its time
@@ -131,7 +131,7 @@ def test_a_call_that_takes_too_long_is_ended_with_all_it_started(
 def test_what_it_leaves_behind_ends_with_the_call(tmp_path: Path, pid_file: Path) -> None:
     with benchmark(tmp_path, STUBBORN + "print('{\"value\": 1}')") as called:
         # The child still has the output open: nobody waits for that.
-        assert called.call(0, {}) == BenchmarkValue(1.0)
+        assert called.call_program(0, {}) == BenchmarkValue(1.0)
     for pid in map(int, pid_file.read_text().split()):
         wait_until_gone(pid)
 

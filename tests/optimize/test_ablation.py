@@ -66,7 +66,7 @@ def weighed(noise: float = 0.0, disturbed: int | None = None) -> EffectRegressio
     pairs = [frozenset(pair) for pair in combinations(SMALL, 2)]
     for index, reverted in enumerate([frozenset[str](), *pairs] * 4):
         height = 7.0 - sum(SMALL[name] for name in reverted) + rng.normal(0, noise)
-        found.add(reverted, height - (0.4 if index == disturbed else 0.0))
+        found.add_measurement(reverted, height - (0.4 if index == disturbed else 0.0))
     return found
 
 
@@ -85,7 +85,7 @@ def test_a_disturbed_measurement_has_no_say() -> None:
 def test_a_sum_is_surer_than_its_parts() -> None:
     found = EffectRegression(UNKNOWN, 0.05)
     for reverted in [frozenset[str](), frozenset(SMALL)] * 10:
-        found.add(reverted, 7.0 - sum(SMALL[name] for name in reverted))
+        found.add_measurement(reverted, 7.0 - sum(SMALL[name] for name in reverted))
     losses = found.fit_effects()
     assert losses.loss_of(frozenset(SMALL))[1] < losses.loss_of(frozenset({"a"}))[1] / 5
 

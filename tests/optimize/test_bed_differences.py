@@ -49,8 +49,8 @@ def test_a_bed_that_scatters_more_counts_less() -> None:
     assert learned["c"].noise > 2 * learned["a"].noise
     assert learned["c"].excess_sd > 0.05
     assert (
-        learned["a"].remove_from(Estimate(7.0, 0.02)).sd
-        < learned["c"].remove_from(Estimate(7.0, 0.02)).sd
+        learned["a"].remove_from_peak(Estimate(7.0, 0.02)).sd
+        < learned["c"].remove_from_peak(Estimate(7.0, 0.02)).sd
     )
 
 
@@ -61,7 +61,9 @@ def test_nothing_is_known_of_beds_that_share_nothing() -> None:
 
 def test_what_an_offset_adds_it_removes() -> None:
     offset = estimate_offsets(readings(np.random.default_rng(3), 2), list(TRUE))["b"]
-    assert offset.remove_from(offset.add_to(Estimate(7.0, 0.02))).log_mean == pytest.approx(7.0)
+    assert offset.remove_from_peak(
+        offset.add_to_peak(Estimate(7.0, 0.02))
+    ).log_mean == pytest.approx(7.0)
 
 
 def alternating(

@@ -4,26 +4,26 @@ import pytest
 
 from autotune.loads.target_request import find_traits
 from autotune.report import parameters
-from autotune.services.base import Effect, Trait, on_reload, with_guidance
+from autotune.services.base import Effect, LoadTrait, on_reload, with_guidance
 from autotune.services.registry import ALL_SERVICES
 from autotune.space.dimension import Dimension
 from autotune.space.space import SearchSpace
 from autotune.target.model import Load
 
-NONE: frozenset[Trait] = frozenset()
+NONE: frozenset[LoadTrait] = frozenset()
 
 
 @pytest.mark.parametrize(
     ("url", "kept", "expected"),
     [
         (None, True, set()),
-        ("https://shop.example/", True, {Trait.TLS}),
-        ("http://shop.example/", False, {Trait.CHURN}),
-        ("https://shop.example/", False, {Trait.TLS, Trait.CHURN}),
+        ("https://shop.example/", True, {LoadTrait.TLS}),
+        ("http://shop.example/", False, {LoadTrait.CHURN}),
+        ("https://shop.example/", False, {LoadTrait.TLS, LoadTrait.CHURN}),
     ],
 )
 def test_a_load_has_the_traits_that_its_target_and_generator_give_it(
-    url: str | None, kept: bool, expected: set[Trait]
+    url: str | None, kept: bool, expected: set[LoadTrait]
 ) -> None:
     assert find_traits(Load(url=url), keeps_connections=kept) == expected
 
@@ -34,24 +34,26 @@ def test_a_load_raises_only_the_classes_of_what_it_makes_decisive() -> None:
             on_reload(name, "-", low=0, high=9, stock=1, source="-")
             for name in ("workers", "timeout", "buffer")
         ),
-        capacity="workers", decides={Trait.TLS: "timeout"},
+        capacity="workers", decides={LoadTrait.TLS: "timeout"},
     )  # fmt: skip
     space = SearchSpace(tuple(Dimension(f"lb.x.{p.name}", p, 1, 0, 9) for p in declared), (), {})
 
-    def core(load: frozenset[Trait]) -> list[str]:
+    def core(load: frozenset[LoadTrait]) -> list[str]:
         return [dimension.parameter.name for dimension in space.for_traits(load).core_dimensions]
 
-    assert core(NONE) == core(frozenset({Trait.CHURN})) == ["workers"]
-    assert core(frozenset({Trait.TLS})) == ["workers", "timeout"]
+    assert core(NONE) == core(frozenset({LoadTrait.CHURN})) == ["workers"]
+    assert core(frozenset({LoadTrait.TLS})) == ["workers", "timeout"]
 
 
 def test_names_that_are_no_parameters_are_refused() -> None:
     with pytest.raises(ValueError, match="timeout"):
-        with_guidance((), decides={Trait.TLS: "timeout"})
+        with_guidance((), decides={LoadTrait.TLS: "timeout"})
 
 
-@pytest.mark.parametrize("trait", Trait)
-def test_every_trait_makes_a_parameter_decisive_that_hardly_matters_otherwise(trait: Trait) -> None:
+@pytest.mark.parametrize("trait", LoadTrait)
+def test_every_trait_makes_a_parameter_decisive_that_hardly_matters_otherwise(
+    trait: LoadTrait,
+) -> None:
     decided = [p for s in ALL_SERVICES for p in s.parameters if trait in p.decides]
     assert any(p.effect is not Effect.CAPACITY for p in decided)
     assert all(parameters.TRAIT_LABELS[trait] in parameters.format_effect(p) for p in decided)

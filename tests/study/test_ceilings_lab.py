@@ -30,7 +30,7 @@ CHANGES = (
     ("pairs: 100000", "pairs: 2000"),
     ("\ntiers:\n", "\nreplace: true\ntiers:\n"),
 )
-AT_ONCE = f"{memcaslap.SHAPES[0].name}, 100 at once"
+AT_ONCE = f"{memcaslap.CACHE_SHAPES[0].name}, 100 at once"
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_the_caches_alone_carry_more_than_the_chain_asks_of_them(target: Path) -
         load.put(program.read_bytes(), "/usr/local/bin/mutilate", mode=0o755)
         peaks = measured(target)
         assert [peak["objects"] for peak in peaks] == [
-            *(shape.name for shape in mutilate.SHAPES), AT_ONCE]  # fmt: skip
+            *(shape.name for shape in mutilate.CACHE_SHAPES), AT_ONCE]  # fmt: skip
         for peak in peaks:
             print(peak)
             assert peak["failed"] is None, peak
@@ -79,7 +79,7 @@ def test_the_caches_alone_carry_more_than_the_chain_asks_of_them(target: Path) -
         refused, *others = measured(target)
         assert "`nameserver 127.0.0.1`" in refused["failed"]
         assert [other["objects"] for other in others] == [
-            *(shape.name for shape in memcaslap.SHAPES), AT_ONCE]  # fmt: skip
+            *(shape.name for shape in memcaslap.CACHE_SHAPES), AT_ONCE]  # fmt: skip
         assert all(other["failed"] is None for other in others), others
     finally:
         load.close()

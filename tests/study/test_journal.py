@@ -26,14 +26,14 @@ def test_a_cut_at_any_byte_loses_only_what_was_never_reported(
     journal = Journal(path)
     sizes = []
     for record in records:
-        journal.append(record)
+        journal.append_record(record)
         sizes.append(path.stat().st_size)
     journal.close()
     os.truncate(path, min(cut, path.stat().st_size))
     whole = sum(size <= cut for size in sizes)
 
     again = Journal(path)
-    again.append({"after": 1})
+    again.append_record({"after": 1})
     again.close()
     assert list(read_records(path)) == [*records[:whole], {"after": 1}]
 
@@ -41,15 +41,15 @@ def test_a_cut_at_any_byte_loses_only_what_was_never_reported(
 def test_on_a_full_disk_only_whole_records_stay(tmp_path: Path) -> None:
     path, soft = tmp_path / "events.jsonl", resource.getrlimit(resource.RLIMIT_FSIZE)
     journal = Journal(path)
-    journal.append({"a": 1})
+    journal.append_record({"a": 1})
     resource.setrlimit(resource.RLIMIT_FSIZE, (20, soft[1]))
     try:
         with pytest.raises(OSError, match="too large") as caught:
-            journal.append({"b": 100 * "x"})
+            journal.append_record({"b": 100 * "x"})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, soft)
     assert caught.value.filename == str(path)
-    journal.append({"c": 1})
+    journal.append_record({"c": 1})
     journal.close()
     assert list(read_records(path)) == [{"a": 1}, {"c": 1}]
 

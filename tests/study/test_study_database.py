@@ -483,7 +483,7 @@ def test_a_study_of_this_machine_keeps_its_target_beside_one_of_that_name_in_a_s
     tmp_path: Path,
 ) -> None:
     with closing(journal.Journal(tmp_path / "events.jsonl")) as events:
-        events.append({**FIRST, "started": "earlier"})
+        events.append_record({**FIRST, "started": "earlier"})
     (tmp_path / "target.yaml").write_text("name: own")
     with pytest.raises(AutotuneError, match="another study of that name"):
         write_study_target(SharedStudy(1, "x", "name: x", FIRST), tmp_path)
@@ -516,7 +516,7 @@ def test_a_database_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_copy_of_a_shared_study_is_not_gone_on_with_alone(tmp_path: Path) -> None:
     with closing(journal.Journal(tmp_path / "events.jsonl")) as events:
-        events.append(FIRST)
+        events.append_record(FIRST)
     with pytest.raises(AutotuneError, match="is in a shared database"):
         StudyStore(tmp_path)
 

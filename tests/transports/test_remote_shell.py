@@ -44,7 +44,7 @@ def run_through(shell: list[str], words: list[str]) -> tuple[int | None, bytes]:
     )
     stream = MarkedStream(marks)
     for at in range(0, len(done.stdout), 1000):
-        stream.add(done.stdout[at : at + 1000])
+        stream.add_output(done.stdout[at : at + 1000])
     assert done.stderr == f"{marks.start}{marks.end}".encode()
     return stream.exit_status, bytes(stream.output)
 
@@ -71,7 +71,7 @@ def test_a_stream_is_cut_at_its_marks_however_it_comes(
     (start, end) = (marks.start.encode(), marks.end.encode())
     stream, whole = MarkedStream(marks), before + start + output + end + b"3 " + after
     for at in range(0, len(whole), size):
-        stream.add(whole[at : at + size])
+        stream.add_output(whole[at : at + size])
     assert (stream.before, stream.output, stream.exit_status) == (before, output, 3)
 
 

@@ -102,21 +102,28 @@ def is_regular(times: list[float]) -> bool:
     """
     if len(times) < _MIN_TIMES:
         return False
-    ordered = sorted(times)
+    sorted_times = sorted(times)
     for checkers in range(1, _MAX_CHECKERS + 1):
-        intervals = [ordered[i + checkers] - ordered[i] for i in range(len(ordered) - checkers)]
+        intervals = [
+            sorted_times[i + checkers] - sorted_times[i]
+            for i in range(len(sorted_times) - checkers)
+        ]
         typical = median(intervals)
         tolerance = 1 + 0.1 * typical if typical >= 5 else 0.1
-        near = sum(abs(interval - typical) <= tolerance for interval in intervals)
-        if typical >= 1 and near >= _REGULAR_SHARE * len(intervals) and _spreads(ordered):
+        near_count = sum(abs(interval - typical) <= tolerance for interval in intervals)
+        if (
+            typical >= 1
+            and near_count >= _REGULAR_SHARE * len(intervals)
+            and _spreads(sorted_times)
+        ):
             return True
     return False
 
 
 def _spreads(ordered: list[float]) -> bool:
     """True if few requests share a moment; bursts are not checks."""
-    same = sum(later == earlier for earlier, later in pairwise(ordered))
-    return same <= len(ordered) / 2
+    same_count = sum(later == earlier for earlier, later in pairwise(ordered))
+    return same_count <= len(ordered) / 2
 
 
 @lru_cache(maxsize=256)

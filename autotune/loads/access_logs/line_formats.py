@@ -183,11 +183,11 @@ def _parse_json_line(line: bytes, *, is_wrapped: bool = False) -> LoggedRequest 
         agent = _find_agent(record)
         return _build_request(request, status, agent, _find_field(record, "client"), time)
     if not (status and method and path):
-        inner = _find_field(record, "line").rstrip()
-        if not inner or is_wrapped:
+        inner_line = _find_field(record, "line").rstrip()
+        if not inner_line or is_wrapped:
             return None
-        is_json = inner[:1] == b"{"
-        return _parse_json_line(inner, is_wrapped=True) if is_json else parse_line(inner)
+        is_json = inner_line[:1] == b"{"
+        return _parse_json_line(inner_line, is_wrapped=True) if is_json else parse_line(inner_line)
     query = _find_field(record, "query")
     target = _ORIGIN_PATTERN.sub(b"", path, count=1)
     target = target if target[:1] == b"/" else b"/" + target if target[:1] in (b"", b"?") else b""

@@ -103,16 +103,16 @@ def _split_blocks(stream: _Stream) -> Iterator[list[bytes]]:
     """Yield lists of lines. The rest of an overlong line is skipped."""
     start, is_overlong = b"", False
     while block := stream.read(_BLOCK_BYTES):
-        *lines, last = (start + block).split(b"\n")
+        *lines, last_block = (start + block).split(b"\n")
         if is_overlong and lines:  # the end of a line that was yielded already
             del lines[0]
             is_overlong = False
         elif is_overlong:
-            last = b""
-        if len(last) > MAX_LINE_BYTES:
-            lines.append(last)
-            last, is_overlong = b"", True
-        start = last
+            last_block = b""
+        if len(last_block) > MAX_LINE_BYTES:
+            lines.append(last_block)
+            last_block, is_overlong = b"", True
+        start = last_block
         yield [_shorten(line) if len(line) > MAX_LINE_BYTES else line for line in lines]
     if start and not is_overlong:
         yield [_shorten(start)]

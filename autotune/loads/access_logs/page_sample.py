@@ -51,14 +51,18 @@ class PageSample:
         seed = self._reductions
         priorities = {page: self.weigh(page) / _draw(page, seed) for page in self.counts}
         threshold = sorted(priorities.values())[-max_pages - 1]
-        chosen = [page for page, priority in priorities.items() if priority > threshold]
-        total = sum(self.counts.values()) + sum(self.represented.values())
-        others = {page: max(self.weigh(page), threshold) - self.counts[page] for page in chosen}
-        self.counts = {page: self.counts[page] for page in chosen}
+        chosen_pages = [page for page, priority in priorities.items() if priority > threshold]
+        total_count = sum(self.counts.values()) + sum(self.represented.values())
+        represented_counts = {
+            page: max(self.weigh(page), threshold) - self.counts[page] for page in chosen_pages
+        }
+        self.counts = {page: self.counts[page] for page in chosen_pages}
         # The estimate of the total varies, but the total is known.
-        scale = (total - sum(self.counts.values())) / sum(others.values())
-        self.represented = {page: number * scale for page, number in others.items() if number}
-        self.held_bytes = sum(map(len, chosen))
+        scale = (total_count - sum(self.counts.values())) / sum(represented_counts.values())
+        self.represented = {
+            page: number * scale for page, number in represented_counts.items() if number
+        }
+        self.held_bytes = sum(map(len, chosen_pages))
 
     def list_weights(self) -> Iterator[tuple[bytes, int]]:
         """Yield the pages with their weights, the largest first."""

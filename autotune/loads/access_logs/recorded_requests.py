@@ -67,10 +67,10 @@ class RecordedRequests:
 
     def add(self, page: bytes, count: int = 1) -> None:
         """Count requests for a page, without its secrets."""
-        masked = _mask_page(page)
+        masked_page = _mask_page(page)
         self.used_count += count
-        self.masked_count += count if masked != page else 0
-        self.pages.add(masked, count)
+        self.masked_count += count if masked_page != page else 0
+        self.pages.add(masked_page, count)
 
     def limit_pages(self, max_requests: int, max_bytes: int = MAX_TARGET_BYTES) -> None:
         """Reduce the pages to what a `requests:` file may contain."""

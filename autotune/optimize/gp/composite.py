@@ -107,19 +107,23 @@ class CompositeModel:
 
     def predict(self, points: GridPoints) -> tuple[Array, Array]:
         """Return mean and sd of the compressed log peaks, from draws that all points share."""
-        predicted = [part.predict(points) for part in self.capacity_models]
+        predictions = [part.predict(points) for part in self.capacity_models]
         draws = [
             mean + sd * z[:, None]
-            for (mean, sd), z in zip(predicted, self._normal_draws, strict=True)
+            for (mean, sd), z in zip(predictions, self._normal_draws, strict=True)
         ]
-        totals = self._compress_minimum(np.stack(draws))
+        total_draws = self._compress_minimum(np.stack(draws))
         mean, sd = self.residual.predict(points)
-        return totals.mean(axis=0) + mean, np.sqrt(totals.var(axis=0) + sd**2)
+        return total_draws.mean(axis=0) + mean, np.sqrt(total_draws.var(axis=0) + sd**2)
 
     def sample(self, points: GridPoints, count: int, rng: np.random.Generator) -> Array:
         """Return samples of the compressed log peaks at ``points``, one per row."""
-        parts = [p.process.sample(points[:, p.axes], count, rng) for p in self.capacity_models]
-        return self._compress_minimum(np.stack(parts)) + self.residual.sample(points, count, rng)
+        capacity_samples = [
+            p.process.sample(points[:, p.axes], count, rng) for p in self.capacity_models
+        ]
+        return self._compress_minimum(np.stack(capacity_samples)) + self.residual.sample(
+            points, count, rng
+        )
 
     def with_pending(self, points: GridPoints) -> CompositeModel:
         return replace(self, residual=self.residual.with_pending(points))
@@ -168,45 +172,50 @@ def fit_composite(
     peaks and to the capacities.
     """
     evidence = _collect_evidence(grid, capacities)
-    fitted = [_fit_capacity(tables, points, shared_sds, each) for each in evidence]
-    left_out = np.array(
+    fitted_models = [_fit_capacity(tables, points, shared_sds, each) for each in evidence]
+    left_out_peaks = np.array(
         [
             part.predict_left_out(points, each.rows)
-            for part, each in zip(fitted, evidence, strict=True)
+            for part, each in zip(fitted_models, evidence, strict=True)
         ]
     )
-    top, chosen = float(log_peaks.max()), list(range(len(fitted)))
+    top, chosen = float(log_peaks.max()), list(range(len(fitted_models)))
     if len(chosen) < MIN_MODELLED_INSTANCES:
         return None
-    error, sharpness = _select_sharpness(left_out, log_peaks, top)
+    error, sharpness = _select_sharpness(left_out_peaks, log_peaks, top)
     while len(chosen) > MIN_MODELLED_INSTANCES:
         # A part with a wrong capacity that looks narrower than it is makes the predictions worse.
-        without = [[c for c in chosen if c != part] for part in chosen]
-        scored = [(*_select_sharpness(left_out[rest], log_peaks, top), rest) for rest in without]
-        if min(scored)[0] > 0.95 * error:
+        smaller_sets = [[c for c in chosen if c != part] for part in chosen]
+        scored_sets = [
+            (*_select_sharpness(left_out_peaks[rest], log_peaks, top), rest)
+            for rest in smaller_sets
+        ]
+        if min(scored_sets)[0] > 0.95 * error:
             break
-        error, sharpness, chosen = min(scored)
-    by_peaks = _infer_from_peaks(
-        [fitted[index] for index in chosen], sharpness, points, log_peaks, sds
+        error, sharpness, chosen = min(scored_sets)
+    peak_inferences = _infer_from_peaks(
+        [fitted_models[index] for index in chosen], sharpness, points, log_peaks, sds
     )
-    parts = [
-        _refine_capacity(tables, points, shared_sds, evidence[index], fitted[index], peaks)
-        for index, peaks in zip(chosen, zip(*by_peaks, strict=True), strict=True)
+    capacity_models = [
+        _refine_capacity(tables, points, shared_sds, evidence[index], fitted_models[index], peaks)
+        for index, peaks in zip(chosen, zip(*peak_inferences, strict=True), strict=True)
     ]
-    soft = soft_minimum(np.array([part.predict(points)[0] for part in parts]), sharpness)
-    offset = _estimate_offset(soft, log_peaks)
-    rest = compress_log_peaks(log_peaks, top) - compress_log_peaks(soft + offset, top)
-    of_rest = compress_shared(log_peaks, shared_sds)
-    residual = fit_process(
-        tables, points, rest, sds**2, RESIDUAL_PRIORS, level=0.0, shared_sds=of_rest
+    soft_minima = soft_minimum(
+        np.array([part.predict(points)[0] for part in capacity_models]), sharpness
     )
-    apart = soft_minimum(left_out[chosen], sharpness)
+    offset = _estimate_offset(soft_minima, log_peaks)
+    remainder = compress_log_peaks(log_peaks, top) - compress_log_peaks(soft_minima + offset, top)
+    remainder_sds = compress_shared(log_peaks, shared_sds)
+    residual_process = fit_process(
+        tables, points, remainder, sds**2, RESIDUAL_PRIORS, level=0.0, shared_sds=remainder_sds
+    )
+    left_out_minima = soft_minimum(left_out_peaks[chosen], sharpness)
     error = _leave_one_out_error(
-        residual,
+        residual_process,
         compress_log_peaks(log_peaks, top)
-        - compress_log_peaks(apart + _estimate_offset(apart, log_peaks), top),
+        - compress_log_peaks(left_out_minima + _estimate_offset(left_out_minima, log_peaks), top),
     )
-    return CompositeModel(tuple(parts), sharpness, offset, top, residual, error)
+    return CompositeModel(tuple(capacity_models), sharpness, offset, top, residual_process, error)
 
 
 def _refine_capacity(
@@ -251,17 +260,19 @@ def _infer_from_peaks(
     uncertainty of the other parts widens the variance.
     """
     means, own = (np.array(each) for each in zip(*(p.predict(points) for p in parts), strict=True))
-    soft = soft_minimum(means, sharpness)
+    soft_minima = soft_minimum(means, sharpness)
     shares = np.exp(sharpness * (means.min(axis=0) - means))
     shares /= shares.sum(axis=0)
-    beyond = log_peaks - _estimate_offset(soft, log_peaks) - soft
+    log_excess = log_peaks - _estimate_offset(soft_minima, log_peaks) - soft_minima
     uncertain, noise = (shares * own) ** 2, sds**2 + MEASUREMENT_LOG_SD**2
-    usable = (log_peaks > log_peaks.max() - NEAR_BEST_MARGIN) & (
-        beyond > -DISTURBED_SDS * np.sqrt(noise + uncertain.sum(axis=0))
+    is_usable = (log_peaks > log_peaks.max() - NEAR_BEST_MARGIN) & (
+        log_excess > -DISTURBED_SDS * np.sqrt(noise + uncertain.sum(axis=0))
     )
     slopes = np.maximum(shares, LIMITING_MARGIN)
     variances = (noise + uncertain.sum(axis=0) - uncertain) / slopes**2
-    return means + beyond / slopes, np.where(usable & (shares > LIMITING_MARGIN), variances, np.inf)
+    return means + log_excess / slopes, np.where(
+        is_usable & (shares > LIMITING_MARGIN), variances, np.inf
+    )
 
 
 def _select_sharpness(
@@ -270,18 +281,23 @@ def _select_sharpness(
     """Return the smallest mean error, and the sharpness that gives it."""
     errors = []
     for sharpness in SHARPNESS_CHOICES:
-        soft = soft_minimum(left_out, sharpness)
-        guess = compress_log_peaks(soft + _estimate_offset(soft, log_peaks), best_log_peak)
+        soft_minima = soft_minimum(left_out, sharpness)
+        guessed_peaks = compress_log_peaks(
+            soft_minima + _estimate_offset(soft_minima, log_peaks), best_log_peak
+        )
         errors.append(
-            (float(np.abs(compress_log_peaks(log_peaks, best_log_peak) - guess).mean()), sharpness)
+            (
+                float(np.abs(compress_log_peaks(log_peaks, best_log_peak) - guessed_peaks).mean()),
+                sharpness,
+            )
         )
     return min(errors)
 
 
 def _estimate_offset(soft_minima: Array, log_peaks: Array) -> float:
     """Return the height of the peaks above the soft minimum: the median of the better half."""
-    best = log_peaks >= np.median(log_peaks)
-    return float(np.median((log_peaks - soft_minima)[best]))
+    is_upper_half = log_peaks >= np.median(log_peaks)
+    return float(np.median((log_peaks - soft_minima)[is_upper_half]))
 
 
 def _collect_evidence(grid: ParameterGrid, capacities: InstanceCapacities) -> list[_Evidence]:
@@ -293,13 +309,17 @@ def _collect_evidence(grid: ParameterGrid, capacities: InstanceCapacities) -> li
     evidence = []
     for name in sorted({name for each in capacities for name in each}):
         rows = np.array([row for row, each in enumerate(capacities) if name in each], np.intp)
-        own = [capacities[row][name] for row in rows]
-        direct = {tier for capacity in own for tier in capacity.tiers}
-        related = {tier for group in groups if group & direct for tier in group} | direct
-        axes = np.array([d for d, tier in enumerate(tiers) if tier in related], np.intp)
-        weights = np.array([1.0 if tiers[d] in direct else RELATED_VARIANCE for d in axes])
+        own_capacities = [capacities[row][name] for row in rows]
+        direct_tiers = {tier for capacity in own_capacities for tier in capacity.tiers}
+        related_tiers = {
+            tier for group in groups if group & direct_tiers for tier in group
+        } | direct_tiers
+        axes = np.array([d for d, tier in enumerate(tiers) if tier in related_tiers], np.intp)
+        weights = np.array([1.0 if tiers[d] in direct_tiers else RELATED_VARIANCE for d in axes])
         if len(rows) >= MIN_CAPACITY_TRIALS and len(axes):
-            logs, sds = (np.array([getattr(c, field) for c in own]) for field in ("log", "sd"))
+            logs, sds = (
+                np.array([getattr(c, field) for c in own_capacities]) for field in ("log", "sd")
+            )
             evidence.append(_Evidence(axes, weights, rows, logs, sds**2))
     return evidence
 
@@ -315,21 +335,21 @@ def _fit_capacity(
 
     ``similar`` is its process without some of the evidence.
     """
-    weighted = zip(evidence.axes, evidence.weights, strict=True)
-    scaled = tuple(tables[d] if w == 1.0 else w * tables[d] for d, w in weighted)
-    at = points[np.ix_(evidence.rows, evidence.axes)]
+    weighted_axes = zip(evidence.axes, evidence.weights, strict=True)
+    scaled_tables = tuple(tables[d] if w == 1.0 else w * tables[d] for d, w in weighted_axes)
+    own_points = points[np.ix_(evidence.rows, evidence.axes)]
     shared_sds = None if shared_sds is None else shared_sds[evidence.rows]
 
     def fit(variances: Array, similar: GaussianProcess | None) -> GaussianProcess:
         return fit_process(
-            scaled, at, evidence.logs, variances, CAPACITY_PRIORS, shared_sds=shared_sds,
+            scaled_tables, own_points, evidence.logs, variances, CAPACITY_PRIORS, shared_sds=shared_sds,
             similar=similar,
         )  # fmt: skip
 
     process = fit(evidence.variances, similar)
     if len(evidence.rows) >= MIN_COMPARED_TRIALS:
         error, sd = process.leave_one_out()
-        wrong = np.abs(error) > OUTLIER_SDS * sd
-        if wrong.any():
-            process = fit(evidence.variances + np.where(wrong, 4 * error**2, 0.0), process)
+        is_outlier = np.abs(error) > OUTLIER_SDS * sd
+        if is_outlier.any():
+            process = fit(evidence.variances + np.where(is_outlier, 4 * error**2, 0.0), process)
     return CapacityModel(evidence.axes, process)

@@ -34,8 +34,8 @@ class LevelEffects:
     def _flat_values(self) -> tuple[Array, Array]:
         """The values and their squares, ``[axis and level, column]``."""
         axes, levels, columns = self.values.shape
-        flat = self.values.reshape(axes * levels, columns)
-        return flat, flat**2
+        flat_values = self.values.reshape(axes * levels, columns)
+        return flat_values, flat_values**2
 
     @cached_property
     def _has_effect(self) -> npt.NDArray[np.bool_]:
@@ -46,20 +46,20 @@ class LevelEffects:
         count, levels = self.variances.shape[1], points[:, self.axes]
         cells = levels + count * np.arange(len(self.axes))
         rows, places = np.nonzero(self._has_effect.take(cells))
-        ends = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(points)))])
+        row_ends = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(points)))])
         values, squares = self._flat_values
         selection = csr_array(
-            (np.ones(len(rows)), cells[rows, places], ends), shape=(len(points), len(values))
+            (np.ones(len(rows)), cells[rows, places], row_ends), shape=(len(points), len(values))
         )
         return selection @ values, selection @ squares
 
 
 def tabulate_variances(tables: tuple[Array, ...]) -> Array:
     """Return the variance of each parameter's effect, ``[parameter, level]``, padded with zeros."""
-    padded = np.zeros((len(tables), max(map(len, tables), default=0)))
+    padded_variances = np.zeros((len(tables), max(map(len, tables), default=0)))
     for d, table in enumerate(tables):
-        padded[d, : len(table)] = table.diagonal()
-    return padded
+        padded_variances[d, : len(table)] = table.diagonal()
+    return padded_variances
 
 
 def take_levels(table: Array, points: GridPoints) -> Array:

@@ -62,20 +62,20 @@ def axis_covariance(axis: GridAxis, anchor: int | None = None) -> Array:
     trials would have to determine.
     """
     if axis.is_ordered:
-        raw = _mixture_covariance(tuple(axis.unit_positions.tolist()))
+        raw_covariance = _mixture_covariance(tuple(axis.unit_positions.tolist()))
         weights = (
             np.gradient(axis.unit_positions)
             if len(axis.unit_positions) > 2
             else np.ones(len(axis.unit_positions))
         )
     else:
-        raw = np.eye(len(axis.values))
+        raw_covariance = np.eye(len(axis.values))
         weights = np.ones(len(axis.values))
     weights = weights / weights.sum()
     pivot = np.eye(len(weights))[anchor] if anchor is not None else weights
-    mean = raw @ pivot
-    centred = raw - np.outer(mean, mean) / float(pivot @ mean)
-    return np.asarray(centred / float(weights @ centred.diagonal()))
+    mean = raw_covariance @ pivot
+    centred_covariance = raw_covariance - np.outer(mean, mean) / float(pivot @ mean)
+    return np.asarray(centred_covariance / float(weights @ centred_covariance.diagonal()))
 
 
 @lru_cache(maxsize=256)
@@ -90,8 +90,8 @@ def _mixture_covariance(units: tuple[float, ...]) -> Array:
 
 def matern_correlation(distance: Array) -> Array:
     """Return the Matérn 5/2 correlation at these distances, in units of the length scale."""
-    scaled = np.sqrt(5.0) * distance
-    return np.asarray((1.0 + scaled + scaled**2 / 3.0) * np.exp(-scaled))
+    scaled_distance = np.sqrt(5.0) * distance
+    return np.asarray((1.0 + scaled_distance + scaled_distance**2 / 3.0) * np.exp(-scaled_distance))
 
 
 def factorize(matrix: Array) -> Array:
@@ -145,10 +145,10 @@ class GaussianProcess:
     @cached_property
     def cholesky_factor(self) -> Array:
         """Lower Cholesky factor of the covariance of the observations."""
-        total = self._sum_effects(self._observed_effects, self.points)
-        total += self.shared_sds @ self.shared_sds.T
-        total[np.diag_indices_from(total)] += self.variances
-        return factorize(total)
+        total_covariance = self._sum_effects(self._observed_effects, self.points)
+        total_covariance += self.shared_sds @ self.shared_sds.T
+        total_covariance[np.diag_indices_from(total_covariance)] += self.variances
+        return factorize(total_covariance)
 
     @cached_property
     def observation_weights(self) -> Array:
@@ -191,19 +191,23 @@ class GaussianProcess:
 
     def predict(self, points: GridPoints) -> tuple[Array, Array]:
         """Return mean and sd of the noiseless function."""
-        across = self._sum_effects(self._observed_effects, points)
-        mean = self.level + across @ self.observation_weights
-        explained = (across * solve(self.cholesky_factor, across.T).T).sum(axis=1)
-        return mean, np.sqrt(np.maximum(self.prior_variance(points) - explained, 1e-10))
+        cross_covariance = self._sum_effects(self._observed_effects, points)
+        mean = self.level + cross_covariance @ self.observation_weights
+        explained_variance = (
+            cross_covariance * solve(self.cholesky_factor, cross_covariance.T).T
+        ).sum(axis=1)
+        return mean, np.sqrt(np.maximum(self.prior_variance(points) - explained_variance, 1e-10))
 
     def sample(self, points: GridPoints, count: int, rng: np.random.Generator) -> Array:
         """Return ``count`` samples of the posterior at ``points``, one per row."""
-        across = self._sum_effects(self._observed_effects, points)
-        mean = self.level + across @ self.observation_weights
-        total = self.covariance(points, points) - across @ solve(self.cholesky_factor, across.T)
-        size, shape = np.linalg.eigh(total)
-        root = shape * np.sqrt(np.maximum(size, 0.0))
-        return np.asarray(mean + rng.normal(size=(count, len(points))) @ root.T)
+        cross_covariance = self._sum_effects(self._observed_effects, points)
+        mean = self.level + cross_covariance @ self.observation_weights
+        total_covariance = self.covariance(points, points) - cross_covariance @ solve(
+            self.cholesky_factor, cross_covariance.T
+        )
+        size, shape = np.linalg.eigh(total_covariance)
+        covariance_root = shape * np.sqrt(np.maximum(size, 0.0))
+        return np.asarray(mean + rng.normal(size=(count, len(points))) @ covariance_root.T)
 
     def with_pending(self, points: GridPoints) -> GaussianProcess:
         """Return the process as if ``points`` had been measured with the predicted results: it is less
@@ -222,8 +226,8 @@ class GaussianProcess:
 
     def leave_one_out(self) -> tuple[Array, Array]:
         """Return the difference of each observation from its prediction by the others, and its sd."""
-        inverse = solve(self.cholesky_factor, np.eye(len(self.points)))
-        variance = 1.0 / inverse.diagonal()
+        inverse_covariance = solve(self.cholesky_factor, np.eye(len(self.points)))
+        variance = 1.0 / inverse_covariance.diagonal()
         return self.observation_weights * variance, np.sqrt(variance)
 
 
@@ -246,13 +250,13 @@ def fit_process(
     """
     shared_sds = np.zeros((len(points), 0)) if shared_sds is None else shared_sds
     level = float(np.median(values)) if level is None else level
-    learned = _select_fitted(values)
+    learned_rows = _select_fitted(values)
     problem = _FitProblem(
         tables,
-        points[learned],
-        values[learned] - level,
-        variances[learned],
-        shared_sds[learned],
+        points[learned_rows],
+        values[learned_rows] - level,
+        variances[learned_rows],
+        shared_sds[learned_rows],
         priors,
     )
     optimum = minimize(
@@ -276,10 +280,10 @@ def _select_fitted(values: Array) -> npt.NDArray[np.intp]:
     if len(values) <= MAX_FITTED_OBSERVATIONS:
         return np.arange(len(values))
     order = np.argsort(-values, kind="stable")
-    others = np.linspace(
+    other_rows = np.linspace(
         FITTED_HIGHEST, len(values) - 1, MAX_FITTED_OBSERVATIONS - FITTED_HIGHEST
     ).astype(np.intp)
-    return np.sort(np.concatenate([order[:FITTED_HIGHEST], order[others]]))
+    return np.sort(np.concatenate([order[:FITTED_HIGHEST], order[other_rows]]))
 
 
 class _FitProblem:
@@ -337,33 +341,41 @@ class _FitProblem:
         return relative, theta[len(self.axes) :]
 
     def loss_and_gradient(self, theta: Array) -> tuple[float, Array]:
-        size = len(self.axes)
-        relative, (scale, beta, noise) = theta[:size], theta[size:]
+        axis_count = len(self.axes)
+        relative, (scale, beta, noise) = theta[:axis_count], theta[axis_count:]
         amplitudes = np.exp(relative + scale)
         share = float(np.exp(beta - scale))
-        first, squares = amplitudes @ self.flat, amplitudes**2 @ self.flat2
-        second = 0.5 * (first * first - squares)
-        below = self.common + first + share * second
+        first_order, squared_terms = amplitudes @ self.flat, amplitudes**2 @ self.flat2
+        second_order = 0.5 * (first_order * first_order - squared_terms)
+        below = self.common + first_order + share * second_order
         below[self.diagonal] += self.variances + np.exp(noise)
-        total = np.zeros_like(self.identity)
-        total[self.pairs] = below
+        total_covariance = np.zeros_like(self.identity)
+        total_covariance[self.pairs] = below
         try:
-            factor = factorize(total)
+            cholesky_factor = factorize(total_covariance)
         except np.linalg.LinAlgError:
             return 1e10, np.zeros_like(theta)
-        inverse = solve(factor, self.identity)
-        alpha = inverse @ self.values
-        fit_ = 0.5 * self.values @ alpha + np.log(factor.diagonal()).sum()
+        inverse_covariance = solve(cholesky_factor, self.identity)
+        solved_values = inverse_covariance @ self.values
+        fit_loss = 0.5 * self.values @ solved_values + np.log(cholesky_factor.diagonal()).sum()
         # Half of the sum over all pairs in both orders.
-        slope = 0.5 * self.times * (inverse - np.outer(alpha, alpha))[self.pairs]
-        each = amplitudes * (
-            self.flat @ (slope * (1.0 + share * first))
-        ) - share * amplitudes**2 * (self.flat2 @ slope)
-        pairs = share * float(slope @ second)
-        others = [each.sum() - pairs, pairs, float(np.exp(noise) * slope[self.diagonal].sum())]
-        gradient = np.concatenate([each, others])
+        covariance_gradient = (
+            0.5
+            * self.times
+            * (inverse_covariance - np.outer(solved_values, solved_values))[self.pairs]
+        )
+        axis_gradients = amplitudes * (
+            self.flat @ (covariance_gradient * (1.0 + share * first_order))
+        ) - share * amplitudes**2 * (self.flat2 @ covariance_gradient)
+        pair_gradient = share * float(covariance_gradient @ second_order)
+        other_gradients = [
+            axis_gradients.sum() - pair_gradient,
+            pair_gradient,
+            float(np.exp(noise) * covariance_gradient[self.diagonal].sum()),
+        ]
+        gradient = np.concatenate([axis_gradients, other_gradients])
         prior, prior_gradient = self._prior_and_gradient(theta)
-        return float(fit_ + prior), gradient + prior_gradient
+        return float(fit_loss + prior), gradient + prior_gradient
 
     def _prior_and_gradient(self, theta: Array) -> tuple[float, Array]:
         """Return the log prior and its gradient: half-Cauchy for amplitudes, normal for the logarithms
@@ -375,9 +387,11 @@ class _FitProblem:
         The prior of a parameter's class limits how many parameters may matter
         (`surrogate.EFFECT_VARIANCES`).
         """
-        size = len(self.axes)
-        relative = theta[:size]
-        loss = np.log1p(np.exp(relative)) - 0.5 * relative
-        gradient = 1.0 / (1.0 + np.exp(-relative)) - 0.5
-        rest = (theta[size:] - self.middle) / self.widths
-        return float(loss.sum() + 0.5 * rest @ rest), np.concatenate([gradient, rest / self.widths])
+        axis_count = len(self.axes)
+        relative_amplitudes = theta[:axis_count]
+        loss = np.log1p(np.exp(relative_amplitudes)) - 0.5 * relative_amplitudes
+        gradient = 1.0 / (1.0 + np.exp(-relative_amplitudes)) - 0.5
+        standard_scores = (theta[axis_count:] - self.middle) / self.widths
+        return float(loss.sum() + 0.5 * standard_scores @ standard_scores), np.concatenate(
+            [gradient, standard_scores / self.widths]
+        )

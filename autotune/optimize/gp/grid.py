@@ -59,12 +59,12 @@ class GridAxis:
     @property
     def safe_levels(self) -> tuple[int, int]:
         """Return the first and the last level without a warning in guides."""
-        last = len(self.values) - 1
+        last_level = len(self.values) - 1
         bounds = self.dimension.safe_range
         if bounds is None or not self.is_ordered:
-            return 0, last
+            return 0, last_level
         low, high = (self.find_level(bound) for bound in bounds)
-        return (low, high) if low < high else (0, last)
+        return (low, high) if low < high else (0, last_level)
 
     @property
     def is_ordered(self) -> bool:
@@ -72,12 +72,12 @@ class GridAxis:
 
     def find_level(self, value: Value) -> int:
         """Return the level nearest to ``value``."""
-        clipped = self.dimension.clip(value)
+        clipped_value = self.dimension.clip(value)
         if not self.is_ordered:
-            return self.values.index(clipped)
+            return self.values.index(clipped_value)
         if _has_integer_levels(self.dimension):
-            return int(clipped) - int(self.dimension.low or 0)
-        return round(to_unit(self.dimension, clipped) * (len(self.values) - 1))
+            return int(clipped_value) - int(self.dimension.low or 0)
+        return round(to_unit(self.dimension, clipped_value) * (len(self.values) - 1))
 
 
 def _has_integer_levels(dimension: Dimension) -> bool:
@@ -138,8 +138,8 @@ class ParameterGrid:
             for name, allowed in axis.dimension.conditions:
                 if name in index:
                     parent = axes[index[name]]
-                    active = np.array([value in allowed for value in parent.values])
-                    conditions.append((child, index[name], active))
+                    is_active = np.array([value in allowed for value in parent.values])
+                    conditions.append((child, index[name], is_active))
         levels = [axis.find_level(baseline[axis.dimension.name]) for axis in axes]
         return cls(axes, tuple(conditions), np.array(levels, np.intp))
 

@@ -55,20 +55,20 @@ def read_moves(grid: ParameterGrid, moves: Sequence[str]) -> list[Move]:
     Parameters that are not on the grid, and choices that are not available, are left out.
     """
     index = {axis.dimension.name: i for i, axis in enumerate(grid.axes)}
-    readable = []
+    readable_moves = []
     for move in filter(None, map(_MOVE_PATTERN.fullmatch, moves)):
         location = index.get(move["name"])
         if location is None:
             continue
         axis = grid.axes[location]
         if axis.is_ordered and move["direction"]:
-            readable.append(Move(location, 1 if move["direction"] == "+" else -1))
+            readable_moves.append(Move(location, 1 if move["direction"] == "+" else -1))
         elif not axis.is_ordered and move["choice"]:
-            written = [str(value) for value in axis.values]
-            readable += [
-                Move(location, level=i) for i, v in enumerate(written) if v == move["choice"]
+            value_texts = [str(value) for value in axis.values]
+            readable_moves += [
+                Move(location, level=i) for i, v in enumerate(value_texts) if v == move["choice"]
             ]
-    return readable
+    return readable_moves
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class FailedMove:
     @property
     def is_harmful(self) -> bool:
         """True if the move itself reduced capacity, and did not merely reach another limit."""
-        few = int((self.point != self.start).sum()) <= MAX_ATTRIBUTED_CHANGES
-        return few and self.loss >= MIN_LONG_STEP_GAIN
+        is_small_change = int((self.point != self.start).sum()) <= MAX_ATTRIBUTED_CHANGES
+        return is_small_change and self.loss >= MIN_LONG_STEP_GAIN
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,9 @@ class MoveHistory:
         """
         for each in self.failures:
             if each.point[axis] != each.start[axis]:
-                differs = np.delete(each.start != self.start, axis).any()
+                differs_elsewhere = np.delete(each.start != self.start, axis).any()
                 is_close = self.log_peak < each.start_log_peak + MIN_LONG_STEP_GAIN
-                if is_close or not differs or each.is_harmful:
+                if is_close or not differs_elsewhere or each.is_harmful:
                     yield each
 
     def is_exhausted(self, move: Move) -> bool:
@@ -133,9 +133,11 @@ class MoveHistory:
         """True if a move takes back a change of this parameter that gained without being recommended."""
         if self.previous is None or self.gain < MIN_LONG_STEP_GAIN:
             return False
-        came = (int(self.start[move.axis]) - int(self.previous[move.axis])) * move.direction
+        signed_distance = (
+            int(self.start[move.axis]) - int(self.previous[move.axis])
+        ) * move.direction
         opposite = f"{name}{'-' if move.direction > 0 else '+'}"
-        return came < 0 and opposite not in self.previous_moves
+        return signed_distance < 0 and opposite not in self.previous_moves
 
     def limit_levels(self, move: Move, step: int) -> int:
         """Return the number of levels to move, for a move of ``step`` levels.
@@ -143,23 +145,27 @@ class MoveHistory:
         A repeat of the move that led here goes twice as far. A failure ahead halves the distance to
         that value. Two failures ahead that did no harm end the move.
         """
-        here = int(self.start[move.axis])
+        current_level = int(self.start[move.axis])
         if self.previous is not None:
-            came = (here - int(self.previous[move.axis])) * move.direction
-            step = min(step, -came // 2) if came < 0 else max(step, 2 * came)
-        ahead = self._list_ahead(move)
-        if sum(not harmful for _, harmful in ahead) > 1:
+            signed_distance = (current_level - int(self.previous[move.axis])) * move.direction
+            step = (
+                min(step, -signed_distance // 2)
+                if signed_distance < 0
+                else max(step, 2 * signed_distance)
+            )
+        steps_ahead = self._list_ahead(move)
+        if sum(not harmful for _, harmful in steps_ahead) > 1:
             return 0
-        return min([step, *(distance // 2 for distance, _ in ahead)])
+        return min([step, *(distance // 2 for distance, _ in steps_ahead)])
 
     def _list_ahead(self, move: Move) -> list[tuple[int, bool]]:
         """Return the distance in levels of each failure ahead, and whether it was harmful."""
-        here = int(self.start[move.axis])
-        ahead = [
-            ((int(each.point[move.axis]) - here) * move.direction, each.is_harmful)
+        current_level = int(self.start[move.axis])
+        steps_ahead = [
+            ((int(each.point[move.axis]) - current_level) * move.direction, each.is_harmful)
             for each in self.list_failures(move.axis)
         ]
-        return [(distance, harmful) for distance, harmful in ahead if distance > 0]
+        return [(distance, harmful) for distance, harmful in steps_ahead if distance > 0]
 
     def has_failed(self, move: Move) -> bool:
         """True if the value was moved this way before, without a gain."""
@@ -170,10 +176,10 @@ class MoveHistory:
 
         Return ``None`` if there is none, or if there are several and the move has never helped.
         """
-        harms = [distance for distance, harmful in self._list_ahead(move) if harmful]
-        if len(harms) >= MAX_FAILED_STEPS and not self._has_helped(move):
+        harmful_distances = [distance for distance, harmful in self._list_ahead(move) if harmful]
+        if len(harmful_distances) >= MAX_FAILED_STEPS and not self._has_helped(move):
             return None
-        return min(harms, default=None)
+        return min(harmful_distances, default=None)
 
     def _has_helped(self, move: Move) -> bool:
         if self.previous is None:
@@ -195,8 +201,8 @@ def read_history(observations: TrialObservations, row: int) -> MoveHistory:
         if origin is not None:
             failed.append(FailedMove(points[origin], point, float(peaks[origin]), inf))
             unusable += origin == row
-    own = observations.suggested[row] if observations.suggested else False
-    origin = _find_origin(points[:row], peaks[:row], points[row]) if own else None
+    was_suggested = observations.suggested[row] if observations.suggested else False
+    origin = _find_origin(points[:row], peaks[:row], points[row]) if was_suggested else None
     gain = 0.0 if origin is None else float(peaks[row] - peaks[origin])
     if origin is None or gain < MIN_GAIN:
         return MoveHistory(points[row], float(peaks[row]), tuple(failed), None, unusable)
@@ -216,8 +222,8 @@ def _find_origin(points: GridPoints, log_peaks: Array, point: GridPoints) -> int
     minimum = int(changes.min())
     if not 0 < minimum <= MAX_DIFFERENCES:
         return None
-    alike = np.flatnonzero(changes == minimum)
-    return int(alike[log_peaks[alike].argmax()])
+    nearest_rows = np.flatnonzero(changes == minimum)
+    return int(nearest_rows[log_peaks[nearest_rows].argmax()])
 
 
 def apply_moves(
@@ -235,9 +241,9 @@ def apply_moves(
             continue
         if past.is_refuted(move, axis.dimension.name):
             continue
-        room = _count_room(axis, here, move.direction)
-        step = min(room, past.limit_levels(move, _count_levels(axis, length)))
-        if is_worthwhile(axis, here, move, step, room):
+        levels_left = _count_room(axis, here, move.direction)
+        step = min(levels_left, past.limit_levels(move, _count_levels(axis, length)))
+        if is_worthwhile(axis, here, move, step, levels_left):
             point[move.axis] = here + move.direction * step
     return point
 
@@ -294,16 +300,16 @@ def list_guided_candidates(
     readable, start = read_moves(grid, moves), past.start
     candidates = [np.empty((0, len(grid.axes)), np.intp)]
     for length in lengths:
-        together = apply_moves(grid, past, readable, length)
-        changed = [
+        joint_point = apply_moves(grid, past, readable, length)
+        changed_axes = [
             axis
             for axis in dict.fromkeys(m.axis for m in readable)
-            if together[axis] != start[axis]
+            if joint_point[axis] != start[axis]
         ]
-        if changed:
-            alone = np.tile(start, (len(changed), 1))
-            alone[np.arange(len(changed)), changed] = together[changed]
-            candidates += [together[None, :], alone]
+        if changed_axes:
+            single_changes = np.tile(start, (len(changed_axes), 1))
+            single_changes[np.arange(len(changed_axes)), changed_axes] = joint_point[changed_axes]
+            candidates += [joint_point[None, :], single_changes]
     points = np.vstack(candidates)
     return points[distinct_indices(points)]
 
@@ -320,14 +326,16 @@ def suggest_long_step(
     if not observations.recommended_changes:
         return None
     leader = int(observations.log_peaks.argmax())
-    past = read_history(observations, leader)
-    tried = {point.tobytes() for point in grid.reset_inactive(observations.tried_points)}
-    for points in _list_long_steps(grid, observations, leader, past):
+    history = read_history(observations, leader)
+    tried_keys = {point.tobytes() for point in grid.reset_inactive(observations.tried_points)}
+    for points in _list_long_steps(grid, observations, leader, history):
         if len(points):
-            kept = grid.reset_inactive(project(points, past.start))
-            untried = [point for point in kept if point.tobytes() not in tried]
-            if untried:
-                return np.asarray(untried[0])
+            projected_points = grid.reset_inactive(project(points, history.start))
+            untried_points = [
+                point for point in projected_points if point.tobytes() not in tried_keys
+            ]
+            if untried_points:
+                return np.asarray(untried_points[0])
     return None
 
 
@@ -337,10 +345,10 @@ def _list_long_steps(
     """Yield long steps from the leader, the most promising group first."""
     moves = observations.recommended_changes[leader]
     yield bisect_harm(grid, past, moves)
-    since = sum(observations.suggested[leader + 1 :]) + past.unusable_count
+    failed_steps = sum(observations.suggested[leader + 1 :]) + past.unusable_count
     steps = list_guided_candidates(grid, past, moves, lengths=(None,))
-    may_climb = since < MAX_FAILED_STEPS and is_climbing(observations, leader)
-    if may_climb and not since:
+    may_climb = failed_steps < MAX_FAILED_STEPS and is_climbing(observations, leader)
+    if may_climb and not failed_steps:
         yield steps
     yield retreat(grid, observations, past)
     if may_climb:
@@ -354,13 +362,13 @@ def retreat(grid: ParameterGrid, observations: TrialObservations, past: MoveHist
     """
     point = past.start.copy()
     for index, axis in enumerate(grid.axes):
-        lowest = _find_sufficient_value(axis, index, observations, past)
+        lowest_sufficient = _find_sufficient_value(axis, index, observations, past)
         move, level = Move(index, -1), int(past.start[index])
-        if lowest is None or past.has_failed(move):
+        if lowest_sufficient is None or past.has_failed(move):
             continue
         value = float(axis.values[level])
-        step = level - axis.find_level(sqrt(lowest * value))
-        is_too_high = value >= OVERSHOOT_FACTOR * lowest
+        step = level - axis.find_level(sqrt(lowest_sufficient * value))
+        is_too_high = value >= OVERSHOOT_FACTOR * lowest_sufficient
         if is_too_high and is_worthwhile(axis, level, move, step, level):
             point[index] = level - step
     return np.asarray(point[None, :] if (point != past.start).any() else point[None, :][:0])
@@ -406,12 +414,14 @@ def bisect_harm(grid: ParameterGrid, past: MoveHistory, moves: Sequence[str]) ->
             continue
         if _log_ratio(axis, here, here + move.direction * distance) >= MIN_LONG_STEP_GAIN:
             points.append(apply_moves(grid, past, [move], None)[None, :])
-    stacked = np.vstack(points)
-    return np.asarray(stacked[(stacked != past.start).any(axis=1)])
+    stacked_points = np.vstack(points)
+    return np.asarray(stacked_points[(stacked_points != past.start).any(axis=1)])
 
 
 def is_climbing(observations: TrialObservations, leader: int) -> bool:
     """True if the leader is a preset, or gained enough for another long step."""
-    best = observations.log_peaks[:leader].max(initial=-inf)
-    suggested = sum(observations.suggested[: leader + 1])
-    return not suggested or bool(observations.log_peaks[leader] >= best + MIN_LONG_STEP_GAIN)
+    earlier_best = observations.log_peaks[:leader].max(initial=-inf)
+    suggested_count = sum(observations.suggested[: leader + 1])
+    return not suggested_count or bool(
+        observations.log_peaks[leader] >= earlier_best + MIN_LONG_STEP_GAIN
+    )

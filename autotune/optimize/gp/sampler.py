@@ -76,35 +76,47 @@ class GpSampler(SpaceSampler):
         grid = self._task.grid
         trials = study.get_trials(deepcopy=False)
         observations = collect_observations(grid, trials, trial.number, read_shifts(study))
-        begun = len(observations) + len(observations.pending_points)
+        started_count = len(observations) + len(observations.pending_points)
         rng = np.random.default_rng((self._task.seed, trial.number, *self._seed_offset))
-        core = SearchRegion.core(grid, self._task.space)
+        core_region = SearchRegion.from_core(grid, self._task.space)
         if self._task.has_several_beds and has_nothing_compared(observations):
-            return dict(grid.decode(self._suggest_near_preset(observations, rng, core)))
+            return dict(grid.decode(self._suggest_near_preset(observations, rng, core_region)))
         step = suggest_long_step(grid, observations, self._repair_points)
         if step is not None:
             self.improvement_probability = None
             return dict(grid.decode(step))
-        cold = begun < (MIN_TRIALS if has_measured_preset(trials) else COLD_START_TRIALS)
-        if cold or len(observations.points) < MIN_TRIALS:
-            opening = latin_hypercube(grid, COLD_START_TRIALS, begun, self._task.seed)
-            return dict(grid.decode(self._repair_points(opening[None, :])[0]))
+        is_cold_start = started_count < (
+            MIN_TRIALS if has_measured_preset(trials) else COLD_START_TRIALS
+        )
+        if is_cold_start or len(observations.points) < MIN_TRIALS:
+            opening_points = latin_hypercube(
+                grid, COLD_START_TRIALS, started_count, self._task.seed
+            )
+            return dict(grid.decode(self._repair_points(opening_points[None, :])[0]))
         if trial.number % ALL_PARAMETERS_INTERVAL == ALL_PARAMETERS_INTERVAL - 1:
-            core = SearchRegion.from_grid(grid)  # parameters of any class may matter
+            core_region = SearchRegion.from_grid(grid)  # parameters of any class may matter
         surrogate = SurrogateModel.fit(grid, observations)
         # The most recent deployment that the sampler knows of.
-        deployed = [t.params for t in trials if t.params and t.state.is_finished()]
-        current = grid.reset_inactive(grid.encode_all(deployed[-1:]))[0] if deployed else None
-        point, runners_up = propose(surrogate, self._repair_points, rng, current, core)
+        deployed_settings = [t.params for t in trials if t.params and t.state.is_finished()]
+        current_point = (
+            grid.reset_inactive(grid.encode_all(deployed_settings[-1:]))[0]
+            if deployed_settings
+            else None
+        )
+        point, runners_up = propose_points(
+            surrogate, self._repair_points, rng, current_point, core_region
+        )
         probability = (
-            surrogate.improvement_probability(runners_up, rng) if begun >= MIN_STOP_TRIALS else None
+            surrogate.improvement_probability(runners_up, rng)
+            if started_count >= MIN_STOP_TRIALS
+            else None
         )
         if (
             probability is not None
             and probability < EXHAUSTED_PROBABILITY
-            and not core.is_whole(grid)
+            and not core_region.is_whole(grid)
         ):
-            point, runners_up = propose(surrogate, self._repair_points, rng, current)
+            point, runners_up = propose_points(surrogate, self._repair_points, rng, current_point)
             probability = surrogate.improvement_probability(runners_up, rng)
         self.improvement_probability = probability
         return dict(grid.decode(point))
@@ -121,28 +133,28 @@ class GpSampler(SpaceSampler):
         grid, space = self._task.grid, self._task.space
         presets = [space.preset_settings(kind, space.deployments[0]) for kind in PRESET_NAMES]
         # A preset without any advised or published value equals the baseline.
-        own = [preset for preset in presets if preset != space.baseline] or presets[:1]
-        leaders = np.unique(grid.reset_inactive(grid.encode_all(own)), axis=0)
+        changed_presets = [preset for preset in presets if preset != space.baseline] or presets[:1]
+        leaders = np.unique(grid.reset_inactive(grid.encode_all(changed_presets)), axis=0)
         points = clip_to_stride(
             grid, scatter_leaders(grid, leaders, BATCH_SIZE, MIN_CHANGES, rng, core), leaders
         )
         points = grid.reset_inactive(self._repair_points(points))
-        tried = np.vstack([leaders, grid.reset_inactive(observations.tried_points)])
-        new = count_changes(grid, points, tried).min(axis=1) > 0
-        return np.asarray(points[int(new.argmax())])
+        tried_points = np.vstack([leaders, grid.reset_inactive(observations.tried_points)])
+        is_new = count_changes(grid, points, tried_points).min(axis=1) > 0
+        return np.asarray(points[int(is_new.argmax())])
 
     def _repair_points(self, points: GridPoints, origin: GridPoints | None = None) -> GridPoints:
         """Return the points as they would be measured, with every rule satisfied if possible.
 
         Differences from ``origin`` are kept if changes of other parameters can satisfy the rules.
         """
-        grid, repaired = self._task.grid, []
+        grid, repaired_points = self._task.grid, []
         for point in points:
-            keep = set() if origin is None else _select_distinct(grid, point, origin)
-            projected = self._repair_point(point, frozenset(keep))
+            kept_names = set() if origin is None else _select_distinct(grid, point, origin)
+            projected = self._repair_point(point, frozenset(kept_names))
             if projected is not None:
-                repaired.append(projected)
-        return np.array(repaired) if repaired else points
+                repaired_points.append(projected)
+        return np.array(repaired_points) if repaired_points else points
 
     def _repair_point(self, point: GridPoints, keep: frozenset[str]) -> GridPoints | None:
         """Return one point as it would be measured; ``None`` if nothing keeps the rules.
@@ -168,9 +180,9 @@ def _select_distinct(grid: ParameterGrid, point: GridPoints, origin: GridPoints)
     These are the raised parameters, so that their prerequisites are raised with them. If the move
     lowers any parameter, these are all parameters except the lowered ones.
     """
-    lowered = np.array([axis.is_ordered for axis in grid.axes]) & (point < origin)
-    kept = ~lowered if lowered.any() else point != origin
-    return {axis.dimension.name for axis, own in zip(grid.axes, kept, strict=True) if own}
+    is_lowered = np.array([axis.is_ordered for axis in grid.axes]) & (point < origin)
+    kept_mask = ~is_lowered if is_lowered.any() else point != origin
+    return {axis.dimension.name for axis, own in zip(grid.axes, kept_mask, strict=True) if own}
 
 
 def _select_candidate(space: SearchSpace, settings: Settings, keep: set[str]) -> Settings:
@@ -196,7 +208,7 @@ class SearchRegion:
         return cls(np.arange(len(grid.axes)), np.zeros_like(grid.sizes), grid.sizes - 1)
 
     @classmethod
-    def core(cls, grid: ParameterGrid, space: SearchSpace) -> SearchRegion:
+    def from_core(cls, grid: ParameterGrid, space: SearchSpace) -> SearchRegion:
         """Return the region of the parameters known to matter, between the levels without warnings in
         guides.
         """
@@ -259,8 +271,8 @@ class _Acquisition:
     def near_score(self, points: GridPoints) -> Array:
         """Return the score, minus a penalty for points that are too far from every incumbent."""
         changes = count_changes(self.surrogate.grid, points, self.incumbents).min(axis=1)
-        too_far = DISTANCE_PENALTY * np.maximum(changes - self.max_changes, 0)
-        return np.asarray(self.score(points) - too_far)
+        distance_penalty = DISTANCE_PENALTY * np.maximum(changes - self.max_changes, 0)
+        return np.asarray(self.score(points) - distance_penalty)
 
     def score(self, points: GridPoints) -> Array:
         mean, sd = self.surrogate.predict(points)
@@ -273,7 +285,7 @@ class _Acquisition:
         return np.where(is_tried, TRIED_SCORE, scores)
 
 
-def propose(
+def propose_points(
     surrogate: SurrogateModel,
     project_points: PointProjection,
     rng: np.random.Generator,
@@ -292,9 +304,9 @@ def propose(
     surrogate = surrogate.with_pending()
     mean, sd = surrogate.predict_measured()
     # A configuration that was measured again is not suggested again: at most one leader is repeated.
-    once = distinct_indices(observations.points)
-    leading = once[select_plausible(mean[once], sd[once])]
-    leaders = observations.points[leading]
+    distinct_rows = distinct_indices(observations.points)
+    leading_rows = distinct_rows[select_plausible(mean[distinct_rows], sd[distinct_rows])]
+    leaders = observations.points[leading_rows]
     tried_points = frozenset(
         point.tobytes() for point in grid.reset_inactive(observations.tried_points)
     )
@@ -303,14 +315,14 @@ def propose(
         float(mean.max()),
         leaders,
         tried_points,
-        choose_change_count(observations.log_peaks[once]),
+        choose_change_count(observations.log_peaks[distinct_rows]),
     )
-    pool = _evolve(acquisition, leaders, rng, region)
+    pool = _evolve_pool(acquisition, leaders, rng, region)
     candidates, scores = _find_untried(acquisition, pool, project_points)
-    advised, bonuses = _list_advised(grid, observations, leading, project_points)
-    if len(advised):
-        candidates = np.vstack([candidates, advised])
-        scores = np.concatenate([scores, acquisition.score(advised) + bonuses])
+    advised_points, bonuses = _list_advised(grid, observations, leading_rows, project_points)
+    if len(advised_points):
+        candidates = np.vstack([candidates, advised_points])
+        scores = np.concatenate([scores, acquisition.score(advised_points) + bonuses])
     if current is not None:
         scores = scores - RESTART_PENALTY * count_restarts(grid, current, candidates)
     return np.asarray(candidates[int(scores.argmax())]), candidates
@@ -349,11 +361,13 @@ def list_recommended(
     if not observations.recommended_changes:
         return
     past, own = read_history(observations, index), observations.recommended_changes[index]
-    since = sum(observations.suggested[index + 1 :]) + past.unusable_count
-    earlier = dict.fromkeys(move for each in observations.recommended_changes for move in each)
-    others = [move for move in earlier if move not in own] if is_first else []
-    bonus = RECOMMENDATION_BONUS if since < MAX_FAILED_STEPS else 0.0
-    for moves, added in ((own, bonus), (others, RECOMMENDATION_BONUS / 2)):
+    failed_steps = sum(observations.suggested[index + 1 :]) + past.unusable_count
+    earlier_moves = dict.fromkeys(
+        move for each in observations.recommended_changes for move in each
+    )
+    other_moves = [move for move in earlier_moves if move not in own] if is_first else []
+    bonus = RECOMMENDATION_BONUS if failed_steps < MAX_FAILED_STEPS else 0.0
+    for moves, added in ((own, bonus), (other_moves, RECOMMENDATION_BONUS / 2)):
         points = list_guided_candidates(grid, past, moves)
         if len(points):
             yield points, added
@@ -369,15 +383,15 @@ def has_nothing_compared(observations: TrialObservations) -> bool:
 def select_plausible(mean: Array, sd: Array) -> npt.NDArray[np.intp]:
     """Return the indices of configurations that may be the best, in descending order."""
     order = np.argsort(-mean)[:MAX_LEADERS]
-    behind = mean[order[0]] - mean[order]
-    return np.asarray(order[behind <= PLAUSIBLE_SDS * np.hypot(sd[order], sd[order[0]])])
+    mean_shortfall = mean[order[0]] - mean[order]
+    return np.asarray(order[mean_shortfall <= PLAUSIBLE_SDS * np.hypot(sd[order], sd[order[0]])])
 
 
 def choose_change_count(log_peaks: Array) -> int:
     """Return the number of parameters to change at once, according to the results of recent trials."""
     maximum, failures, successes = MAX_CHANGES, 0, 0
-    best = np.maximum.accumulate(log_peaks) if len(log_peaks) else log_peaks
-    for before, peak in zip(best[:-1], log_peaks[1:], strict=True):
+    best_peaks = np.maximum.accumulate(log_peaks) if len(log_peaks) else log_peaks
+    for before, peak in zip(best_peaks[:-1], log_peaks[1:], strict=True):
         failures, successes = (
             (0, successes + 1) if peak > before + MIN_RELEVANT_GAIN else (failures + 1, 0)
         )
@@ -395,13 +409,13 @@ def count_changes(
 
     A parameter does not count if the parameter that it depends on changes as well.
     """
-    changed = points[:, None, :] != leaders[None, :, :]
+    is_changed = points[:, None, :] != leaders[None, :, :]
     for child, parent, _ in grid.conditions:
-        changed[:, :, child] &= ~changed[:, :, parent]
-    return np.asarray(changed.sum(axis=2))
+        is_changed[:, :, child] &= ~is_changed[:, :, parent]
+    return np.asarray(is_changed.sum(axis=2))
 
 
-def _evolve(
+def _evolve_pool(
     acquisition: _Acquisition,
     leaders: GridPoints,
     rng: np.random.Generator,
@@ -412,14 +426,16 @@ def _evolve(
     """
     grid, observations = acquisition.surrogate.grid, acquisition.surrogate.observations
     groups = [
-        mutate(grid, leaders, MUTATION_COUNT, rng, region=region),
+        mutate_points(grid, leaders, MUTATION_COUNT, rng, region=region),
         scatter_leaders(grid, leaders, RANDOM_COUNT, acquisition.max_changes, rng, region),
     ]
     pool = grid.reset_inactive(clip_to_stride(grid, np.vstack(groups), leaders))
     scores = acquisition.near_score(pool)
     for _ in range(EVOLUTION_ROUNDS):
         order = np.argsort(-scores)[:PARENT_COUNT]
-        children = mutate(grid, pool[order], OFFSPRING_COUNT, rng, changes=1.2, region=region)
+        children = mutate_points(
+            grid, pool[order], OFFSPRING_COUNT, rng, changes=1.2, region=region
+        )
         offspring = grid.reset_inactive(clip_to_stride(grid, children, leaders))
         pool = np.vstack([pool[order], offspring])
         scores = np.concatenate([scores[order], acquisition.near_score(offspring)])
@@ -435,12 +451,12 @@ def clip_to_stride(grid: ParameterGrid, points: GridPoints, leaders: GridPoints)
     """
     leader = leaders[count_changes(grid, points, leaders).argmin(axis=1)]
     stride = np.maximum(1, np.rint(MAX_STRIDE * (grid.sizes - 1))).astype(np.intp)
-    ordered = np.array([axis.is_ordered for axis in grid.axes])
-    clipped = np.where(ordered, np.clip(points, leader - stride, leader + stride), points)
+    is_ordered = np.array([axis.is_ordered for axis in grid.axes])
+    clipped_points = np.where(is_ordered, np.clip(points, leader - stride, leader + stride), points)
     for child, parent, _ in grid.conditions:
-        changed = clipped[:, parent] != leader[:, parent]
-        clipped[changed, child] = leader[changed, child]
-    return clipped
+        is_parent_changed = clipped_points[:, parent] != leader[:, parent]
+        clipped_points[is_parent_changed, child] = leader[is_parent_changed, child]
+    return clipped_points
 
 
 def swap_tiers(grid: ParameterGrid, leaders: GridPoints, donors: GridPoints) -> GridPoints:
@@ -450,11 +466,11 @@ def swap_tiers(grid: ParameterGrid, leaders: GridPoints, donors: GridPoints) -> 
     tiers = np.array([ParameterName.parse(axis.dimension.name).tier for axis in grid.axes])
     blocks = [leaders[:0]]
     for tier in np.unique(tiers):
-        own = tiers == tier
-        for other in np.unique(donors[:, own], axis=0):
-            block = leaders.copy()
-            block[:, own] = other
-            blocks.append(block[(block != leaders).any(axis=1)])
+        is_in_tier = tiers == tier
+        for other in np.unique(donors[:, is_in_tier], axis=0):
+            swapped_points = leaders.copy()
+            swapped_points[:, is_in_tier] = other
+            blocks.append(swapped_points[(swapped_points != leaders).any(axis=1)])
     return np.vstack(blocks)
 
 
@@ -470,8 +486,8 @@ def scatter_leaders(
     points = leaders[rng.integers(len(leaders), size=count)]
     region = region or SearchRegion.from_grid(grid)
     draws = _draw_uniform(points, region, rng)
-    ranked = np.sort(draws, axis=1)[:, [min(changes, len(region.axes)) - 1]]
-    return np.where(draws <= ranked, region.sample(count, rng), points)
+    thresholds = np.sort(draws, axis=1)[:, [min(changes, len(region.axes)) - 1]]
+    return np.where(draws <= thresholds, region.sample(count, rng), points)
 
 
 def _draw_uniform(points: GridPoints, region: SearchRegion, rng: np.random.Generator) -> Array:
@@ -501,7 +517,7 @@ def _find_untried(
     return batch, scores
 
 
-def mutate(
+def mutate_points(
     grid: ParameterGrid,
     parents: GridPoints,
     count: int,
@@ -513,30 +529,36 @@ def mutate(
     points = parents[rng.integers(len(parents), size=count)]
     region = region or SearchRegion.from_grid(grid)
     draws = _draw_uniform(points, region, rng)
-    expected = rng.choice([0.0, 0.5, 1.0, 1.5], size=(count, 1)) * changes
-    changed = draws < expected / len(region.axes)
-    changed[np.arange(count), rng.choice(region.axes, size=count)] = True
+    expected_changes = rng.choice([0.0, 0.5, 1.0, 1.5], size=(count, 1)) * changes
+    is_mutated = draws < expected_changes / len(region.axes)
+    is_mutated[np.arange(count), rng.choice(region.axes, size=count)] = True
     sizes = grid.sizes
     scale = rng.choice([0.03, 0.1, 0.25, 0.5], size=points.shape)
     step = np.rint(rng.normal(size=points.shape) * scale * sizes).astype(np.intp)
     step = np.where(step == 0, rng.choice([-1, 1], size=points.shape), step)
     # Guides advise a direction: two out of three steps go that way.
-    guided = np.array([DIRECTION_SIGNS[axis.dimension.parameter.direction] for axis in grid.axes])
-    along = (guided != 0) & (rng.random(points.shape) < GUIDED_STEP)
-    step = np.where(along, guided * np.abs(step), step)
+    guided_signs = np.array(
+        [DIRECTION_SIGNS[axis.dimension.parameter.direction] for axis in grid.axes]
+    )
+    is_guided = (guided_signs != 0) & (rng.random(points.shape) < GUIDED_STEP)
+    step = np.where(is_guided, guided_signs * np.abs(step), step)
     # A value that is already outside the region does not change, or moves inwards.
-    moved = np.clip(points + step, np.minimum(region.low, points), np.maximum(region.high, points))
-    ordered = np.array([axis.is_ordered for axis in grid.axes])
-    moved = np.where(ordered, moved, (rng.random(points.shape) * sizes).astype(np.intp))
-    return np.where(changed, moved, points)
+    moved_points = np.clip(
+        points + step, np.minimum(region.low, points), np.maximum(region.high, points)
+    )
+    is_ordered = np.array([axis.is_ordered for axis in grid.axes])
+    moved_points = np.where(
+        is_ordered, moved_points, (rng.random(points.shape) * sizes).astype(np.intp)
+    )
+    return np.where(is_mutated, moved_points, points)
 
 
 def latin_hypercube(grid: ParameterGrid, count: int, index: int, seed: int) -> GridPoints:
     """Return member ``index`` of a Latin hypercube of ``count`` configurations."""
     rng = np.random.default_rng((seed, index // count))
     locations = np.array([rng.permutation(count)[index % count] for _ in grid.axes])
-    within = rng.random((count, len(grid.axes)))[index % count]
-    return np.asarray((locations + within) / count * grid.sizes).astype(np.intp)
+    cell_offset = rng.random((count, len(grid.axes)))[index % count]
+    return np.asarray((locations + cell_offset) / count * grid.sizes).astype(np.intp)
 
 
 def count_restarts(grid: ParameterGrid, current: GridPoints, points: GridPoints) -> Array:
@@ -546,8 +568,12 @@ def count_restarts(grid: ParameterGrid, current: GridPoints, points: GridPoints)
     after the other.
     """
     owners = [ParameterName.parse(axis.dimension.name).service_prefix for axis in grid.axes]
-    restarting = np.array([axis.dimension.parameter.action is Action.RESTART for axis in grid.axes])
-    changed = (points != current) & restarting
+    needs_restart = np.array(
+        [axis.dimension.parameter.action is Action.RESTART for axis in grid.axes]
+    )
+    is_restart_change = (points != current) & needs_restart
     services = sorted(set(owners))
-    belongs = np.array([[owner == service for service in services] for owner in owners])
-    return np.asarray((changed.astype(float) @ belongs > 0).sum(axis=1).astype(float))
+    is_of_service = np.array([[owner == service for service in services] for owner in owners])
+    return np.asarray(
+        (is_restart_change.astype(float) @ is_of_service > 0).sum(axis=1).astype(float)
+    )

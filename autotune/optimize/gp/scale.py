@@ -27,9 +27,11 @@ def compress_shared(log_peaks: Array, shared_sds: Array | None) -> Array | None:
 
 def compress_loss(loss: Array) -> Array:
     """Return log distances below the best, with large ones compressed."""
-    far = np.maximum(loss, UNCOMPRESSED_LOSS)
+    clipped_loss = np.maximum(loss, UNCOMPRESSED_LOSS)
     return np.where(
-        loss > UNCOMPRESSED_LOSS, UNCOMPRESSED_LOSS * (1.0 + np.log(far / UNCOMPRESSED_LOSS)), loss
+        loss > UNCOMPRESSED_LOSS,
+        UNCOMPRESSED_LOSS * (1.0 + np.log(clipped_loss / UNCOMPRESSED_LOSS)),
+        loss,
     )
 
 

@@ -117,41 +117,45 @@ class TrialObservations:
     def tried_points(self) -> GridPoints:
         return np.vstack([self.points, self.failed_points, self.pending_points, *self.other_points])
 
-    def limited_to(self, max_points: int = MAX_MODELLED) -> TrialObservations:
+    def limit_points(self, max_points: int = MAX_MODELLED) -> TrialObservations:
         """Return at most ``max_points`` points, those with the most information about better
         configurations.
 
         Half are the highest, a sixth are the newest, and the rest are an even selection of all others
         by log peak.
         """
-        kept = _select_evenly(range(len(self.failed_points)), max_points // 3)
-        bounded = replace(
-            self, failed_points=self.failed_points[kept], other_points=(self.failed_points,)
+        kept_rows = _select_even_rows(range(len(self.failed_points)), max_points // 3)
+        bounded_observations = replace(
+            self, failed_points=self.failed_points[kept_rows], other_points=(self.failed_points,)
         )
         if len(self.points) <= max_points:
-            return bounded if len(kept) < len(self.failed_points) else self
+            return bounded_observations if len(kept_rows) < len(self.failed_points) else self
         order = np.argsort(-self.log_peaks, kind="stable").tolist()
-        first = {
+        first_rows = {
             *order[: max_points // 2],
             *range(len(order) - max_points // NEWEST_MODELLED, len(order)),
         }
-        others = [row for row in order if row not in first]
-        rows = np.sort([*first, *_select_evenly(others, max_points - len(first))]).astype(np.intp)
+        other_rows = [row for row in order if row not in first_rows]
+        rows = np.sort(
+            [*first_rows, *_select_even_rows(other_rows, max_points - len(first_rows))]
+        ).astype(np.intp)
         return replace(
-            bounded, points=self.points[rows], log_peaks=self.log_peaks[rows], sds=self.sds[rows],
-            pruned=self.pruned[rows], recommended_changes=_select(rows, self.recommended_changes),
-            capacities=_select(rows, self.capacities), trial_numbers=_select(rows, self.trial_numbers),
-            suggested=_select(rows, self.suggested),
+            bounded_observations, points=self.points[rows], log_peaks=self.log_peaks[rows],
+            sds=self.sds[rows],
+            pruned=self.pruned[rows], recommended_changes=_select_rows(rows, self.recommended_changes),
+            capacities=_select_rows(rows, self.capacities),
+            trial_numbers=_select_rows(rows, self.trial_numbers),
+            suggested=_select_rows(rows, self.suggested),
             other_points=(self.points, self.failed_points),
             shared_sds=None if self.shared_sds is None else self.shared_sds[rows],
         )  # fmt: skip
 
 
-def _select(rows: GridPoints, values: tuple[T, ...]) -> tuple[T, ...]:
+def _select_rows(rows: GridPoints, values: tuple[T, ...]) -> tuple[T, ...]:
     return tuple(values[row] for row in rows) if values else ()
 
 
-def _select_evenly(rows: Sequence[int], max_rows: int) -> list[int]:
+def _select_even_rows(rows: Sequence[int], max_rows: int) -> list[int]:
     """Return at most ``max_rows`` of ``rows``, evenly spaced in their order."""
     locations = np.linspace(0, len(rows) - 1, min(max_rows, len(rows))).astype(int)
     return [rows[location] for location in locations]
@@ -165,41 +169,46 @@ def collect_observations(
     Trials in which the benchmark itself failed are left out.
     """
     trials = list(trials)
-    measured = _select_measured(trials)
-    failed = [t for t in trials if t.state is TrialState.COMPLETE and not is_feasible_trial(t)]
-    pending = [t for t in trials if t.state is TrialState.RUNNING and t.number != trial_number]
-    numbers = tuple(int(t.user_attrs.get("trial", t.number)) for t in measured)
-    shifted = np.array([drift.by_trial.get(number, (0.0, 0.0)) for number in numbers])
-    shifted = shifted.reshape(-1, 2)
-    sds = np.array([float(t.user_attrs.get("sd") or 0.0) for t in measured])
+    measured_trials = _select_measured(trials)
+    failed_trials = [
+        t for t in trials if t.state is TrialState.COMPLETE and not is_feasible_trial(t)
+    ]
+    pending_trials = [
+        t for t in trials if t.state is TrialState.RUNNING and t.number != trial_number
+    ]
+    numbers = tuple(int(t.user_attrs.get("trial", t.number)) for t in measured_trials)
+    shifts = np.array([drift.by_trial.get(number, (0.0, 0.0)) for number in numbers])
+    shifts = shifts.reshape(-1, 2)
+    sds = np.array([float(t.user_attrs.get("sd") or 0.0) for t in measured_trials])
 
-    def points(some: Sequence[FrozenTrial]) -> Any:
+    def encode_points(some: Sequence[FrozenTrial]) -> Any:
         return grid.reset_inactive(grid.encode_all([t.params for t in some]))
 
     return TrialObservations(
-        points(measured),
-        to_logarithms([float(t.value or 0.0) for t in measured]) - shifted[:, 0],
-        np.hypot(sds, shifted[:, 1]),
-        np.array([t.user_attrs.get("verdict") == "screened" for t in measured], bool),
-        points(failed),
-        points(pending),
-        tuple(tuple(str(t.user_attrs.get(CHANGES_KEY, "")).split()) for t in measured),
+        encode_points(measured_trials),
+        to_logarithms([float(t.value or 0.0) for t in measured_trials]) - shifts[:, 0],
+        np.hypot(sds, shifts[:, 1]),
+        np.array([t.user_attrs.get("verdict") == "screened" for t in measured_trials], bool),
+        encode_points(failed_trials),
+        encode_points(pending_trials),
+        tuple(tuple(str(t.user_attrs.get(CHANGES_KEY, "")).split()) for t in measured_trials),
         tuple(
-            _parse_capacities(t, shift) for t, shift in zip(measured, shifted[:, 0], strict=True)
+            _parse_capacities(t, shift)
+            for t, shift in zip(measured_trials, shifts[:, 0], strict=True)
         ),
         numbers,
-        shared_sds=_shared_bed_sds(measured, drift.by_bed),
-        suggested=tuple(t.user_attrs.get("phase") == SEARCH_PHASE for t in measured),
-    ).limited_to()
+        shared_sds=_shared_bed_sds(measured_trials, drift.by_bed),
+        suggested=tuple(t.user_attrs.get("phase") == SEARCH_PHASE for t in measured_trials),
+    ).limit_points()
 
 
 def _shared_bed_sds(trials: Sequence[FrozenTrial], beds: Mapping[str, float]) -> Array:
     """Return the sd of the error that the trials of each bed share, ``[trial, bed]``."""
-    own = [trial.user_attrs.get(BED_KEY) for trial in trials]
-    shared = np.zeros((len(trials), len(beds)))
+    trial_beds = [trial.user_attrs.get(BED_KEY) for trial in trials]
+    shared_sds = np.zeros((len(trials), len(beds)))
     for column, (name, sd) in enumerate(sorted(beds.items())):
-        shared[[bed == name for bed in own], column] = sd
-    return shared
+        shared_sds[[bed == name for bed in trial_beds], column] = sd
+    return shared_sds
 
 
 def _parse_capacities(trial: FrozenTrial, shift: float) -> dict[str, InstanceCapacity]:
@@ -207,11 +216,11 @@ def _parse_capacities(trial: FrozenTrial, shift: float) -> dict[str, InstanceCap
 
     Test beds are assumed to differ in the capacity of each part by the same factor as in the peak.
     """
-    parts = json.loads(trial.user_attrs.get(CAPACITIES_KEY, "{}"))
-    more = shift if BED_KEY in trial.user_attrs else 0.0
+    capacity_records = json.loads(trial.user_attrs.get(CAPACITIES_KEY, "{}"))
+    extra_shift = shift if BED_KEY in trial.user_attrs else 0.0
     return {
-        name: InstanceCapacity(log - more, sd, tuple(tiers))
-        for name, (log, sd, tiers) in parts.items()
+        name: InstanceCapacity(log - extra_shift, sd, tuple(tiers))
+        for name, (log, sd, tiers) in capacity_records.items()
     }
 
 
@@ -228,10 +237,10 @@ def has_measured_preset(trials: Iterable[FrozenTrial]) -> bool:
 def read_shifts(study: Study) -> PeakShifts:
     """Return the recorded effects of drift and test beds on each trial."""
     attributes = study.user_attrs
-    recorded = {
+    recorded_shifts = {
         int(number): (mean, sd) for number, (mean, sd) in attributes.get(DRIFT_KEY, {}).items()
     }
-    return PeakShifts(recorded, attributes.get(BED_DRIFT_KEY, {}))
+    return PeakShifts(recorded_shifts, attributes.get(BED_DRIFT_KEY, {}))
 
 
 def _select_measured(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
@@ -250,8 +259,8 @@ def to_logarithms(values: Sequence[float]) -> Any:
     """
     if all(value > 0 for value in values):
         return np.array([log(value) for value in values])
-    top = np.sort(np.array(values))[len(values) // 2 :]
-    return np.array(values) * 0.15 / max(float(top.std()), 1e-12)
+    upper_half = np.sort(np.array(values))[len(values) // 2 :]
+    return np.array(values) * 0.15 / max(float(upper_half.std()), 1e-12)
 
 
 @dataclass(frozen=True)
@@ -272,24 +281,24 @@ class SurrogateModel:
     @classmethod
     def fit(cls, grid: ParameterGrid, observations: TrialObservations) -> SurrogateModel:
         leader = observations.points[int(observations.log_peaks.argmax())]
-        levels = zip(grid.axes, leader, strict=True)
+        axes_with_levels = zip(grid.axes, leader, strict=True)
         tables = tuple(
             EFFECT_VARIANCES[_prior_effect(a)] * axis_covariance(a, int(level))
-            for a, level in levels
+            for a, level in axes_with_levels
         )
         log_peak = _fit_log_peak(tables, observations)
         composite = _build_composite(grid, tables, observations, log_peak)
-        feasible = None
+        feasibility_model = None
         if len(observations.failed_points):
             points = np.vstack([observations.points, observations.failed_points])
             values = np.array(
                 [1.0] * len(observations.points) + [-1.0] * len(observations.failed_points)
             )
-            centred = tuple(axis_covariance(axis) for axis in grid.axes)
-            feasible = fit_process(
-                centred, points, values, np.zeros(len(points)), FEASIBILITY_PRIORS, level=0.5
+            centred_tables = tuple(axis_covariance(axis) for axis in grid.axes)
+            feasibility_model = fit_process(
+                centred_tables, points, values, np.zeros(len(points)), FEASIBILITY_PRIORS, level=0.5
             )
-        return cls(grid, observations, log_peak, feasible, composite)
+        return cls(grid, observations, log_peak, feasibility_model, composite)
 
     def with_pending(self) -> SurrogateModel:
         """Return the model as if each pending measurement had given the predicted result."""
@@ -315,10 +324,12 @@ class SurrogateModel:
         """Return the probability that any of ``points`` is better by ``MIN_RELEVANT_GAIN`` than the
         best measured one.
         """
-        best = self.observations.points[self.best_index()]
+        best_point = self.observations.points[self.best_index()]
         model = self.composite_model or self.log_peak_model
-        drawn = model.sample(np.vstack([best[None, :], points]), IMPROVEMENT_DRAWS, rng)
-        return float((drawn[:, 1:].max(axis=1) > drawn[:, 0] + MIN_RELEVANT_GAIN).mean())
+        drawn_peaks = model.sample(np.vstack([best_point[None, :], points]), IMPROVEMENT_DRAWS, rng)
+        return float(
+            (drawn_peaks[:, 1:].max(axis=1) > drawn_peaks[:, 0] + MIN_RELEVANT_GAIN).mean()
+        )
 
     def predict_measured(self) -> tuple[Array, Array]:
         """Return mean and sd at the measured points. The model raises a measurement by at most
@@ -336,13 +347,15 @@ class SurrogateModel:
         A measurement does not count if the model contradicts it, or if it is only an upper bound.
         """
         mean, sd = self.predict_measured()
-        predicted = decompress(mean)
-        measured = self.observations.log_peaks - self.observations.log_peaks.max()
+        predicted_peaks = decompress(mean)
+        measured_peaks = self.observations.log_peaks - self.observations.log_peaks.max()
         noise = np.hypot(np.sqrt(self.log_peak_model.noise_variance), MEASUREMENT_LOG_SD)
-        counts = (np.abs(measured - predicted) <= OUTLIER_SDS * noise) & ~self.observations.pruned
+        is_counted = (
+            np.abs(measured_peaks - predicted_peaks) <= OUTLIER_SDS * noise
+        ) & ~self.observations.pruned
         return (
-            np.where(counts, (predicted + measured) / 2, predicted),
-            np.where(counts, np.maximum(sd, noise / 2), sd),
+            np.where(is_counted, (predicted_peaks + measured_peaks) / 2, predicted_peaks),
+            np.where(is_counted, np.maximum(sd, noise / 2), sd),
         )
 
     def best_index(self) -> int:
@@ -384,19 +397,19 @@ def _fit_log_peak(tables: tuple[Array, ...], observations: TrialObservations) ->
     upper bound: if the others predict less, it adds nothing.
     """
     values, sds = compress(observations.log_peaks, observations.sds)
-    shared = compress_shared(observations.log_peaks, observations.shared_sds)
+    compressed_sds = compress_shared(observations.log_peaks, observations.shared_sds)
     process = fit_process(
-        tables, observations.points, values, sds**2, ProcessPriors(), shared_sds=shared
+        tables, observations.points, values, sds**2, ProcessPriors(), shared_sds=compressed_sds
     )
     if len(values) < MIN_COMPARED_OBSERVATIONS:
         return process
     residual, sd = process.leave_one_out()
-    void = (residual < -OUTLIER_SDS * sd) | (observations.pruned & (residual > 0.0))
-    if not void.any():
+    is_void = (residual < -OUTLIER_SDS * sd) | (observations.pruned & (residual > 0.0))
+    if not is_void.any():
         return process
-    variances = sds**2 + np.where(void, np.maximum(residual**2, sd**2) * 4.0, 0.0)
+    variances = sds**2 + np.where(is_void, np.maximum(residual**2, sd**2) * 4.0, 0.0)
     return fit_process(
-        tables, observations.points, values, variances, ProcessPriors(), shared_sds=shared,
+        tables, observations.points, values, variances, ProcessPriors(), shared_sds=compressed_sds,
         similar=process,
     )  # fmt: skip
 
@@ -405,10 +418,10 @@ def log_expected_improvement(mean: Array, sd: Array, best_log_peak: float) -> Ar
     """Return the logarithm of the expected improvement over ``best_log_peak``, without underflow (Ament
     et al., 2023).
     """
-    z = (mean - best_log_peak) / sd
-    density = -0.5 * z * z - 0.5 * np.log(2 * np.pi)
-    near = np.maximum(np.exp(density) + z * ndtr(z), 1e-300)
+    z_score = (mean - best_log_peak) / sd
+    density = -0.5 * z_score * z_score - 0.5 * np.log(2 * np.pi)
+    near_value = np.maximum(np.exp(density) + z_score * ndtr(z_score), 1e-300)
     # For z far below zero, φ(z) + z Φ(z) is computed by the asymptotic series of Mills' ratio.
-    square = np.maximum(z * z, 25.0)
-    far = density - np.log(square) + np.log1p(-3.0 / square + 15.0 / square**2)
-    return np.asarray(np.log(sd) + np.where(z > -5.0, np.log(near), far))
+    square = np.maximum(z_score * z_score, 25.0)
+    far_value = density - np.log(square) + np.log1p(-3.0 / square + 15.0 / square**2)
+    return np.asarray(np.log(sd) + np.where(z_score > -5.0, np.log(near_value), far_value))

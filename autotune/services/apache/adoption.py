@@ -46,8 +46,8 @@ WORKER_LIMIT_DIRECTIVES = ("ServerLimit", "ThreadLimit", "ThreadsPerChild", "Max
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
     """Return every parameter that these files set for Apache with mpm_event."""
     config = service.config
-    adopted = map_directives(config, list_tunables(config, EVENT_DIRECTIVES), accepts)
-    return merge_results(adopted, _tune_processes(config, adopted, accepts))
+    adoption_result = map_directives(config, list_tunables(config, EVENT_DIRECTIVES), accepts)
+    return merge_results(adoption_result, _tune_processes(config, adoption_result, accepts))
 
 
 def list_tunables(config: Config, numeric_directives: Iterable[str]) -> Iterator[Tunable]:
@@ -58,11 +58,11 @@ def list_tunables(config: Config, numeric_directives: Iterable[str]) -> Iterator
         ("KeepAlive", CAPITAL_ON_OFF, True),
         ("KeepAliveTimeout", SECONDS, 5),
     ):
-        absent = append_line(config, default, f"{name} ")
-        yield Tunable(name, name, notation, last_wins=True, insertion=absent,
+        insertion = append_line(config, default, f"{name} ")
+        yield Tunable(name, name, notation, last_wins=True, insertion=insertion,
                       skip_reason=_explain_override(config, name))  # fmt: skip
-    absent = DirectiveInsertion(511, find_line_end(config, "Listen"), "\nListenBacklog ")
-    yield Tunable("ListenBacklog", "ListenBacklog", NUMBER, last_wins=True, insertion=absent)
+    insertion = DirectiveInsertion(511, find_line_end(config, "Listen"), "\nListenBacklog ")
+    yield Tunable("ListenBacklog", "ListenBacklog", NUMBER, last_wins=True, insertion=insertion)
     yield from (
         Tunable(name, name, NUMBER, last_wins=True, skip_reason=_explain_override(config, name))
         for name in (*COMMON_DIRECTIVES, *numeric_directives)
@@ -71,8 +71,8 @@ def list_tunables(config: Config, numeric_directives: Iterable[str]) -> Iterator
 
 def _explain_override(config: Config, name: str) -> str:
     """Return why a site overrides the server-wide value of a directive, or an empty string."""
-    inner = any(placed.block.lower() == "virtualhost" for placed in config.find_all(name))
-    return f"a <VirtualHost> overrides `{name}`" if inner else ""
+    is_nested = any(placed.block.lower() == "virtualhost" for placed in config.find_all(name))
+    return f"a <VirtualHost> overrides `{name}`" if is_nested else ""
 
 
 # Added if no file sets the number of workers, as in most distributions. Apache's defaults are then
@@ -115,10 +115,10 @@ def _tune_processes(config: Config, adopted: AdoptionResult, accepts: ValueCheck
             skipped={"ServerLimit": f"{processes} processes are outside the catalogue's range"}
         )
     edit = Edit.replace_value(config.find_all("MaxRequestWorkers")[-1], "{{ MaxRequestWorkers }}")
-    sized = AdoptionResult((edit,), {"ServerLimit": processes})
+    sized_result = AdoptionResult((edit,), {"ServerLimit": processes})
     return merge_results(
-        sized,
-        raise_limit(config, "ServerLimit", "ServerLimit", sized),
+        sized_result,
+        raise_limit(config, "ServerLimit", "ServerLimit", sized_result),
         raise_limit(config, "ThreadLimit", "ThreadsPerChild", adopted),
     )
 
@@ -131,11 +131,9 @@ def _explain_workers(config: Config, workers: int, threads: Value | None) -> str
         return "`MaxRequestWorkers` is missing"
     if workers % threads:
         return f"`MaxRequestWorkers {workers}` is not a multiple of ThreadsPerChild"
-    most = config.last_number("ServerLimit", DEFAULT_SERVER_LIMITS["event"])
-    if workers // threads > most:
-        return (
-            f"Apache lowers `MaxRequestWorkers {workers}` to ServerLimit {most} × {threads} threads"
-        )
+    limit = config.last_number("ServerLimit", DEFAULT_SERVER_LIMITS["event"])
+    if workers // threads > limit:
+        return f"Apache lowers `MaxRequestWorkers {workers}` to ServerLimit {limit} × {threads} threads"
     return ""
 
 
@@ -151,12 +149,12 @@ def raise_limit(
     now, today = config.last_word(name, str(default)), adopted.values.get(variable)
     if today is None or not is_uint(now):
         return AdoptionResult()
-    more = f"{variable} > {int(now)} and {variable} != {today}"
+    condition = f"{variable} > {int(now)} and {variable} != {today}"
     if limits:
         return AdoptionResult(
-            (Edit.replace_value(limits[-1], f'{{{{ {variable} if {more} else "{now}" }}}}'),)
+            (Edit.replace_value(limits[-1], f'{{{{ {variable} if {condition} else "{now}" }}}}'),)
         )
-    text = rf'{{{{ "\n{name} " ~ {variable} if {more} else "" }}}}'
+    text = rf'{{{{ "\n{name} " ~ {variable} if {condition} else "" }}}}'
     return AdoptionResult((Edit.insert_text(workers[-1].end_position, text),))
 
 

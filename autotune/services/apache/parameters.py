@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from autotune.services.base import (
+    LoadTrait,
     ResourceNeeds,
     Role,
-    Trait,
     accept_queue,
     on_reload,
     on_restart,
@@ -41,7 +41,7 @@ COMMON_PARAMETERS = with_guidance((
     capacity="KeepAlive ListenBacklog+",
     small="MaxKeepAliveRequests+ BufferedLogs KeepAliveTimeout- MaxConnectionsPerChild",
     safe={"ListenBacklog": (256, 65_535), "MaxKeepAliveRequests": (100, 100_000)},
-    decides={Trait.TLS: "KeepAlive KeepAliveTimeout MaxKeepAliveRequests"},
+    decides={LoadTrait.TLS: "KeepAlive KeepAliveTimeout MaxKeepAliveRequests"},
 )  # fmt: skip
 
 EVENT_PARAMETERS = (*COMMON_PARAMETERS, *with_guidance((

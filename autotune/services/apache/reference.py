@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from autotune.services.reference import Reference, Untuned
+from autotune.services.reference import ServiceReference, UntunedReason
 
-REFERENCE = Reference(
+REFERENCE = ServiceReference(
     recognised="`apache2.service` or `httpd.service` is active, with mpm_event, or with mpm_prefork and"
     " mod_php.",
     edited="The last line that sets the directive, in the main file or in a file that it includes."
@@ -13,13 +13,13 @@ REFERENCE = Reference(
     read_back="`/server-status` and `/server-info`, requested with `curl` from the host itself."
     " The length of the accept queue comes from `ss`.",
     untuned=(
-        Untuned("Apache with mpm_worker, or with mpm_prefork but without mod_php",
+        UntunedReason("Apache with mpm_worker, or with mpm_prefork but without mod_php",
             "autotune supports only mpm_event, and mpm_prefork with mod_php."),
-        Untuned("`ServerLimit`, if `MaxRequestWorkers` is not a multiple of `ThreadsPerChild`",
+        UntunedReason("`ServerLimit`, if `MaxRequestWorkers` is not a multiple of `ThreadsPerChild`",
             "Apache adds workers only in whole processes."),
-        Untuned("A directive in a section whose module is not loaded", "It has no effect."),
-        Untuned("Directives of the load balancer (`lbmethod`, `proxy_max`, …) in your own files",
+        UntunedReason("A directive in a section whose module is not loaded", "It has no effect."),
+        UntunedReason("Directives of the load balancer (`lbmethod`, `proxy_max`, …) in your own files",
             "autotune writes them only to its own files: private servers, or `replace: true`."),
-        Untuned("TLS settings, virtual hosts and access rules", "They determine what is served."),
+        UntunedReason("TLS settings, virtual hosts and access rules", "They determine what is served."),
     ),
 )  # fmt: skip

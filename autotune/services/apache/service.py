@@ -104,11 +104,11 @@ class ApacheServer(Service):
         # remain above the limit.
         occupied_slots = min(len(scoreboard), limit)
         slots = occupied_slots if limit else len(scoreboard.rstrip(_FINISHING_SLOT))
-        lowered = slots < limit
+        is_lowered = slots < limit
         return {
             "MaxRequestWorkers": slots,
             **({"ThreadsPerChild": threads} if self.is_threaded else {}),
-            **({"ServerLimit": slots // threads} if lowered else {}),
+            **({"ServerLimit": slots // threads} if is_lowered else {}),
         }
 
     def _build_command(self, placement: Placement) -> Argv:

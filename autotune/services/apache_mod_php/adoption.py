@@ -12,11 +12,12 @@ from autotune.services.directives import AdoptionResult, ValueCheck, map_directi
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
     """Return every parameter that these files set for Apache with mpm_prefork."""
     config = service.config
-    adopted = map_directives(
+    adoption_result = map_directives(
         config, apache.list_tunables(config, apache.PREFORK_DIRECTIVES), accepts
     )
     return merge_results(
-        adopted, apache.raise_limit(config, "ServerLimit", "MaxRequestWorkers", adopted)
+        adoption_result,
+        apache.raise_limit(config, "ServerLimit", "MaxRequestWorkers", adoption_result),
     )
 
 

@@ -29,8 +29,8 @@ class Container(Service):
     def build_container_limits(
         self, placement: Placement, settings: Settings
     ) -> Mapping[str, Value]:
-        own = select_service_settings(settings, f"{placement.tier}.{self.name}")
-        limits = {"cpus": own.get("cpus"), "mem_limit": own.get("memory")}
+        own_settings = select_service_settings(settings, f"{placement.tier}.{self.name}")
+        limits = {"cpus": own_settings.get("cpus"), "mem_limit": own_settings.get("memory")}
         units = {"cpus": "", "mem_limit": "m"}
         return {key: f"{value}{units[key]}" for key, value in limits.items() if value}
 

@@ -92,7 +92,7 @@ def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
         elif variables and config.find_all("gunicorn"):
             yield f"{unit}: not tuned, because its command contains `{variables[0]}`"
         elif config.find_all("gunicorn"):
-            yield _locate(host, unit, config, location)
+            yield _locate_port(host, unit, config, location)
         elif command_line.starts_shell(_list_words(config), _PROGRAM_PATTERN):
             yield f"{unit}: {command_line.SHELL_REASON}"
 
@@ -102,21 +102,21 @@ def _list_words(config: Config) -> tuple[str, ...]:
     return commands[-1].words if commands else ()
 
 
-def _locate(host: RunningHost, unit: str, config: Config, location: str) -> Candidate | str:
+def _locate_port(host: RunningHost, unit: str, config: Config, location: str) -> Candidate | str:
     """Return the candidate with its address. If a file computes the address, gunicorn's only port
     is used.
     """
     path = _find_config_path(host.tree, config, unit)
-    hidden = (
+    is_hidden = (
         location == _DEFAULT_PORT and location not in host.backlogs and _is_opaque(host.tree, path)
     )
-    if not hidden and (
+    if not is_hidden and (
         is_uint(location) or location.endswith(".sock") or "/" in location or "%" in location
     ):
         return unit, config, location
-    held = {str(each.port) for each in host.listeners if each.program.startswith("gunicorn")}
-    if len(held) == 1:
-        return unit, config, held.pop()
+    held_ports = {str(each.port) for each in host.listeners if each.program.startswith("gunicorn")}
+    if len(held_ports) == 1:
+        return unit, config, held_ports.pop()
     return f"{unit}: not tuned, because {path} computes `bind`: use `--bind` to tune it"
 
 
@@ -151,24 +151,26 @@ def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionRes
         or _find_configured_value(tree, config, unit, "worker_class")
         or "sync"
     )
-    left = {"backlog": app_server.explain_socket_unit(service.host, unit)}
+    skip_reasons = {"backlog": app_server.explain_socket_unit(service.host, unit)}
     if kind not in _THREADED_CLASSES:
-        left["threads"] = f"workers of class {kind} have no threads"
-    unread = _explain_unread_config(tree, config, unit)
+        skip_reasons["threads"] = f"workers of class {kind} have no threads"
+    unread_reason = _explain_unread_config(tree, config, unit)
     tunables = []
     for name, stock in ((parameter.name, parameter.stock) for parameter in PARAMETERS):
         default = _find_configured_value(tree, config, unit, name, service.host.processors)
         if isinstance(default, str) and not config.find_all(option_name(name)):
-            left[name] = (
+            skip_reasons[name] = (
                 f"{_find_config_path(tree, config, unit)} computes it: set a number to tune it"
             )
-        left[name] = left.get(name) or ("" if config.find_all(option_name(name)) else unread)
+        skip_reasons[name] = skip_reasons.get(name) or (
+            "" if config.find_all(option_name(name)) else unread_reason
+        )
         value = default if isinstance(default, int) else stock
-        absent = DirectiveInsertion(
+        insertion = DirectiveInsertion(
             value, command_line.find_command_end(config), f" {option_name(name)}="
         )
-        tunables.append(Tunable(name, option_name(name), NUMBER, insertion=absent, last_wins=True,
-                                skip_reason=left.get(name, "")))  # fmt: skip
+        tunables.append(Tunable(name, option_name(name), NUMBER, insertion=insertion, last_wins=True,
+                                skip_reason=skip_reasons.get(name, "")))  # fmt: skip
     return command_line.tune_options(config, tunables, accepts, unit_files.drop_in_path(unit))
 
 
@@ -184,10 +186,10 @@ def _find_config_path(tree: FileTree, config: Config, unit: str) -> str:
         line.name.text: line.arguments
         for line in _parse_environment_options(unit_environment.read_environment(tree, unit))
     }
-    named = [word.text for word in arguments.get("--config", ())]
+    named_files = [word.text for word in arguments.get("--config", ())]
     return join(
         directory,
-        (config.last_word("--config") or "".join(named)).removeprefix("file:")
+        (config.last_word("--config") or "".join(named_files)).removeprefix("file:")
         or _DEFAULT_CONFIG_FILE,
     )
 
@@ -197,8 +199,12 @@ def _explain_unread_config(tree: FileTree, config: Config, unit: str) -> str:
     path = _find_config_path(tree, config, unit)
     content = tree.files.get(tree.resolve(path))
     if content is None:
-        usual = path.endswith(f"/{_DEFAULT_CONFIG_FILE}") and "%" not in path
-        return "" if usual and path not in tree.unread else f"{path} may set it, but was not read"
+        is_default_file = path.endswith(f"/{_DEFAULT_CONFIG_FILE}") and "%" not in path
+        return (
+            ""
+            if is_default_file and path not in tree.unread
+            else f"{path} may set it, but was not read"
+        )
     try:
         ast.parse(content)
     # the last two are raised for deeply nested code
@@ -215,15 +221,19 @@ def _find_configured_value(
     The result is a number, a text, the source of an expression, or ``None`` if the name is not set.
     """
     environment = unit_environment.read_environment(tree, unit)
-    by_environment = [line.arguments[0].text for line in _parse_environment_options(environment)
+    environment_values = [line.arguments[0].text for line in _parse_environment_options(environment)
              if line.name.text == option_name(name) and line.arguments]  # fmt: skip
-    if by_environment:
-        return int(by_environment[-1]) if is_uint(by_environment[-1]) else by_environment[-1]
+    if environment_values:
+        return (
+            int(environment_values[-1])
+            if is_uint(environment_values[-1])
+            else environment_values[-1]
+        )
     content = tree.files.get(tree.resolve(_find_config_path(tree, config, unit)), b"")
     try:
         values = _collect_assignments(ast.parse(content).body)
         if node := values.get(name, values.get("*") if name in PARAMETER_NAMES else None):
-            value = _evaluate(node, processors)
+            value = _evaluate_expression(node, processors)
             return (
                 value if isinstance(value, str) or abs(value) < MAX_NUMBER else f"{name}: too large"
             )
@@ -291,7 +301,7 @@ def _may_set_any_name(statement: ast.stmt) -> bool:
     return False
 
 
-def _evaluate(node: ast.expr | ast.stmt, processors: int) -> int | str:
+def _evaluate_expression(node: ast.expr | ast.stmt, processors: int) -> int | str:
     """Return the value of numbers, of their sums and products, and of the processor count, as in
     common examples.
 
@@ -299,15 +309,20 @@ def _evaluate(node: ast.expr | ast.stmt, processors: int) -> int | str:
     """
     match node:
         case ast.List(elts=[first, *_]):  # a list of listening addresses
-            return _evaluate(first, processors)
+            return _evaluate_expression(first, processors)
         case ast.Constant(value=int() | str() as value):
             return value
         case ast.Call(func=ast.Name(id="cpu_count") | ast.Attribute(attr="cpu_count"), args=[]):
             return processors
         case ast.BinOp(left=left, op=op, right=right):
-            sides = (_evaluate(left, processors), _evaluate(right, processors))
-            if type(op) in _ARITHMETIC_OPERATORS and all(isinstance(side, int) for side in sides):
-                return int(_ARITHMETIC_OPERATORS[type(op)](*sides))
+            operands = (
+                _evaluate_expression(left, processors),
+                _evaluate_expression(right, processors),
+            )
+            if type(op) in _ARITHMETIC_OPERATORS and all(
+                isinstance(side, int) for side in operands
+            ):
+                return int(_ARITHMETIC_OPERATORS[type(op)](*operands))
     return ast.unparse(node)
 
 

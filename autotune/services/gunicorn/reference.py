@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from autotune.services.reference import SOCKET_UNIT, TEMPLATE_UNIT, Reference, Untuned
+from autotune.services.reference import SOCKET_UNIT, TEMPLATE_UNIT, ServiceReference, UntunedReason
 
-REFERENCE = Reference(
+REFERENCE = ServiceReference(
     recognised="A unit whose command starts `gunicorn`, which listens on a TCP port or a unix socket.",
     edited="A drop-in of the unit, `zz-autotune.conf`, with the unit's command and the changed"
     " options. The Python configuration file is read, but never edited.",
@@ -13,14 +13,14 @@ REFERENCE = Reference(
     read_back="`gunicorn --print-config` for the command of the running process. The length of the"
     " accept queue comes from `ss`.",
     untuned=(
-        Untuned("A value that the configuration file computes",
+        UntunedReason("A value that the configuration file computes",
             "Its result is unknown before gunicorn starts. Write a number to tune it."),
-        Untuned("`threads` with an asynchronous worker class", "These workers have no threads."),
-        Untuned("A command with variables or `--env`",
+        UntunedReason("`threads` with an asynchronous worker class", "These workers have no threads."),
+        UntunedReason("A command with variables or `--env`",
             "autotune cannot read the options. Use `EnvironmentFile=`, and write out the options."),
         SOCKET_UNIT,
         TEMPLATE_UNIT,
-        Untuned("A second instance on a unix socket of the same host",
+        UntunedReason("A second instance on a unix socket of the same host",
             "autotune tunes only one instance on a unix socket per host."),
     ),
 )  # fmt: skip

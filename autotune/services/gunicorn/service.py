@@ -27,16 +27,16 @@ from autotune.services.unit_files import PROCESS_COMMAND_SCRIPT, UNIT_RUN_SCRIPT
 
 UNIT_NAME = "gunicorn.service"
 DOCS = "docs.gunicorn.org, Settings"
-DESIGN = "docs.gunicorn.org, Design"
+DESIGN_DOCS = "docs.gunicorn.org, Design"
 
 PARAMETERS = with_guidance((
     on_restart("workers", "Number of worker processes.",
         low=1, high="max(4, 8 * cpus)", log=True, stock=1, recommended="2 * cpus + 1",
-        source=f"{DESIGN}, How Many Workers?"),
+        source=f"{DESIGN_DOCS}, How Many Workers?"),
     on_restart("threads",
         "Number of threads per process, which share one interpreter; 1 uses the sync worker,"
         " more use the gthread worker.",
-        low=1, high=64, log=True, stock=1, recommended=4, source=f"{DESIGN}, How Many Threads?"),
+        low=1, high=64, log=True, stock=1, recommended=4, source=f"{DESIGN_DOCS}, How Many Threads?"),
     on_restart("backlog",
         "Maximum number of connections that wait for a worker. The kernel limits it to somaxconn.",
         low=64, high=65_535, log=True, stock=2048, capped_by=SOMAXCONN, source=DOCS),
@@ -128,10 +128,10 @@ def parse_effective(text: str) -> Settings:
     """Return the settings in the output of `gunicorn --print-config`. The effective backlog comes
     from the kernel.
     """
-    printed = re.findall(r"(?m)^(\w+) += (\S+)$", text)
+    printed_settings = re.findall(r"(?m)^(\w+) += (\S+)$", text)
     return {
         name: parse_number(value)
-        for name, value in printed
+        for name, value in printed_settings
         if name in PARAMETER_NAMES - {"backlog"}
     }
 

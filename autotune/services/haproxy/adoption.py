@@ -55,17 +55,17 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         for line in config.find_all(name)
         if line.words[position:]
     )
-    running = RunningService(
+    running_service = RunningService(
         host=host, key="haproxy", config=config, tier_kind="lb", backends=tuple(dict.fromkeys(servers)),
         listen_address=next((path for path in sockets if path.startswith("/")), ""),
         unit="" if config.main_file == MAIN_FILE else UNIT_NAME,
     )  # fmt: skip
-    every = [*_list_http_addresses(config, _read_variables(host.tree, config))]
-    addresses = [(address, tls) for address, tls in every if "$" not in address]
-    if every and not addresses:
-        yield f"HAProxy is not tuned: no file sets the variable in `bind {every[0][0]}`"
+    all_addresses = [*_list_http_addresses(config, _read_variables(host.tree, config))]
+    addresses = [(address, tls) for address, tls in all_addresses if "$" not in address]
+    if all_addresses and not addresses:
+        yield f"HAProxy is not tuned: no file sets the variable in `bind {all_addresses[0][0]}`"
         return
-    yield with_http_port(running, "HAProxy", addresses, ("haproxy",))
+    yield with_http_port(running_service, "HAProxy", addresses, ("haproxy",))
 
 
 def _read_variables(tree: FileTree, config: Config) -> dict[str, str]:
@@ -84,10 +84,10 @@ def _read_host_config(tree: FileTree) -> Config:
     ``.cfg`` files are read.
     """
     words = unit_environment.expand_command(tree, UNIT_NAME)
-    named = unit_environment.find_option_values(words, "-f") or [MAIN_FILE]
+    named_files = unit_environment.find_option_values(words, "-f") or [MAIN_FILE]
     paths = (
         path
-        for location in named
+        for location in named_files
         for path in tree.glob(f"{location}/*.cfg") or [location]
         # All files in this directory were read, so a missing path there is a directory without
         # ``.cfg`` files.
@@ -96,7 +96,7 @@ def _read_host_config(tree: FileTree) -> Config:
         or not path.startswith(CONFIG_DIRECTORY)
     )
     return merge_configs(
-        " ".join(named), [read_config(tree, p, syntax.parse_directives) for p in paths]
+        " ".join(named_files), [read_config(tree, p, syntax.parse_directives) for p in paths]
     )
 
 
@@ -111,8 +111,8 @@ def _list_http_addresses(
     modes = _map_modes(config)
     binds = [line for line in config.find_all("bind")
              if line.directive.blocks in forwards and line.words]  # fmt: skip
-    speaking = [line for line in binds if modes.get(line.directive.blocks) == "http"]
-    for line in speaking or binds:
+    http_binds = [line for line in binds if modes.get(line.directive.blocks) == "http"]
+    for line in http_binds or binds:
         for address in line.words[0].strip('"').split(","):
             yield (
                 _VARIABLE_PATTERN.sub(lambda it: variables.get(it[1], it[0]), address),
@@ -130,16 +130,16 @@ def _map_modes(config: Config) -> dict[tuple[tuple[str, ...], ...], str]:
     for line in config.directives:
         if line.name in PROXY_SECTIONS and not line.directive.blocks:
             words = (line.name, *line.words)
-            named = line.words[line.words.index("from") + 1] if "from" in line.words[:-1] else ""
-            base = (
-                by_name.get(named, "tcp")
-                if named or line.name == "defaults"
+            label = line.words[line.words.index("from") + 1] if "from" in line.words[:-1] else ""
+            mode = (
+                by_name.get(label, "tcp")
+                if label or line.name == "defaults"
                 else by_name.get(latest, "tcp")
             )
-            modes[(words,)] = base
+            modes[(words,)] = mode
             if line.name == "defaults":
                 latest = line.words[0] if line.words else ""
-                by_name[latest] = base
+                by_name[latest] = mode
         elif line.name == "mode" and line.words and line.directive.blocks:
             modes[line.directive.blocks] = line.words[0]
             if line.directive.blocks[0][0] == "defaults":
@@ -152,7 +152,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     `defaults`.
     """
     config, host = service.config, service.host
-    limited = _explain_limit(service)
+    limit_reason = _explain_limit(service)
     backlog = "bind backlog" if config.find_all("bind backlog") else "backlog"
     for section, name, directive, notation, default in (
         ("global", "nbthread", "nbthread", NUMBER, host.processors),
@@ -171,13 +171,13 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         ("defaults", "http_server_close", "option http-server-close", FLAG, False),
         *_list_timeouts(config),
     ):
-        reason = limited if name == "maxconn" else ""
+        reason = limit_reason if name == "maxconn" else ""
         blocks = ("global",) if section == "global" else PROXY_SECTIONS
-        written = directive.replace("server ", "default-server ")
-        line, locations = f"\n    {written}", find_line_end(config, section, must_be_only=True)
-        before = line if notation is FLAG else f"{line} "
-        absent = None if default is None else DirectiveInsertion(default, locations, before)
-        yield Tunable(name, directive, notation, blocks, insertion=absent, skip_reason=reason)
+        written_name = directive.replace("server ", "default-server ")
+        line, locations = f"\n    {written_name}", find_line_end(config, section, must_be_only=True)
+        text_before = line if notation is FLAG else f"{line} "
+        insertion = None if default is None else DirectiveInsertion(default, locations, text_before)
+        yield Tunable(name, directive, notation, blocks, insertion=insertion, skip_reason=reason)
 
 
 def _explain_limit(service: RunningService) -> str:

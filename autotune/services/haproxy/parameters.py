@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from autotune.services.base import ResourceNeeds, Trait, accept_queue, on_reload, with_guidance
+from autotune.services.base import LoadTrait, ResourceNeeds, accept_queue, on_reload, with_guidance
 
 MANUAL = "HAProxy 2.6 configuration manual"
 BALANCING_DOCS = "haproxy.com blog, Test Driving “Power of Two Random Choices” Load Balancing"
@@ -64,7 +64,7 @@ PARAMETERS = with_guidance((
     capacity="nbthread maxconn+ server_maxconn backlog+ http_reuse pool_max_conn balance",
     small="shards http_server_close pool_purge_delay+ tune_bufsize- timeout_queue"
     " timeout_http_keep_alive busy_polling dontlog_normal",
-    decides={Trait.TLS: "timeout_http_keep_alive", Trait.CHURN: "pool_purge_delay"},
+    decides={LoadTrait.TLS: "timeout_http_keep_alive", LoadTrait.CHURN: "pool_purge_delay"},
     safe={"nbthread": (1, "2 * cpus"), "backlog": (256, 65_535)},
 )  # fmt: skip
 

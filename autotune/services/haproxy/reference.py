@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from autotune.services.reference import Reference, Untuned
+from autotune.services.reference import ServiceReference, UntunedReason
 
-REFERENCE = Reference(
+REFERENCE = ServiceReference(
     recognised="`haproxy.service` is active. Its files are those that the unit names with `-f`,"
     " otherwise `/etc/haproxy/haproxy.cfg`.",
     edited="The line in the section that sets the value. autotune adds a missing line to `global`"
@@ -13,15 +13,15 @@ REFERENCE = Reference(
     read_back="The stats socket (`show info`, `show stat`, `show pools`), read with `perl`. The"
     " length of the accept queue comes from `ss`.",
     untuned=(
-        Untuned("A parameter that the stats socket does not report, such as a timeout",
+        UntunedReason("A parameter that the stats socket does not report, such as a timeout",
             "It is tuned, but not read back. The report shows the value in the file."),
-        Untuned("A directive with different values in several sections",
+        UntunedReason("A directive with different values in several sections",
             "The sections serve different purposes. Use one value to tune it."),
-        Untuned("All of HAProxy, if one of its files cannot be read",
+        UntunedReason("All of HAProxy, if one of its files cannot be read",
             "The unread file may override the value."),
-        Untuned("A frontend that listens only on a unix socket",
+        UntunedReason("A frontend that listens only on a unix socket",
             "autotune sends load only to TCP ports."),
-        Untuned("ACLs, TLS settings, health checks and server lists",
+        UntunedReason("ACLs, TLS settings, health checks and server lists",
             "They determine what is served, and by which server."),
     ),
 )  # fmt: skip

@@ -52,8 +52,8 @@ def parse_rows(text: str) -> list[Mapping[str, str]]:
     table = text.partition("# pxname,")[2].partition("\n\n")[0]
     reader = csv.DictReader(split_lines(f"pxname,{table}"), restval="")
     try:
-        complete = {*(reader.fieldnames or ())} >= REQUIRED_COLUMNS
-        return [row for row in reader if None not in row] if complete else []
+        is_complete = {*(reader.fieldnames or ())} >= REQUIRED_COLUMNS
+        return [row for row in reader if None not in row] if is_complete else []
     except csv.Error:
         return []
 
@@ -82,7 +82,7 @@ def parse_counters(text: str) -> Mapping[str, float]:
     backends = [row for row in numbers if "qcur" in row]
     frontends = [row for row in numbers if "qcur" not in row and row.get("slim")]
     sums = {name: sum(row.get(name, 0.0) for row in backends) for name in ("qcur", "econ", "wretr")}
-    worst = {name: max((row.get(name, 0.0) for row in backends), default=0.0)
+    maxima = {name: max((row.get(name, 0.0) for row in backends), default=0.0)
              for name in ("qmax", "qtime", "rtime")}  # fmt: skip
-    fullest = max(frontends, key=lambda row: row.get("smax", 0.0) / row["slim"], default={})
-    return sums | worst | {name: fullest[name] for name in ("smax", "slim") if name in fullest}
+    frontend = max(frontends, key=lambda row: row.get("smax", 0.0) / row["slim"], default={})
+    return sums | maxima | {name: frontend[name] for name in ("smax", "slim") if name in frontend}

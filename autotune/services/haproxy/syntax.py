@@ -44,8 +44,8 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
             directives.append(Directive(name, tuple(rest), section))
             owner = _OPTION_OWNERS.get(name.text)
             for option, value in pairwise(rest) if owner else ():
-                called = Word(f"{owner} {option.text}", option.start)
-                directives.append(Directive(called, (value,), section))
+                full_name = Word(f"{owner} {option.text}", option.start)
+                directives.append(Directive(full_name, (value,), section))
             if name.text in SECTION_NAMES:
                 section = (tuple(word.text for word in words),)
             words = []

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from autotune.services.reference import STARTS, Reference, Untuned
+from autotune.services.reference import SECOND_INSTANCE_TEXT, ServiceReference, UntunedReason
 
-REFERENCE = Reference(
+REFERENCE = ServiceReference(
     recognised="autotune does not recognise a running Kvrocks. Name it in the target, with `replace:"
     " true`, or as a private server of the study.",
     edited="`/etc/kvrocks/kvrocks.conf`, replaced by autotune's own file until the study ends.",
-    validated=STARTS,
+    validated=SECOND_INSTANCE_TEXT,
     read_back="`redis-cli CONFIG GET`. The length of the accept queue comes from `ss`.",
     untuned=(
-        Untuned("Your own `kvrocks.conf`",
+        UntunedReason("Your own `kvrocks.conf`",
             "autotune has no parser for it and replaces the whole file."),
-        Untuned("Passwords and namespaces", "They control access."),
+        UntunedReason("Passwords and namespaces", "They control access."),
     ),
 )  # fmt: skip

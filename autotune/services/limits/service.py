@@ -50,8 +50,14 @@ class Limits(Service):
         """Return the limit as a parameter. Its stock value is the distribution's own LimitNOFILE,
         if that is set.
         """
-        raised = [s.unit_nofile for s in self.services if s.unit_nofile != NOFILE_PARAMETER.stock]
-        return (replace(NOFILE_PARAMETER, stock=raised[0]),) if raised else (NOFILE_PARAMETER,)
+        raised_limits = [
+            s.unit_nofile for s in self.services if s.unit_nofile != NOFILE_PARAMETER.stock
+        ]
+        return (
+            (replace(NOFILE_PARAMETER, stock=raised_limits[0]),)
+            if raised_limits
+            else (NOFILE_PARAMETER,)
+        )
 
     @property
     def programs(self) -> Programs:
@@ -91,6 +97,6 @@ def parse_open_files(text: str) -> dict[str, Value]:
 
     Some software raises its own limit at startup.
     """
-    now = _CURRENT_LIMIT_PATTERN.search(text)
-    limits = [int(match[1]) for match in (now, _UNIT_LIMIT_PATTERN.search(text)) if match]
-    return {"nofile": min(limits)} if now else {}
+    current_limit = _CURRENT_LIMIT_PATTERN.search(text)
+    limits = [int(match[1]) for match in (current_limit, _UNIT_LIMIT_PATTERN.search(text)) if match]
+    return {"nofile": min(limits)} if current_limit else {}

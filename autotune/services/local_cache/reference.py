@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from autotune.services.reference import Reference, Untuned
+from autotune.services.reference import ServiceReference, UntunedReason
 
-REFERENCE = Reference(
+REFERENCE = ServiceReference(
     recognised="A tier with `local_cache: true` and `app: reference`. The search decides whether the"
     " cache is used.",
     edited="`/etc/systemd/system/autotune-local-cache.service`, a unit that exists only during the"
@@ -14,7 +14,7 @@ REFERENCE = Reference(
     read_back="`memcached-tool HOST:PORT settings`. `ttl` is a setting of the application and is"
     " not read back.",
     untuned=(
-        Untuned("The local cache of your own application",
+        UntunedReason("The local cache of your own application",
             "Only the reference application uses it."),
     ),
 )  # fmt: skip

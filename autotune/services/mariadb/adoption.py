@@ -60,9 +60,9 @@ _BOOLEAN_WORDS = {"1": True, "on": True, "true": True, "0": False, "off": False,
 def read_host_config(tree: FileTree, main: str = DEBIAN_FILE) -> Config:
     """Return those options in the files that the server reads."""
     config = read_config(tree, main, syntax.parse_directives, syntax.parse_include)
-    counting = {(placed.name, group["version"] or ""): placed for placed in config.directives
+    counting_directives = {(placed.name, group["version"] or ""): placed for placed in config.directives
                 if (group := _SERVER_GROUP_PATTERN.fullmatch(placed.block))}  # fmt: skip
-    return replace(config, directives=tuple(counting.values()))
+    return replace(config, directives=tuple(counting_directives.values()))
 
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
@@ -100,7 +100,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     """Yield every parameter. Missing ones can be added at the end of the server's last group."""
     clients = service.config.last_number("max_connections", 151)
     # According to the manual, the server computes these values if no file sets them.
-    worked_out = {
+    computed_defaults = {
         "back_log": min(900, 50 + clients // 5),
         "thread_cache_size": min(256, clients),
         "thread_pool_size": service.host.processors,
@@ -113,22 +113,22 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
             service.config.last_word("query_cache_type").lower() in ("1", "on")
         ),
     }
-    left = {name: f"`{option}` sets it under another name: write `{name} = …` to tune it"
+    reasons = {name: f"`{option}` sets it under another name: write `{name} = …` to tune it"
             for name, option in _find_aliases(service.config)}  # fmt: skip
     unit = service.unit or _UNIT_NAME
     for option in expand_command(service.host.tree, unit):
-        written = (
+        option_name = (
             option.partition("=")[0].replace("-", "_").removeprefix("__").removeprefix("loose_")
         )
-        for name in (written, *(name for name, _ in _match_alias(written))):
-            left[name] = f"the command of {unit} sets `{option.partition('=')[0]}`"
+        for name in (option_name, *(name for name, _ in _match_alias(option_name))):
+            reasons[name] = f"the command of {unit} sets `{option.partition('=')[0]}`"
     for parameter in PARAMETERS:
         name, notation = parameter.name, _select_notation(parameter)
-        default = worked_out.get(name, parameter.stock)
-        absent = DirectiveInsertion(
+        default = computed_defaults.get(name, parameter.stock)
+        insertion = DirectiveInsertion(
             default, find_line_end(service.config, *_SERVER_GROUPS), f"\n{name} = "
         )
-        yield Tunable(name, name, notation, insertion=absent, skip_reason=left.get(name, ""))
+        yield Tunable(name, name, notation, insertion=insertion, skip_reason=reasons.get(name, ""))
 
 
 def _find_aliases(config: Config) -> Iterator[tuple[str, str]]:
@@ -138,13 +138,13 @@ def _find_aliases(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _match_alias(option: str) -> Iterator[tuple[str, str]]:
-    bare = next((option.removeprefix(p) for p in _OPTION_PREFIXES if option.startswith(p)), "")
-    meant = [
+    bare_name = next((option.removeprefix(p) for p in _OPTION_PREFIXES if option.startswith(p)), "")
+    matching_names = [
         name
         for name in _PARAMETER_NAMES
         if len(option) >= _MIN_PREFIX_LENGTH and name.startswith(option)
     ]
-    name = meant[0] if len(meant) == 1 else bare
+    name = matching_names[0] if len(matching_names) == 1 else bare_name
     yield from [(name, option)] if name in _PARAMETER_NAMES else ()
 
 

@@ -154,12 +154,12 @@ def recommend_settings(facts: Mapping[str, float], current_settings: Settings) -
 def compute_max_memory(current_settings: Settings) -> float:
     """Return what MySQLTuner calls the maximum possible memory usage, in MB."""
 
-    def total(*names: str) -> float:
+    def sum_mb(*names: str) -> float:
         return sum(float(current_settings[name]) for name in names)
 
-    shared = SHARED_MEMORY_MB + min(total("tmp_table_size"), total("max_heap_table_size"))
-    shared += total("innodb_buffer_pool_size", "innodb_log_buffer_size", "query_cache_size")
-    buffers = total(
+    memory = SHARED_MEMORY_MB + min(sum_mb("tmp_table_size"), sum_mb("max_heap_table_size"))
+    memory += sum_mb("innodb_buffer_pool_size", "innodb_log_buffer_size", "query_cache_size")
+    buffers = sum_mb(
         "read_buffer_size", "read_rnd_buffer_size", "sort_buffer_size", "join_buffer_size"
     )
-    return shared + (THREAD_MEMORY_MB + buffers / 1024) * total("max_connections")
+    return memory + (THREAD_MEMORY_MB + buffers / 1024) * sum_mb("max_connections")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from autotune.services.reference import Reference, Untuned
+from autotune.services.reference import ServiceReference, UntunedReason
 
-REFERENCE = Reference(
+REFERENCE = ServiceReference(
     recognised="`mariadb.service` is active. Its files are `/etc/mysql/my.cnf` or `/etc/my.cnf`, with"
     " all includes.",
     edited="The last line in a server group (`[mysqld]`, `[mariadb]`, …) that sets the option."
@@ -14,12 +14,12 @@ REFERENCE = Reference(
     read_back="`mariadb -e 'SHOW GLOBAL VARIABLES'` through the unix socket. The length of the accept"
     " queue comes from `ss`.",
     untuned=(
-        Untuned("MySQL and Percona Server", "Their options and files differ."),
-        Untuned("MariaDB, if `/etc/my.cnf` exists in addition to files in `/etc/mysql`",
+        UntunedReason("MySQL and Percona Server", "Their options and files differ."),
+        UntunedReason("MariaDB, if `/etc/my.cnf` exists in addition to files in `/etc/mysql`",
             "MariaDB reads both. Move the options to `/etc/mysql`."),
-        Untuned("An option under another name (`skip_…`, `maximum_…`, an abbreviation)",
+        UntunedReason("An option under another name (`skip_…`, `maximum_…`, an abbreviation)",
             "The effective line would be unclear. Use the full name."),
-        Untuned("Accounts, TLS, replication and the data directory",
+        UntunedReason("Accounts, TLS, replication and the data directory",
             "They determine access, and which data is kept."),
     ),
 )  # fmt: skip

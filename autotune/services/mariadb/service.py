@@ -77,7 +77,7 @@ class Mariadb(Service):
     )
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
-        new = () if placement.adopted else (self.config_path(placement),)
+        new_files = () if placement.adopted else (self.config_path(placement),)
         return (
             "sh",
             "-c",
@@ -85,7 +85,7 @@ class Mariadb(Service):
             "sh",
             placement.programs["mariadbd"],
             _ERROR_PATTERN,
-            *new,
+            *new_files,
         )
 
     def get_socket(self, placement: Placement) -> str | Endpoint:
@@ -97,8 +97,8 @@ class Mariadb(Service):
         return recommend_settings(facts, current_settings)
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        asking = Readback(build_query_command(placement, "SHOW GLOBAL VARIABLES"), parse_effective)
-        return (asking, build_backlog_readback(placement, "back_log"))
+        query = Readback(build_query_command(placement, "SHOW GLOBAL VARIABLES"), parse_effective)
+        return (query, build_backlog_readback(placement, "back_log"))
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         words = (placement.programs["mariadbd"], "--verbose", "--help")
@@ -136,19 +136,23 @@ def parse_rows(text: str) -> dict[str, str]:
 def parse_option_table(text: str) -> Settings:
     """Return the values of the option table that ``--verbose --help`` prints after the options."""
     rows = re.findall(r"(?m)^([a-z][a-z0-9-]{2,80}) +(\S[^\n]*)$", text.rpartition("\n-----")[2])
-    printed = {name.replace("-", "_"): _SWITCHES.get(value, value) for name, value in rows
+    printed_values = {name.replace("-", "_"): _SWITCHES.get(value, value) for name, value in rows
                if value not in _UNSET_NUMBERS}  # fmt: skip
-    if printed.get("query_cache_type") == "OFF":
-        printed["query_cache_size"] = "0"
-    return {p.name: convert_unit(p, printed[p.name]) for p in PARAMETERS if p.name in printed}
+    if printed_values.get("query_cache_type") == "OFF":
+        printed_values["query_cache_size"] = "0"
+    return {
+        p.name: convert_unit(p, printed_values[p.name])
+        for p in PARAMETERS
+        if p.name in printed_values
+    }
 
 
 def parse_effective(text: str) -> Settings:
     """Return the values of global variables, in the units of the parameters."""
-    printed = parse_rows(text)
-    if printed.get("query_cache_type") == "OFF":
-        printed["query_cache_size"] = "0"
-    return {p.name: convert_unit(p, printed[p.name]) for p in PARAMETERS if p.name in printed}
+    values = parse_rows(text)
+    if values.get("query_cache_type") == "OFF":
+        values["query_cache_size"] = "0"
+    return {p.name: convert_unit(p, values[p.name]) for p in PARAMETERS if p.name in values}
 
 
 # Each rule has a counter, its reference counter, the critical share and minimum count, the

@@ -22,12 +22,12 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
     ConfigSyntaxError.
     """
     directives: list[Directive] = []
-    within: tuple[tuple[str, ...], ...] = ()
+    blocks: tuple[tuple[str, ...], ...] = ()
     for line in tokenize(text, _LINE_PATTERN, "not a valid option line"):
         if line["group"] is not None:
-            within = ((line["group"].strip(),),)
-            header = Word(f"[{within[0][0]}]", line.start("group") - 1)
-            directives.append(Directive(header, (), within))
+            blocks = ((line["group"].strip(),),)
+            header = Word(f"[{blocks[0][0]}]", line.start("group") - 1)
+            directives.append(Directive(header, (), blocks))
         elif line["include"]:
             path = Word(line["path"].rstrip(), line.start("path"))
             directives.append(Directive(Word(line["include"], line.start("include")), (path,)))
@@ -35,7 +35,7 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
             name = line["name"].replace("-", "_").removeprefix("loose_")
             value = unquote_word(Word((line["value"] or "").rstrip(), line.start("value")))
             arguments = (value,) if value.text else ()
-            directives.append(Directive(Word(name, line.start("name")), arguments, within))
+            directives.append(Directive(Word(name, line.start("name")), arguments, blocks))
     return tuple(directives)
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from autotune.services.reference import STARTS, Reference, Untuned
+from autotune.services.reference import SECOND_INSTANCE_TEXT, ServiceReference, UntunedReason
 
-REFERENCE = Reference(
+REFERENCE = ServiceReference(
     recognised="`memcached.service` is active and reads `/etc/memcached.conf`.",
     edited="The last line of `/etc/memcached.conf` that sets the option. autotune adds a missing"
     " option at the end.",
-    validated=STARTS,
+    validated=SECOND_INSTANCE_TEXT,
     read_back="`memcached-tool HOST:PORT settings`. The length of the accept queue comes from"
     " `ss`.",
     untuned=(
-        Untuned("Parameters that need a restart, without `allow_data_loss: true`",
+        UntunedReason("Parameters that need a restart, without `allow_data_loss: true`",
             "A restart empties the cache. `allow_data_loss: true` in the tier allows it."),
-        Untuned("`udp` and extstore in your own file",
+        UntunedReason("`udp` and extstore in your own file",
             "autotune writes them only to its own file: private servers, or `replace: true`."),
-        Untuned("SASL and the file with its users", "They control access."),
-        Untuned("memcached on any distribution except Debian and Ubuntu",
+        UntunedReason("SASL and the file with its users", "They control access."),
+        UntunedReason("memcached on any distribution except Debian and Ubuntu",
             "autotune reads only `/etc/memcached.conf`."),
     ),
 )  # fmt: skip

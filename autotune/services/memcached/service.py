@@ -150,8 +150,10 @@ class Memcached(Service):
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> TrialStart:
         argv = self.build_start_command(placement, files)
         # Omit `-P`, which names the PID file of the running server.
-        at = argv.index("-P") if "-P" in argv else len(argv)
-        return TrialStart((*argv[:at], *argv[at + 2 :], "-s", "trial.sock"), "trial.sock")
+        position = argv.index("-P") if "-P" in argv else len(argv)
+        return TrialStart(
+            (*argv[:position], *argv[position + 2 :], "-s", "trial.sock"), "trial.sock"
+        )
 
     def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
         return (placement.programs["memcached"], *parse_options(files[self.config_path(placement)]))
@@ -200,15 +202,17 @@ def build_settings_parser(
     names: Collection[str] = frozenset(PARAMETERS_BY_SETTING.values()),
 ) -> Parser:
     """Return a parser for `memcached-tool … settings` that extracts the parameters in ``names``."""
-    called = {theirs: ours for theirs, ours in PARAMETERS_BY_SETTING.items() if ours in names}
+    names_by_setting = {
+        theirs: ours for theirs, ours in PARAMETERS_BY_SETTING.items() if ours in names
+    }
 
-    def meaning(name: str, word: str) -> Value | None:
+    def parse_setting(name: str, word: str) -> Value | None:
         value = parse_number(word)
         if name in BYTE_PARAMETERS:
             return value // 2**20 if isinstance(value, int) else None
         return value != 0 if name == "udp" else value
 
-    return build_config_parser(option_lines.parse_directives, called, meaning)
+    return build_config_parser(option_lines.parse_directives, names_by_setting, parse_setting)
 
 
 def parse_options(content: bytes) -> Argv:
@@ -236,12 +240,12 @@ TOTAL_COUNTERS = frozenset((
 def _detect_evictions(reading: InstanceReading) -> ResourceShortage | None:
     counters = reading.activity.counters
     gets, misses = counters.get("cmd_get", 0), counters.get("get_misses", 0)
-    evicted = counters.get("evictions", 0)
-    if not gets or not evicted or misses / gets <= 0.25:
+    eviction_count = counters.get("evictions", 0)
+    if not gets or not eviction_count or misses / gets <= 0.25:
         return None
     return ResourceShortage(
         Resource.CACHE,
-        f"{misses / gets:.0%} of {gets:.0f} gets missed and {evicted:.0f} items were"
+        f"{misses / gets:.0%} of {gets:.0f} gets missed and {eviction_count:.0f} items were"
         f" evicted from {reading.get_setting('memory')} MB: raise memory",
         INFERRED,
     )

@@ -79,13 +79,13 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         yield f"nginx is not tuned: the command of {UNIT_NAME} sets another directory"
         return
     config = read_host_config(host.tree, main)
-    to_proxy = _list_backends(config)
-    running = RunningService(
+    backends = _list_backends(config)
+    running_service = RunningService(
         host=host,
         key="nginx",
         config=config,
-        tier_kind="lb" if to_proxy else "web",
-        backends=to_proxy,
+        tier_kind="lb" if backends else "web",
+        backends=backends,
         gateway_protocol="fastcgi" if config.find_all("fastcgi_pass") else "",
         gateway_addresses=_list_backends(config, "fastcgi_pass"),
         unit="" if main == MAIN_FILE else UNIT_NAME,
@@ -93,13 +93,13 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
             word for placed in config.find_all("server_name") for word in placed.words
         ),
     )
-    yield with_http_port(running, "nginx", scopes.list_addresses(config), ("nginx",))
+    yield with_http_port(running_service, "nginx", scopes.list_addresses(config), ("nginx",))
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     """Yield every parameter in these files. `auto` means the number of processors on the host."""
     config = service.config
-    kept = (
+    keepalive_tunables = (
         _list_proxy_keepalive(config)
         if service.role is Role.PROXY
         else _list_fastcgi_keepalive(config)
@@ -109,14 +109,14 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     reason = f"the command of {UNIT_NAME} sets it"
     for tunable in chain(
         _list_plain_tunables(service),
-        kept,
+        keepalive_tunables,
         _list_listen_tunables(config),
         [_build_log_tunable(config)],
     ):
-        scoped = tunable
+        candidate = tunable
         if tunable.directive in _SCOPED_DIRECTIVES and tunable.blocks != ("upstream",):
-            scoped = scopes.limit_to_port(tunable, config, service.port)
-        yield replace(scoped, skip_reason=reason) if tunable.directive in command else scoped
+            candidate = scopes.limit_to_port(tunable, config, service.port)
+        yield replace(candidate, skip_reason=reason) if tunable.directive in command else candidate
 
 
 def _list_plain_tunables(service: RunningService) -> Iterator[Tunable]:
@@ -131,21 +131,21 @@ def _list_plain_tunables(service: RunningService) -> Iterator[Tunable]:
         ),
     )
     # This is nginx's default. Debian's file contains another number.
-    absent = DirectiveInsertion(
+    insertion = DirectiveInsertion(
         512, find_block_start(config, "events"), "\n    worker_connections ", ";"
     )
-    yield Tunable("worker_connections", "worker_connections", NUMBER, ("events",), absent,
+    yield Tunable("worker_connections", "worker_connections", NUMBER, ("events",), insertion,
                   extra_edits=_raise_descriptor_limit)  # fmt: skip
     yield from _list_block_tunables(config, EVENT_DIRECTIVES, "events")
     yield from _list_block_tunables(config, KEEPALIVE_DIRECTIVES, "http", "server", "location")
     if service.role is not Role.PROXY:
         # Add these only if no file sets any of them. nginx rejects a busy size that is below the
         # first buffer or close to the sum.
-        unsaid = not any(placed.name.startswith("fastcgi_b") for placed in config.directives)
-        http = find_block_start(config, "http") if unsaid else []
-        first = "\n    fastcgi_busy_buffers_size 16k;\n    fastcgi_buffer_size "
+        lacks_buffers = not any(placed.name.startswith("fastcgi_b") for placed in config.directives)
+        http = find_block_start(config, "http") if lacks_buffers else []
+        text_before = "\n    fastcgi_busy_buffers_size 16k;\n    fastcgi_buffer_size "
         yield Tunable("fastcgi_buffer_size", "fastcgi_buffer_size", KILOBYTES,
-                      insertion=DirectiveInsertion(4, http, first, ";"))  # fmt: skip
+                      insertion=DirectiveInsertion(4, http, text_before, ";"))  # fmt: skip
         yield Tunable(
             "fastcgi_buffers",
             "fastcgi_buffers",
@@ -153,25 +153,25 @@ def _list_plain_tunables(service: RunningService) -> Iterator[Tunable]:
             is_considered=lambda placed: placed.words[1:] == ("4k",),
             insertion=DirectiveInsertion(8, http, "\n    fastcgi_buffers ", " 4k;"),
         )
-    spoken = any("ssl" in placed.words for placed in config.find_all("listen"))
+    uses_tls = any("ssl" in placed.words for placed in config.find_all("listen"))
     cache = CACHE_DIRECTIVES[service.role]
-    cached = config.find_all(cache) and config.find_all(f"{cache}_path")
-    own = (
+    has_cache = config.find_all(cache) and config.find_all(f"{cache}_path")
+    directive_names = (
         *FILE_DIRECTIVES,
-        *(TLS_DIRECTIVES if spoken else ()),
-        *((f"{cache}_lock",) if cached else ()),
+        *(TLS_DIRECTIVES if uses_tls else ()),
+        *((f"{cache}_lock",) if has_cache else ()),
     )
-    yield from _list_block_tunables(config, own, "http", "server", "location")
+    yield from _list_block_tunables(config, directive_names, "http", "server", "location")
 
 
 def _list_block_tunables(config: Config, names: Iterable[str], *blocks: str) -> Iterator[Tunable]:
     """Yield tunable directives. Missing ones are added to the first of ``blocks``."""
     for name in names:
         stock, notation = DIRECTIVE_NOTATIONS[name]
-        absent = DirectiveInsertion(
+        insertion = DirectiveInsertion(
             stock, find_block_start(config, blocks[0]), f"\n    {name} ", ";"
         )
-        yield Tunable(name, name, notation, blocks, absent)
+        yield Tunable(name, name, notation, blocks, insertion)
 
 
 def _raise_descriptor_limit(config: Config, connections: Value) -> Iterable[Edit]:
@@ -196,18 +196,18 @@ def _list_listen_tunables(config: Config) -> Iterator[Tunable]:
     listens = [placed for server in scopes.list_servers(config) for placed in server.listens]
     options = {word.partition("=")[0] for placed in listens for word in placed.words}
     options |= {placed.name for placed in config.find_all("http2")}
-    bound = {scopes.normalize_address(placed.words[0]) for placed in listens}
-    of_tcp = [p for p in reversed(listens)
-              if scopes.is_bound_alone(scopes.normalize_address(p.words[0]), bound)]  # fmt: skip
-    of_tls = [placed for placed in of_tcp if "ssl" in placed.words]
+    addresses = {scopes.normalize_address(placed.words[0]) for placed in listens}
+    tcp_listens = [p for p in reversed(listens)
+              if scopes.is_bound_alone(scopes.normalize_address(p.words[0]), addresses)]  # fmt: skip
+    tls_listens = [placed for placed in tcp_listens if "ssl" in placed.words]
     for name, notation, default, text, some in (
-        ("backlog", NUMBER, DEFAULT_BACKLOG, " backlog=", of_tcp),
-        ("reuseport", FLAG, False, " reuseport", of_tcp),
-        ("http2", FLAG, False, " http2", of_tls),
+        ("backlog", NUMBER, DEFAULT_BACKLOG, " backlog=", tcp_listens),
+        ("reuseport", FLAG, False, " reuseport", tcp_listens),
+        ("http2", FLAG, False, " http2", tls_listens),
     ):
         ends = {scopes.normalize_address(placed.words[0]): placed.end_position for placed in some}
-        left = f"`listen` already sets `{name}`" if name in options else ""
-        yield Tunable(name, "listen", notation, (), skip_reason=left if some else "",
+        reason = f"`listen` already sets `{name}`" if name in options else ""
+        yield Tunable(name, "listen", notation, (), skip_reason=reason if some else "",
                       insertion=DirectiveInsertion(default, [*ends.values()], text))  # fmt: skip
 
 
@@ -221,21 +221,21 @@ def _build_log_tunable(config: Config) -> Tunable:
         file = not path.startswith(("off", "syslog:", "memory:")) and "$" not in path
         return file and len(options) <= 1 and "=" not in "".join(options)
 
-    def combined(*_: object) -> Iterable[Edit]:
+    def add_format(*_: object) -> Iterable[Edit]:
         return insert_expression(
-            (p.end_position for p in plain if len(p.words) == 1), '" combined"', name
+            (p.end_position for p in lines if len(p.words) == 1), '" combined"', name
         )
 
     logs = [placed for placed in config.find_all("access_log") if placed.words]
     # nginx rejects a log file that is buffered in one place but not in another.
-    mixed = {placed.words[0] for placed in logs if not is_plain(*placed.words)}
-    plain = [placed for placed in logs if is_plain(*placed.words) and placed.words[0] not in mixed]
-    absent = DirectiveInsertion(
-        DEFAULT_LOG_BUFFER, [placed.end_position for placed in plain], " buffer=", " flush=5s"
+    paths = {placed.words[0] for placed in logs if not is_plain(*placed.words)}
+    lines = [placed for placed in logs if is_plain(*placed.words) and placed.words[0] not in paths]
+    insertion = DirectiveInsertion(
+        DEFAULT_LOG_BUFFER, [placed.end_position for placed in lines], " buffer=", " flush=5s"
     )
-    left = "" if plain else "no `access_log` without a buffer exists"
+    reason = "" if lines else "no `access_log` without a buffer exists"
     return Tunable(
-        name, "access_log", KILOBYTES, (), absent, skip_reason=left, extra_edits=combined
+        name, "access_log", KILOBYTES, (), insertion, skip_reason=reason, extra_edits=add_format
     )
 
 
@@ -249,52 +249,52 @@ _CONNECTION_HEADER_TEXT = r"""'proxy_set_header Connection "";\n    '"""
 
 
 def _list_proxy_keepalive(config: Config) -> Iterator[Tunable]:
-    kept = any(placed.block == "upstream" for placed in config.find_all("keepalive"))
-    ends = (
+    is_kept = any(placed.block == "upstream" for placed in config.find_all("keepalive"))
+    upstream_ends = (
         _find_upstream_ends(config, "proxy_pass")
-        if not kept and find_block_start(config, "http")
+        if not is_kept and find_block_start(config, "http")
         else []
     )
     headers = {p.words[0].lower() for p in config.find_all("proxy_set_header") if p.words}
-    left = "" if kept or ends else "no `upstream` for `keepalive` exists"
-    if not kept and ("connection" in headers or config.find_all("proxy_http_version")):
-        left = "the site sets its own `proxy_http_version` or `Connection` header for its upstreams"
-    absent = DirectiveInsertion(0, ends, "\n        keepalive ", ";")
-    yield Tunable(_KEEPALIVE_PARAMETER, "keepalive", NUMBER, ("upstream",), absent, skip_reason=left,
-                  extra_edits=_omit_zero_keepalive if kept else _clear_connection_header)  # fmt: skip
-    absent = DirectiveInsertion(
-        1000, ends, "\n        keepalive_requests ", ";", _KEEPALIVE_PARAMETER
+    note = "" if is_kept or upstream_ends else "no `upstream` for `keepalive` exists"
+    if not is_kept and ("connection" in headers or config.find_all("proxy_http_version")):
+        note = "the site sets its own `proxy_http_version` or `Connection` header for its upstreams"
+    insertion = DirectiveInsertion(0, upstream_ends, "\n        keepalive ", ";")
+    yield Tunable(_KEEPALIVE_PARAMETER, "keepalive", NUMBER, ("upstream",), insertion, skip_reason=note,
+                  extra_edits=_omit_zero_keepalive if is_kept else _clear_connection_header)  # fmt: skip
+    insertion = DirectiveInsertion(
+        1000, upstream_ends, "\n        keepalive_requests ", ";", _KEEPALIVE_PARAMETER
     )
     yield Tunable(
         f"{_KEEPALIVE_PARAMETER}_requests",
         "keepalive_requests",
         NUMBER,
         ("upstream",),
-        absent,
-        skip_reason=left,
+        insertion,
+        skip_reason=note,
     )
 
 
 def _list_fastcgi_keepalive(config: Config) -> Iterator[Tunable]:
     ends, name = _find_upstream_ends(config, "fastcgi_pass"), "fastcgi_keep_conn"
     http = find_block_start(config, "http") if ends else []
-    absent = DirectiveInsertion(
+    insertion = DirectiveInsertion(
         default=False, positions=http, text_before=f"\n    {name} ", text_after=";"
     )
-    yield Tunable(name, name, ON_OFF, insertion=absent)
-    absent = DirectiveInsertion(8, ends, "\n        keepalive ", ";", name)
-    yield Tunable("fastcgi_keepalive", "keepalive", NUMBER, ("upstream",), absent)
+    yield Tunable(name, name, ON_OFF, insertion=insertion)
+    insertion = DirectiveInsertion(8, ends, "\n        keepalive ", ";", name)
+    yield Tunable("fastcgi_keepalive", "keepalive", NUMBER, ("upstream",), insertion)
 
 
 def _find_upstream_ends(config: Config, directive: str) -> list[FilePosition]:
     """Return the ends of the upstreams to which ``directive`` refers, or none if one of them has
     `keepalive…`.
     """
-    named = _list_pass_targets(config, directive)
-    led_to = [inner for name, inner in _map_upstreams(config).items() if name in named]
-    if any(placed.name.startswith("keepalive") for inner in led_to for placed in inner):
+    targets = _list_pass_targets(config, directive)
+    upstreams = [inner for name, inner in _map_upstreams(config).items() if name in targets]
+    if any(placed.name.startswith("keepalive") for inner in upstreams for placed in inner):
         return []
-    return [_find_statement_end(config, inner[-1]) for inner in led_to]
+    return [_find_statement_end(config, inner[-1]) for inner in upstreams]
 
 
 def _find_statement_end(config: Config, placed: PlacedDirective) -> FilePosition:
@@ -309,8 +309,8 @@ def _omit_zero_keepalive(config: Config, connections: Value) -> Iterator[Edit]:
         return
     for placed in config.find_all("keepalive"):
         if placed.block == "upstream":
-            begin = placed.path, placed.directive.name.start
-            yield Edit.insert_text(begin, f"{{%+ if {_KEEPALIVE_PARAMETER} %}}")
+            start_position = placed.path, placed.directive.name.start
+            yield Edit.insert_text(start_position, f"{{%+ if {_KEEPALIVE_PARAMETER} %}}")
             yield Edit.insert_text(_find_statement_end(config, placed), "{% endif +%}")
 
 
@@ -321,16 +321,16 @@ def _clear_connection_header(config: Config, _: Value) -> Iterator[Edit]:
     yield from insert_expression(
         find_block_start(config, "http"), _HTTP_VERSION_TEXT, _KEEPALIVE_PARAMETER
     )
-    before = None
+    previous_block = None
     for placed in config.directives:
         block = (placed.name, placed.path, placed.directive.blocks)
-        if placed.name == "proxy_set_header" and block != before:
+        if placed.name == "proxy_set_header" and block != previous_block:
             yield from insert_expression(
                 [(placed.path, placed.directive.name.start)],
                 _CONNECTION_HEADER_TEXT,
                 _KEEPALIVE_PARAMETER,
             )
-        before = block
+        previous_block = block
 
 
 # -- connected servers --------------------------------------------------------------------------
@@ -344,14 +344,14 @@ def _list_backends(
         name: [placed.words[0] for placed in inner if placed.name == "server" and placed.words]
         for name, inner in _map_upstreams(config).items()
     }
-    named = _list_pass_targets(config, directives)
-    return tuple(dict.fromkeys(p for name in named for p in servers.get(name) or [name]))
+    pass_targets = _list_pass_targets(config, directives)
+    return tuple(dict.fromkeys(p for name in pass_targets for p in servers.get(name) or [name]))
 
 
 def _list_pass_targets(config: Config, directives: str) -> list[str]:
     """Return the upstreams or addresses in URLs of the directives that match a pattern."""
-    named = [placed for placed in config.directives if re.fullmatch(directives, placed.name)]
-    words = [(placed.words or ("",))[0] for placed in named]
+    pass_lines = [placed for placed in config.directives if re.fullmatch(directives, placed.name)]
+    words = [(placed.words or ("",))[0] for placed in pass_lines]
     locations = [word.partition("://")[2] or word for word in words]
     return [p if p.startswith("unix:") else p.partition("/")[0] for p in locations]
 
@@ -365,7 +365,7 @@ def _map_upstreams(config: Config) -> Mapping[str, list[PlacedDirective]]:
     return upstreams
 
 
-def _may_set(name: str, blocks: tuple[tuple[str, ...], ...]) -> bool:
+def _may_set_parameter(name: str, blocks: tuple[tuple[str, ...], ...]) -> bool:
     """True if a file that is included inside ``blocks`` can set a parameter."""
     return not blocks or (blocks[0][0] == "http") == (name not in _CORE_PARAMETERS)
 
@@ -402,5 +402,5 @@ ADOPTION = Adoption(
     find_services=find_services,
     visible=VISIBLE_DIRECTIVES,
     list_tunables=_list_tunables,
-    explain_hidden=partial(explain_unread, may_set=_may_set),
+    explain_hidden=partial(explain_unread, may_set=_may_set_parameter),
 )

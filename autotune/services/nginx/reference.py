@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from autotune.services.reference import Reference, Untuned
+from autotune.services.reference import ServiceReference, UntunedReason
 
-REFERENCE = Reference(
+REFERENCE = ServiceReference(
     recognised="`nginx.service` is active and reads `/etc/nginx/nginx.conf`.",
     edited="The line that sets the directive, in `nginx.conf` or in a file that it includes."
     " autotune adds a missing directive to the block that it belongs to.",
     validated="`nginx -t -q`, with the new files and all includes in place.",
     read_back="`nginx -T`. The length of the accept queue comes from `ss`.",
     untuned=(
-        Untuned("`backlog`, `reuseport` or `http2` that a `listen` line already sets",
+        UntunedReason("`backlog`, `reuseport` or `http2` that a `listen` line already sets",
             "nginx accepts these options only once for each address. autotune adds them, but does not"
             " change yours."),
-        Untuned("A directive given with `-g` on the unit's command line",
+        UntunedReason("A directive given with `-g` on the unit's command line",
             "The command line overrides the file."),
-        Untuned("`upstream_keepalive`, if the site sets `proxy_http_version` or a `Connection`"
+        UntunedReason("`upstream_keepalive`, if the site sets `proxy_http_version` or a `Connection`"
             " header",
             "Persistent connections need HTTP/1.1 and no `Connection: close`. autotune does not replace"
             " your headers."),
-        Untuned("`fastcgi_buffer_size` and `fastcgi_buffers`, if a file sets any `fastcgi_b…`"
+        UntunedReason("`fastcgi_buffer_size` and `fastcgi_buffers`, if a file sets any `fastcgi_b…`"
             " directive",
             "Their sizes depend on each other."),
-        Untuned("TLS session settings, if no `listen` line has `ssl`", "They have no effect."),
-        Untuned("Which responses are cached, and for how long",
+        UntunedReason("TLS session settings, if no `listen` line has `ssl`", "They have no effect."),
+        UntunedReason("Which responses are cached, and for how long",
             "Only the owner of the site knows which responses may be stale."),
-        Untuned("TLS protocols, ciphers and certificates", "They affect security."),
-        Untuned("A unit that selects another main file with `-c`",
+        UntunedReason("TLS protocols, ciphers and certificates", "They affect security."),
+        UntunedReason("A unit that selects another main file with `-c`",
             "autotune reads only `/etc/nginx/nginx.conf`."),
     ),
 )  # fmt: skip

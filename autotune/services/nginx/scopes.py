@@ -35,27 +35,27 @@ class Server:
     def only_reports_status(self) -> bool:
         """True if the server serves only nginx's own status."""
         names = {placed.name for placed in self.directives}
-        served = names & {"root", "alias", "try_files"} or any("_pass" in name for name in names)
-        return "stub_status" in names and not served
+        serves = names & {"root", "alias", "try_files"} or any("_pass" in name for name in names)
+        return "stub_status" in names and not serves
 
     def has_port(self, port: int) -> bool:
         """True if the server listens on a TCP port. The default is port 80."""
         addresses = [normalize_address(placed.words[0]) for placed in self.listens]
-        set_by_file = any(placed.name == "listen" for placed in self.directives)
+        has_listen = any(placed.name == "listen" for placed in self.directives)
         ports = [address.rpartition(":")[2] for address in addresses]
-        return str(port) in (ports if set_by_file else ["80"])
+        return str(port) in (ports if has_listen else ["80"])
 
 
 def select_http(config: Config) -> Config:
     """Return the configuration without protocols other than HTTP, such as ``stream`` and
     ``mail``.
     """
-    kept = (
+    http_directives = (
         placed
         for placed in config.directives
         if not placed.directive.blocks or placed.directive.blocks[0][0] in ("http", "events")
     )
-    return replace(config, directives=tuple(kept))
+    return replace(config, directives=tuple(http_directives))
 
 
 def list_servers(config: Config) -> tuple[Server, ...]:
@@ -115,28 +115,28 @@ def limit_to_port(tunable: Tunable, config: Config, port: int) -> Tunable:
     servers = [server for server in list_servers(config) if server.has_port(port)]
     name = tunable.directive
     in_http = [p for p in config.find_all(name) if p.block == "http"]
-    per_server = [[p for p in server.directives if p.name == name] for server in servers]
-    own = [[p for p in inner if p.block == "server"] for inner in per_server]
-    deeper = [p for inner in per_server for p in inner if p.block != "server"]
-    everywhere = all(own) and bool(own)
+    by_server = [[p for p in server.directives if p.name == name] for server in servers]
+    in_server = [[p for p in inner if p.block == "server"] for inner in by_server]
+    deeper = [p for inner in by_server for p in inner if p.block != "server"]
+    is_everywhere = all(in_server) and bool(in_server)
     reason = ""
-    if in_http and any(own):
+    if in_http and any(in_server):
         reason = f"a `server` on port {port} overrides `{name}`"
-    elif deeper and (in_http or any(own)):
+    elif deeper and (in_http or any(in_server)):
         reason = f"a `{deeper[0].block}` overrides `{name}`"
-    elif any(own) and not everywhere:
+    elif any(in_server) and not is_everywhere:
         reason = f"only some servers on port {port} set `{name}`"
     elif deeper and not all(map(_covers_site, deeper)):
         reason = f"only a `{deeper[0].block}` sets `{name}`"
-    counting: list[PlacedDirective] = [p for inner in own for p in inner] or in_http or deeper
-    kept = {id(placed) for placed in counting}
-    earlier = tunable.is_considered
-    if counting and not reason and not any(map(earlier, counting)):
+    counting: list[PlacedDirective] = [p for inner in in_server for p in inner] or in_http or deeper
+    counting_ids = {id(placed) for placed in counting}
+    earlier_filter = tunable.is_considered
+    if counting and not reason and not any(map(earlier_filter, counting)):
         reason = f"`{name} {' '.join(counting[0].words)}` is not a valid baseline value"
     return replace(
         tunable,
         skip_reason=tunable.skip_reason or reason,
-        is_considered=lambda placed: id(placed) in kept and earlier(placed),
+        is_considered=lambda placed: id(placed) in counting_ids and earlier_filter(placed),
     )
 
 

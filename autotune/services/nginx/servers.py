@@ -51,16 +51,16 @@ def parse_dead_upstreams(text: str) -> tuple[str, ...]:
     Raises ValueError if the output lacks the host's time.
     """
     now_text, timeout, *lines = [*split_lines(text), "", ""]
-    now = _parse_time(now_text)
+    current_time = _parse_time(now_text)
     seconds = int(timeout) if is_uint(timeout) else 0
     seconds = min(max(seconds, DEFAULT_FAIL_TIMEOUT_SECONDS), MAX_FAIL_TIMEOUT_SECONDS)
-    dead = []
+    dead_upstreams = []
     for line in lines:
         if match := _LINE_PATTERN.match(line):
-            age = (now - _parse_time(match[1])).total_seconds()
+            age = (current_time - _parse_time(match[1])).total_seconds()
             if 0 <= age <= seconds:
-                dead.append(match[2])
-    return tuple(dict.fromkeys(dead))
+                dead_upstreams.append(match[2])
+    return tuple(dict.fromkeys(dead_upstreams))
 
 
 def _parse_time(text: str) -> datetime:
@@ -75,5 +75,5 @@ def find_recovery_seconds(files: Mapping[str, bytes]) -> float:
     text = b"\n".join(files.values()).decode(errors="replace")
     if not re.search(r"(?m)^\s*upstream\s", text):
         return 0.0
-    named = [int(number) for number in re.findall(r"fail_timeout=([0-9]{1,6})s?\b", text)]
-    return float(min(max((DEFAULT_FAIL_TIMEOUT_SECONDS, *named)), MAX_FAIL_TIMEOUT_SECONDS))
+    fail_timeouts = [int(number) for number in re.findall(r"fail_timeout=([0-9]{1,6})s?\b", text)]
+    return float(min(max((DEFAULT_FAIL_TIMEOUT_SECONDS, *fail_timeouts)), MAX_FAIL_TIMEOUT_SECONDS))

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from autotune.services.base import (
     Argv,
+    LoadTrait,
     Placement,
     Programs,
     Readback,
@@ -17,7 +18,6 @@ from autotune.services.base import (
     ServerCheck,
     Service,
     Settings,
-    Trait,
     Value,
     accept_queue,
     on_reload,
@@ -142,8 +142,9 @@ PARAMETERS = with_guidance((
           "backlog": (256, 65_535), "gzip_comp_level": (1, 6),
           "ssl_session_timeout": (60, 3600), "keepalive_requests": (100, 100_000),
           "upstream_keepalive_requests": (100, 100_000), "keepalive_timeout": (5, 120)},
-    decides={Trait.TLS: "keepalive_timeout keepalive_requests ssl_session_cache ssl_session_timeout",
-             Trait.CHURN: "fastcgi_keep_conn fastcgi_keepalive upstream_keepalive_requests reuseport"},
+    decides={LoadTrait.TLS: "keepalive_timeout keepalive_requests ssl_session_cache ssl_session_timeout",
+             LoadTrait.CHURN:
+             "fastcgi_keep_conn fastcgi_keepalive upstream_keepalive_requests reuseport"},
 )  # fmt: skip
 
 # Directives that have the same name as their parameter. TLS and cache locks are tuned if the site
@@ -285,8 +286,8 @@ class Nginx(Service):
 
     def _build_command(self, placement: Placement) -> Argv:
         # The working directory contains the files. "-e" keeps the first messages out of /var/log.
-        private = placement.choose(("-p", ".", "-e", "nginx-error.log"), ())
-        return (placement.programs["nginx"], *private, "-c", self.config_path(placement))
+        private_options = placement.choose(("-p", ".", "-e", "nginx-error.log"), ())
+        return (placement.programs["nginx"], *private_options, "-c", self.config_path(placement))
 
 
 SERVICES = (Nginx(),)

@@ -31,47 +31,49 @@ _UNKNOWN_WORKERS_REASON = (
     " it tunable if the application reads the variable"
 )
 # Node's own default; the default of the other option depends on the host
-_DEFAULTS = {"max_semi_space_size": 16}
+_DEFAULT_VALUES = {"max_semi_space_size": 16}
 
 
 def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
     units = dict.fromkeys(unit for program in ("node", "npm", "yarn", "pnpm")
                           for unit in unit_files.find_units_mentioning(host.tree, program))  # fmt: skip
-    running = {
+    environments_by_unit = {
         unit: environment for unit in units if (environment := _find_node_environment(host, unit))
     }
     for unit in units:
         if command_line.starts_shell(_command_words(host, unit), _SHELL_WORD_PATTERN):
             yield f"{unit}: {command_line.SHELL_REASON}"
-    ports = {unit: environment.get_number("PORT") for unit, environment in running.items()}
-    own = {listener.port for listener in host.listeners
+    ports = {
+        unit: environment.get_number("PORT") for unit, environment in environments_by_unit.items()
+    }
+    own_ports = {listener.port for listener in host.listeners
            if listener.program in Nodejs.programs["node"]} - {*ports.values()}  # fmt: skip
-    for unit, environment in running.items():
+    for unit, environment in environments_by_unit.items():
         port = ports[unit]
-        if port is None and len(own) == 1 and list(ports.values()).count(None) == 1:
-            port = next(iter(own))
+        if port is None and len(own_ports) == 1 and list(ports.values()).count(None) == 1:
+            port = next(iter(own_ports))
         if port is not None:
             main = unit_files.list_unit_files(host.tree, unit)[0]
             yield unit, unit_environment.build_config(environment, main), str(port)
-        elif own:
+        elif own_ports:
             yield f"{unit}: unknown port. Set `Environment=PORT=…` in the unit to tune it"
 
 
 def _find_node_environment(host: RunningHost, unit: str) -> UnitEnvironment | None:
     """Return the environment of a unit that starts Node.js or one of its package managers."""
     programs = [basename(word) for word in _command_words(host, unit) if "=" not in word]
-    first = next((program for program in programs if program != "env"), "")
+    first_program = next((program for program in programs if program != "env"), "")
     return (
         unit_environment.read_environment(host.tree, unit)
-        if _PROGRAM_PATTERN.fullmatch(first)
+        if _PROGRAM_PATTERN.fullmatch(first_program)
         else None
     )
 
 
 def _command_words(host: RunningHost, unit: str) -> list[str]:
     """Return the words in a unit's command."""
-    starting = unit_files.find_exec_start(host.tree, unit)
-    return [word.text.lstrip("-@:+!") for word in starting[1].arguments] if starting else []
+    exec_start = unit_files.find_exec_start(host.tree, unit)
+    return [word.text.lstrip("-@:+!") for word in exec_start[1].arguments] if exec_start else []
 
 
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
@@ -82,7 +84,9 @@ def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionRes
         "uv_threadpool_size": EnvironmentSetting("uv_threadpool_size", POOL_VARIABLE, 4)
     }
     for name, option in OPTIONS_BY_PARAMETER.items():
-        locations[name] = EnvironmentSetting(name, FLAGS_VARIABLE, _DEFAULTS.get(name), option)
+        locations[name] = EnvironmentSetting(
+            name, FLAGS_VARIABLE, _DEFAULT_VALUES.get(name), option
+        )
         if any(f"--{word}".startswith(option) for word in words):
             locations[name] = app_server.explain_command_option(option, FLAGS_VARIABLE)
     locations["workers"] = _UNKNOWN_WORKERS_REASON

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from autotune.services.reference import BY_COMMAND, TEMPLATE_UNIT, Reference, Untuned
+from autotune.services.reference import (
+    SET_BY_COMMAND,
+    TEMPLATE_UNIT,
+    ServiceReference,
+    UntunedReason,
+)
 
-REFERENCE = Reference(
+REFERENCE = ServiceReference(
     recognised="A unit whose command starts `node`, `npm`, `yarn` or `pnpm`. Its port is `PORT` in its"
     " environment, or the only port that Node.js listens on.",
     edited="`Environment=` in a drop-in of the unit, `zz-autotune.conf`. The application's code is"
@@ -13,13 +18,13 @@ REFERENCE = Reference(
     read_back="The environment of the running processes. autotune counts the processes that a cluster"
     " forked as workers.",
     untuned=(
-        Untuned("`workers`, if no variable sets their number",
+        UntunedReason("`workers`, if no variable sets their number",
             "Applications read different variables. Set"
             " `Environment=WEB_CONCURRENCY=1` if yours reads this one."),
-        Untuned("A unit without `PORT`, if Node.js listens on several ports",
+        UntunedReason("A unit without `PORT`, if Node.js listens on several ports",
             "The port of the unit is unclear. Set `Environment=PORT=…`."),
-        Untuned("A variable from a file that cannot be read", "The file may override the value."),
-        BY_COMMAND,
+        UntunedReason("A variable from a file that cannot be read", "The file may override the value."),
+        SET_BY_COMMAND,
         TEMPLATE_UNIT,
     ),
 )  # fmt: skip

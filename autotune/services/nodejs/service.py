@@ -167,12 +167,12 @@ def _detect_busy_core(reading: InstanceReading) -> ResourceShortage | None:
     Each process computes on only one CPU, however many CPUs the host has.
     """
     activity = reading.activity
-    ready = activity.cpu + (activity.cpu_delay or 0.0)
-    if not activity.workers or ready < FULL_FRACTION * activity.workers:
+    demanded_cpus = activity.cpu + (activity.cpu_delay or 0.0)
+    if not activity.workers or demanded_cpus < FULL_FRACTION * activity.workers:
         return None
     evidence = (
         f"{activity.workers} event loops ran for {activity.cpu:.2f} s per second and were "
-        f"runnable for {ready:.2f} s, the maximum{reading.idle_clause}: raise workers or fork a "
+        f"runnable for {demanded_cpus:.2f} s, the maximum{reading.idle_clause}: raise workers or fork a "
         "cluster"
     )
     return ResourceShortage(Resource.WORKERS, evidence, MEASURED)

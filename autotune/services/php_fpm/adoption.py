@@ -45,22 +45,24 @@ OTHER_MODES = ("static", "ondemand")
 def read_host_config(tree: FileTree, main: str) -> Config:
     """Return the directives of each pool. The last occurrence in any of the files takes effect."""
     config = read_config(tree, main, syntax.parse_directives, parse_include)
-    last = {(placed.directive.blocks, placed.name): placed for placed in config.directives}
-    return replace(config, directives=tuple(last.values()))
+    last_directives = {
+        (placed.directive.blocks, placed.name): placed for placed in config.directives
+    }
+    return replace(config, directives=tuple(last_directives.values()))
 
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     """Yield every running version, starting with the newest."""
-    running = filter(
+    running_layouts = filter(
         None, (LAYOUTS[0].match_instance(unit) for unit in host.units if host.is_active(unit))
     )
     versions = sorted(
-        running, key=lambda of: [int(part) for part in of.version.split(".")], reverse=True
+        running_layouts, key=lambda of: [int(part) for part in of.version.split(".")], reverse=True
     )
     for layout in versions or filter(None, [LAYOUTS.select_for_host(host)]):
         words = unit_environment.expand_command(host.tree, layout.unit)
-        named = unit_environment.find_option_values(words, "-y", "--fpm-config")
-        main = [layout.main_file, *named][-1]
+        named_files = unit_environment.find_option_values(words, "-y", "--fpm-config")
+        main = [layout.main_file, *named_files][-1]
         config = read_host_config(host.tree, main)
         if reason := config.explain_missing_main():
             yield f"PHP-FPM ({layout.unit}) is not tuned: {reason}"
@@ -85,20 +87,22 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     pm = next((placed.words[0] for placed in config.find_all("pm") if placed.words), "")
     yield Tunable("pm", "pm", QUOTED_WORD)
     yield Tunable("max_children", "pm.max_children", NUMBER)
-    after = find_value_end(config, "pm.max_children")
+    value_ends = find_value_end(config, "pm.max_children")
     for name, directive, notation, default, locations in (
-        ("process_idle_timeout", "pm.process_idle_timeout", SECONDS_WITH_SUFFIX, 10, after),
-        ("max_requests", "pm.max_requests", NUMBER, 0, after),
+        ("process_idle_timeout", "pm.process_idle_timeout", SECONDS_WITH_SUFFIX, 10, value_ends),
+        ("max_requests", "pm.max_requests", NUMBER, 0, value_ends),
         ("listen_backlog", "listen.backlog", NUMBER, backlog, find_value_end(config, "listen")),
     ):
-        absent = DirectiveInsertion(default, locations, f"\n{directive} = ")
-        yield Tunable(name, directive, notation, insertion=absent)
+        insertion = DirectiveInsertion(default, locations, f"\n{directive} = ")
+        yield Tunable(name, directive, notation, insertion=insertion)
     for name, default in SPARE_SERVER_DEFAULTS.items():
         # FPM requires these if `pm` is `dynamic`. If `pm` is something else now, they are written
         # once `pm` becomes `dynamic`.
-        absent = DirectiveInsertion(default, after, f"\npm.{name} = ", condition='pm == "dynamic"')
-        otherwise = QUOTED_WORD.parse(pm) in OTHER_MODES
-        yield Tunable(name, f"pm.{name}", NUMBER, insertion=absent if otherwise else None)
+        insertion = DirectiveInsertion(
+            default, value_ends, f"\npm.{name} = ", condition='pm == "dynamic"'
+        )
+        is_other_mode = QUOTED_WORD.parse(pm) in OTHER_MODES
+        yield Tunable(name, f"pm.{name}", NUMBER, insertion=insertion if is_other_mode else None)
 
 
 def find_listen_address(config: Config) -> str:

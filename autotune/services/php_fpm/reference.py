@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from autotune.services.reference import Reference, Untuned
+from autotune.services.reference import ServiceReference, UntunedReason
 
-REFERENCE = Reference(
+REFERENCE = ServiceReference(
     recognised="`php*-fpm.service` is active and reads its standard main file. If several versions"
     " are running, autotune tunes the newest.",
     edited="The line in the pool that sets the directive. autotune adds a missing directive below"
@@ -12,11 +12,11 @@ REFERENCE = Reference(
     validated="`php-fpm -t`, with the new files and all includes in place.",
     read_back="`php-fpm -tt`. The length of the accept queue comes from `ss`.",
     untuned=(
-        Untuned("A directive with different values in several pools",
+        UntunedReason("A directive with different values in several pools",
             "The pools serve different applications. Use one value to tune it."),
-        Untuned("A unit that selects another main file with `-y`",
+        UntunedReason("A unit that selects another main file with `-y`",
             "autotune reads only the standard main file."),
-        Untuned("Environment variables and `php_admin_value`",
+        UntunedReason("Environment variables and `php_admin_value`",
             "They belong to the application, and may contain secrets."),
     ),
 )  # fmt: skip

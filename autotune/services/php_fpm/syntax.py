@@ -17,14 +17,14 @@ _VALUE_PATTERN = re.compile(r"""=[ \t]*((?:"(?:\\.|[^"\\])*"|'[^']*'|[^;"'\r\n])
 def parse_directives(text: str) -> tuple[Directive, ...]:
     """Return every assignment, with its value as the only argument. Raises ConfigSyntaxError."""
     assignments: list[Directive] = []
-    within: tuple[tuple[str, ...], ...] = ()
+    enclosing_blocks: tuple[tuple[str, ...], ...] = ()
     location = 0
     while location < len(text):
         line = _LINE_PATTERN.match(text, location)
         assert line is not None
         end = line.end()
         if section := _SECTION_PATTERN.match(text, location, end):
-            within = ((section[1].strip(),),)
+            enclosing_blocks = ((section[1].strip(),),)
         elif line[0].strip() and not line[0].lstrip().startswith((";", "#")):
             name = _NAME_PATTERN.match(text, location, end)
             if name is None:
@@ -32,7 +32,7 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
             value = _VALUE_PATTERN.match(text, name.end())
             argument = value and Word(value[1].rstrip(), value.start(1))
             arguments = (argument,) if argument and argument.text else ()
-            assignments.append(Directive(Word(name[1], name.start(1)), arguments, within))
+            assignments.append(Directive(Word(name[1], name.start(1)), arguments, enclosing_blocks))
             if value and value.end() > end:  # a quoted value that spans several lines
                 end = _LINE_PATTERN.match(text, value.end()).end()  # type: ignore[union-attr]  # matches ""
         location = end

@@ -22,7 +22,7 @@ from autotune.services.php_fpm.syntax import parse_directives
 from autotune.services.php_ini.parameters import (
     MEGABYTE_PARAMETERS,
     PARAMETERS,
-    PRELOAD,
+    PRELOAD_PARAMETER,
     directive_name,
 )
 from autotune.services.php_ini.service import FILE_NAME, PhpIni, parse_value
@@ -72,12 +72,12 @@ def _build_running(
     Its configuration consists of the editable file and the settings of pools. Its address is that
     of the first pool, which is queried for effective values.
     """
-    own = _read_host_config(host.tree, f"/etc/php/{version}/{build}/conf.d/{FILE_NAME}")
-    of_pools = [placed for placed in pools.directives if _POOL_SETTING_PATTERN.match(placed.name)]
-    listen = next(iter(fpm.list_listen_addresses(pools)), "")
-    address = f"127.0.0.1:{listen}" if listen.isdecimal() else listen
+    ini = _read_host_config(host.tree, f"/etc/php/{version}/{build}/conf.d/{FILE_NAME}")
+    settings = [placed for placed in pools.directives if _POOL_SETTING_PATTERN.match(placed.name)]
+    listen_address = next(iter(fpm.list_listen_addresses(pools)), "")
+    address = f"127.0.0.1:{listen_address}" if listen_address.isdecimal() else listen_address
     config = replace(
-        own, directives=(*own.directives, *of_pools), uncertain=_list_overrides(host, unit)
+        ini, directives=(*ini.directives, *settings), uncertain=_list_overrides(host, unit)
     )
     return RunningService(
         host=host, key=PhpIni(build).key, config=config, listen_address=address, instance=unit
@@ -96,9 +96,9 @@ def _list_overrides(host: RunningHost, unit: str) -> dict[str, str]:
     environment = unit_environment.read_environment(host.tree, unit)
     if variable := next(filter(environment.get_value, ("PHP_INI_SCAN_DIR", "PHPRC")), ""):
         return {"*": f"the environment of {unit} sets `{variable}`"}
-    defined = unit_environment.find_option_values(words, "-d", "--define")
-    defined += [word[2:] for word in words if word.startswith("-d") and len(word) > 2]
-    names = (word.removeprefix("--define=").partition("=")[0] for word in defined)
+    defined_options = unit_environment.find_option_values(words, "-d", "--define")
+    defined_options += [word[2:] for word in words if word.startswith("-d") and len(word) > 2]
+    names = (word.removeprefix("--define=").partition("=")[0] for word in defined_options)
     return dict.fromkeys(names, f"the command of {unit} sets it")
 
 
@@ -117,34 +117,34 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     """
     tree, own = service.host.tree, service.config.main_file
     before, unread = _read_other_files(tree, own)
-    later = [path for path in tree.glob(f"{dirname(own)}/zz*.ini") if basename(path) > FILE_NAME]
-    last = {
-        placed.name: path for path in later for placed in _read_host_config(tree, path).directives
+    files = [path for path in tree.glob(f"{dirname(own)}/zz*.ini") if basename(path) > FILE_NAME]
+    last_paths = {
+        placed.name: path for path in files for placed in _read_host_config(tree, path).directives
     }
     pools = {
         m[1]
         for placed in service.config.directives
         if (m := _POOL_SETTING_PATTERN.match(placed.name))
     }
-    lacks = () if "opcache" in before.get("zend_extension", "") else ("opcache.",)
+    unloaded_prefixes = () if "opcache" in before.get("zend_extension", "") else ("opcache.",)
     for parameter in PARAMETERS:
         name, notation = directive_name(parameter), _select_notation(parameter)
         stock = _find_stock(parameter, own, before)
         default = parse_value(parameter, before[name]) if name in before else stock
         reasons = (
             unread,
-            "OPcache is not loaded" if name.startswith(lacks) else "",
+            "OPcache is not loaded" if name.startswith(unloaded_prefixes) else "",
             "a pool sets it" if name in pools else "",
-            f"{last[name]} overrides it" if name in last else "",
+            f"{last_paths[name]} overrides it" if name in last_paths else "",
             f"`{name} = {before[name]}` is not a valid baseline value" if default is None else "",
             "no preload script is configured"
-            if parameter.name == PRELOAD and not before.get(name)
+            if parameter.name == PRELOAD_PARAMETER and not before.get(name)
             else "",
         )
         value = parameter.stock if default is None else default
-        absent = append_line(service.config, value, f"{name} = ")
-        left = next(filter(None, reasons), "") or _explain_jit(parameter, own)
-        yield Tunable(parameter.name, name, notation, insertion=absent, skip_reason=left)
+        insertion = append_line(service.config, value, f"{name} = ")
+        skip_reason = next(filter(None, reasons), "") or _explain_jit(parameter, own)
+        yield Tunable(parameter.name, name, notation, insertion=insertion, skip_reason=skip_reason)
 
 
 def _find_stock(parameter: Parameter, path: str, before: Mapping[str, str]) -> Value:
@@ -152,11 +152,11 @@ def _find_stock(parameter: Parameter, path: str, before: Mapping[str, str]) -> V
     JIT.
     """
     version = _find_version(path)
-    size = next((own for own in PARAMETERS if own.name == "opcache_jit_buffer_size"), parameter)
+    jit_size = next((own for own in PARAMETERS if own.name == "opcache_jit_buffer_size"), parameter)
     if parameter.name == "opcache_jit" and version < (8, 4):
-        buffer = parse_value(size, before.get("opcache.jit_buffer_size", "0"))
+        buffer = parse_value(jit_size, before.get("opcache.jit_buffer_size", "0"))
         return "tracing" if buffer else parameter.stock
-    if parameter is size and version >= (8, 4):
+    if parameter is jit_size and version >= (8, 4):
         return 64
     return parameter.stock
 
@@ -167,8 +167,8 @@ def _find_version(path: str) -> tuple[int, int]:
 
 
 def _explain_jit(parameter: Parameter, path: str) -> str:
-    old = parameter.name.startswith("opcache_jit") and _find_version(path) < (8, 0)
-    return "this version of PHP has no JIT" if old else ""
+    is_too_old = parameter.name.startswith("opcache_jit") and _find_version(path) < (8, 0)
+    return "this version of PHP has no JIT" if is_too_old else ""
 
 
 def _read_other_files(tree: FileTree, location: str) -> tuple[Mapping[str, str], str]:
@@ -179,10 +179,12 @@ def _read_other_files(tree: FileTree, location: str) -> tuple[Mapping[str, str],
     values: dict[str, str] = {}
     build = location.partition("/conf.d/")[0]
     patterns = (f"{build}/php.ini", f"{build}/conf.d/*.ini")
-    missing = {link: tree.explain_missing(link)
+    missing_reasons = {link: tree.explain_missing(link)
                for pattern in patterns for link in tree.find_broken_links(pattern)}  # fmt: skip
-    missing |= {path: why for each in patterns for path, why in tree.find_unread(each).items()}
-    for unread, reason in missing.items():
+    missing_reasons |= {
+        path: why for each in patterns for path, why in tree.find_unread(each).items()
+    }
+    for unread, reason in missing_reasons.items():
         return {}, f"{unread} cannot be read: {reason}"
     for path in (path for pattern in patterns for path in tree.glob(pattern)):
         config = _read_host_config(tree, path) if path != location else Config(path)
@@ -191,13 +193,13 @@ def _read_other_files(tree: FileTree, location: str) -> tuple[Mapping[str, str],
         for placed in config.directives:
             # Sections with these names apply only to certain paths or hosts.
             if not placed.block.upper().startswith(("PATH", "HOST")):
-                earlier = values.get(placed.name, "") if placed.name == "zend_extension" else ""
-                values[placed.name] = " ".join(filter(None, (earlier, *placed.words)))
+                extension = values.get(placed.name, "") if placed.name == "zend_extension" else ""
+                values[placed.name] = " ".join(filter(None, (extension, *placed.words)))
     return values, ""
 
 
 def _select_notation(parameter: Parameter) -> Notation:
-    if parameter.name == PRELOAD:
+    if parameter.name == PRELOAD_PARAMETER:
         # This is rendered only to disable preloading.
         return Notation(partial(parse_value, parameter), lambda _: '""')
     if isinstance(parameter.stock, bool):

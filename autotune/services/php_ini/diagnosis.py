@@ -24,25 +24,25 @@ LEVEL_COUNTERS = ("cache_full", "free_memory", "used_memory", "wasted_memory", "
 
 def _detect_full_cache(reading: InstanceReading) -> ResourceShortage | None:
     """Return a shortage if OPcache recompiles scripts for which it has no space."""
-    counted = {
+    counters = {
         name: reading.activity.counters.get(name, 0.0)
         for name in (*TOTAL_COUNTERS, *LEVEL_COUNTERS)
     }
-    asked, maximum = counted["hits"] + counted["misses"], counted["max_cached_keys"]
-    if counted["misses"] < max(MIN_MISSES, MIN_MISS_SHARE * asked):
+    asked, maximum = counters["hits"] + counters["misses"], counters["max_cached_keys"]
+    if counters["misses"] < max(MIN_MISSES, MIN_MISS_SHARE * asked):
         return None
-    share = f"{counted['misses'] / asked:.0%} of the scripts were recompiled"
-    if counted["hash_restarts"] or (maximum and counted["num_cached_keys"] >= maximum):
+    share = f"{counters['misses'] / asked:.0%} of the scripts were recompiled"
+    if counters["hash_restarts"] or (maximum and counters["num_cached_keys"] >= maximum):
         reason = f"the table of {maximum:.0f} scripts is full: raise opcache_max_accelerated_files"
         return ResourceShortage(Resource.CACHE, f"{share}: {reason}", REPORTED)
-    free, wasted, used = (counted[f"{kind}_memory"] / 2**20 for kind in ("free", "wasted", "used"))
+    free, wasted, used = (counters[f"{kind}_memory"] / 2**20 for kind in ("free", "wasted", "used"))
     # OPcache reports that it is full only if not even the smallest script fits.
     has_room = free > MIN_FREE_SHARE * (free + wasted + used) or not used
-    if has_room and not counted["oom_restarts"] and not counted["cache_full"]:
+    if has_room and not counters["oom_restarts"] and not counters["cache_full"]:
         return None
     reason = (
         f"{free:.1f} MB are free, {wasted:.1f} MB wasted, and it restarted"
-        f" {counted['oom_restarts']:.0f} times for lack of memory: raise opcache_memory_consumption"
+        f" {counters['oom_restarts']:.0f} times for lack of memory: raise opcache_memory_consumption"
     )
     return ResourceShortage(Resource.CACHE, f"{share}: {reason}", REPORTED)
 

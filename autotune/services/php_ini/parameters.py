@@ -9,7 +9,7 @@ from autotune.services.base import Parameter, ResourceNeeds, on_reload, with_gui
 MANUAL = "php.net, OPcache Runtime Configuration"
 SYMFONY_DOCS = "symfony.com, Performance"
 NEXTCLOUD_DOCS = "docs.nextcloud.com, Server tuning"
-STALE = "tuned only on demand: changed files take effect late, or after a reload"
+STALE_WARNING = "tuned only on demand: changed files take effect late, or after a reload"
 manual, symfony = partial(on_reload, source=MANUAL), partial(on_reload, source=SYMFONY_DOCS)
 IF_ENABLED = (("opcache_enable", (True,)),)
 # Values in MB, which are written without a suffix.
@@ -17,7 +17,7 @@ MEGABYTE_PARAMETERS = (
     "opcache_memory_consumption",
     "opcache_interned_strings_buffer",
 )
-PRELOAD = "opcache_preload"
+PRELOAD_PARAMETER = "opcache_preload"
 IF_JIT = (*IF_ENABLED, ("opcache_jit", ("function", "tracing")))
 
 PARAMETERS = with_guidance((
@@ -35,9 +35,9 @@ PARAMETERS = with_guidance((
         "Maximum number of cached scripts. PHP rounds it up to a prime number.",
         low=200, high=200_000, log=True, stock=10_000, recommended=20_000, when=IF_ENABLED),
     on_reload("opcache_validate_timestamps", "Check whether files have changed.",
-        stock=True, on_demand=True, when=IF_ENABLED, source=f"{SYMFONY_DOCS}; {STALE}"),
+        stock=True, on_demand=True, when=IF_ENABLED, source=f"{SYMFONY_DOCS}; {STALE_WARNING}"),
     on_reload("opcache_revalidate_freq", "Minimum interval between checks for changed files.",
-        low=0, high=3600, stock=2, unit="s", on_demand=True, source=f"{MANUAL}; {STALE}",
+        low=0, high=3600, stock=2, unit="s", on_demand=True, source=f"{MANUAL}; {STALE_WARNING}",
         when=(*IF_ENABLED, ("opcache_validate_timestamps", (True,)))),
     manual("opcache_jit", "Compile scripts to machine code: whole functions, or only frequently run"
         " code.",
@@ -45,7 +45,7 @@ PARAMETERS = with_guidance((
     manual("opcache_jit_buffer_size", "Additional memory for JIT code; 0 disables the JIT.",
         choices=(0, 8, 32, 64, 128), stock=0, unit="MB", when=IF_JIT),
     # The script belongs to the application, and the site's files name it.
-    on_reload(PRELOAD, "Preload the site's scripts at start until the next restart.",
+    on_reload(PRELOAD_PARAMETER, "Preload the site's scripts at start until the next restart.",
         stock=False, adopted=True, when=IF_ENABLED, source="php.net, Preloading"),
     symfony("realpath_cache_size", "Memory per process for resolved paths.",
         low=16, high=65_536, log=True, stock=4096, unit="KB", recommended=4096),

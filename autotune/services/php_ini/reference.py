@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from autotune.services.reference import Reference, Untuned
+from autotune.services.reference import ServiceReference, UntunedReason
 
-REFERENCE = Reference(
+REFERENCE = ServiceReference(
     recognised="The PHP version that the tuned FPM, or Apache's PHP module, runs. Its files are under"
     " `/etc/php/VERSION`, as on Debian and Ubuntu.",
     edited="`conf.d/zz-autotune.ini` of this PHP build. Files that several builds share are"
@@ -13,13 +13,13 @@ REFERENCE = Reference(
     read_back="`ini_get` and `opcache_get_status`, in a script that autotune requests through FPM or"
     " Apache on the host itself.",
     untuned=(
-        Untuned("A setting that a pool sets with `php_value` or `php_admin_value`",
+        UntunedReason("A setting that a pool sets with `php_value` or `php_admin_value`",
             "The pool overrides the file."),
-        Untuned("A setting in a file that is read after `zz-autotune.ini`",
+        UntunedReason("A setting in a file that is read after `zz-autotune.ini`",
             "The later file overrides it."),
-        Untuned("OPcache settings, if the extension is not loaded", "They have no effect."),
-        Untuned("`opcache.preload` without a script", "autotune does not write a script."),
-        Untuned("PHP on Fedora, RHEL and SUSE",
+        UntunedReason("OPcache settings, if the extension is not loaded", "They have no effect."),
+        UntunedReason("`opcache.preload` without a script", "autotune does not write a script."),
+        UntunedReason("PHP on Fedora, RHEL and SUSE",
             "Its files have other paths, which autotune does not support."),
     ),
 )  # fmt: skip

@@ -24,7 +24,7 @@ from autotune.services.base import (
 from autotune.services.php_ini.parameters import (
     MEGABYTE_PARAMETERS,
     PARAMETERS,
-    PRELOAD,
+    PRELOAD_PARAMETER,
     RESOURCE_NEEDS,
     directive_name,
 )
@@ -130,8 +130,8 @@ class PhpIni(Service):
         return {**(self.server.programs if self.server else {}), **client}
 
     def for_deployment(self, services: tuple[Service, ...]) -> Service | None:
-        served = [service for service in services if service.interpreter == self.interpreter]
-        return PhpIni(self.interpreter, served[0]) if served else None
+        servers = [service for service in services if service.interpreter == self.interpreter]
+        return PhpIni(self.interpreter, servers[0]) if servers else None
 
     def config_path(self, placement: Placement) -> str:
         if placement.adopted and placement.adopted.files:
@@ -212,10 +212,10 @@ def _convert_directives(printed: Mapping[str, str]) -> dict[str, Value]:
 
 def parse_effective(text: str) -> Settings:
     """Return the directives, in the units of the parameters."""
-    printed = dict(line.split(" ", 1) for line in split_lines(text) if " " in line)
-    values = _convert_directives(printed)
+    printed_values = dict(line.split(" ", 1) for line in split_lines(text) if " " in line)
+    values = _convert_directives(printed_values)
     # The memory that is actually mapped counts, not the requested size.
-    sizes = [printed.get(f"{kind}_memory", "") for kind in ("used", "free", "wasted")]
+    sizes = [printed_values.get(f"{kind}_memory", "") for kind in ("used", "free", "wasted")]
     if all(map(is_uint, sizes)):
         values["opcache_memory_consumption"] = round(sum(map(int, sizes)) / SIZE_UNITS["MB"])
     return values
@@ -226,7 +226,7 @@ def parse_value(parameter: Parameter, written: str) -> Value | None:
     it.
     """
     text = written.strip().strip("\"'").lower()
-    if parameter.name == PRELOAD:
+    if parameter.name == PRELOAD_PARAMETER:
         return bool(text)  # the path of a script
     if isinstance(parameter.stock, bool):
         return _BOOLEAN_WORDS.get(text)

@@ -12,7 +12,7 @@ from autotune.services.adoption import Adoption, RunningHost, RunningService
 from autotune.services.base import Parameter, Value
 from autotune.services.config_files import Config, Directive, Word, read_config, tokenize
 from autotune.services.directives import Tunable, append_line
-from autotune.services.postgresql.parameters import PARAMETERS, build_notation, unquote
+from autotune.services.postgresql.parameters import PARAMETERS, build_unit_notation, unquote
 from autotune.services.postgresql.service import LAYOUTS, SOCKET_DIRECTORY, Postgresql
 from autotune.services.visible_directives import VisibleDirectives
 from autotune.strict_parsing import is_uint, split_lines
@@ -50,8 +50,8 @@ def parse_include(directive: Directive) -> str | None:
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     """Yield every running cluster."""
-    running = (LAYOUTS.match_instance(unit) for unit in host.units if host.is_active(unit))
-    for location in filter(None, running):
+    running_clusters = (LAYOUTS.match_instance(unit) for unit in host.units if host.is_active(unit))
+    for location in filter(None, running_clusters):
         if not location.name and host.tree.resolve(location.main_file) not in host.tree.files:
             if location.version:  # Debian's unit that starts all clusters has no version
                 yield f"PostgreSQL ({location.unit}) is not tuned: {location.main_file} does not exist"
@@ -98,37 +98,37 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     main = (
         f"{_find_value(config, 'data_directory', dirname(config.main_file))}/postgresql.auto.conf"
     )
-    by_sql = {
+    sql_names = {
         line.name for line in read_config(tree, main, parse_directives, parse_include).directives
     }
     # Options in Debian's start command override all files.
     options = tree.read_or_empty(f"{dirname(config.main_file)}/pg_ctl.conf")
-    by_command = {
+    command_names = {
         name.replace("-", "_").lower()
         for line in split_lines(options)
         if not line.lstrip().startswith("#")
         for name in _COMMAND_OPTION_PATTERN.findall(line)
     }
     for parameter in PARAMETERS:
-        name, how = parameter.name, build_notation(parameter)
-        left = (
+        name, how = parameter.name, build_unit_notation(parameter)
+        skip_reason = (
             _COMMAND_REASON
-            if name in by_command
+            if name in command_names
             else _ALTER_SYSTEM_REASON.format(name)
-            if name in by_sql
+            if name in sql_names
             else ""
         )
-        left = left or _explain_unknown_default(name, service)
+        skip_reason = skip_reason or _explain_unknown_default(name, service)
         default = _find_default(parameter, service.instance)
-        absent = append_line(config, default, f"{name} = ")
-        yield Tunable(name, name, how, insertion=absent, last_wins=True, skip_reason=left)
+        insertion = append_line(config, default, f"{name} = ")
+        yield Tunable(name, name, how, insertion=insertion, last_wins=True, skip_reason=skip_reason)
 
 
 def _find_default(parameter: Parameter, version: str) -> Value:
     """Return a parameter's default in this version."""
     first, changed = _CHANGED_DEFAULTS.get(parameter.name, (0, parameter.stock))
-    major = version.partition(".")[0]
-    return changed if is_uint(major) and int(major) >= first else parameter.stock
+    major_version = version.partition(".")[0]
+    return changed if is_uint(major_version) and int(major_version) >= first else parameter.stock
 
 
 def _explain_unknown_default(name: str, service: RunningService) -> str:

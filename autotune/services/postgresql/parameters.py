@@ -141,8 +141,8 @@ def parse_value(parameter: Parameter, text: str, default_unit: str) -> Value | N
     """
     text = unquote(text).strip()
     if isinstance(parameter.stock, bool):  # any unambiguous prefix is valid
-        meant = {on for word, on in _BOOLEAN_WORDS.items() if word.startswith(text.lower())}
-        return meant.pop() if len(meant) == 1 else None
+        meant_values = {on for word, on in _BOOLEAN_WORDS.items() if word.startswith(text.lower())}
+        return meant_values.pop() if len(meant_values) == 1 else None
     if isinstance(parameter.stock, str):
         return _ENUM_ALIASES.get(text.lower(), text.lower())
     amount = _AMOUNT_PATTERN.fullmatch(text)
@@ -163,13 +163,13 @@ def get_bare_unit(parameter: Parameter) -> str:
     return _DEFAULT_UNITS.get(parameter.name, parameter.unit)
 
 
-def build_notation(parameter: Parameter) -> Notation:
+def build_unit_notation(parameter: Parameter) -> Notation:
     """Return the notation for a parameter's values in files."""
     unit = {"KB": "kB"}.get(parameter.unit, parameter.unit)
-    bare = get_bare_unit(parameter)
+    bare_unit = get_bare_unit(parameter)
 
-    def amount(name: str) -> str:
+    def format_amount(name: str) -> str:
         return f'({name} ~ "{unit}" if {name} > 0 else {name})' if unit else name
 
-    write = ON_OFF.build_expression if isinstance(parameter.stock, bool) else amount
-    return Notation(lambda text: parse_value(parameter, text, bare), write)
+    write_value = ON_OFF.build_expression if isinstance(parameter.stock, bool) else format_amount
+    return Notation(lambda text: parse_value(parameter, text, bare_unit), write_value)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from autotune.services.reference import Reference, Untuned
+from autotune.services.reference import ServiceReference, UntunedReason
 
-REFERENCE = Reference(
+REFERENCE = ServiceReference(
     recognised="The unit of a cluster is active: `postgresql@VERSION-NAME.service`,"
     " `postgresql-VERSION.service` or `postgresql.service`.",
     edited="The last line that sets the parameter, in `postgresql.conf` or in a file that it"
@@ -13,14 +13,14 @@ REFERENCE = Reference(
     validated="`postgres -C`, as the owner of the cluster.",
     read_back="`pg_settings`, queried with `psql` through the unix socket as the owner of the cluster.",
     untuned=(
-        Untuned("A parameter in `postgresql.auto.conf`",
+        UntunedReason("A parameter in `postgresql.auto.conf`",
             "`ALTER SYSTEM` overrides the file. `ALTER SYSTEM RESET NAME` makes the parameter"
             " tunable."),
-        Untuned("A parameter in `pg_ctl.conf`",
+        UntunedReason("A parameter in `pg_ctl.conf`",
             "The command line overrides the file. Move it to `postgresql.conf`."),
-        Untuned("A cluster without a unix socket",
+        UntunedReason("A cluster without a unix socket",
             "autotune does not use database passwords."),
-        Untuned("Accounts, `pg_hba.conf`, TLS and replication",
+        UntunedReason("Accounts, `pg_hba.conf`, TLS and replication",
             "They control access to the data."),
     ),
 )  # fmt: skip

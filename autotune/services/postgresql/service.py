@@ -113,15 +113,15 @@ def find_cluster(placement: Placement) -> DistributionLayout:
     """
     paths = [file.path for file in placement.adopted.files] if placement.adopted else []
     program = _PROGRAM_PATH_PATTERN.search(placement.programs.get("postgres", ""))
-    newest = LAYOUTS[0].for_instance(program[1] if program else VERSIONS[0], "main")
-    return next(filter(None, map(LAYOUTS.match_instance, paths)), newest)
+    newest_cluster = LAYOUTS[0].for_instance(program[1] if program else VERSIONS[0], "main")
+    return next(filter(None, map(LAYOUTS.match_instance, paths)), newest_cluster)
 
 
 def _build_query_command(placement: Placement, sql: str) -> Argv:
     """Return a command that runs on the host and prints the rows of ``sql``, with columns separated
     by `|`.
     """
-    psql = (
+    psql_command = (
         f"{find_cluster(placement).program_directory}/psql",
         "-XAtqw",
         "-h",
@@ -133,7 +133,7 @@ def _build_query_command(placement: Placement, sql: str) -> Argv:
         "-c",
         sql,
     )
-    return ("sh", "-c", _AS_OWNER_SCRIPT, "sh", *psql)
+    return ("sh", "-c", _AS_OWNER_SCRIPT, "sh", *psql_command)
 
 
 def parse_effective(text: str) -> Settings:
@@ -145,9 +145,9 @@ def parse_effective(text: str) -> Settings:
                 name in _PARAMETERS_BY_NAME and unit in UNIT_FACTORS
             ):
                 # `pg_settings` shows the size to which -1 resolves.
-                worked_out = name == "wal_buffers" and in_file in ("", "-1")
+                is_computed = name == "wal_buffers" and in_file in ("", "-1")
                 value = parse_value(
-                    _PARAMETERS_BY_NAME[name], "-1" if worked_out else setting, unit
+                    _PARAMETERS_BY_NAME[name], "-1" if is_computed else setting, unit
                 )
                 values |= {} if value is None else {name: value}
     return values
@@ -201,8 +201,8 @@ class Postgresql(Service):
     )
 
     def config_path(self, placement: Placement) -> str:
-        own = placement.adopted.main if placement.adopted else ""
-        return own or f"{dirname(find_cluster(placement).main_file)}/conf.d/zz-autotune.conf"
+        own_file = placement.adopted.main if placement.adopted else ""
+        return own_file or f"{dirname(find_cluster(placement).main_file)}/conf.d/zz-autotune.conf"
 
     def get_unit(self, placement: Placement) -> str:
         return find_cluster(placement).unit
@@ -275,13 +275,15 @@ SERVICES = (Postgresql(),)
 
 def _find_log(placement: Placement) -> str:
     location = find_cluster(placement)
-    own = f"/var/log/postgresql/postgresql-{location.version}-{location.name}.log"
-    return own if location.name else location.unit
+    cluster_log = f"/var/log/postgresql/postgresql-{location.version}-{location.name}.log"
+    return cluster_log if location.name else location.unit
 
 
 def _build_counters_command(placement: Placement) -> Argv:
-    newer = int(find_cluster(placement).version.partition(".")[0] or 0) >= 17
-    return _build_query_command(placement, _COUNTERS_QUERY.replace("@", _CHECKPOINT_QUERIES[newer]))
+    is_version_17 = int(find_cluster(placement).version.partition(".")[0] or 0) >= 17
+    return _build_query_command(
+        placement, _COUNTERS_QUERY.replace("@", _CHECKPOINT_QUERIES[is_version_17])
+    )
 
 
 # Rules about PostgreSQL's resources. The first rule that matches applies.

@@ -92,38 +92,39 @@ def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
         ) not in host.tree.files:
             yield f"{unit}: not tuned, because the configuration file {path} does not exist"
             continue
-        own = read_config(host.tree, path, syntax.parse_directives)
+        own_config = read_config(host.tree, path, syntax.parse_directives)
         config = merge_configs(
-            path, (command, unit_environment.build_config(environment, path), own)
+            path, (command, unit_environment.build_config(environment, path), own_config)
         )
         yield unit, config, _find_listen_address(host, config, environment)
 
 
 def _find_config_path(host: RunningHost, command: Config, environment: UnitEnvironment) -> str:
     """Return the path of the configuration file."""
-    in_unit = unit_files.find_option(host.tree, environment.unit, "WorkingDirectory")
-    directory = command.last_word("--dir") or in_unit
+    unit_directory = unit_files.find_option(host.tree, environment.unit, "WorkingDirectory")
+    directory = command.last_word("--dir") or unit_directory
     names = (environment.get_value(name) for name in ("APP_ENV", "RACK_ENV", "RAILS_ENV"))
     name = command.last_word("--environment") or next(filter(None, names), "development")
-    own = command.last_word("--config")
+    named_file = command.last_word("--config")
     paths = [join(directory.lstrip("-") or "/", path)
-             for path in ([own] if own else [f"config/puma/{name}.rb", "config/puma.rb"])]  # fmt: skip
+             for path in ([named_file] if named_file else [f"config/puma/{name}.rb",
+             "config/puma.rb"])]  # fmt: skip
     return next((path for path in paths if host.tree.resolve(path) in host.tree.files), paths[-1])
 
 
 def _find_listen_address(host: RunningHost, config: Config, environment: UnitEnvironment) -> str:
     """Return the only port or socket path with a listener. Sockets from systemd come first."""
-    opened = unit_files.find_socket_address(host.tree, environment.unit)
-    own = [f"{before}{placed.words[0]}{after}" for name, before, after in _ADDRESS_CALLS
+    socket_address = unit_files.find_socket_address(host.tree, environment.unit)
+    own_addresses = [f"{before}{placed.words[0]}{after}" for name, before, after in _ADDRESS_CALLS
            for placed in config.find_all(name)]  # fmt: skip
     patterns = [
         _build_address_pattern(config, environment, location)
-        for location in ([opened] if opened else own)
+        for location in ([socket_address] if socket_address else own_addresses)
     ]
-    matching = (app_server.match_sockets(host, pattern)
+    matching_sockets = (app_server.match_sockets(host, pattern)
                 for pattern in patterns if "/" in pattern or is_uint(pattern))  # fmt: skip
-    alone = (listening[0] for listening in matching if len(listening) == 1)
-    return next(alone, (patterns or [str(Puma.port)])[0])
+    single_sockets = (listening[0] for listening in matching_sockets if len(listening) == 1)
+    return next(single_sockets, (patterns or [str(Puma.port)])[0])
 
 
 def _build_address_pattern(config: Config, environment: UnitEnvironment, address: str) -> str:
@@ -155,8 +156,8 @@ def _locate_parameter(
     calls = config.find_all(_PRELOAD_CALL if name == "preload_app" else name)
     if option := next(filter(config.find_all, _COMMAND_OPTIONS.get(name, ())), ""):
         return app_server.explain_command_option(option, config.main_file)
-    conditional = any(call.directive.blocks for call in calls)
-    reason = app_server.explain_condition(config.main_file) if conditional else ""
+    is_conditional = any(call.directive.blocks for call in calls)
+    reason = app_server.explain_condition(config.main_file) if is_conditional else ""
     if name == "backlog":
         reason = app_server.explain_socket_unit(service.host, service.unit) or reason
     if reason:
@@ -175,17 +176,17 @@ def _locate_parameter(
 def _locate_missing(
     config: Config, environment: UnitEnvironment, parameter: Parameter
 ) -> EnvironmentSetting | Tunable:
-    name, absent = parameter.name, None
+    name, insertion = parameter.name, None
     if variables := _ENVIRONMENT_VARIABLES.get(name):
         variable = next(filter(environment.get_value, variables), variables[0])
         return EnvironmentSetting(name, variable, parameter.stock)
     if name == "preload_app":
         return Tunable(name, _PRELOAD_CALL, _SWITCH_NOTATION)
     if name == "backlog":
-        absent = _build_backlog_insertion(config, parameter.stock)
+        insertion = _build_backlog_insertion(config, parameter.stock)
     elif name != "max_fast_inline":  # some versions do not support it
-        absent = append_line(config, parameter.stock, f"{name} ")
-    return Tunable(name, name, NUMBER, insertion=absent)
+        insertion = append_line(config, parameter.stock, f"{name} ")
+    return Tunable(name, name, NUMBER, insertion=insertion)
 
 
 def _build_backlog_insertion(config: Config, default: Value) -> DirectiveInsertion | None:

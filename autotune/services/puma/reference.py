@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from autotune.services.reference import (
-    BY_UNIT_COMMAND,
+    SET_BY_UNIT_COMMAND,
     SOCKET_UNIT,
     TEMPLATE_UNIT,
-    Reference,
-    Untuned,
+    ServiceReference,
+    UntunedReason,
 )
 
-REFERENCE = Reference(
+REFERENCE = ServiceReference(
     recognised="A unit whose command starts `puma`, with a configuration file such as `config/puma.rb`.",
     edited="The number in the configuration file, or `Environment=` in a drop-in of the unit, if"
     " the file reads a variable. If a setting is missing, autotune adds it at the end of the file.",
@@ -19,13 +19,13 @@ REFERENCE = Reference(
     read_back="The options that Puma resolves, the number of running workers, and the control"
     " server if there is one. The length of the accept queue comes from `ss`.",
     untuned=(
-        Untuned("Puma without a configuration file",
+        UntunedReason("Puma without a configuration file",
             "autotune needs a file to edit. Create an empty `config/puma.rb`."),
-        Untuned("A value that Ruby code computes",
+        UntunedReason("A value that Ruby code computes",
             "Its result is unknown before Puma starts. Write a number, or read one variable."),
-        Untuned("A value that the file sets several times or under a condition",
+        UntunedReason("A value that the file sets several times or under a condition",
             "The effective line is unclear. Write one unconditional line."),
-        BY_UNIT_COMMAND,
+        SET_BY_UNIT_COMMAND,
         SOCKET_UNIT,
         TEMPLATE_UNIT,
     ),

@@ -186,8 +186,8 @@ SERVICES = (Puma(),)
 
 def parse_effective(text: str) -> Settings:
     """Return the options that Puma printed. The second occurrence of an option takes effect."""
-    printed = re.findall(r"(?m)^(\w+) = ([0-9]{1,9})(?:\.0)?$", text)
-    return {name: int(value) for name, value in printed if name in PRINTED_PARAMETERS}
+    printed_values = re.findall(r"(?m)^(\w+) = ([0-9]{1,9})(?:\.0)?$", text)
+    return {name: int(value) for name, value in printed_values if name in PRINTED_PARAMETERS}
 
 
 def _parse_pools(text: str) -> tuple[int, list[Mapping[str, Any]]]:
@@ -197,8 +197,8 @@ def _parse_pools(text: str) -> tuple[int, list[Mapping[str, Any]]]:
     answer = parse_stats(text)
     if "worker_status" not in answer:
         return 0, [answer]
-    last = [worker.get("last_status") for worker in list_objects(answer, "worker_status")]
-    return len(last), [status for status in last if isinstance(status, dict)]
+    last_statuses = [worker.get("last_status") for worker in list_objects(answer, "worker_status")]
+    return len(last_statuses), [status for status in last_statuses if isinstance(status, dict)]
 
 
 def parse_effective_stats(text: str) -> Settings:

@@ -66,18 +66,18 @@ def parse_directives(text: str, *, strict: bool = True) -> tuple[Directive, ...]
             opaque := next((m for m in _OPAQUE_PATTERN.finditer(code) if m["call"]), None)
         ):
             raise build_syntax_error(text, start, f"`{opaque['call']}` runs code")
-        first = (code.split() or [""])[0]
-        if first == "end" or first[:1] in _CLOSING_BRACKETS:
-            blocks.read(code, start, first)
+        first_word = (code.split() or [""])[0]
+        if first_word == "end" or first_word[:1] in _CLOSING_BRACKETS:
+            blocks.read_line(code, start, first_word)
             continue
-        within = blocks.within
+        enclosing_blocks = blocks.within
         if change := _CHANGE_PATTERN.match(code):
             # This is a second assignment, so the value of the variable is uncertain.
             name = Word(f"{change['name']}=", start + change.start("name"))
-            directives.append(Directive(name, (Word("", start + change.end()),), within))
+            directives.append(Directive(name, (Word("", start + change.end()),), enclosing_blocks))
         elif statement := _STATEMENT_PATTERN.fullmatch(code):
-            directives += _parse_statement(statement, start, within)
-        blocks.read(code, start, first)
+            directives += _parse_statement(statement, start, enclosing_blocks)
+        blocks.read_line(code, start, first_word)
     blocks.check_closed()
     return tuple(directives)
 
@@ -93,21 +93,21 @@ class _BlockStack:
     def within(self) -> tuple[tuple[str, ...], ...]:
         return tuple((word,) for _, word, _ in self._open)
 
-    def read(self, code: str, start: int, first: str) -> None:
+    def read_line(self, code: str, start: int, first: str) -> None:
         """Update the open blocks: a statement may open some and close others."""
-        endless = _ENDLESS_METHOD_PATTERN.match(code)
+        endless_match = _ENDLESS_METHOD_PATTERN.match(code)
         loops, begins = 0, True
         for token in _KEYWORD_PATTERN.finditer(code):
             word, bracket = token["word"], token["bracket"]
             if bracket in _CLOSING_BRACKETS:
-                self._close(_CLOSING_BRACKETS[bracket], start + token.start())
+                self._close_block(_CLOSING_BRACKETS[bracket], start + token.start())
             elif bracket:
                 self._open.append((bracket, first, start))
             elif word == "end":
-                self._close("end", start + token.start())
+                self._close_block("end", start + token.start())
             elif word == "do" and loops:
                 loops -= 1  # the `do` of a loop does not open another block
-            elif word == "do" or (word and begins and not (word == "def" and endless)):
+            elif word == "do" or (word and begins and not (word == "def" and endless_match)):
                 self._open.append(("end", first, start))
                 loops += word in _LOOP_WORDS
             if word or not token[0].isspace():
@@ -115,7 +115,7 @@ class _BlockStack:
                 # condition.
                 begins = token[0] in ("=", "(", "[", "{", ",", "|") or word in ("begin", "do")
 
-    def _close(self, kind: str, position: int) -> None:
+    def _close_block(self, kind: str, position: int) -> None:
         if self._open and self._open[-1][0] == kind:
             self._open.pop()
         elif self._strict:
@@ -128,20 +128,20 @@ class _BlockStack:
 
 def _list_statements(text: str) -> Iterator[tuple[str, int]]:
     """Yield statements with their positions, without comments and heredocs."""
-    is_comment, marks = False, list[str]()
+    is_comment, heredoc_marks = False, list[str]()
     for line in re.finditer(r"[^\n]+", text):
-        bare = line[0].strip()
-        if marks:
-            marks = marks[bare == marks[0] :]
+        stripped_line = line[0].strip()
+        if heredoc_marks:
+            heredoc_marks = heredoc_marks[stripped_line == heredoc_marks[0] :]
             continue
         code = _COMMENT_PATTERN.sub(lambda match: match[1] or "", line[0]).rstrip()
-        first = (code.split() or [""])[0]
-        if first == "__END__":
+        first_word = (code.split() or [""])[0]
+        if first_word == "__END__":
             return
-        is_comment = first == "=begin" or (is_comment and first != "=end")
-        if is_comment or first == "=end":
+        is_comment = first_word == "=begin" or (is_comment and first_word != "=end")
+        if is_comment or first_word == "=end":
             continue
-        marks = [match["mark"] for match in _HEREDOC_PATTERN.finditer(code)]
+        heredoc_marks = [match["mark"] for match in _HEREDOC_PATTERN.finditer(code)]
         location = 0
         for statement in _split_statements(code):
             yield statement, line.start() + location
@@ -150,12 +150,12 @@ def _list_statements(text: str) -> Iterator[tuple[str, int]]:
 
 def _split_statements(code: str) -> Iterator[str]:
     """Yield the parts of a line that semicolons outside of quotes separate."""
-    begin = 0
+    start_position = 0
     for token in _TOKEN_PATTERN.finditer(code):
         if token[0] == ";":
-            yield code[begin : token.start()]
-            begin = token.end()
-    yield code[begin:]
+            yield code[start_position : token.start()]
+            start_position = token.end()
+    yield code[start_position:]
 
 
 def _parse_statement(
@@ -182,17 +182,17 @@ def _split_arguments(text: str, start: int) -> Iterator[Word]:
     """Yield a call's arguments, which commas outside of brackets separate. The call's own bracket
     ends them.
     """
-    depth, begin, end = 0, 0, len(text)
+    depth, start_position, end = 0, 0, len(text)
     for token in _TOKEN_PATTERN.finditer(text):
         depth += (token[0] in "([{") - (token[0] in ")]}") if len(token[0]) == 1 else 0
         if depth < 0:
             end = token.start()
             break
         if token[0] == "," and depth == 0:
-            yield strip_word(text[begin : token.start()], start + begin)
-            begin = token.end()
-    if text[begin:end].strip():
-        yield strip_word(text[begin:end], start + begin)
+            yield strip_word(text[start_position : token.start()], start + start_position)
+            start_position = token.end()
+    if text[start_position:end].strip():
+        yield strip_word(text[start_position:end], start + start_position)
 
 
 def assigns_number(directive: Directive) -> bool:
@@ -219,9 +219,9 @@ def resolve_number(
     """
     if is_uint(word.text):
         return int(word.text), word
-    assigned = [placed.directive for placed in config.find_all(f"{word.text}=")]
-    if len(assigned) == 1 and not assigned[0].blocks and depth:
-        return resolve_number(config, assigned[0].arguments[0], variables, depth - 1)
+    assignments = [placed.directive for placed in config.find_all(f"{word.text}=")]
+    if len(assignments) == 1 and not assignments[0].blocks and depth:
+        return resolve_number(config, assignments[0].arguments[0], variables, depth - 1)
     if match := _ENV_LOOKUP_PATTERN.fullmatch(word.text):
         name = match["fetched"] or match["key"]
         text = variables.get(name) or _default_text(match)

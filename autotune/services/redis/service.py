@@ -124,11 +124,15 @@ def describe_restart_loss(config: Config) -> str:
     """Return which data a restart loses: all of them, unless there are snapshots (the default) or
     an append-only log.
     """
-    last = {name: line.words[0].strip("\"'") for name in ("save", "appendonly")
+    last_values = {name: line.words[0].strip("\"'") for name in ("save", "appendonly")
             for line in config.find_all(name) if line.words}  # fmt: skip
-    appends = last.get("appendonly", "no").lower() == "yes"
-    saves = last.get("save", "3600") != ""
-    return "" if appends or saves else "Redis stores no data on disk (`save`, `appendonly`)"
+    uses_append_file = last_values.get("appendonly", "no").lower() == "yes"
+    saves_snapshots = last_values.get("save", "3600") != ""
+    return (
+        ""
+        if uses_append_file or saves_snapshots
+        else "Redis stores no data on disk (`save`, `appendonly`)"
+    )
 
 
 DIAGNOSIS = Diagnosis(

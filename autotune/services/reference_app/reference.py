@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from autotune.services.reference import Reference
+from autotune.services.reference import ServiceReference
 
-REFERENCE = Reference(
+REFERENCE = ServiceReference(
     recognised="A tier with `app: reference`.",
     edited="`kv.php` in the document root. It exists only during the study, or on the hosts of a"
     " lab.",

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from autotune.services.reference import Reference, Untuned
+from autotune.services.reference import ServiceReference, UntunedReason
 
-REFERENCE = Reference(
+REFERENCE = ServiceReference(
     recognised="Every host in a tier that runs units of the distribution.",
     edited="The running kernel, during a study. `apply`, `--keep` and exports also write a file to"
     " `/etc/sysctl.d`.",
     validated="The kernel accepts or refuses each value. A refused value is an error.",
     read_back="`sysctl KEY`, after the change.",
     untuned=(
-        Untuned("A key that the kernel does not have, such as `net.ipv4.tcp_tw_recycle` since"
+        UntunedReason("A key that the kernel does not have, such as `net.ipv4.tcp_tw_recycle` since"
             " Linux 4.12",
             "It is excluded from the search."),
-        Untuned("Kernel settings of a container", "A container shares the kernel of its host."),
+        UntunedReason("Kernel settings of a container", "A container shares the kernel of its host."),
     ),
 )  # fmt: skip

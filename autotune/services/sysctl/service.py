@@ -23,11 +23,11 @@ from autotune.services.diagnosis import Diagnosis, Resource
 from autotune.services.readback import parse_number
 from autotune.strict_parsing import split_lines
 
-NET = "kernel.org, admin-guide/sysctl/net"
-IP = "kernel.org, networking/ip-sysctl"
-FS = "kernel.org, admin-guide/sysctl/fs"
-VM = "kernel.org, admin-guide/sysctl/vm"
-ip = partial(at_once, source=IP)
+NET_DOCS = "kernel.org, admin-guide/sysctl/net"
+IP_DOCS = "kernel.org, networking/ip-sysctl"
+FS_DOCS = "kernel.org, admin-guide/sysctl/fs"
+VM_DOCS = "kernel.org, admin-guide/sysctl/vm"
+ip = partial(at_once, source=IP_DOCS)
 
 # ``stock`` is the kernel's default; the baseline of a study is the host's value. Most changes take
 # effect immediately, and only settings of listening sockets need a restart. Buffer sizes and global
@@ -35,13 +35,13 @@ ip = partial(at_once, source=IP)
 PARAMETERS = with_guidance((
     on_restart("net.core.somaxconn",
         "Maximum number of connections that wait to be accepted, for all servers.",
-        low=128, high=65535, log=True, stock=4096, recommended=65535, source=NET),
+        low=128, high=65535, log=True, stock=4096, recommended=65535, source=NET_DOCS),
     at_once("net.core.netdev_max_backlog", "Maximum number of received packets that wait for a CPU.",
-        low=250, high=100_000, log=True, stock=1000, recommended=5000, source=NET),
+        low=250, high=100_000, log=True, stock=1000, recommended=5000, source=NET_DOCS),
     at_once("net.core.rmem_max", "Maximum size of a receive buffer that a program may set.",
-        low=65_536, high=67_108_864, log=True, stock=212_992, unit="B", on_demand=True, source=NET),
+        low=65_536, high=67_108_864, log=True, stock=212_992, unit="B", on_demand=True, source=NET_DOCS),
     at_once("net.core.wmem_max", "Maximum size of a send buffer that a program may set.",
-        low=65_536, high=67_108_864, log=True, stock=212_992, unit="B", on_demand=True, source=NET),
+        low=65_536, high=67_108_864, log=True, stock=212_992, unit="B", on_demand=True, source=NET_DOCS),
     ip("net.ipv4.tcp_rmem", "Receive buffer of a connection in bytes: minimum, initial, maximum.",
         choices=("4096 131072 6291456", "4096 16384 4194304", "4096 262144 16777216"),
         stock="4096 131072 6291456", on_demand=True),
@@ -50,10 +50,10 @@ PARAMETERS = with_guidance((
         stock="4096 16384 4194304", on_demand=True),
     on_restart("net.ipv4.tcp_max_syn_backlog",
         "Maximum number of half-open connections per listening socket.",
-        low=128, high=65535, log=True, stock=1024, recommended=8192, source=IP),
+        low=128, high=65535, log=True, stock=1024, recommended=8192, source=IP_DOCS),
     at_once("net.ipv4.tcp_tw_reuse",
         "Reuse the ports of closed connections: never (0), always (1), or on loopback only (2).",
-        choices=(0, 1, 2), stock=2, recommended=1, source=f"{IP}; reference stack"),
+        choices=(0, 1, 2), stock=2, recommended=1, source=f"{IP_DOCS}; reference stack"),
     at_once("net.ipv4.tcp_tw_recycle",
         "Discard closed connections early; removed in Linux 4.12.",
         choices=(0, 1), stock=0,
@@ -64,22 +64,22 @@ PARAMETERS = with_guidance((
     at_once("net.ipv4.ip_local_port_range",
         "Ports for outgoing connections. They limit concurrent connections to one address.",
         choices=("32768 60999", "16384 65535", "1024 65535"), stock="32768 60999",
-        recommended="1024 65535", source=f"{IP}; reference stack"),
+        recommended="1024 65535", source=f"{IP_DOCS}; reference stack"),
     ip("net.ipv4.tcp_max_tw_buckets",
         "Maximum number of closed connections that are remembered. Others are discarded immediately.",
         low=4096, high=2_000_000, log=True, stock=262_144),
     on_restart("net.ipv4.tcp_fastopen",
         "Send data with the first packet: as a client (1), as a server (2), or both (3).",
-        choices=(0, 1, 2, 3), stock=1, source=IP),
+        choices=(0, 1, 2, 3), stock=1, source=IP_DOCS),
     ip("net.ipv4.tcp_slow_start_after_idle", "Begin again with slow start on a connection that was idle.",
         choices=(0, 1), stock=1, recommended=0),
     ip("net.ipv4.tcp_congestion_control",
         "Congestion control algorithm, one of those that the host supports.",
         choices=("cubic", "bbr", "reno"), stock="cubic"),
     at_once("fs.file-max", "Maximum open files of all processes.",
-        low=65_536, high=16_777_216, log=True, stock=1_048_576, on_demand=True, source=FS),
+        low=65_536, high=16_777_216, log=True, stock=1_048_576, on_demand=True, source=FS_DOCS),
     at_once("vm.swappiness", "Tendency to swap out process memory in favour of the page cache.",
-        low=0, high=100, stock=60, recommended=10, on_demand=True, source=VM),
+        low=0, high=100, stock=60, recommended=10, on_demand=True, source=VM_DOCS),
 ),
     capacity="net.core.somaxconn+",
     small="net.core.netdev_max_backlog+ net.ipv4.tcp_max_syn_backlog+ net.ipv4.tcp_tw_reuse"
@@ -122,8 +122,10 @@ class Sysctl(Service):
 
     def build_sysctls(self, placement: Placement, settings: Settings) -> Mapping[str, str]:
         """Return the kernel values that the study sets on this tier's hosts."""
-        own = select_service_settings(settings, f"{placement.tier}.{self.name}")
-        return {p.name: str(own[p.name]) for p in self.parameters if p.name in own}
+        own_settings = select_service_settings(settings, f"{placement.tier}.{self.name}")
+        return {
+            p.name: str(own_settings[p.name]) for p in self.parameters if p.name in own_settings
+        }
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         keys = tuple(parameter.name for parameter in self.parameters)

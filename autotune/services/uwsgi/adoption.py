@@ -55,16 +55,16 @@ def _list_units(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:
             files = [path for word in words if word.partition(":")[0].endswith(".ini")
                      for path in host.tree.glob(word.partition(":")[0])]  # fmt: skip
             vassals = unit_environment.find_option_values(words, "--emperor")
-            named = (
+            emperor_directives = (
                 placed
                 for path in files
                 for placed in _read_host_config(host.tree, path).find_all("emperor")
             )
-            vassals += [placed.words[0] for placed in named if placed.words]
-            of_vassals = [
+            vassals += [placed.words[0] for placed in emperor_directives if placed.words]
+            vassal_files = [
                 path for location in vassals for path in host.tree.glob(join(location, "*.ini"))
             ]
-            yield unit, tuple(dict.fromkeys(of_vassals if vassals else files))
+            yield unit, tuple(dict.fromkeys(vassal_files if vassals else files))
     if host.is_active(UNIT_NAME) and (
         files := [*host.tree.glob(f"{_APPLICATIONS_DIRECTORY}/*.ini")]
     ):
@@ -85,8 +85,8 @@ def _read_host_config(tree: FileTree, path: str) -> Config:
 
 def _command_words(tree: FileTree, unit: str) -> list[str]:
     """Return the words in a unit's command. `--option=value` is split into two words."""
-    starting = unit_files.find_exec_start(tree, unit)
-    words = (word.text.strip("\"'") for word in starting[1].arguments) if starting else ()
+    exec_start = unit_files.find_exec_start(tree, unit)
+    words = (word.text.strip("\"'") for word in exec_start[1].arguments) if exec_start else ()
     return " ".join(words).replace("=", " ").split()
 
 
@@ -107,29 +107,31 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     """
     tree, config = service.host.tree, service.config
     environment = unit_environment.read_environment(tree, service.unit)
-    by_command = {
+    words_by_option = {
         syntax.canonical_name(word.lstrip("-")): word
         for word in _command_words(tree, service.unit)
         if word.startswith("-")
     }
-    inherited = tree.read_or_empty(DEBIAN_DEFAULTS_FILE) if service.unit == UNIT_NAME else ""
+    inherited_text = tree.read_or_empty(DEBIAN_DEFAULTS_FILE) if service.unit == UNIT_NAME else ""
     values = {line.name.text: line.arguments[0].text
-              for line in syntax.parse_directives(inherited) if line.arguments}  # fmt: skip
+              for line in syntax.parse_directives(inherited_text) if line.arguments}  # fmt: skip
     for parameter in PARAMETERS:
         name, option = parameter.name, parameter.name.replace("_", "-")
         value = values.get(option, environment.get_value(f"UWSGI_{name.upper()}"))
         default = int(value) if is_uint(value) else parameter.stock
-        left = ""
+        skip_reason = ""
         # uWSGI accepts any unique prefix of an option's name.
-        if written := next((word for name, word in by_command.items() if option == name
+        if written := next((word for name, word in words_by_option.items() if option == name
                             or (word.startswith("--") and option.startswith(name))), ""):  # fmt: skip
-            left = app_server.explain_command_option(written, config.main_file)
+            skip_reason = app_server.explain_command_option(written, config.main_file)
         elif any(placed.directive.blocks for placed in config.find_all(option)):
-            left = app_server.explain_condition(config.main_file)
-        absent = DirectiveInsertion(
+            skip_reason = app_server.explain_condition(config.main_file)
+        insertion = DirectiveInsertion(
             default, find_line_end(config, syntax.SECTION_HEADER), f"\n{option} = "
         )
-        yield Tunable(name, option, NUMBER, insertion=absent, last_wins=True, skip_reason=left)
+        yield Tunable(
+            name, option, NUMBER, insertion=insertion, last_wins=True, skip_reason=skip_reason
+        )
 
 
 VISIBLE_DIRECTIVES = VisibleDirectives(

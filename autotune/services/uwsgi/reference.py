@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from autotune.services.reference import BY_UNIT_COMMAND, TEMPLATE_UNIT, Reference, Untuned
+from autotune.services.reference import (
+    SET_BY_UNIT_COMMAND,
+    TEMPLATE_UNIT,
+    ServiceReference,
+    UntunedReason,
+)
 
-REFERENCE = Reference(
+REFERENCE = ServiceReference(
     recognised="A unit whose command contains one `.ini` file with a section `[uwsgi]`, an emperor with"
     " one vassal, or Debian's `uwsgi.service` with one application.",
     edited="The last line in the `.ini` file that sets the option. autotune adds a missing option"
@@ -14,13 +19,13 @@ REFERENCE = Reference(
     read_back="The stats socket (`stats =`), read with `perl`. The length of the accept queue"
     " comes from `ss`. Without a stats socket, the report shows the values in the file.",
     untuned=(
-        Untuned("Several applications that share a unit",
+        UntunedReason("Several applications that share a unit",
             "A change would apply to all of them. Give the application its own unit."),
-        Untuned("A configuration in XML, YAML or JSON, or on the command line only",
+        UntunedReason("A configuration in XML, YAML or JSON, or on the command line only",
             "autotune edits only `.ini` files."),
-        Untuned("An option under a condition (`if-env`, …)",
+        UntunedReason("An option under a condition (`if-env`, …)",
             "uWSGI evaluates the condition when it starts. Write an unconditional line to tune it."),
-        BY_UNIT_COMMAND,
+        SET_BY_UNIT_COMMAND,
         TEMPLATE_UNIT,
     ),
 )  # fmt: skip

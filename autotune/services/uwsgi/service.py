@@ -147,10 +147,11 @@ def parse_counters(text: str) -> Mapping[str, float]:
     cores = [core for worker in workers for core in list_objects(worker, "cores")]
     if not cores:
         return {}
-    in_hand = sum(bool(core.get("in_request")) for core in cores)
-    ended = [w.get("harakiri_count") for w in workers]
-    return {BUSY_WORKERS: float(in_hand),
-            "harakiri": float(sum(count for count in ended if isinstance(count, int)))}  # fmt: skip
+    busy_cores = sum(bool(core.get("in_request")) for core in cores)
+    harakiri_counts = [w.get("harakiri_count") for w in workers]
+    return {BUSY_WORKERS: float(busy_cores),
+            "harakiri": float(sum(count for count in harakiri_counts if isinstance(count,
+            int)))}  # fmt: skip
 
 
 DIAGNOSIS = build_diagnosis(

@@ -40,7 +40,7 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
     ``within`` is the condition or loop around an option.
     """
     directives: list[Directive] = []
-    section, within = "", tuple[tuple[str, ...], ...]()
+    section, enclosing_blocks = "", tuple[tuple[str, ...], ...]()
     for line in _LINE_PATTERN.finditer(text):
         if line["section"] is not None:
             section = line["section"]
@@ -49,15 +49,17 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
             )
         elif section == SECTION_HEADER:
             name = canonical_name(line["name"])
-            within = () if name in _BLOCK_END_NAMES else within
+            enclosing_blocks = () if name in _BLOCK_END_NAMES else enclosing_blocks
             value = (Word(line["value"], line.start("value")),) if line["value"] else ()
-            directives.append(Directive(Word(name, line.start("name")), value, within))
-            within = ((name,),) if _BLOCK_START_PATTERN.fullmatch(name) else within
+            directives.append(Directive(Word(name, line.start("name")), value, enclosing_blocks))
+            enclosing_blocks = (
+                ((name,),) if _BLOCK_START_PATTERN.fullmatch(name) else enclosing_blocks
+            )
     return tuple(directives)
 
 
 def parse_include(directive: Directive) -> str | None:
     """Return the path of an additional file that an option includes."""
-    named = directive.name.text in INCLUDE_OPTIONS and directive.arguments
-    path = directive.arguments[0].text if named else ""
+    is_include = directive.name.text in INCLUDE_OPTIONS and directive.arguments
+    path = directive.arguments[0].text if is_include else ""
     return path if path and ":" not in path else None

@@ -38,24 +38,28 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     if command and not any(map(syntax.is_program, command[-1].directive.arguments)):
         yield f"Varnish is not tuned: {UNIT_NAME} starts another program, which starts varnishd"
         return
-    held = {each.port for each in host.listeners if each.program in ("varnishd", "cache-main")}
+    held_ports = {
+        each.port for each in host.listeners if each.program in ("varnishd", "cache-main")
+    }
     if not options or any("$" in word for placed in config.directives for word in placed.words):
         yield f"Varnish is not tuned: {UNIT_NAME} does not write out its options"
-    elif not (ports := [p for p in _list_http_ports(config) if not held or p in held]):
+    elif not (ports := [p for p in _list_http_ports(config) if not held_ports or p in held_ports]):
         yield "Varnish is not adopted: it listens on no TCP port for HTTP that its command sets"
     else:
-        named = options["-n"].words if "-n" in options else ()
+        instance_words = options["-n"].words if "-n" in options else ()
         yield RunningService(
             host=host, key="varnish", config=config, tier_kind="http_cache", port=ports[0],
-            listen_address="".join(named), backends=tuple(_list_backends(host.tree, config)),
+            listen_address="".join(instance_words), backends=tuple(_list_backends(host.tree, config)),
         )  # fmt: skip
 
 
 def _list_http_ports(config: Config) -> list[int]:
     """Return the HTTP ports, without Unix sockets and ports for the PROXY protocol."""
     locations = [(placed.words or ("",))[0].split(",") for placed in config.find_all("-a")]
-    spoken = [address for address, *protocol in locations or [[":80"]] if "PROXY" not in protocol]
-    words = [address.rpartition("=")[2] for address in spoken]
+    http_addresses = [
+        address for address, *protocol in locations or [[":80"]] if "PROXY" not in protocol
+    ]
+    words = [address.rpartition("=")[2] for address in http_addresses]
     ports = [word.rpartition(":")[2] or "80" for word in words if not word.startswith("/")]
     return [int(port) for port in ports if is_uint(port)]
 
@@ -63,8 +67,8 @@ def _list_http_ports(config: Config) -> list[int]:
 def _list_backends(tree: FileTree, config: Config) -> Iterator[str]:
     yield from (placed.words[0] for placed in config.find_all("-b") if placed.words)
     for main in (placed.words[0] for placed in config.find_all("-f") if placed.words):
-        vcl = read_config(tree, main, syntax.parse_vcl, parse_include)
-        yield from (p.words[0] for p in vcl.find_all("backend") if p.words[0])
+        vcl_config = read_config(tree, main, syntax.parse_vcl, parse_include)
+        yield from (p.words[0] for p in vcl_config.find_all("backend") if p.words[0])
 
 
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
@@ -84,8 +88,8 @@ def _build_tunable(config: Config, parameter: Parameter) -> Tunable:
         directive, default, before = (*stores, "-s malloc")[0], _DEFAULT_STORAGE_MB, " -s malloc,"
         if len(stores) != 1 and any(placed.name.startswith("-s ") for placed in config.directives):
             return Tunable(name, directive, notation, blocks=("none",))
-    absent = DirectiveInsertion(default, command_line.find_command_end(config), before)
-    return Tunable(name, directive, notation, insertion=absent, last_wins=True)
+    insertion = DirectiveInsertion(default, command_line.find_command_end(config), before)
+    return Tunable(name, directive, notation, insertion=insertion, last_wins=True)
 
 
 def _select_notation(parameter: Parameter) -> Notation:

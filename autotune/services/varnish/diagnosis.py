@@ -39,31 +39,31 @@ def _detect_exhausted_threads(reading: InstanceReading) -> ResourceShortage | No
     def count(name: str) -> int:
         return round(reading.activity.counters.get(f"MAIN.{name}", 0))
 
-    lost = count("sess_dropped") + count("fetch_no_thread")
+    lost_requests = count("sess_dropped") + count("fetch_no_thread")
     if count("threads_failed"):
         reason = f"{count('threads_failed')} threads could not be created: the host lacks memory"
         return ResourceShortage(Resource.MEMORY, reason, REPORTED)
-    if not (count("threads_limited") and (lost or count("sess_queued"))):
+    if not (count("threads_limited") and (lost_requests or count("sess_queued"))):
         return None
     evidence = (
         f"{reading.get_setting('thread_pools')} pools of "
         f"{reading.get_setting('thread_pool_max')} threads were"
         f" exhausted {count('threads_limited')} times, {count('sess_queued')}"
-        f" requests queued, {lost} dropped: raise thread_pool_max or thread_pools"
+        f" requests queued, {lost_requests} dropped: raise thread_pool_max or thread_pools"
     )
-    return ResourceShortage(Resource.WORKERS, evidence, REPORTED if lost else MEASURED)
+    return ResourceShortage(Resource.WORKERS, evidence, REPORTED if lost_requests else MEASURED)
 
 
 def _detect_small_cache(reading: InstanceReading) -> ResourceShortage | None:
     """Return a shortage if Varnish evicts objects and too many requests miss the cache."""
     counts = reading.activity.counters
     dropped, misses = counts.get("MAIN.n_lru_nuked", 0), counts.get("MAIN.cache_miss", 0)
-    asked = misses + counts.get("MAIN.cache_hit", 0)
-    if not dropped or misses <= 0.1 * asked:
+    lookup_count = misses + counts.get("MAIN.cache_hit", 0)
+    if not dropped or misses <= 0.1 * lookup_count:
         return None
     evidence = (
         f"{dropped:.0f} objects were evicted from {reading.get_setting('storage')} MB, and"
-        f" {misses / asked:.0%} of {asked:.0f} requests missed: raise storage"
+        f" {misses / lookup_count:.0%} of {lookup_count:.0f} requests missed: raise storage"
     )
     return ResourceShortage(Resource.CACHE, evidence, INFERRED)
 

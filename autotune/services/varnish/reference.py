@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from autotune.services.reference import Reference, Untuned
+from autotune.services.reference import ServiceReference, UntunedReason
 
-REFERENCE = Reference(
+REFERENCE = ServiceReference(
     recognised="`varnish.service` is active. Its options are on the unit's command line.",
     edited="A drop-in of the unit, `zz-autotune.conf`, with the unit's command and the changed"
     " options.",
@@ -12,13 +12,13 @@ REFERENCE = Reference(
     read_back="`varnishadm param.show` and `varnishstat`. The length of the accept queue comes"
     " from `ss`.",
     untuned=(
-        Untuned("Varnish, if its options contain a variable (`$NAME`)",
+        UntunedReason("Varnish, if its options contain a variable (`$NAME`)",
             "The effective options are unclear. Write them out in the unit."),
-        Untuned("`storage` with several stores, or with a store other than `malloc`",
+        UntunedReason("`storage` with several stores, or with a store other than `malloc`",
             "A single number cannot describe its size."),
-        Untuned("A listener that accepts only the PROXY protocol or a unix socket",
+        UntunedReason("A listener that accepts only the PROXY protocol or a unix socket",
             "autotune sends load over HTTP to a TCP port."),
-        Untuned("VCL, time to live (TTL) and grace",
+        UntunedReason("VCL, time to live (TTL) and grace",
             "Only the owner of the site knows which responses may be stale."),
     ),
 )  # fmt: skip

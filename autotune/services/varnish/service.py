@@ -67,7 +67,7 @@ class Varnish(Service):
         for path, content in files.items():
             if words := parse_exec_start(content.decode(errors="replace")):
                 # Avoid the address on which the running Varnish listens.
-                others = ("127.0.0.1:0" if before == "-a" else word
+                other_words = ("127.0.0.1:0" if before == "-a" else word
                           for before, word in pairwise(words) if word != "-F")  # fmt: skip
                 return (
                     "sh",
@@ -76,19 +76,19 @@ class Varnish(Service):
                     "sh",
                     path,
                     placement.programs["varnishd"],
-                    *others,
+                    *other_words,
                 )
         return None  # the package's own command
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        asked = (
+        show_command = (
             placement.programs["varnishadm"],
             *build_instance_option(placement),
             "param.show",
             "-j",
         )
         return (
-            Readback(asked, parse_effective),
+            Readback(show_command, parse_effective),
             Readback(build_counters_command(placement), parse_effective_storage),
             build_backlog_readback(placement, "listen_depth"),
         )
@@ -136,10 +136,10 @@ def parse_effective_storage(text: str) -> Settings:
 
 def parse_counters(text: str) -> Mapping[str, float]:
     """Return every counter in the output of `varnishstat -j`."""
-    printed = _parse_json(text, {})
-    every = printed.get("counters", printed)
+    printed_document = _parse_json(text, {})
+    all_counters = printed_document.get("counters", printed_document)
     return {name: float(counter["value"])
-            for name, counter in (every if isinstance(every, dict) else {}).items()
+            for name, counter in (all_counters if isinstance(all_counters, dict) else {}).items()
             if isinstance(counter, dict) and _is_number(counter.get("value"))}  # fmt: skip
 
 
@@ -149,7 +149,7 @@ def _is_number(value: object) -> bool:
 
 def _parse_json(text: str, default: Any) -> Any:
     try:
-        printed = parse_json(text)
+        parsed_document = parse_json(text)
     except ValueError:
         return default
-    return printed if isinstance(printed, type(default)) else default
+    return parsed_document if isinstance(parsed_document, type(default)) else default

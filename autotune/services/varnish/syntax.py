@@ -26,21 +26,21 @@ def parse_options(words: tuple[Word, ...]) -> Iterator[Directive]:
     """Yield the program's name, then varnishd's options with their values: `-p NAME` and `-s
     KIND`.
     """
-    left = iter(words)
-    program = next(filter(is_program, left), None)
+    remaining_words = iter(words)
+    program = next(filter(is_program, remaining_words), None)
     if program is None:
         return
     yield Directive(Word("varnishd", program.start))
-    for word in left:
+    for word in remaining_words:
         if not word.text.startswith("-") or word.text[1:2] in _FLAG_LETTERS:
             yield Directive(word)
             continue
         option, value = word.text[:2], unquote_word(Word(word.text[2:], word.start + 2))
         if not value.text:
-            value = unquote_word(next(left, value))
-        mark = {"-p": "=", "-s": ","}.get(option, "")
-        before, sign, after = value.text.partition(mark) if mark else ("", "", value.text)
-        if mark:
+            value = unquote_word(next(remaining_words, value))
+        separator = {"-p": "=", "-s": ","}.get(option, "")
+        before, sign, after = value.text.partition(separator) if separator else ("", "", value.text)
+        if separator:
             option = f"{option} {before}"
         yield Directive(
             Word(option, word.start),
@@ -50,8 +50,8 @@ def parse_options(words: tuple[Word, ...]) -> Iterator[Directive]:
 
 def parse_vcl(text: str) -> tuple[Directive, ...]:
     """Return the backends in VCL text as ``backend host:port``, and its includes."""
-    without = _COMMENT_PATTERN.sub("", text)
-    return tuple(_parse_backend(match) for match in _BACKEND_PATTERN.finditer(without))
+    bare_text = _COMMENT_PATTERN.sub("", text)
+    return tuple(_parse_backend(match) for match in _BACKEND_PATTERN.finditer(bare_text))
 
 
 def _parse_backend(match: re.Match[str]) -> Directive:

@@ -19,7 +19,7 @@ from autotune.optimize.gp.sampler import (
     count_changes,
     count_restarts,
     list_recommended,
-    mutate,
+    mutate_points,
     scatter_leaders,
     select_plausible,
     swap_tiers,
@@ -161,12 +161,12 @@ def test_the_search_begins_with_what_matters_and_where_it_is_safe() -> None:
     leaders = grid.encode_all([{"web.x.children": 50}])
     rng = np.random.default_rng(1)
     core, whole = (
-        SearchRegion.core(grid, space),
-        SearchRegion.core(grid, replace(space, searches_core_first=False)),
+        SearchRegion.from_core(grid, space),
+        SearchRegion.from_core(grid, replace(space, searches_core_first=False)),
     )
     for region, inside in ((core, True), (whole, False)):
         points = np.vstack([
-            mutate(grid, leaders, 300, rng, region=region),
+            mutate_points(grid, leaders, 300, rng, region=region),
             scatter_leaders(grid, leaders, 300, 3, rng, region),
         ])  # fmt: skip
         assert (points[:, growth] == leaders[0, growth]).all() == inside

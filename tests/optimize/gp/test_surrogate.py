@@ -148,7 +148,7 @@ def many_observed(count: int) -> TrialObservations:
 
 def test_of_many_observations_the_highest_the_newest_and_some_of_all_others_are_modelled() -> None:
     observed = many_observed(120)
-    bounded = observed.limited_to(60)
+    bounded = observed.limit_points(60)
     rows = np.array(bounded.trial_numbers) - 1000
     assert len(rows) == len(bounded.recommended_changes) == 60
     assert (np.diff(rows) > 0).all()
@@ -163,13 +163,13 @@ def test_of_many_observations_the_highest_the_newest_and_some_of_all_others_are_
 
 def test_as_many_as_fit_are_modelled_as_they_are() -> None:
     observed = replace(many_observed(60), failed_points=points(20, seed=5))
-    assert observed.limited_to(60) is observed
+    assert observed.limit_points(60) is observed
 
 
 def test_a_bounded_model_says_of_the_leaders_what_that_of_all_does() -> None:
     observed = many_observed(120)
     all_of_them, bounded = (
-        SurrogateModel.fit(GRID, each) for each in (observed, observed.limited_to(60))
+        SurrogateModel.fit(GRID, each) for each in (observed, observed.limit_points(60))
     )
     leaders = observed.points[np.argsort(-observed.log_peaks)[:10]]
     expected, sd = all_of_them.predict(leaders)
