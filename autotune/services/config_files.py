@@ -458,6 +458,7 @@ class _ConfigReader:
         self._find_include, self._applies = find_include, applies
         self._relative_to_includer = relative_to_includer
         self._followed = count()
+        self._parsed: dict[str, tuple[Directive, ...]] = {}
         self.texts: dict[str, str] = {}
         self.unread: dict[str, str] = {}
         self.unread_blocks: dict[str, tuple[tuple[str, ...], ...]] = {}
@@ -474,8 +475,7 @@ class _ConfigReader:
             self._add_unread(path, limit, within)
             return
         try:
-            self.texts[path] = self._tree.read_text(path)
-            parsed_directives = tuple(self._parse(self.texts[path]))
+            parsed_directives = self._parse_file(path)
         except ConfigSyntaxError as error:
             self.texts.pop(path, None)
             self._add_unread(path, str(error), within)
@@ -487,6 +487,13 @@ class _ConfigReader:
             yield PlacedDirective(path, directive)
             if (pattern := self._find_include(directive)) is not None:
                 yield from self._read_include(pattern, path, directive, depth)
+
+    def _parse_file(self, path: str) -> tuple[Directive, ...]:
+        """Return the directives of a file, which is parsed once even if it is included often."""
+        if path not in self._parsed:
+            self.texts[path] = self._tree.read_text(path)
+            self._parsed[path] = tuple(self._parse(self.texts[path]))
+        return self._parsed[path]
 
     def _read_include(
         self, pattern: str, path: str, directive: Directive, depth: int

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests import soak
+from tests.discovery import places
 from tests.fuzz import grammar, mutate
 from tests.fuzz.campaign import Result, run
 from tests.fuzz.entries import entries
@@ -69,6 +70,8 @@ def test_no_parser_stumbles_over_structure(tmp_path: Path) -> None:
         ("nodejs's answers", "NODE_OPTIONS=", f"NODE_OPTIONS={LONG * ' a'}"),
         ("httperf", "Errors: ", f"Errors: {LONG * 'a'}"),
         ("whole answers", "0.012>", "0.0٣>"),
+        ("adopting haproxy", "stats socket ", "stats socket\n"),
+        ("adopting balancer", "events {", 3 * f"{places.LB}include *;\n" + "events {"),
         ("adopting uwsgi", "http-socket = ", f"http-socket = unix:/{LONG * '['}"),
     ],
 )

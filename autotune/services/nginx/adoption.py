@@ -290,7 +290,7 @@ def _find_upstream_ends(config: Config, directive: str) -> list[FilePosition]:
     """Return the ends of the upstreams to which ``directive`` refers, or none if one of them has
     `keepalive…`.
     """
-    targets = _list_pass_targets(config, directive)
+    targets = set(_list_pass_targets(config, directive))
     upstreams = [inner for name, inner in _map_upstreams(config).items() if name in targets]
     if any(placed.name.startswith("keepalive") for inner in upstreams for placed in inner):
         return []
@@ -341,10 +341,10 @@ def _list_backends(
 ) -> tuple[str, ...]:
     """Return the addresses to which requests are forwarded, with upstreams resolved."""
     servers = {
-        name: [placed.words[0] for placed in inner if placed.name == "server" and placed.words]
+        name: dict.fromkeys(p.words[0] for p in inner if p.name == "server" and p.words)
         for name, inner in _map_upstreams(config).items()
     }
-    pass_targets = _list_pass_targets(config, directives)
+    pass_targets = dict.fromkeys(_list_pass_targets(config, directives))
     return tuple(dict.fromkeys(p for name in pass_targets for p in servers.get(name) or [name]))
 
 
