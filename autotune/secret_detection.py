@@ -90,7 +90,7 @@ _EXPRESSION_PATTERN = re.compile(
 )
 _VARIABLE_PATTERN = re.compile(r"\$\{?\w+\}?|%[\[{][^\]}]{0,80}[\]}]\w?|\{\{.{0,80}?\}\}")
 
-# Every secret in a component of a URL's path or query contains a match, in small letters. Plain
+# Every secret in a component of a URL's path or query contains a match in lower case. Plain
 # alternatives are several times as fast as the patterns above.
 _POSSIBLE_SECRET_PATTERN = re.compile(
     r"pass|secret|master|credential|private|key|token|jwt|pw|auth|dsn|sign|database_url|hmac"

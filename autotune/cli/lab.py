@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Run a target's hosts as systemd machines on this machine.",
+    help="Run a target's hosts as systemd-nspawn containers on this machine.",
 )
 
 LabTargetArgument = Annotated[

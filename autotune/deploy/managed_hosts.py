@@ -223,7 +223,7 @@ def _exclude_later_changes(host: ManagedHost) -> None:
     for path, file in original.files.items():
         if path not in remaining_backup.state.files and not observed.files[path].matches(file):
             host.note(
-                f"{host.name}: {path} is not restored, because others changed it after a restore"
+                f"{host.name}: {path} is not restored, because it was changed after an earlier restore"
             )
 
 

@@ -46,7 +46,7 @@ class EditProof:
     def describe_unproven(self) -> Iterator[str]:
         """Yield a line for each service with parameters that are not proven."""
         for service, names in _group_by_service(self.unproven).items():
-            yield f"{service}: effect of edits of {', '.join(names)} (its program does not print them)"
+            yield f"{service}: effect of edits to {', '.join(names)} (its program does not print them)"
 
 
 NO_PROOF = EditProof()

@@ -46,7 +46,7 @@ PAGE_TIME_SHARE = 0.02
 
 
 class ProgressDisplay(ProgressReporter, Protocol):
-    """A display that closes at the end of the run, and reports only once that it failed."""
+    """A display that closes at the end of the run, and reports its own failure only once."""
 
     def __enter__(self) -> Self: ...
 

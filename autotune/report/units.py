@@ -45,7 +45,7 @@ class GainFigures:
 
 @dataclass(frozen=True)
 class RequestUnits:
-    """The units of a stack: throughput at a latency objective."""
+    """The units of measurement of a stack: throughput at a latency objective."""
 
     objective: str
     no_result_text = "SLO not attainable at any rate"

@@ -129,7 +129,7 @@ def test_what_the_software_does_not_print_is_not_proven_and_named() -> None:
     silent = prove(Software(), instance("web1", answers=False))
     assert len(silent.unproven) == len(DIMENSIONS)
     assert [*silent.describe_unproven()] == [
-        "web.server: effect of edits of mode, spare, timeout, workers (its program does not print them)"
+        "web.server: effect of edits to mode, spare, timeout, workers (its program does not print them)"
     ]
 
 

@@ -96,7 +96,7 @@ def test_an_edit_of_a_unit(part: ServiceInstance, name: str) -> None:
         check()
         return
     with pytest.raises(
-        AutotuneError, match="changes unit settings other than limits and numbers"
+        AutotuneError, match="changes unit settings other than resource limits and numeric values"
     ) as raised:
         check()
     assert "autotune apply" in (raised.value.hint or "")

@@ -163,7 +163,7 @@ ADOPTION = option_lines.build_adoption(
     version_script="redis-server --version | sed -n 's,.* v=\\([^ ]*\\).*,Redis \\1,p'",
     describe_loss=describe_restart_loss,
     other_layouts=(
-        DistributionLayout("Fedora, RHEL from 9", "redis.service", "/etc/redis/redis.conf"),
+        DistributionLayout("Fedora, RHEL 9 and later", "redis.service", "/etc/redis/redis.conf"),
         DistributionLayout("RHEL to 8", "redis.service", "/etc/redis.conf"),
         DistributionLayout(
             "SUSE, its instance named default", "redis@default.service", "/etc/redis/default.conf"
