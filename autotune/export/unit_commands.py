@@ -69,7 +69,8 @@ def check_commands(
     if not is_safe:
         raise ExportError(
             study,
-            f"{path} on {instance.placement.host} changes unit settings other than resource limits and numeric values",
+            f"{path} on {instance.placement.host} changes unit settings other than resource limits "
+            "and numeric values",
             APPLY_HINT,
         )
 

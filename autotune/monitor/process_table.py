@@ -21,7 +21,8 @@ class ServiceProcesses:
     """The processes of one service.
 
     ``workers`` excludes masters. ``cpu`` is CPU seconds since their start, including exited children.
-    ``scheduling_delay`` is seconds of waiting for a CPU. ``max_rss`` is the size of the largest process in bytes.
+    ``scheduling_delay`` is seconds of waiting for a CPU. ``max_rss`` is the size of
+    the largest process in bytes.
     ``max_pss`` is the same with shared memory divided among its processes, or ``None`` if unknown.
     ``descriptors`` is the largest number of open descriptors of one process.
     """

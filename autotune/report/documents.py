@@ -106,7 +106,7 @@ class ReversalCost(Ratio):
 
 
 class MemoryChange(TypedDict):
-    """Memory in bytes that all changes add on all hosts: the maximum by the memory rules, and at capacity."""
+    """Memory in bytes that all changes add on all hosts, by the memory rules and at capacity."""
 
     modelled: int | None
     measured: int | None

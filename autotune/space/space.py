@@ -416,7 +416,7 @@ def _limit_to_memory(file: TargetFile, space: SearchSpace) -> SearchSpace:
     limited_ranges = {d.name: check.limit_range(d) for d in space.dimensions}
     lines = (
         f"{name}: the range ends at {limited_ranges[name].high} {d.parameter.unit} instead of {d.high}, "
-        "because no more fits into the memory of the hosts"
+        "because the memory of the hosts cannot hold more"
         for name, d in by_name.items() if limited_ranges[name] is not d
     )  # fmt: skip
     return replace(
