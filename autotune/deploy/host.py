@@ -697,9 +697,9 @@ def stage_cases(
 
 
 def build_removal(cases: ValidationCases, name: str) -> Command:
-    """Return the command that removes the files of ``stage_cases``."""
+    """Return the command that removes the files of ``stage_cases``, and their empty directories."""
     locations = sorted({f"{instance.placement.directory}.{name}" for instance, _ in cases})
-    return Command(("rm", "-rf", "--", *locations))
+    return Command(("discard_staged", *locations))
 
 
 def _read_masked_files(transport: Transport, cases: ValidationCases) -> dict[str, CurrentFile]:

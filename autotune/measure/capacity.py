@@ -276,19 +276,13 @@ class PeakSearch:
         return log(max(passes)) + gap / 2.0 if is_wide else median
 
     def _next_higher_log_rate(self, passes: list[float]) -> float:
-        """Return a rate above the highest passed one: the posterior's median, within two bounds.
-
-        Both bounds double with each passed rate. Otherwise, if the expected peak is far too low, the
-        search takes many readings close to it.
-        """
+        """Return a rate above the highest passed one: the posterior's median, within the step."""
         best_log_rate = log(max(passes))
-        doublings = 2.0 ** (len(passes) - 1)
-        step = min(_LOG_STEP_UP * doublings, _MAX_STEP_UP)
-        least_step = min(max(LOG_RATE_STEP, self.target_sd / 2.0) * doublings, step)
+        step = min(_LOG_STEP_UP * 2.0 ** (len(passes) - 1), _MAX_STEP_UP)
         if self._may_be_rough and len(passes) > 1:
             return best_log_rate + _STEEP_LOG_STEP * (2.0 if len(passes) > 3 else 1.0)
         return min(
-            max(self.summary.quantile(_HARDLY_WIDER), best_log_rate + least_step),
+            max(self.summary.quantile(_HARDLY_WIDER), best_log_rate + LOG_RATE_STEP),
             best_log_rate + step,
         )
 

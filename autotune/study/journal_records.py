@@ -40,8 +40,9 @@ class RecordedFacts:
         """
         if self.cpus is None or self.memory is None or self.nofile is None:
             raise AutotuneError(
-                "the study does not record all facts of its hosts",
-                hint="start a new study with `autotune run`",
+                "the study does not record all facts of its hosts: it is damaged, or another version of "
+                "autotune wrote it",
+                hint="request a new copy, or start a new study with `autotune run`",
             )
         return HostFacts(
             float(self.cpus), int(self.memory), int(self.nofile), kernel_values=kernel_values

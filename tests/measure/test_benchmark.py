@@ -143,7 +143,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from pathlib import Path
 from autotune.measure.benchmark import Benchmark
 with Benchmark((sys.executable, "-c", sys.argv[1]), Path("."), 100.0, "toy") as called:
-    called.call(0, {})
+    called.call_program(0, {})
 """
 
 
