@@ -32,7 +32,7 @@ MEMBERS = [
     ("adding-a-service", r"^\| (`(?:meaning|stock|low|recommended|when|derive)`.*?) \|", Parameter),
     ("adding-a-runtime", r"^\| (`(?!systemd|containers|embedded)[a-z_]+`[^|]*?) \| [^|]*\|$", Runtime),
     ("adding-a-runtime", r"^\d\. \*\*(`(?:layout|create_hosts)[^`]*`)", Runtime),
-    ("adding-a-runtime", r"returns `LockedHosts` with (`lock`.*`unlock`)", LockedHosts),
+    ("adding-a-runtime", r"returns `LockedHosts`. autotune calls its (`lock`.*`unlock`)", LockedHosts),
     ("adding-a-runtime", r"^(`back_up`.*?) and others", RuntimeHost),
     ("adding-a-generator", r"^- (`\w+`)", LoadGenerator),
 ]  # fmt: skip

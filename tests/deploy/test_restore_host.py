@@ -443,7 +443,7 @@ def test_without_the_hosts_record_what_is_still_as_autotune_wrote_it_is_restored
     assert [
         line
         for line in lines
-        if f"{tmp_path / 'more'} is not restored, because others changed it" in line
+        if f"{tmp_path / 'more'} is not restored, because it was changed" in line
     ]
     assert (tmp_path / "conf").read_text() == "original\n"
     assert (tmp_path / "more").read_text() == "later work\n"

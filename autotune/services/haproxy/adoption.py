@@ -48,11 +48,8 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
             f"HAProxy is not tuned: {p} ({reason})" for p, reason in config.unread_files.items()
         )
         return
-    sockets = [
-        line.words[0].removeprefix("unix@")
-        for line in config.find_all("stats socket")
-        if line.words
-    ]
+    sockets = [line.words[0].removeprefix("unix@") for line in config.find_all("stats socket")
+               if line.words]  # fmt: skip
     servers = (
         line.words[position]
         for name, position in (("server", 1), ("server-template", 2))
