@@ -112,6 +112,7 @@ def test_a_drop_in_limits_descriptors_and_a_unit_reloads(
     set -e
     cat >/etc/systemd/system/sample.service <<EOF
     [Service]
+    Type=exec
     ExecStart=/bin/sleep infinity
     ExecReload=/bin/touch /run/reloaded
     EOF
