@@ -6,13 +6,12 @@ change.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 
-from autotune.deploy.host import IGNORE_BROKEN_PIPE, build_removal, stage_cases
-from autotune.deploy.host_commands import Command, build_mount_command, run_commands
+from autotune.deploy.host import StagedCase, run_on_staged_files
+from autotune.deploy.host_commands import Command, build_mount_command
 from autotune.deploy.runtime import ValidationCases
-from autotune.services.base import Readback, Value
+from autotune.services.base import Value
 from autotune.transports.base import Transport
 
 
@@ -22,19 +21,20 @@ def read_file_values(transport: Transport, cases: ValidationCases) -> list[Mappi
     The result is empty for services that cannot print them, and for files that the software rejects.
     Raises HostUnreachable, and AutotuneError if a file cannot be staged.
     """
-    name = f"values-{secrets.token_hex(8)}"
-    staged, commands = stage_cases(transport, cases, name)
-    readbacks: list[tuple[int, Readback]] = []
-    first_command = len(commands)
-    for index, (instance, locations) in enumerate(staged):
-        for readback in instance.service.list_file_readbacks(instance.placement):
-            readbacks.append((index, readback))
-            commands.append(Command(build_mount_command(locations, readback.argv)))
-    commands.append(build_removal(cases, name))
-    answers = run_commands(
-        transport, commands, timeout=60.0 + 10.0 * len(cases), functions=IGNORE_BROKEN_PIPE
-    )
-    values: list[Mapping[str, Value]] = [{} for _ in cases]
-    for (index, readback), answer in zip(readbacks, answers[first_command:], strict=False):
-        values[index] = {**values[index], **(readback.parse(answer.stdout) if answer.ok else {})}
+
+    def build_queries(staged: StagedCase) -> list[Command]:
+        readbacks = staged.instance.service.list_file_readbacks(staged.instance.placement)
+        return [Command(build_mount_command(staged.staged_paths, readback.argv))
+                for readback in readbacks]  # fmt: skip
+
+    values: list[Mapping[str, Value]] = []
+    answers_by_case = run_on_staged_files(transport, cases, "values", build_queries)
+    for (instance, _), answers in zip(cases, answers_by_case, strict=True):
+        readbacks = instance.service.list_file_readbacks(instance.placement)
+        values.append({
+            name: value
+            for readback, answer in zip(readbacks, answers, strict=True)
+            if answer.ok
+            for name, value in readback.parse(answer.stdout).items()
+        })  # fmt: skip
     return values

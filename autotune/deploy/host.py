@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
@@ -644,29 +644,16 @@ def validate_cases(transport: Transport, cases: ValidationCases) -> list[str | N
     All instances are on this host. Raises HostUnreachable, and AutotuneError if no validation is
     possible.
     """
-    directory_name = (
-        f"validated-{secrets.token_hex(8)}"  # another tuner may be validating its own files
-    )
-    originals = _read_masked_files(transport, cases)
-    cases = _insert_secrets(cases, originals)
-    commands: list[Command] = []
-    command_indexes: list[int | None] = []
-    for number, (instance, files) in enumerate(cases):
-        location = f"{instance.placement.directory}.{directory_name}/{number}"
-        commands += [_build_write_command(path, f"{location}{path}", files[path], originals.get(path))
-                     for path in files]  # fmt: skip
-        check = _build_check(instance, files, location)
-        command_indexes.append(None if check is None else len(commands))
-        commands += [] if check is None else [Command(check)]
-    locations = sorted(
-        {f"{instance.placement.directory}.{directory_name}" for instance, _ in cases}
-    )
-    commands.append(Command(("rm", "-rf", "--", *locations)))
-    answers = run_commands(
-        transport, commands, timeout=60.0 + 10.0 * len(cases), functions=IGNORE_BROKEN_PIPE
-    )
-    return [None if at is None or answers[at].ok else answers[at].error_text or "it is refused"
-            for at in command_indexes]  # fmt: skip
+
+    def build_check(staged: StagedCase) -> list[Command]:
+        check = _build_check(staged.instance, staged.files, staged.directory)
+        return [] if check is None else [Command(check)]
+
+    answers_by_case = run_on_staged_files(transport, cases, "validated", build_check)
+    return [
+        next((a.error_text or "it is refused" for a in answers if not a.ok), None)
+        for answers in answers_by_case
+    ]
 
 
 @dataclass(frozen=True)
@@ -677,29 +664,48 @@ class CurrentFile:
     content: bytes
 
 
-def stage_cases(
-    transport: Transport, cases: ValidationCases, name: str
-) -> tuple[list[tuple[ServiceInstance, dict[str, str]]], list[Command]]:
-    """Return the staged path of each case's files, and the commands that write them.
+@dataclass(frozen=True)
+class StagedCase:
+    """An instance with the files that are staged for it below ``directory``, by their real paths."""
 
-    ``name`` is part of the directory's name. The last command of the exchange must remove it, see
-    ``build_removal``.
+    instance: ServiceInstance
+    files: Mapping[str, bytes]
+    directory: str
+
+    @property
+    def staged_paths(self) -> dict[str, str]:
+        """The path of each staged file by its real path."""
+        return {path: f"{self.directory}{path}" for path in self.files}
+
+
+def run_on_staged_files(
+    transport: Transport,
+    cases: ValidationCases,
+    purpose: str,
+    build_commands: Callable[[StagedCase], Sequence[Command]],
+) -> list[Sequence[CommandResult]]:
+    """Stage the files of each case, run the commands for it, and remove the files.
+
+    The result contains the answers by case. ``purpose`` is part of the directory's name. Raises
+    HostUnreachable, and AutotuneError if a file cannot be staged.
     """
+    name = f"{purpose}-{secrets.token_hex(8)}"  # another tuner may be staging its own files
     originals = _read_masked_files(transport, cases)
-    staged: list[tuple[ServiceInstance, dict[str, str]]] = []
     commands: list[Command] = []
+    answer_slices: list[slice] = []
     for number, (instance, files) in enumerate(_insert_secrets(cases, originals)):
-        location = f"{instance.placement.directory}.{name}/{number}"
-        staged.append((instance, {path: f"{location}{path}" for path in files}))
-        commands += [_build_write_command(path, f"{location}{path}", content, originals.get(path))
-                     for path, content in files.items()]  # fmt: skip
-    return staged, commands
-
-
-def build_removal(cases: ValidationCases, name: str) -> Command:
-    """Return the command that removes the files of ``stage_cases``, and their empty directories."""
-    locations = sorted({f"{instance.placement.directory}.{name}" for instance, _ in cases})
-    return Command(("discard_staged", *locations))
+        staged = StagedCase(instance, files, f"{instance.placement.directory}.{name}/{number}")
+        commands += [_build_write_command(path, target, files[path], originals.get(path))
+                     for path, target in staged.staged_paths.items()]  # fmt: skip
+        own_commands = build_commands(staged)
+        answer_slices.append(slice(len(commands), len(commands) + len(own_commands)))
+        commands += own_commands
+    directories = sorted({f"{instance.placement.directory}.{name}" for instance, _ in cases})
+    commands.append(Command(("discard_staged", *directories)))
+    answers = run_commands(
+        transport, commands, timeout=60.0 + 10.0 * len(cases), functions=IGNORE_BROKEN_PIPE
+    )
+    return [answers[own_slice] for own_slice in answer_slices]
 
 
 def _read_masked_files(transport: Transport, cases: ValidationCases) -> dict[str, CurrentFile]:

@@ -208,8 +208,8 @@ unstage() { # path…: removes the files that are staged for them
     done
 }
 discard() { rm -f -- "$@"; }
-# directory…: removes staged directories, and the directory above them if it is empty
-discard_staged() { rm -rf -- "$@" && rmdir -- "${1%/*}" 2>/dev/null; :; }
+# directory…: removes staged directories, and autotune's own directory if nothing else is in it
+discard_staged() { rm -rf -- "$@" && rmdir -- "$home" 2>/dev/null; :; }
 discard_of() { # study path: removes a record of originals if it belongs to the study
     if grep -qF "\"study\": \"$1\"" -- "$2" 2>/dev/null; then rm -f -- "$2"; fi
 }

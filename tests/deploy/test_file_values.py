@@ -74,7 +74,8 @@ def test_files_are_read_at_their_paths_and_stay_as_they_are(tmp_path: Path) -> N
         {"workers": 2}, {"workers": 3}, {},
     ]  # fmt: skip
     assert conf.read_text() == "workers=1\n"
-    assert not (tmp_path / "run").exists()
+    assert list((tmp_path / "run").iterdir()) == []
+    assert not (tmp_path / "autotune").exists()
 
 
 # service, its file with a value, and that value
