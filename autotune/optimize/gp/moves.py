@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, inf, log, sqrt
 from operator import itemgetter
 
@@ -131,13 +131,10 @@ class MoveHistory:
 
     def is_refuted(self, move: Move, name: str) -> bool:
         """True if a move takes back a change of this parameter that gained without being recommended."""
-        if self.previous is None or self.gain < MIN_LONG_STEP_GAIN:
+        if self.gain < MIN_LONG_STEP_GAIN:
             return False
-        signed_distance = (
-            int(self.start[move.axis]) - int(self.previous[move.axis])
-        ) * move.direction
         opposite = f"{name}{'-' if move.direction > 0 else '+'}"
-        return signed_distance < 0 and opposite not in self.previous_moves
+        return self._distance_moved(move) < 0 and opposite not in self.previous_moves
 
     def limit_levels(self, move: Move, step: int) -> int:
         """Return the number of levels to move, for a move of ``step`` levels.
@@ -145,14 +142,10 @@ class MoveHistory:
         A repeat of the move that led here goes twice as far. A failure ahead halves the distance to
         that value. Two failures ahead that did no harm end the move.
         """
-        current_level = int(self.start[move.axis])
-        if self.previous is not None:
-            signed_distance = (current_level - int(self.previous[move.axis])) * move.direction
-            step = (
-                min(step, -signed_distance // 2)
-                if signed_distance < 0
-                else max(step, 2 * signed_distance)
-            )
+        distance_moved = self._distance_moved(move)
+        step = (
+            min(step, -distance_moved // 2) if distance_moved < 0 else max(step, 2 * distance_moved)
+        )
         steps_ahead = self._list_ahead(move)
         if sum(not harmful for _, harmful in steps_ahead) > 1:
             return 0
@@ -182,9 +175,13 @@ class MoveHistory:
         return min(harmful_distances, default=None)
 
     def _has_helped(self, move: Move) -> bool:
+        return self._distance_moved(move) > 0
+
+    def _distance_moved(self, move: Move) -> int:
+        """Return how many levels the last gain moved along this move; negative if against it."""
         if self.previous is None:
-            return False
-        return (int(self.start[move.axis]) - int(self.previous[move.axis])) * move.direction > 0
+            return 0
+        return (int(self.start[move.axis]) - int(self.previous[move.axis])) * move.direction
 
 
 def read_history(observations: TrialObservations, row: int) -> MoveHistory:
@@ -204,12 +201,11 @@ def read_history(observations: TrialObservations, row: int) -> MoveHistory:
     was_suggested = observations.suggested[row] if observations.suggested else False
     origin = _find_origin(points[:row], peaks[:row], points[row]) if was_suggested else None
     gain = 0.0 if origin is None else float(peaks[row] - peaks[origin])
+    history = MoveHistory(points[row], float(peaks[row]), tuple(failed), None, unusable)
     if origin is None or gain < MIN_GAIN:
-        return MoveHistory(points[row], float(peaks[row]), tuple(failed), None, unusable)
+        return history
     moves = observations.recommended_changes[origin] if observations.recommended_changes else ()
-    return MoveHistory(
-        points[row], float(peaks[row]), tuple(failed), points[origin], unusable, gain, moves
-    )
+    return replace(history, previous=points[origin], gain=gain, previous_moves=moves)
 
 
 def _find_origin(points: GridPoints, log_peaks: Array, point: GridPoints) -> int | None:
@@ -229,10 +225,12 @@ def _find_origin(points: GridPoints, log_peaks: Array, point: GridPoints) -> int
 def apply_moves(
     grid: ParameterGrid, past: MoveHistory, moves: Sequence[Move], length: float | None
 ) -> GridPoints:
-    """The start of ``past`` with these moves made. ``length`` is a part of a range; without it, it is a
-    factor of ``LONG_STEP_FACTOR``, or a quarter of a range that is not logarithmic. No move leaves the
-    range. A move ends at a value that guides warn of beyond; a move that starts there may go on, because
-    the diagnosis saw on this stack that more is needed."""
+    """Return the start of ``past`` after these moves.
+
+    ``length`` is a fraction of a range. Without it, a move multiplies by ``LONG_STEP_FACTOR``, or crosses
+    a quarter of a range that is not logarithmic. No move leaves the range. A move stops at a bound of the
+    guides. A move that starts there may go on, because the diagnosis recommends it on this stack.
+    """
     point = past.start.copy()
     for move in moves:
         axis, here = grid.axes[move.axis], int(past.start[move.axis])
@@ -346,13 +344,12 @@ def _list_long_steps(
     moves = observations.recommended_changes[leader]
     yield bisect_harm(grid, past, moves)
     failed_steps = sum(observations.suggested[leader + 1 :]) + past.unusable_count
-    steps = list_guided_candidates(grid, past, moves, lengths=(None,))
     may_climb = failed_steps < MAX_FAILED_STEPS and is_climbing(observations, leader)
     if may_climb and not failed_steps:
-        yield steps
+        yield list_guided_candidates(grid, past, moves, lengths=(None,))
     yield retreat(grid, observations, past)
-    if may_climb:
-        yield steps
+    if may_climb and failed_steps:
+        yield list_guided_candidates(grid, past, moves, lengths=(None,))
 
 
 def retreat(grid: ParameterGrid, observations: TrialObservations, past: MoveHistory) -> GridPoints:
