@@ -125,7 +125,7 @@ class ParameterFleet(Fleet):
 
     def deploy(self, settings: Settings) -> DeployResult:
         return DeployResult(
-            _render_files(self.space, settings), {}, active_parameters(self.space, settings)
+            _render_files(self.space, settings), {}, self.space.select_active(settings)
         )
 
     def restore(self) -> None:
@@ -179,7 +179,7 @@ class CommandSession:
         for _ in range(MAX_ATTEMPTS):
             start_time = time.monotonic()
             answer = self._benchmark.call_program(
-                request.trial, active_parameters(self._space, settings)
+                request.trial, self._space.select_active(settings)
             )
             record.on_answer(answer, time.monotonic() - start_time)
             if not isinstance(answer, BenchmarkFault):
@@ -234,12 +234,6 @@ def prepare(file: TargetFile) -> CommandEnvironment:
     return CommandEnvironment(file, space, {}, argv)
 
 
-def active_parameters(space: SearchSpace, settings: Settings) -> Settings:
-    """Return the command's parameters, without those that are inactive under these settings."""
-    active_names = space.active_parameters(settings)
-    return {name: value for name, value in settings.items() if name in active_names}
-
-
 def _build_failure(answer: UnusableConfiguration | BenchmarkFault) -> FailedEvaluation:
     if isinstance(answer, UnusableConfiguration):
         return FailedEvaluation(f"infeasible: {answer.why}")
@@ -247,5 +241,5 @@ def _build_failure(answer: UnusableConfiguration | BenchmarkFault) -> FailedEval
 
 
 def _render_files(space: SearchSpace, settings: Settings) -> dict[str, bytes]:
-    parameters = dict(sorted(active_parameters(space, settings).items()))
+    parameters = dict(sorted(space.select_active(settings).items()))
     return {PARAMETERS_FILE: json.dumps(parameters, indent=2, ensure_ascii=False).encode() + b"\n"}

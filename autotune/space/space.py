@@ -191,6 +191,11 @@ class SearchSpace:
         """Return the names of the parameters that have an effect under ``settings``."""
         return frozenset(d.name for d in self.dimensions if conditions_hold(d.conditions, settings))
 
+    def select_active(self, settings: Settings) -> dict[str, Value]:
+        """Return the ``settings`` that have an effect."""
+        active_names = self.active_parameters(settings)
+        return {name: value for name, value in settings.items() if name in active_names}
+
     def build_candidate(self, suggested: Settings, keep: Container[str] = ()) -> Candidate:
         """Return a candidate: the suggested values, completed from the baseline and repaired until
         every rule holds. Parameters in ``keep`` are changed last (see `repair_settings`).

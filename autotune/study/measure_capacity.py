@@ -25,7 +25,7 @@ from autotune.space.dimension import (
 from autotune.space.space import SearchSpace
 from autotune.study import trial as trials
 from autotune.study.apply_export import read_compatible_settings, read_exported_rss
-from autotune.study.schedule import MeasureStep, select_active_settings
+from autotune.study.schedule import MeasureStep
 from autotune.study.study_loop import REPEAT_LOG_SD
 from autotune.study.study_state import MEASURE_PURPOSE, Phase, Trial
 from autotune.study.trial_context import ProgressReporter, TrialContext, begin_study, open_session
@@ -108,11 +108,10 @@ def build_measurement_request(
     comparison = build_comparison_configuration(environment.space, against, settings)
     space = environment.space
     configured, compared = (
-        space.complete_unrepaired(s).settings for s in (settings, comparison.settings)
+        space.select_active(space.complete_unrepaired(side_settings).settings)
+        for side_settings in (settings, comparison.settings)
     )
-    if config is None and select_active_settings(configured, space) == select_active_settings(
-        compared, space
-    ):
+    if config is None and configured == compared:
         raise AutotuneError(
             f"the baseline and {against} have the same settings, so there is nothing to compare",
             hint="name an export with --config to compare it instead of the baseline",

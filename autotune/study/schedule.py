@@ -225,8 +225,8 @@ def _plan_opening(
     effects: list[Settings] = []  # effective settings of the configurations tried so far
     for phase, settings in _iterate_presets(space):
         active, effect = (
-            select_active_settings(settings, space),
-            select_active_settings(clamped.get_effective(settings), space),
+            space.select_active(settings),
+            space.select_active(clamped.get_effective(settings)),
         )
         if active in tried:
             continue
@@ -258,12 +258,12 @@ def _find_untried(
     pending_candidates, seen_settings = list[Settings](), list(tried)
     for changes in (*space.try_first, *state.transferred):
         settings = {**space.baseline, **changes}
-        if (acts := select_active_settings(settings, space)) not in seen_settings:
+        if (acts := space.select_active(settings)) not in seen_settings:
             seen_settings.append(acts)
             pending_candidates.append(settings)
 
     def find_effect(settings: Settings) -> Settings:
-        return select_active_settings(clamped.get_effective(settings), space)
+        return space.select_active(clamped.get_effective(settings))
 
     measured_effects = [find_effect(t.settings) for t in state.list_started(*OPENING_PHASES)]
     for trial in sorted(state.list_started(Phase.TRY_FIRST), key=lambda trial: trial.number):
@@ -299,12 +299,6 @@ def _may_be_best(state: State, space: SearchSpace, settings: Settings) -> bool:
     highs = [bed_levels[t.bed] * t.peak.high for t in usable_trials
              if t.peak and _select_deployment(t.settings, space) == deployment]  # fmt: skip
     return not lows or max(highs, default=0.0) >= max(lows)
-
-
-def select_active_settings(settings: Settings, space: SearchSpace) -> Settings:
-    """Return only the settings that have an effect."""
-    active_names = space.active_parameters(settings)
-    return {name: value for name, value in settings.items() if name in active_names}
 
 
 def _iterate_presets(space: SearchSpace) -> Iterator[tuple[Phase, Settings]]:

@@ -25,7 +25,6 @@ from autotune.study.measure_capacity import (
     measure_configuration,
 )
 from autotune.study.ranking import find_baseline
-from autotune.study.schedule import select_active_settings
 from autotune.study.study_state import State, Trial
 from autotune.study.study_store import load_state
 from autotune.study.trial_context import collect_versions
@@ -123,7 +122,7 @@ def measure_presets(recording: Recording, _: Record) -> Record:
     for name in NAMED_SETTINGS:
         preset = {} if name == BASELINE_NAME else space.preset_settings(name)
         settings = {n: value for n, value in preset.items() if value != space.baseline[n]}
-        active = select_active_settings(space.complete_unrepaired(settings).settings, space)
+        active = space.select_active(space.complete_unrepaired(settings).settings)
         if active not in earlier:
             earlier.append(active)
             measured[name] = _measure(recording, environment, name, settings)
@@ -255,7 +254,7 @@ def _compare(recording: Recording, record: Record, name: str, settings: Settings
     environment = recording.prepare()
     space = environment.space
     winner = record["autotune"]["settings"]
-    sides = [select_active_settings(space.complete_unrepaired(each).settings, space)
+    sides = [space.select_active(space.complete_unrepaired(each).settings)
              for each in (winner, settings)]  # fmt: skip
     if sides[0] == sides[1]:
         return {"against": name, "same": True}

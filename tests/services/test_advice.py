@@ -13,7 +13,6 @@ from autotune.services.registry import DEPLOYMENTS, services_of
 from autotune.space.dimension import PRESET_NAMES
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace, build_space
-from autotune.study.schedule import select_active_settings
 from autotune.target.read_target import read_target
 
 GB = 2**30
@@ -109,7 +108,7 @@ def test_advice_is_a_preset_of_its_own_where_there_is_any(tmp_path: Path, servic
     assert all(name.startswith(f"db.{service}.") for name in differing)
     assert bool(differing) == (service != "redis")
     settings = space.build_candidate(advised).settings  # the rules hold
-    assert select_active_settings(settings, space) != select_active_settings(space.baseline, space)
+    assert space.select_active(settings) != space.select_active(space.baseline)
 
 
 @pytest.mark.parametrize("deployment", sorted(DEPLOYMENTS))

@@ -11,14 +11,13 @@ from autotune.errors import AutotuneError
 from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study.measure_capacity import ComparisonConfiguration, build_comparison_configuration
-from autotune.study.schedule import select_active_settings
 from tests.space.targets import fleet
 
 CHOICE = ("service: nginx, forwards_to", "service: [nginx, apache], forwards_to")
 
 
 def effective(space: SearchSpace, settings: Settings) -> Settings:
-    return select_active_settings(space.complete_unrepaired(settings).settings, space)
+    return space.select_active(space.complete_unrepaired(settings).settings)
 
 
 def test_the_baseline_changes_nothing(tmp_path: Path) -> None:
