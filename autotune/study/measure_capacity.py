@@ -241,13 +241,31 @@ def _measure_once(
 ) -> tuple[Trial, Peak]:
     peaks = [trial.peak.peak for trial in earlier if trial.peak and trial.peak.is_feasible]
     prior = Estimate.from_value(peaks[-1], REPEAT_LOG_SD) if peaks else None
-    trial = trials.run_trial(MeasureStep(Phase.MEASURE, settings), context, prior, None)
+    # A repeat uses the settings of the first trial, even if the memory rules now allow others.
+    step = (
+        MeasureStep(Phase.MEASURE, earlier[0].settings, source_trial=earlier[0].number)
+        if earlier
+        else MeasureStep(Phase.MEASURE, settings)
+    )
+    trial = trials.run_trial(step, context, prior, None)
     context.record_time_spent()
     if trial.peak is None:
         raise AutotuneError(f"{label} cannot be used: {trial.failure}")
-    if differences := [line for line in trial.differences if line.partition(":")[0] in settings]:
+    if differences := find_unapplied(trial, settings):
         raise AutotuneError(
             f"{label} took effect with different values: {'; '.join(differences)}",
             hint="start a study with `autotune run` to find settings that take effect here",
         )
     return trial, trial.peak
+
+
+def find_unapplied(trial: Trial, settings: Settings) -> list[str]:
+    """Return the differences between requested and effective values in which ``settings`` did not take
+    effect.
+
+    An export contains effective values. Such a value takes effect even if the file requests a larger
+    one, which another setting of the same configuration limits.
+    """
+    names = {name for name in trial.clamped_parameters if name in settings
+             and trial.effective_settings[name] != settings[name]}  # fmt: skip
+    return [line for line in trial.differences if line.partition(":")[0] in names]
