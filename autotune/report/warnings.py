@@ -310,7 +310,16 @@ def _warn_of_settings(view: StudyView) -> Iterator[StudyWarning]:
     best = view.conclusion.best
     if best is None:
         return
-    if differences := best.latest_trial.differences:
+    baseline = view.conclusion.baseline
+    unchanged_settings = baseline.trial.settings.items() if baseline else ()
+    # A changed setting may limit an unchanged one, such as somaxconn the backlog of a server. The
+    # effective value of the unchanged one is among the changes.
+    differences = [
+        line
+        for line in best.latest_trial.differences
+        if (name := line.partition(":")[0], best.trial.settings.get(name)) not in unchanged_settings
+    ]
+    if differences:
         yield _build_warning(
             "took-effect-differently", len(differences), 0,
             f"effective value ≠ requested for {format_count(len(differences), 'setting')} of the best: "

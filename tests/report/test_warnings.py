@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,14 @@ SOUND = State(trials=(*trials(), *some(20)), verdict=verdict(), seconds={"load":
 
 def test_a_sound_study_has_none() -> None:
     assert found(SOUND) == {}
+
+
+def test_an_unchanged_setting_that_a_change_limits_needs_no_warning() -> None:
+    difference = "web.x.y: requested 9, effective 4"
+    of_both = [replace(trial, settings={**trial.settings, "web.x.y": 9})
+               for trial in trials(differences=(difference,))]  # fmt: skip
+    state = State(trials=(*of_both, *some(20)), verdict=verdict())
+    assert "took-effect-differently" not in found(state)
 
 
 CASES: list[tuple[str, State, float, float]] = [
