@@ -70,13 +70,22 @@ class SamplerTask:
 
     @cached_property
     def grid(self) -> ParameterGrid:
-        return ParameterGrid.from_dimensions(self.space.tunable_dimensions, self.space.baseline)
+        space = self.space
+        return ParameterGrid.from_dimensions(
+            space.tunable_dimensions,
+            space.baseline,
+            space.get_effective if space.caps else None,
+        )
 
     def with_space(self, space: SearchSpace) -> SamplerTask:
-        """Return the task for ``space``. The grid is kept if the parameters are the same."""
+        """Return the task for ``space``. The grid is kept if the parameters and caps are the same."""
         task = replace(self, space=space)
         before = self.space
-        if (before.dimensions, before.baseline) == (space.dimensions, space.baseline):
+        if (before.dimensions, before.baseline, before.caps) == (
+            space.dimensions,
+            space.baseline,
+            space.caps,
+        ):
             vars(task)["grid"] = self.grid  # with its cache of encoded configurations
         return task
 

@@ -224,12 +224,10 @@ class Searcher:
         """Record the outcome of a configuration, suggested as ``suggestion_number`` or not.
 
         A repeated call does nothing. A configuration without a pending suggestion is added as a
-        finished trial, from which the sampler learns in the same way. Values with the same effect are
-        recorded as suggestions contain them, so that the sampler recognizes a measured configuration.
+        finished trial, from which the sampler learns in the same way.
         """
         if outcome.notes["trial"] in self._recorded:
             return
-        values = self._task.space.get_effective(values)
         worst_value = INFEASIBLE_SHARE * self._lowest if self._lowest < inf else 0.0
         value, violation = (worst_value, 1.0) if outcome.peak is None else (outcome.peak, -1.0)
         pending_trial = None if suggestion_number is None else self._find_pending(suggestion_number)

@@ -210,20 +210,18 @@ def test_a_pending_suggestion_has_the_values_that_take_effect(storage: RDBStorag
     assert replaced
 
 
-@pytest.mark.parametrize("reported", [20, 200])
-def test_a_capped_value_is_recorded_as_it_is_suggested(storage: RDBStorage, reported: int) -> None:
+def test_values_with_the_same_effect_are_one_point() -> None:
     """A deployment reports the value that the cap leaves. The sampler must recognize its suggestion."""
     children, keepalive = "web.php_fpm.max_children", "lb.nginx.upstream_keepalive"
     dimensions = tuple(replace(d, baseline=200) if d.name == children else d for d in SPACE)
     space = SearchSpace(dimensions, (), {}, caps={children: ParameterCap(tuned_by=(keepalive,))})
-    search = Searcher(storage, "s", space, "random", 1)
-    suggested = {**search.suggest().values, keepalive: 20, children: 200}
-    search.add_pending({7: suggested})
-    pending = trials(storage)[-1]
-    search.record_outcome(pending.number, {**suggested, children: reported}, told(7, 100.0))
-    recorded = trials(storage)[-1]
-    assert (recorded.number, recorded.value) == (pending.number, 100.0)
-    assert recorded.params == suggested
+    task = SamplerTask(space)
+    suggested, reported, lower = (
+        task.grid.encode({keepalive: 20, children: value}).tolist() for value in (200, 20, 10)
+    )
+    assert suggested == reported != lower
+    without_caps = task.with_space(replace(space, caps={})).grid
+    assert without_caps.encode({keepalive: 20, children: 20}).tolist() != suggested
 
 
 @pytest.mark.parametrize("kind", ["random", "gp", "tpe", "hill-climb"])
