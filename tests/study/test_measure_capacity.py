@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
-from autotune.study.measure_capacity import ComparisonConfiguration, build_comparison_configuration
+from autotune.study.measure_capacity import (
+    ComparisonConfiguration,
+    Measurement,
+    build_comparison_configuration,
+)
+from autotune.study.study_state import Phase, Trial
 from tests.space.targets import fleet
 
 CHOICE = ("service: nginx, forwards_to", "service: [nginx, apache], forwards_to")
@@ -82,3 +88,20 @@ def test_what_has_no_effect_is_no_difference(tmp_path: Path) -> None:
     assert effective(space, {parameter.name: other}) == effective(space, {})
     changed = {"lb.service": "apache", parameter.name: other}
     assert effective(space, changed) != effective(space, {"lb.service": "apache"})
+
+
+def test_a_rate_is_reached_only_if_every_repeat_meets_the_objective() -> None:
+    good, unmet = (
+        Peak(120.0, 110.0, 130.0, 0.03, "measured"),
+        Peak(0.0, 0.0, 0.0, 0.5, "unmeetable"),
+    )
+    bound = Peak(110.0, 110.0, 110.0, 0.03, "limited", limit="load.max_rate")
+
+    def reaches(*peaks: Peak) -> bool:
+        trials = tuple(Trial(n, Phase.MEASURE, {}, peak=peak) for n, peak in enumerate(peaks))
+        return Measurement("shop", trials).reaches_rate(110.0)
+
+    assert reaches(good, good)
+    assert reaches(good, bound)
+    assert not reaches(good, unmet)
+    assert not reaches(unmet)
