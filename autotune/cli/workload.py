@@ -71,6 +71,12 @@ def from_log(
         raise AutotuneError(f"{out} already exists", hint="name another file with --out")
     if len({*logs}) < len(logs):
         raise UsageError("a log occurs twice", hint="name each log once")
+    # The written list contains the patterns in comments.
+    if invalid := next((pattern for pattern in exclude or () if not pattern.isprintable()), None):
+        raise UsageError(
+            f"--exclude {invalid!r}: contains a control character, or bytes that are not UTF-8",
+            hint="write `?` for each such character",
+        )
     logged_requests = recorded_requests.record_requests(
         log_files.read_lines(logs, _build_progress_listener()),
         recorded_requests.RequestFilter(keep_unsafe=unsafe, exclude=tuple(exclude or ())),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
+from autotune import foreign_files
 from autotune.deploy.backup import (
     ANY_DIGEST,
     BackupCheck,
@@ -382,15 +384,25 @@ class ManagedHost:
             self._store.remove(self.name)
         self.backup = HostBackup(self.name, self._study)
 
-    def delete_study_backup(self, study: str) -> None:
-        """Remove the controller's copy that belongs to another study in the same directory of
-        studies.
+    def delete_study_backup(self, restored: HostBackup) -> None:
+        """Remove the controller's copy of a restored backup. It belongs to another study in the same
+        directory of studies.
+
+        The backup comes from the host. A copy with other originals is kept, because it may be that of
+        another machine.
         """
         own_directory = self._store.directory.parent
-        directory = find_study_directory(own_directory).with_name(
-            study
-        ) / own_directory.relative_to(find_study_directory(own_directory))
-        BackupStore(directory).remove(self.name)
+        study_directory = find_study_directory(own_directory)
+        if restored.study not in foreign_files.list_names(study_directory.parent):
+            return
+        directory = study_directory.with_name(restored.study) / own_directory.relative_to(
+            study_directory
+        )
+        store = BackupStore(directory)
+        with contextlib.suppress(AutotuneError, OSError):  # a copy that cannot be read is kept
+            copy = store.read(self.name)
+            if copy is not None and (copy.study, copy.state) == (restored.study, restored.state):
+                store.remove(self.name)
 
     def persist_state(self, desired: HostState) -> None:
         """Make the deployment survive a reboot: see `RuntimeHost.persist_state`."""

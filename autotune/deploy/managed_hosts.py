@@ -164,30 +164,30 @@ def restore_all_orphaned(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str,
     restore_results = restore_in_order([by_name[name] for name in selected_backups.results])
     lines = {}
     for name, of_host in restore_results.results.items():
-        study = selected_backups.results[name]
-        if of_host and study.is_recorded_on_host:
-            by_name[name].delete_study_backup(study.name)
-        lines[name] = tuple(f"{line} (study {study.name} was killed)" for line in of_host)
+        orphaned = selected_backups.results[name]
+        if of_host and orphaned.is_recorded_on_host:
+            by_name[name].delete_study_backup(orphaned.backup)
+        lines[name] = tuple(
+            f"{line} (study {orphaned.backup.study} was killed)" for line in of_host
+        )
     return HostResults(lines, {**selected_backups.errors, **restore_results.errors})
 
 
 @dataclass(frozen=True)
-class _OrphanedStudy:
-    """The study whose backup restores a host. ``is_recorded_on_host`` is true if the host lists the
-    study.
-    """
+class _OrphanedBackup:
+    """The backup that restores a host. ``is_recorded_on_host`` is true if it comes from the host."""
 
-    name: str
+    backup: HostBackup
     is_recorded_on_host: bool
 
 
-def _select_orphaned_backup(host: ManagedHost) -> _OrphanedStudy:
+def _select_orphaned_backup(host: ManagedHost) -> _OrphanedBackup:
     backup = read_host_backup(host)
     if backup is not None:
         host.backup = backup
     else:
         _exclude_later_changes(host)
-    return _OrphanedStudy(host.backup.study, backup is not None)
+    return _OrphanedBackup(host.backup, backup is not None)
 
 
 def _exclude_later_changes(host: ManagedHost) -> None:

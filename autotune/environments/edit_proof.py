@@ -29,12 +29,14 @@ ValueReader = Callable[[Sequence[Case]], Sequence[Mapping[str, Value]]]
 class EditProof:
     """``proven`` are parameters whose edits take effect, and ``refuted`` others with the reason.
 
-    ``unproven`` are tunable parameters whose software does not print values of files.
+    ``unproven`` are tunable parameters whose software does not print values of files. ``untested``
+    are those that can only have their current value under the rules of the space.
     """
 
     proven: tuple[str, ...] = ()
     refuted: Mapping[str, str] = field(default_factory=dict)
     unproven: tuple[str, ...] = ()
+    untested: tuple[str, ...] = ()
 
     def describe_proven(self) -> Iterator[str]:
         """Yield a line with the number of parameters of each service."""
@@ -47,6 +49,8 @@ class EditProof:
         """Yield a line for each service with parameters that are not proven."""
         for service, names in _group_by_service(self.unproven).items():
             yield f"{service}: effect of edits to {', '.join(names)} (its program does not print them)"
+        for service, names in _group_by_service(self.untested).items():
+            yield f"{service}: effect of edits to {', '.join(names)} (the rules allow no other value now)"
 
 
 NO_PROOF = EditProof()
@@ -97,9 +101,15 @@ class _Prover:
         pending_names = [
             n for n in answering if ParameterName.parse(n).service_prefix in doubtful_services
         ]
-        refuted = self._change_alone({name: dimensions[name] for name in pending_names}, current)
-        proven_names = sorted({*answering} - {*refuted})
-        return EditProof(tuple(proven_names), refuted, tuple(sorted({*dimensions} - {*answering})))
+        reasons = self._change_alone({name: dimensions[name] for name in pending_names}, current)
+        refuted = {name: reason for name, reason in reasons.items() if reason}
+        untested = {*pending_names} - {*reasons}
+        return EditProof(
+            tuple(sorted({*answering} - {*refuted} - untested)),
+            refuted,
+            tuple(sorted({*dimensions} - {*answering})),
+            tuple(sorted(untested)),
+        )
 
     def _takes_effect(self, name: str, settings: Settings, reported: _ByInstance) -> bool:
         """True if a value differs from the baseline and the software of all hosts reads it."""
@@ -113,7 +123,9 @@ class _Prover:
     def _change_alone(
         self, dimensions: Mapping[str, Dimension], current: _ByInstance
     ) -> dict[str, str]:
-        """Return the parameters without effect when each is changed alone, with the reason."""
+        """Return the parameters that were changed alone. The value is the reason for those without
+        effect, and empty for the others.
+        """
         reasons: dict[str, str] = {}
         pending_dimensions = dict(dimensions)
         for attempt in range(_MAX_ALTERNATIVES):
@@ -132,7 +144,7 @@ class _Prover:
                 reasons[name] = self._explain(name, settings, own_values, current)
                 if not reasons[name]:
                     del pending_dimensions[name]
-        return {name: reason for name, reason in reasons.items() if reason}
+        return reasons
 
     def _build_alone(self, dimension: Dimension, attempt: int) -> Settings:
         """Return a candidate with another value of one parameter, or nothing."""

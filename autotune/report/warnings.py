@@ -15,6 +15,7 @@ from autotune.report import format as fmt
 from autotune.report.conclusion import STOPPED_VERDICT
 from autotune.report.trial_outcomes import is_unusable
 from autotune.report.view import StudyView
+from autotune.study.ranking import list_proof_failures
 from autotune.study.study_state import Trial
 from autotune.target.messages import format_count
 
@@ -68,6 +69,12 @@ WARNING_KINDS = {
             "few-pairs",
             "The gain is based on too few alternating pairs for a reliable interval.",
             "raise `budget.time`, or lower `budget.trials`",
+        ),
+        WarningKind(
+            "failed-in-proof",
+            "A configuration failed or missed the SLO in measurements of the proof. A winner that"
+            " fails more often than the baseline is not proven.",
+            "find the cause in the logs of the services, then repeat the study",
         ),
         WarningKind(
             "few-repeats",
@@ -247,12 +254,27 @@ def _warn_of_proof(view: StudyView) -> Iterator[StudyWarning]:
             f"the gain comes from {format_count(gain.pairs, 'alternating pair')}; "
             f"a reliable interval needs {MIN_PAIRS}",
         )
+    yield from _warn_of_proof_failures(view)
     if gain is None and view.verdict == "improved" and best and 0 < best.repeat_count < MIN_PAIRS:
         yield _build_warning(
             "few-repeats", best.repeat_count, MIN_PAIRS,
             f"only {format_count(best.repeat_count, 'later measurement')} confirmed that the best "
             "configuration meets the SLO",
         )  # fmt: skip
+
+
+def _warn_of_proof_failures(view: StudyView) -> Iterator[StudyWarning]:
+    if failed := list_proof_failures(view.state):
+        best = view.conclusion.best
+        own = [t for t in failed if best is not None and t.source_trial == best.trial.number]
+        numbers = fmt.format_first_numbers([trial.number for trial in failed])
+        yield _build_warning(
+            "failed-in-proof",
+            len(failed),
+            0,
+            f"{format_count(len(failed), 'measurement')} of the proof failed, {len(own)} of them of the "
+            f"best (trials {numbers}): {failed[0].failure or 'the SLO is not met at any rate'}",
+        )
 
 
 def _list_verdict_trials(view: StudyView) -> list[Trial]:

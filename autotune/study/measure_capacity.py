@@ -178,8 +178,12 @@ class Measurement:
         return exp(fmean(self._log_peaks)) if self._log_peaks else 0.0
 
     def reaches_rate(self, rate: float) -> bool:
-        """True if the capacity is at least ``rate`` (requests/s). A lower bound counts with its value."""
-        return self.peak >= rate * (1 - ROUNDING_TOLERANCE)
+        """True if the capacity is at least ``rate`` (requests/s), and every repeat met the objective.
+
+        A lower bound counts with its value.
+        """
+        met_slo = all(trial.peak is not None and trial.peak.met_slo for trial in self.trials)
+        return met_slo and self.peak >= rate * (1 - ROUNDING_TOLERANCE)
 
     @property
     def _log_peaks(self) -> list[float]:

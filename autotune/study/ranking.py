@@ -519,6 +519,28 @@ def list_confirmations(
     ]
 
 
+def list_proof_failures(state: State) -> list[Trial]:
+    """Return the measurements of the proof in which a configuration failed or missed the objective.
+
+    Failures of the benchmark, and a load that was too low, show nothing about the configuration.
+    """
+    return [
+        trial
+        for trial in state.list_finished(Phase.CONFIRM)
+        if not trial.is_feasible and not trial.is_unmeasured
+    ]
+
+
+def fails_in_proof(state: State, challenger: int) -> bool:
+    """True if the winner fails in the proof more often than the baseline.
+
+    Its other measurements then prove nothing. A disturbance affects both sides equally often.
+    """
+    failures = list_proof_failures(state)
+    own_count = sum(state.configuration_number(trial) == challenger for trial in failures)
+    return 2 * own_count > len(failures)
+
+
 def keep_whole_pairs(measured: list[SideMeasurement]) -> list[SideMeasurement]:
     """Return only the measurements that form whole pairs."""
     return measured[: len(measured) // 2 * 2]
@@ -552,6 +574,8 @@ def decide_verdict(state: State) -> Verdict:
         repeats = estimate_peaks(state, state.list_finished(Phase.FINALIST))
         was_repeated = any(trial == challenger for trial, _ in repeats)
         return _conclude("improved" if was_repeated else "unmeetable", challenger)
+    if fails_in_proof(state, challenger):
+        return _conclude("no-improvement", challenger)
     if state.beds:
         return _decide_bed_verdict(state, challenger)
     confirmations = list_confirmations(state, challenger)

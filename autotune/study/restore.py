@@ -52,9 +52,11 @@ def restore_target(target: Path, root: Path) -> list[str]:
     ``restore_study``.
     """
     file = read_addresses(target)
-    names = (name for name in foreign_files.list_names(root) if name.startswith(file.target.name))
+    # `--name` and sweeps give studies other names than the target's.
     candidates = [
-        root / name for name in names if _read_target_path(root / name) == target.resolve()
+        root / name
+        for name in foreign_files.list_names(root)
+        if _read_target_path(root / name) == target.resolve()
     ]
     studies = [study for study in candidates if ownership.is_own_study(study)]
     foreign_studies = [study for study in candidates if study not in studies]
@@ -128,10 +130,10 @@ def _reject_running_studies(studies: Sequence[Path]) -> None:
 
 
 def _read_target_path(study: Path) -> Path | None:
-    """Return the path of a study's target file; ``None`` if it is not recorded."""
+    """Return the path of a study's target file; ``None`` if it is not recorded or not readable."""
     try:
         source = read_study_start(study).source
-    except AutotuneError:
+    except (AutotuneError, OSError):
         return None
     return Path(source) if source else None
 

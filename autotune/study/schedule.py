@@ -31,6 +31,7 @@ from autotune.study.ranking import (
     baseline_meets_slo,
     collect_bed_proof,
     estimate_candidates,
+    fails_in_proof,
     find_baseline,
     find_best_trial,
     find_doubtful_pruning,
@@ -596,8 +597,9 @@ def _plan_confirmation(
         if bed
         else confirmation.is_decided(confirmations)
     )
+    is_over = is_over or is_decided or fails_in_proof(state, challenger)
     return _plan_alternation(
-        state, Phase.CONFIRM, challenger, baseline.number, bed, is_over=is_over or is_decided
+        state, Phase.CONFIRM, challenger, baseline.number, bed, is_over=is_over
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from autotune import __version__
+from autotune.config_text import escape_non_utf8, is_utf8
 from autotune.deploy import run_directories
 from autotune.deploy.backup import BackupStore
 from autotune.deploy.deploy_result import DeployResult
@@ -102,6 +103,8 @@ def open_locked_store(
 
     If a session fails with nothing to resume or restore, the directory that it created is removed.
     """
+    for path in (environment.file.path.resolve(), directory.resolve()):
+        _check_recordable(path)
     is_new = not directory.exists()
     if not is_new:
         ownership.check_existing_study(directory)
@@ -122,6 +125,15 @@ def open_locked_store(
             ):
                 shutil.rmtree(directory)
             raise
+
+
+def _check_recordable(path: Path) -> None:
+    """Raise AutotuneError for a path that no record can contain, because `restore` must find it."""
+    if not is_utf8(str(path)):
+        raise AutotuneError(
+            f"{escape_non_utf8(str(path))} is not UTF-8, so a study cannot record it",
+            hint="rename that file or directory",
+        )
 
 
 def check_can_keep(environment: Environment) -> None:

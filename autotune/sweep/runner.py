@@ -165,6 +165,10 @@ def _load_at_rates(
         reading = session.take_reading(rate, plan.seconds, recorder, SWEEP_PURPOSE).reading
         if session.slo.is_met(reading):
             outcome_by_rate[rate] = f"SLO met at {rate:g}/s"
+        elif not reading.is_valid:
+            outcome_by_rate[rate] = (
+                f"no result at {rate:g}/s: {reading.limited or reading.disturbed}"
+            )
         else:
             outcome_by_rate[rate] = (
                 f"{format_share(reading.violation_fraction, 1)} late or failed at {rate:g}/s"

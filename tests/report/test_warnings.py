@@ -78,6 +78,19 @@ CASES: list[tuple[str, State, float, float]] = [
         1,
         3,
     ),
+    (
+        "failed-in-proof",
+        State(
+            trials=(
+                *trials(),
+                Trial(60, Phase.CONFIRM, {}, source_trial=1, failure="it stopped"),
+                *some(20),
+            ),
+            verdict=verdict(0, "no-improvement"),
+        ),
+        1,
+        0,
+    ),
     ("not-remeasured", State(trials=(*trials(again=()), *some(20))), 0, 1),
     (
         "took-effect-differently",

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study.measure_capacity import (
     ComparisonConfiguration,
+    Measurement,
     build_comparison_configuration,
     find_unapplied,
 )
@@ -98,3 +100,20 @@ def test_an_exported_effective_value_is_not_refused(requested: Settings, is_refu
     trial = Trial(0, Phase.MEASURE, {"backlog": 4096, "somaxconn": 885}, effective={"backlog": 885},
                   differences=(difference,))  # fmt: skip
     assert find_unapplied(trial, requested) == [difference] * is_refused
+
+
+def test_a_rate_is_reached_only_if_every_repeat_meets_the_objective() -> None:
+    good, unmet = (
+        Peak(120.0, 110.0, 130.0, 0.03, "measured"),
+        Peak(0.0, 0.0, 0.0, 0.5, "unmeetable"),
+    )
+    bound = Peak(110.0, 110.0, 110.0, 0.03, "limited", limit="load.max_rate")
+
+    def reaches(*peaks: Peak) -> bool:
+        trials = tuple(Trial(n, Phase.MEASURE, {}, peak=peak) for n, peak in enumerate(peaks))
+        return Measurement("shop", trials).reaches_rate(110.0)
+
+    assert reaches(good, good)
+    assert reaches(good, bound)
+    assert not reaches(good, unmet)
+    assert not reaches(unmet)

@@ -56,6 +56,8 @@ class PageSample:
         represented_counts = {
             page: max(self.weigh(page), threshold) - self.counts[page] for page in chosen_pages
         }
+        if not any(represented_counts.values()):  # all chosen pages are frequent
+            represented_counts = {page: self.weigh(page) for page in chosen_pages}
         self.counts = {page: self.counts[page] for page in chosen_pages}
         # The estimate of the total varies, but the total is known.
         scale = (total_count - sum(self.counts.values())) / sum(represented_counts.values())
