@@ -31,7 +31,7 @@ from autotune.simulate.noise import NoiseModel
 from autotune.simulate.stack import SimulatedFleet, SimulatedStack
 from autotune.simulate.topology import GIB, ChainTopology, build_topology, has_effect
 from autotune.space import space as spaces
-from autotune.space.dimension import NAMED_SETTINGS, PRESET_NAMES
+from autotune.space.dimension import NAMED_SETTINGS
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace
 from autotune.target.messages import format_count
@@ -77,7 +77,7 @@ class SimulatedEnvironment:
     def check(self) -> CheckResult:
         """Render each preset. A model has no software that could validate the files."""
         space = self.space
-        for settings in (space.baseline, *self._list_presets()):
+        for _, settings in space.iterate_presets(NAMED_SETTINGS):
             self._render_instances(space.build_candidate(settings).settings)
         return CheckResult(
             held=(
@@ -135,11 +135,6 @@ class SimulatedEnvironment:
     def _render_instance(self, settings: Settings, instance: ServiceInstance) -> dict[str, bytes]:
         """Return an instance's files, rendered from the same templates as on real hosts."""
         return render_instance(self.file, instance, settings)
-
-    def _list_presets(self) -> Iterator[Settings]:
-        for kind in PRESET_NAMES:
-            for deployment in self.space.deployments:
-                yield self.space.preset_settings(kind, deployment)
 
 
 @dataclass(frozen=True)

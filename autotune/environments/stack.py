@@ -47,7 +47,7 @@ from autotune.parameter_name import ParameterName
 from autotune.services.base import Action, AdoptedConfig, Role, Settings, Value
 from autotune.services.registry import expected_body, list_tier_services
 from autotune.space import space as spaces
-from autotune.space.dimension import NAMED_SETTINGS, PRESET_NAMES
+from autotune.space.dimension import NAMED_SETTINGS
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace
 from autotune.strict_parsing import split_lines
@@ -149,7 +149,8 @@ class StackEnvironment:
             stack = self.build_stack(directory)
             target_request.build_request(self.file, stack)  # raises if anything is missing
             self._validate_states(
-                self._build_desired_state(stack, settings) for settings in self._list_presets()
+                self._build_desired_state(stack, self.space.build_candidate(preset).settings)
+                for _, preset in self.space.iterate_presets(NAMED_SETTINGS)
             )
         programs = {Path(path).name for paths in self.programs.values() for path in paths.values()}
         return CheckResult(
@@ -405,17 +406,6 @@ class StackEnvironment:
         finally:
             with ignore_stop_signals():
                 hosts.unlock(restored=True)
-
-    def _list_presets(self) -> Iterator[Settings]:
-        """Yield the baseline and the presets of every deployment, without duplicates."""
-        yielded: list[Settings] = []
-        for deployment in self.space.deployments:
-            presets = [self.space.preset_settings(kind, deployment) for kind in PRESET_NAMES]
-            for preset in (deployment, *presets):
-                settings = self.space.build_candidate(preset).settings
-                if settings not in yielded:
-                    yielded.append(settings)
-                    yield settings
 
     def _build_desired_state(self, stack: Stack, settings: Settings) -> DesiredState:
         def files(instance: ServiceInstance) -> dict[str, bytes]:

@@ -17,7 +17,7 @@ stage. A new stage starts when no trial of the previous stage is running.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp
 
@@ -25,7 +25,6 @@ from autotune.measure.capacity import SearchLimits
 from autotune.optimize import confirmation
 from autotune.optimize.confirmation import SideMeasurement
 from autotune.services.base import Settings
-from autotune.space.dimension import PRESET_NAMES
 from autotune.space.space import SearchSpace
 from autotune.study.ranking import (
     baseline_meets_slo,
@@ -223,7 +222,7 @@ def _plan_opening(
     maximum = max(3, int(MAX_OPENING_SHARE * budget.trials))
     tried, clamped = list[Settings](), space.with_clamps(state.clamps)
     effects: list[Settings] = []  # effective settings of the configurations tried so far
-    for phase, settings in _iterate_presets(space):
+    for phase, settings in _list_presets(space):
         active, effect = (
             space.select_active(settings),
             space.select_active(clamped.get_effective(settings)),
@@ -301,11 +300,9 @@ def _may_be_best(state: State, space: SearchSpace, settings: Settings) -> bool:
     return not lows or max(highs, default=0.0) >= max(lows)
 
 
-def _iterate_presets(space: SearchSpace) -> Iterator[tuple[Phase, Settings]]:
-    yield Phase.BASELINE, space.baseline
-    for phase in map(Phase, PRESET_NAMES):
-        for deployment in space.deployments:
-            yield phase, space.preset_settings(str(phase), deployment)
+def _list_presets(space: SearchSpace) -> list[tuple[Phase, Settings]]:
+    presets = ((Phase(name), settings) for name, settings in space.iterate_presets())
+    return [(Phase.BASELINE, space.baseline), *presets]
 
 
 def _select_deployment(settings: Settings, space: SearchSpace) -> Settings:
