@@ -20,6 +20,7 @@ from math import exp, log, sqrt
 from statistics import NormalDist, fmean, median
 
 from autotune.estimate import MIN_LOG_SD, Estimate, normal_half_width
+from autotune.optimize.outliers import find_outlier_threshold, max_repeat_difference
 
 PRIOR_WEIGHT = 3.0
 INTERVAL_COVERAGE = 0.90
@@ -31,9 +32,6 @@ MIN_PAIRS = 3
 # slightly more with interim checks.
 CLAIM_COVERAGE = 0.95
 BISECTION_STEPS = 40
-# An outlier is this many sds below the median of its side, or this many sds from the previous repeat.
-OUTLIER_SDS = 4.0
-MIN_OUTLIER_DIFFERENCE = 0.15  # minimum difference of logarithms for an outlier
 DISAGREEMENT_PROBABILITY = (
     0.05  # test beds disagree if equal beds would differ as much with a probability below this
 )
@@ -256,25 +254,7 @@ def repeat_sd(log_differences: Sequence[float]) -> float:
     measurement. Steps to or from a disturbed measurement are left out, as in pairs.
     """
     # Half of the steps are within ``normal_half_width(0.5)`` sds, so the quotient is the sd of a step.
-    maximum = _outlier_difference(
+    maximum = max_repeat_difference(
         median(abs(step) for step in log_differences) / normal_half_width(0.5)
     )
     return sqrt(fmean(step**2 for step in log_differences if abs(step) <= maximum) / 2)
-
-
-def find_outlier_threshold(peaks: Sequence[Estimate]) -> float:
-    """Return the threshold below which a measurement of one configuration was disturbed; 0 with too few
-    to tell.
-    """
-    if len(peaks) < MIN_PAIRS:
-        return 0.0
-    sorted_values = sorted(peak.value for peak in peaks)
-    sd = sum(peak.sd for peak in peaks) / len(peaks)
-    return sorted_values[len(sorted_values) // 2] * exp(-_outlier_difference(sd))
-
-
-def _outlier_difference(sd: float) -> float:
-    """Return the difference of logarithms above which a measurement was disturbed, if noise has this
-    sd.
-    """
-    return max(OUTLIER_SDS * sd, MIN_OUTLIER_DIFFERENCE)
