@@ -19,7 +19,7 @@ from autotune.environments.base import CheckResult, Preview, describe_size
 from autotune.environments.clock import StudyClock
 from autotune.environments.evaluation import MeasurementHistory
 from autotune.environments.load_session import LoadSession, build_search_limits
-from autotune.environments.stack import render_instance
+from autotune.environments.stack_files import render_instance
 from autotune.estimate import InstanceCapacity
 from autotune.loads.target_request import build_request
 from autotune.monitor.host_watch import Observations

@@ -26,7 +26,7 @@ from autotune.deploy.desired_state import DesiredState, build_desired_state
 from autotune.deploy.stack import ServiceInstance, Stack, StackContext
 from autotune.discovery import host_templates
 from autotune.environments.data_loss import list_editable_files
-from autotune.environments.stack import find_template_overrides
+from autotune.environments.stack_files import find_template_overrides
 from autotune.export.export_error import APPLY_HINT, RENDER_DIRECTORY, ExportError
 from autotune.export.setting_lines import check_lines
 from autotune.export.unit_commands import can_run_commands, check_commands, is_below
