@@ -70,7 +70,7 @@ GENERATOR_NAMES = {
     "study/ceilings.py": "ceilings of caches are those of two particular generators",
 }
 RUNTIME_NAMES = {
-    "target/runtimes.py": "the default of `runtime:`",
+    "target/runtimes.py": "values of `runtime:`, and what other keys of target files depend on",
     "services/unit_files.py": "units are files of services like others",
     "services/limits/": "a drop-in of a unit is a file of a service like others",
     "services/local_cache/": "a unit of its own is a file like others",

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from autotune.deploy import stack as stacks
 from autotune.deploy.desired_state import build_desired_state
-from autotune.deploy.runtime import installed_layout
 from autotune.deploy.stack import ServiceInstance, Stack
 from autotune.diagnose.bottleneck import Bottleneck
 from autotune.diagnose.capacities import build_host_uses, pool_capacities
@@ -23,6 +22,7 @@ from autotune.environments.stack_files import render_instance
 from autotune.estimate import InstanceCapacity
 from autotune.loads.target_request import build_request
 from autotune.monitor.host_watch import Observations
+from autotune.runtimes import load_runtime
 from autotune.services.base import Role, Settings
 from autotune.services.registry import list_tier_services
 from autotune.services.sysctl.service import PARAMETERS as KERNEL
@@ -37,6 +37,7 @@ from autotune.space.space import SearchSpace
 from autotune.target.messages import format_count
 from autotune.target.model import Simulated, Target
 from autotune.target.read_target import TargetFile
+from autotune.target.runtimes import DEFAULT_RUNTIME
 
 DRAIN_SECONDS = 0.5
 # Facts of a model's host, unless the target sets them.
@@ -129,7 +130,10 @@ class SimulatedEnvironment:
 
     def _render_instances(self, settings: Settings) -> dict[str, bytes]:
         return build_desired_state(
-            settings, self.stack, partial(self._render_instance, settings), installed_layout()
+            settings,
+            self.stack,
+            partial(self._render_instance, settings),
+            load_runtime(DEFAULT_RUNTIME).layout,
         ).files
 
     def _render_instance(self, settings: Settings, instance: ServiceInstance) -> dict[str, bytes]:

@@ -50,6 +50,7 @@ from autotune.loads.registry import find_generator
 from autotune.loads.target_request import find_traits, list_load_addresses
 from autotune.monitor.host_watch import WatchedHost, build_watched_hosts
 from autotune.parameter_name import ParameterName
+from autotune.runtimes import load_runtime
 from autotune.services.base import Action, AdoptedConfig, Role, Settings
 from autotune.services.registry import expected_body, list_tier_services
 from autotune.space import space as spaces
@@ -61,7 +62,6 @@ from autotune.target.beds import find_study_directory
 from autotune.target.messages import format_count
 from autotune.target.model import Target
 from autotune.target.read_target import TargetFile
-from autotune.target.runtimes import import_runtime
 from autotune.transports import curl
 from autotune.transports.base import Transport
 from autotune.transports.curl import CurlAnswer, describe_answer
@@ -423,7 +423,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
     missing or hosts are unreachable.
     """
     target = file.target
-    runtime: Runtime = import_runtime(next(iter(target.tiers.values())).runtime).RUNTIME
+    runtime = load_runtime(next(iter(target.tiers.values())).runtime)
     hosts = runtime.create_transports(file)
     facts = runtime.read_facts(target, hosts)
     host_templates = _read_host_templates(file, hosts, runtime)
