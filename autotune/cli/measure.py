@@ -192,7 +192,7 @@ def sweep(
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Measure a grid of settings or host counts, and plot it."""
-    from autotune.environments.base import prepare
+    from autotune.environments.preparation import prepare
     from autotune.study.directory import find_free_directory
     from autotune.sweep import request
 

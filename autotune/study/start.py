@@ -11,9 +11,10 @@ from pathlib import Path
 from optuna.storages import BaseStorage
 
 from autotune import foreign_files
-from autotune.environments.base import Environment, prepare
+from autotune.environments.base import Environment
 from autotune.environments.multi_bed import MultiBedEnvironment
 from autotune.environments.multi_bed import prepare as prepare_beds
+from autotune.environments.preparation import prepare
 from autotune.errors import AutotuneError, TargetError
 from autotune.loads.registry import compute_request_digests
 from autotune.optimize.ranking import transfer_settings

@@ -9,8 +9,8 @@ from itertools import groupby
 from pathlib import Path
 
 from autotune.deploy.deploy_result import DeployFailed
-from autotune.environments.base import prepare
 from autotune.environments.load_session import SETTLED_WINDOWS, LoadSession
+from autotune.environments.preparation import prepare
 from autotune.loads.load_commands import check_rate
 from autotune.measure.reading import Reading
 from autotune.measure.warm_up import run_warm_up

@@ -21,7 +21,7 @@ from autotune.discovery.file_collection import unpack_archive
 from autotune.discovery.host_reading import DiscoveredHost, _parse_backlogs
 from autotune.discovery.tier_adoption import adopt_tier
 from autotune.discovery.tiers import find_instances, group_tiers
-from autotune.environments.base import prepare
+from autotune.environments.preparation import prepare
 from autotune.errors import AutotuneError
 from autotune.export.writer import build_export
 from autotune.loads import (
