@@ -26,9 +26,10 @@ from tests.sources import count_code_lines, nodes
 PACKAGE = Path(autotune.__file__).parent
 # A package imports from those before it. What nothing is said of may import everything.
 ORDER = ("errors", "durable_files", "foreign_files", "periodic_task", "plugins", "account_key",
-         "estimate", "parameter_name", "strict_parsing", "config_text", "secret_detection", "masking", "unified_diff",
-         "target", "services", "space", "optimize", "transports", "deploy", "runtimes", "loads",
-         "monitor", "measure", "diagnose", "simulate", "discovery", "environments", "study")  # fmt: skip
+         "estimate", "parameter_name", "strict_parsing", "config_text", "secret_detection", "masking",
+         "unified_diff", "target", "services", "space", "optimize", "transports", "deploy", "runtimes",
+         "loads", "monitor", "measure", "diagnose", "simulate", "discovery", "environments",
+         "study")  # fmt: skip
 # Services whose names are ordinary words of the field, or of the applications that a tier serves.
 ORDINARY = {"sysctl", "limits", "reference", "container"}
 # Where a name may occur all the same. A name is any part of the text; a path ends in a slash.
