@@ -68,12 +68,6 @@ def compute_gain(
     return _PairMean.from_ratios(ratios, len(ratios)).build_gain(coverage) if ratios else None
 
 
-def compute_proven_gain(measurements: Sequence[SideMeasurement]) -> Gain | None:
-    """Return the gain to report if these measurements prove it; ``None`` before the first pair."""
-    ratios = _undisturbed_ratios(measurements)
-    return _PairMean.from_ratios(ratios, len(ratios)).build_proven_gain() if ratios else None
-
-
 @dataclass(frozen=True)
 class _PairMean:
     """The ``mean`` log ratio of some pairs, its standard ``error``, and that error's ``freedom``."""
@@ -121,18 +115,8 @@ class _PairMean:
         return replace(gain, ratio=exp(high))
 
 
-def is_proven(measurements: Sequence[SideMeasurement]) -> bool:
-    """True if the winner is better than its counterpart, with enough evidence."""
-    return _proves_gain(compute_gain(measurements, CLAIM_COVERAGE))
-
-
 def _proves_gain(claim: Gain | None) -> bool:
     return claim is not None and claim.pairs >= MIN_PAIRS and claim.low > 1.0
-
-
-def is_decided(measurements: Sequence[SideMeasurement]) -> bool:
-    """True if the evidence is strong enough to stop before the reserve is spent."""
-    return not len(measurements) % 2 and _decides_early(compute_gain(measurements, EARLY_COVERAGE))
 
 
 def _decides_early(early: Gain | None) -> bool:
@@ -142,8 +126,8 @@ def _decides_early(early: Gain | None) -> bool:
 
 
 @dataclass(frozen=True)
-class BedConfirmation:
-    """The alternating measurements on several test beds, in whole pairs on each bed.
+class Proof:
+    """The alternating measurements on each test bed, or on the only stack (``None``), in whole pairs.
 
     Both measurements of a pair are made on the same bed, so that its offset cancels out.
     ``beds_disagree`` is true if the gains on the beds differ by more than the scatter of their pairs
@@ -151,10 +135,15 @@ class BedConfirmation:
     are few beds.
     """
 
-    measured: Mapping[str, Sequence[SideMeasurement]]
+    measured: Mapping[str | None, Sequence[SideMeasurement]]
 
     @property
-    def gain_by_bed(self) -> dict[str, Gain]:
+    def measurement_count(self) -> int:
+        """Return the number of measurements on all beds."""
+        return sum(map(len, self.measured.values()))
+
+    @property
+    def gain_by_bed(self) -> dict[str | None, Gain]:
         """Return the gain on each bed with at least one pair."""
         gains = {bed: compute_gain(measured) for bed, measured in self.measured.items()}
         return {bed: gain for bed, gain in gains.items() if gain is not None}
@@ -181,7 +170,7 @@ class BedConfirmation:
         return mean.build_gain(coverage) if mean else None
 
     def compute_proven_gain(self) -> Gain | None:
-        """As the function `compute_proven_gain`, over all beds together."""
+        """Return the gain to report if the pairs prove it; ``None`` before the first pair."""
         mean = self._summarize_pairs()
         return mean.build_proven_gain() if mean else None
 
@@ -203,8 +192,9 @@ class BedConfirmation:
 
     @property
     def is_decided(self) -> bool:
-        """True if the function `is_decided` would be true, once two beds (or the only one) have a pair
-        each.
+        """True if the evidence is strong enough to stop before the reserve is spent.
+
+        Two beds, or the only one, must have a pair each.
         """
         has_enough_beds = len(self.gain_by_bed) >= min(2, len(self.measured))
         return has_enough_beds and _decides_early(self.compute_gain(EARLY_COVERAGE))

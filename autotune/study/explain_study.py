@@ -29,12 +29,8 @@ from autotune.study.ranking import (
 )
 from autotune.study.recorded_environment import RecordedEnvironment, read_environment
 from autotune.study.schedule import MeasureStep
-from autotune.study.study_loop import (
-    REPEAT_LOG_SD,
-    catch_up_search,
-    list_searched_changes,
-    predict_reversal_costs,
-)
+from autotune.study.search_history import catch_up_search
+from autotune.study.study_loop import REPEAT_LOG_SD, list_searched_changes, predict_reversal_costs
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.study_store import load_state
 from autotune.study.trial_context import (

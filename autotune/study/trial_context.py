@@ -65,10 +65,7 @@ class TrialContext:
     @property
     def elapsed_seconds(self) -> float:
         """Return the elapsed seconds of the study, as known in this session."""
-        state = self.store.state
-        return (
-            state.bed_elapsed_seconds(self.bed) if self.bed else state.elapsed_seconds
-        ) + self.clock.elapsed_seconds
+        return self.store.state.bed_elapsed_seconds(self.bed) + self.clock.elapsed_seconds
 
     def record_time_spent(self) -> None:
         """Record the time since the last call."""
