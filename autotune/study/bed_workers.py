@@ -8,22 +8,19 @@ removed from the study, and another bed repeats its trial.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from autotune.deploy.deploy_result import DeployResult
 from autotune.environments.base import Environment
 from autotune.environments.multi_bed import MultiBedEnvironment
 from autotune.errors import AutotuneError
-from autotune.measure.reading import Reading
-from autotune.measure.warm_up import WarmUpResult
 from autotune.optimize.searcher import Searcher
 from autotune.space.space import SearchSpace
 from autotune.study.bed_barrier import BedBarrier
+from autotune.study.progress_reporter import ForwardingReporter, ProgressReporter
 from autotune.study.study_loop import StudyLoop
-from autotune.study.study_state import Trial
 from autotune.study.study_store import StudyStore
-from autotune.study.trial_context import ProgressReporter, TrialContext, read_history
+from autotune.study.trial_context import TrialContext, read_history
 from autotune.target.beds import bed_directory
 from autotune.target.model import Budget
 
@@ -141,33 +138,16 @@ class BedWorkers:
 
 
 @dataclass(frozen=True)
-class BedProgress:
+class BedProgress(ForwardingReporter):
     """The progress of one bed; a lock lets only one bed at a time use the shared reporter."""
 
     progress: ProgressReporter
     bed: str
     lock: threading.RLock
 
-    def on_trial_start(self, trial: Trial) -> None:
+    def forward(self, call: Callable[[ProgressReporter], None]) -> None:
         with self.lock:
-            self.progress.on_trial_start(trial)
-
-    def on_deployed(self, trial: Trial, deployed: DeployResult) -> None:
-        with self.lock:
-            self.progress.on_deployed(trial, deployed)
-
-    def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
-        with self.lock:
-            self.progress.on_warm_up(trial, warm_up)
-
-    def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
-        with self.lock:
-            self.progress.on_reading(trial, reading, purpose)
-
-    def on_trial_end(self, trial: Trial) -> None:
-        with self.lock:
-            self.progress.on_trial_end(trial)
+            call(self.progress)
 
     def note(self, text: str) -> None:
-        with self.lock:
-            self.progress.note(f"bed {self.bed}: {text}")
+        super().note(f"bed {self.bed}: {text}")
