@@ -38,7 +38,7 @@ def prepare_target(
 
     Raises TargetError and AutotuneError.
     """
-    from autotune.environments.base import prepare
+    from autotune.environments.preparation import prepare
     from autotune.target.read_target import read_target
 
     file = read_target(target, overrides)
