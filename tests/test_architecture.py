@@ -1,7 +1,8 @@
 """What the layout promises: each service, generator and runtime in a place of its own, imports one
 way.
 
-``pytest -s`` shows what was looked at. Import order and circles count TYPE_CHECKING blocks too.
+``pytest -s`` shows what was looked at. Import order and circles count imports in functions, in
+TYPE_CHECKING blocks and by name too.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from tests.sources import count_code_lines, nodes
 
 PACKAGE = Path(autotune.__file__).parent
 # A package imports from those before it. What nothing is said of may import everything.
-ORDER = ("errors", "durable_files", "foreign_files", "plugins", "account_key", "estimate",
-         "parameter_name", "strict_parsing", "config_text", "secret_detection", "masking", "unified_diff",
-         "target", "services", "space", "optimize", "transports", "deploy", "runtimes", "loads",
-         "monitor", "measure", "diagnose", "simulate", "discovery", "environments", "study")  # fmt: skip
+ORDER = ("errors", "durable_files", "foreign_files", "periodic_task", "plugins", "account_key",
+         "estimate", "parameter_name", "strict_parsing", "config_text", "secret_detection", "masking",
+         "unified_diff", "target", "services", "space", "optimize", "transports", "deploy", "runtimes",
+         "loads", "monitor", "measure", "diagnose", "simulate", "discovery", "environments",
+         "study")  # fmt: skip
 # Services whose names are ordinary words of the field, or of the applications that a tier serves.
 ORDINARY = {"sysctl", "limits", "reference", "container"}
 # Where a name may occur all the same. A name is any part of the text; a path ends in a slash.
@@ -70,7 +72,7 @@ GENERATOR_NAMES = {
     "study/ceilings.py": "ceilings of caches are those of two particular generators",
 }
 RUNTIME_NAMES = {
-    "target/runtimes.py": "the default of `runtime:`",
+    "target/runtimes.py": "values of `runtime:`, and what other keys of target files depend on",
     "services/unit_files.py": "units are files of services like others",
     "services/limits/": "a drop-in of a unit is a file of a service like others",
     "services/local_cache/": "a unit of its own is a file like others",
@@ -99,6 +101,15 @@ LONGER_FOLDERS = {
     "php_ini": 475,
     "apache": 465,
 }
+# Modules that import others by a name that is known only at run time, and what the name starts with.
+RUN_TIME_IMPORTS = {
+    "autotune.services.registry": ("autotune.services.",),
+    "autotune.runtimes": ("autotune.runtimes.",),
+    "autotune.environments.preparation": tuple(
+        f"autotune.environments.{name}" for name in ("command", "simulated", "stack")
+    ),
+    "autotune.plugins": (),
+}
 # Who may import a service's folder beside the folder itself; the registry does so by discovery.
 KERNEL = "the kernel is part of what a host is: its facts are read before any service is known"
 FOLDER_IMPORTS = {
@@ -122,6 +133,8 @@ MODULES = modules()
 
 
 def imports(module: str) -> Iterator[str]:
+    prefixes = RUN_TIME_IMPORTS.get(module, ())
+    yield from (name for name in MODULES if prefixes and name.startswith(prefixes))
     for node in nodes(MODULES[module]):
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
@@ -226,6 +239,20 @@ def test_a_runtime_is_named_by_no_template(runtime: str) -> None:
 @pytest.mark.parametrize("allowed", [SERVICE_NAMES, GENERATOR_NAMES, RUNTIME_NAMES, FOLDER_IMPORTS])
 def test_what_is_allowed_is_there(allowed: dict[str, str]) -> None:
     assert [place for place in allowed if not (PACKAGE / place).exists()] == []
+
+
+def imports_by_name(module: str) -> bool:
+    """Whether a module imports what is not written in it."""
+    calls = (node for node in nodes(MODULES[module]) if isinstance(node, ast.Call))
+    return any(
+        re.search(r"(^|\.)(import_module|__import__|exec_module|load)$", ast.unparse(call.func))
+        and not any(isinstance(argument, ast.Constant) for argument in call.args)
+        for call in calls
+    )
+
+
+def test_what_is_imported_by_name_is_known() -> None:
+    assert {name for name in MODULES if imports_by_name(name)} == set(RUN_TIME_IMPORTS)
 
 
 def test_imports_go_one_way() -> None:

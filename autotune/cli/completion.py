@@ -188,8 +188,8 @@ def _parse_tiers(root: Mapping[str, Any]) -> dict[str, _CompletionTier]:
         services, runtime = tier["service"], tier.get("runtime", runtimes.DEFAULT_RUNTIME)
         tiers[name] = _CompletionTier(
             (services,) if isinstance(services, str) else tuple(services),
-            runtimes.is_installed(runtime),
-            runtimes.is_isolated(runtime),
+            runtimes.RUNTIMES[runtime].installed,
+            runtimes.RUNTIMES[runtime].isolated,
             tier.get("app"),
             bool(tier.get("local_cache")),
         )

@@ -18,40 +18,42 @@ from autotune.target.messages import format_count
 from autotune.target.shipped_files import list_examples
 from autotune.terminal import echo
 
+ExampleOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help=f"Example to copy: {', '.join(list_examples())}. [default: local]",
+        autocompletion=completion.complete_examples,
+    ),
+]
+AdoptedHostsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="USER@HOST,…",
+        help="Adopt the running services of these hosts, with their files.",
+    ),
+]
+TargetOutOption = Annotated[
+    Path | None,
+    typer.Option("-o", "--out", metavar="FILE", help="File to write. [default: targets/NAME.yaml]"),
+]
+SshConfigOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="With --from: file to use instead of ~/.ssh/config."),
+]
+RequestPathOption = Annotated[
+    str | None,
+    typer.Option(metavar="PATH", help="Path to request, with --from. [default: /index.php or /]"),
+]
+
 
 def init(
-    example: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help=f"Example to copy: {', '.join(list_examples())}. [default: local]",
-            autocompletion=completion.complete_examples,
-        ),
-    ] = None,
-    from_: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="USER@HOST,…",
-            help="Adopt the running services of these hosts, with their files.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--out", metavar="FILE", help="File to write. [default: targets/NAME.yaml]"
-        ),
-    ] = None,
-    ssh_config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="With --from: file to use instead of ~/.ssh/config."),
-    ] = None,
-    path: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PATH", help="Path to request, with --from. [default: /index.php or /]"
-        ),
-    ] = None,
+    example: ExampleOption = None,
+    from_: AdoptedHostsOption = None,
+    out: TargetOutOption = None,
+    ssh_config: SshConfigOption = None,
+    path: RequestPathOption = None,
     json_: JsonOption = False,
 ) -> None:
     """Write a target file, from an example or from running hosts."""

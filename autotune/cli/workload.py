@@ -33,32 +33,36 @@ def _handle_root_options() -> None:
     pass
 
 
+LogsArgument = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="LOG",
+        help="Access logs as text or JSON, optionally compressed. `-` is standard input.",
+        show_default=False,
+    ),
+]
+WorkloadOutOption = Annotated[
+    Path | None,
+    typer.Option("-o", "--out", metavar="FILE", help="File to write. [default: standard output]"),
+]
+ExcludeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN",
+        help="Leave out a path, client address or user agent, such as '/admin/*'. Repeatable.",
+    ),
+]
+UnsafeOption = Annotated[
+    bool, typer.Option("--unsafe", help="Keep POST and other methods that may change data.")
+]
+
+
 @app.command("from-log", cls=CommandWithExamples)
 def from_log(
-    logs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="LOG",
-            help="Access logs as text or JSON, optionally compressed. `-` is standard input.",
-            show_default=False,
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--out", metavar="FILE", help="File to write. [default: standard output]"
-        ),
-    ] = None,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATTERN",
-            help="Leave out a path, client address or user agent, such as '/admin/*'. Repeatable.",
-        ),
-    ] = None,
-    unsafe: Annotated[
-        bool, typer.Option("--unsafe", help="Keep POST and other methods that may change data.")
-    ] = False,
+    logs: LogsArgument,
+    out: WorkloadOutOption = None,
+    exclude: ExcludeOption = None,
+    unsafe: UnsafeOption = False,
     json_: JsonOption = False,
 ) -> None:
     """Convert access logs to a list of weighted requests.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from autotune.deploy import dataset, readiness
@@ -327,10 +327,7 @@ class Deployment(Fleet):
 
     def preview_changes(self, settings: Settings) -> dict[str, HostChanges]:
         """Return the changes that ``settings`` would make to each host now. No lock is needed."""
-        base, masked = (
-            self.build_desired_state(self.space.complete_unrepaired({}).settings),
-            self.build_desired_state(settings),
-        )
+        base, masked = self._rendered_baseline, self.build_desired_state(settings)
         states = {name: (base.hosts[name], masked.hosts[name]) for name in self.stack.hosts}
         current_hosts = self.hosts.run_on_hosts(
             states, lambda host: read_current_host(host, states[host.name])
@@ -374,8 +371,13 @@ class Deployment(Fleet):
 
         return {name: plan(name) for name in self.stack.hosts}
 
+    @cached_property
+    def _rendered_baseline(self) -> DesiredState:
+        """Return the state with the baseline settings, whose masked words are not filled in."""
+        return self.build_desired_state(self.space.complete_unrepaired({}).settings)
+
     def _baseline_state(self) -> DesiredState:
-        base_state = self.build_desired_state(self.space.complete_unrepaired({}).settings)
+        base_state = self._rendered_baseline
         return base_state.with_secrets(self._original_states(base_state))
 
     def _original_states(self, desired: DesiredState) -> dict[str, HostState]:

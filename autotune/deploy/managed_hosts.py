@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from autotune.deploy.backup import BackupStore, HostBackup
 from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_commands import APPLIED_BACKUP_FILE, BACKUP_FILE
-from autotune.deploy.host_lock import LeaseRenewer
+from autotune.deploy.host_lock import RENEWAL_SECONDS, renew_locks
 from autotune.deploy.host_state import HostPlan, HostState, ServiceManager
 from autotune.deploy.restoration import restore_in_order
 from autotune.deploy.runtime import NoteCallback
 from autotune.errors import AutotuneError, LockedError, join_errors
+from autotune.periodic_task import PeriodicTask
 from autotune.target.beds import find_study_directory
 from autotune.transports.base import HostUnreachable, Transport
 from autotune.transports.parallel_hosts import HostResults, run_on_all
@@ -45,7 +47,8 @@ class ManagedHosts:
             )
             for transport in transports
         }
-        self._lease = LeaseRenewer([host.lock for host in self._hosts.values()])
+        locks = [host.lock for host in self._hosts.values()]
+        self._lease = PeriodicTask("leases", RENEWAL_SECONDS, partial(renew_locks, locks))
         self._study, self._note = find_study_directory(study).name, note
 
     def __getitem__(self, name: str) -> ManagedHost:

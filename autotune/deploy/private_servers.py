@@ -27,8 +27,8 @@ from autotune.errors import AutotuneError
 from autotune.foreign_files import ForeignFileError
 from autotune.services.base import Endpoint
 from autotune.strict_parsing import parse_uint, split_lines
-from autotune.target import runtimes
 from autotune.target.read_target import TargetFile
+from autotune.target.runtimes import format_runtime_names
 
 # The shell records its own process ID, then *becomes* the server. The next command can therefore
 # find every server that a killed tuner left. Values are passed as arguments.
@@ -154,7 +154,7 @@ def _check_local_address(file: TargetFile, host: str, address: str) -> None:
     raise AutotuneError(
         f"{file.path}:{line}:{column}: this machine has no address {address}",
         hint="use 127.0.0.1, or an address that `ip address` shows; services on other machines "
-        f"need `transport: ssh` and `runtime: {runtimes.format_runtime_names(installed=True)}`",
+        f"need `transport: ssh` and `runtime: {format_runtime_names(installed=True)}`",
     )
 
 

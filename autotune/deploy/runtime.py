@@ -16,7 +16,6 @@ from autotune.space.facts import HostFacts
 from autotune.target.messages import format_count
 from autotune.target.model import Target
 from autotune.target.read_target import TargetFile
-from autotune.target.runtimes import DEFAULT_RUNTIME, import_runtime
 from autotune.transports.base import Transport
 from autotune.transports.parallel_hosts import HostResults
 
@@ -300,9 +299,3 @@ class Runtime(ABC):
         The output is a tar archive, encoded as one line of base64. Only isolated layouts need it.
         """
         raise NotImplementedError
-
-
-def installed_layout() -> RuntimeLayout:
-    """Return the default runtime's layout, for hosts that run no services, such as a model's."""
-    layout: RuntimeLayout = import_runtime(DEFAULT_RUNTIME).RUNTIME.layout
-    return layout

@@ -1,17 +1,15 @@
-"""Interface of environments, and the function that selects a target's environment."""
+"""Interface of environments."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
 from autotune.deploy.changes import HostChanges
 from autotune.deploy.deploy_result import Fleet
-from autotune.environments import name_checks
 from autotune.environments.clock import StudyClock
 from autotune.environments.evaluation import (
     Evaluation,
@@ -20,11 +18,9 @@ from autotune.environments.evaluation import (
     Recorder,
 )
 from autotune.services.base import Settings
-from autotune.services.registry import add_declared
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace
 from autotune.target.messages import format_count
-from autotune.target.model import Target
 from autotune.target.read_target import TargetFile
 from autotune.transports.curl import CurlAnswer
 
@@ -160,33 +156,3 @@ class Environment(Protocol):
         ``note`` receives lines about progress. ``history`` contains the study's records.
         """
         ...
-
-
-def environment_module(target: Target) -> str:
-    """Return the name of the environment's module: a command, a simulated stack, or a stack of
-    servers.
-    """
-    if target.command is not None:
-        return "command"
-    return "stack" if target.simulated is None else "simulated"
-
-
-def prepare(file: TargetFile) -> Environment:
-    """Inspect the hosts and return the environment with its search space. Nothing is changed.
-
-    Raises TargetError if the target does not fit its hosts, and AutotuneError if programs are
-    missing.
-    """
-    add_declared(file.target.services)
-    name_checks.check_names(file)
-    runtimes = {name: tier.runtime for name, tier in file.target.tiers.items()}
-    for name, runtime in runtimes.items():
-        if file.target.simulated is None and runtime != next(iter(runtimes.values())):
-            raise file.document.build_error(
-                ["tiers", name], f"tier {name}: all tiers of a target must have the same `runtime:`"
-            )
-    # Import lazily: commands and models do not need the slow libraries that stacks use.
-    environment: Environment = import_module(
-        f"{__package__}.{environment_module(file.target)}"
-    ).prepare(file)
-    return environment

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.environments import base
+from autotune.environments import preparation
 from autotune.environments.base import CheckResult, Environment, Preview, Session
 from autotune.environments.evaluation import MeasurementHistory
 from autotune.errors import AutotuneError
@@ -99,12 +99,14 @@ def prepare(
     ``adopted`` contains the recorded files by bed.
 
     Raises an AutotuneError that lists every difference in allowed values or baselines. Raises
-    TargetError like `base.prepare`.
+    TargetError like `preparation.prepare`.
     """
 
     def prepare_bed(name: str) -> Environment:
         bed_file = file.for_bed(name)
-        return base.prepare(replace(bed_file, adopted=adopted[name]) if adopted else bed_file)
+        return preparation.prepare(
+            replace(bed_file, adopted=adopted[name]) if adopted else bed_file
+        )
 
     with ThreadPoolExecutor(MAX_PARALLEL_BEDS) as pool:
         environments = dict(zip(names, pool.map(prepare_bed, names), strict=True))

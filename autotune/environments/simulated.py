@@ -10,7 +10,6 @@ from pathlib import Path
 
 from autotune.deploy import stack as stacks
 from autotune.deploy.desired_state import build_desired_state
-from autotune.deploy.runtime import installed_layout
 from autotune.deploy.stack import ServiceInstance, Stack
 from autotune.diagnose.bottleneck import Bottleneck
 from autotune.diagnose.capacities import build_host_uses, pool_capacities
@@ -19,10 +18,11 @@ from autotune.environments.base import CheckResult, Preview, describe_size
 from autotune.environments.clock import StudyClock
 from autotune.environments.evaluation import MeasurementHistory
 from autotune.environments.load_session import LoadSession, build_search_limits
-from autotune.environments.stack import render_instance
+from autotune.environments.stack_files import render_instance
 from autotune.estimate import InstanceCapacity
 from autotune.loads.target_request import build_request
 from autotune.monitor.host_watch import Observations
+from autotune.runtimes import load_runtime
 from autotune.services.base import Role, Settings
 from autotune.services.registry import list_tier_services
 from autotune.services.sysctl.service import PARAMETERS as KERNEL
@@ -31,12 +31,13 @@ from autotune.simulate.noise import NoiseModel
 from autotune.simulate.stack import SimulatedFleet, SimulatedStack
 from autotune.simulate.topology import GIB, ChainTopology, build_topology, has_effect
 from autotune.space import space as spaces
-from autotune.space.dimension import NAMED_SETTINGS, PRESET_NAMES
+from autotune.space.dimension import NAMED_SETTINGS
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace
 from autotune.target.messages import format_count
 from autotune.target.model import Simulated, Target
 from autotune.target.read_target import TargetFile
+from autotune.target.runtimes import DEFAULT_RUNTIME
 
 DRAIN_SECONDS = 0.5
 # Facts of a model's host, unless the target sets them.
@@ -77,7 +78,7 @@ class SimulatedEnvironment:
     def check(self) -> CheckResult:
         """Render each preset. A model has no software that could validate the files."""
         space = self.space
-        for settings in (space.baseline, *self._list_presets()):
+        for _, settings in space.iterate_presets(NAMED_SETTINGS):
             self._render_instances(space.build_candidate(settings).settings)
         return CheckResult(
             held=(
@@ -129,17 +130,15 @@ class SimulatedEnvironment:
 
     def _render_instances(self, settings: Settings) -> dict[str, bytes]:
         return build_desired_state(
-            settings, self.stack, partial(self._render_instance, settings), installed_layout()
+            settings,
+            self.stack,
+            partial(self._render_instance, settings),
+            load_runtime(DEFAULT_RUNTIME).layout,
         ).files
 
     def _render_instance(self, settings: Settings, instance: ServiceInstance) -> dict[str, bytes]:
         """Return an instance's files, rendered from the same templates as on real hosts."""
         return render_instance(self.file, instance, settings)
-
-    def _list_presets(self) -> Iterator[Settings]:
-        for kind in PRESET_NAMES:
-            for deployment in self.space.deployments:
-                yield self.space.preset_settings(kind, deployment)
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,12 @@ from autotune.deploy.desired_state import DesiredState, build_desired_state
 from autotune.deploy.stack import ServiceInstance, Stack, StackContext
 from autotune.discovery import host_templates
 from autotune.environments.data_loss import list_editable_files
-from autotune.environments.stack import find_template_overrides
+from autotune.environments.stack_files import find_template_overrides
 from autotune.export.export_error import APPLY_HINT, RENDER_DIRECTORY, ExportError
 from autotune.export.setting_lines import check_lines
 from autotune.export.unit_commands import can_run_commands, check_commands, is_below
 from autotune.report.studies import Study
+from autotune.runtimes import load_runtime
 from autotune.services import unit_files
 from autotune.services.base import AdoptedConfig, Settings, resolve_config_files
 from autotune.services.registry import list_tier_services, map_adoptions, services_of
@@ -41,7 +42,6 @@ from autotune.target.beds import build_bed_target
 from autotune.target.field_types import FILE_PATTERN, UNIT_PATTERN
 from autotune.target.model import Target
 from autotune.target.read_target import read_target
-from autotune.target.runtimes import import_runtime
 from autotune.unified_diff import Hunk, split_lines
 
 WEB_ACCOUNT = ("www-data", "www-data")
@@ -200,7 +200,7 @@ def _derive_desired_state(
         )
         for part in planned_stack.instances
     ]
-    layout = import_runtime(_find_runtime(target)).RUNTIME.layout
+    layout = load_runtime(_find_runtime(target)).layout
     planned_stack = replace(planned_stack, instances=tuple(selected_instances))
 
     def files_of(instance: ServiceInstance) -> Mapping[str, bytes]:

@@ -46,18 +46,7 @@ def run_closed_loop(
     probe_commands = (
         [build_inspection_command(validator, page_indices, request, spec)] if page_indices else []
     )
-    inspections = [
-        LoadCommand(
-            host,
-            probe.argv,
-            probe.max_rate,
-            0.0,
-            probe.span_seconds,
-            probe.stop_seconds,
-            probe.input,
-        )
-        for probe in probe_commands
-    ]
+    inspections = [_build_probe_command(probe, host) for probe in probe_commands]
     probe_rate = sum(probe.max_rate for probe in probe_commands)
     clients_without_probes = replace(clients, max_rate=clients.max_rate - probe_rate)
     command = LoadCommand(
@@ -75,11 +64,19 @@ def run_closed_loop(
     ceiling = load.parse_checked(completed.stdout or completed.error_text, clients_without_probes)
     if ceiling.failure or not inspected:
         return ceiling
-    return _exclude_wrong_answers(
-        ceiling,
-        validator,
-        page_indices,
-        probes.parse_answers(inspected[0], probe_commands[0].requests),
+    answers = probes.parse_answers(inspected[0], probe_commands[0].requests)
+    return _exclude_wrong_answers(ceiling, validator, page_indices, answers)
+
+
+def _build_probe_command(probe: probes.ProbeCommand, host: Transport) -> LoadCommand:
+    return LoadCommand(
+        host,
+        probe.argv,
+        probe.max_rate,
+        0.0,
+        probe.span_seconds,
+        probe.stop_seconds,
+        probe.input,
     )
 
 

@@ -221,9 +221,8 @@ class HttperfGenerator(LoadGenerator):
             step.method == "GET" and step.expect is None for v in visits for step in v.session_steps
         )
         if is_plain:
-            return HttperfGenerator(
-                uris=tuple(v.session_steps[0].path for v in expand_visits(visits, MAX_URIS))
-            )
+            expanded_visits = expand_visits(visits, max(MAX_URIS, len(visits)))
+            return HttperfGenerator(uris=tuple(v.session_steps[0].path for v in expanded_visits))
         return HttperfGenerator(
             steps=tuple(v.session_steps[0] for v in expand_visits(visits, MAX_SESSIONS))
         )

@@ -156,30 +156,13 @@ class OhaGenerator(LoadGenerator):
         )
         bound_seconds = ceil(spec.seconds + 2 * spec.timeout + 2)
         argv = (
-            "sh",
-            "-c",
-            _RUN_SCRIPT,
-            "sh",
-            "timeout",
-            "--signal=INT",
-            "--kill-after=1",
-            str(bound_seconds),
-            "oha",
-            "--no-tui",
-            "-q",
-            str(rate),
-            "-z",
-            f"{round(1000 * (spec.seconds + TIMER_GRACE_SECONDS))}ms",
-            "-c",
-            str(open_connections),
-            "-t",
-            f"{round(1000 * spec.timeout)}ms",
-            "-w",
-            "--latency-correction",
-            "--redirect",
-            "0",
-            *build_options(request),
-        )
+            "sh", "-c", _RUN_SCRIPT, "sh",
+            "timeout", "--signal=INT", "--kill-after=1", str(bound_seconds),
+            "oha", "--no-tui", "-q", str(rate),
+            "-z", f"{round(1000 * (spec.seconds + TIMER_GRACE_SECONDS))}ms",
+            "-c", str(open_connections), "-t", f"{round(1000 * spec.timeout)}ms",
+            "-w", "--latency-correction", "--redirect", "0", *build_options(request),
+        )  # fmt: skip
         requests = max(1, round(rate * spec.seconds))
         if not self.paths:
             argv = request.with_trusted_ca((*argv, request.url))

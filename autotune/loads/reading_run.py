@@ -30,6 +30,7 @@ from autotune.loads.base import (
     NO_PORT_ERROR,
     LoadError,
     LoadGenerator,
+    LoadProcess,
     LoadResult,
     LoadSpec,
     sum_results,
@@ -94,31 +95,140 @@ def take_reading(
     )
     if shortage:
         return LoadResult.build_unsent_result(spec.request_count, str(shortage), NO_PORT_ERROR)
-    ramp_timeout = min(spec.timeout, RAMP_TIMEOUT_LIMITS * spec.latency_limit)
-    ramp = replace(spec, seconds=spec.ramp_seconds, timeout=ramp_timeout)
-    # At a lower rate, no request would be due in the ramp-up.
-    has_ramp = spec.rate * spec.ramp_seconds >= 1
-    if has_ramp and spec.ramp_seconds < MIN_CHECKED_RAMP:
-        start_moments = _agree_start_times(transports)
+    return _LoadRun(load, request, transports, validation).take_reading(spec)
+
+
+@dataclass(frozen=True)
+class _LoadRun:
+    """A load and the hosts that offer it together. ``moments`` below are their agreed start times."""
+
+    load: LoadGenerator
+    request: Request
+    transports: Sequence[Transport]
+    validation: ValidationContext
+
+    def take_reading(self, spec: LoadSpec) -> LoadResult:
+        """Offer the ramp-up, unless it is too short to contain a request, and the counted phase."""
+        ramp_timeout = min(spec.timeout, RAMP_TIMEOUT_LIMITS * spec.latency_limit)
+        ramp = replace(spec, seconds=spec.ramp_seconds, timeout=ramp_timeout)
+        # At a lower rate, no request would be due in the ramp-up.
+        has_ramp = spec.rate * spec.ramp_seconds >= 1
+        if has_ramp and spec.ramp_seconds < MIN_CHECKED_RAMP:
+            return self._run_after_unchecked_ramp(ramp, spec)
+        if has_ramp:
+            ramp_result, _ = self._run_load(ramp, _agree_start_times(self.transports))
+            if ramp_result.limited is None and has_run_away(ramp_result, spec.latency_limit):
+                return replace(ramp_result, truncated=True)
+        return self._run_counted_load(spec, _agree_start_times(self.transports))
+
+    def _run_after_unchecked_ramp(self, ramp: LoadSpec, spec: LoadSpec) -> LoadResult:
+        """Start both phases together. The processes of the counted phase wait until the ramp ends."""
+        moments = _agree_start_times(self.transports)
         with ThreadPoolExecutor(1) as pool:
-            ramp_run = pool.submit(_run_load, load, request, ramp, transports, start_moments)
-            result = _run_counted_load(
-                load,
-                request,
-                spec,
-                transports,
-                start_moments,
-                validation,
-                delay_seconds=spec.ramp_seconds,
-            )
+            ramp_run = pool.submit(self._run_load, ramp, moments)
+            result = self._run_counted_load(spec, moments, delay_seconds=spec.ramp_seconds)
             ramp_run.result()  # raises the ramp-up's errors
             return result
-    if has_ramp:
-        ramp_result, _ = _run_load(load, request, ramp, transports, _agree_start_times(transports))
-        if ramp_result.limited is None and has_run_away(ramp_result, spec.latency_limit):
-            return replace(ramp_result, truncated=True)
-    return _run_counted_load(
-        load, request, spec, transports, _agree_start_times(transports), validation
+
+    def _run_counted_load(
+        self, spec: LoadSpec, moments: Mapping[str, int], *, delay_seconds: float = 0.0
+    ) -> LoadResult:
+        """Run the counted phase, with a sample of complete responses that the rate includes."""
+        validator = self.validation.validator
+        count = validator.count_probes(spec)
+        if not count:
+            return self._run_load(spec, moments, delay_seconds=delay_seconds)[0]
+        pages = validator.choose_pages(count, secrets.randbelow(MAX_SEEDS))
+        probe = build_inspection_command(validator, pages, self.request, spec)
+        command = LoadCommand(
+            self.transports[0],
+            start_times.delay_command(delay_seconds, probe.argv),
+            probe.max_rate,
+            start=delay_seconds,
+            end=delay_seconds + probe.span_seconds,
+            timeout=delay_seconds + probe.stop_seconds,
+            input=probe.input,
+        )
+        result, printed = self._run_load(
+            self._reduce_for_probe(spec, probe.max_rate),
+            moments,
+            delay_seconds=delay_seconds,
+            other_commands=[command],
+        )
+        if not printed or result.limited:
+            return result  # a limited result does not describe the server
+        answers = probes.parse_answers(printed[0], probe.requests)
+        return validator.reclassify(
+            result, validator.inspect_answers(pages, answers), self.validation.earlier_inspection
+        )
+
+    def _reduce_for_probe(self, spec: LoadSpec, probe_rate: float) -> LoadSpec:
+        """Return the load that remains next to a sample.
+
+        Unless the limit is near, a tiny sample does not reduce the load.
+        """
+        max_rate, unit = spec.max_rate - probe_rate, self.load.requests_per_iteration
+        is_exact = self.validation.validator.is_exact
+        rate = min(spec.rate, max_rate / unit) if is_exact else spec.rate - probe_rate / unit
+        return replace(spec, rate=rate, max_rate=max_rate)
+
+    def _run_load(
+        self,
+        spec: LoadSpec,
+        moments: Mapping[str, int],
+        *,
+        delay_seconds: float = 0.0,
+        other_commands: Sequence[LoadCommand] = (),
+    ) -> tuple[LoadResult, list[CommandResult]]:
+        """Run all processes for ``spec``, distributed over the hosts and started together.
+
+        They start after ``delay_seconds``, counted from now or from the ``moments`` on which the hosts
+        agreed. Every entry gets an equal share, from separate processes. If there are fewer requests
+        than entries, some entries get none. ``other_commands`` start at the same time, and their
+        results are returned as well.
+        """
+        entries = self.request.per_endpoint()[: max(1, int(spec.rate * spec.seconds))]
+        shares = [spec.split(index, len(entries)) for index in range(len(entries))]
+        processes = [
+            (process, entry, share)
+            for entry, share in zip(entries, shares, strict=True)
+            for process in self.load.build_processes(entry, share, len(self.transports))
+        ]
+        if not processes:
+            reason = f"{self.load.name} {LOW_RATE_MESSAGE}"
+            return LoadResult.build_unsent_result(spec.request_count, reason), []
+        hosts = itertools.cycle(self.transports)
+        commands = [
+            _build_load_command(process, host, moments, delay_seconds)
+            for (process, _, _), host in zip(processes, hosts, strict=False)
+        ]
+        completed = run_together(
+            [*commands, *other_commands], spec.max_rate + compute_highest_rate(other_commands)
+        )
+        install = _describe_installation(self.load)
+        results = (
+            self.load.parse_checked(process, _require_output(command_result, install), entry, share)
+            for (process, entry, share), command_result in zip(processes, completed, strict=False)
+        )
+        return sum_results(results), completed[len(processes) :]
+
+
+def _build_load_command(
+    process: LoadProcess, host: Transport, moments: Mapping[str, int], delay_seconds: float
+) -> LoadCommand:
+    """Return the command that starts a process ``delay_seconds`` from now, or after the host's agreed
+    moment.
+    """
+    return LoadCommand(
+        host,
+        start_times.start_command_at(moments[host.name] + round(1e9 * delay_seconds), process.argv)
+        if moments
+        else start_times.delay_command(delay_seconds, process.argv),
+        process.max_rate,
+        start=delay_seconds,
+        end=delay_seconds + process.span_seconds,
+        timeout=delay_seconds + process.stop_seconds + TIMEOUT_MARGIN_SECONDS,
+        input=process.input,
     )
 
 
@@ -164,55 +274,6 @@ def _agree_start_times(transports: Sequence[Transport]) -> Mapping[str, int]:
     return start_times.agree_start_times(transports) if len(transports) > 1 else {}
 
 
-def _run_counted_load(
-    load: LoadGenerator,
-    request: Request,
-    spec: LoadSpec,
-    transports: Sequence[Transport],
-    moments: Mapping[str, int],
-    validation: ValidationContext,
-    *,
-    delay_seconds: float = 0.0,
-) -> LoadResult:
-    """Run the counted phase, with a sample of complete responses that the rate includes."""
-    validator = validation.validator
-    count = validator.count_probes(spec)
-    if not count:
-        return _run_load(load, request, spec, transports, moments, delay_seconds=delay_seconds)[0]
-    pages = validator.choose_pages(count, secrets.randbelow(MAX_SEEDS))
-    probe = build_inspection_command(validator, pages, request, spec)
-    command = LoadCommand(
-        transports[0],
-        start_times.delay_command(delay_seconds, probe.argv),
-        probe.max_rate,
-        start=delay_seconds,
-        end=delay_seconds + probe.span_seconds,
-        timeout=delay_seconds + probe.stop_seconds,
-        input=probe.input,
-    )
-    max_rate, unit = spec.max_rate - probe.max_rate, load.requests_per_iteration
-    # Unless the limit is near, a tiny sample does not reduce the load.
-    rate = (
-        min(spec.rate, max_rate / unit) if validator.is_exact else spec.rate - probe.max_rate / unit
-    )
-    reduced_spec = replace(spec, rate=rate, max_rate=max_rate)
-    result, printed = _run_load(
-        load,
-        request,
-        reduced_spec,
-        transports,
-        moments,
-        delay_seconds=delay_seconds,
-        other_commands=[command],
-    )
-    if not printed or result.limited:
-        return result  # a limited result does not describe the server
-    answers = probes.parse_answers(printed[0], probe.requests)
-    return validator.reclassify(
-        result, validator.inspect_answers(pages, answers), validation.earlier_inspection
-    )
-
-
 def build_inspection_command(
     validator: AnswerValidator, pages: Sequence[int], request: Request, spec: LoadSpec
 ) -> probes.ProbeCommand:
@@ -239,62 +300,6 @@ def has_run_away(result: LoadResult, limit: float) -> bool:
         result.error_count > RUNAWAY_ERROR_SHARE * result.intended
         or violations > RUNAWAY_VIOLATION_SHARE * result.intended
     )
-
-
-def _run_load(
-    load: LoadGenerator,
-    request: Request,
-    spec: LoadSpec,
-    transports: Sequence[Transport],
-    moments: Mapping[str, int],
-    *,
-    delay_seconds: float = 0.0,
-    other_commands: Sequence[LoadCommand] = (),
-) -> tuple[LoadResult, list[CommandResult]]:
-    """Run all processes for ``spec``, distributed over the hosts and started together.
-
-    They start after ``delay_seconds``, counted from now or from the ``moments`` on which the hosts
-    agreed. Every entry gets an equal share, from separate processes. If there are fewer requests
-    than entries, some entries get none. ``other_commands`` start at the same time, and their
-    results are returned as well.
-    """
-    entries = request.per_endpoint()[: max(1, int(spec.rate * spec.seconds))]
-    shares = [spec.split(index, len(entries)) for index in range(len(entries))]
-    processes = [
-        (process, entry, share)
-        for entry, share in zip(entries, shares, strict=True)
-        for process in load.build_processes(entry, share, len(transports))
-    ]
-    if not processes:
-        return LoadResult.build_unsent_result(
-            spec.request_count, f"{load.name} {LOW_RATE_MESSAGE}"
-        ), []
-    hosts = itertools.cycle(transports)
-    commands = [
-        LoadCommand(
-            host,
-            start_times.start_command_at(
-                moments[host.name] + round(1e9 * delay_seconds), process.argv
-            )
-            if moments
-            else start_times.delay_command(delay_seconds, process.argv),
-            process.max_rate,
-            start=delay_seconds,
-            end=delay_seconds + process.span_seconds,
-            timeout=delay_seconds + process.stop_seconds + TIMEOUT_MARGIN_SECONDS,
-            input=process.input,
-        )
-        for (process, _, _), host in zip(processes, hosts, strict=False)
-    ]
-    completed = run_together(
-        [*commands, *other_commands], spec.max_rate + compute_highest_rate(other_commands)
-    )
-    install = _describe_installation(load)
-    results = (
-        load.parse_checked(process, _require_output(command_result, install), entry, share)
-        for (process, entry, share), command_result in zip(processes, completed, strict=False)
-    )
-    return sum_results(results), completed[len(processes) :]
 
 
 def _describe_installation(load: LoadGenerator) -> str:

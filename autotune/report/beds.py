@@ -47,7 +47,7 @@ def _summarize_bed(state: State, bed: str, gain: Gain | None) -> BedSummary:
     }
 
 
-def _encode_gain(gain: Gain) -> documents.Gain:
+def _encode_gain(gain: Gain) -> documents.GainObject:
     ratio, low, high = (round(end, 4) for end in (gain.ratio, gain.low, gain.high))
     return {"ratio": ratio, "low": low, "high": high, "pairs": gain.pairs}
 
@@ -61,7 +61,7 @@ def _format_offset(state: State, bed: str) -> BedOffsetInterval | None:
     return {"ratio": ratio, "low": low, "high": high, "noise": round(offset.noise, 4)}
 
 
-def _format_interval(figures: BedOffsetInterval | documents.Gain) -> str:
+def _format_interval(figures: BedOffsetInterval | documents.GainObject) -> str:
     """Return a ratio and its interval as changes."""
     ratio, low, high = (figures[end] or 0.0 for end in ("ratio", "low", "high"))
     return fmt.format_change_interval(ratio, low, high)

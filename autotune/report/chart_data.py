@@ -28,7 +28,7 @@ class ChartUnit(TypedDict):
     from_zero: bool
 
 
-class PeakPoint(documents.Capacity):
+class PeakPoint(documents.CapacityObject):
     """A measured trial: seconds until its end ``at``, capacity, phase, and its outcome as text."""
 
     trial: int
@@ -88,7 +88,7 @@ class ParameterColumns(TypedDict):
     parameters: list[ParameterColumn]
 
 
-class TrialRow(documents.Capacity):
+class TrialRow(documents.CapacityObject):
     """A row of the table of trials; ``values`` belong to the table's columns."""
 
     trial: int
@@ -118,7 +118,7 @@ class Importance(TypedDict):
     """The effects over the searched ranges, interactions, and ranges to widen."""
 
     rows: list[EffectRow]
-    pairs: list[documents.InteractingPair]
+    pairs: list[documents.InteractingPairObject]
     edges: list[str]
 
 
@@ -151,6 +151,6 @@ class ChartData(TypedDict):
     hosts: Mapping[str, Mapping[str, Mapping[str, float]]]
     parameters: ParameterColumns
     trials: list[TrialRow]
-    ceilings: list[documents.StackCeilings | documents.CacheCeilings]
+    ceilings: list[documents.StackCeilingsObject | documents.CacheCeilingsObject]
     importance: NotRequired[Importance]
     slices: NotRequired[Mapping[str, SliceBand]]

@@ -13,6 +13,7 @@ from autotune.report.ceilings import encode_ceilings
 from autotune.report.chart_data import (
     ChartColumns,
     ChartData,
+    ChartSlo,
     EffectRow,
     FittedCurve,
     Importance,
@@ -41,9 +42,19 @@ from autotune.services.base import Value
 from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
 from autotune.study.reading_records import RecordedReading
 from autotune.study.study_state import COUNTED_PHASES, State, Trial
+from autotune.target.slo import Slo
 from autotune.unified_diff import FileContents, format_file_diff
 
 MAX_TABLE_COLUMNS = 24  # maximum number of settings with a column in the table of trials
+
+
+def _build_objective(slo: Slo) -> ChartSlo:
+    return {
+        "percentile": fmt.format_percentile(slo),
+        "limit": 1000 * slo.limit,
+        "allowed": 100 * slo.allowed_violations,
+        "text": fmt.format_objective(slo),
+    }
 
 
 def build_chart_data(view: StudyView) -> ChartData:
@@ -55,12 +66,7 @@ def build_chart_data(view: StudyView) -> ChartData:
     hosts = {side: average_host_usage(records, slo) for side, records in readings.items()}
     column_names = [column["name"] for column in columns["parameters"][:MAX_TABLE_COLUMNS]]
     data: ChartData = {
-        "slo": {
-            "percentile": fmt.format_percentile(slo),
-            "limit": 1000 * slo.limit,
-            "allowed": 100 * slo.allowed_violations,
-            "text": fmt.format_objective(slo),
-        },
+        "slo": _build_objective(slo),
         "baseline": sides["baseline"].trial.number if "baseline" in sides else None,
         "best": sides["best"].trial.number if "best" in sides else None,
         "proven": view.verdict == "improved",

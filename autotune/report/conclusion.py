@@ -8,7 +8,8 @@ from math import exp
 
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
-from autotune.optimize.confirmation import Gain, find_outlier_threshold
+from autotune.optimize.confirmation import Gain
+from autotune.optimize.outliers import find_outlier_threshold
 from autotune.study import ranking
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.verdict import FINALS_AND_PROOF, Verdict

@@ -21,11 +21,11 @@ class Interval(TypedDict):
     high: float | None
 
 
-class Capacity(Interval):
+class CapacityObject(Interval):
     peak: float | None
 
 
-class Slo(TypedDict):
+class SloObject(TypedDict):
     """``percentile`` 99 is p99; ``limit`` in seconds, ``errors`` a fraction."""
 
     percentile: float
@@ -44,7 +44,7 @@ class Goal(TypedDict):
     unit: str
 
 
-class Side(Capacity):
+class Side(CapacityObject):
     trial: int
 
 
@@ -56,7 +56,7 @@ class Difference(Interval):
     value: float
 
 
-class Gain(Interval):
+class GainObject(Interval):
     """Best over baseline, from alternating ``pairs``; ``difference`` of a command's values."""
 
     ratio: float | None
@@ -91,14 +91,14 @@ class Ratio(Interval):
     ratio: float
 
 
-class GainShares(TypedDict):
+class GainSharesObject(TypedDict):
     """``preset``: the best preset over the baseline; ``search``: the best over that preset."""
 
     preset: Ratio | None
     search: Ratio | None
 
 
-class ReversalCost(Ratio):
+class ReversalCostObject(Ratio):
     """The capacity without the change over the best's; ``measured`` by `explain --measure`."""
 
     distinguishable: bool
@@ -118,7 +118,7 @@ class Change(TypedDict):
     after: Value
     action: ActionLabel
     memory: int | None
-    cost: ReversalCost | None
+    cost: ReversalCostObject | None
 
 
 class NextCommands(TypedDict):
@@ -136,7 +136,7 @@ class TrialCounts(TypedDict):
     screened: int
 
 
-class TimeSpent(TypedDict):
+class TimeSpentObject(TypedDict):
     total: float
     load: float
     deploy: float
@@ -156,7 +156,7 @@ class BedSummary(TypedDict):
     seconds: float
     per_hour: float | None
     offset: BedOffsetInterval | None
-    gain: Gain | None
+    gain: GainObject | None
     set_aside: str | None
 
 
@@ -165,7 +165,7 @@ class BedSummaries(TypedDict):
     disagree: bool
 
 
-class StackCeiling(TypedDict):
+class StackCeilingObject(TypedDict):
     concurrency: int
     rate: float
     requests: int
@@ -176,14 +176,14 @@ class StackCeiling(TypedDict):
     example: str
 
 
-class StackCeilings(TypedDict):
+class StackCeilingsObject(TypedDict):
     of: str
     generator: str
     closed: bool
-    ceilings: Sequence[StackCeiling]
+    ceilings: Sequence[StackCeilingObject]
 
 
-class CacheCeiling(TypedDict):
+class CacheCeilingObject(TypedDict):
     objects: str
     how: str
     together: int
@@ -193,14 +193,14 @@ class CacheCeiling(TypedDict):
     failed: str | None
 
 
-class CacheCeilings(TypedDict):
+class CacheCeilingsObject(TypedDict):
     of: str
     servers: Sequence[str]
-    ceilings: Sequence[CacheCeiling]
+    ceilings: Sequence[CacheCeilingObject]
     chain: float
 
 
-class StudyWarning(TypedDict):
+class StudyWarningObject(TypedDict):
     """``value`` exceeds ``threshold``; ``text`` is the consequence in this study."""
 
     code: str
@@ -236,32 +236,32 @@ class OptionalKeys(TypedDict):
     """Keys of a study that exist only with test beds, with ceilings, or for requested rates."""
 
     beds: NotRequired[BedSummaries]
-    ceilings: NotRequired[Sequence[StackCeilings | CacheCeilings]]
+    ceilings: NotRequired[Sequence[StackCeilingsObject | CacheCeilingsObject]]
     at: NotRequired[Sequence[RateAnswer]]
 
 
-class Study(VersionedObject):
+class StudyObject(VersionedObject):
     """A study and its verdict. The best's ``peak`` is from measurements after its selection."""
 
     study: str
     verdict: VerdictName
-    slo: Slo | None
+    slo: SloObject | None
     goal: NotRequired[Goal]
     baseline: Configuration | None
     best: Configuration | None
     preset: Configuration | None
-    gain: Gain | None
-    gain_shares: GainShares | None
+    gain: GainObject | None
+    gain_shares: GainSharesObject | None
     memory: MemoryChange
     changes: Sequence[Change]
     next: NextCommands
     trials: TrialCounts
-    seconds: TimeSpent
+    seconds: TimeSpentObject
     bottleneck: Findings | None
     beds: NotRequired[BedSummaries]
-    ceilings: NotRequired[Sequence[StackCeilings | CacheCeilings]]
+    ceilings: NotRequired[Sequence[StackCeilingsObject | CacheCeilingsObject]]
     at: NotRequired[Sequence[RateAnswer]]
-    warnings: Sequence[StudyWarning]
+    warnings: Sequence[StudyWarningObject]
 
 
 class RunningTrial(TypedDict):
@@ -331,7 +331,7 @@ class Status(VersionedObject):
     studies: Sequence[StudyStatus]
 
 
-class InteractingPair(TypedDict):
+class InteractingPairObject(TypedDict):
     """Two parameters whose joint effect differs from the sum of the two; ``effect`` is a log ratio."""
 
     first: str
@@ -339,7 +339,7 @@ class InteractingPair(TypedDict):
     effect: float
 
 
-class RangeEdge(TypedDict):
+class RangeEdgeObject(TypedDict):
     """A parameter whose best value is at the ``low`` or ``high`` end of its range, and what to try."""
 
     parameter: str
@@ -348,7 +348,7 @@ class RangeEdge(TypedDict):
     try_range: tuple[Value, Value]
 
 
-class Importance(TypedDict):
+class ImportanceObject(TypedDict):
     """The effect over the searched range: an sd of the capacity's logarithm.
 
     ``parameters`` always changed together. ``changed_in`` counts the measured configurations that differ
@@ -371,7 +371,7 @@ class PredictedLoss(TypedDict):
     measured: bool
 
 
-class MinimalChanges(Interval):
+class MinimalChangesObject(Interval):
     """A measured reduction: the changes ``kept`` provide ``share`` of the gain."""
 
     event: str
@@ -386,7 +386,7 @@ class MinimalChanges(Interval):
     trial: int | None
 
 
-class Explanation(VersionedObject):
+class ExplanationObject(VersionedObject):
     """``configurations`` is the number of measured ones. Predictions from fewer than ten are
     unreliable.
     """
@@ -394,11 +394,11 @@ class Explanation(VersionedObject):
     study: str
     trial: int
     configurations: int
-    importance: Sequence[Importance]
-    interactions: Sequence[InteractingPair]
-    edges: Sequence[RangeEdge]
+    importance: Sequence[ImportanceObject]
+    interactions: Sequence[InteractingPairObject]
+    edges: Sequence[RangeEdgeObject]
     changes: Sequence[PredictedLoss]
-    minimal: MinimalChanges | None
+    minimal: MinimalChangesObject | None
 
 
 # Readings of a rate. A percentile is null if it exceeds all answers.
@@ -445,7 +445,7 @@ class RequiredCapacity(TypedDict):
     met: bool
 
 
-class Measurement(VersionedObject):
+class MeasurementObject(VersionedObject):
     """``peaks`` of repeats; or, with ``against``, the peaks of both sides and the ``gain``."""
 
     study: str
@@ -459,18 +459,18 @@ class Measurement(VersionedObject):
     baseline: NotRequired[Sequence[MeasuredSide]]
     other: NotRequired[Sequence[MeasuredSide]]
     configuration: NotRequired[Sequence[MeasuredSide]]
-    gain: NotRequired[Gain]
+    gain: NotRequired[GainObject]
 
 
-class MeasuredStackCeilings(VersionedObject, StackCeilings):
+class MeasuredStackCeilings(VersionedObject, StackCeilingsObject):
     """A closed loop of clients: not a capacity within an SLO."""
 
 
-class MeasuredCacheCeilings(VersionedObject, CacheCeilings):
+class MeasuredCacheCeilings(VersionedObject, CacheCeilingsObject):
     """Caches alone. ``chain`` is the rate at which the whole stack reads them, in keys/s."""
 
 
-class Parameter(TypedDict):
+class ParameterObject(TypedDict):
     """Values may be expressions of host facts, such as `4 * cpus`."""
 
     name: str
@@ -494,4 +494,4 @@ class Parameter(TypedDict):
 
 
 class ParameterCatalogue(VersionedObject):
-    services: Mapping[str, Sequence[Parameter]]
+    services: Mapping[str, Sequence[ParameterObject]]

@@ -23,7 +23,7 @@ from autotune.target.messages import format_count
 
 def build_measurement_json(
     measurement: Measurement, study: Study, required_rate: float | None = None
-) -> documents.Measurement:
+) -> documents.MeasurementObject:
     """Return ``peaks`` and the ``spread`` of repeats; for a comparison, return both sides and the
     ``gain``.
 
@@ -41,7 +41,7 @@ def build_measurement_json(
     """
     units = select_units(study.target, study.state)
     configuration_trials = [_build_trial_json(trial, study, units) for trial in measurement.trials]
-    envelope: documents.Measurement = {"schema": 1, "study": measurement.study}
+    envelope: documents.MeasurementObject = {"schema": 1, "study": measurement.study}
     if required_rate is not None:
         envelope["at_least"] = {
             "rate": required_rate,

@@ -18,6 +18,7 @@ from autotune import durable_files
 from autotune.report import text_report as text
 from autotune.report.beds import build_bed_rows
 from autotune.report.ceilings import build_ceilings_table
+from autotune.report.chart_data import ChartData
 from autotune.report.charts import build_chart_data
 from autotune.report.headline import UNDECIDED_MARK, VERDICT_MARKS, format_headline
 from autotune.report.load_curve import has_host_usage
@@ -107,16 +108,20 @@ def write_page(study: Study, path: Path) -> Path:
     return write_atomically(path, render_page(build_study_view(study)))
 
 
+def _list_sides_without_hosts(view: StudyView, charts: ChartData) -> list[str]:
+    """Return the sides with host usage in readings, none of which met the SLO."""
+    return [
+        side
+        for side, readings in view.readings_by_side().items()
+        if side not in charts["hosts"] and has_host_usage(readings)
+    ]
+
+
 def render_page(view: StudyView) -> str:
     """Return the report as one HTML document, which reloads itself while the study runs."""
     charts, configurations = build_chart_data(view), len(list_measured_trials(view.state))
     warning_lines = [f"{warning.text} → {warning.remedy}" for warning in collect_warnings(view)]
     sections = text.build_sections(view) | {"Warnings": warning_lines}
-    without_hosts = [
-        side
-        for side, readings in view.readings_by_side().items()
-        if side not in charts["hosts"] and has_host_usage(readings)
-    ]
     minimal, importance = view.state.minimal_changes, charts.get("importance")
     template = load_templates().get_template("page.html.j2")
     return template.render(
@@ -149,5 +154,5 @@ def render_page(view: StudyView) -> str:
         ceilings=[build_ceilings_table(record) for record in view.state.ceilings],
         unit=view.units.unit,
         quantity=view.units.quantity_name,
-        without_hosts=without_hosts,
+        without_hosts=_list_sides_without_hosts(view, charts),
     )

@@ -122,7 +122,7 @@ def build_catalogue_json(name: str | None = None) -> documents.ParameterCatalogu
     }
 
 
-def _build_entry_json(entry: CatalogueEntry) -> documents.Parameter:
+def _build_entry_json(entry: CatalogueEntry) -> documents.ParameterObject:
     parameter = entry.parameter
     return {
         "name": parameter.name,

@@ -62,7 +62,7 @@ VERDICT_NAMES: Mapping[str, documents.VerdictName] = {
 }  # fmt: skip
 
 
-def build_summary(view: StudyView) -> documents.Study:
+def build_summary(view: StudyView) -> documents.StudyObject:
     """Return the JSON object of a study, as described in this module's docstring."""
     counts, seconds, steps = view.trial_counts, view.seconds_by_activity, build_next_steps(view)
     return {
@@ -124,7 +124,7 @@ def _encode_latency(latency: LatencyEstimate, reason: str) -> documents.LatencyA
     }
 
 
-def summarize_slo(target: Target) -> documents.Slo | None:
+def summarize_slo(target: Target) -> documents.SloObject | None:
     """Return the SLO of a stack, or ``None`` for a command."""
     if target.command_goal is not None:
         return None
@@ -168,9 +168,9 @@ def _summarize_configuration(
     }
 
 
-def encode_gain(gain: GainFigures) -> documents.Gain:
+def encode_gain(gain: GainFigures) -> documents.GainObject:
     """Return a gain as JSON; only a command's values have a ``difference``."""
-    document: documents.Gain = {
+    document: documents.GainObject = {
         "ratio": gain.ratio,
         "low": gain.low,
         "high": gain.high,
@@ -185,7 +185,7 @@ def _encode_difference(difference: DifferenceFigures) -> documents.Difference:
     return {"value": difference.value, "low": difference.low, "high": difference.high}
 
 
-def _summarize_shares(view: StudyView) -> documents.GainShares | None:
+def _summarize_shares(view: StudyView) -> documents.GainSharesObject | None:
     if view.verdict != "improved":
         return None
     shares, gain = view.gain_shares, view.gain
@@ -253,7 +253,7 @@ def encode_finding(finding: RecordedBottleneck) -> documents.Finding:
     }
 
 
-def _encode_warning(warning: StudyWarning) -> documents.StudyWarning:
+def _encode_warning(warning: StudyWarning) -> documents.StudyWarningObject:
     return {
         "code": warning.code,
         "value": warning.value,

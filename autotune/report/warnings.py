@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import log
 from statistics import stdev
@@ -13,7 +13,7 @@ from autotune.measure.warm_up import MAX_WINDOWS
 from autotune.optimize.confirmation import MIN_PAIRS
 from autotune.report import format as fmt
 from autotune.report.conclusion import STOPPED_VERDICT
-from autotune.report.trial_outcomes import is_unusable
+from autotune.report.trial_outcomes import ReadingCounts, is_unusable
 from autotune.report.view import StudyView
 from autotune.study.ranking import list_proof_failures
 from autotune.study.study_state import Trial
@@ -378,17 +378,7 @@ def _warn_of_readings(view: StudyView) -> Iterator[StudyWarning]:
                 else ""
             ),
         )
-    discarded_count = sum(count.disturbed for count in counts.values())
-    disturbed_count = discarded_count + sum(count.stolen for count in counts.values())
-    total_readings = (
-        sum(count.readings + count.warmed for count in counts.values()) + discarded_count
-    )
-    if disturbed_count > MAX_DISTURBED_SHARE * total_readings:
-        treatment = "discarded and repeated" if discarded_count else "corrected"
-        yield _build_warning(
-            "cpu-steal", disturbed_count, round(MAX_DISTURBED_SHARE * total_readings, 1),
-            f"CPU steal: {disturbed_count} of {format_count(total_readings, 'reading')} {treatment}",
-        )  # fmt: skip
+    yield from _warn_of_steal(counts.values())
     peaks = {trial.number: trial.peak for trial in view.state.trials}
     limited_trials = [number for number, peak in peaks.items() if peak and peak.is_load_limited]
     if limited_trials:
@@ -400,6 +390,19 @@ def _warn_of_readings(view: StudyView) -> Iterator[StudyWarning]:
             f"({fmt.format_first_numbers(limited_trials)}), limited to "
             f"{fmt.format_rate(view.target.load.max_rate)} requests/s by `load.max_rate`",
         )
+
+
+def _warn_of_steal(counts: Collection[ReadingCounts]) -> Iterator[StudyWarning]:
+    """Warn if CPU steal affected many readings."""
+    discarded_count = sum(count.disturbed for count in counts)
+    disturbed_count = discarded_count + sum(count.stolen for count in counts)
+    total_readings = sum(count.readings + count.warmed for count in counts) + discarded_count
+    if disturbed_count > MAX_DISTURBED_SHARE * total_readings:
+        treatment = "discarded and repeated" if discarded_count else "corrected"
+        yield _build_warning(
+            "cpu-steal", disturbed_count, round(MAX_DISTURBED_SHARE * total_readings, 1),
+            f"CPU steal: {disturbed_count} of {format_count(total_readings, 'reading')} {treatment}",
+        )  # fmt: skip
 
 
 def _warn_of_trials(view: StudyView) -> Iterator[StudyWarning]:

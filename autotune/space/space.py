@@ -27,7 +27,9 @@ from autotune.services.registry import (
 )
 from autotune.space import derived_values, kernel
 from autotune.space.dimension import (
+    BASELINE_NAME,
     EMPTY_VALUES,
+    PRESET_NAMES,
     AdoptedValues,
     Dimension,
     build_deployment_choice,
@@ -141,15 +143,24 @@ class SearchSpace:
         return list_deployments(self.dimensions)
 
     def preset_settings(self, kind: str, deployment: Settings | None = None) -> dict[str, Value]:
-        """Return the values of one of the presets over the baseline, inside this space's bounds.
+        """Return the values of one of `NAMED_SETTINGS` over the baseline, inside this space's bounds.
 
         ``deployment`` is one of `deployments`; the default is the baseline's.
         """
         chosen: dict[str, Value] = {}
         for dimension in self.dimensions:
             value = getattr(dimension, kind)
-            chosen[dimension.name] = dimension.baseline if value is None else dimension.clip(value)
+            is_baseline = value is None or kind == BASELINE_NAME
+            chosen[dimension.name] = dimension.baseline if is_baseline else dimension.clip(value)
         return {**chosen, **(deployment or {})}
+
+    def iterate_presets(
+        self, names: Iterable[str] = PRESET_NAMES
+    ) -> Iterator[tuple[str, Settings]]:
+        """Yield the name and the settings of each preset, for every deployment."""
+        for name in names:
+            for deployment in self.deployments:
+                yield name, self.preset_settings(name, deployment)
 
     def without_choice(self, name: str, choice: Value) -> SearchSpace:
         """Return the space without this choice."""

@@ -17,19 +17,17 @@ stage. A new stage starts when no trial of the previous stage is running.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp
 
 from autotune.measure.capacity import SearchLimits
 from autotune.optimize import confirmation
-from autotune.optimize.confirmation import SideMeasurement
 from autotune.services.base import Settings
-from autotune.space.dimension import PRESET_NAMES
 from autotune.space.space import SearchSpace
 from autotune.study.ranking import (
     baseline_meets_slo,
-    collect_bed_proof,
+    collect_proof,
     estimate_candidates,
     fails_in_proof,
     find_baseline,
@@ -224,7 +222,7 @@ def _plan_opening(
     maximum = max(3, int(MAX_OPENING_SHARE * budget.trials))
     tried, clamped = list[Settings](), space.with_clamps(state.clamps)
     effects: list[Settings] = []  # effective settings of the configurations tried so far
-    for phase, settings in _iterate_presets(space):
+    for phase, settings in _list_presets(space):
         active, effect = (
             space.select_active(settings),
             space.select_active(clamped.get_effective(settings)),
@@ -302,11 +300,9 @@ def _may_be_best(state: State, space: SearchSpace, settings: Settings) -> bool:
     return not lows or max(highs, default=0.0) >= max(lows)
 
 
-def _iterate_presets(space: SearchSpace) -> Iterator[tuple[Phase, Settings]]:
-    yield Phase.BASELINE, space.baseline
-    for phase in map(Phase, PRESET_NAMES):
-        for deployment in space.deployments:
-            yield phase, space.preset_settings(str(phase), deployment)
+def _list_presets(space: SearchSpace) -> list[tuple[Phase, Settings]]:
+    presets = ((Phase(name), settings) for name, settings in space.iterate_presets())
+    return [(Phase.BASELINE, space.baseline), *presets]
 
 
 def _select_deployment(settings: Settings, space: SearchSpace) -> Settings:
@@ -555,7 +551,7 @@ def _plan_reproduction(state: State, budget: Budget, elapsed: float) -> Schedule
     if state.values or not misses_slo(state) or elapsed + trial_seconds > budget.time:
         return None
     stock, challenger = find_baseline(state), find_best_trial(state)
-    if stock is not None and len(state.list_started(Phase.BASELINE)) <= max(1, len(state.beds)):
+    if stock is not None and len(state.list_started(Phase.BASELINE)) <= len(state.stacks):
         return MeasureStep(Phase.BASELINE, stock.settings, source_trial=stock.number)
     if challenger is None:
         return None
@@ -579,8 +575,8 @@ def _plan_confirmation(
         or not baseline.peak.is_feasible
     ):
         return None
-    confirmations = list_confirmations(state, challenger)
-    has_min_pairs = len(confirmations) >= 2 * confirmation.MIN_PAIRS
+    proof = collect_proof(state, challenger)
+    has_min_pairs = proof.measurement_count >= 2 * confirmation.MIN_PAIRS
     trial_seconds = average_trial_seconds(state)
     pair_seconds = 2 * (
         trial_seconds if has_min_pairs else min(trial_seconds, MIN_MEASUREMENT_SECONDS)
@@ -590,14 +586,9 @@ def _plan_confirmation(
         if has_min_pairs
         else min(budget.time + pair_seconds, MAX_OVERRUN_FACTOR * budget.time)
     )
-    is_over = elapsed + pair_seconds >= latest_end and len(confirmations) >= 2
-    is_over = is_over or _count_started_pairs(state, Phase.CONFIRM, confirmations) >= MAX_PAIRS
-    is_decided = (
-        collect_bed_proof(state, challenger).is_decided
-        if bed
-        else confirmation.is_decided(confirmations)
-    )
-    is_over = is_over or is_decided or fails_in_proof(state, challenger)
+    is_late = elapsed + pair_seconds >= latest_end and proof.measurement_count >= 2
+    is_over = is_late or _count_started_pairs(state, Phase.CONFIRM) >= MAX_PAIRS or proof.is_decided
+    is_over = is_over or fails_in_proof(state, challenger)
     return _plan_alternation(
         state, Phase.CONFIRM, challenger, baseline.number, bed, is_over=is_over
     )
@@ -615,25 +606,16 @@ def _plan_runner_up(
         return None
     reserved_seconds = min_proof_seconds(state) + MIN_BLOCKS * average_trial_seconds(state)
     is_over = elapsed + 2 * average_trial_seconds(state) + reserved_seconds > budget.time
-    confirmations = list_confirmations(state, finalist_pair[0], Phase.RUNNER_UP)
-    started_pairs = len(state.list_finished(Phase.RUNNER_UP)) / 2
-    started_pairs = (
-        _count_started_pairs(state, Phase.RUNNER_UP, confirmations) if bed else started_pairs
-    )
-    is_over = (
-        is_over or started_pairs >= MAX_RUNNER_UP_PAIRS or not is_undecided(state, *finalist_pair)
-    )
+    is_over = is_over or _count_started_pairs(state, Phase.RUNNER_UP) >= MAX_RUNNER_UP_PAIRS
+    is_over = is_over or not is_undecided(state, *finalist_pair)
     return _plan_alternation(state, Phase.RUNNER_UP, *finalist_pair, bed, is_over=is_over)
 
 
-def _count_started_pairs(state: State, phase: Phase, measured: Sequence[SideMeasurement]) -> float:
+def _count_started_pairs(state: State, phase: Phase) -> int:
     """Return the number of pairs, including running ones."""
-    if not state.beds:
-        return len(measured) / 2
-    counts_by_bed = [
-        sum(t.bed == bed for t in state.list_started(phase)) for bed in state.active_beds
-    ]
-    return sum(-(-count // 2) for count in counts_by_bed)
+    started_trials = state.list_started(phase)
+    counts = (sum(t.bed == bed for t in started_trials) for bed in state.active_stacks)
+    return sum(-(-count // 2) for count in counts)
 
 
 def _plan_alternation(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-import threading
 import time
 import uuid
 from collections import Counter
@@ -27,6 +26,7 @@ from autotune import durable_files, foreign_files
 from autotune.deploy.deploy_result import DeployResult
 from autotune.errors import AutotuneError, LockedError
 from autotune.masking import mask_secrets
+from autotune.periodic_task import PeriodicTask
 from autotune.study import journal, study_database
 from autotune.study.directory import EVENTS_FILE
 from autotune.study.study_database import Lease, SharedStudy, StudyDatabase
@@ -120,14 +120,12 @@ class SharedStore(StudyStore):
         self._unwritten_lines: list[
             bytes
         ] = []  # lines that are in the database but not in the journal yet
-        self._monitor, self._stop_event = HeartbeatMonitor(), threading.Event()
-        self._heart = threading.Thread(target=self._run_heartbeats, name="heartbeat", daemon=True)
+        self._monitor = HeartbeatMonitor()
+        self._heart = PeriodicTask("heartbeat", self.pulse.interval_seconds, self._try_heartbeat)
         self.refresh()
 
     def close(self) -> None:
-        self._stop_event.set()
-        if self._heart.ident is not None:
-            self._heart.join()
+        self._heart.stop()
         super().close()
 
     def refresh(self) -> None:
@@ -237,12 +235,11 @@ class SharedStore(StudyStore):
                     connection, self.study.study_id, uuid.uuid4().hex, [record]
                 )
 
-    def _run_heartbeats(self) -> None:
-        while not self._stop_event.wait(self.pulse.interval_seconds):
-            try:
-                self.send_heartbeat()
-            except SQLAlchemyError:
-                self._monitor.reset()
+    def _try_heartbeat(self) -> None:
+        try:
+            self.send_heartbeat()
+        except SQLAlchemyError:
+            self._monitor.reset()
 
     def run_decision(self, action: Callable[[], T]) -> T:
         """Run ``action``. Its records are stored together or not at all; in that case it runs again."""

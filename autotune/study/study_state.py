@@ -217,12 +217,15 @@ class State:
         """Return the seconds spent over all sessions. Test beds work concurrently, so the longest time
         counts.
         """
-        return max(
-            map(self.bed_elapsed_seconds, self.bed_seconds), default=sum(self.seconds.values())
-        )
+        beds: Iterable[str | None] = self.bed_seconds or (None,)
+        return max(map(self.bed_elapsed_seconds, beds))
 
-    def bed_elapsed_seconds(self, bed: str) -> float:
-        """Return the elapsed seconds of the study for a test bed, including the time before it joined."""
+    def bed_elapsed_seconds(self, bed: str | None) -> float:
+        """Return the elapsed seconds of the study for one of `stacks`, including the time before it
+        joined.
+        """
+        if bed is None:
+            return sum(self.seconds.values())
         return self.bed_seconds.get(bed, 0.0) + self.missed_seconds.get(bed, 0.0)
 
     @cached_property
@@ -247,6 +250,16 @@ class State:
     def active_beds(self) -> tuple[str, ...]:
         """Return the test beds that take part in this session."""
         return tuple(bed for bed in self.beds if bed not in self.exclusion_reasons)
+
+    @property
+    def stacks(self) -> tuple[str | None, ...]:
+        """Return the test beds, or ``None`` for the only stack of a study without beds."""
+        return self.beds or (None,)
+
+    @property
+    def active_stacks(self) -> tuple[str | None, ...]:
+        """Return those of `stacks` that take part in this session."""
+        return self.active_beds if self.beds else (None,)
 
     @cached_property
     def last_trial_by_bed(self) -> Mapping[str, Trial]:
@@ -273,8 +286,6 @@ class State:
         it.
         """
         assert trial.peak is not None
-        if trial.bed is None:
-            return trial.peak.estimate
         return self.bed_offset(trial.bed).remove_from_peak(trial.peak.estimate)
 
     def list_finished(self, *phases: Phase) -> tuple[Trial, ...]:
@@ -334,9 +345,8 @@ class State:
             if include_running
             else self.list_finished(*COUNTED_PHASES)
         )
-        baselines = [t.number for t in trials if t.phase is Phase.BASELINE and t.bed]
-        repeated_baselines = frozenset(baselines[1:])
-        return tuple(trial for trial in trials if trial.number not in repeated_baselines)
+        first_bed = next((t.bed for t in trials if t.phase is Phase.BASELINE), None)
+        return tuple(t for t in trials if t.phase is not Phase.BASELINE or t.bed == first_bed)
 
     def find_trial(self, number: int) -> Trial:
         return self.trials[_find_index(self.trials, number)]

@@ -9,17 +9,18 @@ from itertools import groupby
 from pathlib import Path
 
 from autotune.deploy.deploy_result import DeployFailed
-from autotune.environments.base import prepare
 from autotune.environments.load_session import SETTLED_WINDOWS, LoadSession
+from autotune.environments.preparation import prepare
 from autotune.loads.load_commands import check_rate
 from autotune.measure.reading import Reading
 from autotune.measure.warm_up import run_warm_up
 from autotune.report.format import format_share
 from autotune.space.space import InfeasibleRule
 from autotune.study import trial as trials
+from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.schedule import MeasureStep
 from autotune.study.study_state import Phase, Trial
-from autotune.study.trial_context import ProgressReporter, TrialContext, begin_study, open_session
+from autotune.study.trial_context import TrialContext, begin_study, open_session
 from autotune.sweep.plan import (
     SWEEP_PURPOSE,
     GridPoint,

@@ -177,12 +177,12 @@ class Tier(TargetModel):
     @property
     def installed(self) -> bool:
         """True if its services are installed on the hosts, not private to a study."""
-        return runtimes.is_installed(self.runtime)
+        return runtimes.RUNTIMES[self.runtime].installed
 
     @property
     def isolated(self) -> bool:
         """True if its services have their own file systems and limits."""
-        return runtimes.is_isolated(self.runtime)
+        return runtimes.RUNTIMES[self.runtime].isolated
 
 
 def _parse_http_version(value: object) -> object:

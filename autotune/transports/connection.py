@@ -67,46 +67,44 @@ def close_connection(connection: Connection) -> None:
 @contextlib.contextmanager
 def translate_errors(host: SshHost, connection: Connection) -> Iterator[None]:
     """Translate library errors during connection setup into errors with hints."""
-    address = f"{connection.user}@{host_keys.known_hosts_name(connection.host, connection.port)}"
-    port = "" if connection.port in (None, 22) else f"-p {connection.port} "
-    ssh_command = f"`ssh {port}{connection.user}@{connection.host}`"
     try:
         yield
     except AutotuneError:
         raise
-    except PasswordRequiredException:
-        raise HostUnreachable(
-            f"{host.name}: the key for {address} is locked with a passphrase",
-            hint="unlock it in an agent first: ssh-add " + (host.identity_file or "KEY"),
-        ) from None
-    except AuthenticationException:
-        raise HostUnreachable(
-            f"{host.name}: {address} refused the login",
-            hint=f"{ssh_command} must work without a password; set up a key, an agent or ~/.ssh/config",
-        ) from None
-    except (socket.gaierror, NoValidConnectionsError) as error:
-        raise HostUnreachable(
-            f"{host.name}: cannot connect to {address} ({error.strerror})",
-            hint=f"{ssh_command} must work from this machine; check the host name, the port and sshd",
-        ) from None
-    except TimeoutError:
-        raise HostUnreachable(
-            f"{host.name}: {address} did not respond within {host.connect_timeout:g} s",
-            hint="check that the host is up and that its firewall accepts this machine",
-        ) from None
-    except ChannelException as error:
-        raise HostUnreachable(
-            f"{host.name}: {address} refused to open a session ({error.text})",
-            hint="MaxSessions in sshd_config on that host must be 1 or more",
-        ) from None
     except (SSHException, OSError, EOFError) as error:
-        reason = str(error) or "the connection was closed"
-        lacks_ssh = "banner" in reason  # the library uses this word for the SSH greeting
-        raise HostUnreachable(
-            f"{host.name}: cannot connect to {address} "
-            f"({'no SSH server responded in time' if lacks_ssh else reason})",
-            hint=f"{ssh_command} must work from this machine; check the host name, the port and sshd",
-        ) from None
+        message, hint = _describe_error(host, connection, error)
+        raise HostUnreachable(f"{host.name}: {message}", hint=hint) from None
+
+
+def _describe_error(
+    host: SshHost, connection: Connection, error: SSHException | OSError | EOFError
+) -> tuple[str, str]:
+    """Return what happened, and what to do about it."""
+    address = f"{connection.user}@{host_keys.known_hosts_name(connection.host, connection.port)}"
+    port = "" if connection.port in (None, 22) else f"-p {connection.port} "
+    ssh_command = f"`ssh {port}{connection.user}@{connection.host}`"
+    connect_hint = (
+        f"{ssh_command} must work from this machine; check the host name, the port and sshd"
+    )
+    match error:
+        case PasswordRequiredException():
+            hint = "unlock it in an agent first: ssh-add " + (host.identity_file or "KEY")
+            return f"the key for {address} is locked with a passphrase", hint
+        case AuthenticationException():
+            hint = "must work without a password; set up a key, an agent or ~/.ssh/config"
+            return f"{address} refused the login", f"{ssh_command} {hint}"
+        case socket.gaierror() | NoValidConnectionsError():
+            return f"cannot connect to {address} ({error.strerror})", connect_hint
+        case TimeoutError():
+            hint = "check that the host is up and that its firewall accepts this machine"
+            return f"{address} did not respond within {host.connect_timeout:g} s", hint
+        case ChannelException():
+            hint = "MaxSessions in sshd_config on that host must be 1 or more"
+            return f"{address} refused to open a session ({error.text})", hint
+    # The library uses the word banner for the SSH greeting.
+    reason = str(error) or "the connection was closed"
+    reason = "no SSH server responded in time" if "banner" in reason else reason
+    return f"cannot connect to {address} ({reason})", connect_hint
 
 
 def _build_connection(

@@ -67,12 +67,8 @@ class LocalTransport:
         except BaseException:
             _kill_session(process)
             raise
-        return CommandResult(
-            tuple(argv),
-            process.returncode,
-            out.decode(errors="replace"),
-            err.decode(errors="replace"),
-        )
+        out_text, err_text = out.decode(errors="replace"), err.decode(errors="replace")
+        return CommandResult(tuple(argv), process.returncode, out_text, err_text)
 
     def put(self, content: bytes, path: str, *, mode: int = 0o644, sudo: bool = False) -> None:
         """Write a file, keeping the owner and group of the file that it replaces.

@@ -12,7 +12,8 @@ from typing import Any
 from autotune import durable_files
 from autotune.cli.options import ProgressOptions
 from autotune.cli.session import open_progress
-from autotune.environments.base import Environment, prepare
+from autotune.environments.base import Environment
+from autotune.environments.preparation import prepare
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings
 from autotune.space.dimension import BASELINE_NAME, NAMED_SETTINGS

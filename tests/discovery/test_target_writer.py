@@ -15,7 +15,7 @@ from autotune.deploy.host import fill_secrets
 from autotune.deploy.stack import StackContext
 from autotune.discovery import host_reading
 from autotune.discovery.target_writer import write_target
-from autotune.environments.stack import find_template_overrides
+from autotune.environments.stack_files import find_template_overrides
 from autotune.errors import AutotuneError
 from autotune.services.base import Argv, resolve_config_files
 from autotune.services.registry import list_tier_services

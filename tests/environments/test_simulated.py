@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from autotune.cli import app
-from autotune.environments.base import environment_module, prepare
+from autotune.environments.preparation import environment_module, prepare
 from autotune.errors import AutotuneError, TargetError
 from autotune.study import ranking, start
 from autotune.study.reading_records import load_readings

@@ -21,7 +21,7 @@ from autotune.discovery.file_collection import unpack_archive
 from autotune.discovery.host_reading import DiscoveredHost, _parse_backlogs
 from autotune.discovery.tier_adoption import adopt_tier
 from autotune.discovery.tiers import find_instances, group_tiers
-from autotune.environments.base import prepare
+from autotune.environments.preparation import prepare
 from autotune.errors import AutotuneError
 from autotune.export.writer import build_export
 from autotune.loads import (
@@ -238,7 +238,7 @@ def not_negative(value: Any) -> None:
 
 
 def _loads() -> Iterator[Entry]:
-    sessions = SessionGenerator(workload.parse_session_kinds("/s1\n/other\n/s3\n"))
+    sessions = SessionGenerator().with_visits(workload.parse_sessions("/s1\n/other\n/s3\n"))
     order = LoadSpec(60, 1.0, latency_limit=0.050, timeout=0.4, seed=5)
     (started,) = sessions.build_processes(ORDER, order)
 
@@ -323,7 +323,10 @@ def _loads() -> Iterator[Entry]:
     )
     yield Entry("k6 scripts", (SCRIPT,), _script, refusals=(workload.UnusableWorkload,), weight=0.5)
     yield Entry(
-        "sessions", (SESSIONS,), workload.parse_session_kinds, refusals=(workload.UnusableWorkload,)
+        "sessions",
+        (SESSIONS,),
+        lambda text: workload.group_sessions(workload.parse_sessions(text)),
+        refusals=(workload.UnusableWorkload,),
     )
     yield Entry("ports of load hosts", (PORTS,), ClientPorts.parse, **never)
     yield Entry("kernel of load hosts", ("32768 60999|2|100", "1 2|0|9999999"), _fit, **never)

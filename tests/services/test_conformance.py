@@ -48,7 +48,7 @@ def cases() -> Iterator[tuple[str, Case]]:
     """Every service in every deployment and under every runtime, at its stock values."""
     for deployment in DEPLOYMENTS:
         for runtime in runtimes.RUNTIME_NAMES:
-            if not runtimes.is_installed(runtime) and not all(
+            if not runtimes.RUNTIMES[runtime].installed and not all(
                 part.can_run_privately for part, _ in registry.services_of(deployment)
             ):
                 continue  # it is refused: see tests/space
@@ -66,8 +66,8 @@ def site_of(service: Service, role: Role, runtime: str) -> Placement:
         tier="t", host="h1", role=role, directory="/run/t.h1", listen=Endpoint("10.0.0.1", 8080),
         forwards_to=(Endpoint("10.0.0.2", 80),), caches=(Endpoint("10.0.0.3", 11_211),),
         stores=(Endpoint("10.0.0.4", 6379),), local_cache=Endpoint("127.0.0.1", 11_311),
-        user="www-data", group="www-data", installed=runtimes.is_installed(runtime), programs=programs,
-        facts=dict(FACTS.to_names()),
+        user="www-data", group="www-data", installed=runtimes.RUNTIMES[runtime].installed,
+        programs=programs, facts=dict(FACTS.to_names()),
     )  # fmt: skip
 
 

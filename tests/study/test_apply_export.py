@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from autotune.deploy.deploy_result import DeployFailed
-from autotune.environments.base import prepare
+from autotune.environments.preparation import prepare
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings
 from autotune.study.apply_export import (

@@ -30,7 +30,6 @@ from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError, LockedError
 from autotune.optimize.searcher import Searcher, Suggestion
 from autotune.space.space import SearchSpace
-from autotune.study import bed_workers as study_beds
 from autotune.study import journal, study_loop
 from autotune.study import study_database as storage
 from autotune.study.join_study import (
@@ -41,9 +40,10 @@ from autotune.study.join_study import (
 )
 from autotune.study.optuna_copy import copy_in_background
 from autotune.study.schedule import BED_SPECIFIC_PHASES
+from autotune.study.search_history import MODELLED_PHASES
 from autotune.study.shared_store import HeartbeatPolicy, SharedStore
 from autotune.study.study_database import LeaseLostError, SharedStudy, StudyDatabase
-from autotune.study.study_loop import MODELLED_PHASES, Proposal
+from autotune.study.study_loop import Proposal
 from autotune.study.study_state import Phase, State, replay_records
 from autotune.study.study_store import StudyStore
 from tests.optimize.test_searcher import dimension
@@ -176,13 +176,14 @@ def test_in_a_study_of_many_beds_the_next_suggestion_is_there_when_a_trial_ends(
     opened: StudyDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked_by: list[str] = []
+    propose_configuration = study_loop.propose_configuration
 
     def propose(state: State, searcher: Searcher, space: SearchSpace) -> Proposal:
         asked_by.append(threading.current_thread().name)
-        return study_loop.propose_configuration(state, searcher, space)
+        return propose_configuration(state, searcher, space)
 
-    monkeypatch.setattr(study_beds, "PREFETCH_MIN_BEDS", 3)
-    monkeypatch.setattr(study_beds, "propose_configuration", propose)
+    monkeypatch.setattr(study_loop, "PREFETCH_MIN_BEDS", 3)
+    monkeypatch.setattr(study_loop, "propose_configuration", propose)
     environment = multi_bed.prepare(target(tmp_path, "{trials: 14, time: 30m}"), ("a", "b", "c"))
     study = create_shared_study(environment, opened, tmp_path / "none")
     silent: Any = Silent()

@@ -19,9 +19,15 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from autotune.estimate import MEASUREMENT_LOG_SD, InstanceCapacity
-from autotune.optimize.gp.gaussian_process import GaussianProcess, ProcessPriors, fit_process
+from autotune.optimize.gp.gaussian_process import (
+    GaussianProcess,
+    ProcessPriors,
+    disregard,
+    fit_process,
+)
 from autotune.optimize.gp.grid import GridPoints, ParameterGrid
 from autotune.optimize.gp.scale import compress_loss, compress_shared
+from autotune.optimize.outliers import exceeds_prediction
 from autotune.parameter_name import ParameterName
 
 Array = npt.NDArray[np.float64]
@@ -37,7 +43,6 @@ RESIDUAL_PRIORS = ProcessPriors(effect_size=0.06, noise_sd=0.05)
 # Most trials varied another, narrower part. A typical effect learned from these alone would shrink
 # until no untried setting looked worth a trial.
 CAPACITY_PRIORS = ProcessPriors(effect_size=0.2, noise_sd=0.1, scale_width=1.0)
-OUTLIER_SDS = 3.0  # a capacity this many sds from the prediction by the others was read wrong
 MIN_COMPARED_TRIALS = 6  # minimum number of trials to compare one with the others
 # A peak is evidence about a part if the part's share of the soft minimum is above LIMITING_MARGIN. The
 # log peak must also be within NEAR_BEST_MARGIN of the best. A peak more than DISTURBED_SDS sds below
@@ -349,7 +354,7 @@ def _fit_capacity(
     process = fit(evidence.variances, similar)
     if len(evidence.rows) >= MIN_COMPARED_TRIALS:
         error, sd = process.leave_one_out()
-        is_outlier = np.abs(error) > OUTLIER_SDS * sd
+        is_outlier = exceeds_prediction(np.abs(error), sd)
         if is_outlier.any():
-            process = fit(evidence.variances + np.where(is_outlier, 4 * error**2, 0.0), process)
+            process = fit(disregard(evidence.variances, is_outlier, error, sd), process)
     return CapacityModel(evidence.axes, process)
