@@ -30,7 +30,7 @@ class EditProof:
     """``proven`` are parameters whose edits take effect, and ``refuted`` others with the reason.
 
     ``unproven`` are tunable parameters whose software does not print values of files. ``untested``
-    are those that can only have their current value under the rules of the space.
+    parameters can only keep their current value under the rules of the space.
     """
 
     proven: tuple[str, ...] = ()

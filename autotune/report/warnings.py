@@ -266,14 +266,17 @@ def _warn_of_proof(view: StudyView) -> Iterator[StudyWarning]:
 def _warn_of_proof_failures(view: StudyView) -> Iterator[StudyWarning]:
     if failed := list_proof_failures(view.state):
         best = view.conclusion.best
-        own = [t for t in failed if best is not None and t.source_trial == best.trial.number]
+        best_failures = [
+            t for t in failed if best is not None and t.source_trial == best.trial.number
+        ]
         numbers = fmt.format_first_numbers([trial.number for trial in failed])
         yield _build_warning(
             "failed-in-proof",
             len(failed),
             0,
-            f"{format_count(len(failed), 'measurement')} of the proof failed, {len(own)} of them of the "
-            f"best (trials {numbers}): {failed[0].failure or 'the SLO is not met at any rate'}",
+            f"{format_count(len(failed), 'measurement')} of the proof failed (trials {numbers}), "
+            f"{len(best_failures)} with the best configuration: "
+            f"{failed[0].failure or 'the SLO is not met at any rate'}",
         )
 
 

@@ -7,7 +7,6 @@ with all records in the database's order, and the readings of this worker.
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import time
 import uuid
@@ -320,7 +319,7 @@ class SharedStore(StudyStore):
         return study_database.read_lines_after(connection, self.study.study_id, self._number)
 
     def _apply_lines(self, lines: Sequence[bytes]) -> None:
-        self.state = replay_records(map(json.loads, lines), self.state)
+        self.state = replay_records(study_database.parse_lines(lines), self.state)
         self._number += len(lines)
         self._unwritten_lines += lines
 

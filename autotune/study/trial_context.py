@@ -123,7 +123,7 @@ def open_locked_store(
 
 
 def _check_recordable(path: Path) -> None:
-    """Raise AutotuneError for a path that no record can contain, because `restore` must find it."""
+    """Raise AutotuneError for a path that is not UTF-8: `restore` compares it with the record."""
     if not is_utf8(str(path)):
         raise AutotuneError(
             f"{escape_non_utf8(str(path))} is not UTF-8, so a study cannot record it",

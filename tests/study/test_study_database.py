@@ -57,6 +57,35 @@ BY_HAND = HeartbeatPolicy(interval_seconds=3600, max_missed=2)
 FIRST = {"event": "study", "started": "now", "shared": True}
 
 
+RECORD = b'{"event":"spent","seconds":{"load":1}}'
+DEEP = b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"not compressed",
+        zlib.compress(RECORD)[:-6],
+        zlib.compress(DEEP),
+        zlib.compress(b'{"event":NaN}'),
+        zlib.compress(b'{"event":"\\udcff"}'),
+        zlib.compress(b"[]"),
+        zlib.compress(b" " * (journal.MAX_LINE_BYTES + 1)),
+    ],
+)
+def test_what_no_journal_can_contain_is_refused(content: bytes) -> None:
+    assert storage.decompress_record(zlib.compress(RECORD)) == json.loads(RECORD)
+    with pytest.raises(AutotuneError, match="the database"):
+        storage.decompress_record(content)
+
+
+@pytest.mark.parametrize("files", [None, [1], "a", 5, {"a": None}, {"a": ["b"]}])
+def test_a_deployment_without_valid_files_copies_none(files: object, tmp_path: Path) -> None:
+    record = {"event": "deployed", "trial": 0, "files": files}
+    StudyDatabase.copy_files(None, None, [record, {}], tmp_path)  # type: ignore[arg-type]  # queries nothing
+    assert [*tmp_path.iterdir()] == []
+
+
 @pytest.fixture(scope="module")
 def database() -> Iterator[Database]:
     with tempfile.TemporaryDirectory() as directory:  # short enough for the path of a socket
