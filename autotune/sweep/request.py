@@ -125,16 +125,13 @@ def build_request(
     """
     file, file_request = read_sweep_file(path)
     base_request = file_request or SweepRequest()
-    ranges = _split_assignments(
-        "--over", over, "missing values", "NAME=LOW:HIGH:STEP or NAME=A,B,C"
-    )
+    range_form = "NAME=LOW:HIGH:STEP or NAME=A,B,C"
+    ranges = _split_assignments("--over", over, "missing values", range_form)
+    values_by_name = {name: tuple(expand_values(values)) for name, values in ranges}
     assignments = _split_assignments("--set", fixed, "missing value", "NAME=VALUE")
     request = replace(
         base_request,
-        over={
-            **base_request.over,
-            **{name: tuple(expand_values(values)) for name, values in ranges},
-        },
+        over={**base_request.over, **values_by_name},
         hosts={**base_request.hosts, **dict(map(_parse_host_counts, hosts or ()))},
         settings={**base_request.settings, **dict(assignments)},
         rates=tuple(rates) if rates else base_request.rates,

@@ -178,14 +178,12 @@ def fit_composite(
     """
     evidence = _collect_evidence(grid, capacities)
     fitted_models = [_fit_capacity(tables, points, shared_sds, each) for each in evidence]
-    left_out_peaks = np.array(
-        [
-            part.predict_left_out(points, each.rows)
-            for part, each in zip(fitted_models, evidence, strict=True)
-        ]
-    )
     if len(fitted_models) < MIN_MODELLED_INSTANCES:
         return None
+    parts_with_evidence = zip(fitted_models, evidence, strict=True)
+    left_out_peaks = np.array(
+        [part.predict_left_out(points, each.rows) for part, each in parts_with_evidence]
+    )
     top = float(log_peaks.max())
     sharpness, chosen = _select_parts(left_out_peaks, log_peaks, top)
     peak_inferences = _infer_from_peaks(
