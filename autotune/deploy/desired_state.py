@@ -422,15 +422,9 @@ def plan_host(
         for name, value in desired.sysctls.items()
         if observed.sysctls.get(name) not in (None, value)
     }
-    unit_actions = {
-        unit: action for unit, action in (forced_actions or {}).items() if desired.units.get(unit)
-    }
-    for cause in (*changed_paths, *kernel):
-        for unit, action in required.get(cause, {}).items():
-            unit_actions[unit] = max(action, unit_actions.get(unit, Action.NONE))
-    for unit, running in desired.units.items():
-        if running and not observed.units[unit].active:
-            unit_actions[unit] = Action.RESTART
+    unit_actions = _plan_unit_actions(
+        desired, observed, required, (*changed_paths, *kernel), forced_actions or {}
+    )
     idle_units = [unit for unit, running in desired.units.items() if not running]
     removed_paths = [path for path in changed_paths if desired.files[path].is_absent]
     return HostPlan(
@@ -443,14 +437,34 @@ def plan_host(
         ),  # a directory after its contents
         sysctls=kernel,
         unread_files=tuple(desired.files if forced_actions else changed_paths),
-        unit_actions={
-            u: unit_actions[u]
-            for u in desired.units
-            if desired.units[u] and unit_actions.get(u, Action.NONE)
-        },
+        unit_actions=unit_actions,
         boot_changes=find_boot_changes(desired, observed),
         replaced={
             **{path: observed.files[path].detail for path in changed_paths},
             **{name: value for name in kernel if (value := observed.sysctls[name]) is not None},
         },
     )
+
+
+def _plan_unit_actions(
+    desired: HostState,
+    observed: ObservedHost,
+    required: RequiredActions,
+    causes: Iterable[str],
+    forced_actions: Mapping[str, Action],
+) -> dict[str, Action]:
+    """Return the actions of running units: forced, required by ``causes``, or because a unit is not
+    active.
+    """
+    unit_actions = {u: action for u, action in forced_actions.items() if desired.units.get(u)}
+    for cause in causes:
+        for unit, action in required.get(cause, {}).items():
+            unit_actions[unit] = max(action, unit_actions.get(unit, Action.NONE))
+    for unit, running in desired.units.items():
+        if running and not observed.units[unit].active:
+            unit_actions[unit] = Action.RESTART
+    return {
+        u: unit_actions[u]
+        for u in desired.units
+        if desired.units[u] and unit_actions.get(u, Action.NONE)
+    }

@@ -195,17 +195,7 @@ class ManagedHost:
         present_files = {path: file for path, file in observed.files.items()
                  if path in new_state.files or file.kind == "absent"}  # fmt: skip
         observed = replace(observed, files=present_files)
-        for path, file in desired.files.items():
-            if (
-                not file.is_absent
-                and path in present_files
-                and present_files[path].kind == "directory"
-            ):
-                raise AutotuneError(f"{self.name}: {path} is a directory, not a file")
-        if unknown := [
-            unit for unit, unit_state in observed.units.items() if not unit_state.exists
-        ]:
-            raise AutotuneError(f"{self.name}: unknown unit {unknown[0]}")
+        self._require_replaceable(desired, observed)
         backup = self.backup.with_observed_state(observed, contents)
         backup = backup.with_starts(desired.starts)
         backup = backup.with_written_digests(dict.fromkeys(created_files, ANY_DIGEST))
@@ -219,6 +209,16 @@ class ManagedHost:
         backup = replace(backup, checks=tuple(dict.fromkeys(recorded_checks)))
         self._run_locked([self._store_backup(backup)])
         self.backup = backup
+
+    def _require_replaceable(self, desired: HostState, observed: ObservedHost) -> None:
+        """Raise AutotuneError if a file is a directory, or if a unit does not exist."""
+        for path, file in desired.files.items():
+            is_directory = path in observed.files and observed.files[path].kind == "directory"
+            if is_directory and not file.is_absent:
+                raise AutotuneError(f"{self.name}: {path} is a directory, not a file")
+        for unit, unit_state in observed.units.items():
+            if not unit_state.exists:
+                raise AutotuneError(f"{self.name}: unknown unit {unit}")
 
     def _store_backup(self, backup: HostBackup) -> Command:
         """Write the backup on the controller, and return the command that writes it on the host."""

@@ -32,11 +32,6 @@ class HostRestore:
     failed: list[str] = field(default_factory=list)
 
 
-def restore_host(host: ManagedHost) -> tuple[str, ...]:
-    """Restore one host: see `restore_in_order`."""
-    return restore_in_order([host]).unwrap()[host.name]
-
-
 def restore_in_order(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str, ...]]:
     """Restore files, owners, modes, kernel values and units. Return lines about each host.
 

@@ -72,11 +72,8 @@ class DiscoveredHost(RunningHost):
     names: frozenset[str] = frozenset()
 
 
-def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
-    """Read ``host`` and return what it runs, under the host's own short name if that is usable.
-
-    Raises HostUnreachable, or AutotuneError if the account cannot become root on the host.
-    """
+def _build_probes() -> list[Command]:
+    """Return the commands that read units, names, sockets, listeners and files of a host."""
     adoptions = list_programs()
     scripts = (
         (_LIST_UNITS_SCRIPT, *(unit for a in adoptions for unit in (*a.units, *a.other_units))),
@@ -84,14 +81,19 @@ def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
         (_SOCKETS_SCRIPT,),
         ("ss -ltnpH",),
     )
-    probe_commands = [
-        Command(("sh", "-c", script, "sh", *arguments)) for script, *arguments in scripts
+    return [
+        *(Command(("sh", "-c", script, "sh", *arguments)) for script, *arguments in scripts),
+        build_usual_command(path for adoption in adoptions for path in adoption.paths),
     ]
-    probe_commands.append(
-        build_usual_command(path for adoption in adoptions for path in adoption.paths)
-    )
+
+
+def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
+    """Read ``host`` and return what it runs, under the host's own short name if that is usable.
+
+    Raises HostUnreachable, or AutotuneError if the account cannot become root on the host.
+    """
     units, names, sockets, listening, files = run_commands(
-        transport, probe_commands, timeout=READ_TIMEOUT_SECONDS
+        transport, _build_probes(), timeout=READ_TIMEOUT_SECONDS
     )
     if not units.ok:
         raise AutotuneError(

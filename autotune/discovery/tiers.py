@@ -87,6 +87,33 @@ class DiscoveredTier:
 
 def find_instances(host: DiscoveredHost) -> tuple[tuple[DiscoveredInstance, ...], tuple[str, ...]]:
     """Return the deployments on a host, and a note for each thing that autotune does not tune."""
+    running, notes = _find_running(host)
+    servers = [s for s in running if _is_gateway_server(s)]
+    front_services = [
+        s for s in running if s.key in DEPLOYABLE_SERVICES and not _is_gateway_server(s)
+    ]
+    settings = [service for service in running if service.key not in DEPLOYABLE_SERVICES]
+    fronts_with_servers = [(front, _select_server(front, servers)) for front in front_services]
+    notes += [
+        _describe_missing_server(host, front)
+        for front, server in fronts_with_servers
+        if front.gateway_protocol and server is None
+    ]
+    notes += _list_idle_versions(
+        host, servers, [server for _, server in fronts_with_servers if server]
+    )
+    deployed_instances = tuple(
+        _build_instance(host, front, server, settings) for front, server in fronts_with_servers
+    )
+    notes += [
+        f"{host.name}: {line}"
+        for line in list_other_ports(host.listeners, _list_tuned_ports(deployed_instances))
+    ]
+    return deployed_instances, tuple(notes)
+
+
+def _find_running(host: DiscoveredHost) -> tuple[list[RunningService], list[str]]:
+    """Return the services whose files were read, and notes about others."""
     running: list[RunningService] = []
     notes: list[str] = []
     for adoption in list_programs():
@@ -100,39 +127,25 @@ def find_instances(host: DiscoveredHost) -> tuple[tuple[DiscoveredInstance, ...]
                 running.append(result)
         notes += _list_foreign_units(host, adoption) if not results else []
         notes += list_unread(host, adoption)
-    servers = [
-        s for s in running
-        if s.key in DEPLOYABLE_SERVICES and DEPLOYABLE_SERVICES[s.key].gateway_protocol
-    ]  # fmt: skip
-    front_services = [
-        s
-        for s in running
-        if s.key in DEPLOYABLE_SERVICES and not DEPLOYABLE_SERVICES[s.key].gateway_protocol
+    return running, notes
+
+
+def _is_gateway_server(service: RunningService) -> bool:
+    """True if other services forward requests to this application server."""
+    deployable = DEPLOYABLE_SERVICES.get(service.key)
+    return bool(deployable and deployable.gateway_protocol)
+
+
+def _describe_missing_server(host: DiscoveredHost, front: RunningService) -> str:
+    titles = [
+        s.title
+        for s in DEPLOYABLE_SERVICES.values()
+        if s.gateway_protocol == front.gateway_protocol
     ]
-    settings = [service for service in running if service.key not in DEPLOYABLE_SERVICES]
-    fronts_with_servers = [(front, _select_server(front, servers)) for front in front_services]
-    for front, server in fronts_with_servers:
-        if front.gateway_protocol and server is None:
-            titles = [
-                s.title
-                for s in DEPLOYABLE_SERVICES.values()
-                if s.gateway_protocol == front.gateway_protocol
-            ]
-            notes.append(
-                f"{host.name}: {DEPLOYABLE_SERVICES[front.key].title} forwards requests to "
-                f"{' or '.join(titles)}, which is not adopted"
-            )
-    notes += _list_idle_versions(
-        host, servers, [server for _, server in fronts_with_servers if server]
+    return (
+        f"{host.name}: {DEPLOYABLE_SERVICES[front.key].title} forwards requests to "
+        f"{' or '.join(titles)}, which is not adopted"
     )
-    deployed_instances = tuple(
-        _build_instance(host, front, server, settings) for front, server in fronts_with_servers
-    )
-    notes += [
-        f"{host.name}: {line}"
-        for line in list_other_ports(host.listeners, _list_tuned_ports(deployed_instances))
-    ]
-    return deployed_instances, tuple(notes)
 
 
 def _select_server(

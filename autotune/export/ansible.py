@@ -13,7 +13,7 @@ from __future__ import annotations
 import io
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,26 @@ def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str
     backup = format_backup_directory(study, trial)
     tasks = {f"{ROLE_DIRECTORY}/tasks/{name}.yml": list(_build_tasks(names[0], hosts, backup))
              for name, names in kinds.items()}  # fmt: skip
-    playbook = {
+    documents: dict[str, Any] = tasks | {
+        "ansible/inventory.yml": _build_inventory(study),
+        "ansible/site.yml": [_build_playbook(study, trial, hosts)],
+        f"{ROLE_DIRECTORY}/defaults/main.yml": {
+            "autotune_overwrite": False,
+            "autotune_health_url": "",
+        },
+        f"{ROLE_DIRECTORY}/vars/main.yml": _build_variables(hosts),
+        f"{ROLE_DIRECTORY}/tasks/main.yml": list(_build_includes(kinds)),
+        f"{ROLE_DIRECTORY}/handlers/main.yml": list(_build_handlers(hosts)),
+        f"{ROLE_DIRECTORY}/meta/main.yml": _build_metadata(study),
+    }
+    comment = f"# {notice}\n".encode() if notice else b""
+    return content | {
+        path: comment + _format_document(document) for path, document in documents.items()
+    }
+
+
+def _build_playbook(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, Any]:
+    return {
         "name": format_title(study, trial),
         "hosts": ":".join(tier for tier, of in study.target.tiers.items()
                           if set(of.hosts) & set(hosts.units)),
@@ -75,30 +94,16 @@ def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str
         "serial": 1,  # a failed host stops the play before the next host changes
         "roles": [{"role": "autotune"}],
     }  # fmt: skip
-    includes = [
-        {
+
+
+def _build_includes(kinds: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Any]]:
+    """Yield the tasks that select the tasks of each kind of host."""
+    for name, names in kinds.items():
+        yield {
             "name": f"Configure {name}",
             "ansible.builtin.include_tasks": f"{name}.yml",
             "when": f"inventory_hostname in {list(names)}",
         }
-        for name, names in kinds.items()
-    ]
-    documents: dict[str, Any] = tasks | {
-        "ansible/inventory.yml": _build_inventory(study),
-        "ansible/site.yml": [playbook],
-        f"{ROLE_DIRECTORY}/defaults/main.yml": {
-            "autotune_overwrite": False,
-            "autotune_health_url": "",
-        },
-        f"{ROLE_DIRECTORY}/vars/main.yml": _build_variables(hosts),
-        f"{ROLE_DIRECTORY}/tasks/main.yml": includes,
-        f"{ROLE_DIRECTORY}/handlers/main.yml": list(_build_handlers(hosts)),
-        f"{ROLE_DIRECTORY}/meta/main.yml": _build_metadata(study),
-    }
-    comment = f"# {notice}\n".encode() if notice else b""
-    return content | {
-        path: comment + _format_document(document) for path, document in documents.items()
-    }
 
 
 def format_backup_directory(study: Study, trial: Trial) -> str:

@@ -95,19 +95,27 @@ def derive_hosts(
     edits = {(part.placement.host, path): hunks for part in desired_state.instances
              for path in desired_state.rendered_files[part.name]
              if (hunks := _derive_edits(part, path, records)) is not None}  # fmt: skip
+    _check_contents(study, desired_state, records, edits)
+    return DerivedHosts(manifests, contents, edits)
+
+
+def _check_contents(
+    study: Study,
+    desired_state: DesiredState,
+    records: Mapping[str, HostRecord],
+    edits: Mapping[tuple[str, str], tuple[Hunk, ...]],
+) -> None:
+    """Raise ExportError if a file would run other commands, or change other settings, than services
+    do.
+    """
     for instance in desired_state.instances:
         for path, content in desired_state.rendered_files[instance.name].items():
             hunks = edits.get((instance.placement.host, path))
             check_commands(study, desired_state, instance, path, content, hunks)
             if instance.placement.adopted is not None and not can_run_commands(path):
                 original_digest = records[instance.placement.host].original.files.get(path)
-                check_lines(
-                    study,
-                    instance,
-                    path,
-                    _split_lines(study, path, content, original_digest, hunks),
-                )
-    return DerivedHosts(manifests, contents, edits)
+                lines = _split_lines(study, path, content, original_digest, hunks)
+                check_lines(study, instance, path, lines)
 
 
 def _split_lines(

@@ -70,11 +70,7 @@ def build_manifest(
         **_describe_measurement(study.target, source),
         "claim": _build_claim(view) if is_best else None,
         "parameters": dict(sorted(trial.effective_settings.items())),
-        "baseline": baseline
-        and {
-            "trial": baseline.number,
-            "parameters": dict(sorted(baseline.effective_settings.items())),
-        },
+        "baseline": _describe_baseline(baseline),
         "changes": _list_changes(
             baseline.effective_settings if baseline else {},
             trial,
@@ -85,14 +81,23 @@ def build_manifest(
         "differences": list(latest_trial.differences),
         "readings": list(_list_readings(view)) if is_best else [],
         **({"hosts": _describe_hosts(hosts)} if hosts else {}),
-        "files": [
-            {"path": path, "bytes": len(content), "sha256": sha256(content).hexdigest()}
-            for path, content in sorted(files.items())
-        ],
+        "files": list(_list_files(files)),
         "verify": VERIFY_COMMAND.replace("target.yaml", shlex.quote(source))
         if source
         else VERIFY_COMMAND,
     }
+
+
+def _describe_baseline(baseline: Trial | None) -> dict[str, Any] | None:
+    if baseline is None:
+        return None
+    parameters = dict(sorted(baseline.effective_settings.items()))
+    return {"trial": baseline.number, "parameters": parameters}
+
+
+def _list_files(files: Mapping[str, bytes]) -> Iterator[dict[str, Any]]:
+    for path, content in sorted(files.items()):
+        yield {"path": path, "bytes": len(content), "sha256": sha256(content).hexdigest()}
 
 
 def _describe_measurement(target: Target, source: str | None) -> dict[str, Any]:

@@ -22,7 +22,6 @@ PROGRAM_PACKAGES = {
     "unshare": "util-linux",
     "setsid": "util-linux",
 }
-REQUIRED_PACKAGES = tuple(sorted(set(PROGRAM_PACKAGES.values())))
 PROC_DIRECTORY = Path("/proc")
 INOTIFY_PER_HOST = 8  # inotify instances per host: systemd uses five, and its services use the rest
 

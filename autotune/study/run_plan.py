@@ -176,20 +176,11 @@ def format_plan(plan: Plan) -> str:
         f"{format_count(budget['seconds'] / 60, 'minute')}. Up to {budget['proof_seconds'] / 60:.1f} min "
         f"are reserved to confirm the best {budget['finalists']}."
     )
+    rules = [f"  rule: {binding}" for binding in plan["bindings"]]
     if "command" in plan:
-        first_configurations = [
-            json.dumps(parameters, ensure_ascii=False) for parameters in plan["first"]
-        ]
-        rules = [f"  rule: {binding}" for binding in plan["bindings"]]
-        return "\n".join(
-            [
-                f"Command: {plan['command']}.",
-                budget_text,
-                "First calls:",
-                *first_configurations,
-                *rules,
-            ]
-        )
+        first_calls = [json.dumps(parameters, ensure_ascii=False) for parameters in plan["first"]]
+        command_line = f"Command: {plan['command']}."
+        return "\n".join([command_line, budget_text, "First calls:", *first_calls, *rules])
     servers = ", ".join(plan["servers"])
     introduction = (
         "The stack is a model: no host is contacted, no load is sent, and time is virtual.",
@@ -205,7 +196,7 @@ def format_plan(plan: Plan) -> str:
         budget_text,
         *_format_core_parameters(plan),
         *_format_actions(plan),
-        *(f"  rule: {binding}" for binding in plan["bindings"]),
+        *rules,
         *(f"  within: {limit}" for limit in plan["limits"]),
         *_format_memory(plan["memory"]),
         *_format_deployments(plan["deployments"]),

@@ -125,32 +125,25 @@ def build_request(
     """
     file, file_request = read_sweep_file(path)
     base_request = file_request or SweepRequest()
-    ranges = _split_assignments(
-        "--over", over, "missing values", "NAME=LOW:HIGH:STEP or NAME=A,B,C"
-    )
+    range_form = "NAME=LOW:HIGH:STEP or NAME=A,B,C"
+    ranges = _split_assignments("--over", over, "missing values", range_form)
+    values_by_name = {name: tuple(expand_values(values)) for name, values in ranges}
+    assignments = _split_assignments("--set", fixed, "missing value", "NAME=VALUE")
     request = replace(
         base_request,
-        over={
-            **base_request.over,
-            **{name: tuple(expand_values(values)) for name, values in ranges},
-        },
+        over={**base_request.over, **values_by_name},
         hosts={**base_request.hosts, **dict(map(_parse_host_counts, hosts or ()))},
-        settings={
-            **base_request.settings,
-            **dict(_split_assignments("--set", fixed, "missing value", "NAME=VALUE")),
-        },
+        settings={**base_request.settings, **dict(assignments)},
         rates=tuple(rates) if rates else base_request.rates,
         repeat=repeat or base_request.repeat,
     )
+    if peak and rates:
+        raise UsageError("--rate and --peak cannot be combined")
     if peak:
-        if rates:
-            raise UsageError("--rate and --peak cannot be combined")
         request = replace(request, rates=())
     elif not request.rates and file_request is None:
-        raise UsageError(
-            "missing --rate or --peak",
-            hint="use --rate R for a fixed rate, --peak for the capacity",
-        )
+        hint = "use --rate R for a fixed rate, --peak for the capacity"
+        raise UsageError("missing --rate or --peak", hint=hint)
     if not all(0 < rate < MAX_NUMBER for rate in request.rates):
         raise UsageError(f"rate must be above 0 and below {MAX_NUMBER:g} requests/s")
     if reason := explain_excess_rate(request.rates, file):

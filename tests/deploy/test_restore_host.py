@@ -39,7 +39,7 @@ from autotune.deploy.managed_hosts import (
     restore_orphaned,
     restore_study,
 )
-from autotune.deploy.restoration import restore_host
+from autotune.deploy.restoration import restore_in_order
 from autotune.deploy.runtime import ConfigurationCheck
 from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError
@@ -121,6 +121,10 @@ def locked(here: Host, tmp_path: Path) -> Iterator[Locked]:
 def tuned(place: Path, content: bytes = b"tuned\n") -> HostState:
     files = {str(place / name): FileState(content) for name in ("conf", "more")}
     return HostState(files, {UNIT: True}, {"kernel.ostype": "Linux"})
+
+
+def restore_host(host: ManagedHost) -> tuple[str, ...]:
+    return restore_in_order([host]).unwrap()[host.name]
 
 
 def deploy(host: ManagedHost, desired: HostState) -> None:

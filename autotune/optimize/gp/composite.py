@@ -178,26 +178,14 @@ def fit_composite(
     """
     evidence = _collect_evidence(grid, capacities)
     fitted_models = [_fit_capacity(tables, points, shared_sds, each) for each in evidence]
-    left_out_peaks = np.array(
-        [
-            part.predict_left_out(points, each.rows)
-            for part, each in zip(fitted_models, evidence, strict=True)
-        ]
-    )
-    top, chosen = float(log_peaks.max()), list(range(len(fitted_models)))
-    if len(chosen) < MIN_MODELLED_INSTANCES:
+    if len(fitted_models) < MIN_MODELLED_INSTANCES:
         return None
-    error, sharpness = _select_sharpness(left_out_peaks, log_peaks, top)
-    while len(chosen) > MIN_MODELLED_INSTANCES:
-        # A part with a wrong capacity that looks narrower than it is makes the predictions worse.
-        smaller_sets = [[c for c in chosen if c != part] for part in chosen]
-        scored_sets = [
-            (*_select_sharpness(left_out_peaks[rest], log_peaks, top), rest)
-            for rest in smaller_sets
-        ]
-        if min(scored_sets)[0] > 0.95 * error:
-            break
-        error, sharpness, chosen = min(scored_sets)
+    parts_with_evidence = zip(fitted_models, evidence, strict=True)
+    left_out_peaks = np.array(
+        [part.predict_left_out(points, each.rows) for part, each in parts_with_evidence]
+    )
+    top = float(log_peaks.max())
+    sharpness, chosen = _select_parts(left_out_peaks, log_peaks, top)
     peak_inferences = _infer_from_peaks(
         [fitted_models[index] for index in chosen], sharpness, points, log_peaks, sds
     )
@@ -208,19 +196,43 @@ def fit_composite(
     soft_minima = soft_minimum(
         np.array([part.predict(points)[0] for part in capacity_models]), sharpness
     )
-    offset = _estimate_offset(soft_minima, log_peaks)
-    remainder = compress_log_peaks(log_peaks, top) - compress_log_peaks(soft_minima + offset, top)
-    remainder_sds = compress_shared(log_peaks, shared_sds)
-    residual_process = fit_process(
-        tables, points, remainder, sds**2, RESIDUAL_PRIORS, level=0.0, shared_sds=remainder_sds
-    )
     left_out_minima = soft_minimum(left_out_peaks[chosen], sharpness)
+    offset = _estimate_offset(soft_minima, log_peaks)
+    residual_process = fit_process(
+        tables, points, _compute_remainder(log_peaks, soft_minima, top), sds**2, RESIDUAL_PRIORS,
+        level=0.0, shared_sds=compress_shared(log_peaks, shared_sds),
+    )  # fmt: skip
     error = _leave_one_out_error(
-        residual_process,
-        compress_log_peaks(log_peaks, top)
-        - compress_log_peaks(left_out_minima + _estimate_offset(left_out_minima, log_peaks), top),
+        residual_process, _compute_remainder(log_peaks, left_out_minima, top)
     )
     return CompositeModel(tuple(capacity_models), sharpness, offset, top, residual_process, error)
+
+
+def _compute_remainder(log_peaks: Array, soft_minima: Array, top: float) -> Array:
+    """Return the part of the compressed log peaks that the soft minima do not explain."""
+    explained = soft_minima + _estimate_offset(soft_minima, log_peaks)
+    return compress_log_peaks(log_peaks, top) - compress_log_peaks(explained, top)
+
+
+def _select_parts(
+    left_out_peaks: Array, log_peaks: Array, best_log_peak: float
+) -> tuple[float, list[int]]:
+    """Return the sharpness of the soft minimum, and the parts that predict the peaks best.
+
+    A part with a wrong capacity that looks narrower than it is makes the predictions worse.
+    """
+    chosen = list(range(len(left_out_peaks)))
+    error, sharpness = _select_sharpness(left_out_peaks, log_peaks, best_log_peak)
+    while len(chosen) > MIN_MODELLED_INSTANCES:
+        smaller_sets = [[c for c in chosen if c != part] for part in chosen]
+        scored_sets = [
+            (*_select_sharpness(left_out_peaks[rest], log_peaks, best_log_peak), rest)
+            for rest in smaller_sets
+        ]
+        if min(scored_sets)[0] > 0.95 * error:
+            break
+        error, sharpness, chosen = min(scored_sets)
+    return sharpness, chosen
 
 
 def _refine_capacity(

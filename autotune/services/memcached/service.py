@@ -273,7 +273,7 @@ DIAGNOSIS = Diagnosis(
     cache_rules=(_detect_evictions,),
 )
 
-ADOPTION = option_lines.build_adoption(
+ADOPTION = option_lines.OptionFile(
     Memcached(),
     {
         "-t": "threads",
@@ -303,4 +303,4 @@ ADOPTION = option_lines.build_adoption(
         "--listen": "-l",
         "--unix-socket": "-s",
     },
-)
+).build_adoption()

@@ -146,7 +146,7 @@ DIAGNOSIS = Diagnosis(
     client_limit=CLIENT_LIMIT,
 )
 
-ADOPTION = option_lines.build_adoption(
+ADOPTION = option_lines.OptionFile(
     Redis(),
     PARAMETERS_BY_OPTION,
     port_option="port",
@@ -169,4 +169,4 @@ ADOPTION = option_lines.build_adoption(
             "SUSE, its instance named default", "redis@default.service", "/etc/redis/default.conf"
         ),
     ),
-)
+).build_adoption()
