@@ -10,12 +10,12 @@ from autotune.optimize.confirmation import Gain
 from autotune.report import documents
 from autotune.report import format as fmt
 from autotune.report.documents import BedOffsetInterval, BedSummaries, BedSummary
-from autotune.report.view import StudyView
+from autotune.report.figures import StudyFigures
 from autotune.study.study_state import State
 from autotune.target.messages import format_count
 
 
-def summarize_beds(view: StudyView) -> BedSummaries:
+def summarize_beds(figures: StudyFigures) -> BedSummaries:
     """Return the figures of each test bed by name, and whether the gains disagree.
 
     - ``trials``: the number of finished trials. ``per_hour``: trials per hour of the bed's time.
@@ -26,7 +26,7 @@ def summarize_beds(view: StudyView) -> BedSummaries:
     - ``set_aside``: why the bed was removed from the study, or ``null``.
     - ``disagree``: true if the gains of the beds differ by more than noise.
     """
-    state, verdict = view.state, view.state.verdict
+    state, verdict = figures.state, figures.state.verdict
     gains = verdict.beds if verdict else {}
     return {
         "each": {bed: _summarize_bed(state, bed, gains.get(bed)) for bed in state.beds},
@@ -67,9 +67,9 @@ def _format_interval(figures: BedOffsetInterval | documents.Gain) -> str:
     return fmt.format_change_interval(ratio, low, high)
 
 
-def format_bed_lines(view: StudyView) -> Iterator[str]:
+def format_bed_lines(figures: StudyFigures) -> Iterator[str]:
     """Yield a line for each test bed, and a warning if their gains disagree."""
-    document = summarize_beds(view)
+    document = summarize_beds(figures)
     for name, bed in document["each"].items():
         columns = [f"{name:9}{format_count(bed['trials'], 'measurement')}"]
         if offset := bed["offset"]:
@@ -87,9 +87,9 @@ def format_bed_lines(view: StudyView) -> Iterator[str]:
         yield "! the gains of the beds differ by more than noise; with few beds, the interval is wide"
 
 
-def build_bed_rows(view: StudyView) -> Iterator[tuple[str, ...]]:
+def build_bed_rows(figures: StudyFigures) -> Iterator[tuple[str, ...]]:
     """Yield a row for each test bed: name, trials, offset from an average bed, noise, gain, status."""
-    for name, bed in summarize_beds(view)["each"].items():
+    for name, bed in summarize_beds(figures)["each"].items():
         offset, gain = bed["offset"], bed["gain"]
         pairs_text = format_count(gain["pairs"], "pair") if gain else ""
         yield (
@@ -102,9 +102,9 @@ def build_bed_rows(view: StudyView) -> Iterator[tuple[str, ...]]:
         )
 
 
-def format_bed_count(view: StudyView) -> str:
+def format_bed_count(figures: StudyFigures) -> str:
     """Return the number of test beds that confirmed a gain, as text for the end of a sentence."""
-    verdict = view.state.verdict
+    verdict = figures.state.verdict
     if verdict is None or not verdict.beds:
         return ""
     bed_count = len(verdict.beds)

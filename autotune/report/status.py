@@ -20,12 +20,12 @@ from autotune.report.documents import (
     StatusSide,
     StudyStatus,
 )
-from autotune.report.headline import format_headline
 from autotune.report.studies import Study, open_study
+from autotune.report.summary import encode_today_latency
 from autotune.report.trial_outcomes import format_outcome_counts
 from autotune.report.units import RequestUnits, Units, ValueUnits
 from autotune.report.view import StudyView, build_study_view
-from autotune.study.study_state import APPLY_PURPOSE, Phase, Trial
+from autotune.study.study_state import Phase, Trial
 from autotune.target.messages import format_count
 
 # Seconds between polls, because reading a journal takes CPU time from the stack.
@@ -79,6 +79,7 @@ def build_status(view: StudyView) -> StudyStatus:
         "best": best,
         "ratio": _compute_ratio(view, baseline, best),
         "change": _format_change(view),
+        "latency": encode_today_latency(view),
         "answers": summarize_answers(view.study),
         "seconds": {
             "elapsed": round(state.elapsed_seconds, 1),
@@ -193,9 +194,8 @@ def watch_status(
 def _format_lines(view: StudyView, status_document: StudyStatus) -> Iterator[str]:
     units, trials, proof = view.units, status_document["trials"], status_document["proof"]
     if (purpose := view.study.state.purpose) and status_document["state"] != "running":
-        command = "restore" if purpose == APPLY_PURPOSE else "report"
         yield f"{view.name}: a configuration was {purpose}"
-        yield f"  next      autotune {command} {view.name}"
+        yield f"  next      {view.next_steps.status_command}"
         return
     state = (
         "stopped (no process holds the lock)"
@@ -206,7 +206,7 @@ def _format_lines(view: StudyView, status_document: StudyStatus) -> Iterator[str
         f", {status_document['holder']}" if status_document["holder"] else ""
     )
     if status_document["verdict"]:
-        yield f"  verdict   {format_headline(view)}"
+        yield f"  verdict   {view.headline.text}"
     for bed, bed_status in status_document.get("beds", {}).items():
         is_study_running = status_document["state"] == "running"
         activity = (
@@ -246,6 +246,8 @@ def _format_lines(view: StudyView, status_document: StudyStatus) -> Iterator[str
             else ""
         )
         yield f"  best      {_format_peak(status_document['best'], units)}{claim_text}"
+    if view.latency:
+        yield f"  latency   {view.latency.text}"
     elapsed, left = (
         fmt.format_duration(status_document["seconds"]["elapsed"]),
         status_document["seconds"]["left"],
@@ -253,9 +255,8 @@ def _format_lines(view: StudyView, status_document: StudyStatus) -> Iterator[str
     yield f"  time      {elapsed} spent" + (
         f", about {view.outlook.time_left_text}" if left else ""
     )
-    if status_document["state"] != "running":
-        command = "report" if status_document["state"] == "finished" else "resume"
-        yield f"  next      autotune {command} {view.name}"
+    if view.next_steps.status_command:
+        yield f"  next      {view.next_steps.status_command}"
 
 
 def _format_running_trial(trial: RunningTrial, units: Units, *, running: bool) -> str:

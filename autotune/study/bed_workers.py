@@ -146,9 +146,11 @@ class BedWorkers:
             def wait_for_turn() -> None:
                 self.barrier.wait_for_turn(bed, clock)
 
-            self._run_trials(
-                TrialContext(self._space, session, self.store, progress, bed, wait_for_turn), bed
+            today_rate = environment.file.target.load.today
+            context = TrialContext(
+                self._space, session, self.store, progress, bed, wait_for_turn, today_rate
             )
+            self._run_trials(context, bed)
 
     @property
     def _space(self) -> SearchSpace:

@@ -68,6 +68,9 @@ MAX_OVERRUN_FACTOR = 1.05
 SHORT_PROOF_SHARE = 0.75  # share of the usual proof if a rough finalist is measured again
 ROUGH_TRIAL_SHARE = 0.5  # duration of a rough trial, relative to a precise one
 MAX_PAIRS = 6
+# Without `load: {today: …}`, the proof measures latency at this share of the baseline's capacity.
+TODAY_CAPACITY_SHARE = 0.4
+USUAL_TODAY_SECONDS = 5.0  # time of a reading of latency, with its ramp-up
 MAX_RUNNER_UP_PAIRS = 2
 # Numbers of measurements that revert blocks of the winner's changes: reserved during the search,
 # reserved during the comparison with the best preset, and the maximum.
@@ -418,8 +421,27 @@ def max_reserve_seconds(budget: Budget) -> float:
 
 
 def min_proof_seconds(state: State) -> float:
-    """Return the seconds needed for the minimum number of pairs."""
-    return 2 * _measurements_per_bed(state, confirmation.MIN_PAIRS) * average_trial_seconds(state)
+    """Return the seconds needed for the minimum number of pairs, with their readings of latency."""
+    today_seconds = 0.0 if state.values else USUAL_TODAY_SECONDS
+    trial_seconds = average_trial_seconds(state) + today_seconds
+    return 2 * _measurements_per_bed(state, confirmation.MIN_PAIRS) * trial_seconds
+
+
+def select_today_rate(state: State, phase: Phase, today_rate: float | None) -> float | None:
+    """Return the rate in requests/s at which a measurement also measures the latency; ``None`` if
+    latency is not measured.
+
+    The proof measures it at the target's rate, or else at a share of the baseline's capacity. Without a
+    study, only the target's rate is known.
+    """
+    if phase not in (Phase.CONFIRM, Phase.MEASURE) or state.values:
+        return None
+    baseline = find_baseline(state)
+    if today_rate is not None or phase is Phase.MEASURE or baseline is None:
+        return today_rate
+    if baseline.peak is None or not baseline.peak.is_feasible:
+        return None
+    return float(f"{TODAY_CAPACITY_SHARE * baseline.peak.peak:.3g}")
 
 
 def average_trial_seconds(state: State) -> float:
