@@ -21,7 +21,7 @@ from random import Random
 
 from autotune.environments.load_session import TODAY_PURPOSE
 from autotune.environments.peak import Peak
-from autotune.estimate import MIN_LOG_SD, Estimate
+from autotune.estimate import Estimate
 from autotune.measure.reading import Reading
 from autotune.optimize.confirmation import compute_mean
 from autotune.report import format as fmt
@@ -32,8 +32,11 @@ from autotune.study.schedule import TODAY_CAPACITY_SHARE
 from autotune.target.slo import Slo
 
 AT_MOST_BOUND, MORE_THAN_BOUND = "at most", "more than"
+UNMEASURED_TEXT = "not measured"
 BOOTSTRAP_CURVES = 200  # number of bootstrap samples
 GRID_RATES = 40  # number of points of the drawn grid
+# Usual sd of the log percentile from one reading to the next, in addition to that of so many requests.
+READING_LOG_SD = 0.15
 MIN_READINGS = 3  # minimum number of readings for a curve
 LogPoint = tuple[float, float, float]  # log rate, log seconds, weight
 
@@ -73,35 +76,41 @@ class LatencyEstimate:
 class TodayLatency:
     """The latency of ``baseline`` and ``best`` at ``rate`` requests/s, the load of today's users.
 
-    If the target does not declare that rate, ``is_declared`` is false. ``sides`` contains the sides whose
-    latency is known.
+    A latency is ``None`` if it was not measured. If the target does not declare the rate,
+    ``is_declared`` is false.
     """
 
     percentile: str
     rate: float
     is_declared: bool
-    sides: Mapping[str, LatencyEstimate]
+    baseline: LatencyEstimate | None
+    best: LatencyEstimate | None
+
+    @property
+    def sides(self) -> Mapping[str, LatencyEstimate]:
+        """The known latencies, by ``baseline`` and ``best``."""
+        sides = {"baseline": self.baseline, "best": self.best}
+        return {label: side for label, side in sides.items() if side is not None}
 
     @property
     def rate_text(self) -> str:
         """The rate as text: ``today's 400/s``."""
         rate = f"{fmt.format_rate(self.rate)}/s"
-        share = f"{100 * TODAY_CAPACITY_SHARE:g} %"
-        return (
-            f"today's {rate}"
-            if self.is_declared
-            else f"{rate} ({share} of the baseline's capacity)"
-        )
+        if self.is_declared:
+            return f"today's {rate}"
+        return f"{rate} ({100 * TODAY_CAPACITY_SHARE:g} % of the baseline's capacity)"
 
     @property
     def change_text(self) -> str:
         """The latencies before and after: ``38 ms → 21 ms``."""
-        return " → ".join(latency.short_text for latency in self.sides.values())
+        sides = (self.baseline, self.best)
+        return " → ".join(side.short_text if side else UNMEASURED_TEXT for side in sides)
 
     @property
     def text(self) -> str:
         """The latencies with their intervals, and the reasons for bounds."""
-        latencies = " → ".join(map(str, self.sides.values()))
+        sides = (self.baseline, self.best)
+        latencies = " → ".join(str(side) if side else UNMEASURED_TEXT for side in sides)
         return "; ".join([f"{self.percentile} {latencies} at {self.rate_text}", *self.reasons])
 
     @property
@@ -154,8 +163,13 @@ def find_today_latency(figures: StudyFigures) -> TodayLatency | None:
     sides = find_known_latencies(figures, rate) if rate is not None else {}
     if rate is None or not sides:
         return None
-    percentile = fmt.format_percentile(figures.target.slo.objective)
-    return TodayLatency(percentile, rate, figures.target.load.today is not None, sides)
+    return TodayLatency(
+        fmt.format_percentile(figures.target.slo.objective),
+        rate,
+        figures.target.load.today is not None,
+        sides.get("baseline"),
+        sides.get("best"),
+    )
 
 
 def find_today_rate(figures: StudyFigures) -> float | None:
@@ -196,13 +210,13 @@ def measure_latency(
 
 
 def _estimate_percentile(reading: Reading, slo: Slo, timeout_seconds: float) -> Estimate:
-    """Return the percentile of one reading, with the sd of the quantile of so many requests."""
+    """Return the percentile of one reading, with the sd of another reading's percentile."""
     share_sd = sqrt(slo.quantile * (1 - slo.quantile) / reading.intended)
     low, middle, high = (
         _find_percentile(reading, min(slo.quantile + sds * share_sd, 1.0), timeout_seconds)
         for sds in (-1, 0, 1)
     )
-    return Estimate(log(middle), max(log(high / low) / 2, MIN_LOG_SD))
+    return Estimate(log(middle), log(high / low) / 2).add_noise(READING_LOG_SD)
 
 
 def _find_percentile(reading: Reading, quantile: float, timeout_seconds: float) -> float:

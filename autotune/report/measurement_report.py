@@ -8,7 +8,7 @@ from autotune.environments.peak import Peak
 from autotune.report import documents
 from autotune.report import format as fmt
 from autotune.report.capacity import CapacityFigures, build_capacity
-from autotune.report.latency import LatencyEstimate, measure_latency
+from autotune.report.latency import UNMEASURED_TEXT, LatencyEstimate, measure_latency
 from autotune.report.load_curve import PERCENTILES, LoadStep, average_host_usage, build_load_curve
 from autotune.report.studies import Study
 from autotune.report.summary import encode_finding, encode_gain, encode_latency
@@ -188,7 +188,7 @@ def _format_latency(measurement: Measurement, study: Study) -> Iterator[str]:
         for trials in (measurement.comparison_trials, measurement.trials)
         if trials
     ]
-    latencies = [str(latency) if latency else "not measured" for latency in sides]
+    latencies = [str(latency) if latency else UNMEASURED_TEXT for latency in sides]
     if any(sides):
         percentile = fmt.format_percentile(study.target.slo.objective)
         rate = fmt.format_rate(study.target.load.today)
