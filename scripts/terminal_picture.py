@@ -18,7 +18,6 @@ from rich.text import Text
 from autotune.measure.warm_up import WarmUpResult, WarmUpWindow
 from autotune.report.live_progress import LiveProgress
 from autotune.report.studies import Study, open_study
-from autotune.study.progress_events import ReadingTaken, TrialStarted, TrialWarmedUp
 from autotune.study.study_state import Phase, Trial, replay_records
 
 FILE = Path(__file__).parents[1] / "docs" / "terminal.svg"
@@ -57,11 +56,11 @@ def panel(study: Study, trial: Trial) -> str:
     state, stream = replay_records(study.records[:starts]), _Terminal()
     taken = [(r.reading, r.purpose) for r in study.readings if r.trial == trial.number]
     with LiveProgress(study.target, lambda: state, stream) as live:
-        live.on_event(TrialStarted(trial))
+        live.on_trial_start(trial)
         for reading, purpose in taken:
-            live.on_event(ReadingTaken(trial, reading, purpose))
+            live.on_reading(trial, reading, purpose)
         drawn = stream.tell()
-        live.on_event(TrialWarmedUp(trial, warm_up_of(study, trial)))
+        live.on_warm_up(trial, warm_up_of(study, trial))
         return stream.getvalue()[drawn:]
 
 

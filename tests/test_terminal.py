@@ -20,7 +20,6 @@ from autotune.report.live_progress import LiveProgress
 from autotune.report.progress import PlainProgress
 from autotune.report.status import watch_status
 from autotune.report.studies import open_study
-from autotune.study.progress_events import TrialEnded
 from autotune.study.study_state import Phase, State, Trial
 from tests.sources import nodes
 
@@ -78,7 +77,7 @@ def test_lines_of_progress_are_stripped() -> None:
     target, stream = open_study(STUDIES / "improved").target, io.StringIO()
     with PlainProgress(target, lambda: State(trials=(TRIAL,)), stream, verbose=True) as progress:
         progress.note(HOSTILE)
-        progress.on_event(TrialEnded(TRIAL))
+        progress.on_trial_end(TRIAL)
     assert HARMLESS in stream.getvalue()
     assert "\x1b" not in stream.getvalue()
 
@@ -88,7 +87,7 @@ def test_the_panel_is_stripped(monkeypatch: pytest.MonkeyPatch) -> None:
     target, stream = open_study(STUDIES / "improved").target, Terminal()
     with LiveProgress(target, lambda: State(trials=(TRIAL,)), stream) as progress:
         progress.note(HOSTILE)
-        progress.on_event(TrialEnded(TRIAL))
+        progress.on_trial_end(TRIAL)
     shown = stream.getvalue()
     assert f"failed: {HARMLESS}" in shown  # a row of the table
     for sequence in (CLIPBOARD, CLEAR, "52;c", "\x9b", "\x1bc", "\x08"):

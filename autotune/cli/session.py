@@ -24,8 +24,8 @@ from autotune.terminal import echo, wrap_lines
 if TYPE_CHECKING:
     from autotune.environments.base import Environment
     from autotune.report.progress import ProgressDisplay
-    from autotune.study.progress_events import ProgressReporter
     from autotune.study.study_state import State
+    from autotune.study.trial_context import ProgressReporter
     from autotune.sweep.plan import SweepPlan
     from autotune.target.model import Target
     from autotune.target.overrides import Override

@@ -16,12 +16,13 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from autotune.deploy.deploy_result import DeployResult
 from autotune.measure.reading import Reading
 from autotune.measure.steal import HIGH_STEAL_SHARE
+from autotune.measure.warm_up import WarmUpResult
 from autotune.report import format as fmt
 from autotune.report.outlook import StudyOutlook, build_outlook
 from autotune.report.progress import (
-    ProgressDisplay,
     format_deployed_line,
     format_error_line,
     format_reading_line,
@@ -30,7 +31,6 @@ from autotune.report.progress import (
     select_verdict_mark,
 )
 from autotune.report.trial_outcomes import WARM_UP_PURPOSE, format_outcome, format_trial_label
-from autotune.study import progress_events
 from autotune.study.study_state import State, Trial
 from autotune.target.messages import format_count
 from autotune.target.model import Target
@@ -47,7 +47,7 @@ MIN_TABLE_COLUMNS = 60  # a narrower terminal shows trials without their interva
 MARK_STYLES = {"✓": "green", "✗": "red", "?": "yellow"}
 
 
-class LiveProgress(ProgressDisplay):
+class LiveProgress:
     """A panel of trials, the current trial's load steps, the best result so far and the time left."""
 
     def __init__(self, target: Target, state: Callable[[], State], stream: TextIO) -> None:
@@ -74,35 +74,46 @@ class LiveProgress(ProgressDisplay):
             self._redrawn.stop()
 
     @ignore_errors
-    def on_event(self, event: progress_events.ProgressEvent) -> None:
-        match event:
-            case progress_events.NoteAdded(text):
-                self._console.print(style_text(text))
-            case progress_events.TrialStarted(trial):
-                self._trial, self._readings, self._step = trial, [], "deploying"
-            case progress_events.TrialDeployed(_, deployed):
-                self._step = f"{format_deployed_line(deployed)}; warming up"
-            case progress_events.TrialWarmedUp(_, warm_up):
-                self._step = f"{format_warm_up_line(warm_up)}; searching for the capacity"
-            case progress_events.ReadingTaken(_, reading, purpose):
-                self._show_reading(reading, purpose)
-            case progress_events.TrialEnded():
-                self._trial, self._readings = None, []
-                self._step = "choosing the next configuration"
-        self._redraw()
+    def on_trial_start(self, trial: Trial) -> None:
+        self._trial, self._readings = trial, []
+        self._show_step("deploying")
 
-    def _show_reading(self, reading: Reading, purpose: str) -> None:
+    @ignore_errors
+    def on_deployed(self, trial: Trial, deployed: DeployResult) -> None:
+        self._show_step(f"{format_deployed_line(deployed)}; warming up")
+
+    @ignore_errors
+    def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
+        self._show_step(f"{format_warm_up_line(warm_up)}; searching for the capacity")
+
+    @ignore_errors
+    def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
         self._under_steal += reading.stolen > HIGH_STEAL_SHARE
         if purpose == WARM_UP_PURPOSE:
             self._step = f"warming up at {fmt.format_rate(reading.rate)}/s"
         else:
             self._readings.append(reading)
+        self._redraw()
+
+    @ignore_errors
+    def on_trial_end(self, trial: Trial) -> None:
+        self._trial, self._readings = None, []
+        self._show_step("choosing the next configuration")
+
+    @ignore_errors
+    def note(self, text: str) -> None:
+        self._console.print(style_text(text))
+        self._redraw()
 
     def report_error(self, error: Exception) -> None:
         if not self._failed:
             self._failed = True
             with suppress(Exception):
                 self._console.print(style_text(format_error_line(error)))
+
+    def _show_step(self, step: str) -> None:
+        self._step = step
+        self._redraw()
 
     def _redraw(self) -> None:
         self._redrawn.update(self._build_panel(), refresh=True)

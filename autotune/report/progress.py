@@ -26,8 +26,8 @@ from autotune.report.trial_outcomes import (
     is_unusable,
 )
 from autotune.services.base import Action
-from autotune.study import progress_events
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
+from autotune.study.trial_context import ProgressReporter
 from autotune.target.messages import format_count
 from autotune.target.model import Budget, Target
 from autotune.target.slo import Slo
@@ -45,7 +45,7 @@ PAGE_INTERVAL_SECONDS = 15.0  # minimum seconds between two pages
 PAGE_TIME_SHARE = 0.02
 
 
-class ProgressDisplay(progress_events.ProgressReporter, Protocol):
+class ProgressDisplay(ProgressReporter, Protocol):
     """A display that closes at the end of the run, and reports its own failure only once."""
 
     def __enter__(self) -> Self: ...
@@ -74,7 +74,7 @@ def ignore_errors(method: Callable[Concatenate[T, P], None]) -> Callable[Concate
     return wrapped
 
 
-class PlainProgress(ProgressDisplay):
+class PlainProgress:
     """Lines for logs, pipes and simple terminals: news, and the number of other trials.
 
     A line is printed for a new leader, a new cause of failure, and the first trial of a phase. One is
@@ -99,24 +99,26 @@ class PlainProgress(ProgressDisplay):
         """Release nothing on exit, because the display holds no resources."""
 
     @ignore_errors
-    def on_event(self, event: progress_events.ProgressEvent) -> None:
-        match event:
-            case progress_events.NoteAdded(text):
-                terminal.write_text(self._stream, text)
-            case progress_events.TrialStarted(trial):
-                self._print_detail(f"{format_trial_label(trial)}: deploying")
-            case progress_events.TrialDeployed(_, deployed):
-                self._print_detail(format_deployed_line(deployed))
-            case progress_events.TrialWarmedUp(_, warm_up):
-                self._print_detail(format_warm_up_line(warm_up))
-            case progress_events.ReadingTaken(_, reading, purpose):
-                self._under_steal += reading.stolen > HIGH_STEAL_SHARE
-                line = format_reading_line(reading, purpose, self._target.slo.objective)
-                self._print_detail(f"{purpose:8}{line}")
-            case progress_events.TrialEnded(trial):
-                self._end_trial(trial)
+    def on_trial_start(self, trial: Trial) -> None:
+        self._print_detail(f"{format_trial_label(trial)}: deploying")
 
-    def _end_trial(self, trial: Trial) -> None:
+    @ignore_errors
+    def on_deployed(self, trial: Trial, deployed: DeployResult) -> None:
+        self._print_detail(format_deployed_line(deployed))
+
+    @ignore_errors
+    def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
+        self._print_detail(format_warm_up_line(warm_up))
+
+    @ignore_errors
+    def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
+        self._under_steal += reading.stolen > HIGH_STEAL_SHARE
+        self._print_detail(
+            f"{purpose:8}{format_reading_line(reading, purpose, self._target.slo.objective)}"
+        )
+
+    @ignore_errors
+    def on_trial_end(self, trial: Trial) -> None:
         outlook, phase = (
             build_outlook(self._target, self._state()),
             PHASE_LABELS.get(trial.phase, trial.phase),
@@ -152,6 +154,10 @@ class PlainProgress(ProgressDisplay):
             text for text in (f"(since last line: {counts})" if counts else "", steal_text) if text
         ]
 
+    @ignore_errors
+    def note(self, text: str) -> None:
+        terminal.write_text(self._stream, text)
+
     def report_error(self, error: Exception) -> None:
         if not self._failed:
             self._failed = True
@@ -163,8 +169,8 @@ class PlainProgress(ProgressDisplay):
             terminal.write_text(self._stream, f"      {text}")
 
 
-class TeeProgress(ProgressDisplay):
-    """A display that forwards every event to several displays, such as a terminal and a log file."""
+class TeeProgress:
+    """A display that forwards every call to several displays, such as a terminal and a log file."""
 
     def __init__(self, *displays: ProgressDisplay) -> None:
         self._displays = displays
@@ -178,17 +184,37 @@ class TeeProgress(ProgressDisplay):
         for display in self._displays:
             display.__exit__(*error)
 
-    def on_event(self, event: progress_events.ProgressEvent) -> None:
+    def on_trial_start(self, trial: Trial) -> None:
         for display in self._displays:
-            display.on_event(event)
+            display.on_trial_start(trial)
+
+    def on_deployed(self, trial: Trial, deployed: DeployResult) -> None:
+        for display in self._displays:
+            display.on_deployed(trial, deployed)
+
+    def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
+        for display in self._displays:
+            display.on_warm_up(trial, warm_up)
+
+    def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
+        for display in self._displays:
+            display.on_reading(trial, reading, purpose)
+
+    def on_trial_end(self, trial: Trial) -> None:
+        for display in self._displays:
+            display.on_trial_end(trial)
+
+    def note(self, text: str) -> None:
+        for display in self._displays:
+            display.note(text)
 
     def report_error(self, error: Exception) -> None:
         for display in self._displays:
             display.report_error(error)
 
 
-class PageWriter(ProgressDisplay):
-    """A display that forwards every event to another display, and writes ``report.html`` after some of
+class PageWriter:
+    """A display that forwards every call to another display, and writes ``report.html`` after some of
     the trials.
 
     ``publish`` receives the metrics when a trial starts or finishes, and at the end.
@@ -210,17 +236,30 @@ class PageWriter(ProgressDisplay):
         self._write_metrics()
         self._write_report_page()
 
-    def on_event(self, event: progress_events.ProgressEvent) -> None:
-        self._display.on_event(event)
-        if isinstance(event, progress_events.TrialStarted | progress_events.TrialEnded):
-            self._write_metrics()
-        if (
-            isinstance(event, progress_events.TrialEnded)
-            and (start := time.monotonic()) >= self._due
-        ):
+    def on_trial_start(self, trial: Trial) -> None:
+        self._display.on_trial_start(trial)
+        self._write_metrics()
+
+    def on_deployed(self, trial: Trial, deployed: DeployResult) -> None:
+        self._display.on_deployed(trial, deployed)
+
+    def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
+        self._display.on_warm_up(trial, warm_up)
+
+    def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
+        self._display.on_reading(trial, reading, purpose)
+
+    def on_trial_end(self, trial: Trial) -> None:
+        self._display.on_trial_end(trial)
+        self._write_metrics()
+        start = time.monotonic()
+        if start >= self._due:
             self._write_report_page()
             end = time.monotonic()
             self._due = end + max(PAGE_INTERVAL_SECONDS, (end - start) / PAGE_TIME_SHARE)
+
+    def note(self, text: str) -> None:
+        self._display.note(text)
 
     def report_error(self, error: Exception) -> None:
         """Report each cause of a missing page or missing metrics once; measuring continues."""

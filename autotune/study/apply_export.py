@@ -12,9 +12,8 @@ from autotune.errors import AutotuneError
 from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.strict_parsing import parse_json
-from autotune.study.progress_events import ProgressReporter
 from autotune.study.study_state import APPLY_PURPOSE
-from autotune.study.trial_context import begin_study, open_session
+from autotune.study.trial_context import ProgressReporter, begin_study, open_session
 from autotune.target.messages import format_value
 
 MAX_RSS_BYTES = 2**60

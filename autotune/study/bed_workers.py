@@ -13,15 +13,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
+from autotune.deploy.deploy_result import DeployResult
 from autotune.environments.base import Environment
 from autotune.environments.multi_bed import MultiBedEnvironment
 from autotune.errors import AutotuneError
+from autotune.measure.reading import Reading
+from autotune.measure.warm_up import WarmUpResult
 from autotune.optimize.bed_differences import estimate_offsets
 from autotune.optimize.searcher import Searcher
 from autotune.space.space import SearchSpace
 from autotune.study import trial as trials
 from autotune.study.bed_barrier import BedBarrier
-from autotune.study.progress_events import NoteAdded, ProgressEvent, ProgressReporter
 from autotune.study.ranking import list_bed_readings
 from autotune.study.schedule import ConcludeStep, MeasureStep, ScheduleStep, SuggestStep
 from autotune.study.study_loop import (
@@ -35,7 +37,7 @@ from autotune.study.study_loop import (
 )
 from autotune.study.study_state import COUNTED_PHASES, Phase, Trial
 from autotune.study.study_store import StudyStore
-from autotune.study.trial_context import TrialContext, read_history
+from autotune.study.trial_context import ProgressReporter, TrialContext, read_history
 from autotune.target.beds import bed_directory
 from autotune.target.model import Budget
 
@@ -250,15 +252,33 @@ class BedWorkers:
 
 
 @dataclass(frozen=True)
-class BedProgress(ProgressReporter):
+class BedProgress:
     """The progress of one bed; a lock lets only one bed at a time use the shared reporter."""
 
     progress: ProgressReporter
     bed: str
     lock: threading.RLock
 
-    def on_event(self, event: ProgressEvent) -> None:
-        if isinstance(event, NoteAdded):
-            event = NoteAdded(f"bed {self.bed}: {event.text}")
+    def on_trial_start(self, trial: Trial) -> None:
         with self.lock:
-            self.progress.on_event(event)
+            self.progress.on_trial_start(trial)
+
+    def on_deployed(self, trial: Trial, deployed: DeployResult) -> None:
+        with self.lock:
+            self.progress.on_deployed(trial, deployed)
+
+    def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
+        with self.lock:
+            self.progress.on_warm_up(trial, warm_up)
+
+    def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
+        with self.lock:
+            self.progress.on_reading(trial, reading, purpose)
+
+    def on_trial_end(self, trial: Trial) -> None:
+        with self.lock:
+            self.progress.on_trial_end(trial)
+
+    def note(self, text: str) -> None:
+        with self.lock:
+            self.progress.note(f"bed {self.bed}: {text}")

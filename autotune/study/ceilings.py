@@ -31,10 +31,9 @@ from autotune.study.ceiling_records import (
     StackCeilings,
 )
 from autotune.study.measure_capacity import MeasurementRequest
-from autotune.study.progress_events import ProgressReporter
 from autotune.study.schedule import MeasureStep
 from autotune.study.study_state import MEASURE_PURPOSE, Phase
-from autotune.study.trial_context import TrialContext, begin_study, open_session
+from autotune.study.trial_context import ProgressReporter, TrialContext, begin_study, open_session
 from autotune.target.messages import suggest_name
 from autotune.target.model import Target
 from autotune.target.slo import Slo

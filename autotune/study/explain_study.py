@@ -22,7 +22,6 @@ from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study import start
 from autotune.study import trial as trials
-from autotune.study.progress_events import ProgressReporter
 from autotune.study.ranking import (
     estimate_study_drift,
     find_baseline,
@@ -39,6 +38,7 @@ from autotune.study.study_loop import (
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.study_store import load_state
 from autotune.study.trial_context import (
+    ProgressReporter,
     TrialContext,
     collect_versions,
     open_session,

@@ -25,11 +25,10 @@ from autotune.space.dimension import (
 from autotune.space.space import SearchSpace
 from autotune.study import trial as trials
 from autotune.study.apply_export import read_compatible_settings, read_exported_rss
-from autotune.study.progress_events import ProgressReporter
 from autotune.study.schedule import MeasureStep
 from autotune.study.study_loop import REPEAT_LOG_SD
 from autotune.study.study_state import MEASURE_PURPOSE, Phase, Trial
-from autotune.study.trial_context import TrialContext, begin_study, open_session
+from autotune.study.trial_context import ProgressReporter, TrialContext, begin_study, open_session
 from autotune.target.quantities import parse_rate
 
 CONFIGURATION_LABEL = "the configuration"

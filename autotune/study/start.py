@@ -22,11 +22,11 @@ from autotune.optimize.storage import open_sqlite, translate_storage_errors
 from autotune.study import journal, ownership, ranking, study_loop
 from autotune.study.bed_workers import run_bed_workers as tune_on_beds
 from autotune.study.directory import EVENTS_FILE
-from autotune.study.progress_events import ProgressReporter
 from autotune.study.recorded_environment import RecordedEnvironment
 from autotune.study.study_state import APPLY_PURPOSE, MEASURE_PURPOSE
 from autotune.study.study_store import StudyStore, load_state, read_study_start
 from autotune.study.trial_context import (
+    ProgressReporter,
     TrialContext,
     begin_study,
     collect_versions,

@@ -20,7 +20,6 @@ from autotune.estimate import Estimate
 from autotune.measure.benchmark import BenchmarkAnswer
 from autotune.measure.warm_up import WarmUpResult
 from autotune.space.space import InfeasibleRule
-from autotune.study import progress_events
 from autotune.study.ranking import is_exploring
 from autotune.study.schedule import MeasureStep, select_today_rate
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
@@ -80,7 +79,7 @@ def begin_trial(step: MeasureStep, context: TrialContext) -> Trial:
             context, trial, FailedEvaluation(f"no values satisfy the rule {error}")
         )
     trial = record_start(candidate, source_trial=step.source_trial)
-    context.progress.on_event(progress_events.TrialStarted(trial))
+    context.progress.on_trial_start(trial)
     return trial
 
 
@@ -122,20 +121,18 @@ class TrialRecorder:
     def on_deployed(self, deployed: DeployResult) -> None:
         self.context.wait_for_turn()
         self.context.store.record_deployment(self.trial, deployed)
-        self.context.progress.on_event(progress_events.TrialDeployed(self.trial, deployed))
+        self.context.progress.on_deployed(self.trial, deployed)
 
     def on_warm_up(self, warm_up: WarmUpResult) -> None:
         self.context.wait_for_turn()
         self.context.store.record_warm_up(self.trial, warm_up)
-        self.context.progress.on_event(progress_events.TrialWarmedUp(self.trial, warm_up))
+        self.context.progress.on_warm_up(self.trial, warm_up)
 
     def on_reading(self, watched: WatchedReading, purpose: str) -> None:
         self.context.wait_for_turn()
         self.context.store.record_reading(self.trial, watched.reading, purpose, watched.hosts)
         self.context.record_time_spent()
-        self.context.progress.on_event(
-            progress_events.ReadingTaken(self.trial, watched.reading, purpose)
-        )
+        self.context.progress.on_reading(self.trial, watched.reading, purpose)
 
     def on_references(self, references: Sequence[Mapping[str, object]]) -> None:
         self.context.wait_for_turn()
@@ -156,7 +153,7 @@ def _finish_trial(context: TrialContext, trial: Trial, evaluation: Evaluation) -
     else:
         _record_measurement(context, trial, evaluation)
     finished_trial = store.state.find_trial(trial.number)
-    context.progress.on_event(progress_events.TrialEnded(finished_trial))
+    context.progress.on_trial_end(finished_trial)
     _check_repeated_faults(store.state)
     return finished_trial
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from autotune import __version__
 from autotune.deploy import run_directories
 from autotune.deploy.backup import BackupStore
+from autotune.deploy.deploy_result import DeployResult
 from autotune.deploy.private_servers import stop_orphaned
 from autotune.environments.base import Environment, Session
 from autotune.environments.clock import StudyClock
@@ -21,12 +22,13 @@ from autotune.environments.multi_bed import MultiBedEnvironment
 from autotune.errors import AutotuneError
 from autotune.loads.registry import compute_request_digests
 from autotune.measure.noise import Noise
+from autotune.measure.reading import Reading
+from autotune.measure.warm_up import WarmUpResult
 from autotune.space.space import SearchSpace
 from autotune.study import ownership
 from autotune.study.directory import StudyLock, is_locked
-from autotune.study.progress_events import ProgressReporter
 from autotune.study.reading_records import load_records
-from autotune.study.study_state import APPLY_PURPOSE
+from autotune.study.study_state import APPLY_PURPOSE, Trial
 from autotune.study.study_store import StudyStore
 from autotune.target import runtimes
 from autotune.target.beds import find_study_directory
@@ -224,3 +226,17 @@ def collect_versions() -> dict[str, str]:
         "kernel": platform.release(),
         "machine": platform.machine(),
     }
+
+
+class ProgressReporter(Protocol):
+    def on_trial_start(self, trial: Trial) -> None: ...
+
+    def on_deployed(self, trial: Trial, deployed: DeployResult) -> None: ...
+
+    def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None: ...
+
+    def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None: ...
+
+    def on_trial_end(self, trial: Trial) -> None: ...
+
+    def note(self, text: str) -> None: ...

@@ -17,10 +17,9 @@ from autotune.measure.warm_up import run_warm_up
 from autotune.report.format import format_share
 from autotune.space.space import InfeasibleRule
 from autotune.study import trial as trials
-from autotune.study.progress_events import ProgressReporter
 from autotune.study.schedule import MeasureStep
 from autotune.study.study_state import Phase, Trial
-from autotune.study.trial_context import TrialContext, begin_study, open_session
+from autotune.study.trial_context import ProgressReporter, TrialContext, begin_study, open_session
 from autotune.sweep.plan import (
     SWEEP_PURPOSE,
     GridPoint,

@@ -11,7 +11,6 @@ from autotune.cli.options import ProgressOptions
 from autotune.cli.session import confirm, open_progress, prepare_target
 from autotune.errors import AutotuneError
 from autotune.report.studies import open_study
-from autotune.study.progress_events import TrialEnded
 
 ROOT = Path(__file__).parents[2]
 STUDY = ROOT / "tests" / "report" / "studies" / "improved"
@@ -43,7 +42,7 @@ def test_quiet_progress_is_in_the_log_file_alone(
         with open_progress(environment, directory, detail, with_page=False) as progress:
             progress.note("loading data")
             for trial in trials:
-                progress.on_event(TrialEnded(trial))
+                progress.on_trial_end(trial)
     assert capsys.readouterr().err == ""
     lines = log.read_text().splitlines()
     assert lines[0] == "loading data"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -13,7 +14,6 @@ from autotune.cli import app
 from autotune.environments.base import environment_module, prepare
 from autotune.errors import AutotuneError, TargetError
 from autotune.study import ranking, start
-from autotune.study.progress_events import ProgressEvent, ReadingTaken
 from autotune.study.reading_records import load_readings
 from autotune.study.study_state import COUNTED_PHASES
 from autotune.study.study_store import load_state
@@ -116,8 +116,8 @@ class Impatient:
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
 
-    def on_event(self, event: ProgressEvent) -> None:
-        self.patience -= isinstance(event, ReadingTaken)
+    def on_reading(self, *_: Any) -> None:
+        self.patience -= 1
         if self.patience == 0:
             raise KeyboardInterrupt
 

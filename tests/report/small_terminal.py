@@ -12,13 +12,6 @@ from pathlib import Path
 from autotune.report.live_progress import LiveProgress
 from autotune.report.studies import open_study
 from autotune.report.trial_outcomes import WARM_UP_PURPOSE
-from autotune.study.progress_events import (
-    ReadingTaken,
-    TrialDeployed,
-    TrialEnded,
-    TrialStarted,
-    TrialWarmedUp,
-)
 from tests.report.test_progress import DEPLOYED, WARMTH
 
 
@@ -30,18 +23,18 @@ def main(directory: Path, trials: int) -> None:
     panel = LiveProgress(study.target, lambda: state, sys.stdout)
     panel.__enter__()  # the test reads the screen before the panel is closed
     for trial in begun:
-        panel.on_event(TrialStarted(trial))
-        panel.on_event(TrialDeployed(trial, DEPLOYED))
+        panel.on_trial_start(trial)
+        panel.on_deployed(trial, DEPLOYED)
         records = [record for record in study.readings if record.trial == trial.number]
         for record in records:
             if record.purpose == WARM_UP_PURPOSE:
-                panel.on_event(ReadingTaken(trial, record.reading, record.purpose))
-        panel.on_event(TrialWarmedUp(trial, WARMTH))
+                panel.on_reading(trial, record.reading, record.purpose)
+        panel.on_warm_up(trial, WARMTH)
         for record in records:
             if record.purpose != WARM_UP_PURPOSE:
-                panel.on_event(ReadingTaken(trial, record.reading, record.purpose))
+                panel.on_reading(trial, record.reading, record.purpose)
         if trial is not begun[-1]:
-            panel.on_event(TrialEnded(trial))
+            panel.on_trial_end(trial)
 
 
 if __name__ == "__main__":

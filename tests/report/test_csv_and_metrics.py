@@ -20,7 +20,6 @@ from autotune.report.page import write_atomically
 from autotune.report.progress import PageWriter
 from autotune.report.studies import Study, open_study
 from autotune.report.view import build_study_view
-from autotune.study.progress_events import TrialEnded, TrialStarted
 from tests.report.test_progress import PlainProgress
 
 STUDIES = Path(__file__).with_name("studies")
@@ -100,8 +99,8 @@ def test_metrics_are_written_after_each_trial(
     opened = open_study(directory)
     display = PlainProgress(opened.target, lambda: opened.state, io.StringIO())
     publish = partial(write_atomically, path)
-    for event in (TrialStarted, TrialEnded):
-        PageWriter(display, directory, publish).on_event(event(opened.state.trials[0]))
+    for when in ("on_trial_start", "on_trial_end"):
+        getattr(PageWriter(display, directory, publish), when)(opened.state.trials[0])
         assert path.read_text() == format_metrics(build_study_view(opened))
         path.unlink()
 

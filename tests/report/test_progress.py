@@ -18,13 +18,6 @@ from autotune.report.studies import Study
 from autotune.report.text_report import format_brief_lines
 from autotune.report.view import build_study_view
 from autotune.services.base import Action
-from autotune.study.progress_events import (
-    ReadingTaken,
-    TrialDeployed,
-    TrialEnded,
-    TrialStarted,
-    TrialWarmedUp,
-)
 from autotune.study.study_state import Phase, State, Trial
 from autotune.terminal import wrap_lines
 
@@ -66,13 +59,13 @@ def tell(
         for trial in study.state.trials:
             if state is not None:
                 state.begun += 1
-            told.on_event(TrialStarted(trial))
-            told.on_event(TrialDeployed(trial, DEPLOYED))
-            told.on_event(ReadingTaken(trial, reading, "warm-up"))
-            told.on_event(TrialWarmedUp(trial, WARMTH))
-            told.on_event(ReadingTaken(trial, reading, "peak"))
+            told.on_trial_start(trial)
+            told.on_deployed(trial, DEPLOYED)
+            told.on_reading(trial, reading, "warm-up")
+            told.on_warm_up(trial, WARMTH)
+            told.on_reading(trial, reading, "peak")
             if trial.is_finished:
-                told.on_event(TrialEnded(trial))
+                told.on_trial_end(trial)
 
 
 def plainly(study: Study, *, verbose: bool = False) -> list[str]:
@@ -161,7 +154,7 @@ def test_a_rung_of_the_ladder_is_marked(reading: Reading, mark: str, study: Open
     stream = io.StringIO()
     opened = study("improved")
     told = PlainProgress(opened.target, lambda: opened.state, stream, verbose=True)
-    told.on_event(ReadingTaken(opened.state.trials[0], reading, "peak"))
+    told.on_reading(opened.state.trials[0], reading, "peak")
     assert f"/s {mark} " in stream.getvalue()
 
 
@@ -169,9 +162,7 @@ def test_a_limited_generator_says_nothing_of_the_stack(study: Opened) -> None:
     stream = io.StringIO()
     opened = study("improved")
     told = PlainProgress(opened.target, lambda: opened.state, stream, verbose=True)
-    told.on_event(
-        ReadingTaken(opened.state.trials[0], Reading(9e3, 2, 1, 1, limited="no free port"), "peak")
-    )
+    told.on_reading(opened.state.trials[0], Reading(9e3, 2, 1, 1, limited="no free port"), "peak")
     assert "9,000/s  invalid sample: no free port" in stream.getvalue()
 
 
@@ -234,9 +225,9 @@ def test_odd_data_is_told_all_the_same(terminal: bool, study: Opened) -> None:
     stream = Terminal() if terminal else io.StringIO()
     with create_progress(target, lambda: ODD, stream, {"TERM": "xterm"}) as told:
         for trial in ODD.trials:
-            told.on_event(TrialStarted(trial))
-            told.on_event(ReadingTaken(trial, Reading(0.0, 0.0, 0, 0), "odd"))
-            told.on_event(TrialEnded(trial))
+            told.on_trial_start(trial)
+            told.on_reading(trial, Reading(0.0, 0.0, 0, 0), "odd")
+            told.on_trial_end(trial)
     assert "cannot show progress" not in stream.getvalue()
 
 
@@ -268,4 +259,4 @@ def test_an_interrupt_is_not_swallowed(study: Opened) -> None:
     opened = study("improved")
     told = PlainProgress(opened.target, interrupted, io.StringIO())
     with pytest.raises(KeyboardInterrupt):
-        told.on_event(TrialEnded(opened.state.trials[0]))
+        told.on_trial_end(opened.state.trials[0])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from autotune.study.progress_events import ProgressEvent, ReadingTaken
 from tests.modelled import quiet
 
 TARGET = quiet("  cache.memcached.connections: {fixed: 4096}\n")
@@ -26,7 +26,7 @@ class Silent:
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
 
-    def on_event(self, event: ProgressEvent) -> None:
-        self.patience -= isinstance(event, ReadingTaken)
+    def on_reading(self, *_: Any) -> None:
+        self.patience -= 1
         if self.patience == 0:
             raise KeyboardInterrupt
