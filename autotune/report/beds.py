@@ -15,7 +15,7 @@ from autotune.study.study_state import State
 from autotune.target.messages import format_count
 
 
-def summarize_beds(figures: StudyFigures) -> BedSummaries:
+def summarize_beds(view: StudyFigures) -> BedSummaries:
     """Return the figures of each test bed by name, and whether the gains disagree.
 
     - ``trials``: the number of finished trials. ``per_hour``: trials per hour of the bed's time.
@@ -26,7 +26,7 @@ def summarize_beds(figures: StudyFigures) -> BedSummaries:
     - ``set_aside``: why the bed was removed from the study, or ``null``.
     - ``disagree``: true if the gains of the beds differ by more than noise.
     """
-    state, verdict = figures.state, figures.state.verdict
+    state, verdict = view.state, view.state.verdict
     gains = verdict.beds if verdict else {}
     return {
         "each": {bed: _summarize_bed(state, bed, gains.get(bed)) for bed in state.beds},
@@ -67,9 +67,9 @@ def _format_interval(figures: BedOffsetInterval | documents.Gain) -> str:
     return fmt.format_change_interval(ratio, low, high)
 
 
-def format_bed_lines(figures: StudyFigures) -> Iterator[str]:
+def format_bed_lines(view: StudyFigures) -> Iterator[str]:
     """Yield a line for each test bed, and a warning if their gains disagree."""
-    document = summarize_beds(figures)
+    document = summarize_beds(view)
     for name, bed in document["each"].items():
         columns = [f"{name:9}{format_count(bed['trials'], 'measurement')}"]
         if offset := bed["offset"]:
@@ -87,9 +87,9 @@ def format_bed_lines(figures: StudyFigures) -> Iterator[str]:
         yield "! the gains of the beds differ by more than noise; with few beds, the interval is wide"
 
 
-def build_bed_rows(figures: StudyFigures) -> Iterator[tuple[str, ...]]:
+def build_bed_rows(view: StudyFigures) -> Iterator[tuple[str, ...]]:
     """Yield a row for each test bed: name, trials, offset from an average bed, noise, gain, status."""
-    for name, bed in summarize_beds(figures)["each"].items():
+    for name, bed in summarize_beds(view)["each"].items():
         offset, gain = bed["offset"], bed["gain"]
         pairs_text = format_count(gain["pairs"], "pair") if gain else ""
         yield (
@@ -102,9 +102,9 @@ def build_bed_rows(figures: StudyFigures) -> Iterator[tuple[str, ...]]:
         )
 
 
-def format_bed_count(figures: StudyFigures) -> str:
+def format_bed_count(view: StudyFigures) -> str:
     """Return the number of test beds that confirmed a gain, as text for the end of a sentence."""
-    verdict = figures.state.verdict
+    verdict = view.state.verdict
     if verdict is None or not verdict.beds:
         return ""
     bed_count = len(verdict.beds)

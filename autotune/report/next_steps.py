@@ -29,74 +29,70 @@ class NextSteps:
     status_command: str = ""
 
 
-def build_next_steps(figures: StudyFigures) -> NextSteps:
+def build_next_steps(view: StudyFigures) -> NextSteps:
     """Return the commands that are available for the study's verdict and runtime."""
-    steps = _list_steps(figures)
+    steps = _list_steps(view)
     return replace(
         steps,
-        commands=tuple(_list_commands(figures, steps)),
-        status_command=_choose_status_command(figures),
+        commands=tuple(_list_commands(view, steps)),
+        status_command=_choose_status_command(view),
     )
 
 
-def _list_steps(figures: StudyFigures) -> NextSteps:
-    name = shlex.quote(figures.name)
-    if figures.verdict == STOPPED_VERDICT and figures.conclusion.baseline:
-        return NextSteps(
-            resume=() if figures.study.running_process else (f"autotune resume {name}",)
-        )
-    if figures.verdict != "improved":
+def _list_steps(view: StudyFigures) -> NextSteps:
+    name = shlex.quote(view.name)
+    if view.verdict == STOPPED_VERDICT and view.conclusion.baseline:
+        return NextSteps(resume=() if view.study.running_process else (f"autotune resume {name}",))
+    if view.verdict != "improved":
         return NextSteps()
-    output = shlex.quote(f"{figures.name}-best")
+    output = shlex.quote(f"{view.name}-best")
     minimal_option = (
-        " --minimal"
-        if (figures.state.minimal_changes or MinimalChanges()).trial is not None
-        else ""
+        " --minimal" if (view.state.minimal_changes or MinimalChanges()).trial is not None else ""
     )
     export = f"autotune export {name}{minimal_option} --out {output}"
-    if figures.target.simulated:
+    if view.target.simulated:
         note = "The stack is a model, so there is no host to change. The export shows the files."
         return NextSteps(apply=(f"{export} --of-a-model",), note=note)
-    if figures.target.command is not None:
+    if view.target.command is not None:
         return NextSteps(
             apply=(export,), note=f"Use the parameters in {output}/manifest.json for your command."
         )
-    if not all(tier.installed for tier in figures.target.tiers.values()):
+    if not all(tier.installed for tier in view.target.tiers.values()):
         guide = f"{output}/README.md shows how to install the files."
         note = f"The servers of this study were private. {guide}"
         return NextSteps(apply=(export,), note=note)
-    target = shlex.quote(str(_shorten_path(figures.study.target_path)))
+    target = shlex.quote(str(_shorten_path(view.study.target_path)))
     return NextSteps(
         apply=(export, f"autotune apply {output} {target}"), undo=(f"autotune restore {target}",)
     )
 
 
-def _list_commands(figures: StudyFigures, steps: NextSteps) -> Iterator[str]:
+def _list_commands(view: StudyFigures, steps: NextSteps) -> Iterator[str]:
     """Yield the next commands, the most useful first."""
-    name = shlex.quote(figures.name)
-    if figures.verdict == STOPPED_VERDICT and figures.conclusion.baseline:
+    name = shlex.quote(view.name)
+    if view.verdict == STOPPED_VERDICT and view.conclusion.baseline:
         yield from steps.resume
         yield f"autotune status {name}"
     yield from steps.apply[:1]
-    if figures.gain and figures.verdict == "improved" and len(figures.changes) > 1:
-        measure_option = "" if figures.state.minimal_changes else " --measure"
+    if view.gain and view.verdict == "improved" and len(view.changes) > 1:
+        measure_option = "" if view.state.minimal_changes else " --measure"
         yield f"autotune explain {name}{measure_option}"
-    if figures.conclusion.best:
+    if view.conclusion.best:
         yield f"autotune diff {name}"
-    if figures.verdict != "improved":
+    if view.verdict != "improved":
         yield f"autotune report {name} --open"
     yield f"autotune report {name} --json"
 
 
-def _choose_status_command(figures: StudyFigures) -> str:
-    if figures.study.running_process:
+def _choose_status_command(view: StudyFigures) -> str:
+    if view.study.running_process:
         return ""
-    if figures.state.purpose:
-        command = "restore" if figures.state.purpose == APPLY_PURPOSE else "report"
+    if view.state.purpose:
+        command = "restore" if view.state.purpose == APPLY_PURPOSE else "report"
     else:
-        is_over = figures.state.verdict or figures.state.list_finished(Phase.MEASURE)
+        is_over = view.state.verdict or view.state.list_finished(Phase.MEASURE)
         command = "report" if is_over else "resume"
-    return f"autotune {command} {shlex.quote(figures.name)}"
+    return f"autotune {command} {shlex.quote(view.name)}"
 
 
 def _shorten_path(path: Path) -> Path:

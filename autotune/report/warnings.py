@@ -153,7 +153,7 @@ def _build_warning(
     return StudyWarning(code, value, threshold, text, remedy or WARNING_KINDS[code].remedy)
 
 
-def collect_warnings(figures: StudyFigures) -> tuple[StudyWarning, ...]:
+def collect_warnings(view: StudyFigures) -> tuple[StudyWarning, ...]:
     """Return all warnings of a study, the most serious first."""
     checks = (
         _warn_of_model,
@@ -167,29 +167,29 @@ def collect_warnings(figures: StudyFigures) -> tuple[StudyWarning, ...]:
         _warn_of_trials,
         _warn_of_time,
     )
-    return tuple(warning for check in checks for warning in check(figures))
+    return tuple(warning for check in checks for warning in check(view))
 
 
-def _warn_of_model(figures: StudyFigures) -> Iterator[StudyWarning]:
-    if figures.target.simulated is not None:
+def _warn_of_model(view: StudyFigures) -> Iterator[StudyWarning]:
+    if view.target.simulated is not None:
         yield _build_warning(
             "simulated", 1, 0,
             "the stack is a model: no host was measured, and all figures come from the model",
         )  # fmt: skip
 
 
-def _warn_of_certificates(figures: StudyFigures) -> Iterator[StudyWarning]:
-    if figures.target.load.insecure:
+def _warn_of_certificates(view: StudyFigures) -> Iterator[StudyWarning]:
+    if view.target.load.insecure:
         yield _build_warning(
             "insecure", 1, 0,
             "certificates were not checked (`insecure: true`): another server may have responded",
         )  # fmt: skip
 
 
-def _warn_of_answers(figures: StudyFigures) -> Iterator[StudyWarning]:
+def _warn_of_answers(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn of wrong responses under load, and of trials in which few responses were checked."""
     counts = {
-        number: count for number, count in figures.study.reading_counts.items() if count.looked_at
+        number: count for number, count in view.study.reading_counts.items() if count.looked_at
     }
     checked_count = sum(count.looked_at for count in counts.values())
     wrong_count = sum(count.wrong for count in counts.values())
@@ -210,7 +210,7 @@ def _warn_of_answers(figures: StudyFigures) -> Iterator[StudyWarning]:
         for number, count in counts.items()
         if count.readings and count.looked_at < ENOUGH_ANSWERS
     ]
-    is_exact = figures.state.reference_count == 0
+    is_exact = view.state.reference_count == 0
     if numbers and not is_exact:
         min_checked = min(counts[number].looked_at for number in numbers)
         unnoticed_percent = 100 * (1 - 0.05 ** (1 / min_checked))
@@ -224,9 +224,9 @@ def _warn_of_answers(figures: StudyFigures) -> Iterator[StudyWarning]:
         )
 
 
-def _warn_of_proof(figures: StudyFigures) -> Iterator[StudyWarning]:
+def _warn_of_proof(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn if the gain has too few measurements after the best configuration was selected."""
-    best, gain, units = figures.conclusion.best, figures.conclusion.gain, figures.units
+    best, gain, units = view.conclusion.best, view.conclusion.gain, view.units
     if best is not None and best.repeated_peak is None and best.selection_peak is not None:
         yield _build_warning(
             "not-remeasured",
@@ -235,8 +235,8 @@ def _warn_of_proof(figures: StudyFigures) -> Iterator[StudyWarning]:
             f"the {units.format_amount(units.from_peak(best.selection_peak.peak))} of trial "
             f"{best.trial.number} were measured "
             "once, during the search; such values are about a tenth too high",
-            f"`autotune resume {figures.name}` measures it again"
-            if figures.verdict == STOPPED_VERDICT
+            f"`autotune resume {view.name}` measures it again"
+            if view.verdict == STOPPED_VERDICT
             else "",
         )
     if gain is not None and gain.pairs < MIN_PAIRS:
@@ -247,12 +247,7 @@ def _warn_of_proof(figures: StudyFigures) -> Iterator[StudyWarning]:
             f"the gain comes from {format_count(gain.pairs, 'alternating pair')}; "
             f"a reliable interval needs {MIN_PAIRS}",
         )
-    if (
-        gain is None
-        and figures.verdict == "improved"
-        and best
-        and 0 < best.repeat_count < MIN_PAIRS
-    ):
+    if gain is None and view.verdict == "improved" and best and 0 < best.repeat_count < MIN_PAIRS:
         yield _build_warning(
             "few-repeats", best.repeat_count, MIN_PAIRS,
             f"only {format_count(best.repeat_count, 'later measurement')} confirmed that the best "
@@ -260,15 +255,15 @@ def _warn_of_proof(figures: StudyFigures) -> Iterator[StudyWarning]:
         )  # fmt: skip
 
 
-def _list_verdict_trials(figures: StudyFigures) -> list[Trial]:
+def _list_verdict_trials(view: StudyFigures) -> list[Trial]:
     """Return the trials that the verdict uses."""
-    sides = figures.conclusion.sides.values()
+    sides = view.conclusion.sides.values()
     return [trial for side in sides for trial in (side.repeats or (side.trial,))]
 
 
-def _warn_of_noise(figures: StudyFigures) -> Iterator[StudyWarning]:
+def _warn_of_noise(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn of measurements behind the verdict that did not converge, or that differ from each other."""
-    trials = _list_verdict_trials(figures)
+    trials = _list_verdict_trials(view)
     numbers = [trial.number for trial in trials if trial.peak and trial.peak.verdict == "unsettled"]
     if numbers:
         yield _build_warning(
@@ -279,7 +274,7 @@ def _warn_of_noise(figures: StudyFigures) -> Iterator[StudyWarning]:
             f"not converge (trials {fmt.format_first_numbers(numbers)}); the interval is wider, "
             "but valid",
         )
-    for label, side in figures.conclusion.sides.items():
+    for label, side in view.conclusion.sides.items():
         peaks = [t.peak.peak for t in side.repeats if t.peak and t.peak.is_feasible]
         spread = stdev(map(log, peaks)) if len(peaks) >= MIN_PAIRS else 0.0
         if spread > MAX_LOG_SCATTER:
@@ -292,8 +287,8 @@ def _warn_of_noise(figures: StudyFigures) -> Iterator[StudyWarning]:
             )
 
 
-def _warn_of_drift(figures: StudyFigures) -> Iterator[StudyWarning]:
-    side = figures.conclusion.baseline
+def _warn_of_drift(view: StudyFigures) -> Iterator[StudyWarning]:
+    side = view.conclusion.baseline
     if (
         side is None
         or side.selection_peak is None
@@ -310,9 +305,9 @@ def _warn_of_drift(figures: StudyFigures) -> Iterator[StudyWarning]:
         )  # fmt: skip
 
 
-def _warn_of_settings(figures: StudyFigures) -> Iterator[StudyWarning]:
+def _warn_of_settings(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn of settings in the best configuration that differ from the requested ones."""
-    best = figures.conclusion.best
+    best = view.conclusion.best
     if best is None:
         return
     if differences := best.latest_trial.differences:
@@ -322,7 +317,7 @@ def _warn_of_settings(figures: StudyFigures) -> Iterator[StudyWarning]:
             + "; ".join(differences),
         )  # fmt: skip
     # Only the target's constraints count, because a service's own limits cannot be relaxed.
-    constraints = figures.target.constraints
+    constraints = view.target.constraints
     bindings = [text for text in best.trial.bindings if any(rule in text for rule in constraints)]
     if bindings:
         yield _build_warning(
@@ -332,13 +327,13 @@ def _warn_of_settings(figures: StudyFigures) -> Iterator[StudyWarning]:
         )  # fmt: skip
 
 
-def _warn_of_readings(figures: StudyFigures) -> Iterator[StudyWarning]:
+def _warn_of_readings(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn of load on cold caches, CPU steal, and load that could not be sent."""
-    counts = figures.study.reading_counts
+    counts = view.study.reading_counts
     cold_trials = [number for number, count in counts.items() if count.warmed >= MAX_WINDOWS]
     if cold_trials:
         affected_trials = sorted(
-            {trial.number for trial in _list_verdict_trials(figures)}.intersection(cold_trials)
+            {trial.number for trial in _list_verdict_trials(view)}.intersection(cold_trials)
         )
         yield _build_warning(
             "warm-up-cut-short",
@@ -363,7 +358,7 @@ def _warn_of_readings(figures: StudyFigures) -> Iterator[StudyWarning]:
             "cpu-steal", disturbed_count, round(MAX_DISTURBED_SHARE * total_readings, 1),
             f"CPU steal: {disturbed_count} of {format_count(total_readings, 'reading')} {treatment}",
         )  # fmt: skip
-    peaks = {trial.number: trial.peak for trial in figures.state.trials}
+    peaks = {trial.number: trial.peak for trial in view.state.trials}
     limited_trials = [number for number, peak in peaks.items() if peak and peak.is_load_limited]
     if limited_trials:
         yield _build_warning(
@@ -372,12 +367,12 @@ def _warn_of_readings(figures: StudyFigures) -> Iterator[StudyWarning]:
             0,
             f"the load did not reach the capacity in {format_count(len(limited_trials), 'trial')} "
             f"({fmt.format_first_numbers(limited_trials)}), limited to "
-            f"{fmt.format_rate(figures.target.load.max_rate)} requests/s by `load.max_rate`",
+            f"{fmt.format_rate(view.target.load.max_rate)} requests/s by `load.max_rate`",
         )
 
 
-def _warn_of_trials(figures: StudyFigures) -> Iterator[StudyWarning]:
-    finished, budget = figures.state.list_counted(), figures.target.budget.trials
+def _warn_of_trials(view: StudyFigures) -> Iterator[StudyWarning]:
+    finished, budget = view.state.list_counted(), view.target.budget.trials
     finished_count, failed = len(finished), sum(map(is_unusable, finished))
     # If all trials failed, the verdict needs no further warning.
     if MAX_FAILED_SHARE * finished_count < failed < finished_count:
@@ -387,7 +382,7 @@ def _warn_of_trials(figures: StudyFigures) -> Iterator[StudyWarning]:
             round(MAX_FAILED_SHARE * finished_count, 1),
             f"{failed} of {format_count(finished_count, 'trial')} failed, so the search learned little",
         )
-    if figures.verdict != STOPPED_VERDICT and finished_count < MIN_TRIED_SHARE * budget:
+    if view.verdict != STOPPED_VERDICT and finished_count < MIN_TRIED_SHARE * budget:
         yield _build_warning(
             "few-trials", finished_count, MIN_TRIED_SHARE * budget,
             f"the time was enough for {finished_count} of {format_count(budget, 'configuration')}; more "
@@ -395,11 +390,11 @@ def _warn_of_trials(figures: StudyFigures) -> Iterator[StudyWarning]:
         )  # fmt: skip
 
 
-def _warn_of_time(figures: StudyFigures) -> Iterator[StudyWarning]:
-    if figures.target.command_goal is not None or figures.target.simulated is not None:
+def _warn_of_time(view: StudyFigures) -> Iterator[StudyWarning]:
+    if view.target.command_goal is not None or view.target.simulated is not None:
         return  # the time of a command or a model is not spent on load
-    total_seconds = figures.state.elapsed_seconds
-    idle_seconds = total_seconds - figures.state.average_seconds.get("load", 0.0)
+    total_seconds = view.state.elapsed_seconds
+    idle_seconds = total_seconds - view.state.average_seconds.get("load", 0.0)
     if total_seconds and idle_seconds / total_seconds > MAX_IDLE_SHARE:
         yield _build_warning(
             "time-not-loading",

@@ -20,12 +20,11 @@ from autotune.environments.load_session import (
     compute_today_seconds,
 )
 from autotune.estimate import Estimate
-from autotune.measure import SearchLimits, Slo
+from autotune.measure import Reading, SearchLimits, Slo
 from autotune.study import trial
-from autotune.study.progress_events import ProgressEvent, ReadingTaken
 from autotune.study.reading_records import RecordedReading, load_readings
 from autotune.study.schedule import MeasureStep, select_today_rate
-from autotune.study.study_state import Phase, State
+from autotune.study.study_state import Phase, State, Trial
 from autotune.study.study_store import StudyStore, load_state
 from tests.study import simulated
 from tests.study.test_budget import PEAK, measured
@@ -152,8 +151,8 @@ class Killed(simulated.Silent):
     def __init__(self, number: int) -> None:
         self.number = number
 
-    def on_event(self, event: ProgressEvent) -> None:
-        self.number -= isinstance(event, ReadingTaken) and event.purpose == TODAY_PURPOSE
+    def on_reading(self, _: Trial, __: Reading, purpose: str) -> None:
+        self.number -= purpose == TODAY_PURPOSE
         if self.number == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
