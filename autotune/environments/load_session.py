@@ -276,19 +276,21 @@ class LoadSession:
     def _measure_today(
         self, rate: float | None, expected: Estimate | None, record: Recorder, deadline: float
     ) -> None:
-        """Take a reading at ``rate``, unless the stack or the limit of the load is below it.
+        """Take a reading at ``rate`` if time allows and neither the stack nor the load's limit is below
+        it.
 
         Above the capacity, the latency would only show how long the load lasted.
         """
-        if rate is None or rate > self.limits.max_rate:
-            return
-        if expected is not None and rate > expected.interval()[1]:
-            return
+        highest_rate = expected.interval()[1] if expected is not None else inf
         longest_seconds = TODAY_TIME_SHARE * (deadline - self.clock.now())
+        if (
+            rate is None
+            or rate > min(highest_rate, self.limits.max_rate)
+            or longest_seconds < MIN_TODAY_SECONDS
+        ):
+            return
         seconds = min(compute_today_seconds(rate, self.slo), longest_seconds)
-        watched_reading = self.take_reading(
-            rate, max(seconds, MIN_TODAY_SECONDS), record, TODAY_PURPOSE
-        )
+        watched_reading = self.take_reading(rate, seconds, record, TODAY_PURPOSE)
         if not self.slo.is_met(watched_reading.reading):
             self.meter.wait_until_drained()
 

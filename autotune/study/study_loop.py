@@ -37,6 +37,7 @@ from autotune.study.ranking import (
 )
 from autotune.study.schedule import (
     ConcludeStep,
+    EstimateCostsStep,
     MeasureStep,
     RankStep,
     SimplifyStep,
@@ -58,8 +59,10 @@ REPEAT_LOG_SD = 0.10
 # The search stops if the probability of a gain of at least MIN_RELEVANT_GAIN is below this.
 STOP_PROBABILITY = 0.05
 # Phases that the model is fitted to. The reference is included because the model could dismiss a single
-# measurement as noise. Finals and simplified trials are included to estimate changes without an effect.
-MODELLED_PHASES = (*COUNTED_PHASES, Phase.REFERENCE, *FINAL_PHASES, Phase.SIMPLIFIED)
+# measurement as noise. Finals, and winners without some changes, show the effects of these changes.
+MODELLED_PHASES = (
+    *COUNTED_PHASES, Phase.REFERENCE, *FINAL_PHASES, Phase.SIMPLIFIED, Phase.EXPLAIN
+)  # fmt: skip
 
 
 def run_study_loop(context: TrialContext, searcher: Searcher, budget: Budget) -> Verdict:
@@ -113,6 +116,8 @@ def resolve_next_step(
                 _record_ranking(context, searcher)
             elif isinstance(step, SimplifyStep):
                 _record_simplification(context, searcher, step.trial_number)
+            elif isinstance(step, EstimateCostsStep):
+                _record_reversal_costs(context, searcher, step.trial_number)
             elif (search_step := _ask_sampler(context, searcher, proposal)) is not None:
                 return search_step
 
@@ -163,22 +168,22 @@ def record_verdict(context: TrialContext, searcher: Searcher) -> Verdict:
     """Decide and record the verdict, with the cost of reverting each change of the winner."""
     verdict = decide_verdict(context.store.state)
     with context.clock.time_activity("search"):
-        _record_reversal_costs(context, searcher, verdict)
+        if verdict.best is not None:
+            _record_reversal_costs(context, searcher, verdict.best)
     context.record_time_spent()
     context.store.record_verdict(verdict)
     return verdict
 
 
-def _record_reversal_costs(context: TrialContext, searcher: Searcher, verdict: Verdict) -> None:
+def _record_reversal_costs(context: TrialContext, searcher: Searcher, winner_number: int) -> None:
     state = context.store.state
-    if verdict.best is None or len(list_measured_trials(state)) < MIN_CONFIGURATIONS:
+    if len(list_measured_trials(state)) < MIN_CONFIGURATIONS:
         return
     if state.is_shared:
         sync_search(searcher, state)
     surrogate = searcher.fit_surrogate(estimate_study_drift(state))
-    costs = predict_reversal_costs(surrogate, context.space, state, verdict.best)
-    if costs:
-        context.store.record_reversal_costs(state.find_trial(verdict.best), costs)
+    costs = predict_reversal_costs(surrogate, context.space, state, winner_number)
+    context.store.record_reversal_costs(state.find_trial(winner_number), costs)
 
 
 def predict_reversal_costs(
@@ -266,7 +271,7 @@ def _record_simplification(context: TrialContext, searcher: Searcher, trial_numb
     context.store.record_simplification(record)
     winner = state.find_trial(trial_number).effective_settings
     changed_count = sum(winner[name] != value for name, value in space.baseline.items())
-    if record.reverted:
+    if record.reverted and not record.measured:  # later blocks get no line of their own
         context.progress.note(
             f"The model expects no effect from {len(record.reverted)} of "
             f"{format_count(changed_count, 'change')} in trial {trial_number}. If time allows, autotune "
