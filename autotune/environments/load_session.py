@@ -37,11 +37,10 @@ from autotune.services.registry import list_by_name
 
 WARM_UP_PURPOSE = "warm-up"  # purpose of a warm-up's readings
 TODAY_PURPOSE = "today"  # purpose of a reading at the rate of today's users
-# Number of requests above the percentile that make a reading of latency long enough, the limits of its
-# length in seconds, and its maximum share of the time that is left for a measurement.
+# A reading of latency lasts until this many requests are above the percentile, within these seconds.
 TODAY_TAIL_REQUESTS = 20
 MIN_TODAY_SECONDS, MAX_TODAY_SECONDS = 3.0, 10.0
-TODAY_TIME_SHARE = 0.25
+TODAY_TIME_SHARE = 0.25  # its maximum share of the time that a measurement has left
 # Seconds of load before a reading counts, so that process pools can grow to the required size. A
 # shorter time suffices if the rate is at most a fifth above the previous one.
 RAMP_SECONDS, SHORT_RAMP_SECONDS, SHORT_RAMP_INCREASE = 1.0, 0.25, 0.2

@@ -35,7 +35,7 @@ AT_MOST_BOUND, MORE_THAN_BOUND = "at most", "more than"
 UNMEASURED_TEXT = "not measured"
 BOOTSTRAP_CURVES = 200  # number of bootstrap samples
 GRID_RATES = 40  # number of points of the drawn grid
-# Usual sd of the log percentile from one reading to the next, in addition to that of so many requests.
+# Usual sd of the log percentile between readings, in addition to the sd from the number of requests.
 READING_LOG_SD = 0.15
 MIN_READINGS = 3  # minimum number of readings for a curve
 LogPoint = tuple[float, float, float]  # log rate, log seconds, weight
@@ -333,9 +333,6 @@ def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
 
 def estimate_latency_at(figures: StudyFigures, rate: float) -> dict[str, LatencyEstimate]:
     """Return the percentile at a rate in requests/s by side: as measured, or else from the curve."""
-    known, curves = find_known_latencies(figures, rate), fit_latency_curves(figures)
-    return {
-        label: known[label] if label in known else curves[label].estimate_at(rate)
-        for label in figures.conclusion.sides
-        if label in known or label in curves
-    }
+    curves = fit_latency_curves(figures)
+    estimates = {label: curve.estimate_at(rate) for label, curve in curves.items()}
+    return {**estimates, **find_known_latencies(figures, rate)}

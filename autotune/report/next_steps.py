@@ -17,8 +17,8 @@ from autotune.study.winner_changes import MinimalChanges
 class NextSteps:
     """Commands by purpose. ``note`` describes the manual step if no command applies the winner.
 
-    ``commands`` are the next commands, the most useful first. ``status_command`` is the one that
-    `status` shows; it is empty while the study runs.
+    ``commands`` are the next commands, the most useful first. `status` shows
+    ``status_command``, which is empty while the study runs.
     """
 
     resume: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ class StudyView(StudyFigures):
 
     @cached_property
     def gain_split(self) -> str:
-        """What the preset and the search contributed to a proven gain, as text; empty if unknown."""
+        """The contributions of preset and search to a proven gain, as text; empty if unknown."""
         return format_gain_split(self)
 
     @cached_property

@@ -59,7 +59,7 @@ REPEAT_LOG_SD = 0.10
 # The search stops if the probability of a gain of at least MIN_RELEVANT_GAIN is below this.
 STOP_PROBABILITY = 0.05
 # Phases that the model is fitted to. The reference is included because the model could dismiss a single
-# measurement as noise. Finals, and winners without some changes, show the effects of these changes.
+# measurement as noise. Finals, and winners without some changes, show the effects of changes.
 MODELLED_PHASES = (
     *COUNTED_PHASES, Phase.REFERENCE, *FINAL_PHASES, Phase.SIMPLIFIED, Phase.EXPLAIN
 )  # fmt: skip
