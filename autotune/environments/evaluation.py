@@ -27,7 +27,8 @@ class EvaluationRequest:
     ``max_seconds``, the evaluation stops with its current result. ``is_claim`` is true if a verdict
     may depend on the evaluation: the search then continues even if its last readings added little.
     ``is_exploration`` is true as long as the best peak still rises by factors. A rough peak then
-    suffices, even for a configuration close to the incumbent.
+    suffices, even for a configuration close to the incumbent. The latency at ``today_rate``
+    (requests/s) is measured before the search for the peak.
     """
 
     trial: int
@@ -37,6 +38,7 @@ class EvaluationRequest:
     is_reference: bool = False
     is_claim: bool = False
     is_exploration: bool = False
+    today_rate: float | None = None
 
 
 @dataclass(frozen=True)

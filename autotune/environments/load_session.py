@@ -36,6 +36,11 @@ from autotune.services.base import Settings
 from autotune.services.registry import list_by_name
 
 WARM_UP_PURPOSE = "warm-up"  # purpose of a warm-up's readings
+TODAY_PURPOSE = "today"  # purpose of a reading at the rate of today's users
+# A reading of latency lasts until this many requests are above the percentile, within these seconds.
+TODAY_TAIL_REQUESTS = 20
+MIN_TODAY_SECONDS, MAX_TODAY_SECONDS = 3.0, 10.0
+TODAY_TIME_SHARE = 0.25  # its maximum share of the time that a measurement has left
 # Seconds of load before a reading counts, so that process pools can grow to the required size. A
 # shorter time suffices if the rate is at most a fifth above the previous one.
 RAMP_SECONDS, SHORT_RAMP_SECONDS, SHORT_RAMP_INCREASE = 1.0, 0.25, 0.2
@@ -196,7 +201,9 @@ class LoadSession:
         self._errors_seen = False
         try:
             warm_up_result = self._warm_up(request, record, prefilled=deploy_result.prefilled)
-            capacity, watched = self._search_capacity(request, warm_up_result, record, deadline)
+            expected_peak = update_expected_peak(request.expected_peak, warm_up_result)
+            self._measure_today(request.today_rate, expected_peak, record, deadline)
+            capacity, watched = self._search_capacity(request, expected_peak, record, deadline)
             self.fleet.verify()  # verify before the value is recorded
         except DeployFailed as error:
             self._warm = False
@@ -265,10 +272,31 @@ class LoadSession:
         )
         return min(UNKNOWN_START_RATE, sequential_rate)
 
+    def _measure_today(
+        self, rate: float | None, expected: Estimate | None, record: Recorder, deadline: float
+    ) -> None:
+        """Take a reading at ``rate`` if time allows and neither the stack nor the load's limit is below
+        it.
+
+        Above the capacity, the latency would only show how long the load lasted.
+        """
+        highest_rate = expected.interval()[1] if expected is not None else inf
+        longest_seconds = TODAY_TIME_SHARE * (deadline - self.clock.now())
+        if (
+            rate is None
+            or rate > min(highest_rate, self.limits.max_rate)
+            or longest_seconds < MIN_TODAY_SECONDS
+        ):
+            return
+        seconds = min(compute_today_seconds(rate, self.slo), longest_seconds)
+        watched_reading = self.take_reading(rate, seconds, record, TODAY_PURPOSE)
+        if not self.slo.is_met(watched_reading.reading):
+            self.meter.wait_until_drained()
+
     def _search_capacity(
         self,
         request: EvaluationRequest,
-        warm_up_result: WarmUpResult,
+        expected_peak: Estimate | None,
         record: Recorder,
         deadline: float,
     ) -> tuple[Capacity, list[WatchedReading]]:
@@ -285,17 +313,16 @@ class LoadSession:
             longest_seconds = max(longest_seconds, self.clock.now() - start_time)
             return reading
 
-        expected_peak = request.expected_peak
         limits = self.limits
         if request.is_claim:
             limits = replace(limits, max_stalled_readings=0, rough_sd=0.0)
-        if expected_peak:
-            minimum = max(limits.min_rate, expected_peak.value * HOPELESS_PEAK_SHARE)
+        if request.expected_peak:
+            minimum = max(limits.min_rate, request.expected_peak.value * HOPELESS_PEAK_SHARE)
             limits = replace(limits, min_rate=min(minimum, limits.max_rate))
         capacity = search_peak(
             probe,
             self.slo,
-            update_expected_peak(expected_peak, warm_up_result),
+            expected_peak,
             target_sd=CLAIM_SD if request.is_claim else SEARCH_SD,
             is_exploration=request.is_exploration,
             incumbent=request.incumbent,
@@ -353,6 +380,12 @@ class LoadSession:
             if rate <= (1 + SHORT_RAMP_INCREASE) * self._offered
             else RAMP_SECONDS
         )
+
+
+def compute_today_seconds(rate: float, slo: Slo) -> float:
+    """Return the seconds after which enough requests at ``rate`` are above the SLO's percentile."""
+    tail_rate = max(slo.allowed_violations, 1e-6) * rate
+    return min(max(MIN_TODAY_SECONDS, TODAY_TAIL_REQUESTS / tail_rate), MAX_TODAY_SECONDS)
 
 
 def update_expected_peak(

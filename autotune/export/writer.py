@@ -23,7 +23,6 @@ from autotune.export.record_checks import check_trial
 from autotune.export.scripts import export_patch, export_shell, has_masked_edits
 from autotune.report.conclusion import find_conclusion
 from autotune.report.diff import find_trial, read_rendered_files
-from autotune.report.headline import format_headline
 from autotune.report.parameters import (
     find_declared_parameters,
     find_parameter,
@@ -174,7 +173,7 @@ def _build_readme(
         trial=trial.number,
         format=format_name,
         notice=MODEL_NOTICE if study.target.simulated else None,
-        proof=format_headline(view)
+        proof=view.headline.text
         if is_best_trial
         else "This trial is not the proven winner, so no gain is claimed.",
         changes=list_changes(

@@ -68,6 +68,15 @@ def compute_gain(
     return _PairMean.from_ratios(ratios, len(ratios)).build_gain(coverage) if ratios else None
 
 
+def compute_mean(measurements: Sequence[Estimate]) -> tuple[float, float, float]:
+    """Return the mean of repeated measurements of one quantity, and the ends of its 90 % interval.
+
+    The interval is computed as for pairs.
+    """
+    mean = _PairMean.from_ratios(measurements, len(measurements)).build_gain(INTERVAL_COVERAGE)
+    return mean.ratio, mean.low, mean.high
+
+
 @dataclass(frozen=True)
 class _PairMean:
     """The ``mean`` log ratio of some pairs, its standard ``error``, and that error's ``freedom``."""

@@ -58,6 +58,13 @@ class ReadingColumns(TypedDict):
     state: list[str]
 
 
+class Today(TypedDict):
+    """The rate of today's users, and the measured latency of each side as text."""
+
+    rate: float
+    answers: Mapping[str, str]
+
+
 class FittedCurve(TypedDict):
     """Rates, milliseconds with their band, and the capacity with its interval."""
 
@@ -147,6 +154,7 @@ class ChartData(TypedDict):
     readings: ReadingColumns
     latency: Mapping[str, ChartColumns]
     fitted: Mapping[str, FittedCurve]
+    today: Today | None
     columns: list[str]
     hosts: Mapping[str, Mapping[str, Mapping[str, float]]]
     parameters: ParameterColumns

@@ -20,11 +20,12 @@ from autotune.report.chart_data import (
     ParameterColumn,
     ParameterColumns,
     SliceBand,
+    Today,
     TrialRow,
 )
 from autotune.report.diff import read_rendered_files
 from autotune.report.importance import build_importance_rows, encode_pair, format_edge
-from autotune.report.latency import LatencyCurve, fit_latency_curves
+from autotune.report.latency import LatencyCurve, TodayLatency, fit_latency_curves
 from autotune.report.load_curve import PERCENTILES, average_host_usage, build_load_curve
 from autotune.report.parameters import (
     DeclaredParameters,
@@ -85,6 +86,7 @@ def build_chart_data(view: StudyView) -> ChartData:
         "fitted": {
             side: _build_fitted_curve(curve) for side, curve in fit_latency_curves(view).items()
         },
+        "today": _build_today(view.latency),
         "columns": column_names,
         "hosts": {side: means for side, means in hosts.items() if means},
         "parameters": columns,
@@ -131,6 +133,17 @@ def _build_fitted_curve(curve: LatencyCurve) -> FittedCurve:
         "high": high,
         "capacity": [round(rate, 1) for rate in (peak.peak, peak.low, peak.high)] if peak else None,
     }
+
+
+def _build_today(latency: TodayLatency | None) -> Today | None:
+    """Return the measured latency at today's rate by side, as the page shows it."""
+    if latency is None:
+        return None
+    answers = {
+        label: f"{side} ({side.why})" if side.why else str(side)
+        for label, side in latency.sides.items()
+    }
+    return {"rate": latency.rate, "answers": answers}
 
 
 def _build_importance(view: StudyView, model: ModelView) -> Importance:

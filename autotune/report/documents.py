@@ -128,6 +128,7 @@ class NextCommands(TypedDict):
     apply: Sequence[str]
     undo: Sequence[str]
     note: str
+    commands: Sequence[str]
 
 
 class TrialCounts(TypedDict):
@@ -212,18 +213,25 @@ class StudyWarningObject(TypedDict):
 
 class LatencyAnswer(Interval):
     """Latency at a rate. ``bound`` is `at most` or `more than` if the rate is outside the measured
-    range.
+    range. ``measured`` is false for the fitted curve.
     """
 
     latency: float | None
     bound: str | None
     why: str | None
+    measured: bool
 
 
 class RateAnswer(TypedDict):
     rate: float
     baseline: LatencyAnswer | None
     best: LatencyAnswer | None
+
+
+class TodayLatencyObject(RateAnswer):
+    """Latency at the rate of today's users. If ``today`` is false, the target declares no rate."""
+
+    today: bool
 
 
 class GoalOfCommand(TypedDict):
@@ -245,6 +253,7 @@ class StudyObject(VersionedObject):
 
     study: str
     verdict: VerdictName
+    headline: str
     slo: SloObject | None
     goal: NotRequired[Goal]
     baseline: Configuration | None
@@ -252,6 +261,7 @@ class StudyObject(VersionedObject):
     preset: Configuration | None
     gain: GainObject | None
     gain_shares: GainSharesObject | None
+    latency: TodayLatencyObject | None
     memory: MemoryChange
     changes: Sequence[Change]
     next: NextCommands
@@ -322,6 +332,7 @@ class StudyStatus(VersionedObject):
     best: StatusSide | None
     ratio: float | None
     change: str | None
+    latency: TodayLatencyObject | None
     answers: CheckedAnswers
     beds: NotRequired[Mapping[str, BedStatus]]
     seconds: StatusSeconds
@@ -445,6 +456,14 @@ class RequiredCapacity(TypedDict):
     met: bool
 
 
+class MeasuredLatency(TypedDict):
+    """Latency at the rate of today's users. ``comparison`` is the other side of a comparison."""
+
+    rate: float
+    configuration: LatencyAnswer | None
+    comparison: LatencyAnswer | None
+
+
 class MeasurementObject(VersionedObject):
     """``peaks`` of repeats; or, with ``against``, the peaks of both sides and the ``gain``."""
 
@@ -460,6 +479,7 @@ class MeasurementObject(VersionedObject):
     other: NotRequired[Sequence[MeasuredSide]]
     configuration: NotRequired[Sequence[MeasuredSide]]
     gain: NotRequired[GainObject]
+    latency: NotRequired[MeasuredLatency]
 
 
 class MeasuredStackCeilings(VersionedObject, StackCeilingsObject):

@@ -8,9 +8,10 @@ from autotune.environments.peak import Peak
 from autotune.report import documents
 from autotune.report import format as fmt
 from autotune.report.capacity import CapacityFigures, build_capacity
+from autotune.report.latency import UNMEASURED_TEXT, LatencyEstimate, measure_latency
 from autotune.report.load_curve import PERCENTILES, LoadStep, average_host_usage, build_load_curve
 from autotune.report.studies import Study
-from autotune.report.summary import encode_finding, encode_gain
+from autotune.report.summary import encode_finding, encode_gain, encode_latency
 from autotune.report.trial_outcomes import VERDICT_TEXTS, describe_bottleneck
 from autotune.report.units import RequestUnits, Units, select_units
 from autotune.space.dimension import BASELINE_NAME
@@ -30,7 +31,8 @@ def build_measurement_json(
     ``at_least`` contains the requested minimum capacity, if any, and whether it is ``met``. With a
     ``limit`` (``load.max_rate``, or a limit that the generator reported), ``peak`` is a lower bound.
     ``against`` is the name of the other side. Its measurements are under ``baseline`` for the baseline,
-    and under ``other`` for a preset or an export.
+    and under ``other`` for a preset or an export. If the target declares the rate of today's users,
+    ``latency`` is the latency at this rate.
 
     Peaks are in requests/s or a benchmark's values; ``sd`` belongs to a peak's logarithm. Each peak has
     a ``ladder``, ``hosts``, a ``bottleneck`` (``null`` if none was found) and ``bindings``, the
@@ -47,6 +49,8 @@ def build_measurement_json(
             "rate": required_rate,
             "met": measurement.reaches_rate(required_rate),
         }
+    if latency := _build_latency_json(measurement, study):
+        envelope["latency"] = latency
     if measurement.gain is not None and measurement.against is not None:
         comparison = [
             _build_trial_json(trial, study, units) for trial in measurement.comparison_trials
@@ -68,6 +72,29 @@ def build_measurement_json(
         "spread": measurement.spread,
         "ladder": _build_load_curve_json(measurement.trials, study),
     }
+
+
+def _build_latency_json(measurement: Measurement, study: Study) -> documents.MeasuredLatency | None:
+    rate = study.target.load.today
+    if rate is None:
+        return None
+    return {
+        "rate": rate,
+        "configuration": encode_latency(_measure_latency(measurement.trials, study)),
+        "comparison": encode_latency(_measure_latency(measurement.comparison_trials, study)),
+    }
+
+
+def _measure_latency(trials: Iterable[Trial], study: Study) -> LatencyEstimate | None:
+    """Return the latency at the rate of today's users; ``None`` if it was not measured."""
+    rate, slo, timeout = (
+        study.target.load.today,
+        study.target.slo.objective,
+        study.target.load.timeout,
+    )
+    if rate is None:
+        return None
+    return measure_latency(_select_readings(trials, study), rate, slo, timeout)
 
 
 def _build_trial_json(trial: Trial, study: Study, units: Units) -> documents.MeasuredSide:
@@ -141,6 +168,7 @@ def format_measurement(
 ) -> str:
     """Return the result as text."""
     report_lines = [*_format_result(measurement, select_units(study.target, study.state))]
+    report_lines += _format_latency(measurement, study)
     if required_rate is not None:
         outcome = "reached" if measurement.reaches_rate(required_rate) else "not reached"
         report_lines.append(f"at least {fmt.format_rate(required_rate)}/s: {outcome}")
@@ -151,6 +179,20 @@ def format_measurement(
         if lines := list(_format_side(trials, study)):
             report_lines += ["", *([name] if measurement.against else []), *lines]
     return "\n".join([*report_lines, "", f"all readings are stored in study {measurement.study}"])
+
+
+def _format_latency(measurement: Measurement, study: Study) -> Iterator[str]:
+    """Yield the latency at the rate of today's users, for a comparison before and after."""
+    sides = [
+        _measure_latency(trials, study)
+        for trials in (measurement.comparison_trials, measurement.trials)
+        if trials
+    ]
+    latencies = [str(latency) if latency else UNMEASURED_TEXT for latency in sides]
+    if any(sides):
+        percentile = fmt.format_percentile(study.target.slo.objective)
+        rate = fmt.format_rate(study.target.load.today)
+        yield f"{percentile} {' → '.join(latencies)} at today's {rate}/s"
 
 
 def _format_result(measurement: Measurement, units: Units) -> Iterator[str]:

@@ -38,6 +38,7 @@ PHASE_LABELS = {
     Phase.RECOMMENDED: "presets", Phase.ADVISED: "presets", Phase.PUBLISHED: "presets",
     Phase.TRY_FIRST: "presets",
     Phase.FINALIST: "finals", Phase.RUNNER_UP: "finals", Phase.SIMPLIFIED: "finals",
+    Phase.EXPLAIN: "finals",
 }  # fmt: skip
 ALWAYS_SHOWN_PHASES = frozenset({Phase.MEASURE})  # measurements that the user requested
 PAGE_INTERVAL_SECONDS = 15.0  # minimum seconds between two pages

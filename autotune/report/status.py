@@ -20,12 +20,12 @@ from autotune.report.documents import (
     StudyStatus,
     TrialProgress,
 )
-from autotune.report.headline import format_headline
 from autotune.report.studies import Study, open_study
+from autotune.report.summary import encode_today_latency
 from autotune.report.trial_outcomes import format_outcome_counts
 from autotune.report.units import RequestUnits, Units, ValueUnits
 from autotune.report.view import StudyView, build_study_view
-from autotune.study.study_state import APPLY_PURPOSE, Phase, Trial
+from autotune.study.study_state import Phase, Trial
 from autotune.target.messages import format_count
 
 # Seconds between polls, because reading a journal takes CPU time from the stack.
@@ -66,6 +66,7 @@ def build_status(view: StudyView) -> StudyStatus:
         "best": best,
         "ratio": _compute_ratio(view, baseline, best),
         "change": _format_change(view),
+        "latency": encode_today_latency(view),
         "answers": summarize_answers(view.study),
         "seconds": {
             "elapsed": round(state.elapsed_seconds, 1),
@@ -200,27 +201,27 @@ def watch_status(
 def _format_lines(view: StudyView, status_document: StudyStatus) -> Iterator[str]:
     is_running = status_document["state"] == "running"
     if (purpose := view.study.state.purpose) and not is_running:
-        command = "restore" if purpose == APPLY_PURPOSE else "report"
         yield f"{view.name}: a configuration was {purpose}"
-        yield f"  next      autotune {command} {view.name}"
+        yield f"  next      {view.next_steps.status_command}"
         return
     is_stopped = status_document["state"] == "stopped"
     state = "stopped (no process holds the lock)" if is_stopped else status_document["state"]
     holder = status_document["holder"]
     yield f"{view.name}: {state}" + (f", {holder}" if holder else "")
     if status_document["verdict"]:
-        yield f"  verdict   {format_headline(view)}"
+        yield f"  verdict   {view.headline.text}"
     yield from _format_activity(view.units, status_document, running=is_running)
     yield from _format_counts(view, status_document)
     yield from _format_peaks(view.units, status_document)
+    if view.latency:
+        yield f"  latency   {view.latency.text}"
     elapsed = fmt.format_duration(status_document["seconds"]["elapsed"])
     left_text = (
         f", about {view.outlook.time_left_text}" if status_document["seconds"]["left"] else ""
     )
     yield f"  time      {elapsed} spent{left_text}"
-    if not is_running:
-        command = "report" if status_document["state"] == "finished" else "resume"
-        yield f"  next      autotune {command} {view.name}"
+    if view.next_steps.status_command:
+        yield f"  next      {view.next_steps.status_command}"
 
 
 def _format_activity(units: Units, status_document: StudyStatus, *, running: bool) -> Iterator[str]:

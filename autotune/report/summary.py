@@ -12,6 +12,9 @@
 - ``gain_shares``: ``preset`` is the best preset over the baseline, ``search`` the best over that
   preset. Each is a ratio with its 90 % interval, or ``null``. Without a proven gain, ``gain_shares`` is
   ``null``.
+- ``headline``: the verdict in one line of text.
+- ``latency``: the latency at ``rate``, like ``at``. If ``today`` is true, the target declares the rate;
+  otherwise it is a share of the baseline's capacity. A side is ``null`` if its latency is unknown.
 - ``memory``: the bytes that all changes add, summed over the hosts. ``modelled`` is the maximum by the
   memory rules, ``measured`` the use at capacity. Each is ``null`` if unknown.
 - ``changes``: the settings that turn the baseline into the best. ``action`` is none, reload or restart.
@@ -19,7 +22,7 @@
   ``cost`` is the capacity without the change over the best's capacity, with its 90 % interval, or
   ``null``.
 - ``next``: the commands to ``resume`` the study, to ``apply`` the best and to ``undo`` this, and a
-  ``note``.
+  ``note``. ``commands`` are the next ones, the most useful first.
 - ``trials``: the number of configurations in the budget, by outcome: ``failed`` (not deployed, or no
   load within the objective), ``screened`` (stopped early), ``complete``.
 - ``seconds``: wall-clock time over all sessions; ``load`` includes the warm-up.
@@ -32,7 +35,8 @@
   ``study.ceilings`` records them.
 - ``at``: only for requested rates: ``rate`` in requests/s. ``baseline`` and ``best`` contain the
   ``latency`` in seconds at the SLO's percentile, with its 90 % interval ``low`` to ``high``. ``bound``
-  is ``at most`` or ``more than`` if the rate is outside the measured range.
+  is ``at most`` or ``more than`` if the rate is outside the measured range, and ``why`` its reason.
+  ``measured`` is true for readings at this rate, and false for the fitted curve.
 - ``warnings``: each with ``code``, ``value``, ``threshold``, ``text`` and ``remedy``.
 """
 
@@ -46,13 +50,12 @@ from autotune.report.beds import summarize_beds
 from autotune.report.ceilings import encode_ceilings
 from autotune.report.conclusion import STOPPED_VERDICT, MeasuredConfiguration
 from autotune.report.latency import LatencyEstimate, estimate_latency_at
-from autotune.report.next_steps import build_next_steps
 from autotune.report.parameters import SettingChange
 from autotune.report.reversal_costs import select_action
 from autotune.report.text_report import sort_changes
 from autotune.report.units import DifferenceFigures, GainFigures
 from autotune.report.view import StudyView
-from autotune.report.warnings import StudyWarning, collect_warnings
+from autotune.report.warnings import StudyWarning
 from autotune.study.journal_records import RecordedBottleneck
 from autotune.target.model import Target
 
@@ -64,11 +67,12 @@ VERDICT_NAMES: Mapping[str, documents.VerdictName] = {
 
 def build_summary(view: StudyView) -> documents.StudyObject:
     """Return the JSON object of a study, as described in this module's docstring."""
-    counts, seconds, steps = view.trial_counts, view.seconds_by_activity, build_next_steps(view)
+    counts, seconds, steps = view.trial_counts, view.seconds_by_activity, view.next_steps
     return {
         "schema": 1,
         "study": view.name,
         "verdict": VERDICT_NAMES[view.verdict],
+        "headline": view.headline.text,
         "slo": summarize_slo(view.target),
         **_summarize_goal(view.target),
         "baseline": _summarize_side(view, "baseline"),
@@ -76,6 +80,7 @@ def build_summary(view: StudyView) -> documents.StudyObject:
         "preset": _summarize_configuration(view, "preset", view.conclusion.preset),
         "gain": encode_gain(view.gain) if view.gain else None,
         "gain_shares": _summarize_shares(view),
+        "latency": encode_today_latency(view),
         "memory": {
             "modelled": _round_bytes(view.memory_costs.modelled),
             "measured": _round_bytes(view.memory_costs.measured),
@@ -86,6 +91,7 @@ def build_summary(view: StudyView) -> documents.StudyObject:
             "apply": list(steps.apply),
             "undo": list(steps.undo),
             "note": steps.note,
+            "commands": list(steps.commands),
         },
         "trials": {
             "complete": counts["complete"],
@@ -101,26 +107,42 @@ def build_summary(view: StudyView) -> documents.StudyObject:
         },
         "bottleneck": _summarize_findings(view),
         **_summarize_optional_parts(view),
-        "warnings": [_encode_warning(warning) for warning in collect_warnings(view)],
+        "warnings": [_encode_warning(warning) for warning in view.warnings],
     }
 
 
 def build_latency_answer(view: StudyView, rate: float) -> documents.RateAnswer:
     """Return an entry of ``at``; a side without enough readings is ``null``."""
-    answers = {
-        side: _encode_latency(latency, reason)
-        for side, (latency, reason) in estimate_latency_at(view, rate).items()
+    return _build_rate_answer(rate, estimate_latency_at(view, rate))
+
+
+def _build_rate_answer(rate: float, sides: Mapping[str, LatencyEstimate]) -> documents.RateAnswer:
+    return {
+        "rate": rate,
+        "baseline": encode_latency(sides.get("baseline")),
+        "best": encode_latency(sides.get("best")),
     }
-    return {"rate": rate, "baseline": answers.get("baseline"), "best": answers.get("best")}
 
 
-def _encode_latency(latency: LatencyEstimate, reason: str) -> documents.LatencyAnswer:
+def encode_today_latency(view: StudyView) -> documents.TodayLatencyObject | None:
+    """Return the latency at the rate of today's users as JSON."""
+    latency = view.latency
+    if latency is None:
+        return None
+    return {**_build_rate_answer(latency.rate, latency.sides), "today": latency.is_declared}
+
+
+def encode_latency(latency: LatencyEstimate | None) -> documents.LatencyAnswer | None:
+    """Return a latency as JSON."""
+    if latency is None:
+        return None
     return {
         "latency": latency.seconds,
         "low": latency.low,
         "high": latency.high,
         "bound": latency.bound or None,
-        "why": reason or None,
+        "why": latency.why or None,
+        "measured": latency.is_measured,
     }
 
 

@@ -13,8 +13,8 @@ from autotune.measure.warm_up import MAX_WINDOWS
 from autotune.optimize.confirmation import MIN_PAIRS
 from autotune.report import format as fmt
 from autotune.report.conclusion import STOPPED_VERDICT
+from autotune.report.figures import StudyFigures
 from autotune.report.trial_outcomes import ReadingCounts, is_unusable
-from autotune.report.view import StudyView
 from autotune.study.ranking import list_proof_failures
 from autotune.study.study_state import Trial
 from autotune.target.messages import format_count
@@ -160,7 +160,7 @@ def _build_warning(
     return StudyWarning(code, value, threshold, text, remedy or WARNING_KINDS[code].remedy)
 
 
-def collect_warnings(view: StudyView) -> tuple[StudyWarning, ...]:
+def collect_warnings(view: StudyFigures) -> tuple[StudyWarning, ...]:
     """Return all warnings of a study, the most serious first."""
     checks = (
         _warn_of_model,
@@ -177,7 +177,7 @@ def collect_warnings(view: StudyView) -> tuple[StudyWarning, ...]:
     return tuple(warning for check in checks for warning in check(view))
 
 
-def _warn_of_model(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_model(view: StudyFigures) -> Iterator[StudyWarning]:
     if view.target.simulated is not None:
         yield _build_warning(
             "simulated", 1, 0,
@@ -185,7 +185,7 @@ def _warn_of_model(view: StudyView) -> Iterator[StudyWarning]:
         )  # fmt: skip
 
 
-def _warn_of_certificates(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_certificates(view: StudyFigures) -> Iterator[StudyWarning]:
     if view.target.load.insecure:
         yield _build_warning(
             "insecure", 1, 0,
@@ -193,7 +193,7 @@ def _warn_of_certificates(view: StudyView) -> Iterator[StudyWarning]:
         )  # fmt: skip
 
 
-def _warn_of_answers(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_answers(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn of wrong responses under load, and of trials in which few responses were checked."""
     counts = {
         number: count for number, count in view.study.reading_counts.items() if count.looked_at
@@ -231,7 +231,7 @@ def _warn_of_answers(view: StudyView) -> Iterator[StudyWarning]:
         )
 
 
-def _warn_of_proof(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_proof(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn if the gain has too few measurements after the best configuration was selected."""
     best, gain, units = view.conclusion.best, view.conclusion.gain, view.units
     if best is not None and best.repeated_peak is None and best.selection_peak is not None:
@@ -263,7 +263,7 @@ def _warn_of_proof(view: StudyView) -> Iterator[StudyWarning]:
         )  # fmt: skip
 
 
-def _warn_of_proof_failures(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_proof_failures(view: StudyFigures) -> Iterator[StudyWarning]:
     if failed := list_proof_failures(view.state):
         best = view.conclusion.best
         best_failures = [
@@ -280,13 +280,13 @@ def _warn_of_proof_failures(view: StudyView) -> Iterator[StudyWarning]:
         )
 
 
-def _list_verdict_trials(view: StudyView) -> list[Trial]:
+def _list_verdict_trials(view: StudyFigures) -> list[Trial]:
     """Return the trials that the verdict uses."""
     sides = view.conclusion.sides.values()
     return [trial for side in sides for trial in (side.repeats or (side.trial,))]
 
 
-def _warn_of_noise(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_noise(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn of measurements behind the verdict that did not converge, or that differ from each other."""
     trials = _list_verdict_trials(view)
     numbers = [trial.number for trial in trials if trial.peak and trial.peak.verdict == "unsettled"]
@@ -312,7 +312,7 @@ def _warn_of_noise(view: StudyView) -> Iterator[StudyWarning]:
             )
 
 
-def _warn_of_drift(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_drift(view: StudyFigures) -> Iterator[StudyWarning]:
     side = view.conclusion.baseline
     if (
         side is None
@@ -330,7 +330,7 @@ def _warn_of_drift(view: StudyView) -> Iterator[StudyWarning]:
         )  # fmt: skip
 
 
-def _warn_of_settings(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_settings(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn of settings in the best configuration that differ from the requested ones."""
     best = view.conclusion.best
     if best is None:
@@ -361,7 +361,7 @@ def _warn_of_settings(view: StudyView) -> Iterator[StudyWarning]:
         )  # fmt: skip
 
 
-def _warn_of_readings(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_readings(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn of load on cold caches, CPU steal, and load that could not be sent."""
     counts = view.study.reading_counts
     cold_trials = [number for number, count in counts.items() if count.warmed >= MAX_WINDOWS]
@@ -408,7 +408,7 @@ def _warn_of_steal(counts: Collection[ReadingCounts]) -> Iterator[StudyWarning]:
         )  # fmt: skip
 
 
-def _warn_of_trials(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_trials(view: StudyFigures) -> Iterator[StudyWarning]:
     finished, budget = view.state.list_counted(), view.target.budget.trials
     finished_count, failed = len(finished), sum(map(is_unusable, finished))
     # If all trials failed, the verdict needs no further warning.
@@ -427,7 +427,7 @@ def _warn_of_trials(view: StudyView) -> Iterator[StudyWarning]:
         )  # fmt: skip
 
 
-def _warn_of_time(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_time(view: StudyFigures) -> Iterator[StudyWarning]:
     if view.target.command_goal is not None or view.target.simulated is not None:
         return  # the time of a command or a model is not spent on load
     total_seconds = view.state.elapsed_seconds

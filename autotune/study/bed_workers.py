@@ -116,8 +116,11 @@ class BedWorkers:
             def wait_for_turn() -> None:
                 self.barrier.wait_for_turn(bed, clock)
 
+            today_rate = environment.file.target.load.today
             self._loop.run(
-                TrialContext(self.space, session, self.store, progress, bed, wait_for_turn)
+                TrialContext(
+                    self.space, session, self.store, progress, bed, wait_for_turn, today_rate
+                )
             )
 
     def _raise_errors(self) -> None:

@@ -8,8 +8,9 @@ An interrupted trial is repeated first. The other steps follow this order:
 4. finalists
 5. the leader and its rival in alternation, if time allows
 6. the winner without changes that have no effect
-7. this winner and the baseline in alternation
-8. verdict
+7. this winner without a change whose cost is uncertain and may be large, if time allows
+8. this winner and the baseline in alternation
+9. verdict
 
 Test beds go through these stages together, and each requests its own next step. No bed waits within a
 stage. A new stage starts when no trial of the previous stage is running.
@@ -19,13 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import exp
+from math import exp, log
 
 from autotune.measure.capacity import SearchLimits
 from autotune.optimize import confirmation
 from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study.ranking import (
+    MIN_CONFIGURATIONS,
     baseline_meets_slo,
     collect_proof,
     estimate_candidates,
@@ -39,6 +41,7 @@ from autotune.study.ranking import (
     is_exploring,
     is_undecided,
     list_confirmations,
+    list_measured_trials,
     select_feasible_trials,
     select_finalist_pair,
     select_finalists,
@@ -67,10 +70,14 @@ MAX_OVERRUN_FACTOR = 1.05
 SHORT_PROOF_SHARE = 0.75  # share of the usual proof if a rough finalist is measured again
 ROUGH_TRIAL_SHARE = 0.5  # duration of a rough trial, relative to a precise one
 MAX_PAIRS = 6
+# Without `load: {today: …}`, the proof measures latency at this share of the baseline's capacity.
+TODAY_CAPACITY_SHARE = 0.4
 MAX_RUNNER_UP_PAIRS = 2
 # Numbers of measurements that revert blocks of the winner's changes: reserved during the search,
 # reserved during the comparison with the best preset, and the maximum.
 RESERVED_BLOCKS, MIN_BLOCKS, MAX_BLOCKS = 4, 2, 8
+# Maximum number of measurements that revert one change, and the possible log loss that justifies one.
+MAX_REVERSALS, MIN_UNCERTAIN_LOSS = 2, 0.1
 # Maximum number of failed confirmation measurements, for example of a starved generator, that are
 # repeated.
 MAX_FAILED_CONFIRMATIONS = 2
@@ -122,7 +129,22 @@ class SimplifyStep:
     trial_number: int
 
 
-ScheduleStep = MeasureStep | SuggestStep | RankStep | SimplifyStep | WaitStep | ConcludeStep
+@dataclass(frozen=True)
+class EstimateCostsStep:
+    """Estimate the cost of reverting each change of this trial with the model."""
+
+    trial_number: int
+
+
+ScheduleStep = (
+    MeasureStep
+    | SuggestStep
+    | RankStep
+    | SimplifyStep
+    | EstimateCostsStep
+    | WaitStep
+    | ConcludeStep
+)
 
 
 def select_next_step(
@@ -144,6 +166,8 @@ def select_next_step(
         or _plan_wait(state, Phase.RUNNER_UP)
         or _plan_wait(state, Phase.SIMPLIFIED)
         or _plan_simplification(state, budget, elapsed)
+        or _plan_reversal(state, space, budget, elapsed)
+        or _plan_wait(state, Phase.EXPLAIN)
         or _plan_reproduction(state, budget, elapsed)
         or _plan_wait(state, Phase.FINALIST, Phase.BASELINE)
         or _plan_confirmation(state, budget, elapsed, bed)
@@ -419,6 +443,23 @@ def min_proof_seconds(state: State) -> float:
     return 2 * _measurements_per_bed(state, confirmation.MIN_PAIRS) * average_trial_seconds(state)
 
 
+def select_today_rate(state: State, phase: Phase, today_rate: float | None) -> float | None:
+    """Return the rate in requests/s at which a measurement also measures the latency; ``None`` if
+    latency is not measured.
+
+    The proof measures it at the target's rate, or else at a share of the baseline's capacity. Without a
+    study, only the target's rate is known.
+    """
+    if phase not in (Phase.CONFIRM, Phase.MEASURE) or state.values:
+        return None
+    baseline = find_baseline(state)
+    if today_rate is not None or phase is Phase.MEASURE or baseline is None:
+        return today_rate
+    if baseline.peak is None or not baseline.peak.is_feasible:
+        return None
+    return float(f"{TODAY_CAPACITY_SHARE * baseline.peak.peak:.3g}")
+
+
 def average_trial_seconds(state: State) -> float:
     """Return the average seconds of a trial on its test bed, as if no trial were rough.
 
@@ -532,6 +573,46 @@ def _plan_simplification(state: State, budget: Budget, elapsed: float) -> Schedu
     ):
         return None
     return MeasureStep(Phase.SIMPLIFIED, simplified.settings, source_trial=number)
+
+
+def _plan_reversal(
+    state: State, space: SearchSpace, budget: Budget, elapsed: float
+) -> ScheduleStep | None:
+    """Return a measurement of the winner without a change whose cost is uncertain and may be large.
+
+    Such a change was rarely measured at its baseline value. It may be the one on which the gain depends.
+    """
+    number, reversals = find_best_trial(state), state.list_started(Phase.EXPLAIN)
+    if (
+        number is None
+        or state.posterior is None
+        or state.values
+        or state.list_started(Phase.CONFIRM)
+        or not baseline_meets_slo(state)
+        or len(list_measured_trials(state)) < MIN_CONFIGURATIONS
+        or len(reversals) >= MAX_REVERSALS
+        or elapsed + average_trial_seconds(state) + min_proof_seconds(state) > budget.time
+    ):
+        return None
+    if state.cost_trial != number:
+        return EstimateCostsStep(number)
+    uncertain_names = _list_uncertain_changes(state)
+    if len(reversals) >= len(uncertain_names):
+        return None
+    winner, name = state.find_trial(number), uncertain_names[len(reversals)]
+    settings = space.replace_impossible(winner.effective_settings, winner.settings)
+    return MeasureStep(Phase.EXPLAIN, {**settings, name: space.baseline[name]})
+
+
+def _list_uncertain_changes(state: State) -> list[str]:
+    """Return the changes whose cost may be zero or large, the largest possible cost first."""
+    possible_losses = {
+        name: -log(cost.ratio.interval()[0])
+        for name, cost in state.reversal_costs.items()
+        if not cost.is_distinguishable
+    }
+    names = sorted(possible_losses, key=lambda name: -possible_losses[name])
+    return [name for name in names if possible_losses[name] >= MIN_UNCERTAIN_LOSS]
 
 
 def misses_slo(state: State) -> bool:

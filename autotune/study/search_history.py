@@ -14,8 +14,10 @@ from autotune.study.ranking import FINAL_PHASES
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
 
 # Phases that the model is fitted to. The reference is included because the model could dismiss a single
-# measurement as noise. Finals and simplified trials are included to estimate changes without an effect.
-MODELLED_PHASES = (*COUNTED_PHASES, Phase.REFERENCE, *FINAL_PHASES, Phase.SIMPLIFIED)
+# measurement as noise. Finals, and winners without some changes, show the effects of changes.
+MODELLED_PHASES = (
+    *COUNTED_PHASES, Phase.REFERENCE, *FINAL_PHASES, Phase.SIMPLIFIED, Phase.EXPLAIN
+)  # fmt: skip
 
 
 def record_trial_outcome(searcher: Searcher, trial: Trial, state: State) -> None:

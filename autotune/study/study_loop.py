@@ -35,6 +35,7 @@ from autotune.study.ranking import (
 )
 from autotune.study.schedule import (
     ConcludeStep,
+    EstimateCostsStep,
     MeasureStep,
     RankStep,
     ScheduleStep,
@@ -234,6 +235,8 @@ def resolve_next_step(
                 _record_ranking(context, searcher)
             elif isinstance(step, SimplifyStep):
                 _record_simplification(context, searcher, step.trial_number)
+            elif isinstance(step, EstimateCostsStep):
+                _record_reversal_costs(context, searcher, step.trial_number)
             elif (search_step := _ask_sampler(context, searcher, proposal)) is not None:
                 return search_step
 
@@ -284,22 +287,22 @@ def record_verdict(context: TrialContext, searcher: Searcher) -> Verdict:
     """Decide and record the verdict, with the cost of reverting each change of the winner."""
     verdict = decide_verdict(context.store.state)
     with context.clock.time_activity("search"):
-        _record_reversal_costs(context, searcher, verdict)
+        if verdict.best is not None:
+            _record_reversal_costs(context, searcher, verdict.best)
     context.record_time_spent()
     context.store.record_verdict(verdict)
     return verdict
 
 
-def _record_reversal_costs(context: TrialContext, searcher: Searcher, verdict: Verdict) -> None:
+def _record_reversal_costs(context: TrialContext, searcher: Searcher, winner_number: int) -> None:
     state = context.store.state
-    if verdict.best is None or len(list_measured_trials(state)) < MIN_CONFIGURATIONS:
+    if len(list_measured_trials(state)) < MIN_CONFIGURATIONS:
         return
     if state.is_shared:
         sync_search(searcher, state)
     surrogate = searcher.fit_surrogate(estimate_study_drift(state))
-    costs = predict_reversal_costs(surrogate, context.space, state, verdict.best)
-    if costs:
-        context.store.record_reversal_costs(state.find_trial(verdict.best), costs)
+    costs = predict_reversal_costs(surrogate, context.space, state, winner_number)
+    context.store.record_reversal_costs(state.find_trial(winner_number), costs)
 
 
 def predict_reversal_costs(
@@ -387,7 +390,7 @@ def _record_simplification(context: TrialContext, searcher: Searcher, trial_numb
     context.store.record_simplification(record)
     winner = state.find_trial(trial_number).effective_settings
     changed_count = sum(winner[name] != value for name, value in space.baseline.items())
-    if record.reverted:
+    if record.reverted and not record.measured:  # later blocks get no line of their own
         context.progress.note(
             f"The model expects no effect from {len(record.reverted)} of "
             f"{format_count(changed_count, 'change')} in trial {trial_number}. If time allows, autotune "

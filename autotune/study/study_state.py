@@ -170,7 +170,7 @@ class State:
     - ``stop_reason``: why the search stopped before its budget was used.
     - ``posterior``: the model's estimates after the search.
     - ``simplification``: the winner's changes without an effect according to the model.
-    - ``reversal_costs``: the modelled cost of reverting each of the winner's changes, largest first.
+    - ``reversal_costs``: the modelled cost of reverting each change of ``cost_trial``, largest first.
     - ``minimal_changes``: the winner's changes that its gain needs.
     - ``rss``: the largest process of each `tier.service` in any trial, in bytes.
     - ``capacities``: the capacities of the service instances, by trial.
@@ -200,6 +200,7 @@ class State:
     simplification: Simplification | None = None
     model: ModelView | None = None
     reversal_costs: Mapping[str, ReversalCost] = field(default_factory=dict)
+    cost_trial: int | None = None
     rss: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     ceilings: tuple[Ceilings, ...] = ()
@@ -565,7 +566,7 @@ def _apply_model(record: records.RecordedModel, state: State) -> State:
 @_apply.register
 def _apply_costs(record: records.ReversalCosts, state: State) -> State:
     costs = {cost.parameter: ReversalCost(cost.loss, cost.sd) for cost in record.costs}
-    return replace(state, reversal_costs=costs)
+    return replace(state, reversal_costs=costs, cost_trial=record.trial)
 
 
 @_apply.register

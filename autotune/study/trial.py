@@ -21,7 +21,7 @@ from autotune.measure.benchmark import BenchmarkAnswer
 from autotune.measure.warm_up import WarmUpResult
 from autotune.space.space import InfeasibleRule
 from autotune.study.ranking import is_exploring
-from autotune.study.schedule import MeasureStep
+from autotune.study.schedule import MeasureStep, select_today_rate
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
 from autotune.study.trial_context import TrialContext
 
@@ -99,6 +99,7 @@ def measure_trial(
         max_seconds=max_seconds,
         is_claim=trial.phase not in COUNTED_PHASES,
         is_exploration=trial.phase in PRUNABLE_PHASES and is_exploring(context.store.state),
+        today_rate=select_today_rate(context.store.state, trial.phase, context.today_rate),
     )
     recorder = TrialRecorder(context, trial)
     evaluation = context.session.evaluate(trial.settings, request, recorder)

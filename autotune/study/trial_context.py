@@ -40,7 +40,7 @@ class TrialContext:
 
     If there are several test beds, each has its own context, with its name in ``bed``.
     ``wait_for_turn`` returns when the bed may record something. It raises KeyboardInterrupt if the
-    study must stop.
+    study must stop. ``today_rate`` is the target's ``load.today`` in requests/s.
     """
 
     space: SearchSpace
@@ -49,6 +49,7 @@ class TrialContext:
     progress: ProgressReporter
     bed: str | None = None
     wait_for_turn: Callable[[], None] = lambda: None
+    today_rate: float | None = None
 
     @property
     def clamped_space(self) -> SearchSpace:
@@ -83,7 +84,8 @@ def open_session(
         open_locked_store(environment, directory, progress) as store,
         environment.open_session(directory, progress.note, read_history(store)) as session,
     ):
-        yield TrialContext(environment.space, session, store, progress)
+        today_rate = environment.file.target.load.today
+        yield TrialContext(environment.space, session, store, progress, today_rate=today_rate)
 
 
 @contextmanager

@@ -53,7 +53,10 @@ def run_sweep(
                      if measurement not in finished_measurements]  # fmt: skip
         if not remaining_measurements:
             continue
-        with open_session(prepare(limit_hosts(file, hosts)), directory, progress) as context:
+        with open_session(
+            prepare(limit_hosts(file, hosts)), directory, progress
+        ) as session_context:
+            context = replace(session_context, today_rate=None)  # a sweep has its own rates
             if context.store.state.started is None:
                 begin_study(prepare(file), context, directory)
                 context.store.record_sweep_plan(plan.to_record())

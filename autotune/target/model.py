@@ -264,6 +264,9 @@ class Load(TargetModel):
     slow runs."""
     max_rate: Annotated[RatePerSecond, PositiveValidator] = 20_000.0
     """Highest rate that autotune ever offers, in requests/s."""
+    today: Annotated[RatePerSecond, PositiveValidator] | None = None
+    """Rate of your users today, in requests/s. The proof measures the latency of the baseline and of
+    the winner at this rate. Default: 40 % of the baseline's capacity."""
     unpaced: StrictBoolean = False
     """Allow ab and memcaslap, whose rate autotune cannot limit."""
     timeout: Annotated[Seconds, PositiveValidator] = 2.0

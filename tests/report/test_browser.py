@@ -165,10 +165,10 @@ def assert_answered(document: str, study: Study, rate: float) -> None:
     answers = re.findall(r"<span>(\w+) p99: (.*?)</span>", chart(document, "latency"))
     view = build_study_view(study)
     assert dict(answers).keys() == view.conclusion.sides.keys()
-    for side, (latency, why) in estimate_latency_at(view, rate).items():
-        assert ("[" in dict(answers)[side]) is not bool(why)
+    for side, latency in estimate_latency_at(view, rate).items():
+        assert ("[" in dict(answers)[side]) is not bool(latency.why)
         assert rounded(dict(answers)[side]) == rounded(
-            f"{latency} ({why})" if why else str(latency)
+            f"{latency} ({latency.why})" if latency.why else str(latency)
         )
 
 
