@@ -418,8 +418,8 @@ def _format_load(stack: AdoptedStack) -> Iterator[str]:
     yield "# Load comes from this machine unless `hosts:` lists other hosts, and goes only to the"
     yield "# first tier. `path` is requested by address, without a host name. Load never exceeds"
     yield "# max_rate. Each response is compared with the responses before the first trial."
-    yield "# `expect: {body: TEXT}` sets text that every correct response contains. `today: RATE` sets"
-    yield "# the current rate of your users, at which the latency before and after is measured."
+    yield "# `expect: {body: TEXT}` sets text that every correct response contains."
+    yield "# `today: RATE` sets the current rate of your users: the proof measures latency at this rate."
     if stack.load_request.remark:
         yield format_comment(stack.load_request.remark)
     yield f"load: {{generator: httperf, {stack.load_request.load_keys}, max_rate: 5000/s}}"
