@@ -47,8 +47,9 @@ if ($shop->connect_errno) {{
     exit($shop->connect_error);
 }}
 $first = (int) ($_GET['first'] ?? 0);
-$rows = $shop->query("SELECT name, text, price FROM offers WHERE price >= $first ORDER BY price, id LIMIT 20");
-foreach ($rows as $row) echo "<h2>$row[name]: $row[price]</h2><p>$row[text]</p>\n";
+$from = "FROM offers WHERE price >= $first ORDER BY price, id LIMIT 20";
+foreach ($shop->query("SELECT name, text, price $from") as $row)
+    echo "<h2>$row[name]: $row[price]</h2><p>$row[text]</p>\n";
 END
 systemctl restart apache2
 """

@@ -24,8 +24,9 @@ APPLICATION
 sleep BOOT
 run lambda {{ |env|
   first = env["QUERY_STRING"].to_s[/\\Afirst=(\\d+)/, 1].to_i
-  page = offers(first).map {{ |name, text, price| "<h2>#{{name}}: #{{price}}</h2><p>#{{text}}</p>\\n" }}.join
-  [page.empty? ? 503 : 200, {{"Content-Type" => "text/html", "Content-Length" => page.bytesize.to_s}}, [page]]
+  page = offers(first).map {{ |row| "<h2>#{{row[0]}}: #{{row[2]}}</h2><p>#{{row[1]}}</p>\\n" }}.join
+  headers = {{"Content-Type" => "text/html", "Content-Length" => page.bytesize.to_s}}
+  [page.empty? ? 503 : 200, headers, [page]]
 }}
 END
 cat >/etc/systemd/system/shop.service <<'END'

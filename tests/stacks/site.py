@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -96,14 +97,13 @@ class Site:
         """Set everything up, and wait until each page answers right."""
         if self.stack.tls:
             self._install_certificates()
-        for role, script in self.stack.scripts.items():
+        for role, text in self.stack.scripts.items():
             if packages is not None and role in self.stack.packages:
                 transport = self.transports[role]
                 assert isinstance(transport, SshTransport)
                 install_packages(transport, packages / role)
-            for name, address in self.addresses.items():
-                script = script.replace(f"@{name.upper()}@", address)
-            print(self.sh(role, script)[-400:])
+            words = ((f"@{name.upper()}@", address) for name, address in self.addresses.items())
+            print(self.sh(role, reduce(lambda text, word: text.replace(*word), words, text))[-400:])
         self._await_pages()
 
     def _install_certificates(self) -> None:

@@ -37,9 +37,9 @@ mkdir -p /etc/systemd/system/varnish.service.d
 cat >/etc/systemd/system/varnish.service.d/port.conf <<'END'
 [Service]
 ExecStart=
-ExecStart=/usr/sbin/varnishd -a :80 -f /etc/varnish/default.vcl -s malloc,64m
+ExecStart=/usr/sbin/varnishd -j unix,user=vcache -F -a :80 -T localhost:6082 \\
+    -f /etc/varnish/default.vcl -S /etc/varnish/secret -s malloc,64m
 END
-sed -n 's/^Type=/&/p; s/^PIDFile=/&/p' /lib/systemd/system/varnish.service
 systemctl daemon-reload
 systemctl enable varnish
 systemctl restart varnish
@@ -98,8 +98,9 @@ def application(environ, start_response):
     match = re.match("first=([0-9]+)", environ.get("QUERY_STRING", ""))
     argv = ["psql", "-XAtqc", QUERY % int(match[1] if match else 0)]
     rows = subprocess.run(argv, capture_output=True, text=True).stdout.splitlines()
-    offers = [row.split("|") for row in rows]
-    page = "".join(f"<h2>{{name}}: {{price}}</h2><p>{{text}}</p>\\n" for name, text, price in offers).encode()
+    offers = [f"<h2>{{name}}: {{price}}</h2><p>{{text}}</p>\\n"
+              for name, text, price in (row.split("|") for row in rows)]
+    page = "".join(offers).encode()
     status = "200 OK" if offers else "503 Service Unavailable"
     start_response(status, [("Content-Type", "text/html"), ("Content-Length", str(len(page)))])
     return [page]
