@@ -53,6 +53,24 @@ foreach ($shop->query("SELECT name, text, price $from") as $row)
 END
 systemctl restart apache2
 """
+# Quick for one visitor at a time. Each request then keeps one of five workers busy for two seconds.
+_WORK_AFTERWARDS = """
+cat >/var/www/html/index.php <<'END'
+<?php
+header('Content-Type: text/plain');
+header('Content-Length: 6');
+echo "right\n";
+flush();
+usleep(2000000);
+END
+cat >/etc/apache2/mods-available/mpm_prefork.conf <<'END'
+StartServers 5
+MinSpareServers 5
+MaxSpareServers 5
+MaxRequestWorkers 5
+END
+systemctl restart apache2
+"""
 PAGES = {f"/index.php?first={first}": f": {first}</h2>" for first in range(0, 1000, 50)}
 
 # WordPress answers by any name, and redirects to its own.
@@ -97,6 +115,21 @@ def build_long(interval: str) -> Stack:
         tls=True,
         own=("var/lib/mysql", "var/lib/wordpress"),
         packages={"web": _WORDPRESS_PACKAGES},
+    )
+
+
+def build_overloaded(interval: str) -> Stack:
+    """A page whose first latency suggests forty times the rate that it sustains."""
+    return Stack(
+        "afterwards",
+        scripts={
+            "db": MARIADB,
+            "web": _APACHE + _WORK_AFTERWARDS,
+            "lb": _BALANCER.replace("INTERVAL", interval),
+        },
+        pages={"/index.php": "right"},
+        rows=MARIADB_ROWS,
+        tls=True,
     )
 
 
