@@ -12,7 +12,7 @@ cat >/etc/varnish/default.vcl <<'END'
 vcl 4.1;
 
 probe site {
-    .url = "/";
+    .url = "PROBE";
     .interval = INTERVAL;
     .timeout = 5s;
     .window = 3;
@@ -151,24 +151,29 @@ PAGES = {
 
 def build_short(interval: str) -> Stack:
     """Offers from an application of a few lines, which runs as one in Django does."""
-    return _build("offers", interval, _OFFERS, PAGES, {})
+    return _build("offers", interval, "/", _OFFERS, PAGES, {})
 
 
 def build_long(interval: str) -> Stack:
     """Graphite, whose events are in the database."""
     packages = {"web": "graphite-web python3-psycopg2"}
-    return _build("graphite", interval, _GRAPHITE, GRAPHITE_PAGES, packages)
+    return _build("graphite", interval, "/version/", _GRAPHITE, GRAPHITE_PAGES, packages)
 
 
 def _build(
-    name: str, interval: str, application: str, pages: dict[str, str], packages: dict[str, str]
+    name: str,
+    interval: str,
+    probe: str,
+    application: str,
+    pages: dict[str, str],
+    packages: dict[str, str],
 ) -> Stack:
     return Stack(
         name,
         scripts={
             "db": POSTGRESQL,
             "web": _WEB.replace("APPLICATION", application),
-            "lb": _CACHE.replace("INTERVAL", interval),
+            "lb": _CACHE.replace("INTERVAL", interval).replace("PROBE", probe),
         },
         pages=pages,
         rows=POSTGRESQL_ROWS,
