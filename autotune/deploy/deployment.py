@@ -294,8 +294,12 @@ class Deployment(Fleet):
         return None
 
     def await_service(self, *, is_answer_doubtful: bool) -> None:
-        """Wait until load balancers use all servers: see `Fleet.await_service`."""
-        limit = self.boot_times.stack_limit
+        """Wait until load balancers use all servers: see `Fleet.await_service`.
+
+        The configuration worked after its deployment. Servers that are down now only need time to
+        work off an overload.
+        """
+        limit = self.boot_times.late_limit
         problem = self._await_servers(limit, self.deployed_settings)
         if problem is None and is_answer_doubtful:
             problem = readiness.wait_until_ready(

@@ -38,6 +38,7 @@ from autotune.transports.request import DEFAULT_PORTS, Request, TlsOptions
 
 # seconds, because this may be the first request since the site started
 _FIRST_REQUEST_SECONDS = 10.0
+_USUAL_PATHS = ("/index.php", "/")
 _LOGIN_PATTERN = re.compile(
     r"(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:]+)(?::(?P<port>[0-9]+))?"
 )
@@ -81,8 +82,8 @@ def write_target(
     """Write the target file for hosts that were read, and templates made from their files.
 
     Without ``request_path``, load goes to the first of `/index.php` and `/` that responds with a
-    2xx status, or to the URL of a redirect. Raises AutotuneError if there is nothing to tune, or if
-    a file would be overwritten.
+    2xx status. If the site redirects to another scheme or host, load goes to that URL. Raises
+    AutotuneError if there is nothing to tune, or if a file would be overwritten.
     """
     discovered, notes = _find_tiers(hosts)
     adopted_tiers = [adoption.adopt_tier(tier) for tier in discovered]
@@ -99,9 +100,7 @@ def write_target(
         name=name,
         hosts=hosts,
         tiers=adopted_tiers,
-        load_request=LoadRequest(f"path: {quote_yaml(request_path)}")
-        if request_path
-        else _choose_request(discovered),
+        load_request=_choose_request(discovered, [request_path] if request_path else _USUAL_PATHS),
         templates_path=f"templates/{name}",
         ssh_config=str(ssh_config.expanduser().resolve()) if ssh_config else None,
         notes=notes,
@@ -223,13 +222,15 @@ def _find_entry_tiers(discovered: Sequence[DiscoveredTier]) -> list[DiscoveredTi
     return [tier for tier in discovered if tier.name not in called_names] or list(discovered[:1])
 
 
-def _choose_request(discovered: Sequence[DiscoveredTier]) -> LoadRequest:
-    """Return the first page that responds: `/index.php`, then `/`. One redirect is followed."""
+def _choose_request(
+    discovered: Sequence[DiscoveredTier], paths: Sequence[str] = _USUAL_PATHS
+) -> LoadRequest:
+    """Return the first page that responds, or else the last of ``paths``. One redirect is followed."""
     entry = _find_entry_tiers(discovered)[0]
     host, front = entry.instances[0].host.address, entry.instances[0]
     if front.tls:
-        return _choose_tls_request(host, front)
-    for path in ("/index.php", "/"):
+        return _choose_tls_request(host, front, paths)
+    for path in paths:
         answer = curl.send_request(
             LocalTransport(), f"http://{host}:{entry.port}{path}", _FIRST_REQUEST_SECONDS
         )
@@ -240,17 +241,19 @@ def _choose_request(discovered: Sequence[DiscoveredTier]) -> LoadRequest:
         url = urlsplit(answer.location)
         if url.hostname and (url.scheme, url.hostname) != ("http", host):
             return _request_redirect_target(host, url, "The site redirects to")
-    return LoadRequest(f"path: {quote_yaml('/')}")
+    return LoadRequest(f"path: {quote_yaml(paths[-1])}")
 
 
-def _choose_tls_request(host: str, instance: DiscoveredInstance) -> LoadRequest:
+def _choose_tls_request(
+    host: str, instance: DiscoveredInstance, paths: Sequence[str]
+) -> LoadRequest:
     """Return the page of a site that supports only HTTPS, by the name in its files or by its
     address.
     """
     port = "" if instance.port == DEFAULT_PORTS["https"] else f":{instance.port}"
     name = instance.hostname or (f"[{host}]" if ":" in host else host)
     site = urlsplit(f"https://{name}{port}")
-    for path in ("/index.php", "/"):
+    for path in paths:
         url = site._replace(path=path)
         answer = curl.send_request(
             LocalTransport(), _build_request(host, url), _FIRST_REQUEST_SECONDS

@@ -24,7 +24,8 @@ class EvaluationRequest:
 
     If the peak is likely below ``incumbent``, the search may stop early; without an incumbent, it
     never does. ``is_reference`` is true if other configurations are compared with this one. After
-    ``max_seconds``, the evaluation stops with its current result. ``is_claim`` is true if a verdict
+    ``max_seconds``, the evaluation stops with its current result. ``usual_seconds`` is the share of the
+    budget for one evaluation, which slow pages may use. ``is_claim`` is true if a verdict
     may depend on the evaluation: the search then continues even if its last readings added little.
     ``is_exploration`` is true as long as the best peak still rises by factors. A rough peak then
     suffices, even for a configuration close to the incumbent. The latency at ``today_rate``
@@ -35,6 +36,7 @@ class EvaluationRequest:
     expected_peak: Estimate | None = None
     incumbent: Estimate | None = None
     max_seconds: float = inf
+    usual_seconds: float = inf
     is_reference: bool = False
     is_claim: bool = False
     is_exploration: bool = False

@@ -19,7 +19,7 @@ from autotune.loads.base import NO_PORT_ERROR, LoadGenerator, LoadResult, LoadSp
 from autotune.loads.load_host import PortWait
 from autotune.loads.reading_run import count_requests, take_reading
 from autotune.measure.reading import Reading
-from autotune.measure.warm_up import wait_until_drained
+from autotune.measure.warm_up import DRAIN_SECONDS, wait_until_drained
 from autotune.monitor.activity import compute_host_activity, compute_host_usages
 from autotune.monitor.counters import CounterReader
 from autotune.monitor.host_watch import HostWatch, Observations, WatchedHost
@@ -33,6 +33,8 @@ from autotune.transports.request import Request
 
 # Seconds of throttling per second. Less throttling does not explain a missed SLO.
 MAX_THROTTLED_SHARE = 0.1
+# The longest wait for a backlog to drain, in latency limits: slow pages work it off slowly.
+DRAIN_LIMITS = 30.0
 # share of a generator process's full rate that is trusted for each CPU in a quota
 TRUSTED_RATE_SHARE = 0.5
 
@@ -219,7 +221,8 @@ class LoadMeter:
     def wait_until_drained(self) -> bool:
         """Wait until the effects of an overload have passed. A load host sends the probes."""
         pause = len(self.request.per_endpoint()) / self.max_rate
-        return wait_until_drained(self.probe_latency, self.slo.limit, pause=pause)
+        longest_seconds = max(DRAIN_SECONDS, DRAIN_LIMITS * self.slo.limit)
+        return wait_until_drained(self.probe_latency, self.slo.limit, longest_seconds, pause=pause)
 
     def probe_latency(self) -> float | None:
         """Return the longest latency among all entries, or ``None`` if one returned a wrong

@@ -67,6 +67,10 @@ OVERLOAD_RATE_SHARE = 0.9
 OVERLOAD_PEAK_FACTOR = 1.5
 # sd of the log peak of an unmeasured configuration, around its expected value.
 UNMEASURED_PEAK_SD = 0.5
+# A window of a warm-up with few requests lasts up to this many latency limits.
+WINDOW_LIMITS = 5.0
+# The most seconds of load in one peak search of slow pages.
+MAX_SLOW_LOAD_SECONDS = 1200.0
 SETTLED_WINDOWS = 2  # last windows of a warm-up, which show the settled stack
 # The most seconds of load in one peak search.
 MAX_LOAD_SECONDS = 60.0
@@ -249,6 +253,8 @@ class LoadSession:
             start_rate=UNKNOWN_START_RATE if expected_rate else self._find_start_rate(),
             rise_windows=PREFILLED_RISE_WINDOWS if prefilled else RISE_WINDOWS,
             max_windows=int(min(MAX_WINDOWS, max(2.0, WINDOWS_PER_SECOND * request.max_seconds))),
+            settling_seconds=WINDOW_LIMITS * self.slo.limit,
+            max_seconds=WINDOWS_PER_SECOND * request.max_seconds,
         )
         self._warm = self._warm or warm_up_result.is_settled
         record.on_warm_up(warm_up_result)
@@ -313,7 +319,8 @@ class LoadSession:
             longest_seconds = max(longest_seconds, self.clock.now() - start_time)
             return reading
 
-        limits = self.limits
+        slow_seconds = min(request.usual_seconds, MAX_SLOW_LOAD_SECONDS)
+        limits = replace(self.limits, max_slow_load_seconds=slow_seconds)
         if request.is_claim:
             limits = replace(limits, max_stalled_readings=0, rough_sd=0.0)
         if request.expected_peak:

@@ -19,17 +19,20 @@ Arrivals are predictable: ``--period=e<mean>`` draws exponential gaps with ``era
 httperf 0.9 sets from the client's number alone (``rate_generator_start`` in ``gen/rate.c``). The
 same client number therefore has the same arrivals in every reading. The *achieved* mean rate of n
 arrivals deviates from the nominal one by 1/√n (1.8 % for 3000). autotune therefore scales the mean
-gap such that exactly n requests are sent in the ordered time: a Poisson process, given its count.
+gap such that exactly n requests are sent in the ordered time: a Poisson process, given its count. If
+few requests are ordered, n is drawn from the Poisson distribution. With a fixed n, early requests would
+balance late ones, and a short reading would hide the queues that random arrivals cause.
 """
 
 from __future__ import annotations
 
+import random
 import re
 import secrets
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import ceil, log
+from math import ceil, floor, isfinite, log
 from typing import TypeVar
 
 from autotune.loads.base import (
@@ -58,6 +61,9 @@ from autotune.strict_parsing import parse_decimal, parse_uint
 from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import Request
 
+# Below this number of requests, their count is random. Above it, the count's deviation exceeds 5 % only
+# rarely, and the queue settles within the reading.
+FEW_REQUESTS = 400
 CLIENT_NUMBERS = 1 << 16  # with different arrivals, because the state uses 16 bits of a number
 # Consecutive clients start at list positions the golden section apart, which spreads a reading over
 # the list (multiplicative hashing: Knuth, The Art of Computer Programming 3, 6.4).
@@ -78,6 +84,22 @@ def sum_unit_gaps(client: int, gaps: int) -> float:
         state = (_MULTIPLIER * state + _INCREMENT) % _MODULUS
         span -= log(1.0 - state / _MODULUS)
     return span
+
+
+def draw_request_count(spec: LoadSpec) -> int:
+    """Return the number of requests to send, at most ``spec.max_rate`` per second.
+
+    A few requests vary as random arrivals do, unless ``spec.seed`` repeats them.
+    """
+    mean = spec.rate * spec.seconds
+    if mean >= FEW_REQUESTS or spec.seed is not None:
+        return spec.request_count
+    source, count = random.SystemRandom(), 0
+    moment = source.expovariate(1.0)
+    while moment < mean:
+        count, moment = count + 1, moment + source.expovariate(1.0)
+    highest = spec.max_rate * spec.seconds
+    return max(1, min(count, floor(highest + 1e-9)) if isfinite(highest) else count)
 
 
 def compute_mean_gap(client: int, requests: int, rate: float) -> float:
@@ -240,17 +262,27 @@ class HttperfGenerator(LoadGenerator):
             ceil(spec.rate * held_seconds / self.limits.open_connections),
             ceil(spec.rate / self.limits.max_rate),
         )
-        count = min(count, spec.request_count)
+        requests = draw_request_count(spec)
+        if requests != spec.request_count:
+            spec = replace(spec, rate=min(spec.max_rate, requests / spec.seconds))
+        count = min(count, requests)
         first_client = secrets.randbelow(CLIENT_NUMBERS) if spec.seed is None else spec.seed * count
         return tuple(
-            self._build_process(request, spec, first_client, i, count) for i in range(count)
+            self._build_process(request, spec, first_client, i, count, requests)
+            for i in range(count)
         )
 
     def _build_process(
-        self, request: Request, spec: LoadSpec, first_client: int, index: int, count: int
+        self,
+        request: Request,
+        spec: LoadSpec,
+        first_client: int,
+        index: int,
+        count: int,
+        total_requests: int,
     ) -> LoadProcess:
         rate = spec.rate / count
-        requests = spec.request_count // count + (index < spec.request_count % count)
+        requests = total_requests // count + (index < total_requests % count)
         client = (first_client + index) % CLIENT_NUMBERS
         gap = compute_mean_gap(client, requests, rate)
         open_connections = ceil(rate * min(MAX_HELD_LIMITS * spec.latency_limit, spec.timeout))

@@ -32,7 +32,7 @@ class MeasuredConfiguration:
     @property
     def repeated_peak(self) -> Peak | None:
         """The capacity from repeats alone; ``None`` if no repeat met the SLO."""
-        return pool_peaks(self._feasible_repeats)
+        return pool_peaks([trial.peak for trial in self._feasible_repeats if trial.peak])
 
     @property
     def best_estimate(self) -> Peak | None:
@@ -45,8 +45,15 @@ class MeasuredConfiguration:
         return len(self._feasible_repeats)
 
     @property
-    def _feasible_repeats(self) -> list[Peak]:
-        return [trial.peak for trial in self.repeats if trial.peak and trial.peak.is_feasible]
+    def deciding_trials(self) -> tuple[int, ...]:
+        """The numbers of the trials whose readings determine ``best_estimate``."""
+        repeats = {t.number: t.peak for t in self._feasible_repeats if t.peak}
+        plausible = select_plausible(list(repeats.values()))
+        return tuple(n for n, peak in repeats.items() if peak in plausible) or (self.trial.number,)
+
+    @property
+    def _feasible_repeats(self) -> list[Trial]:
+        return [trial for trial in self.repeats if trial.peak and trial.peak.is_feasible]
 
     @property
     def trial_numbers(self) -> tuple[int, ...]:
@@ -95,7 +102,12 @@ class Conclusion:
     @property
     def sides(self) -> Mapping[str, MeasuredConfiguration]:
         """``baseline`` and ``best``, if they exist."""
-        sides = {"baseline": self.baseline, "best": self.best}
+        return {label: side for label, side in self.configurations.items() if label != "preset"}
+
+    @property
+    def configurations(self) -> Mapping[str, MeasuredConfiguration]:
+        """``baseline``, ``preset`` and ``best``, if they exist."""
+        sides = {"baseline": self.baseline, "preset": self.preset, "best": self.best}
         return {label: side for label, side in sides.items() if side is not None}
 
 
@@ -161,8 +173,12 @@ def pool_peaks(peaks: Sequence[Peak]) -> Peak | None:
     """
     if len(peaks) < 2:
         return peaks[0] if peaks else None
-    estimates = [peak.estimate for peak in peaks]
-    lowest_plausible = find_outlier_threshold(estimates)
-    return Peak.from_estimate(
-        Estimate.pool([peak for peak in estimates if peak.value >= lowest_plausible])
-    )
+    return Peak.from_estimate(Estimate.pool([peak.estimate for peak in select_plausible(peaks)]))
+
+
+def select_plausible(peaks: Sequence[Peak]) -> list[Peak]:
+    """Return the peaks without the disturbed ones."""
+    if len(peaks) < 2:
+        return list(peaks)
+    lowest_plausible = find_outlier_threshold([peak.estimate for peak in peaks])
+    return [peak for peak in peaks if peak.estimate.value >= lowest_plausible]

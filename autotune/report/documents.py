@@ -49,6 +49,10 @@ class Side(CapacityObject):
 
 
 class Configuration(Side):
+    """``requests`` determine ``peak``; ``lowest_rate`` is the lowest rate offered in requests/s."""
+
+    requests: int
+    lowest_rate: float | None
     parameters: Settings
 
 
@@ -439,9 +443,13 @@ MeasuredLoadStep = TypedDict(
 
 
 class MeasuredSide(Side):
-    """``sd`` is the sd of the capacity's logarithm. ``bindings`` are changes made to keep a rule."""
+    """``sd`` is the sd of the capacity's logarithm. ``bindings`` are changes made to keep a rule.
+
+    ``requests`` is the number of requests in the readings that determine ``peak``.
+    """
 
     sd: float
+    requests: int
     verdict: str
     limit: str | None
     p99: float | None

@@ -10,6 +10,7 @@ from autotune.environments.clock import ACTIVITIES
 from autotune.optimize.reversal_cost import ReversalCost
 from autotune.report.capacity import CapacityFigures, build_capacity
 from autotune.report.conclusion import Conclusion, MeasuredConfiguration, find_conclusion
+from autotune.report.deciding_readings import DecidingReadings, sum_deciding_readings
 from autotune.report.gain_shares import (
     NO_SHARES,
     GainShares,
@@ -87,6 +88,19 @@ class StudyFigures:
         """The memory that the changes need. Raises AutotuneError for damaged readings."""
         readings = self.readings_by_side()
         return compute_memory_costs(self.study, self.conclusion, self.changes, readings)
+
+    @cached_property
+    def deciding_readings(self) -> Mapping[str, DecidingReadings]:
+        """The readings that determine each of ``capacities``. Raises AutotuneError."""
+        return {
+            label: sum_deciding_readings(self.study.readings, side.deciding_trials)
+            for label, side in self.conclusion.configurations.items()
+        }
+
+    @cached_property
+    def all_readings(self) -> DecidingReadings:
+        """The readings of all trials. Raises AutotuneError."""
+        return sum_deciding_readings(self.study.readings)
 
     def readings_by_side(self) -> dict[str, list[RecordedReading]]:
         """Return the readings of baseline and best, including their repeats. Raises AutotuneError."""

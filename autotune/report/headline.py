@@ -117,7 +117,10 @@ def _format_unmeetable(view: StudyFigures) -> str:
         return (
             f"{view.units.objective} not met: trial {best.trial.number} met it once, but not again"
         )
-    return f"{view.units.objective} not attainable at any rate with any configuration tried"
+    evidence = f" ({text})" if (text := view.all_readings.failure_text) else ""
+    return (
+        f"{view.units.objective} not attainable at any rate with any configuration tried{evidence}"
+    )
 
 
 def _format_gain(view: StudyFigures) -> str:

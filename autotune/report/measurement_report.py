@@ -8,6 +8,7 @@ from autotune.environments.peak import Peak
 from autotune.report import documents
 from autotune.report import format as fmt
 from autotune.report.capacity import CapacityFigures, build_capacity
+from autotune.report.deciding_readings import sum_deciding_readings
 from autotune.report.latency import UNMEASURED_TEXT, LatencyEstimate, measure_latency
 from autotune.report.load_curve import PERCENTILES, LoadStep, average_host_usage, build_load_curve
 from autotune.report.studies import Study
@@ -114,6 +115,7 @@ def _build_trial_json(trial: Trial, study: Study, units: Units) -> documents.Mea
         "verdict": peak.verdict,
         "p99": peak.p99,
         "limit": peak.limit,
+        "requests": sum_deciding_readings(study.readings, [trial.number]).requests,
         "trial": trial.number,
         "bindings": list(trial.bindings),
         "ladder": _build_load_curve_json([trial], study),
@@ -167,7 +169,8 @@ def format_measurement(
     measurement: Measurement, study: Study, required_rate: float | None = None
 ) -> str:
     """Return the result as text."""
-    report_lines = [*_format_result(measurement, select_units(study.target, study.state))]
+    units = select_units(study.target, study.state)
+    report_lines = [*_format_result(measurement, study, units)]
     report_lines += _format_latency(measurement, study)
     if required_rate is not None:
         outcome = "reached" if measurement.reaches_rate(required_rate) else "not reached"
@@ -195,7 +198,7 @@ def _format_latency(measurement: Measurement, study: Study) -> Iterator[str]:
         yield f"{percentile} {' → '.join(latencies)} at today's {rate}/s"
 
 
-def _format_result(measurement: Measurement, units: Units) -> Iterator[str]:
+def _format_result(measurement: Measurement, study: Study, units: Units) -> Iterator[str]:
     gain, against = measurement.gain, measurement.against
     if gain is not None and against is not None:
         comparison_peak = _list_peaks(measurement.comparison_trials)[0].peak
@@ -203,18 +206,25 @@ def _format_result(measurement: Measurement, units: Units) -> Iterator[str]:
         pairs_text = format_count(gain.pairs, "alternating pair")
         yield f"{gain_text}{units.objective_suffix} against {against.phrase}, {pairs_text}"
         return
-    for peak in _list_peaks(measurement.trials):
-        if peak.is_load_limited:
-            yield f"capacity {units.format_lower_bound(peak.peak)} (limited by {peak.limit})"
-            continue
-        if not peak.is_feasible and isinstance(units, RequestUnits):
-            yield f"{units.no_result_text} ({units.objective})"
-            continue
-        interval = units.format_interval(units.from_peak(peak.low), units.from_peak(peak.high))
-        verdict = VERDICT_TEXTS.get(peak.verdict) or peak.verdict
-        yield f"{units.format_amount(units.from_peak(peak.peak))} {interval}, {verdict}"
+    for trial in measurement.trials:
+        if trial.peak is not None:
+            yield _format_capacity(trial.number, trial.peak, study, units)
     if measurement.spread is not None:
         yield f"spread between repeats: {100 * measurement.spread:.1f} %"
+
+
+def _format_capacity(number: int, peak: Peak, study: Study, units: Units) -> str:
+    """Return a capacity as text, with the number of requests behind it."""
+    readings = sum_deciding_readings(study.readings, [number])
+    evidence = f", {readings.text}" if readings.text else ""
+    if peak.is_load_limited:
+        return f"capacity {units.format_lower_bound(peak.peak)} (limited by {peak.limit}){evidence}"
+    if not peak.is_feasible and isinstance(units, RequestUnits):
+        evidence = f": {readings.failure_text}" if readings.requests else ""
+        return f"{units.no_result_text} ({units.objective}){evidence}"
+    interval = units.format_interval(units.from_peak(peak.low), units.from_peak(peak.high))
+    verdict = VERDICT_TEXTS.get(peak.verdict) or peak.verdict
+    return f"{units.format_amount(units.from_peak(peak.peak))} {interval}, {verdict}{evidence}"
 
 
 def _format_side(trials: tuple[Trial, ...], study: Study) -> Iterator[str]:

@@ -84,16 +84,19 @@ def _build_capacity_card(
     units = view.units
     if side is None:
         return Card(title, "–", "not measured")
-    capacity, repeats = view.capacities[label], f"re\u2011measured {side.repeat_count}×"
+    capacity, repeats = view.capacities[label], format_count(side.repeat_count, "repeat")
     if side.best_estimate is not None and side.best_estimate.is_load_limited:
         note = f"limited by {side.best_estimate.limit}"
         return Card(title, units.format_lower_bound(side.best_estimate.peak), note)
     if units.has_value(capacity.peak):
         interval = units.format_interval(capacity.low or 0.0, capacity.high or 0.0)
-        note = f"{interval}, trial {side.trial.number}" + (
-            f", {repeats}" if side.repeated_peak else ""
+        parts = (
+            interval,
+            f"trial {side.trial.number}",
+            repeats if side.repeated_peak else "",
+            view.deciding_readings[label].text,
         )
-        return Card(title, units.format_amount(capacity.peak), note)
+        return Card(title, units.format_amount(capacity.peak), ", ".join(filter(None, parts)))
     if side.selection_peak is not None and side.selection_peak.is_feasible:
         figure = units.format_amount(units.from_peak(side.selection_peak.peak))
         return Card(title, figure, "search result, not re-measured")

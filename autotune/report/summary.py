@@ -7,6 +7,8 @@
   selection** (by the confirmation). The peak that decided the selection is never used, because it
   overstates the capacity. ``peak`` is ``null`` until there is one. The baseline was not selected by its
   peak. Its first measurement is used until the confirmation measures it again.
+  ``requests`` is the number of requests in the readings that determine ``peak``. ``lowest_rate`` is
+  their lowest rate in requests/s, or ``null`` for a command.
 - ``gain``: best over baseline from alternating ``pairs`` with its 90 % interval, or ``null``.
 - ``preset``: the best shipped preset, like ``best``; ``null`` if none was fully measured.
 - ``gain_shares``: ``preset`` is the best preset over the baseline, ``search`` the best over that
@@ -180,12 +182,14 @@ def _summarize_configuration(
 ) -> documents.Configuration | None:
     if side is None:
         return None
-    capacity = view.capacities[label]
+    capacity, readings = view.capacities[label], view.deciding_readings[label]
     return {
         "trial": side.trial.number,
         "peak": capacity.peak,
         "low": capacity.low,
         "high": capacity.high,
+        "requests": readings.requests,
+        "lowest_rate": readings.lowest_rate,
         "parameters": dict(sorted(side.trial.effective_settings.items())),
     }
 

@@ -161,23 +161,27 @@ def _format_capacities(view: StudyView) -> Iterator[str]:
 def _format_sides(view: StudyView) -> Iterator[str]:
     units = view.units
     for name, side in _list_shown_sides(view).items():
-        capacity = view.capacities[name]
+        capacity, readings = view.capacities[name], view.deciding_readings[name]
         trial_text = f"trial {side.trial.number}"
+        evidence = f", {readings.text}" if readings.text else ""
         if side.best_estimate is not None and side.best_estimate.is_load_limited:
             bound_text = units.format_lower_bound(side.best_estimate.peak)
-            yield f"{name:9}{bound_text} (limited by {side.best_estimate.limit})  {trial_text}"
+            yield f"{name:9}{bound_text} (limited by {side.best_estimate.limit})  {trial_text}{evidence}"
         elif units.has_value(capacity.peak):
             interval = units.format_interval(capacity.low or 0.0, capacity.high or 0.0)
-            repeats = f", re-measured {side.repeat_count}×" if side.repeated_peak else ""
-            yield f"{name:9}{units.format_amount(capacity.peak)} {interval}  {trial_text}{repeats}"
+            repeats = f", {format_count(side.repeat_count, 'repeat')}" if side.repeated_peak else ""
+            yield (
+                f"{name:9}{units.format_amount(capacity.peak)} {interval}  "
+                f"{trial_text}{repeats}{evidence}"
+            )
         elif side.selection_peak is not None and side.selection_peak.is_feasible:
             yield (
                 f"{name:9}{units.format_amount(units.from_peak(side.selection_peak.peak))} (search "
-                f"only)  {trial_text}"
+                f"only)  {trial_text}{evidence}"
             )
         else:
             counts = view.study.reading_counts.get(side.trial.number)
-            reason = side.trial.failure or describe_errors(counts)
+            reason = side.trial.failure or describe_errors(counts) or readings.failure_text
             yield f"{name:9}{units.no_result_text}  {trial_text}" + (
                 f": {reason}" if reason else ""
             )

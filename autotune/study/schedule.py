@@ -58,6 +58,9 @@ REFERENCE_INTERVAL_TRIALS = 6
 PRUNED_TRIALS_DIVISOR = 3
 # Maximum share of the time that is reserved for finals and proof, at the study's pace so far.
 MAX_RESERVE_SHARE = 0.45
+# If pages are slow, each measurement may take this fraction of the time: some for the search, and the
+# minimum number of pairs.
+USUAL_MEASUREMENTS = 12
 MIN_MEASUREMENT_SECONDS = 15.0  # a shorter measurement shows nothing
 # Seconds for the minimum number of pairs and one block of changes. They are always reserved, up to
 # MAX_PROOF_SHARE of the time.

@@ -34,6 +34,7 @@ from autotune.study.ranking import (
     select_feasible_trials,
 )
 from autotune.study.schedule import (
+    USUAL_MEASUREMENTS,
     ConcludeStep,
     EstimateCostsStep,
     MeasureStep,
@@ -253,9 +254,9 @@ def propose_configuration(state: State, searcher: Searcher, space: SearchSpace) 
 
 def prepare_measurement(
     step: MeasureStep, context: TrialContext, budget: Budget
-) -> tuple[Estimate | None, Estimate | None, float]:
-    """Return the expected peak, the peak to beat, and the maximum duration of a measurement in
-    seconds.
+) -> tuple[Estimate | None, Estimate | None, float, float]:
+    """Return the expected peak, the peak to beat, and the maximum and the usual duration of a
+    measurement in seconds.
     """
     state = context.store.state
     offset = state.bed_offset(context.bed)
@@ -272,6 +273,7 @@ def prepare_measurement(
         expected,
         incumbent,
         compute_time_limit(state, step.phase, budget, context.elapsed_seconds),
+        budget.time / USUAL_MEASUREMENTS,
     )
 
 

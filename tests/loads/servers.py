@@ -10,11 +10,11 @@ from pathlib import Path
 
 
 @contextmanager
-def nginx(directory: Path, config: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Its process, once it serves ``config``; it ends by itself after ten minutes."""
+def nginx(directory: Path, config: str, seconds: int = 600) -> Iterator[subprocess.Popen[bytes]]:
+    """Its process, once it serves ``config``; it ends by itself after so many seconds."""
     (directory / "nginx.conf").write_text(config)
     process = subprocess.Popen(
-        ["timeout", "600", "nginx", "-p", f"{directory}/", "-c", "nginx.conf"],
+        ["timeout", str(seconds), "nginx", "-p", f"{directory}/", "-c", "nginx.conf"],
         stderr=subprocess.DEVNULL,
     )
     try:

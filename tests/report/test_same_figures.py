@@ -85,6 +85,7 @@ def render(view: StudyView) -> Renderings:
 def check_figures(renderings: Renderings) -> None:
     """Compare every figure in every rendering with the view's."""
     check_capacities(renderings)
+    check_requests(renderings)
     check_gain(renderings)
     check_counts(renderings)
     check_shares(renderings)
@@ -116,6 +117,30 @@ def check_capacities(renderings: Renderings) -> None:
             assert interval in text, (name, label, interval)
         assert f"{amount} {interval}" in renderings.brief
     check_status(renderings)
+
+
+def check_requests(renderings: Renderings) -> None:
+    """The number of requests behind each capacity is equal in JSON, text and page."""
+    view, summary = renderings.view, build_summary(renderings.view)
+    sides = {"baseline": summary["baseline"], "best": summary["best"], "preset": summary["preset"]}
+    for label, readings in view.deciding_readings.items():
+        side, measured = sides[label], view.conclusion.configurations[label]
+        assert side is not None
+        assert (side["requests"], side["lowest_rate"]) == (readings.requests, readings.lowest_rate)
+        is_shown = label != "preset" or view.conclusion.shows_preset
+        if not is_shown or not view.capacities[label].peak or _is_limited(measured):
+            continue
+        assert readings.requests == sum(
+            reading.intended
+            for reading in view.study.readings
+            if reading.trial in measured.deciding_trials and reading.purpose == "peak"
+        )
+        if readings.requests:
+            assert readings.text in renderings.text
+            assert readings.text in renderings.brief
+            assert readings.text in renderings.page
+    if view.verdict == "unmeetable" and view.conclusion.best is None:
+        assert view.all_readings.failure_text in single_spaced(format_headline(view))
 
 
 def _is_limited(side: MeasuredConfiguration | None) -> bool:
