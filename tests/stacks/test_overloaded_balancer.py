@@ -23,7 +23,8 @@ from tests.stacks.test_whole_stacks import build_site, run_command
 pytestmark = [pytest.mark.lab, pytest.mark.soak, pytest.mark.timeout(3600)]
 INTERVAL, MINUTES = "10s", 12
 _STATES = r"""
-perl -MIO::Socket::UNIX -e 'my $s = IO::Socket::UNIX->new(shift); print $s "show stat\n"; print while <$s>' \
+perl -MIO::Socket::UNIX \
+    -e 'my $s = IO::Socket::UNIX->new(shift); print $s "show stat\n"; print while <$s>' \
     /run/haproxy/admin.sock
 """
 
