@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from autotune.deploy import manifest
+from autotune.deploy import adopted_files
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.target_writer import write_target
 from autotune.discovery.tier_adoption import AdoptedTier
@@ -115,7 +115,7 @@ def test_an_adopted_file_is_deployed_as_it_was_and_written_without_secrets(
     text, secrets = filled(case)
     tier = tier_of(case, text)
     assert rendered(tier)[f"h1{case['path']}"] == text
-    written = json.dumps(manifest.build_record(tier.adopted_configs)) + "".join(
+    written = json.dumps(adopted_files.build_record(tier.adopted_configs)) + "".join(
         tier.templates.values()
     )
     assert not any(secret in written for secret in secrets)

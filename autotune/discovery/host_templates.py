@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from typing import Any
 
 from autotune.config_text import escape_non_utf8
-from autotune.deploy import manifest
+from autotune.deploy import adopted_files
 from autotune.deploy.runtime import Runtime
 from autotune.discovery import tier_adoption as adoption
 from autotune.discovery.effective_values import read_effective_values
@@ -76,7 +76,7 @@ class HostTemplates:
     def to_record(self) -> dict[str, Any]:
         """Return the record for a study's journal, which allows a resumed study to continue."""
         return {
-            "own": manifest.build_record(self.adopted_configs),
+            "own": adopted_files.build_record(self.adopted_configs),
             "values": dict(self.adopted_values.values),
             "left": dict(self.adopted_values.skipped),
             "notes": list(self.notes),
@@ -92,7 +92,7 @@ def from_record(record: Mapping[str, Any]) -> HostTemplates:
     try:
         adopted_values = AdoptedValues(dict(record["values"]), dict(record["left"]))
         return HostTemplates(
-            manifest.parse_record(record["own"]), adopted_values, tuple(record["notes"])
+            adopted_files.parse_record(record["own"]), adopted_values, tuple(record["notes"])
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise AutotuneError(

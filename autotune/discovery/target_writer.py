@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from autotune import config_text
-from autotune.deploy import manifest
+from autotune.deploy import adopted_files
 from autotune.discovery import tier_adoption as adoption
 from autotune.discovery.effective_values import read_effective_values
 from autotune.discovery.host_reading import DiscoveredHost, read_host, read_versions
@@ -116,7 +116,7 @@ def write_target(
 
 def _write_templates(tiers: Sequence[AdoptedTier], templates: Path) -> None:
     texts = {
-        manifest.MANIFEST_FILE: manifest.format_manifest(
+        adopted_files.ADOPTED_FILES_NAME: adopted_files.format_adopted_files(
             {k: own for tier in tiers for k, own in tier.adopted_configs.items()}
         )
     }

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.deploy import manifest
+from autotune.deploy import adopted_files
 from autotune.deploy.boot_times import BootTimes
 from autotune.deploy.changes import HostChanges
 from autotune.deploy.deployment import Deployment, EntryProbe
@@ -494,9 +494,9 @@ def _list_adopted_configs(
     """Return the hosts' own files by instance, from the user's templates and from the hosts."""
     if not runtime.installed:
         return {}
-    own_configs = manifest.read_manifest(find_template_overrides(file))
+    own_configs = adopted_files.read_adopted_files(find_template_overrides(file))
     own_configs |= host_templates.adopted_configs
-    manifest.check_manifest(own_configs, _list_instance_names(file.target))
+    adopted_files.check_adopted_files(own_configs, _list_instance_names(file.target))
     return own_configs
 
 

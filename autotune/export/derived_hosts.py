@@ -14,13 +14,11 @@ from hashlib import sha256
 from itertools import product
 from pathlib import PurePosixPath
 
-from autotune.deploy import manifest
+from autotune.deploy import adopted_files
 from autotune.deploy import stack as stacks
 from autotune.deploy.deploy_result import (
-    HostManifest,
     HostRecord,
     OriginalHost,
-    build_host_manifest,
 )
 from autotune.deploy.desired_state import DesiredState, build_desired_state
 from autotune.deploy.stack import ServiceInstance, Stack, StackContext
@@ -28,6 +26,7 @@ from autotune.discovery import host_templates
 from autotune.environments.data_loss import list_editable_files
 from autotune.environments.stack_files import find_template_overrides
 from autotune.export.export_error import APPLY_HINT, RENDER_DIRECTORY, ExportError
+from autotune.export.host_setup import HostSetup, build_host_setup
 from autotune.export.setting_lines import check_lines
 from autotune.export.unit_commands import can_run_commands, check_commands, is_below
 from autotune.report.studies import Study
@@ -50,13 +49,13 @@ PLACEHOLDER_FACTS = HostFacts(cpus=1.0, memory=2**30)  # facts affect values, bu
 
 @dataclass(frozen=True)
 class DerivedHosts:
-    """Hosts with a trial's deployment: ``manifests`` by host, and file ``contents`` by tier, host
+    """Hosts with a trial's deployment: ``setups`` by host, and file ``contents`` by tier, host
     and path.
 
     ``edits``, by host and path, are the changes to files that the hosts already had.
     """
 
-    manifests: Mapping[str, HostManifest]
+    setups: Mapping[str, HostSetup]
     contents: Mapping[tuple[str, str, str], bytes]
     edits: Mapping[tuple[str, str], tuple[Hunk, ...]]
 
@@ -80,8 +79,8 @@ def derive_hosts(
     baseline_state = (
         _derive_desired_state(study, baseline[0], baseline[1], records) if baseline else None
     )
-    manifests = {
-        host: build_host_manifest(
+    setups = {
+        host: build_host_setup(
             desired_state, host, _find_settings_before(baseline_state, host, records[host].original)
         )
         for host in records
@@ -96,7 +95,7 @@ def derive_hosts(
              for path in desired_state.rendered_files[part.name]
              if (hunks := _derive_edits(part, path, records)) is not None}  # fmt: skip
     _check_contents(study, desired_state, records, edits)
-    return DerivedHosts(manifests, contents, edits)
+    return DerivedHosts(setups, contents, edits)
 
 
 def _check_contents(
@@ -287,7 +286,7 @@ def _load_adopted_configs(study: Study, trial: Trial) -> dict[str, AdoptedConfig
     templates = find_template_overrides(
         replace(kept_target, document=replace(kept_target.document, path=study.target_path))
     )
-    return {**manifest.read_manifest(templates), **adopted_configs}
+    return {**adopted_files.read_adopted_files(templates), **adopted_configs}
 
 
 def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, AdoptedConfig]) -> None:

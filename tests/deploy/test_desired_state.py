@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy.deploy_result import build_host_manifest
 from autotune.deploy.desired_state import (
     DesiredState,
     build_desired_state,
@@ -17,6 +16,7 @@ from autotune.deploy.desired_state import (
 )
 from autotune.deploy.stack import StackContext, build_stack
 from autotune.errors import AutotuneError
+from autotune.export.host_setup import build_host_setup
 from autotune.runtimes.systemd import RUNTIME
 from autotune.services.base import Action, Settings
 from autotune.services.registry import DEPLOYMENT_PORTS, DEPLOYMENTS, list_tier_services
@@ -206,5 +206,5 @@ def test_hosts_whose_settings_are_known_need_what_differs_from_them(
     tmp_path: Path, stock: DesiredState, changed: dict[str, Any], known: bool, needed: str
 ) -> None:
     before = stock.settings if known else None
-    manifest = build_host_manifest(wanted(tmp_path, **changed), "web1", before)
-    assert manifest.files[CONF].units == {NGINX: needed}
+    setup = build_host_setup(wanted(tmp_path, **changed), "web1", before)
+    assert setup.files[CONF].units == {NGINX: needed}

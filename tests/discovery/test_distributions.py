@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.deploy import manifest
+from autotune.deploy import adopted_files
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import find_instances
 from autotune.services.base import AdoptedConfig, Endpoint, Placement, Value
@@ -131,7 +131,8 @@ def test_it_is_tuned_where_its_distribution_has_it(
     own = tier.adopted_configs[part]
     assert (own.unit, own.main) == (unit, main)
     assert (
-        manifest.parse_record(manifest.build_record(tier.adopted_configs)) == tier.adopted_configs
+        adopted_files.parse_record(adopted_files.build_record(tier.adopted_configs))
+        == tier.adopted_configs
     )
     assert not {*tier.baseline_values} & {*tier.skipped}
     changes = {k: v for k, v in changed.items() if f"{service}.{k}" in tier.baseline_values}
@@ -173,4 +174,4 @@ def test_debian_s_own_names_come_first() -> None:
     both = replace(on({"/etc/redis/redis.conf": REDIS}, "redis.service", "redis-server.service"))
     own = adopted(both)["store"].adopted_configs["store.h1.redis"]
     assert (own.unit, own.main) == ("", "")
-    assert AdoptedConfig() == manifest.parse_record({"p": {"files": {}, "listen": ""}})["p"]
+    assert AdoptedConfig() == adopted_files.parse_record({"p": {"files": {}, "listen": ""}})["p"]

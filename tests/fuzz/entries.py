@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.deploy import backup, host_lock, manifest
+from autotune.deploy import adopted_files, backup, host_lock
 from autotune.deploy.host_commands import Command, run_commands
 from autotune.deploy.host_state import parse_files, parse_sysctls
 from autotune.deploy.templates import render_text
@@ -481,7 +481,7 @@ def _hosts(desk: Desk) -> Iterator[Entry]:
     yield Entry(
         "files.json",
         (own,),
-        lambda t: manifest.read_manifest(desk.file("files.json", t).parent),
+        lambda t: adopted_files.read_adopted_files(desk.file("files.json", t).parent),
         mutate.document,
     )
     yield Entry(
