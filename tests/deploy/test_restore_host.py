@@ -38,7 +38,6 @@ from autotune.deploy.managed_hosts import (
     restore_orphaned,
     restore_study,
 )
-from autotune.deploy.restoration import restore_in_order
 from autotune.deploy.runtime import ConfigurationCheck
 from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError
@@ -46,7 +45,7 @@ from autotune.runtimes.systemd import SERVICE_MANAGER
 from autotune.services.base import Action, Endpoint, Placement, Role
 from autotune.services.registry import list_by_role
 from autotune.transports.base import CommandResult, HostUnreachable
-from tests.deploy.doubles import Here
+from tests.deploy.doubles import Here, restore_host
 
 UNIT = "server.service"
 SYSTEMCTL = """\
@@ -120,10 +119,6 @@ def locked(here: Host, tmp_path: Path) -> Iterator[Locked]:
 def tuned(place: Path, content: bytes = b"tuned\n") -> HostState:
     files = {str(place / name): FileState(content) for name in ("conf", "more")}
     return HostState(files, {UNIT: True}, {"kernel.ostype": "Linux"})
-
-
-def restore_host(host: ManagedHost) -> tuple[str, ...]:
-    return restore_in_order([host]).unwrap()[host.name]
 
 
 def deploy(host: ManagedHost, desired: HostState) -> None:
