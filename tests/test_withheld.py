@@ -31,7 +31,7 @@ from autotune.report.page import render_page
 from autotune.report.studies import open_study
 from autotune.report.text_report import format_report_lines
 from autotune.report.view import build_study_view
-from autotune.services.registry import map_adoptions
+from autotune.services.registry import SHIPPED
 from tests.discovery.places import host
 from tests.discovery.test_tier_adoption import adopted, rendered
 
@@ -72,14 +72,14 @@ def test_there_are_enough_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert count >= 120
     keys = {case.get("key", case["service"]) for case in CASES}
     assert {
-        key for key in map_adoptions() if key not in ("apache-mod-php", "php-ini-apache2")
+        key for key in SHIPPED.map_adoptions() if key not in ("apache-mod-php", "php-ini-apache2")
     } <= keys
 
 
 @BY_CASE
 def test_a_secret_stays_on_its_host(case: dict[str, Any]) -> None:
     text, secrets = filled(case)
-    outliner = map_adoptions()[case.get("key", case["service"])].visible.build_outliner(
+    outliner = SHIPPED.map_adoptions()[case.get("key", case["service"])].visible.build_outliner(
         case["path"]
     )
     shown = mask_secrets(text, outliner)
@@ -96,7 +96,7 @@ def test_a_secret_stays_on_its_host(case: dict[str, Any]) -> None:
 @BY_CASE
 def test_what_software_says_of_a_line_has_no_secret(case: dict[str, Any]) -> None:
     text, secrets = filled(case)
-    outliner = map_adoptions()[case.get("key", case["service"])].visible.build_outliner(
+    outliner = SHIPPED.map_adoptions()[case.get("key", case["service"])].visible.build_outliner(
         case["path"]
     )
     words = find_secret_words(text.encode(), outliner)
@@ -130,7 +130,7 @@ def test_a_study_its_report_and_its_export_have_no_secret(
     case: dict[str, Any], tmp_path: Path
 ) -> None:
     text, secrets = filled(case)
-    outliner = map_adoptions()[case.get("key", case["service"])].visible.build_outliner(
+    outliner = SHIPPED.map_adoptions()[case.get("key", case["service"])].visible.build_outliner(
         case["path"]
     )
     directory = tmp_path / "study"

@@ -26,7 +26,7 @@ from autotune.discovery.tiers import (
 from autotune.errors import AutotuneError
 from autotune.masking import mask_secrets
 from autotune.services.base import Endpoint, Value
-from autotune.services.registry import list_programs
+from autotune.services.registry import SHIPPED
 from autotune.space.dimension import Dimension
 from autotune.strict_parsing import split_lines
 from autotune.target.field_types import NAME_PATTERN
@@ -141,7 +141,7 @@ def _find_tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTie
     )
     if not discovered_tiers:
         idle_host_lines = [f"{host.name}: autotune found no service to tune" for host in hosts]
-        *others, last = [adoption.title for adoption in list_programs()]
+        *others, last = [each.title for each in SHIPPED.list_programs()]
         raise AutotuneError(
             "\n".join(notes or idle_host_lines),
             hint=f"autotune detects {', '.join(others)} and {last} if they run in Debian's units. "

@@ -33,7 +33,7 @@ from autotune.report.studies import Study
 from autotune.runtimes import load_runtime
 from autotune.services import unit_files
 from autotune.services.base import AdoptedConfig, Settings, resolve_config_files
-from autotune.services.registry import list_tier_services, map_adoptions, services_of
+from autotune.services.registry import catalogue_of, find_adoption, list_target_services
 from autotune.space.facts import HostFacts
 from autotune.study.recorded_environment import find_adopted_record
 from autotune.study.study_state import Trial
@@ -248,9 +248,7 @@ def _build_stack(
     study: Study, target: Target, adopted_configs: Mapping[str, AdoptedConfig]
 ) -> Stack:
     """Return the stack, with the first possible name of each program. No host is contacted."""
-    services = [
-        p.service for name, tier in target.tiers.items() for p in list_tier_services(name, tier)
-    ]
+    services = [location.service for location in list_target_services(target)]
     names = {name: paths[0] for s in services for name, paths in s.programs.items()}
     context = StackContext(
         RENDER_DIRECTORY,
@@ -293,6 +291,7 @@ def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, Adop
     """Raise AutotuneError if a tier's files are edited, but one of its hosts lacks the files of a
     service.
     """
+    catalogue = catalogue_of(target)
     for name, tier in target.tiers.items():
         for host in tier.hosts if target.edits_host_files(name) else ():
             tier_configs = {instance.rpartition(".")[2]: config for instance, config in adopted.items()
@@ -301,7 +300,7 @@ def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, Adop
                 *tier.service[:1]
             }
             services = {service.name for deployment in deployments if deployment in tier.service
-                        for service, _ in services_of(deployment)}  # fmt: skip
+                        for service, _ in catalogue.services_of(deployment)}  # fmt: skip
             if missing := sorted(services - tier_configs.keys()):
                 raise ExportError(
                     study, f"it does not record the files of {missing[0]} that it edits on {host}"
@@ -315,7 +314,7 @@ def _check_adopted_config(study: Study, instance: ServiceInstance, config: Adopt
     """Raise AutotuneError for a unit or file that this service's adoption could not have
     produced.
     """
-    adoption = map_adoptions().get(instance.service.key)
+    adoption = find_adoption(instance.service)
     hint = "`autotune apply` reads the files on the host"
     if config.unit and not re.fullmatch(UNIT_PATTERN, config.unit):
         raise ExportError(study, f"{config.unit!r} is not a unit of {instance.name}", hint)

@@ -43,7 +43,7 @@ from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError
 from autotune.runtimes.systemd import SERVICE_MANAGER
 from autotune.services.base import Action, Endpoint, Placement, Role
-from autotune.services.registry import list_by_role
+from autotune.services.registry import SHIPPED
 from autotune.transports.base import CommandResult, HostUnreachable
 from tests.deploy.doubles import Here, restore_host
 
@@ -330,7 +330,7 @@ def test_options_of_a_program_are_validated_as_its_original_has_them(
     site = Placement(tier="cache", host="here", role=Role.CACHE, directory=str(tmp_path / "trial"),
                 listen=Endpoint("::1", 1), installed=True,
                 programs={"memcached": "false"})  # fmt: skip
-    part, path = ServiceInstance(list_by_role(Role.CACHE)[0], site), "/etc/memcached.conf"
+    part, path = ServiceInstance(SHIPPED.list_by_role(Role.CACHE)[0], site), "/etc/memcached.conf"
     how = part.service.build_validation(site, {path: b"-m 64\n"})
     assert how is not None
     recorded = _build_backup_check(

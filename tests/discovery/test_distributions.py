@@ -13,7 +13,7 @@ from autotune.deploy import adopted_files
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import find_instances
 from autotune.services.base import AdoptedConfig, Endpoint, Placement, Value
-from autotune.services.registry import DEPLOYABLE_SERVICES
+from autotune.services.registry import SHIPPED
 from tests.discovery.places import POOL, WEB_FILES, host
 from tests.discovery.test_tier_adoption import adopted, given_back, rendered
 
@@ -139,7 +139,7 @@ def test_it_is_tuned_where_its_distribution_has_it(
     assert changes == changed
     text = rendered(tier, changes)[f"h1{path}"]
     assert line in text.splitlines()
-    running = next(s for s in DEPLOYABLE_SERVICES.values() if s.name == service)
+    running = next(s for s in SHIPPED.deployable.values() if s.name == service)
     site = Placement(tier="t", host="h1", role=running.role, directory="/run/t", installed=True,
                 listen=Endpoint("10.0.0.9", 80), adopted=own,
                 programs={name: f"/usr/sbin/{name}" for name in running.programs})  # fmt: skip

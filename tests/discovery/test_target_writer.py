@@ -18,7 +18,7 @@ from autotune.discovery.target_writer import write_target
 from autotune.environments.stack_files import find_template_overrides
 from autotune.errors import AutotuneError
 from autotune.services.base import Argv, resolve_config_files
-from autotune.services.registry import list_tier_services
+from autotune.services.registry import SHIPPED
 from autotune.space import space as spaces
 from autotune.target.read_target import read_target
 from autotune.transports.base import CommandResult, SshHost
@@ -44,7 +44,7 @@ def test_the_target_reads_and_its_baseline_is_every_file_as_it_was(tmp_path: Pat
     programs = {
         program: f"/usr/sbin/{program}"
         for name, tier in file.target.tiers.items()
-        for place in list_tier_services(name, tier)
+        for place in SHIPPED.list_tier_services(name, tier)
         for program in place.service.programs
     }
     programs["php-fpm"] = "/usr/sbin/php-fpm8.2"
