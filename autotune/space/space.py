@@ -345,14 +345,7 @@ def build_space(
         target.tune != "all",
         catalogue=catalogue_of(target),
     )
-    try:
-        broken_rules = space.build_candidate({}).repairs
-    except InfeasibleRule as error:
-        location = _find_rule_location(file, error.rule, {})
-        raise file.document.build_error(location, f"no values can satisfy {error}") from None
-    if broken_rules:
-        reason = f"the baseline itself breaks a constraint: {broken_rules[0].rule}"
-        raise file.document.build_error(["constraints"], reason)
+    _check_baseline(file, space)
     _check_deployments(file, space)
     space = _add_builtin_rules(
         space, [vocabulary.build_rules(limit) for limit in list_limit_rules(target)]
@@ -362,6 +355,18 @@ def build_space(
     if target.command is None:
         space = replace(space, caps=find_caps(target, every, facts))
     return space
+
+
+def _check_baseline(file: TargetFile, space: SearchSpace) -> None:
+    """Raise TargetError if the baseline breaks one of the target's rules."""
+    try:
+        broken_rules = space.build_candidate({}).repairs
+    except InfeasibleRule as error:
+        location = _find_rule_location(file, error.rule, {})
+        raise file.document.build_error(location, f"no values can satisfy {error}") from None
+    if broken_rules:
+        reason = f"the baseline itself breaks a constraint: {broken_rules[0].rule}"
+        raise file.document.build_error(["constraints"], reason)
 
 
 def _check_deployments(file: TargetFile, space: SearchSpace) -> None:
