@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from autotune import config_text
-from autotune.deploy import manifest
+from autotune.deploy import adopted_files
 from autotune.discovery import tier_adoption as adoption
 from autotune.discovery.effective_values import read_effective_values
 from autotune.discovery.host_reading import DiscoveredHost, read_host, read_versions
@@ -26,7 +26,7 @@ from autotune.discovery.tiers import (
 from autotune.errors import AutotuneError
 from autotune.masking import mask_secrets
 from autotune.services.base import Endpoint, Value
-from autotune.services.registry import list_programs
+from autotune.services.registry import SHIPPED
 from autotune.space.dimension import Dimension
 from autotune.strict_parsing import split_lines
 from autotune.target.field_types import NAME_PATTERN
@@ -115,7 +115,7 @@ def write_target(
 
 def _write_templates(tiers: Sequence[AdoptedTier], templates: Path) -> None:
     texts = {
-        manifest.MANIFEST_FILE: manifest.format_manifest(
+        adopted_files.RECORD_FILE: adopted_files.format_adopted_files(
             {k: own for tier in tiers for k, own in tier.adopted_configs.items()}
         )
     }
@@ -140,7 +140,7 @@ def _find_tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTie
     )
     if not discovered_tiers:
         idle_host_lines = [f"{host.name}: autotune found no service to tune" for host in hosts]
-        *others, last = [adoption.title for adoption in list_programs()]
+        *others, last = [each.title for each in SHIPPED.list_programs()]
         raise AutotuneError(
             "\n".join(notes or idle_host_lines),
             hint=f"autotune detects {', '.join(others)} and {last} if they run in Debian's units. "

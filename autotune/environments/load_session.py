@@ -33,7 +33,7 @@ from autotune.measure.warm_up import (
     run_warm_up,
 )
 from autotune.services.base import Settings
-from autotune.services.registry import list_by_name
+from autotune.services.registry import SHIPPED, Catalogue
 
 WARM_UP_PURPOSE = "warm-up"  # purpose of a warm-up's readings
 TODAY_PURPOSE = "today"  # purpose of a reading at the rate of today's users
@@ -154,10 +154,12 @@ class LoadSession:
         clock: StudyClock | None = None,
         *,
         highest_rate: Callable[[], float] = lambda: inf,
+        catalogue: Catalogue = SHIPPED,
     ) -> None:
         """Create a session. ``highest_rate`` returns the highest allowed rate, once a stack is
-        deployed.
+        deployed. ``catalogue`` contains the services of the stack.
         """
+        self._catalogue = catalogue
         self.fleet, self.meter, self.slo = fleet, meter, slo
         self._limits, self._highest_rate = limits, highest_rate
         self.clock = clock or StudyClock()
@@ -197,7 +199,7 @@ class LoadSession:
             return FailedEvaluation(error.message)
         record.on_deployed(deploy_result)
         self._warm = self._warm and not any(
-            _loses_cache(name) for name in deploy_result.restarted_instances
+            self._catalogue.loses_cache(name) for name in deploy_result.restarted_instances
         )
         self._offered = 0.0
         self.check_answers(record, is_deployed=True)
@@ -421,11 +423,6 @@ def _find_reading_failure(readings: Sequence[Reading]) -> str | None:
     if any(reading.is_valid for reading in readings):
         return None
     return next((r.limited for r in reversed(readings) if r.limited), None)
-
-
-def _loses_cache(part: str) -> bool:
-    """True if the instance with this name is a service that loses its data in a restart."""
-    return any(service.forgets_on_restart for service in list_by_name(part.rpartition(".")[2]))
 
 
 def _build_peak(capacity: Capacity, slo: Slo) -> Peak:
