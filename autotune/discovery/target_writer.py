@@ -89,8 +89,10 @@ def write_target(
     adopted_tiers = [adoption.adopt_tier(tier) for tier in discovered]
     name = target_file.stem if target_file else hosts[0].name
     if not re.match(NAME_PATTERN, name):
-        hint = "choose a name for --out that contains only letters, digits, _ and -"
-        raise AutotuneError(f"invalid target name {name!r}", hint=hint)
+        raise AutotuneError(
+            f"invalid target name {name!r}",
+            hint="choose a name for --out that contains only letters, digits, _ and -",
+        )
     target_file = target_file or Path("targets") / f"{name}.yaml"
     templates = target_file.parent / "templates" / name
     for location in (target_file, templates):
@@ -140,12 +142,11 @@ def _find_tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTie
     )
     if not discovered_tiers:
         idle_host_lines = [f"{host.name}: autotune found no service to tune" for host in hosts]
-        *others, last = [each.title for each in SHIPPED.list_programs()]
+        titles = [program.title for program in SHIPPED.list_programs()]
         raise AutotuneError(
             "\n".join(notes or idle_host_lines),
-            hint=f"autotune detects {', '.join(others)} and {last} if they run in Debian's units. "
-            f"Start them, or"
-            " write a target with `autotune init`",
+            hint=f"autotune detects {', '.join(titles[:-1])} and {titles[-1]} if they run in "
+            "Debian's units. Start them, or write a target with `autotune init`",
         )
     notes += [
         f"{host.name}: autotune found no service to tune, so the host belongs to no tier"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any, Protocol
@@ -180,6 +180,9 @@ class LoadSession:
         minimum = min(self._limits.min_rate, highest_rate)
         return replace(self._limits, max_rate=highest_rate, min_rate=minimum)
 
+    def _loses_cache(self, restarted_instances: Iterable[str]) -> bool:
+        return any(self._catalogue.loses_cache(name) for name in restarted_instances)
+
     def evaluate(
         self, settings: Settings, request: EvaluationRequest, record: Recorder
     ) -> Evaluation:
@@ -198,9 +201,7 @@ class LoadSession:
             self._warm = False  # services that were restored may have been restarted
             return FailedEvaluation(error.message)
         record.on_deployed(deploy_result)
-        self._warm = self._warm and not any(
-            self._catalogue.loses_cache(name) for name in deploy_result.restarted_instances
-        )
+        self._warm = self._warm and not self._loses_cache(deploy_result.restarted_instances)
         self._offered = 0.0
         self.check_answers(record, is_deployed=True)
         deadline = start_time + request.max_seconds

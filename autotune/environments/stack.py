@@ -283,8 +283,10 @@ class StackEnvironment:
                 else words
             )
             if answer_error and not files:
-                hint = "set `load: {path: /…}` or `url:` to a page that returns status 2xx"
-                raise AutotuneError(f"{url}: {words}", hint=hint)
+                raise AutotuneError(
+                    f"{url}: {words}",
+                    hint="set `load: {path: /…}` or `url:` to a page that returns status 2xx",
+                )
             yield f"{url}: {words}"
 
     @contextmanager

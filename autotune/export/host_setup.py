@@ -1,4 +1,4 @@
-"""What a deployment needs on each host, derived from its services."""
+"""The requirements of a deployment on each host, derived from its services."""
 
 from __future__ import annotations
 

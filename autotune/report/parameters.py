@@ -31,8 +31,8 @@ NO_SETTINGS: Settings = {}
 
 @dataclass(frozen=True)
 class DeclaredParameters:
-    """What a target declares: ``rules`` of the parameters of its command, and ``catalogue`` with its
-    services.
+    """The declarations of a target: ``rules`` of the parameters of its command, and ``catalogue``
+    with its services.
     """
 
     rules: Mapping[str, ParameterRule] = field(default_factory=dict)

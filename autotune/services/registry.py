@@ -66,7 +66,7 @@ class Catalogue:
         it.
         """
         deployments = self.deployments
-        aliases = {other: s.key for s in self.deployable.values() for other in s.other_names}
+        aliases = {alias: s.key for s in self.deployable.values() for alias in s.other_names}
         meant_deployment = "+".join(aliases.get(part, part) for part in name.lower().split("+"))
         if meant_deployment == name and find_nearest_name(name, deployments):
             return suggest_name(name, deployments)
@@ -117,13 +117,14 @@ class Catalogue:
         return tuple({adoption.find_services: adoption for adoption in adoptions}.values())
 
     def find_diagnosis(self, name: str) -> Diagnosis:
-        """Return the diagnosis of the services with this name; an empty one if the name is unknown."""
+        """Return the diagnosis of the services with this name, or an empty diagnosis."""
         return self._diagnoses.get(name, EMPTY_DIAGNOSIS)
 
     @cached_property
     def _diagnoses(self) -> Mapping[str, Diagnosis]:
         own_diagnoses = ((s.name, find_own_diagnosis(s)) for s in reversed(self.services))
-        return {name: own for name, own in own_diagnoses if own is not EMPTY_DIAGNOSIS}
+        return {name: diagnosis for name, diagnosis in own_diagnoses
+                if diagnosis is not EMPTY_DIAGNOSIS}  # fmt: skip
 
     def list_tier_services(self, name: str, tier: TierLike) -> tuple[TierService, ...]:
         """Return the services in a tier: kernels, application files, then the services of each
@@ -253,7 +254,8 @@ def list_target_services(target: Target) -> Iterator[TierService]:
 def expected_body(target: Target) -> bytes | None:
     """Return the body of a correct response if the application is autotune's own, or else None."""
     applications = SHIPPED.applications
-    apps = (applications[tier.app] for tier in target.tiers.values() if tier.app in applications)
+    names = (tier.app for tier in target.tiers.values() if tier.app is not None)
+    apps = (applications[name] for name in names if name in applications)
     return next((body for app in apps if (body := app.expected_body(target.data))), None)
 
 
@@ -293,7 +295,7 @@ def find_adoption(service: Service) -> Adoption | None:
 
 
 def find_own_diagnosis(service: Service) -> Diagnosis:
-    """Return the diagnosis of a service; an empty one if it has none."""
+    """Return the diagnosis that a service defines, or an empty diagnosis."""
     diagnosis = find_declaration(service, "DIAGNOSIS")
     return diagnosis if isinstance(diagnosis, Diagnosis) else EMPTY_DIAGNOSIS
 
