@@ -53,8 +53,9 @@ def test_status(name: str, study: Opened) -> None:
 def test_summary_keeps_the_contract(name: str, study: Opened) -> None:
     found = summarised(study(name))
     assert list(found) == [
-        "schema", "study", "verdict", "slo", "baseline", "best", "preset", "gain", "gain_shares",
-        "memory", "changes", "next", "trials", "seconds", "bottleneck", "warnings",
+        "schema", "study", "verdict", "headline", "slo", "baseline", "best", "preset", "gain",
+        "gain_shares", "latency", "memory", "changes", "next", "trials", "seconds", "bottleneck",
+        "warnings",
     ]  # fmt: skip
     assert found["schema"] == 1
     assert set(found["slo"]) == {"percentile", "limit", "errors"}
