@@ -141,7 +141,7 @@ def _find_tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTie
     )
     if not discovered_tiers:
         idle_host_lines = [f"{host.name}: autotune found no service to tune" for host in hosts]
-        *others, last = [each.title for each in SHIPPED.list_programs()]
+        *others, last = [program.title for program in SHIPPED.list_programs()]
         raise AutotuneError(
             "\n".join(notes or idle_host_lines),
             hint=f"autotune detects {', '.join(others)} and {last} if they run in Debian's units. "

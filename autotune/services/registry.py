@@ -123,7 +123,9 @@ class Catalogue:
     @cached_property
     def _diagnoses(self) -> Mapping[str, Diagnosis]:
         own_diagnoses = ((s.name, find_own_diagnosis(s)) for s in reversed(self.services))
-        return {name: own for name, own in own_diagnoses if own is not EMPTY_DIAGNOSIS}
+        return {
+            name: diagnosis for name, diagnosis in own_diagnoses if diagnosis is not EMPTY_DIAGNOSIS
+        }
 
     def list_tier_services(self, name: str, tier: TierLike) -> tuple[TierService, ...]:
         """Return the services in a tier: kernels, application files, then the services of each
