@@ -13,7 +13,7 @@ from autotune.errors import AutotuneError
 from autotune.services.base import AdoptedConfig, ConfigFile
 from autotune.strict_parsing import parse_file_mode, parse_json
 
-RECORD_FILE = "files.json"
+ADOPTED_FILE = "files.json"
 _TEXT_FIELDS = ("loses", "unit", "main", "deployment")  # text fields of a file, omitted if empty
 
 
@@ -23,7 +23,7 @@ def read_adopted_files(directory: Path | None) -> dict[str, AdoptedConfig]:
 
     Raises AutotuneError for an unreadable record.
     """
-    path = directory / RECORD_FILE if directory else None
+    path = directory / ADOPTED_FILE if directory else None
     if path is None or not path.exists():
         return {}
     try:
@@ -45,8 +45,8 @@ def check_adopted_files(
     """
     if unknown := sorted(set(adopted_configs) - set(parts)):
         raise AutotuneError(
-            f"{RECORD_FILE} lists files of {', '.join(unknown)}, which are not in the target",
-            hint=f"use the same names of tiers, hosts and services in {RECORD_FILE} as in the target",
+            f"{ADOPTED_FILE} lists files of {', '.join(unknown)}, which are not in the target",
+            hint=f"use the same names of tiers, hosts and services in {ADOPTED_FILE} as in the target",
         )
 
 

@@ -117,7 +117,7 @@ def write_target(
 
 def _write_templates(tiers: Sequence[AdoptedTier], templates: Path) -> None:
     texts = {
-        adopted_files.RECORD_FILE: adopted_files.format_adopted_files(
+        adopted_files.ADOPTED_FILE: adopted_files.format_adopted_files(
             {k: own for tier in tiers for k, own in tier.adopted_configs.items()}
         )
     }

@@ -80,7 +80,7 @@ def test_a_tier_that_was_renamed_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"a": {}}', '{"a": {"files": "x"}}'])
 def test_a_manifest_that_cannot_be_read(tmp_path: Path, text: str) -> None:
-    (tmp_path / adopted_files.RECORD_FILE).write_text(text)
+    (tmp_path / adopted_files.ADOPTED_FILE).write_text(text)
     with pytest.raises(AutotuneError, match="cannot be read"):
         adopted_files.read_adopted_files(tmp_path)
 
@@ -209,7 +209,7 @@ def test_a_host_without_systemd_is_told(tmp_path: Path) -> None:
 
 def test_the_manifest_is_json_that_says_which_file_comes_from_what(tmp_path: Path) -> None:
     written = write_target(HOSTS, tmp_path / "mine.yaml", None, "/")
-    found = json.loads((written.templates_directory / adopted_files.RECORD_FILE).read_text())
+    found = json.loads((written.templates_directory / adopted_files.ADOPTED_FILE).read_text())
     assert found["web.web1.php_fpm"] == {
         "files": {
             "/etc/php/8.2/fpm/pool.d/www.conf": {
