@@ -99,7 +99,9 @@ def _format_unmeetable(view: StudyView) -> str:
             f"{view.units.objective} not met: trial {best.trial.number} met it once, but not again"
         )
     evidence = f" ({text})" if (text := view.all_readings.failure_text) else ""
-    return f"{view.units.objective} not attainable at any rate with any configuration tried{evidence}"
+    return (
+        f"{view.units.objective} not attainable at any rate with any configuration tried{evidence}"
+    )
 
 
 def _format_gain(view: StudyView) -> str:
