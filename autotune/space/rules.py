@@ -311,7 +311,7 @@ def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[s
 
 
 def list_order_rules(target: Target, dimensions: Iterable[Dimension]) -> Iterator[Comparison]:
-    """Yield the rules of software for its own values: their order, and bounds of derived values."""
+    """Yield the rules of software for the order of its own values."""
     by_name = {d.name: d for d in dimensions}
     for location in list_target_services(target):
         for pair in location.service.ordering_rules:
@@ -319,7 +319,11 @@ def list_order_rules(target: Target, dimensions: Iterable[Dimension]) -> Iterato
             order = parse_comparison(f"{small} <= {large}")
             if order.names() <= by_name.keys():
                 yield order
-    for dimension in by_name.values():
+
+
+def list_derived_bounds(dimensions: Iterable[Dimension]) -> Iterator[Comparison]:
+    """Yield the upper bounds of derived values."""
+    for dimension in dimensions:
         if dimension.expression is not None and dimension.high is not None:
             yield parse_comparison(
                 f"{dimension.expression} <= {dimension.high * dimension.unit_factor:.12g}"

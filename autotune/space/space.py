@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from autotune.errors import AutotuneError, TargetError, TargetErrorCollector
+from autotune.parameter_name import ParameterName
 from autotune.services.base import (
     Bound,
     Effect,
@@ -51,13 +52,14 @@ from autotune.space.rules import (
     RuleVocabulary,
     collect_rule_facts,
     convert_to_base,
+    list_derived_bounds,
     list_limit_rules,
     list_order_rules,
 )
 from autotune.space.target_values import build_declared_dimensions, parse_value, read_tried_first
 from autotune.target import runtimes
 from autotune.target.messages import find_nearest_name
-from autotune.target.model import ParameterRule, Scalar, Tier
+from autotune.target.model import ParameterRule, Scalar, Target, Tier
 from autotune.target.parameter_selection import is_excluded, is_wildcard, list_unmatched_patterns
 from autotune.target.read_target import TargetFile
 from autotune.target.yaml_document import Location
@@ -333,9 +335,13 @@ def build_space(
         )
     named_facts = collect_rule_facts(target, facts)
     vocabulary = RuleVocabulary(target, every, named_facts)
+    order_rules = [vocabulary.build_rules(order) for order in list_order_rules(target, every)]
+    # The software accepts the user's files, and corrects values such as Apache's spare processes.
+    accepted_rules = [group for group in order_rules if _keeps_user_files(target, group)]
+    bound_rules = [vocabulary.build_rules(bound) for bound in list_derived_bounds(every)]
     rules = _build_target_rules(file, vocabulary)
-    for order in list_order_rules(target, every):
-        rules += vocabulary.build_rules(order)
+    for group in (*order_rules, *bound_rules):
+        rules += () if group in accepted_rules else group
     space = SearchSpace(
         every,
         tuple(rules),
@@ -347,9 +353,9 @@ def build_space(
     )
     _check_baseline(file, space)
     _check_deployments(file, space)
-    space = _add_builtin_rules(
-        space, [vocabulary.build_rules(limit) for limit in list_limit_rules(target)]
-    )
+    limit_rules = [vocabulary.build_rules(limit) for limit in list_limit_rules(target)]
+    space = _add_rules(space, accepted_rules, are_built_in=False)
+    space = _add_rules(space, limit_rules, are_built_in=True)
     space = _limit_to_memory(file, space)
     _check_deployments(file, space)
     if target.command is None:
@@ -367,6 +373,15 @@ def _check_baseline(file: TargetFile, space: SearchSpace) -> None:
     if broken_rules:
         reason = f"the baseline itself breaks a constraint: {broken_rules[0].rule}"
         raise file.document.build_error(["constraints"], reason)
+
+
+def _keeps_user_files(target: Target, rules: Iterable[Rule]) -> bool:
+    """True if the rules are about a tier whose baseline comes from the user's own files."""
+    names = (name for rule in rules for name in rule.names())
+    tiers = {ParameterName.parse(name).tier for name in names} & target.tiers.keys()
+    return all(
+        target.edits_host_files(tier) or target.tiers[tier].templates is not None for tier in tiers
+    )
 
 
 def _check_deployments(file: TargetFile, space: SearchSpace) -> None:
@@ -397,8 +412,10 @@ def _find_rule_location(file: TargetFile, rule: Rule, deployment: Settings) -> L
     return ["tiers", tier, "service"] if tier else ["constraints"]
 
 
-def _add_builtin_rules(space: SearchSpace, limiting: Iterable[tuple[Rule, ...]]) -> SearchSpace:
-    """Return the space with built-in rules added, one for each combination of deployments.
+def _add_rules(
+    space: SearchSpace, limiting: Iterable[tuple[Rule, ...]], *, are_built_in: bool
+) -> SearchSpace:
+    """Return the space with rules added, one for each combination of deployments.
 
     If the baseline breaks a rule, candidates may break it by the same amount at most.
     """
@@ -410,7 +427,8 @@ def _add_builtin_rules(space: SearchSpace, limiting: Iterable[tuple[Rule, ...]])
             baseline_rule.baseline_excess_for(numbers, parameters) if baseline_rule else None
         )
         constraints += (
-            replace(rule, is_built_in=True, baseline_excess=baseline_excess) for rule in rules
+            replace(rule, is_built_in=are_built_in, baseline_excess=baseline_excess)
+            for rule in rules
         )
         if baseline_rule and not space.is_kept(baseline_rule, baseline):
             arithmetic = space.format_arithmetic(

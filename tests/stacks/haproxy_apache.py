@@ -66,7 +66,7 @@ END
 cat >/etc/apache2/mods-available/mpm_prefork.conf <<'END'
 StartServers 5
 MinSpareServers 5
-MaxSpareServers 5
+MaxSpareServers 6
 MaxRequestWorkers 5
 END
 systemctl restart apache2
