@@ -23,7 +23,7 @@ Installed = TypeVar("Installed")
 
 
 class Action(enum.IntEnum):
-    """The cost of a change, in ascending order."""
+    """The action that applies a change, in ascending order of cost."""
 
     NONE = 0
     RELOAD = 1
@@ -39,7 +39,7 @@ class Effect(enum.StrEnum):
 
 
 class LoadTrait(enum.StrEnum):
-    """A property of a load that makes parameters decisive that otherwise hardly matter."""
+    """A property of a load that makes otherwise minor parameters decisive."""
 
     TLS = "tls"  # connections are encrypted
     CHURN = "churn"  # clients open a connection for every request
@@ -71,11 +71,11 @@ class Parameter:
     validates each of them before the search. ``derive`` is an expression of siblings that
     determines the value, so the value is not searched. ``adopted`` parameters are tuned only in a
     host's own files, because shipped templates do not contain them. ``on_demand`` parameters keep
-    their stock value unless the target sets a range or choices. They cost something else, such as
-    disk space or a larger attack surface. ``capped_by`` is the kernel setting that limits the
-    value. ``effect`` is the expected effect, and ``decides`` lists the load traits that raise it to
-    the highest class. ``direction`` is where guides move the value, `+` or `-`. ``safe`` is the
-    range about which no guide warns, and in which the search starts.
+    their stock value unless the target sets a range or choices. Such parameters have other costs,
+    such as disk space or a larger attack surface. ``capped_by`` is the kernel setting that limits
+    the value. ``effect`` is the expected effect, and ``decides`` lists the load traits that raise
+    it to the highest class. ``direction`` is the direction in which guides change the value, `+` or
+    `-`. ``safe`` is the range that no guide warns against, and in which the search starts.
     """
 
     name: str
@@ -188,12 +188,12 @@ class ConfigFile:
 
 @dataclass(frozen=True)
 class AdoptedConfig:
-    """A host's own configuration of a service: its files, with tunable values.
+    """A host's own configuration files of a service, with tunable values.
 
     ``listen`` is the service's address, if other services on the host connect to it. ``loses``
     describes the data that a restart loses; such a unit is neither changed nor restarted. ``unit``
-    and ``main`` are set if they differ from Debian's. ``deployment`` is set if the tier has
-    several: it is the one to which the files belong.
+    and ``main`` are the systemd unit and the main file if they differ from Debian's. ``deployment``
+    is the deployment to which the files belong, and is set only if the tier has several.
     """
 
     files: tuple[ConfigFile, ...] = ()
@@ -408,8 +408,8 @@ class Service:
 
     @property
     def key(self) -> str:
-        """Return the key in the registry and on the command line. It is the name, unless two
-        services share the name.
+        """Return the key in the registry and on the command line. The key is the service's name,
+        unless two services share that name.
         """
         return self.name
 
@@ -485,9 +485,11 @@ class Service:
         return ()
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        """Return the commands that print what its configuration files mean, without a server.
+        """Return the commands that print the effective values of the configuration files, without a
+        running server.
 
-        They change nothing, and run while other files are mounted at the paths of the files.
+        The commands change nothing. They run while candidate files are mounted at the paths of the
+        configuration files.
         """
         return ()
 
@@ -500,8 +502,8 @@ class Service:
     def find_recovery_seconds(self, files: Mapping[str, bytes]) -> float:
         """Return the longest time in seconds until the service uses a failed server again.
 
-        ``files`` are its configuration files. The result is 0 if the service tries failed servers
-        at once.
+        ``files`` are the load balancer's configuration files. The result is 0 if the service tries
+        failed servers at once.
         """
         return 0.0
 
@@ -516,8 +518,8 @@ class Service:
         return None
 
     def for_deployment(self, services: tuple[Service, ...]) -> Service | None:
-        """Return a ``per_deployment`` service for the deployment of these services, or ``None`` if
-        it is unrelated to them.
+        """Return this ``per_deployment`` service for a deployment of ``services``, or ``None`` if
+        the deployment does not need it.
         """
         return self
 
