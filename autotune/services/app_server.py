@@ -156,8 +156,8 @@ def build_diagnosis(
     """Return the diagnosis data of a server.
 
     ``processes`` and ``threads`` are the parameters for the number of processes, and of threads in
-    each process. ``killed_workers`` describes terminated workers: a counter or kind of complaint, a
-    pattern for log lines, and text that follows the count. ``counters`` parses the stats.
+    each process. ``killed_workers`` describes terminated workers: a counter or kind of log message,
+    a pattern for log lines, and text that follows the count. ``counters`` parses the stats.
     """
     kind, line, reason = killed_workers
     pool = WorkerPool(

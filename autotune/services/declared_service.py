@@ -1,8 +1,7 @@
 """Build a service that a target declares: a `Service` from a `ServiceSpec`.
 
 The service's files are edited at the positions of their directives, or rendered from the user's
-templates. Commands never contain tuned values: a command is a list of words from the target,
-unchanged.
+templates. Commands never contain tuned values: a command is a list of words from the target.
 """
 
 from __future__ import annotations

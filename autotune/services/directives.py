@@ -1,4 +1,6 @@
-"""Where a service's parameters are in its files, and how their values are written."""
+"""Map a service's parameters to directives in its configuration files, and convert their values to
+text and back.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,9 @@ _AMOUNT_PATTERN = re.compile(r"([0-9]{1,15})([A-Za-z]*)")
 
 @dataclass(frozen=True)
 class Notation:
-    """Converts between text and values.
+    """Converts between the text in a configuration file and a parameter's value.
 
-    ``parse`` returns the value that a text means, or ``None`` if it means no exact value.
+    ``parse`` returns the value of a text, or ``None`` if the text has no exact value.
     ``build_expression`` returns the template expression for the name of a variable.
     """
 
@@ -41,7 +43,7 @@ class Notation:
         """Return how many characters of ``written`` to replace, and the template text that replaces
         them.
 
-        With ``value``, the template text renders to the original text.
+        For the current ``value``, the template text renders to the original text.
         """
         digits = _DIGITS_PATTERN.match(written)
         # The value 0 may lack a unit, but other numbers need one.
@@ -230,8 +232,8 @@ def map_directives(
 ) -> AdoptionResult:
     """Return the value and the edits for each parameter, or the reason why it is not tuned.
 
-    Only the outermost occurrences of a directive count. They must agree, unless `Tunable.last_wins`
-    selects the last one.
+    Only the outermost occurrences of a directive count. Their values must be equal, unless
+    `Tunable.last_wins` selects the last occurrence.
     """
     adoption_result = AdoptionResult()
     for tunable in tunables:

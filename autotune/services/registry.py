@@ -1,8 +1,7 @@
 """The registry of all services and deployments, and the services in a tier.
 
-Each folder in this package declares its services in ``service.SERVICES``, as plug-ins do. The
-services that a target declares are added when the target is read, because a process works with only
-one target.
+Each folder in this package declares its services in ``service.SERVICES``, as plug-ins do. Services
+that a target declares are added when the target is read; each process reads only one target.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def _list_deployments() -> Iterator[tuple[str, int, tuple[tuple[str, Role], ...]
 
 
 def _add_services(services: Iterable[Service]) -> None:
-    """Add services to the tables above. A service replaces an earlier one with the same key."""
+    """Add services to the registry's tables. A service replaces an earlier one with the same key."""
     by_key = {service.key: service for service in (*ALL_SERVICES, *services)}
     ALL_SERVICES[:] = sorted(by_key.values(), key=lambda s: (list(Role).index(s.role), s.key))
     DEPLOYABLE_SERVICES.update(
@@ -124,7 +123,7 @@ def list_by_role(role: Role) -> tuple[Service, ...]:
 def select_companions(
     services: tuple[Service, ...], host_services: Iterable[Service]
 ) -> Iterator[Service]:
-    """Yield the host services that belong to these services, which run together in one
+    """Yield the per-deployment host services for ``services``, which run together in one
     deployment.
     """
     for service in host_services:
@@ -179,7 +178,9 @@ def find_visible_directives(service: Service) -> VisibleDirectives | None:
 
 
 def find_outliner(service: Service, path: str) -> Outliner | None:
-    """Return the outliner for a service's file, or None if the service adopts no files."""
+    """Return the function that finds the visible parts of a service's file, or None if the service
+    adopts no files.
+    """
     syntax = find_visible_directives(service)
     return syntax.build_outliner(path) if syntax else None
 

@@ -152,7 +152,7 @@ def find_unreadable_links(tree: FileTree, unit: str) -> tuple[str, ...]:
 
 
 def find_option(tree: FileTree, unit: str, name: str) -> str:
-    """Return the first word of the last value that a unit gives an option, or an empty string."""
+    """Return the first word of the last value of an option in a unit, or an empty string."""
     lines = [
         line
         for path in list_unit_files(tree, unit)

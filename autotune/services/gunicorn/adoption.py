@@ -1,4 +1,4 @@
-"""Find running gunicorns, and map their commands and configuration files to parameters."""
+"""Find running gunicorn servers, and map their commands and configuration files to parameters."""
 
 from __future__ import annotations
 
@@ -121,7 +121,9 @@ def _locate_port(host: RunningHost, unit: str, config: Config, location: str) ->
 
 
 def _is_opaque(tree: FileTree, path: str) -> bool:
-    """True if a configuration file may set any name."""
+    """True if a configuration file cannot be parsed, or may set names that its source does not
+    show.
+    """
     try:
         statements = ast.parse(tree.files.get(tree.resolve(path), b"")).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -302,7 +304,7 @@ def _may_set_any_name(statement: ast.stmt) -> bool:
 
 
 def _evaluate_expression(node: ast.expr | ast.stmt, processors: int) -> int | str:
-    """Return the value of numbers, of their sums and products, and of the processor count, as in
+    """Return the value of an expression of numbers, sums, products and the processor count, as in
     common examples.
 
     For any other expression, the source is returned.

@@ -1,7 +1,7 @@
 """gunicorn in a user's unit. Its options are on the command line, so each change needs a restart.
 
-If it is started in the same way as by the unit, gunicorn can print its effective settings. To do
-so, it loads the application.
+Started with the unit's own command, gunicorn can print its effective settings. To print them,
+gunicorn loads the application.
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ def _read_variables(tree: FileTree, config: Config) -> dict[str, str]:
 
 
 def _read_host_config(tree: FileTree) -> Config:
-    """Return the configuration in all files that the unit's command names. In directories, only
-    ``.cfg`` files are read.
+    """Return the configuration in all files that are given in the unit's command. In directories,
+    only ``.cfg`` files are read.
     """
     words = unit_environment.expand_command(tree, UNIT_NAME)
     named_files = unit_environment.find_option_values(words, "-f") or [MAIN_FILE]

@@ -103,8 +103,8 @@ _HTTP_SCRIPT = f"""{_TEMP_SCRIPT}
 class PhpIni(Service):
     """Settings of the PHP that ``server`` runs.
 
-    The unit of ``server`` reads them, and one reload applies changes to both. ``interpreter`` is
-    also the name of its directory in /etc/php/VERSION.
+    The unit of ``server`` reads PHP's settings, and one reload applies changes to both services.
+    ``interpreter`` is also the name of the build's directory in /etc/php/VERSION.
     """
 
     name = "php_ini"

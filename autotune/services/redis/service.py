@@ -67,7 +67,7 @@ PARAMETERS_BY_OPTION = {
 class Redis(RedisProtocolServer):
     """A store that keeps its data set across restarts, in a dump that the loader creates once.
 
-    In the distribution's unit, it uses a separate dump. An existing dump is not changed.
+    In the distribution's unit, Redis uses a separate dump. An existing dump is not changed.
     """
 
     name = "redis"

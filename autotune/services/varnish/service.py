@@ -1,6 +1,6 @@
 """The distribution's Varnish. Its options are in its unit, and its VCL belongs to the user.
 
-All options take effect at a restart, because `param.set` changes would be lost at the next restart.
+All changes are applied by a restart, because `param.set` changes would be lost at the next restart.
 """
 
 from __future__ import annotations
