@@ -1,9 +1,9 @@
 """Compare responses by kind, and detect error pages.
 
-Pages vary in times, tokens, advertisements and search results. Their kind does not vary: the
-status, the media type, the end of the page, and text that all samples contain. A response without
-these is a different page. Sizes and titles vary more, so they count only if they are far off, or if
-other signs agree.
+Correct pages vary in times, tokens, advertisements and search results. Their kind does not vary:
+the status, the media type, the end of the page, and text that all samples contain. A response
+without these properties is a different page. Sizes and titles vary more, so they count only if they
+deviate strongly, or if other signs agree.
 """
 
 from __future__ import annotations
@@ -180,7 +180,9 @@ def find_error_sentence(text: str) -> str | None:
 
 
 def _count_errors(text: str) -> Iterator[str]:
-    """Yield sentences that are typical of error pages, near the first and the last hints."""
+    """Yield sentences that are typical of error pages. Only text near the first and the last hints
+    of an error is searched.
+    """
     hints = [*_ERROR_HINT_PATTERN.finditer(text)]
     # A debugger's page explains itself only at its end.
     for hint in (*hints[:MAX_HINTS], *hints[MAX_HINTS:][-MAX_HINTS:]):
@@ -226,7 +228,9 @@ def displayed_title(reference_answer: ReferenceAnswer) -> str | None:
 
 
 def find_ending(answer: ProbeAnswer) -> str:
-    """Return how complete pages of the same kind end; empty if this page is incomplete."""
+    """Return the text that ends a complete page, such as ``</html>`` or ``}``; empty if the page is
+    incomplete.
+    """
     end = answer.text[-4096:].rstrip().lower()
     if "</html>" in end:
         return "</html>"

@@ -89,7 +89,8 @@ def sum_unit_gaps(client: int, gaps: int) -> float:
 def draw_request_count(spec: LoadSpec) -> int:
     """Return the number of requests to send, at most ``spec.max_rate`` per second.
 
-    A few requests vary as random arrivals do, unless ``spec.seed`` repeats them.
+    A small number is drawn from the Poisson distribution, unless ``spec.seed`` requires repeatable
+    arrivals.
     """
     mean = spec.rate * spec.seconds
     if mean >= FEW_REQUESTS or spec.seed is not None:
@@ -221,8 +222,8 @@ STOPPED_MESSAGE = "the load generator was stopped before it sent all requests"
 class HttperfGenerator(LoadGenerator):
     """Debian's httperf 0.9.0 (httperf.github.io). ``timeout`` bounds each process.
 
-    ``uris`` or ``steps`` are requested in order, instead of the request's path. Each process starts
-    at another position, and every reading at new ones.
+    ``uris`` or ``steps`` are requested in order, instead of the request's path. Each process and
+    each reading starts at a different position in the list.
     """
 
     uris: tuple[str, ...] = ()
@@ -317,7 +318,9 @@ class HttperfGenerator(LoadGenerator):
         )
 
     def _list_session_steps(self, request: Request, client: int) -> tuple[SessionStep, ...]:
-        """Return the steps, if only a session log can express them: bodies, and varying methods."""
+        """Return the requests for a session log, or an empty result if command-line options can
+        express the request.
+        """
         if self.steps or request.body is None:
             return _rotate_for_client(self.steps, client)
         return (SessionStep(path=request.path, method=request.method, body=request.body),)
@@ -354,8 +357,8 @@ def build_command(
 ) -> Argv:
     """Return the command for ``client``, with exponential gaps whose mean is ``gap``.
 
-    It exits by itself, even if nothing stops it. On SIGINT, it prints its results so far. Its
-    warnings are read together with its results.
+    httperf exits by itself, even if nothing stops it. On SIGINT, httperf prints its results so far.
+    Warnings are read together with the results.
     """
     return (
         "sh", "-c", 'exec "$@" 2>&1', "sh", "prlimit", f"--nofile={open_connections + OTHER_DESCRIPTORS}",
@@ -369,7 +372,7 @@ def build_command(
 def build_options(request: Request) -> Argv:
     """Return httperf's options for a request, without its path.
 
-    Each connection stands for a visitor's first one, so none resumes a TLS session. Over TLS, the
+    Each connection represents a new visitor, so no connection resumes a TLS session. Over TLS, the
     server must close the connection. Otherwise, httperf would read only 8 KB of a TLS record, and
     wait for the rest until the timeout (`do_recv` in ``core.c``).
     """
@@ -396,8 +399,8 @@ def build_failure(process: LoadProcess, output: str) -> LoadResult:
 def build_result(
     output: HttperfOutput, intended: int, classes: frozenset[str] = frozenset({"2xx"})
 ) -> LoadResult:
-    """Return the result. Every intended request has a correct response or is an error of one
-    kind.
+    """Return the result of one process. Each intended request counts either as a correct response
+    or as one error.
     """
     errors = Counter(output.errors)
     statuses = {kind: n for kind, n in output.statuses.items() if kind not in classes}
@@ -453,9 +456,9 @@ def count_wrong_sizes(output: HttperfOutput, expected: int) -> int:
 def check_result(
     result: LoadResult, output: HttperfOutput, process: LoadProcess, spec: LoadSpec
 ) -> LoadResult:
-    """Return the result. If it does not describe the server, it contains the reason.
+    """Return the result, marked as limited or truncated if the requested load was not sent.
 
-    On a machine that it shares with overloaded servers, httperf starves too. In that case, the
+    On a machine shared with overloaded servers, httperf also lacks CPU time. In that case, the
     responses decide. If they exceed the limit by more than twice the longest stall (``lag``), the
     server caused the delay, at *less* load than ordered. It would therefore fail under the ordered
     load as well.

@@ -119,8 +119,8 @@ class K6ScriptGenerator(K6Generator):
         return {"most": self.max_requests_per_run, "gap": gap, "counting": False}
 
     def counting_process(self, request: Request, max_rate: float) -> LoadProcess | None:
-        """Return a process in which one client makes a few runs. It stays below ``max_rate`` by
-        itself.
+        """Return a process in which one client makes a few runs. The process delays its own
+        requests to stay below ``max_rate``.
         """
         if self.max_requests_per_run is not None:
             return None
@@ -174,8 +174,8 @@ class K6ScriptGenerator(K6Generator):
 
     @property
     def longest_pause(self) -> float:
-        """Return the longest allowed pause if the script pauses, because its client is busy during
-        a pause.
+        """Return the longest allowed pause in seconds if the script calls `sleep`, or else 0. A
+        client is busy during a pause.
         """
         return (
             MAX_THINK_SECONDS
@@ -219,8 +219,8 @@ class K6ScriptGenerator(K6Generator):
 
     @property
     def _main_argument(self) -> Argv:
-        """Return the path of the main file. It is next to the script, because `open` resolves paths
-        relative to it.
+        """Return the path of the main file, which is next to the script because `open` resolves
+        paths relative to the main file.
         """
         return (str(PurePosixPath(self.files[0][0]).with_name("autotune-main.js")),)
 
@@ -269,7 +269,7 @@ class K6ScriptGenerator(K6Generator):
 
 
 def _read_summary(printed: str) -> Mapping[str, Any]:
-    """Return the summary that the scenario printed last. It is empty if it is unreadable."""
+    """Return the summary that the scenario printed last, or an empty mapping if it is unreadable."""
     try:
         summary = parse_json((split_lines(printed.strip()) or [""])[-1])
         return {**summary, "counts": {n: whole_count(c) for n, c in summary["counts"].items()}}
@@ -284,7 +284,7 @@ def has_uncounted_requests(summary: Mapping[str, Any]) -> bool:
 
 
 def has_late_requests(summary: Mapping[str, Any]) -> bool:
-    """True if a run made requests after it had ended."""
+    """True if a run of the script made requests after the run had ended."""
     return bool(summary["counts"].get("late", 0))
 
 

@@ -81,7 +81,7 @@ class ClientPorts:
 
     def find_shortage(self, rate: float, seconds: float, *, loopback: bool) -> PortShortage | None:
         """Return why ``rate`` new connections/s for ``seconds`` would exhaust the ports; ``None``
-        if they would not.
+        if there are enough ports.
 
         All sockets are counted, whatever their destination, so the check errs on the safe side.
         """
@@ -134,7 +134,8 @@ def find_port_shortage(
 
 @dataclass
 class PortWait:
-    """Waits until ports of earlier connections are free again. ``note`` is called only once.
+    """Waits until ports of earlier connections are free again. ``note`` is called only at the first
+    wait.
 
     Once a wait has failed (``has_failed``), other connections occupy the ports, and a second wait
     would be useless.

@@ -102,11 +102,11 @@ CACHE_SHAPES = (
 
 @dataclass(frozen=True)
 class SampledReading:
-    """A reading, and other figures from the output.
+    """A reading with mutilate, with its traffic, operations, gets and misses.
 
     ``traffic`` is in bytes, in both directions. ``operations`` are all operations in ``seconds``,
-    including the agents' operations. ``gets`` are the timed gets. ``misses`` is their number of
-    misses, estimated from the share of misses in all gets.
+    including the agents' operations. ``gets`` are the timed gets. ``misses`` is the number of
+    misses among the timed gets, estimated from the share of misses in all gets.
     """
 
     result: LoadResult
@@ -131,8 +131,8 @@ def build_load_command(servers: Sequence[Endpoint], shape: MutilateShape) -> Arg
 
 
 def build_agent_command(seconds: float) -> Argv:
-    """Return the command for an agent on an additional load host. It sends load on behalf of the
-    master.
+    """Return the command for an agent on an additional load host. The agent sends load on behalf of
+    the measuring host.
     """
     return ("timeout", "--kill-after=1", str(ceil(seconds)), "mutilate", "-A")
 
@@ -223,7 +223,7 @@ def _build_result(
     spec: LoadSpec,
     text: str,
 ) -> LoadResult:
-    """Return the result. Timed gets count with their own times.
+    """Return the result of a reading. Timed gets count with their own latencies.
 
     Other operations (sets, and all operations of agents) are not timed. Their late share is the
     larger of two: the share of late timed gets, and the largest share that the percentiles of sets
@@ -258,10 +258,10 @@ def _build_result(
 
 
 def _check_result(result: LoadResult, starts: Sequence[float], spec: LoadSpec) -> LoadResult:
-    """Return the result. It is marked as truncated or limited if the ordered load was not sent.
+    """Return the result, marked as truncated or limited if the requested load was not sent.
 
     A connection with ``MAX_PIPELINE_DEPTH`` requests in flight blocks further ones, and the
-    responses are then late. If they are not late, mutilate lacked CPU time.
+    responses are then late. If the responses are not late, mutilate lacked CPU time.
     """
     gap = max((b - a for a, b in pairwise(starts)), default=0.0)
     mean = spec.seconds / max(1, len(starts))
@@ -275,9 +275,10 @@ def _check_result(result: LoadResult, starts: Sequence[float], spec: LoadSpec) -
 
 
 def _max_late_share(text: str, kind: str, limit: float) -> float:
-    """Return the largest possible share of these operations that took longer than ``limit``.
+    """Return the largest possible fraction of ``kind`` operations that took longer than ``limit``
+    (seconds).
 
-    It follows from the printed percentiles (in microseconds).
+    The fraction follows from the printed percentiles (in microseconds).
     """
     row = next((values for name, values in _LATENCY_ROW_PATTERN.findall(text) if name == kind), "")
     percentiles = [parse_decimal(value) / 1e6 for value in row.split()[2:]]
@@ -301,7 +302,9 @@ def _describe_failure(text: str) -> str:
 
 
 def find_failure_reason(last_line: str) -> str | None:
-    """Return the reason for a failure that the last line does not explain, or ``None``."""
+    """Return an explanation for mutilate's last line about a missing name server; ``None`` for
+    other lines.
+    """
     if not last_line.endswith(NO_RESOLVER_TEXT):
         return None
     return (

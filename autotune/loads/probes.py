@@ -103,7 +103,7 @@ def build_command(
 ) -> ProbeCommand:
     """Return a command that sends ``requests`` at ``per_second`` and prints the responses.
 
-    A request is given up after ``timeout`` seconds. ``expected_seconds`` is how long a response
+    A request is abandoned after ``timeout`` seconds. ``expected_seconds`` is how long a response
     typically takes.
     """
     workers = min(MAX_WORKERS, len(requests), max(1, ceil(per_second * expected_seconds)))

@@ -100,7 +100,9 @@ def take_reading(
 
 @dataclass(frozen=True)
 class _LoadRun:
-    """A load and the hosts that offer it together. ``moments`` below are their agreed start times."""
+    """A load and the hosts that offer it together. In its methods, ``moments`` are the hosts'
+    agreed start times.
+    """
 
     load: LoadGenerator
     request: Request
@@ -122,7 +124,9 @@ class _LoadRun:
         return self._run_counted_load(spec, _agree_start_times(self.transports))
 
     def _run_after_unchecked_ramp(self, ramp: LoadSpec, spec: LoadSpec) -> LoadResult:
-        """Start both phases together. The processes of the counted phase wait until the ramp ends."""
+        """Start the ramp-up and the counted phase together, and return the counted result. The
+        processes of the counted phase wait until the ramp ends.
+        """
         moments = _agree_start_times(self.transports)
         with ThreadPoolExecutor(1) as pool:
             ramp_run = pool.submit(self._run_load, ramp, moments)
@@ -163,9 +167,10 @@ class _LoadRun:
         )
 
     def _reduce_for_probe(self, spec: LoadSpec, probe_rate: float) -> LoadSpec:
-        """Return the load that remains next to a sample.
+        """Return ``spec`` with its rates reduced by the rate of the sample.
 
-        Unless the limit is near, a tiny sample does not reduce the load.
+        If the correct body is known, the small sample does not reduce the load, unless the total
+        would exceed the maximum rate.
         """
         max_rate, unit = spec.max_rate - probe_rate, self.load.requests_per_iteration
         is_exact = self.validation.validator.is_exact
@@ -233,8 +238,8 @@ def _build_load_command(
 
 
 def inspect_generator(load: LoadGenerator, transports: Sequence[Transport]) -> None:
-    """Let the generator check its input. Raises LoadError with the reason if the generator rejects
-    it.
+    """Run the generator's check of its input on the load hosts. Raises LoadError with the reason if
+    the generator rejects it.
     """
     if inspection := load.inspection_command():
         argv, text = inspection
@@ -251,8 +256,7 @@ def inspect_generator(load: LoadGenerator, transports: Sequence[Transport]) -> N
 def count_requests(
     load: LoadGenerator, request: Request, host: Transport, max_rate: float
 ) -> LoadGenerator:
-    """Return the load with the number of requests in a unit of its rate, which a slow run counts if
-    needed.
+    """Return the load with its number of requests per iteration, which a slow run counts if needed.
 
     Raises LoadError if the load cannot be run.
     """

@@ -69,8 +69,8 @@ def build_request(
 
 
 def find_traits(load: Load, *, keeps_connections: bool) -> frozenset[LoadTrait]:
-    """Return the traits of the load that affect parameters. If ``keeps_connections``, its
-    connections stay open.
+    """Return the traits of the load that affect parameters. ``keeps_connections`` is true if the
+    load's connections stay open.
     """
     traits = {LoadTrait.TLS: load.uses_tls, LoadTrait.CHURN: not keeps_connections}
     return frozenset(trait for trait, is_present in traits.items() if is_present)
