@@ -1,4 +1,6 @@
-"""Interface of a fleet, the result of a deployment, and the records of its hosts."""
+"""Interface of a fleet (all tiers of a stack), the result of a deployment, and the records of its
+hosts.
+"""
 
 from __future__ import annotations
 
@@ -51,12 +53,12 @@ class DeployResult:
 
     @property
     def restarted_instances(self) -> frozenset[str]:
-        """Return the instances that lost their memory."""
+        """Return the restarted instances, which lost the contents of their memory."""
         return frozenset(n for n, action in self.actions.items() if action is Action.RESTART)
 
 
 class Fleet(Protocol):
-    """All tiers together: a deployment takes effect everywhere or nowhere.
+    """All tiers of a stack. A deployment takes effect on all tiers or on none.
 
     ``outlives_tuner`` is true if its services can run without the tuner.
     """
@@ -103,9 +105,9 @@ class FileManifest:
     """A file on one host: its ``mode``, and the action that each unit needs after a change to the
     file.
 
-    ``check_command`` validates the file. It is ``None`` if there is no such command, or if it
-    depends on the content of files. ``edited`` is true if the file existed on the host and is
-    edited in place.
+    ``check_command`` validates the file. The command is ``None`` if the service has none, or if it
+    depends on file contents. ``edited`` is true if the file existed on the host and is edited in
+    place.
     """
 
     mode: int
@@ -118,7 +120,7 @@ class FileManifest:
 class OriginalHost:
     """A host before the study: SHA-256 by file (``None`` if absent), units and kernel values.
 
-    ``settings`` are the values in its files, or ``None`` if unknown.
+    ``settings`` are the values in the host's files, or ``None`` if unknown.
     """
 
     files: Mapping[str, str | None] = field(default_factory=dict)
@@ -129,11 +131,11 @@ class OriginalHost:
 
 @dataclass(frozen=True)
 class DeployedFile:
-    """A deployed file. ``sha256`` is the digest on the host, where words that are masked here are
-    present.
+    """A deployed file. ``sha256`` is the digest of the file on the host, in which no words are
+    masked.
 
-    ``edits`` turn the host's own file into it. They are ``None`` if the whole file is replaced, or
-    if the edits are unknown.
+    ``edits`` turn the host's own file into the deployed file. The edits are ``None`` if the whole
+    file is replaced, or if they are unknown.
     """
 
     sha256: str
@@ -144,8 +146,8 @@ class DeployedFile:
 class HostManifest:
     """A host with its deployment, derived from its services.
 
-    It contains files by path, states of units, and kernel values by name. ``restarts`` maps kernel
-    values to units that need a restart after a change.
+    The manifest contains files by path, states of units, and kernel values by name. ``restarts``
+    maps kernel values to units that need a restart after a change.
     """
 
     files: Mapping[str, FileManifest] = field(default_factory=dict)

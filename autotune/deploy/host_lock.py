@@ -1,7 +1,7 @@
-"""The lock on a host: a record of its holder, and the reasons for which a lock is stale.
+"""The lock on a host: a record of its holder, and the reasons why a lock is stale.
 
-The holder renews its lease, which is in terms of the host's uptime, so no clock needs to be
-correct. If the holder is on the same machine, its process is checked. A lock whose record cannot be
+The holder renews a lease that is timed by the host's uptime, so no clock needs to be correct. If
+the holder is on this machine, autotune checks the holder's process. A lock whose record cannot be
 read counts as held as long as it is renewed.
 """
 
@@ -99,7 +99,7 @@ def current_holder(study: str) -> LockHolder:
 def find_stale_reason(observed: ObservedLock, local_place: str) -> str | None:
     """Return the reason why a lock is stale, or ``None`` if it may be held.
 
-    ``local_place`` is this machine's place.
+    ``local_place`` identifies this machine's boot and process namespace.
     """
     holder = observed.holder or LockHolder()  # another version wrote a record that cannot be read
     if holder.place == local_place:

@@ -1,4 +1,4 @@
-"""The manifest that describes host files with templates. It is next to the templates of an adopted
+"""The manifest that describes host files with templates, stored next to the templates of an adopted
 stack.
 """
 
@@ -73,7 +73,7 @@ def build_record(adopted_configs: Mapping[str, AdoptedConfig]) -> dict[str, Any]
 
 
 def _encode_text(text: str | None) -> dict[str, str]:
-    """Return a text as JSON values, even if it contains bytes that are not UTF-8."""
+    """Return a text as JSON values, even if the text contains bytes that are not UTF-8."""
     if text is None:
         return {}
     if config_text.is_utf8(text):

@@ -118,7 +118,7 @@ def is_port_free(address: str, port: int) -> bool:
 
 
 def allocate_ports(file: TargetFile) -> dict[tuple[str, str], int]:
-    """Return a port for every host of every tier: the target's port, or a free one below the
+    """Return a port for every host of every tier: the target's port, or a free port below the
     ephemeral ports.
 
     During a restart, connections of the load could take an ephemeral port. Raises AutotuneError if
@@ -159,8 +159,8 @@ def _check_local_address(file: TargetFile, host: str, address: str) -> None:
 
 
 def _candidate_ports(file: TargetFile) -> Iterator[int]:
-    """Yield ports from a start that depends on the target and process, so that studies rarely
-    collide.
+    """Yield candidate ports. The first port depends on the target and process, so that studies
+    rarely collide.
     """
     ports = range(FIRST_PORT, _first_ephemeral_port())
     start = crc32(f"{file.path.resolve()} {os.getpid()}".encode()) % len(ports)
@@ -251,7 +251,7 @@ def reload_server(server: ServerProcess, signal_name: str, seconds: float = 20.0
     """Signal the server to reread its files, and wait until new workers have replaced the old ones.
 
     Returns the number of old workers that still serve earlier connections. Once only new workers
-    accept connections, the old ones get just a few seconds.
+    accept connections, old workers are waited for only a few seconds.
     """
     old, start = server.child_pids(), time.monotonic()
     os.kill(server.pid, getattr(signal, f"SIG{signal_name}"))

@@ -111,7 +111,7 @@ def merge_tier_values(requested: Settings, by_host: Iterable[Settings]) -> dict[
 def check_units_run(
     host: RuntimeHost, desired: DesiredState, observed_before: ObservedHost, observed: ObservedHost
 ) -> None:
-    """Raise StackNotReady if a unit is not running, or stopped and was started again."""
+    """Raise StackNotReady if a unit is not running, or has restarted since ``observed_before``."""
     for unit, runs in desired.hosts[host.name].units.items():
         current_unit = observed.units[unit]
         was_restarted = (

@@ -1,7 +1,8 @@
 """Run directories of private stacks, including directories that killed tuners left.
 
-They are in the directory for temporary files. A record outside of studies maps each to its study.
-Nothing in a study can therefore name a directory to remove or a process to stop.
+Run directories are in the directory for temporary files. A record outside of studies maps each run
+directory to its study. Files in a study therefore cannot select a directory to remove or a process
+to stop.
 """
 
 from __future__ import annotations

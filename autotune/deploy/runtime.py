@@ -26,7 +26,7 @@ ValidationCases = Sequence[tuple[ServiceInstance, Mapping[str, bytes]]]
 
 
 class InvalidConfiguration(AutotuneError):
-    """The software refuses the configuration. The message is the software's."""
+    """The software refuses the configuration. The error's message is the software's own."""
 
 
 class ApplyFailed(AutotuneError):
@@ -37,7 +37,7 @@ class ApplyFailed(AutotuneError):
 
 @dataclass(frozen=True)
 class ConfigurationCheck:
-    """Validation of an instance's files with its software, before they replace the current ones.
+    """Validation of an instance's new files with its software, before the files are deployed.
 
     ``files`` and ``changed_files`` use the service's own paths.
     """
@@ -69,7 +69,7 @@ class RuntimeLayout:
         return None
 
     def unit_for(self, instance: ServiceInstance) -> str | None:
-        """Return the unit of ``instance``, or ``None`` if it has no process."""
+        """Return the unit that runs ``instance``, or ``None`` if the instance has no process."""
         return instance.service.get_unit(instance.placement)
 
     def build_unit_files(
@@ -83,7 +83,9 @@ class RuntimeLayout:
 
 
 class RuntimeHost(Protocol):
-    """One host that is observed, backed up and changed. Each method is one exchange with it."""
+    """One host that is observed, backed up and changed. Each method makes one round trip to the
+    host.
+    """
 
     name: str
 
@@ -142,7 +144,8 @@ class RuntimeHost(Protocol):
     def select_restorable(
         self, original: HostState, observed: ObservedHost
     ) -> tuple[HostState, list[str]]:
-        """Return ``original`` without the files that their software now refuses, and its messages.
+        """Return ``original`` without the files that the software now refuses, and the software's
+        messages.
 
         All other files are staged.
         """
@@ -164,7 +167,7 @@ class RuntimeHost(Protocol):
         ...
 
     def find_failures(self) -> list[str]:
-        """Return the last messages of units that should be running but are not."""
+        """Return the last log messages of units that should be running but are not."""
         ...
 
 
@@ -202,7 +205,7 @@ def describe_draining(host: str, name: str, processes: int, peers: Sequence[str]
 
 
 class ProgramUser(Protocol):
-    """A service or a load generator, either of which needs programs."""
+    """A service or a load generator, with the programs that it needs."""
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]: ...
@@ -273,9 +276,9 @@ class Runtime(ABC):
     def read_file_values(
         self, transport: Transport, cases: ValidationCases
     ) -> list[Mapping[str, Value]]:
-        """Return what each case's files mean according to the software, by bare parameter name.
+        """Return the values that the software reads from each case's files, by bare parameter name.
 
-        A result is empty if the runtime or the software cannot show it.
+        A case's result is empty if the runtime or the software cannot print the values.
         """
         return [{} for _ in cases]
 
@@ -294,8 +297,10 @@ class Runtime(ABC):
         """Return the unchanged hosts of a stack for the study in a directory."""
 
     def build_archive_command(self, target: Target, tier: str, paths: Sequence[str]) -> Argv:
-        """Return the command that prints an archive with each path as the tier's service sees it.
+        """Return the command that prints an archive of ``paths``, read from the file system of the
+        tier's service.
 
-        The output is a tar archive, encoded as one line of base64. Only isolated layouts need it.
+        The output is a tar archive, encoded as one line of base64. Only runtimes that isolate
+        services need this command.
         """
         raise NotImplementedError

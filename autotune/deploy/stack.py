@@ -31,7 +31,7 @@ PortsByHost = Mapping[tuple[str, str], int]
 
 @dataclass(frozen=True)
 class ServiceInstance:
-    """One service on one host in one tier. It exists only if ``conditions`` hold."""
+    """One service on one host in one tier. The instance exists only if ``conditions`` hold."""
 
     service: Service
     placement: Placement
@@ -150,7 +150,7 @@ def build_stack(target: Target, context: StackContext) -> Stack:
 
 
 def build_entry_stack(target: Target, ports: PortsByHost | None = None) -> Stack:
-    """Return a target's stack with its entries only, without instances."""
+    """Return a target's stack with only its entry addresses, without service instances."""
     entry_tier = entry_tiers(target)[0]
     entry, *others = (
         _build_endpoint(target, entry_tier, host, ports or {})
