@@ -1,4 +1,4 @@
-"""Read the services on a host and their configuration in one exchange that changes nothing."""
+"""Read the services on a host and their configuration in one round trip, without changing the host."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ _IS_ACTIVE_SCRIPT = 'runs() { systemctl -q is-active -- "$1"; }'
 
 @dataclass(frozen=True, kw_only=True)
 class DiscoveredHost(RunningHost):
-    """A host that was read. ``address`` is the one at which it was reached.
+    """A host whose services and files were read. ``address`` is the address at which autotune
+    reached the host.
 
     ``names`` are the host's own names and addresses, which configurations on other hosts may
     contain.
@@ -88,7 +89,8 @@ def _build_probes() -> list[Command]:
 
 
 def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
-    """Read ``host`` and return what it runs, under the host's own short name if that is usable.
+    """Return the services and files on ``host``, named by the host's own short name if that name is
+    valid.
 
     Raises HostUnreachable, or AutotuneError if the account cannot become root on the host.
     """
@@ -122,9 +124,9 @@ def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
 
 
 def read_versions(host: DiscoveredHost, transport: Transport) -> DiscoveredHost:
-    """Return the host with the names and versions of its installed software, for people to read.
+    """Return the host with the names and versions of its installed software, for display.
 
-    This takes most of a second of CPU time on a host with application servers.
+    The commands take most of a second of CPU time on a host with application servers.
     """
     script = "\n".join(
         [_IS_ACTIVE_SCRIPT, *(adoption.version_script for adoption in list_programs()), ":"]
@@ -159,10 +161,10 @@ def read_isolated_host(
     archive_command: Sequence[str],
     shell_functions: str,
 ) -> DiscoveredHost:
-    """Return a host as services with their own file system see it.
+    """Return a host with the files that services with their own file system see.
 
-    ``archive_command`` prints a tar archive of each of ``paths`` in base64. It needs no program
-    from inside that file system.
+    ``archive_command`` prints a tar archive of each of ``paths`` in base64. The command needs no
+    program inside that file system.
     """
     commands = [Command(tuple(archive_command), required=True), Command(("nproc",), required=True)]
     archives, processors = run_required(
@@ -182,8 +184,8 @@ def read_isolated_host(
 
 
 def _parse_backlogs(printed: str) -> dict[str, int]:
-    """Return backlogs by path or port. If several sockets share one, the shortest counts, because
-    it fills first.
+    """Return backlogs by path or port. If several sockets share a path or port, the shortest
+    backlog counts, because it fills first.
     """
     backlogs: dict[str, int] = {}
     for size, location in _BACKLOG_PATTERN.findall(printed):

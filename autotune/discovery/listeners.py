@@ -1,4 +1,4 @@
-"""Find listeners on a host, and list the listeners that are not tuned."""
+"""Find listening sockets on a host, and list those of programs that are not tuned."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def list_other_ports(
 def list_untuned(
     listeners_by_host: Mapping[str, tuple[Iterable[Listener], Sequence[tuple[str, int]]]],
 ) -> Iterator[str]:
-    """Yield lines about listeners that are not tuned: first the listeners that all hosts share,
-    then the rest by host.
+    """Yield lines about listeners that are not tuned: first listeners that all hosts share, then
+    other listeners by host.
     """
     unowned_listeners = {
         host: [listener for listener in every if not _find_owners(listener, tuned)]
@@ -75,7 +75,7 @@ def _find_owners(
 
 
 def _list_executables(key: str) -> tuple[str, ...]:
-    """Return the prefixes that the names of a service's processes have."""
+    """Return prefixes of the process names of a service."""
     names = {name for names in DEPLOYABLE_SERVICES[key].programs.values() for name in names}
     return tuple(
         basename(name)[:_MAX_NAME_LENGTH]

@@ -1,6 +1,4 @@
-"""Keep running those services that store data only in memory, unless their tier allows data
-loss.
-"""
+"""Prevent restarts of services that store data only in memory, unless their tier allows data loss."""
 
 from __future__ import annotations
 
@@ -21,8 +19,8 @@ def fix_restart_parameters(
     adopted: Mapping[str, AdoptedConfig],
     server: AdoptedValues,
 ) -> tuple[SearchSpace, dict[str, AdoptedConfig]]:
-    """Pin restart parameters in tiers that would lose data, and drop these services' files from
-    ``adopted``.
+    """Pin parameters that need a restart of a service that would lose data, and drop the service's
+    files from ``adopted``.
 
     Raises TargetError if the target sets a value other than the running one.
     """
@@ -51,7 +49,8 @@ def list_editable_files(
 ) -> dict[str, AdoptedConfig]:
     """Return ``own`` without the files of services that would lose data in a restart.
 
-    ``loses`` describes what such a service loses. It is empty if the tier allows data loss.
+    In the result, ``loses`` describes the data that a restart loses, and is empty if the tier
+    allows data loss.
     """
     return {
         part: replace(files, loses="")
