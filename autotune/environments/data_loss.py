@@ -19,8 +19,8 @@ def fix_restart_parameters(
     adopted: Mapping[str, AdoptedConfig],
     server: AdoptedValues,
 ) -> tuple[SearchSpace, dict[str, AdoptedConfig]]:
-    """Pin parameters that need a restart of a service that would lose data, and drop the service's
-    files from ``adopted``.
+    """Pin parameters that need a restart in tiers with services that would lose data, and drop
+    these services' files from ``adopted``.
 
     Raises TargetError if the target sets a value other than the running one.
     """

@@ -35,7 +35,7 @@ class Peak:
 
     @property
     def estimate(self) -> Estimate:
-        """Return the peak as an estimate if it is feasible."""
+        """Return the peak as an estimate. The peak must be feasible."""
         return Estimate.from_value(self.peak, self.sd)
 
     @property

@@ -151,7 +151,7 @@ class StackEnvironment:
         return {hosts[name]: answer for name, answer in answers.items()}
 
     def check(self) -> CheckResult:
-        """Validate each preset of every deployment with the deployed software, and return the
+        """Validate each preset of every deployment with the software on the hosts, and return the
         result.
         """
         load = self.file.target.load

@@ -1,4 +1,5 @@
-"""Derive the hosts with a trial's deployment from the target and its services.
+"""Derive the hosts' files, units and commands in a trial's deployment from the target and its
+services.
 
 A study may come from someone else, but an export becomes commands that root runs. Only file
 contents, settings and the original state of hosts come from the study's records. Paths, modes,
@@ -71,8 +72,9 @@ def derive_hosts(
     """Return the hosts with a trial's deployment. ``recorded_files`` are its files by
     ``instance/path``.
 
-    ``baseline`` is the baseline's trial and files. If a host had these files, they determine the
-    actions of its units. Raises AutotuneError if a record contradicts the target and its services.
+    ``baseline`` is the baseline's trial and files. If a host's files matched the baseline's, its
+    units get only the actions that changed parameters require. Raises AutotuneError if a record
+    contradicts the target and its services.
     """
     desired_state = _derive_desired_state(study, trial, recorded_files, records)
     for host, record in records.items():
@@ -105,8 +107,8 @@ def _check_contents(
     records: Mapping[str, HostRecord],
     edits: Mapping[tuple[str, str], tuple[Hunk, ...]],
 ) -> None:
-    """Raise ExportError if a file would run other commands, or change other settings, than services
-    do.
+    """Raise ExportError if a file runs commands, or changes settings, that the services' own files
+    do not.
     """
     for instance in desired_state.instances:
         for path, content in desired_state.rendered_files[instance.name].items():
@@ -121,7 +123,7 @@ def _check_contents(
 def _split_lines(
     study: Study, path: str, content: bytes, original: str | None, hunks: tuple[Hunk, ...] | None
 ) -> tuple[Hunk, ...]:
-    """Return the changed lines of a host's own file: its edits or, for a new file, all of its
+    """Return the changed lines of a file on a host: the recorded edits or, for a new file, all
     lines.
     """
     if hunks is not None:
@@ -169,8 +171,8 @@ def _check_agreement(study: Study, host: str, record: HostRecord, desired: Desir
 def _find_settings_before(
     baseline_state: DesiredState | None, host: str, original: OriginalHost
 ) -> Settings | None:
-    """Return the settings in a host's files before the study. For a model, these are the
-    baseline's.
+    """Return the settings in a host's files before the study. Without recorded settings, the result
+    is the baseline's settings if the host's files matched the baseline.
     """
     if original.settings is not None:
         return original.settings
@@ -273,8 +275,8 @@ def _load_adopted_configs(study: Study, trial: Trial) -> dict[str, AdoptedConfig
     """Return the hosts' own files that were edited, from the target's templates and the study's
     records.
 
-    Raises AutotuneError if the study does not record them: otherwise they would be replaced as a
-    whole.
+    Raises AutotuneError if the study does not record these files, because an export would then
+    replace whole files.
     """
     adopted_record = find_adopted_record(study.records, trial.bed)
     if adopted_record is None:
@@ -313,7 +315,7 @@ def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, Adop
 
 
 def _check_adopted_config(study: Study, instance: ServiceInstance, config: AdoptedConfig) -> None:
-    """Raise AutotuneError for a unit or file that this service's adoption could not have
+    """Raise AutotuneError for a recorded unit or file that the service's adoption could not have
     produced.
     """
     adoption = map_adoptions().get(instance.service.key)

@@ -3,17 +3,16 @@
 
 ``kind`` is always ``autotune-export``.
 
-- ``parameters`` are the effective values in the exported trial, and ``baseline`` those in the
-  baseline.
+- ``parameters`` are the effective values in the exported trial, and ``baseline`` the effective
+  values in the baseline.
 - ``changes`` are the differences that have an effect, each with its unit and the required action.
 - ``rss`` is the size of the largest process of each service during the study, in bytes.
 - ``effective`` contains the values read back from the software.
 - ``differences`` lists values that differ from the requested ones.
 - ``claim`` contains the verdict, gain and peaks. Only the best trial has a claim.
 - ``readings`` are the readings from the confirmation, oldest first.
-- ``hosts`` contains files, units and kernel values by host, if the export configures hosts. For
-  each file, it contains the SHA-256 before and after: ``absent`` means a missing file, null means
-  not recorded.
+- ``hosts`` contains files, units and kernel values by host, if the export configures hosts. Each
+  file has its SHA-256 before and after: ``absent`` means a missing file, null means not recorded.
 - ``files`` are the files in this export, with their SHA-256.
 - ``verify`` is a command to run in the export's directory.
 

@@ -1,6 +1,7 @@
 """Shell scripts and patches that make a trial's changes on each host.
 
-Names are quoted and contents are here-documents, so that no text from a configuration is run.
+Names are quoted and file contents are here-documents, so that the shell runs no text from a
+configuration.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def build_script(heading: str, host: str, hosts: ExportedHosts, notice: str | No
 
 
 def _group_checks(files: Iterable[HostFile]) -> list[tuple[list[int], tuple[str, ...]]]:
-    """Return each command that validates files, with the numbers of the files that it validates."""
+    """Return each validation command, with the indexes of the files that the command validates."""
     numbers: dict[tuple[str, ...], list[int]] = {}
     for number, file in enumerate(files, 1):
         if file.check:
@@ -144,7 +145,7 @@ def _format_notice(notice: str | None) -> str:
 
 
 def _build_diff(file: HostFile, recorded: bytes | None) -> str:
-    """Return the diff between ``recorded``, the baseline's content, and a file. Raises
+    """Return the unified diff of a file against ``recorded``, its content in the baseline. Raises
     AutotuneError.
     """
     location = file.path.removeprefix("/")

@@ -20,8 +20,8 @@ NOT_EXECUTABLE_STATUS = 126
 
 
 class LocalTransport:
-    """Runs commands as child processes, each in its own session so that its whole tree can be
-    killed.
+    """Transport that runs commands as child processes, each in its own session so that its process
+    tree can be killed.
 
     Unless autotune runs as root, ``sudo`` means ``sudo -n``, which never asks for a password.
     """
@@ -123,7 +123,9 @@ class LocalTransport:
 
 
 def _build_sudo_command(argv: Argv, env: Mapping[str, str]) -> list[str]:
-    """Return ``argv`` with sudo. sudo clears the environment, so ``env`` is set after sudo."""
+    """Return the command that runs ``argv`` through sudo. sudo clears the environment, so ``env``
+    is set after sudo.
+    """
     variables = [f"{name}={value}" for name, value in env.items()]
     return ["sudo", "-n", "--", *(["env", *variables] if variables else []), *argv]
 
