@@ -107,8 +107,8 @@ def _check_contents(
     records: Mapping[str, HostRecord],
     edits: Mapping[tuple[str, str], tuple[Hunk, ...]],
 ) -> None:
-    """Raise ExportError if a file runs commands, or changes settings, that the services' own files
-    do not.
+    """Raise ExportError if a file contains commands, or changes of settings, that the services
+    themselves would not write.
     """
     for instance in desired_state.instances:
         for path, content in desired_state.rendered_files[instance.name].items():

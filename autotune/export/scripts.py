@@ -65,7 +65,9 @@ def build_script(heading: str, host: str, hosts: ExportedHosts, notice: str | No
 
 
 def _group_checks(files: Iterable[HostFile]) -> list[tuple[list[int], tuple[str, ...]]]:
-    """Return each validation command, with the indexes of the files that the command validates."""
+    """Return each validation command, with the numbers (from 1) of the files that the command
+    validates.
+    """
     numbers: dict[tuple[str, ...], list[int]] = {}
     for number, file in enumerate(files, 1):
         if file.check:

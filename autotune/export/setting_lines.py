@@ -190,8 +190,8 @@ def _ends_directive(tokens: Sequence[str]) -> bool:
 def _is_setting_run(
     words: _Vocabulary, names: set[str], before: Sequence[str], run: Sequence[str]
 ) -> bool:
-    """True if ``run``, the changed tokens of a line, is a value after its name, or consists of
-    names and values in a line of settings.
+    """True if the changed tokens ``run`` are a value after its name, or names and values in a line
+    of settings.
 
     ``names`` are further names of settings in the same line.
     """

@@ -86,7 +86,7 @@ Subsystem sftp internal-sftp
 
 @dataclass(frozen=True)
 class EmptyDirectory:
-    """A directory that a lab host sees as empty, whatever this machine has at the path."""
+    """A directory that hides this machine's content at the same path from a lab host."""
 
     path: str
     mode: int

@@ -48,7 +48,9 @@ def deploy_site(file: TargetFile, names: LabNames) -> bool:
 
 
 def _compute_site_digest(target: Target) -> str:
-    """Return a digest of everything in the target that determines the installed site."""
+    """Return a digest of the hosts, tiers, data and parameters in a target, which identifies its
+    site.
+    """
     text = target.model_dump_json(include={"hosts", "tiers", "data", "parameters"})
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -170,7 +170,7 @@ class KernelValues:
 
 
 def read_kernel_values(transport: Transport, keys: Iterable[str]) -> KernelValues:
-    """Return the kernel values ``keys``, read as root if possible, as setting them requires root."""
+    """Return the values of the kernel settings ``keys``, read as root if the account may use sudo."""
     paths = (f"{_SYSCTL_ROOT}{key.replace('.', '/')}" for key in keys)
     script = f"set -- {shlex.join(paths)}\n{_KERNEL_SCRIPT}".encode()
     root_result = transport.run(["sh"], input=script, sudo=True)

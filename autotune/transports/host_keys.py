@@ -84,7 +84,8 @@ def check_host_key(
 ) -> None:
     """Raise ``HostKeyRejected`` unless ``offered_key`` is known for ``address``.
 
-    ``host`` appears in messages. The hint contains a command that adds the key to ``file``.
+    ``host`` appears in messages. The hint for an unknown key contains a command that adds the key
+    to ``file``.
     """
     reject_revoked(host, offered_key, entries)
     trusted_entries = [
