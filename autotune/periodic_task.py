@@ -18,7 +18,7 @@ class PeriodicTask:
         self._thread.start()
 
     def stop(self) -> None:
-        """Wait until the current call has finished, and call no more."""
+        """Wait until the current call has finished, and make no further calls."""
         self._stop_event.set()
         if self._thread.ident is not None:
             self._thread.join()

@@ -6,7 +6,7 @@ import functools
 import gc
 import os
 import signal
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 from autotune.lab import prerequisites
 from autotune.lab.lifecycle import remove_lab
 from autotune.loads.registry import LOAD_GENERATORS
-from autotune.services import registry
+from autotune.services.registry import SHIPPED
 from tests import databases, leftovers, soak, stolen
 from tests.lab.shared import SharedLab
 from tests.report.browser import Browser, started
@@ -29,14 +29,6 @@ NEEDS_PACKAGES = ("stack", "lab", "browser", "built", "containers", "long", "soa
 INSTALLED = {"wrk", "memcaslap", "mutilate", "ss", "ip", "ssh", "ssh-keygen", "sshd", "sudo", "chromium",
              "systemd-nspawn", "curl", "openssl"}  # fmt: skip
 LEFT = pytest.StashKey[list[str]]()
-CATALOGUE = (
-    registry.DEPLOYABLE_SERVICES,
-    registry.APPLICATIONS,
-    registry.DEPLOYMENTS,
-    registry.DEPLOYMENT_PORTS,
-)
-SHIPPED = (list(registry.ALL_SERVICES), [dict(part) for part in CATALOGUE])
-
 # The same examples every time, however slow the machine: a failure here is a failure there.
 settings.register_profile(
     "same", derandomize=True, deadline=None,
@@ -101,25 +93,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Grouped
     return Grouped(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown() -> Generator[None, object, object]:
-    """What the target of a test declares is gone after it and its fixtures."""
-    try:
-        return (yield)
-    finally:
-        _forget_declared()
-
-
-def _forget_declared() -> None:
-    if SHIPPED[0] == registry.ALL_SERVICES:
-        return
-    registry.ALL_SERVICES[:] = SHIPPED[0]
-    for part, before in zip(CATALOGUE, SHIPPED[1], strict=True):
-        part.clear()
-        part.update(before)  # type: ignore[attr-defined]  # of the same part
-    registry.find_diagnosis.cache_clear()
-
-
 @pytest.fixture(autouse=True)
 def _patience(request: pytest.FixtureRequest) -> None:
     """However busy this machine is, real servers come up and answer."""
@@ -148,7 +121,7 @@ def _state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def without_packages(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A ``PATH`` with all of this machine's programs but those that set-up installs packages for."""
     directory = tmp_path_factory.mktemp("programs")
-    needing = (*SHIPPED[0], *LOAD_GENERATORS.values())
+    needing = (*SHIPPED.services, *LOAD_GENERATORS.values())
     programs = {name for user in needing for names in user.programs.values() for name in names}
     packaged = INSTALLED | programs - {"true"}  # which stands for software that may be anywhere
     found: dict[str, Path] = {}

@@ -19,7 +19,7 @@ import pytest
 
 import autotune
 from autotune.loads.registry import LOAD_GENERATORS
-from autotune.services.registry import ALL_SERVICES
+from autotune.services.registry import SHIPPED
 from autotune.target import runtimes
 from autotune.target.shipped_files import find_shipped_directory
 from tests.sources import count_code_lines, function_lengths, nodes
@@ -191,7 +191,7 @@ def strays(pattern: re.Pattern[str], own: str, allowed: dict[str, str]) -> list[
     return found
 
 
-@pytest.mark.parametrize("service", sorted({s.name for s in ALL_SERVICES} - ORDINARY))
+@pytest.mark.parametrize("service", sorted({s.name for s in SHIPPED.services} - ORDINARY))
 def test_a_service_is_named_in_its_folder_alone(service: str) -> None:
     pattern = re.compile(service.replace("_", "[-_]?"), re.IGNORECASE)
     folder = f"services/{service}/"
@@ -199,7 +199,9 @@ def test_a_service_is_named_in_its_folder_alone(service: str) -> None:
     assert strays(pattern, folder, SERVICE_NAMES) == []
 
 
-@pytest.mark.parametrize("folder", sorted({type(s).__module__.split(".")[2] for s in ALL_SERVICES}))
+@pytest.mark.parametrize(
+    "folder", sorted({type(s).__module__.split(".")[2] for s in SHIPPED.services})
+)
 def test_a_folder_is_imported_by_itself_alone(folder: str) -> None:
     package = f"autotune.services.{folder}"
     found = [f"{module} imports {other}" for module, others in graph().items() for other in others
@@ -210,7 +212,9 @@ def test_a_folder_is_imported_by_itself_alone(folder: str) -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("folder", sorted({type(s).__module__.split(".")[2] for s in ALL_SERVICES}))
+@pytest.mark.parametrize(
+    "folder", sorted({type(s).__module__.split(".")[2] for s in SHIPPED.services})
+)
 def test_a_folder_is_short_enough_to_be_read(folder: str) -> None:
     modules = (PACKAGE / "services" / folder).rglob("*.py")
     count = sum(count_code_lines(path) for path in modules if path.name != "reference.py")

@@ -138,7 +138,7 @@ def apply(
 
 
 def _announce_changes(environment: Environment, settings: Settings) -> Iterator[str]:
-    """Yield the diffs of files, and what else the settings change on each host."""
+    """Yield the diffs of files, and the other changes on each host."""
     from autotune.study.run_plan import changes_to_json, format_changes
 
     baseline = environment.space.baseline

@@ -175,8 +175,10 @@ def _parse_minimum(
 
     minimum = parse_required_capacity(environment, at_least, of_ceiling=of_ceiling)
     if is_needed and minimum is None:
-        hint = "add `--at-least RATE`, such as `--at-least 1200/s`"
-        raise UsageError("--exit-code needs --at-least", hint=hint)
+        raise UsageError(
+            "--exit-code needs --at-least",
+            hint="add `--at-least RATE`, such as `--at-least 1200/s`",
+        )
     return minimum
 
 

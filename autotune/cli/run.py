@@ -89,13 +89,13 @@ def run(
 
     options = {"--name": name, "--time": time, "--trials": trials}
     overrides = [(option, str(value)) for option, value in options.items() if value is not None]
-    if storage is not None and (from_ or not beds):
-        hint = "name at least one bed; `try:` in the target can list configurations to start with"
-        raise UsageError("--storage needs --beds, and cannot be combined with --from", hint=hint)
+    _check_storage(storage, beds, from_)
     environment = prepare_target(target, [*overrides, *build_set_overrides(set_)], beds)
     if keep and beds:
-        hint = "run `autotune export`, then `autotune apply`"
-        raise UsageError("--keep and --beds cannot be combined", hint=hint)
+        raise UsageError(
+            "--keep and --beds cannot be combined",
+            hint="run `autotune export`, then `autotune apply`",
+        )
     if keep:
         check_can_keep(environment)
     earlier_study = find_study(from_, studies) if from_ else None
@@ -107,6 +107,14 @@ def run(
     start_study = partial(start.start_study, keep=keep, earlier=earlier_study)
     run_session(start_study, environment, directory, json_=json_, detail=progress)
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)
+
+
+def _check_storage(storage: str | None, beds: str | None, earlier: str | None) -> None:
+    if storage is not None and (earlier or not beds):
+        raise UsageError(
+            "--storage needs --beds, and cannot be combined with --from",
+            hint="name at least one bed; `try:` in the target can list configurations to start with",
+        )
 
 
 def _run_shared_study(

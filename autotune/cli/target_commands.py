@@ -168,14 +168,12 @@ def params(
 ) -> None:
     """List the parameters in the catalogue."""
     from autotune.report.parameters import build_catalogue_json, format_catalogue
-    from autotune.services.registry import add_declared
+    from autotune.services.registry import extend_catalogue
     from autotune.target.read_target import read_target, read_user_services
 
-    add_declared(
-        {**read_user_services(), **(read_target(target).target.services if target else {})}
-    )
-
+    declared_services = read_target(target).target.services if target else {}
+    catalogue = extend_catalogue({**read_user_services(), **declared_services})
     if json_:
-        print_json(build_catalogue_json(service))
+        print_json(build_catalogue_json(service, catalogue))
     else:
-        echo(format_catalogue(service), end="")
+        echo(format_catalogue(service, catalogue), end="")

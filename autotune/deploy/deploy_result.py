@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from autotune.deploy.desired_state import DesiredState, required_actions
+from autotune.deploy.desired_state import DesiredState
 from autotune.deploy.host_state import HostState
-from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError
 from autotune.masking import mask_nothing, mask_secret_bytes
-from autotune.services.base import Action, Argv, Settings, Value, resolve_config_files
+from autotune.services.base import Action, Settings, Value
 from autotune.unified_diff import Hunk, find_hunks
 
 
@@ -101,22 +100,6 @@ class Fleet(Protocol):
 
 
 @dataclass(frozen=True)
-class FileManifest:
-    """A file on one host: its ``mode``, and the action that each unit needs after a change to the
-    file.
-
-    ``check_command`` validates the file. The command is ``None`` if the service has none, or if it
-    depends on file contents. ``edited`` is true if the file existed on the host and is edited in
-    place.
-    """
-
-    mode: int
-    check_command: Argv | None
-    units: Mapping[str, str]
-    edited: bool = False
-
-
-@dataclass(frozen=True)
 class OriginalHost:
     """A host before the study: SHA-256 by file (``None`` if absent), units and kernel values.
 
@@ -140,20 +123,6 @@ class DeployedFile:
 
     sha256: str
     edits: tuple[Hunk, ...] | None = None
-
-
-@dataclass(frozen=True)
-class HostManifest:
-    """A host with its deployment, derived from its services.
-
-    The manifest contains files by path, states of units, and kernel values by name. ``restarts``
-    maps kernel values to units that need a restart after a change.
-    """
-
-    files: Mapping[str, FileManifest] = field(default_factory=dict)
-    units: Mapping[str, bool] = field(default_factory=dict)
-    sysctls: Mapping[str, str] = field(default_factory=dict)
-    restarts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -236,43 +205,3 @@ def _build_original(backup: HostState, settings: Settings | None) -> OriginalHos
         if file.link_target is None
     }
     return OriginalHost(digests, dict(backup.units), dict(backup.sysctls), settings)
-
-
-def build_host_manifest(
-    desired: DesiredState, host: str, old_settings: Settings | None
-) -> HostManifest:
-    """Return the manifest of a host.
-
-    The actions of units depend on the parameters that differ from ``old_settings``. ``None`` means
-    that those settings are unknown.
-    """
-    state, concerned = desired.hosts[host], required_actions(desired, host, old_settings)
-    files = {
-        file.path: FileManifest(
-            file.mode,
-            _find_check_command(instance, desired),
-            {unit: action.name.lower() for unit, action in concerned.get(file.path, {}).items()},
-            instance.placement.adopted is not None,
-        )
-        for instance in desired.instances_on(host)
-        for file in resolve_config_files(instance.service, instance.placement)
-        if file.path in desired.rendered_files[instance.name]
-        and not desired.is_absent(instance, file.path)
-    }
-    restarts = {name: tuple(concerned.get(name, ())) for name in state.sysctls}
-    return HostManifest(files, dict(state.units), dict(state.sysctls), restarts)
-
-
-def _find_check_command(instance: ServiceInstance, desired: DesiredState) -> Argv | None:
-    """Return the command with which the software validates the files of an instance.
-
-    A command that contains words from files is omitted, because file contents must not end up in
-    commands.
-    """
-    files = desired.rendered_files[instance.name]
-    validation = instance.service.build_validation(instance.placement, files)
-    if validation != instance.service.build_validation(
-        instance.placement, dict.fromkeys(files, b"")
-    ):
-        return None
-    return validation if isinstance(validation, tuple) else None

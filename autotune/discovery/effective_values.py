@@ -15,7 +15,6 @@ from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tier_adoption import adopt_tier
 from autotune.discovery.tiers import DiscoveredInstance, DiscoveredTier, find_instances
 from autotune.services.base import AdoptedConfig, Endpoint, Placement, Readback, Service, Value
-from autotune.services.registry import list_tier_services
 from autotune.target.model import Tier
 from autotune.target.runtimes import DEFAULT_RUNTIME
 from autotune.transports.base import Transport
@@ -78,7 +77,7 @@ def _list_queries(instance: DiscoveredInstance) -> Iterator[_ServiceQuery]:
     model = Tier(
         hosts=(instance.host.name,), service=(instance.deployment,), runtime=DEFAULT_RUNTIME
     )
-    for location in list_tier_services(_PLACEHOLDER_TIER, model):
+    for location in instance.host.catalogue.list_tier_services(_PLACEHOLDER_TIER, model):
         name = location.service.name
         config = adopted_tier.adopted_configs.get(
             f"{_PLACEHOLDER_TIER}.{instance.host.name}.{name}"

@@ -17,7 +17,7 @@ from autotune.deploy.host_commands import Command, run_commands
 from autotune.errors import AutotuneError
 from autotune.services.adoption import RunningHost
 from autotune.services.config_files import MAX_PATH_BYTES, FileTree, list_ancestors, unpack_tree
-from autotune.services.registry import list_programs
+from autotune.services.registry import SHIPPED, Catalogue
 from autotune.transports.base import Transport
 
 READ_TIMEOUT_SECONDS = 60.0
@@ -147,15 +147,17 @@ def _build_parents_command(paths: Iterable[str]) -> Command:
     )
 
 
-def collect_named_files(transport: Transport, host: RunningHost, tree: FileTree) -> FileTree:
-    """Return the tree with the files that adoption requested, such as includes from other
+def collect_named_files(
+    transport: Transport, host: RunningHost, tree: FileTree, catalogue: Catalogue = SHIPPED
+) -> FileTree:
+    """Return the tree with the files that adoption asked for, such as includes from other
     directories.
 
     Commands, working directories, environment variables and includes may reference files in any
     directory.
     """
     usual_patterns = [
-        normpath(f"/{path}") for adoption in list_programs() for path in adoption.paths
+        normpath(f"/{path}") for adoption in catalogue.list_programs() for path in adoption.paths
     ]
     asked: set[str] = set()
     for _ in range(MAX_NAMED_ROUNDS):
@@ -171,13 +173,13 @@ def collect_named_files(transport: Transport, host: RunningHost, tree: FileTree)
             tree = follow_links(transport, tree.merge(fetched_tree), fetched_paths)
         else:
             tree = tree.merge(fetched_tree)
-        look_up_files(host.with_tree(tree))
+        look_up_files(host.with_tree(tree), catalogue)
     return tree
 
 
-def look_up_files(host: RunningHost) -> None:
-    """Run the adoption of every service, so that the tree records the requested paths."""
-    for adoption in list_programs():
+def look_up_files(host: RunningHost, catalogue: Catalogue = SHIPPED) -> None:
+    """Run every adoption, so that the tree records the paths that adoption asks for."""
+    for adoption in catalogue.list_programs():
         for running in adoption.find_services(host):
             if not isinstance(running, str):
                 adoption.adopt(running, lambda *_: True)

@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from typing import Any
 
 from autotune.config_text import escape_non_utf8
-from autotune.deploy import manifest
+from autotune.deploy import adopted_files
 from autotune.deploy.runtime import Runtime
 from autotune.discovery import tier_adoption as adoption
 from autotune.discovery.effective_values import read_effective_values
@@ -29,7 +29,7 @@ from autotune.discovery.tiers import (
 from autotune.errors import AutotuneError, TargetError
 from autotune.parameter_name import ParameterName
 from autotune.services.base import AdoptedConfig
-from autotune.services.registry import DEPLOYMENT_PORTS, choice_name, map_adoptions, services_of
+from autotune.services.registry import catalogue_of, choice_name
 from autotune.space.dimension import AdoptedValues
 from autotune.target.model import Tier
 from autotune.target.read_target import TargetFile
@@ -78,7 +78,7 @@ class HostTemplates:
     def to_record(self) -> dict[str, Any]:
         """Return the record for a study's journal, which allows a resumed study to continue."""
         return {
-            "own": manifest.build_record(self.adopted_configs),
+            "own": adopted_files.build_record(self.adopted_configs),
             "values": dict(self.adopted_values.values),
             "left": dict(self.adopted_values.skipped),
             "notes": list(self.notes),
@@ -94,7 +94,7 @@ def from_record(record: Mapping[str, Any]) -> HostTemplates:
     try:
         adopted_values = AdoptedValues(dict(record["values"]), dict(record["left"]))
         return HostTemplates(
-            manifest.parse_record(record["own"]), adopted_values, tuple(record["notes"])
+            adopted_files.parse_record(record["own"]), adopted_values, tuple(record["notes"])
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise AutotuneError(
@@ -187,7 +187,8 @@ def _list_untuned(
 def _read_host(file: TargetFile, transport: Transport) -> DiscoveredHost:
     """Read a host, and return it under its name in the target."""
     name = transport.name
-    host = read_host(transport, SshHost(name, file.target.hosts[name].address))
+    ssh_host = SshHost(name, file.target.hosts[name].address)
+    host = read_host(transport, ssh_host, catalogue_of(file.target))
     return read_effective_values(transport, replace(host, name=name))
 
 
@@ -197,13 +198,14 @@ def _read_isolated_hosts(
     """Return the hosts of a tier, with the files that the tier's services see."""
     manager, described = runtime.service_manager, file.target.tiers[tier]
     assert manager is not None
-    paths = list_config_paths(described.service)
+    catalogue = catalogue_of(file.target)
+    paths = list_config_paths(described.service, catalogue)
 
     def read(transport: Transport) -> DiscoveredHost:
         words = runtime.build_archive_command(file.target, tier, paths)
         host = SshHost(transport.name, file.target.hosts[transport.name].address)
         return read_isolated_host(
-            transport, host, described.service, paths, words, manager.shell_functions
+            transport, host, described.service, paths, words, manager.shell_functions, catalogue
         )
 
     return run_on_all([transports[name] for name in described.hosts], read).unwrap()
@@ -242,10 +244,11 @@ def _find_instance(file: TargetFile, name: str, host: DiscoveredHost) -> Discove
         raise _build_mismatch_error(
             file, name, "\n".join([message, *dict.fromkeys((*notes, *unread_services))]), hint
         )
-    matching_instances.sort(key=lambda i: (i.port != (tier.port or DEPLOYMENT_PORTS[i.deployment]),
+    default_ports = host.catalogue.deployment_ports
+    matching_instances.sort(key=lambda i: (i.port != (tier.port or default_ports[i.deployment]),
                                tier.service.index(i.deployment)))  # fmt: skip
     chosen_instance = matching_instances[0]
-    if tier.port is None and chosen_instance.port != DEPLOYMENT_PORTS[chosen_instance.deployment]:
+    if tier.port is None and chosen_instance.port != default_ports[chosen_instance.deployment]:
         message = (
             f"{host.name}: {chosen_instance.deployment} listens on port {chosen_instance.port}"
         )
@@ -259,8 +262,10 @@ def _list_unread_services(tier: Tier, host: DiscoveredHost) -> list[str]:
     """Return a line for each file or unit of a tier's services that could not be read. Replacing
     whole files would overwrite such files.
     """
-    adoptions = map_adoptions()
-    keys = dict.fromkeys(service.key for name in tier.service for service, _ in services_of(name))
+    catalogue = host.catalogue
+    adoptions = catalogue.map_adoptions()
+    services = (service for name in tier.service for service, _ in catalogue.services_of(name))
+    keys = dict.fromkeys(service.key for service in services)
     relevant_adoptions = [adoptions[key] for key in keys if key in adoptions]
     active_units = (unit for unit in host.units if host.is_active(unit)
                and any(fnmatch(unit,

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from autotune import config_text
-from autotune.deploy import manifest
+from autotune.deploy import adopted_files
 from autotune.discovery import tier_adoption as adoption
 from autotune.discovery.effective_values import read_effective_values
 from autotune.discovery.host_reading import DiscoveredHost, read_host, read_versions
@@ -26,7 +26,7 @@ from autotune.discovery.tiers import (
 from autotune.errors import AutotuneError
 from autotune.masking import mask_secrets
 from autotune.services.base import Endpoint, Value
-from autotune.services.registry import list_programs
+from autotune.services.registry import SHIPPED
 from autotune.space.dimension import Dimension
 from autotune.strict_parsing import split_lines
 from autotune.target.field_types import NAME_PATTERN
@@ -89,8 +89,10 @@ def write_target(
     adopted_tiers = [adoption.adopt_tier(tier) for tier in discovered]
     name = target_file.stem if target_file else hosts[0].name
     if not re.match(NAME_PATTERN, name):
-        hint = "choose a name for --out that contains only letters, digits, _ and -"
-        raise AutotuneError(f"invalid target name {name!r}", hint=hint)
+        raise AutotuneError(
+            f"invalid target name {name!r}",
+            hint="choose a name for --out that contains only letters, digits, _ and -",
+        )
     target_file = target_file or Path("targets") / f"{name}.yaml"
     templates = target_file.parent / "templates" / name
     for location in (target_file, templates):
@@ -115,7 +117,7 @@ def write_target(
 
 def _write_templates(tiers: Sequence[AdoptedTier], templates: Path) -> None:
     texts = {
-        manifest.MANIFEST_FILE: manifest.format_manifest(
+        adopted_files.RECORD_FILE: adopted_files.format_adopted_files(
             {k: own for tier in tiers for k, own in tier.adopted_configs.items()}
         )
     }
@@ -140,12 +142,11 @@ def _find_tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTie
     )
     if not discovered_tiers:
         idle_host_lines = [f"{host.name}: autotune found no service to tune" for host in hosts]
-        *others, last = [adoption.title for adoption in list_programs()]
+        titles = [program.title for program in SHIPPED.list_programs()]
         raise AutotuneError(
             "\n".join(notes or idle_host_lines),
-            hint=f"autotune detects {', '.join(others)} and {last} if they run in Debian's units. "
-            f"Start them, or"
-            " write a target with `autotune init`",
+            hint=f"autotune detects {', '.join(titles[:-1])} and {titles[-1]} if they run in "
+            "Debian's units. Start them, or write a target with `autotune init`",
         )
     notes += [
         f"{host.name}: autotune found no service to tune, so the host belongs to no tier"

@@ -24,7 +24,7 @@ from autotune.monitor.activity import compute_host_activity, compute_host_usages
 from autotune.monitor.counters import CounterReader
 from autotune.monitor.host_watch import HostWatch, Observations, WatchedHost
 from autotune.services.base import Settings
-from autotune.services.registry import find_diagnosis
+from autotune.services.registry import find_own_diagnosis
 from autotune.target.slo import Slo
 from autotune.transports import curl
 from autotune.transports.base import Transport
@@ -206,7 +206,7 @@ class LoadMeter:
         caches = [
             (instance, names)
             for instance in active_instances
-            if (names := find_diagnosis(instance.service.name).lookup_counters)
+            if (names := find_own_diagnosis(instance.service).lookup_counters)
         ]
         if not caches:
             return None

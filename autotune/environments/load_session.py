@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any, Protocol
@@ -33,7 +33,7 @@ from autotune.measure.warm_up import (
     run_warm_up,
 )
 from autotune.services.base import Settings
-from autotune.services.registry import list_by_name
+from autotune.services.registry import SHIPPED, Catalogue
 
 WARM_UP_PURPOSE = "warm-up"  # purpose of a warm-up's readings
 TODAY_PURPOSE = "today"  # purpose of a reading at the rate of today's users
@@ -155,10 +155,12 @@ class LoadSession:
         clock: StudyClock | None = None,
         *,
         highest_rate: Callable[[], float] = lambda: inf,
+        catalogue: Catalogue = SHIPPED,
     ) -> None:
         """Create a session. ``highest_rate`` returns the highest allowed rate, once a stack is
-        deployed.
+        deployed. ``catalogue`` contains the services of the stack.
         """
+        self._catalogue = catalogue
         self.fleet, self.meter, self.slo = fleet, meter, slo
         self._limits, self._highest_rate = limits, highest_rate
         self.clock = clock or StudyClock()
@@ -179,6 +181,9 @@ class LoadSession:
         minimum = min(self._limits.min_rate, highest_rate)
         return replace(self._limits, max_rate=highest_rate, min_rate=minimum)
 
+    def _loses_cache(self, restarted_instances: Iterable[str]) -> bool:
+        return any(self._catalogue.loses_cache(name) for name in restarted_instances)
+
     def evaluate(
         self, settings: Settings, request: EvaluationRequest, record: Recorder
     ) -> Evaluation:
@@ -197,9 +202,7 @@ class LoadSession:
             self._warm = False  # services that were restored may have been restarted
             return FailedEvaluation(error.message)
         record.on_deployed(deploy_result)
-        self._warm = self._warm and not any(
-            _loses_cache(name) for name in deploy_result.restarted_instances
-        )
+        self._warm = self._warm and not self._loses_cache(deploy_result.restarted_instances)
         self._offered = 0.0
         self.check_answers(record, is_deployed=True)
         deadline = start_time + request.max_seconds
@@ -424,11 +427,6 @@ def _find_reading_failure(readings: Sequence[Reading]) -> str | None:
     if any(reading.is_valid for reading in readings):
         return None
     return next((r.limited for r in reversed(readings) if r.limited), None)
-
-
-def _loses_cache(part: str) -> bool:
-    """True if the instance's service loses its cached data in a restart."""
-    return any(service.forgets_on_restart for service in list_by_name(part.rpartition(".")[2]))
 
 
 def _build_peak(capacity: Capacity, slo: Slo) -> Peak:

@@ -6,7 +6,6 @@ from importlib import import_module
 
 from autotune.environments import name_checks
 from autotune.environments.base import Environment
-from autotune.services.registry import add_declared
 from autotune.target.model import Target
 from autotune.target.read_target import TargetFile
 
@@ -26,7 +25,6 @@ def prepare(file: TargetFile) -> Environment:
     Raises TargetError if the target does not fit its hosts, and AutotuneError if programs are
     missing.
     """
-    add_declared(file.target.services)
     name_checks.check_names(file)
     runtimes = {name: tier.runtime for name, tier in file.target.tiers.items()}
     for name, runtime in runtimes.items():

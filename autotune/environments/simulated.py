@@ -24,7 +24,7 @@ from autotune.loads.target_request import build_request
 from autotune.monitor.host_watch import Observations
 from autotune.runtimes import load_runtime
 from autotune.services.base import Role, Settings
-from autotune.services.registry import list_tier_services
+from autotune.services.registry import list_target_services
 from autotune.services.sysctl.service import PARAMETERS as KERNEL
 from autotune.simulate.chain import diagnose_search
 from autotune.simulate.noise import NoiseModel
@@ -241,10 +241,8 @@ def _restrict_to_model(space: SearchSpace, model: ChainTopology) -> tuple[Search
 
 
 def _build_stack(target: Target, facts: Mapping[str, HostFacts]) -> Stack:
-    """Return the simulated stack, with the target's addresses and the usual program names."""
-    services = [
-        p.service for name, tier in target.tiers.items() for p in list_tier_services(name, tier)
-    ]
+    """Return the stack at the target's addresses, with the usual program names."""
+    services = [location.service for location in list_target_services(target)]
     paths = {name: paths[0] for s in services for name, paths in s.programs.items()}
     programs = dict.fromkeys(target.hosts, paths)
     if all(tier.installed for tier in target.tiers.values()):

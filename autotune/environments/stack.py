@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.deploy import manifest
+from autotune.deploy import adopted_files
 from autotune.deploy.boot_times import BootTimes
 from autotune.deploy.changes import HostChanges
 from autotune.deploy.deployment import Deployment, EntryProbe
@@ -52,7 +52,7 @@ from autotune.monitor.host_watch import WatchedHost, build_watched_hosts
 from autotune.parameter_name import ParameterName
 from autotune.runtimes import load_runtime
 from autotune.services.base import Action, AdoptedConfig, Role, Settings
-from autotune.services.registry import expected_body, list_tier_services
+from autotune.services.registry import expected_body, list_target_services
 from autotune.space import space as spaces
 from autotune.space.dimension import NAMED_SETTINGS
 from autotune.space.facts import HostFacts
@@ -285,8 +285,10 @@ class StackEnvironment:
                 else words
             )
             if answer_error and not files:
-                hint = "set `load: {path: /…}` or `url:` to a page that returns status 2xx"
-                raise AutotuneError(f"{url}: {words}", hint=hint)
+                raise AutotuneError(
+                    f"{url}: {words}",
+                    hint="set `load: {path: /…}` or `url:` to a page that returns status 2xx",
+                )
             yield f"{url}: {words}"
 
     @contextmanager
@@ -397,7 +399,9 @@ class StackEnvironment:
         )
         limits = build_search_limits(target.load.max_rate)
         slo, highest = target.slo.objective, meter.highest_rate
-        return LoadSession(fleet, meter, slo, limits, history, highest_rate=highest)
+        return LoadSession(
+            fleet, meter, slo, limits, history, highest_rate=highest, catalogue=stack.catalogue
+        )
 
     @property
     def _dedicated_load_hosts(self) -> list[Transport]:
@@ -485,8 +489,8 @@ def _list_program_users(
 ) -> dict[str, list[ProgramUser]]:
     """Return the services and generators that need programs, by host."""
     needed: dict[str, list[ProgramUser]] = {
-        host: [location.service for name, tier in target.tiers.items() if host in tier.hosts
-               for location in list_tier_services(name, tier)]
+        host: [location.service for location in list_target_services(target)
+               if host in target.tiers[location.tier].hosts]
         for host in target.hosts
     }  # fmt: skip
     for host in load_hosts:
@@ -500,15 +504,16 @@ def _list_adopted_configs(
     """Return the hosts' own files by instance, from the user's templates and from the hosts."""
     if not runtime.installed:
         return {}
-    own_configs = manifest.read_manifest(find_template_overrides(file))
+    own_configs = adopted_files.read_adopted_files(find_template_overrides(file))
     own_configs |= host_templates.adopted_configs
-    manifest.check_manifest(own_configs, _list_instance_names(file.target))
+    adopted_files.check_adopted_files(own_configs, _list_instance_names(file.target))
     return own_configs
 
 
 def _list_instance_names(target: Target) -> list[str]:
-    return [f"{name}.{host}.{location.service.name}" for name, tier in target.tiers.items()
-            for host in tier.hosts for location in list_tier_services(name, tier)]  # fmt: skip
+    return [f"{location.tier}.{host}.{location.service.name}"
+            for location in list_target_services(target)
+            for host in target.tiers[location.tier].hosts]  # fmt: skip
 
 
 @contextmanager

@@ -15,13 +15,11 @@ from hashlib import sha256
 from itertools import product
 from pathlib import PurePosixPath
 
-from autotune.deploy import manifest
+from autotune.deploy import adopted_files
 from autotune.deploy import stack as stacks
 from autotune.deploy.deploy_result import (
-    HostManifest,
     HostRecord,
     OriginalHost,
-    build_host_manifest,
 )
 from autotune.deploy.desired_state import DesiredState, build_desired_state
 from autotune.deploy.stack import ServiceInstance, Stack, StackContext
@@ -29,13 +27,14 @@ from autotune.discovery import host_templates
 from autotune.environments.data_loss import list_editable_files
 from autotune.environments.stack_files import find_template_overrides
 from autotune.export.export_error import APPLY_HINT, RENDER_DIRECTORY, ExportError
+from autotune.export.host_setup import HostSetup, build_host_setup
 from autotune.export.setting_lines import check_lines
 from autotune.export.unit_commands import can_run_commands, check_commands, is_below
 from autotune.report.studies import Study
 from autotune.runtimes import load_runtime
 from autotune.services import unit_files
 from autotune.services.base import AdoptedConfig, Settings, resolve_config_files
-from autotune.services.registry import list_tier_services, map_adoptions, services_of
+from autotune.services.registry import catalogue_of, find_adoption, list_target_services
 from autotune.space.facts import HostFacts
 from autotune.study.recorded_environment import find_adopted_record
 from autotune.study.study_state import Trial
@@ -51,13 +50,13 @@ PLACEHOLDER_FACTS = HostFacts(cpus=1.0, memory=2**30)  # facts affect values, bu
 
 @dataclass(frozen=True)
 class DerivedHosts:
-    """Hosts with a trial's deployment: ``manifests`` by host, and file ``contents`` by tier, host
+    """Hosts with a trial's deployment: ``setups`` by host, and file ``contents`` by tier, host
     and path.
 
     ``edits``, by host and path, are the changes to files that the hosts already had.
     """
 
-    manifests: Mapping[str, HostManifest]
+    setups: Mapping[str, HostSetup]
     contents: Mapping[tuple[str, str, str], bytes]
     edits: Mapping[tuple[str, str], tuple[Hunk, ...]]
 
@@ -82,8 +81,8 @@ def derive_hosts(
     baseline_state = (
         _derive_desired_state(study, baseline[0], baseline[1], records) if baseline else None
     )
-    manifests = {
-        host: build_host_manifest(
+    setups = {
+        host: build_host_setup(
             desired_state, host, _find_settings_before(baseline_state, host, records[host].original)
         )
         for host in records
@@ -98,7 +97,7 @@ def derive_hosts(
              for path in desired_state.rendered_files[part.name]
              if (hunks := _derive_edits(part, path, records)) is not None}  # fmt: skip
     _check_contents(study, desired_state, records, edits)
-    return DerivedHosts(manifests, contents, edits)
+    return DerivedHosts(setups, contents, edits)
 
 
 def _check_contents(
@@ -251,9 +250,7 @@ def _build_stack(
     study: Study, target: Target, adopted_configs: Mapping[str, AdoptedConfig]
 ) -> Stack:
     """Return the stack, with the first possible name of each program. No host is contacted."""
-    services = [
-        p.service for name, tier in target.tiers.items() for p in list_tier_services(name, tier)
-    ]
+    services = [location.service for location in list_target_services(target)]
     names = {name: paths[0] for s in services for name, paths in s.programs.items()}
     context = StackContext(
         RENDER_DIRECTORY,
@@ -289,13 +286,14 @@ def _load_adopted_configs(study: Study, trial: Trial) -> dict[str, AdoptedConfig
     templates = find_template_overrides(
         replace(kept_target, document=replace(kept_target.document, path=study.target_path))
     )
-    return {**manifest.read_manifest(templates), **adopted_configs}
+    return {**adopted_files.read_adopted_files(templates), **adopted_configs}
 
 
 def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, AdoptedConfig]) -> None:
     """Raise AutotuneError if a tier's files are edited, but one of its hosts lacks the files of a
     service.
     """
+    catalogue = catalogue_of(target)
     for name, tier in target.tiers.items():
         for host in tier.hosts if target.edits_host_files(name) else ():
             tier_configs = {instance.rpartition(".")[2]: config for instance, config in adopted.items()
@@ -304,7 +302,7 @@ def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, Adop
                 *tier.service[:1]
             }
             services = {service.name for deployment in deployments if deployment in tier.service
-                        for service, _ in services_of(deployment)}  # fmt: skip
+                        for service, _ in catalogue.services_of(deployment)}  # fmt: skip
             if missing := sorted(services - tier_configs.keys()):
                 raise ExportError(
                     study, f"it does not record the files of {missing[0]} that it edits on {host}"
@@ -318,7 +316,7 @@ def _check_adopted_config(study: Study, instance: ServiceInstance, config: Adopt
     """Raise AutotuneError for a recorded unit or file that the service's adoption could not have
     produced.
     """
-    adoption = map_adoptions().get(instance.service.key)
+    adoption = find_adoption(instance.service)
     hint = "`autotune apply` reads the files on the host"
     if config.unit and not re.fullmatch(UNIT_PATTERN, config.unit):
         raise ExportError(study, f"{config.unit!r} is not a unit of {instance.name}", hint)

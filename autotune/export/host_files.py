@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from autotune.deploy.deploy_result import HostManifest, HostRecord, OriginalHost
+from autotune.deploy.deploy_result import HostRecord, OriginalHost
 from autotune.errors import AutotuneError
 from autotune.export.derived_hosts import DerivedHosts, derive_hosts
 from autotune.export.export_error import APPLY_HINT, ExportError
 from autotune.export.host_records import read_record
+from autotune.export.host_setup import HostSetup
 from autotune.export.masked_lines import find_placeholders, split_hunk
 from autotune.export.record_checks import ORDINARY_TEXT_PATTERN
 from autotune.export.unit_commands import can_run_commands
@@ -126,8 +127,8 @@ def list_changed_hosts(study: Study, trial: Trial, *, everything: bool = False) 
     derived_hosts = derive_hosts(
         study, trial, read_rendered_files(study.directory, trial), records, baseline_and_files
     )
-    manifests = derived_hosts.manifests
-    for of_host in manifests.values():
+    setups = derived_hosts.setups
+    for of_host in setups.values():
         _check_names(study, [*of_host.units, *of_host.sysctls, *of_host.sysctls.values()])
     original_files = _collect_originals(study, records, baseline_and_files)
     for original in original_files.values():
@@ -138,11 +139,11 @@ def list_changed_hosts(study: Study, trial: Trial, *, everything: bool = False) 
     )
     hosts = ExportedHosts(
         files,
-        {host: of_host.units for host, of_host in manifests.items()},
-        {host: of_host.sysctls for host, of_host in manifests.items()},
+        {host: of_host.units for host, of_host in setups.items()},
+        {host: of_host.sysctls for host, of_host in setups.items()},
         original_files,
     )
-    chosen_hosts = hosts if everything else _select_changed_hosts(hosts, manifests)
+    chosen_hosts = hosts if everything else _select_changed_hosts(hosts, setups)
     for file in chosen_hosts.files:
         _check_words(study, file)
     return chosen_hosts
@@ -171,7 +172,7 @@ def _build_host_file(
     before: Mapping[str, OriginalHost],
 ) -> HostFile:
     tier, host, path = location
-    file, digests = derived.manifests[host].files[path], before[host].files
+    file, digests = derived.setups[host].files[path], before[host].files
     original_digest = (digests[path] or ABSENT_DIGEST) if path in digests else None
     edits = derived.edits.get((host, path))
     return HostFile(
@@ -257,11 +258,9 @@ def _collect_originals(
     return originals
 
 
-def _select_changed_hosts(
-    hosts: ExportedHosts, manifests: Mapping[str, HostManifest]
-) -> ExportedHosts:
-    """Return the files and kernel values that differ from the hosts' original state, and the units
-    that use them.
+def _select_changed_hosts(hosts: ExportedHosts, setups: Mapping[str, HostSetup]) -> ExportedHosts:
+    """Return the files and kernel values that differ from the originals, and the units that use
+    them.
     """
     files = tuple(file for file in hosts.files if file.digest != file.original)
     sysctls = {
@@ -271,7 +270,7 @@ def _select_changed_hosts(
     }  # fmt: skip
     units = {}
     for host, of_host in hosts.units.items():
-        before, restarts = hosts.before[host].units, manifests[host].restarts
+        before, restarts = hosts.before[host].units, setups[host].restarts
         affected_units = {unit for file in files if file.host == host for unit in file.units}
         for name in sysctls[host]:
             affected_units |= set(restarts[name])

@@ -21,7 +21,7 @@ from autotune.export.export_error import APPLY_HINT, ExportError
 from autotune.export.masked_lines import find_placeholders
 from autotune.report.studies import Study
 from autotune.services import unit_environment, unit_files
-from autotune.services.registry import map_adoptions
+from autotune.services.registry import find_adoption
 from autotune.unified_diff import Hunk
 
 KNOWN_PROGRAMS = (
@@ -161,7 +161,7 @@ def _is_setting(instance: ServiceInstance, line: str) -> bool:
     if re.fullmatch(_LIMIT_PATTERN, text):
         return True
     adoption, variable = (
-        map_adoptions().get(instance.service.key),
+        find_adoption(instance.service),
         _VARIABLE_PATTERN.fullmatch(text),
     )
     if adoption is None or variable is None:

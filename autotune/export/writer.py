@@ -216,7 +216,7 @@ def _format_json_settings(
     declared_parameters = find_declared_parameters(study.target)
     active_names = (
         list_active_parameters(trial.effective_settings, declared_parameters)
-        if declared_parameters
+        if declared_parameters.rules
         else trial.effective_settings
     )
     parameters = {name: value for name, value in _select_settings(study, trial, baseline_settings)

@@ -286,10 +286,7 @@ class HttperfGenerator(LoadGenerator):
         requests = total_requests // count + (index < total_requests % count)
         client = (first_client + index) % CLIENT_NUMBERS
         gap = compute_mean_gap(client, requests, rate)
-        open_connections = ceil(rate * min(MAX_HELD_LIMITS * spec.latency_limit, spec.timeout))
-        open_connections = min(
-            self.limits.open_connections, max(MIN_OPEN_CONNECTIONS, open_connections)
-        )
+        open_connections = self._count_open_connections(rate, spec)
         span = (requests - 1) / rate
         # one timeout to connect, and one for the response
         bound_seconds = ceil(1.5 * span + 2 * spec.timeout + 2)
@@ -316,6 +313,11 @@ class HttperfGenerator(LoadGenerator):
         return replace(
             plain_process, argv=with_input_file(argv, "--wlog=y,"), input=uri_list.encode()
         )
+
+    def _count_open_connections(self, rate: float, spec: LoadSpec) -> int:
+        """Return the maximum number of connections that may be open at ``rate`` requests/s."""
+        expected_count = ceil(rate * min(MAX_HELD_LIMITS * spec.latency_limit, spec.timeout))
+        return min(self.limits.open_connections, max(MIN_OPEN_CONNECTIONS, expected_count))
 
     def _list_session_steps(self, request: Request, client: int) -> tuple[SessionStep, ...]:
         """Return the requests for a session log, or an empty result if command-line options can

@@ -84,9 +84,9 @@ def _add_step(session: list[SessionStep], line: str) -> None:
 
 
 def _parse_step(line: str) -> SessionStep:
-    path, *rest = line.split(maxsplit=1)
+    path, *word_texts = line.split(maxsplit=1)
     _check_path(path)
-    words = {key: _unquote(value) for key, value in _WORD_PATTERN.findall("".join(rest))}
+    words = {key: _unquote(value) for key, value in _WORD_PATTERN.findall("".join(word_texts))}
     try:
         think = parse_decimal(words.get("think", "0"))
     except ValueError as error:

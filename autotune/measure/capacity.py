@@ -57,7 +57,7 @@ class SearchLimits:
       long as the objective's limit, or a few violations, need more time. ``min_length_share`` is the
       share of this time that suffices as long as the peak is hardly known.
     - ``max_slow_load_seconds``: maximum load time if few requests arrive while a queue settles, as for
-      slow pages (0: readings of slow pages are as short as others).
+      slow pages. With 0, their readings are not longer than other readings.
     - ``overhead_seconds``: seconds of load before each reading counts (its warm-up), only for the
       accounting.
     - ``max_load_seconds``, ``max_readings``: maximum load time and number of readings of a search.
@@ -114,8 +114,8 @@ _FULL_LENGTH_SD: Final = 0.1
 _FULL_LENGTH_VIOLATIONS, _MIN_VIOLATIONS = 4.0, 2.0
 # With an overload of 10 %, the queue needs this many times the latency limit to reach that limit.
 _FULL_LENGTH_LIMITS: Final = 10.0
-# A queue has settled after this many latency limits, or after so many requests that this many
-# violations are allowed. Shorter readings start from an empty queue and hide violations.
+# A queue has settled after this many latency limits, or after enough requests to allow this many
+# violations. Shorter readings start from an empty queue and hide violations.
 _SETTLED_LIMITS: Final = 20.0
 _SETTLED_VIOLATIONS: Final = 8.0
 # At least this many readings fit into the load time of a search, if each has the minimum requests.

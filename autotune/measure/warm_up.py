@@ -121,11 +121,7 @@ def run_warm_up(
         reading = probe(rate, seconds)
         spent_seconds += seconds
         windows.append(_build_window(reading, lookups_before, count_lookups()))
-        if (
-            len(windows) > 1
-            and is_steady(windows[-2], windows[-1])
-            and not is_cache_filling(windows, rise_windows)
-        ):
+        if has_settled(windows, rise_windows):
             return WarmUpResult(is_settled=True, windows=tuple(windows))
         if is_futile(windows):
             return WarmUpResult(is_settled=False, windows=tuple(windows))
@@ -135,6 +131,15 @@ def run_warm_up(
         elif not windows[-1].is_overloaded:
             rate = min(rate * growth, ceiling)
     return WarmUpResult(is_settled=False, windows=tuple(windows))
+
+
+def has_settled(windows: Sequence[WarmUpWindow], rise_windows: int) -> bool:
+    """True if the last two windows agree and the hit rate no longer rises."""
+    return (
+        len(windows) > 1
+        and is_steady(windows[-2], windows[-1])
+        and not is_cache_filling(windows, rise_windows)
+    )
 
 
 def is_steady(earlier: WarmUpWindow, later: WarmUpWindow) -> bool:

@@ -42,6 +42,7 @@ from autotune.optimize.model_view import ModelView
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.optimize.samplers import choose_sampler
 from autotune.services.base import Settings, Value
+from autotune.services.registry import Catalogue
 from autotune.space.space import SearchSpace
 
 # Value of an infeasible trial, relative to the worst feasible one. A trial reported as failed would
@@ -141,6 +142,11 @@ class Searcher:
         self._distributions = build_distributions(self._dimensions)
         self._left_out = {d.name: d.baseline for d in self._dimensions
                           if self._condensed and not d.is_core}  # fmt: skip
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Return the services of the target."""
+        return self._task.space.catalogue
 
     def narrow(self, space: SearchSpace) -> None:
         """Search ``space``: the same parameters, with the limits that the study showed so far.

@@ -90,13 +90,13 @@ def _build_capacity_card(
         return Card(title, units.format_lower_bound(side.best_estimate.peak), note)
     if units.has_value(capacity.peak):
         interval = units.format_interval(capacity.low or 0.0, capacity.high or 0.0)
-        parts = (
+        notes = (
             interval,
             f"trial {side.trial.number}",
             repeats if side.repeated_peak else "",
             view.deciding_readings[label].text,
         )
-        return Card(title, units.format_amount(capacity.peak), ", ".join(filter(None, parts)))
+        return Card(title, units.format_amount(capacity.peak), ", ".join(filter(None, notes)))
     if side.selection_peak is not None and side.selection_peak.is_feasible:
         figure = units.format_amount(units.from_peak(side.selection_peak.peak))
         return Card(title, figure, "search result, not re-measured")

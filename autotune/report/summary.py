@@ -52,6 +52,7 @@ from autotune.report.beds import summarize_beds
 from autotune.report.ceilings import encode_ceilings
 from autotune.report.conclusion import STOPPED_VERDICT, MeasuredConfiguration
 from autotune.report.latency import LatencyEstimate, estimate_latency_at
+from autotune.report.next_steps import NextSteps
 from autotune.report.parameters import SettingChange
 from autotune.report.reversal_costs import select_action
 from autotune.report.text_report import sort_changes
@@ -69,7 +70,7 @@ VERDICT_NAMES: Mapping[str, documents.VerdictName] = {
 
 def build_summary(view: StudyView) -> documents.StudyObject:
     """Return the JSON object of a study, as described in this module's docstring."""
-    counts, seconds, steps = view.trial_counts, view.seconds_by_activity, view.next_steps
+    counts, seconds = view.trial_counts, view.seconds_by_activity
     return {
         "schema": 1,
         "study": view.name,
@@ -88,13 +89,7 @@ def build_summary(view: StudyView) -> documents.StudyObject:
             "measured": _round_bytes(view.memory_costs.measured),
         },
         "changes": [_summarize_change(view, change) for change in sort_changes(view)],
-        "next": {
-            "resume": list(steps.resume),
-            "apply": list(steps.apply),
-            "undo": list(steps.undo),
-            "note": steps.note,
-            "commands": list(steps.commands),
-        },
+        "next": _summarize_steps(view.next_steps),
         "trials": {
             "complete": counts["complete"],
             "failed": counts["failed"],
@@ -110,6 +105,16 @@ def build_summary(view: StudyView) -> documents.StudyObject:
         "bottleneck": _summarize_findings(view),
         **_summarize_optional_parts(view),
         "warnings": [_encode_warning(warning) for warning in view.warnings],
+    }
+
+
+def _summarize_steps(steps: NextSteps) -> documents.NextCommands:
+    return {
+        "resume": list(steps.resume),
+        "apply": list(steps.apply),
+        "undo": list(steps.undo),
+        "note": steps.note,
+        "commands": list(steps.commands),
     }
 
 

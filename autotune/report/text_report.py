@@ -10,7 +10,11 @@ from autotune.report.ceilings import format_ceiling_lines
 from autotune.report.conclusion import STOPPED_VERDICT, MeasuredConfiguration
 from autotune.report.latency import estimate_latency_at
 from autotune.report.memory_costs import MIN_SHOWN_BYTES, format_memory_change
-from autotune.report.parameters import SettingChange, list_active_parameters
+from autotune.report.parameters import (
+    SettingChange,
+    find_declared_parameters,
+    list_active_parameters,
+)
 from autotune.report.reversal_costs import format_reversal_cost, select_action
 from autotune.report.trial_outcomes import (
     describe_bottleneck,
@@ -292,7 +296,9 @@ def _format_unchecked(view: StudyView) -> Iterator[str]:
     if target.command_goal is not None:
         yield "whether the command's value measures your goal; other machines"
     else:
-        settings = list_active_parameters(best.latest_trial.settings)
+        settings = list_active_parameters(
+            best.latest_trial.settings, find_declared_parameters(target)
+        )
         unread_names = sorted(settings - set(best.latest_trial.effective))
         if unread_names:
             names = ", ".join(unread_names[:3]) + (", …" if unread_names[3:] else "")

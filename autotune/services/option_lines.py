@@ -156,8 +156,8 @@ class OptionFile:
         address = _find_address(config, self.address_option)
         option_values = unit_environment.find_option_values(command, f"--{self.port_option}")
         port = self._locate_port(config, [*option_values][-1:], address)
-        held_ports = {own.port for own in host.listeners
-                if own.program in map(basename, service.programs)}  # fmt: skip
+        held_ports = {listener.port for listener in host.listeners
+                if listener.program in map(basename, service.programs)}  # fmt: skip
         if not port or (held_ports and port not in held_ports):
             yield f"{service.title} is not tuned: {_explain_port(port, held_ports)}"
             return

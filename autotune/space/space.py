@@ -18,13 +18,7 @@ from autotune.services.base import (
     Value,
     conditions_hold,
 )
-from autotune.services.registry import (
-    DEPLOYMENTS,
-    TierService,
-    list_tier_services,
-    services_of,
-    suggest_deployment,
-)
+from autotune.services.registry import SHIPPED, Catalogue, TierService, catalogue_of
 from autotune.space import derived_values, kernel
 from autotune.space.dimension import (
     BASELINE_NAME,
@@ -93,7 +87,8 @@ class SearchSpace:
     ``excluded`` lists the parameters left out or narrowed because of these hosts, and the rules that
     the baseline breaks. ``try_first`` are the changes of configurations that the user wants to try
     first. ``caps`` limit the effective values of parameters, by name. ``searches_core_first`` is true
-    if parameters known to matter are searched before the rest.
+    if parameters known to matter are searched before the rest. ``catalogue`` contains the services
+    of the target.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -103,6 +98,7 @@ class SearchSpace:
     try_first: tuple[Settings, ...] = ()
     searches_core_first: bool = True
     caps: Mapping[str, ParameterCap] = field(default_factory=dict)
+    catalogue: Catalogue = SHIPPED
 
     @property
     def tunable_dimensions(self) -> tuple[Dimension, ...]:
@@ -347,15 +343,9 @@ def build_space(
         left_out,
         read_tried_first(file, every),
         target.tune != "all",
+        catalogue=catalogue_of(target),
     )
-    try:
-        broken_rules = space.build_candidate({}).repairs
-    except InfeasibleRule as error:
-        location = _find_rule_location(file, error.rule, {})
-        raise file.document.build_error(location, f"no values can satisfy {error}") from None
-    if broken_rules:
-        reason = f"the baseline itself breaks a constraint: {broken_rules[0].rule}"
-        raise file.document.build_error(["constraints"], reason)
+    _check_baseline(file, space)
     _check_deployments(file, space)
     space = _add_builtin_rules(
         space, [vocabulary.build_rules(limit) for limit in list_limit_rules(target)]
@@ -365,6 +355,18 @@ def build_space(
     if target.command is None:
         space = replace(space, caps=find_caps(target, every, facts))
     return space
+
+
+def _check_baseline(file: TargetFile, space: SearchSpace) -> None:
+    """Raise TargetError if the baseline breaks one of the target's rules."""
+    try:
+        broken_rules = space.build_candidate({}).repairs
+    except InfeasibleRule as error:
+        location = _find_rule_location(file, error.rule, {})
+        raise file.document.build_error(location, f"no values can satisfy {error}") from None
+    if broken_rules:
+        reason = f"the baseline itself breaks a constraint: {broken_rules[0].rule}"
+        raise file.document.build_error(["constraints"], reason)
 
 
 def _check_deployments(file: TargetFile, space: SearchSpace) -> None:
@@ -476,11 +478,11 @@ def build_dimensions(
     """
     for error in find_unknown_deployments(file):
         raise error
+    catalogue = catalogue_of(file.target)
     by_name: dict[str, Dimension] = {}
     for tier_name, tier in file.target.tiers.items():
-        for dimension in build_tier_dimensions(
-            tier_name, tier, find_common_facts(facts[host] for host in tier.hosts)
-        ):
+        common_facts = find_common_facts(facts[host] for host in tier.hosts)
+        for dimension in build_tier_dimensions(tier_name, tier, common_facts, catalogue):
             known_dimension = by_name.setdefault(dimension.name, dimension)
             if known_dimension is not dimension:
                 # The service has two roles in the tier, and the parameter has an effect in both. Both
@@ -531,7 +533,7 @@ def _collect_advice(
     """Yield the advice of published tools for each service on its hosts, given the adopted values."""
     for tier_name, tier in file.target.tiers.items():
         common_facts = find_common_facts(facts[host] for host in tier.hosts).to_names()
-        for location in list_tier_services(tier_name, tier):
+        for location in catalogue_of(file.target).list_tier_services(tier_name, tier):
             prefix = f"{location.name}."
             current_values = {d.parameter.name: d.baseline for name, d in by_name.items()
                        if name.startswith(prefix)}  # fmt: skip
@@ -573,18 +575,19 @@ def _apply_parameter_rule(
 
 def find_unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
     """Yield an error for each service of a tier that does not exist, or not with its runtime."""
+    catalogue = catalogue_of(file.target)
     for name, tier in file.target.tiers.items():
         for index, deployment in enumerate(tier.service):
-            if deployment not in DEPLOYMENTS:
+            if deployment not in catalogue.deployments:
                 yield file.document.build_error(
                     ["tiers", name, "service", index],
                     f"unknown service {deployment!r}",
-                    hint=suggest_deployment(deployment),
+                    hint=catalogue.suggest_deployment(deployment),
                 )
-            elif any(part.keeps_data for part, _ in services_of(deployment)):
+            elif any(part.keeps_data for part, _ in catalogue.services_of(deployment)):
                 yield from _find_data_mismatch(file, name, tier, deployment)
-            elif not (
-                tier.installed or all(part.can_run_privately for part, _ in services_of(deployment))
+            elif not tier.installed and not all(
+                part.can_run_privately for part, _ in catalogue.services_of(deployment)
             ):
                 yield file.document.build_error(
                     ["tiers", name, "service", index],
@@ -598,11 +601,14 @@ def _find_name_clashes(file: TargetFile, name: str, tier: Tier) -> Iterator[Targ
     """Yield an error for a choice between two services with the same name. Parameters are called
     ``tier.service.parameter``, so different parameters would have the same name.
     """
-    deployments = [(index, key) for index, key in enumerate(tier.service) if key in DEPLOYMENTS]
+    catalogue = catalogue_of(file.target)
+    deployments = [
+        (index, key) for index, key in enumerate(tier.service) if key in catalogue.deployments
+    ]
     for nth, (index, other) in enumerate(deployments):
-        keys_by_name = {part.name: part.key for part, _ in services_of(other)}
+        keys_by_name = {part.name: part.key for part, _ in catalogue.services_of(other)}
         for _, first in deployments[:nth]:
-            for part, _ in services_of(first):
+            for part, _ in catalogue.services_of(first):
                 if keys_by_name.get(part.name, part.key) != part.key:
                     yield file.document.build_error(
                         ["tiers", name, "service", index],
@@ -630,12 +636,14 @@ def _find_data_mismatch(
         )
 
 
-def build_tier_dimensions(name: str, tier: Tier, facts: HostFacts) -> Iterator[Dimension]:
+def build_tier_dimensions(
+    name: str, tier: Tier, facts: HostFacts, catalogue: Catalogue = SHIPPED
+) -> Iterator[Dimension]:
     """Yield every parameter of a tier from the catalogue, with bounds computed from its hosts' facts."""
     deployment_choice = build_deployment_choice(name, tier)
     if deployment_choice:
         yield deployment_choice
-    for location in list_tier_services(name, tier):
+    for location in catalogue.list_tier_services(name, tier):
         for parameter in location.service.parameters:
             if parameter.roles is None or location.role in parameter.roles:
                 dimension = _build_dimension(location, parameter, facts)

@@ -21,7 +21,7 @@ from autotune.loads.load_commands import UNKNOWN_RATE, LoadCommand, find_excess_
 from autotune.loads.memcaslap import CACHE_PROTOCOL, CACHE_SHAPES, CacheCeiling, MemcaslapShape
 from autotune.loads.registry import CLOSED_LOOP_GENERATORS
 from autotune.services.base import Endpoint, Role, Settings
-from autotune.services.registry import any_speaks_protocol
+from autotune.services.registry import catalogue_of
 from autotune.strict_parsing import parse_uint
 from autotune.study import trial as trials
 from autotune.study.ceiling_records import (
@@ -85,10 +85,11 @@ def build_ceiling_request(
         return CeilingRequest(
             request.settings, None, _parse_client_counts(concurrency), target.load.unpaced
         )
+    catalogue = catalogue_of(target)
     caches = [
         name
         for name, tier in target.tiers.items()
-        if any_speaks_protocol(tier.service, CACHE_PROTOCOL)
+        if catalogue.any_speaks_protocol(tier.service, CACHE_PROTOCOL)
     ]
     if cache_tier not in caches:
         raise UsageError(

@@ -139,8 +139,10 @@ def parse_required_capacity(
     except ValueError as error:
         raise UsageError(f"--at-least: {error}", hint="such as --at-least 1200/s") from None
     if reason := find_excess_rate(rate, environment.file.target.load.max_rate):
-        hint = "raise `load: {max_rate: …}` in the target, or require a lower rate"
-        raise UsageError(f"--at-least can never be reached: {reason}", hint=hint)
+        raise UsageError(
+            f"--at-least can never be reached: {reason}",
+            hint="raise `load: {max_rate: …}` in the target, or require a lower rate",
+        )
     return rate
 
 

@@ -1,4 +1,4 @@
-"""Interface of progress displays, and a base for those that forward to others."""
+"""Interface of progress displays, and a base class for displays that forward to other displays."""
 
 from __future__ import annotations
 

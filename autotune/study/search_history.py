@@ -21,7 +21,9 @@ MODELLED_PHASES = (
 
 
 def record_trial_outcome(searcher: Searcher, trial: Trial, state: State) -> None:
-    moves = list_recommended_changes(state.bottlenecks.get(trial.number), trial.settings)
+    moves = list_recommended_changes(
+        state.bottlenecks.get(trial.number), trial.settings, searcher.catalogue
+    )
     record_outcome(searcher, trial, moves, state.capacities.get(trial.number))
 
 

@@ -126,7 +126,7 @@ class StudyLoop:
             self._barrier.finish_trial(context.bed, context.clock)
 
     def close(self) -> None:
-        """Request no more suggestions."""
+        """Stop requesting suggestions."""
         self._prefetcher.shutdown(cancel_futures=True)
 
     def _decide_next_step(self, context: TrialContext) -> NextStep:
@@ -392,7 +392,7 @@ def _record_simplification(context: TrialContext, searcher: Searcher, trial_numb
     context.store.record_simplification(record)
     winner = state.find_trial(trial_number).effective_settings
     changed_count = sum(winner[name] != value for name, value in space.baseline.items())
-    if record.reverted and not record.measured:  # later blocks get no line of their own
+    if record.reverted and not record.measured:  # one note for all blocks
         context.progress.note(
             f"The model expects no effect from {len(record.reverted)} of "
             f"{format_count(changed_count, 'change')} in trial {trial_number}. If time allows, autotune "

@@ -259,7 +259,7 @@ class State:
 
     @property
     def active_stacks(self) -> tuple[str | None, ...]:
-        """Return those of `stacks` that take part in this session."""
+        """Return the stacks that take part in this session."""
         return self.active_beds if self.beds else (None,)
 
     @cached_property

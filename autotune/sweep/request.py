@@ -142,8 +142,10 @@ def build_request(
     if peak:
         request = replace(request, rates=())
     elif not request.rates and file_request is None:
-        hint = "use --rate R for a fixed rate, --peak for the capacity"
-        raise UsageError("missing --rate or --peak", hint=hint)
+        raise UsageError(
+            "missing --rate or --peak",
+            hint="use --rate R for a fixed rate, --peak for the capacity",
+        )
     if not all(0 < rate < MAX_NUMBER for rate in request.rates):
         raise UsageError(f"rate must be above 0 and below {MAX_NUMBER:g} requests/s")
     if reason := explain_excess_rate(request.rates, file):

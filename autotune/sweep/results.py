@@ -13,7 +13,6 @@ from typing import Any
 from scipy.special import stdtrit  # not scipy.stats, whose import takes a second
 
 from autotune.measure.reading import Reading
-from autotune.services.registry import add_declared
 from autotune.study import journal
 from autotune.study.reading_records import RecordedReading, load_readings
 from autotune.study.study_state import replay_records
@@ -86,7 +85,6 @@ def load_results(directory: Path) -> SweepResults:
     records = list(journal.read_records(directory / "events.jsonl"))
     replay_records(records)  # raises an error for invalid records
     plan, target = read_plan(directory), read_recorded_target(directory).target
-    add_declared(target.services)
     measured: dict[int, list[int]] = defaultdict(list)
     for record in records:
         if record["event"] == "swept":

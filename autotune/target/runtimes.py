@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 @dataclass(frozen=True)
 class RuntimeTraits:
-    """What a target's other keys depend on.
+    """The traits of a runtime on which the other keys of a target depend.
 
     ``installed`` is true if the services are installed on their hosts, not private to a study.
     ``isolated`` is true if the services have their own file systems and limits.

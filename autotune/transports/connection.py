@@ -72,39 +72,50 @@ def translate_errors(host: SshHost, connection: Connection) -> Iterator[None]:
     except AutotuneError:
         raise
     except (SSHException, OSError, EOFError) as error:
-        message, hint = _describe_error(host, connection, error)
-        raise HostUnreachable(f"{host.name}: {message}", hint=hint) from None
+        raise _translate_error(host, connection, error) from None
 
 
-def _describe_error(
+def _translate_error(
     host: SshHost, connection: Connection, error: SSHException | OSError | EOFError
-) -> tuple[str, str]:
-    """Return the message and the hint for a connection error."""
+) -> HostUnreachable:
+    """Return the error that states what happened and what to do about it."""
     address = f"{connection.user}@{host_keys.known_hosts_name(connection.host, connection.port)}"
     port = "" if connection.port in (None, 22) else f"-p {connection.port} "
     ssh_command = f"`ssh {port}{connection.user}@{connection.host}`"
-    connect_hint = (
-        f"{ssh_command} must work from this machine; check the host name, the port and sshd"
-    )
     match error:
         case PasswordRequiredException():
-            hint = "unlock it in an agent first: ssh-add " + (host.identity_file or "KEY")
-            return f"the key for {address} is locked with a passphrase", hint
+            return HostUnreachable(
+                f"{host.name}: the key for {address} is locked with a passphrase",
+                hint="unlock it in an agent first: ssh-add " + (host.identity_file or "KEY"),
+            )
         case AuthenticationException():
-            hint = "must work without a password; set up a key, an agent or ~/.ssh/config"
-            return f"{address} refused the login", f"{ssh_command} {hint}"
-        case socket.gaierror() | NoValidConnectionsError():
-            return f"cannot connect to {address} ({error.strerror})", connect_hint
+            return HostUnreachable(
+                f"{host.name}: {address} refused the login",
+                hint=f"{ssh_command} must work without a password; "
+                "set up a key, an agent or ~/.ssh/config",
+            )
         case TimeoutError():
-            hint = "check that the host is up and that its firewall accepts this machine"
-            return f"{address} did not respond within {host.connect_timeout:g} s", hint
+            return HostUnreachable(
+                f"{host.name}: {address} did not respond within {host.connect_timeout:g} s",
+                hint="check that the host is up and that its firewall accepts this machine",
+            )
         case ChannelException():
-            hint = "MaxSessions in sshd_config on that host must be 1 or more"
-            return f"{address} refused to open a session ({error.text})", hint
-    # The library uses the word banner for the SSH greeting.
+            return HostUnreachable(
+                f"{host.name}: {address} refused to open a session ({error.text})",
+                hint="MaxSessions in sshd_config on that host must be 1 or more",
+            )
+    return HostUnreachable(
+        f"{host.name}: cannot connect to {address} ({_find_reason(error)})",
+        hint=f"{ssh_command} must work from this machine; check the host name, the port and sshd",
+    )
+
+
+def _find_reason(error: SSHException | OSError | EOFError) -> str:
+    if isinstance(error, socket.gaierror | NoValidConnectionsError):
+        return error.strerror or str(error)
     reason = str(error) or "the connection was closed"
-    reason = "no SSH server responded in time" if "banner" in reason else reason
-    return f"cannot connect to {address} ({reason})", connect_hint
+    # The library uses the word banner for the SSH greeting.
+    return "no SSH server responded in time" if "banner" in reason else reason
 
 
 def _build_connection(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_commands import STATE_DIRECTORY
+from autotune.deploy.restoration import restore_in_order
 from autotune.transports.base import Argv, CommandResult
 from autotune.transports.local import LocalTransport
 
@@ -36,3 +38,8 @@ class Here(LocalTransport):
         """What is sent, with places of a real host replaced by those here."""
         script = script.replace(STATE_DIRECTORY.encode(), str(self.place / "autotune").encode())
         return script.replace(b"</var/lib", f"<{self.place}".encode())
+
+
+def restore_host(host: ManagedHost) -> tuple[str, ...]:
+    """One host restored by itself: the lines about it."""
+    return restore_in_order([host]).unwrap()[host.name]

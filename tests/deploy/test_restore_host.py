@@ -39,15 +39,14 @@ from autotune.deploy.managed_hosts import (
     restore_orphaned,
     restore_study,
 )
-from autotune.deploy.restoration import restore_in_order
 from autotune.deploy.runtime import ConfigurationCheck
 from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError
 from autotune.runtimes.systemd import SERVICE_MANAGER
 from autotune.services.base import Action, Endpoint, Placement, Role
-from autotune.services.registry import list_by_role
+from autotune.services.registry import SHIPPED
 from autotune.transports.base import CommandResult, HostUnreachable
-from tests.deploy.doubles import Here
+from tests.deploy.doubles import Here, restore_host
 
 UNIT = "server.service"
 SYSTEMCTL = """\
@@ -121,10 +120,6 @@ def locked(here: Host, tmp_path: Path) -> Iterator[Locked]:
 def tuned(place: Path, content: bytes = b"tuned\n") -> HostState:
     files = {str(place / name): FileState(content) for name in ("conf", "more")}
     return HostState(files, {UNIT: True}, {"kernel.ostype": "Linux"})
-
-
-def restore_host(host: ManagedHost) -> tuple[str, ...]:
-    return restore_in_order([host]).unwrap()[host.name]
 
 
 def deploy(host: ManagedHost, desired: HostState) -> None:
@@ -336,7 +331,7 @@ def test_options_of_a_program_are_validated_as_its_original_has_them(
     site = Placement(tier="cache", host="here", role=Role.CACHE, directory=str(tmp_path / "trial"),
                 listen=Endpoint("::1", 1), installed=True,
                 programs={"memcached": "false"})  # fmt: skip
-    part, path = ServiceInstance(list_by_role(Role.CACHE)[0], site), "/etc/memcached.conf"
+    part, path = ServiceInstance(SHIPPED.list_by_role(Role.CACHE)[0], site), "/etc/memcached.conf"
     how = part.service.build_validation(site, {path: b"-m 64\n"})
     assert how is not None
     recorded = _build_backup_check(

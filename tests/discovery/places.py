@@ -10,13 +10,13 @@ from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import DiscoveredInstance, find_instances, group_tiers
 from autotune.masking import restore_secrets
 from autotune.services.config_files import FileTree
-from autotune.services.registry import map_adoptions
+from autotune.services.registry import SHIPPED
 from autotune.space.facts import HostFacts
 
 
 def filled(instance: DiscoveredInstance, service: str, path: str, text: str) -> str:
     """A rendered file of an instance's service with what was masked filled in, as it is deployed."""
-    outliner = map_adoptions()[instance.services[service].key].visible.build_outliner(path)
+    outliner = SHIPPED.map_adoptions()[instance.services[service].key].visible.build_outliner(path)
     return config_text.decode(
         restore_secrets(text.encode(), instance.host.tree.files.get(path), path, outliner)
     )

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.deploy import backup, host_lock, manifest
+from autotune.deploy import adopted_files, backup, host_lock
 from autotune.deploy.host_commands import Command, run_commands
 from autotune.deploy.host_state import parse_files, parse_sysctls
 from autotune.deploy.templates import render_text
@@ -85,7 +85,7 @@ from autotune.services.postgresql.service import parse_effective as postgresql_i
 from autotune.services.puma import service as puma
 from autotune.services.readback import build_backlog_parser, build_config_parser
 from autotune.services.redis_protocol import _is_bulk_complete, build_pair_parser
-from autotune.services.registry import find_diagnosis, map_adoptions
+from autotune.services.registry import SHIPPED
 from autotune.services.sysctl.service import parse_effective as sysctl_in_effect
 from autotune.services.uwsgi import service as uwsgi
 from autotune.services.varnish import service as varnish
@@ -481,7 +481,7 @@ def _hosts(desk: Desk) -> Iterator[Entry]:
     yield Entry(
         "files.json",
         (own,),
-        lambda t: manifest.read_manifest(desk.file("files.json", t).parent),
+        lambda t: adopted_files.read_adopted_files(desk.file("files.json", t).parent),
         mutate.document,
     )
     yield Entry(
@@ -495,7 +495,7 @@ def _hosts(desk: Desk) -> Iterator[Entry]:
     )
     yield Entry("ssh config", (SSH,), lambda t: _ssh(desk, t), weight=0.3)
     for name in ("redis", "memcached", "apache"):
-        if (query := find_diagnosis(name).counter_query) is not None:
+        if (query := SHIPPED.find_diagnosis(name).counter_query) is not None:
             texts = {
                 "redis": "monitor/fixtures/redis-info.txt",
                 "apache": "services/fixtures/apache.txt",
@@ -705,7 +705,7 @@ def _services() -> Iterator[Entry]:
 
     for case in test_withheld.CASES:
         key = case.get("key", case["service"])
-        outliner = map_adoptions()[key].visible.build_outliner(case["path"])
+        outliner = SHIPPED.map_adoptions()[key].visible.build_outliner(case["path"])
         text, _ = test_withheld.filled(case)
         yield Entry(
             f"masking {key}", (text,), lambda t, o=outliner: _masked(t, o), **never, weight=0.3
@@ -765,7 +765,7 @@ def _same(
 ) -> None:
     from autotune.discovery.tier_adoption import _select_baseline
 
-    outliner = map_adoptions()[running.key].visible.build_outliner(path)
+    outliner = SHIPPED.map_adoptions()[running.key].visible.build_outliner(path)
     if render_text(template, _select_baseline(adopted, service)) != mask_secrets(text, outliner):
         raise Impossible("a template that does not give its file back")
 

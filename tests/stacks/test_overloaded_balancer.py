@@ -23,9 +23,10 @@ from tests.stacks.test_whole_stacks import build_site, run_command
 pytestmark = [pytest.mark.lab, pytest.mark.soak, pytest.mark.timeout(3600)]
 INTERVAL, MINUTES = "10s", 12
 _STATES = r"""
-perl -MIO::Socket::UNIX \
-    -e 'my $s = IO::Socket::UNIX->new(shift); print $s "show stat\n"; print while <$s>' \
-    /run/haproxy/admin.sock
+perl -MIO::Socket::UNIX -e '
+    my $socket = IO::Socket::UNIX->new("/run/haproxy/admin.sock") or die $!;
+    print $socket "show stat\n";
+    print while <$socket>'
 """
 
 

@@ -221,18 +221,18 @@ def _select_parts(
 
     A part with a wrong capacity that looks narrower than it is makes the predictions worse.
     """
-    chosen = list(range(len(left_out_peaks)))
+    selected_rows = list(range(len(left_out_peaks)))
     error, sharpness = _select_sharpness(left_out_peaks, log_peaks, best_log_peak)
-    while len(chosen) > MIN_MODELLED_INSTANCES:
-        smaller_sets = [[c for c in chosen if c != part] for part in chosen]
+    while len(selected_rows) > MIN_MODELLED_INSTANCES:
+        smaller_sets = [[c for c in selected_rows if c != part] for part in selected_rows]
         scored_sets = [
             (*_select_sharpness(left_out_peaks[rest], log_peaks, best_log_peak), rest)
             for rest in smaller_sets
         ]
         if min(scored_sets)[0] > 0.95 * error:
             break
-        error, sharpness, chosen = min(scored_sets)
-    return sharpness, chosen
+        error, sharpness, selected_rows = min(scored_sets)
+    return sharpness, selected_rows
 
 
 def _refine_capacity(

@@ -1,6 +1,4 @@
-"""The manifest that describes host files with templates, stored next to the templates of an adopted
-stack.
-"""
+"""Records of host files with templates: in a study's journal, or next to the templates of a target."""
 
 from __future__ import annotations
 
@@ -15,17 +13,17 @@ from autotune.errors import AutotuneError
 from autotune.services.base import AdoptedConfig, ConfigFile
 from autotune.strict_parsing import parse_file_mode, parse_json
 
-MANIFEST_FILE = "files.json"
+RECORD_FILE = "files.json"
 _TEXT_FIELDS = ("loses", "unit", "main", "deployment")  # text fields of a file, omitted if empty
 
 
-def read_manifest(directory: Path | None) -> dict[str, AdoptedConfig]:
-    """Return the hosts' own files by instance (``web.web1.nginx``). The result is empty without a
-    manifest.
+def read_adopted_files(directory: Path | None) -> dict[str, AdoptedConfig]:
+    """Return the hosts' own files by instance (``web.web1.nginx``). The result is empty without such a
+    record.
 
-    Raises AutotuneError for an unreadable manifest.
+    Raises AutotuneError for an unreadable record.
     """
-    path = directory / MANIFEST_FILE if directory else None
+    path = directory / RECORD_FILE if directory else None
     if path is None or not path.exists():
         return {}
     try:
@@ -38,20 +36,22 @@ def read_manifest(directory: Path | None) -> dict[str, AdoptedConfig]:
         ) from error
 
 
-def check_manifest(adopted_configs: Mapping[str, AdoptedConfig], parts: Collection[str]) -> None:
-    """Raise AutotuneError if the manifest contains files of an instance that is not in the stack.
+def check_adopted_files(
+    adopted_configs: Mapping[str, AdoptedConfig], parts: Collection[str]
+) -> None:
+    """Raise AutotuneError if there are files of an instance that is not in the stack.
 
     Otherwise, a renamed tier would get autotune's files instead of the host's.
     """
     if unknown := sorted(set(adopted_configs) - set(parts)):
         raise AutotuneError(
-            f"{MANIFEST_FILE} lists files of {', '.join(unknown)}, which are not in the target",
-            hint=f"use the same names of tiers, hosts and services in {MANIFEST_FILE} as in the target",
+            f"{RECORD_FILE} lists files of {', '.join(unknown)}, which are not in the target",
+            hint=f"use the same names of tiers, hosts and services in {RECORD_FILE} as in the target",
         )
 
 
-def format_manifest(adopted_configs: Mapping[str, AdoptedConfig]) -> str:
-    """Return the manifest as JSON text."""
+def format_adopted_files(adopted_configs: Mapping[str, AdoptedConfig]) -> str:
+    """Return the record as JSON text."""
     return json.dumps(build_record(adopted_configs), indent=2) + "\n"
 
 
