@@ -150,7 +150,7 @@ def _build_parents_command(paths: Iterable[str]) -> Command:
 def collect_named_files(
     transport: Transport, host: RunningHost, tree: FileTree, catalogue: Catalogue = SHIPPED
 ) -> FileTree:
-    """Return the tree with the files that adoption asked for, such as includes from other
+    """Return the tree with the files that adoption requested, such as includes from other
     directories.
 
     Commands, working directories, environment variables and includes may reference files in any
@@ -178,7 +178,7 @@ def collect_named_files(
 
 
 def look_up_files(host: RunningHost, catalogue: Catalogue = SHIPPED) -> None:
-    """Run every adoption, so that the tree records the paths that adoption asks for."""
+    """Run the adoption of every service, so that the tree records the requested paths."""
     for adoption in catalogue.list_programs():
         for running in adoption.find_services(host):
             if not isinstance(running, str):

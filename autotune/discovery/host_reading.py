@@ -91,7 +91,8 @@ def _build_probes(adoptions: Sequence[Adoption]) -> list[Command]:
 def read_host(
     transport: Transport, host: SshHost, catalogue: Catalogue = SHIPPED
 ) -> DiscoveredHost:
-    """Read ``host`` and return what it runs, under the host's own short name if that is usable.
+    """Return the services and files on ``host``, named by the host's own short name if that name is
+    valid.
 
     Raises HostUnreachable, or AutotuneError if the account cannot become root on the host.
     """

@@ -80,7 +80,7 @@ def _find_owners(
 
 
 def _list_executables(service: Service) -> tuple[str, ...]:
-    """Return the prefixes that the names of a service's processes have."""
+    """Return prefixes of the process names of a service."""
     names = {name for names in service.programs.values() for name in names}
     return tuple(
         basename(name)[:_MAX_NAME_LENGTH]

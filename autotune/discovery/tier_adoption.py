@@ -255,8 +255,8 @@ def _is_valid_baseline(dimension: Dimension, value: Value) -> bool:
 def _build_templates(
     adoption: Adoption, running: RunningService, edits: Iterable[Edit]
 ) -> dict[str, str]:
-    """Return the files with variables for tunable values, as templates that show only known
-    syntax.
+    """Return the files with variables for tunable values, as templates in which text of unknown
+    syntax is masked.
     """
     config = running.config
     pieces: dict[str, list[tuple[int, int, str]]] = {}

@@ -227,9 +227,7 @@ def _explain_invalid_names(running: RunningService) -> str:
 def list_untuned_listeners(
     running: Iterable[tuple[DiscoveredHost, Sequence[DiscoveredInstance]]],
 ) -> tuple[str, ...]:
-    """Return a line for each listener on the hosts that does not belong to one of their
-    deployments.
-    """
+    """Return a line for each listener on the hosts that belongs to none of the hosts' deployments."""
     hosts = [*running]
     listeners_by_host = {
         host.name: (host.listeners, _list_tuned_ports(deployed)) for host, deployed in hosts

@@ -241,7 +241,7 @@ def _restrict_to_model(space: SearchSpace, model: ChainTopology) -> tuple[Search
 
 
 def _build_stack(target: Target, facts: Mapping[str, HostFacts]) -> Stack:
-    """Return the stack at the target's addresses, with the usual program names."""
+    """Return the simulated stack, with the target's addresses and the usual program names."""
     services = [location.service for location in list_target_services(target)]
     paths = {name: paths[0] for s in services for name, paths in s.programs.items()}
     programs = dict.fromkeys(target.hosts, paths)

@@ -259,8 +259,8 @@ def _collect_originals(
 
 
 def _select_changed_hosts(hosts: ExportedHosts, setups: Mapping[str, HostSetup]) -> ExportedHosts:
-    """Return the files and kernel values that differ from the originals, and the units that use
-    them.
+    """Return the files and kernel values that differ from the hosts' original state, and the units
+    that use them.
     """
     files = tuple(file for file in hosts.files if file.digest != file.original)
     sysctls = {

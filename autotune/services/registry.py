@@ -254,7 +254,7 @@ def list_target_services(target: Target) -> Iterator[TierService]:
 def expected_body(target: Target) -> bytes | None:
     """Return the body of a correct response if the application is autotune's own, or else None."""
     applications = SHIPPED.applications
-    names = (tier.app for tier in target.tiers.values() if tier.app is not None)
+    names = (tier.app for tier in target.tiers.values() if tier.app)
     apps = (applications[name] for name in names if name in applications)
     return next((body for app in apps if (body := app.expected_body(target.data))), None)
 
