@@ -2,7 +2,7 @@
 
 Before a deployment first changes a path, unit or kernel value, the backup records its original
 state. Existing entries are never overwritten. Digests of new files are added before each change.
-Either copy is enough to restore a host.
+Either of the two copies is enough to restore a host.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class HostBackup:
     def build_persistent_state(self, desired: HostState) -> HostState:
         """Return the state that makes ``desired`` survive a reboot.
 
-        It contains a file with the changed kernel values. Units that autotune started are enabled,
-        and units that it stopped are disabled.
+        The state contains a file with the changed kernel values. Units that autotune started are
+        enabled, and units that it stopped are disabled.
         """
         sysctls = {name: value for name, value in desired.sysctls.items()
                    if value != self.state.sysctls.get(name)}  # fmt: skip

@@ -19,7 +19,7 @@ from autotune.unified_diff import Hunk, find_hunks
 
 @dataclass(frozen=True)
 class SettingMismatch:
-    """A setting whose effective value is not the requested one."""
+    """A setting whose effective value differs from the requested value."""
 
     parameter: str
     requested: Value
@@ -30,8 +30,8 @@ class SettingMismatch:
 
 
 class DeployFailed(AutotuneError):
-    """A configuration did not pass validation, start or respond. The last good one is deployed
-    again.
+    """A configuration did not pass validation, start or respond. The last good configuration is
+    deployed again.
     """
 
 

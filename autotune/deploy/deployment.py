@@ -577,7 +577,7 @@ class Deployment(Fleet):
     # -- locks, and what remains after a study ------------------------------------------------------
 
     def lock_hosts(self) -> None:
-        """Lock every host. Raises LockedError if another tuner holds one."""
+        """Lock every host. Raises LockedError if another tuner holds the lock on a host."""
         self.hosts.lock()
 
     @property

@@ -72,8 +72,8 @@ _DRAINING_PATTERN = re.compile(
 class ManagedHost:
     """A host that is locked, backed up and changed.
 
-    ``store`` contains the controller's copy of the backup. ``note`` receives lines about changes by
-    others.
+    ``store`` contains the controller's copy of the backup. ``note`` receives lines about changes
+    that other programs or people made.
     """
 
     def __init__(
@@ -230,7 +230,8 @@ class ManagedHost:
     def stage(
         self, desired: HostState, plan: HostPlan, checks: Sequence[ConfigurationCheck] = ()
     ) -> None:
-        """Write new files next to the real ones, and validate them there with the software.
+        """Write new files next to the files that they replace, and validate the new files with the
+        software.
 
         If other accounts can rename files on the path, files are staged in a directory that only
         root can enter. Raises InvalidConfiguration with the software's message, and CommandFailed
@@ -435,7 +436,7 @@ class ManagedHost:
         )
 
     def read_backup_copy(self, path: str) -> HostBackup | None:
-        """Return the host's own copy of a backup, or ``None`` if there is none."""
+        """Return the host's own copy of a backup, or ``None`` if it does not exist."""
         commands = [Command(("test", "-e", path)), Command(("contents", path))]
         there, printed = run_required(self.transport, commands)
         content = base64.b64decode(printed.stdout)
@@ -580,10 +581,11 @@ def staged_path(path: str) -> str:
 def build_staged_check(
     method: Argv | TrialStart, directory: str, staged_paths: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the command that validates staged files in place of the real ones (path → staged).
+    """Return the command that validates staged files in place of the real files. ``staged_paths``
+    maps real paths to staged paths.
 
     Paths in arguments are replaced by staged paths. Other staged files are mounted over the real
-    ones for this check only, as are files in a separate directory. ``directory`` is writable for a
+    files for this check only, as are files in a separate directory. ``directory`` is writable for a
     trial start.
     """
     uses_other_paths = any(location != staged_path(path) for path, location in staged_paths.items())
@@ -745,7 +747,7 @@ def fill_secrets(
 ) -> dict[str, bytes]:
     """Return files with each placeholder replaced by the text from the host's own file.
 
-    Raises AutotuneError if the host's file contains secrets other than the masked ones.
+    Raises AutotuneError if the secrets in the host's file differ from those that were masked.
     """
     return {path: restore_secrets(content, originals.get(path), f"{instance.placement.host}: {path}",
                            find_outliner(instance.service, path))
@@ -778,7 +780,8 @@ def read_contents(transport: Transport, paths: Sequence[str]) -> dict[str, bytes
 def _build_write_command(
     path: str, target: str, content: bytes, existing: CurrentFile | None
 ) -> Command:
-    """Return the command that writes a file with the mode and owner of the real one.
+    """Return the command that writes a staged file with the mode and owner of the file that it
+    replaces.
 
     If the file contains the secrets of ``existing``, it gets the mode and owner of ``existing``.
     """

@@ -124,7 +124,7 @@ def run_required(
     exclusive: bool = False,
     functions: str = "",
 ) -> list[CommandResult]:
-    """Run commands as ``run_commands`` does, and raise CommandFailed if a required one fails."""
+    """Run commands as ``run_commands`` does, and raise CommandFailed if a required command fails."""
     batch = list(commands)
     answers = run_commands(
         transport, batch, timeout=timeout, exclusive=exclusive, functions=functions

@@ -142,7 +142,9 @@ class HostLock:
 
     @property
     def assert_command(self) -> Command:
-        """Return the command that fails if the host is no longer locked. It precedes every change."""
+        """Return the command that fails if the host is no longer locked. The command precedes every
+        change.
+        """
         return Command(("fence", self.record), required=True)
 
     def lock(self) -> str | None:

@@ -250,7 +250,7 @@ def restore_study(
 
     If services were restarted, ``await_entry()`` waits for a correct response and returns a line
     about it. Raises AutotuneError with each host that could not be restored, once all others are
-    restored, and LockedError if another tuner holds all of them.
+    restored, and LockedError if another tuner holds the locks on all of these hosts.
     """
     store = BackupStore(study)
     missing_host_errors = {

@@ -267,7 +267,7 @@ def reload_server(server: ServerProcess, signal_name: str, seconds: float = 20.0
 
 
 def _are_draining(server: ServerProcess, old_pids: frozenset[int]) -> bool:
-    """True if no process of ``old_pids`` accepts connections, and a newer one does."""
+    """True if no process of ``old_pids`` accepts connections, and a newer process does."""
     new_pids = server.child_pids() - old_pids
     listening_sockets = _listening_sockets(server.pid)
     serving_pids = {

@@ -42,7 +42,7 @@ class RunDirectory:
 
 
 def make_run_directory(study: Path, *, is_shared: bool) -> Path:
-    """Create an empty run directory for a study, in place of any earlier one.
+    """Create an empty run directory for a study, replacing any earlier run directory of the study.
 
     ``is_shared`` gives other accounts access, because servers drop their privileges. Raises
     AutotuneError.

@@ -183,7 +183,9 @@ class LockedHosts(Protocol):
         ...
 
     def lock(self) -> None:
-        """Prepare every host for changes. Raises LockedError if another tuner holds one."""
+        """Prepare every host for changes. Raises LockedError if another tuner holds the lock on a
+        host.
+        """
         ...
 
     def unlock(self, *, restored: bool) -> None:
@@ -284,7 +286,7 @@ class Runtime(ABC):
 
     @abstractmethod
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterable[str]:
-        """Return further lines about the hosts for `check`, one for each result."""
+        """Return lines about the hosts for the output of `check`, one for each result."""
 
     @abstractmethod
     def make_run_directory(self, study: Path) -> str:

@@ -196,7 +196,8 @@ def _find_adopted(
 ) -> AdoptedConfig | None:
     """Return the host's own files for a service, if they belong to the same deployment.
 
-    Another deployment of the tier may have a service with the same name.
+    The check is needed because another deployment of the tier may have a service with the same
+    name.
     """
     adopted_config = context.adopted.get(f"{tier_service.tier}.{host}.{tier_service.service.name}")
     allowed_deployments = {

@@ -65,8 +65,8 @@ def measure_cache_peak(
     """Store the shape's objects, search for the capacity up to ``max_rate`` (operations/s), and
     return the result.
 
-    ``hosts`` maps addresses to load hosts. The first one measures, and the others assist. Raises
-    LoadError or HostUnreachable.
+    ``hosts`` maps addresses to load hosts. The first load host measures, and the other load hosts
+    assist. Raises LoadError or HostUnreachable.
     """
     (_, master), *helpers = hosts.items()
     method_text = f"mutilate, {100 * slo.quantile:g} % within {1000 * slo.limit:g} ms"

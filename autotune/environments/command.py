@@ -125,7 +125,9 @@ class BenchmarkClient(Protocol):
 
 @dataclass(frozen=True)
 class ParameterFleet(Fleet):
-    """A fleet without hosts. It returns the command's parameters as a file that can be exported."""
+    """A fleet without hosts. The fleet returns the command's parameters as a file that can be
+    exported.
+    """
 
     space: SearchSpace
 

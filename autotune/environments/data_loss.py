@@ -22,7 +22,7 @@ def fix_restart_parameters(
     """Pin parameters that need a restart in tiers with services that would lose data, and drop
     these services' files from ``adopted``.
 
-    Raises TargetError if the target sets a value other than the running one.
+    Raises TargetError if the target sets a value that differs from the running service's value.
     """
     editable_files = list_editable_files(file.target, adopted)
     losses = {

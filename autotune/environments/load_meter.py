@@ -227,8 +227,8 @@ class LoadMeter:
         return wait_until_drained(self.probe_latency, self.slo.limit, longest_seconds, pause=pause)
 
     def probe_latency(self) -> float | None:
-        """Return the longest latency among all entries, or ``None`` if one returned a wrong
-        response.
+        """Return the longest latency among all entries, in seconds, or ``None`` if an entry
+        returned a wrong response.
         """
         slowest_seconds = 0.0
         for entry in self.request.per_endpoint():

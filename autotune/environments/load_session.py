@@ -124,9 +124,7 @@ class StackMeter(Protocol):
         ...
 
     def probe_latency(self) -> float | None:
-        """Return the seconds that one request takes without load, or ``None`` if they are
-        unknown.
-        """
+        """Return the latency of one request without load, in seconds, or ``None`` if it is unknown."""
         ...
 
     def count_cache_lookups(self) -> tuple[int, int] | None:
@@ -380,9 +378,9 @@ class LoadSession:
     def _ramp_seconds(self, rate: float, purpose: str) -> float:
         """Return the seconds of load before a reading counts.
 
-        The result is 0 in a warm-up, whose readings do not count. It is short if the previous
-        reading had a similar or higher rate, because process pools have already grown, unless that
-        reading was truncated.
+        The result is 0 in a warm-up, whose readings do not count. The ramp is short if the previous
+        reading had a similar or higher rate and was not truncated, because process pools have
+        already grown.
         """
         if purpose == WARM_UP_PURPOSE:
             return 0.0
@@ -406,8 +404,8 @@ def update_expected_peak(
 ) -> Estimate | None:
     """Return the expected peak after the warm-up.
 
-    A stack without an expected peak, or one that fell short of it, probably peaks somewhat above
-    the rate that it sustained. A stack that fails at any load peaks near the lowest offered rate. A
+    A stack without an expected peak, or with a sustained rate below it, probably peaks somewhat
+    above the sustained rate. A stack that fails at any load peaks near the lowest offered rate. A
     search that starts near this rate measures the peak itself, not only that the peak is below the
     best.
     """
@@ -423,7 +421,9 @@ def update_expected_peak(
 
 
 def _find_reading_failure(readings: Sequence[Reading]) -> str | None:
-    """Return the reason why none of the readings is valid, or ``None`` if at least one is."""
+    """Return the reason why none of the readings is valid, or ``None`` if at least one reading is
+    valid.
+    """
     if any(reading.is_valid for reading in readings):
         return None
     return next((r.limited for r in reversed(readings) if r.limited), None)

@@ -312,7 +312,9 @@ class StackEnvironment:
                 transport.close()
 
     def create_deployment(self, directory: Path, note: NoteCallback) -> Deployment:
-        """Return the deployment for the study in ``directory``. It has not locked any host yet."""
+        """Return the deployment for the study in ``directory``. The deployment has not locked any
+        host yet.
+        """
         target = self.file.target
         stack = self.build_stack(self.runtime.make_run_directory(directory))
         expected_content = expected_body(target)

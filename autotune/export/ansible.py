@@ -400,8 +400,8 @@ def _mark_templates_unsafe(document: Any) -> Any:
 def _format_document(document: Any) -> bytes:
     """Return YAML at the first width at which linters find nothing, or else at the last width.
 
-    The YAML writer breaks a line only after the word that exceeds the width, and may leave a space
-    there.
+    The YAML writer breaks a line only after the word that exceeds the width, and may leave a
+    trailing space.
     """
     for width in WIDTHS:
         content = _dump_yaml(document, width)

@@ -290,8 +290,8 @@ def _load_adopted_configs(study: Study, trial: Trial) -> dict[str, AdoptedConfig
 
 
 def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, AdoptedConfig]) -> None:
-    """Raise AutotuneError if a tier's files are edited, but one of its hosts lacks the files of a
-    service.
+    """Raise AutotuneError if a tier's files are edited, but the files of a service are missing for
+    one of the tier's hosts.
     """
     catalogue = catalogue_of(target)
     for name, tier in target.tiers.items():
@@ -350,7 +350,8 @@ def _select_programs(
 ) -> ServiceInstance:
     """Return the instance with the program names that match its recorded files and unit.
 
-    Such names contain versions. Raises AutotuneError if no candidate name matches.
+    Program names such as `php-fpm8.2` contain versions. Raises AutotuneError if no candidate name
+    matches.
     """
     units = record.units if record else {}
     loses_data = instance.placement.adopted is not None and instance.placement.adopted.loses

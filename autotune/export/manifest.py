@@ -8,7 +8,7 @@
 - ``changes`` are the differences that have an effect, each with its unit and the required action.
 - ``rss`` is the size of the largest process of each service during the study, in bytes.
 - ``effective`` contains the values read back from the software.
-- ``differences`` lists values that differ from the requested ones.
+- ``differences`` lists effective values that differ from the requested values.
 - ``claim`` contains the verdict, gain and peaks. Only the best trial has a claim.
 - ``readings`` are the readings from the confirmation, oldest first.
 - ``hosts`` contains files, units and kernel values by host, if the export configures hosts. Each

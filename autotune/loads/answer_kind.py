@@ -153,8 +153,8 @@ def find_error(answer: ProbeAnswer) -> str | None:
     """Return the text that identifies an error page; ``None`` if the response looks like a normal
     page.
 
-    A long page may be about errors. It counts as an error page only if its title or heading is an
-    error, or if it is incomplete.
+    A long page may be about errors. A long page counts as an error page only if its title or
+    heading is an error, or if the page is incomplete.
     """
     words = [*_count_errors(answer.text)]
     if not words:
@@ -195,8 +195,8 @@ def _count_errors(text: str) -> Iterator[str]:
 def describe_difference(
     answer: ProbeAnswer, reference_answer: ReferenceAnswer, prefix: str = ""
 ) -> str:
-    """Return a difference such as ``1.2 KB instead of 14–15 KB, title 'Fatal error'``. Its length
-    is limited, and secrets are masked.
+    """Return a difference such as ``1.2 KB instead of 14–15 KB, title 'Fatal error'``. The text's
+    length is limited, and secrets are masked.
     """
     phrases = [prefix] if prefix else []
     if _is_outside_range(answer.size, reference_answer.size_range, _NEAR_SIZE_FACTOR):

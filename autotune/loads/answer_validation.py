@@ -247,8 +247,8 @@ class AnswerValidator:
     ) -> LoadResult:
         """Return ``result`` with the wrong responses that the sample or the sizes reveal.
 
-        ``earlier_inspection`` is the sample at lower rates. It is used if ``inspection`` is too
-        small.
+        ``earlier_inspection`` is the sample at lower rates. The earlier sample is used if
+        ``inspection`` is too small.
         """
         pooled_inspection = (
             inspection
@@ -292,9 +292,9 @@ def count_wrong_sizes(
     narrow range.
 
     ``sizes`` maps mean sizes to numbers of responses. If a mean is off by a fraction f, at least
-    the fraction f of the responses has a different size. This bound assumes that wrong responses
-    are empty. ``wrong_size`` is the mean size of sampled wrong responses, if known. Sizes drift, so
-    deviations below ``WRONG_SIZE_DEVIATION`` are ignored.
+    the fraction f of the responses has a different size. The lower bound assumes that wrong
+    responses are empty. ``wrong_size`` is the mean size of sampled wrong responses, if known. Sizes
+    drift, so deviations below ``WRONG_SIZE_DEVIATION`` are ignored.
     """
     wrong_count = 0.0
     low, high = right_sizes

@@ -1,6 +1,6 @@
 """Interface of load generators: the requests, their rate, and the results.
 
-A generator builds command lines and parses their output. This module runs nothing.
+A generator builds command lines and parses their output. This module runs no commands.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ class LoadResult:
     ) -> LoadResult:
         """Return the result of a reading whose load was incomplete.
 
-        The result is ``truncated`` if the server failed beyond doubt. Otherwise, it is ``limited``
-        by ``reason``, and does not describe the server.
+        The result is ``truncated`` if the server failed beyond doubt. Otherwise, the result is
+        ``limited`` by ``reason``, and does not describe the server.
 
         ``late`` is the longest delay between the due time of a request and its sending, and
         ``limit`` the objective's latency limit (both in seconds). ``unmade_requests`` is the number
@@ -235,13 +235,13 @@ class ProcessLimits:
 
 @dataclass(frozen=True)
 class LoadProcess:
-    """One command in a reading. It sends ``request_count`` requests within ``span_seconds``, then
-    exits.
+    """One command in a reading. The process sends ``request_count`` requests within
+    ``span_seconds``, then exits.
 
-    The ``timeout`` wrapper in its command stops it after ``stop_seconds``. It opens at most
-    ``open_connections`` at the same time, and reads ``input`` from standard input. ``max_rate`` is
-    the highest rate (requests/s) that its command line allows. A process without a known
-    ``max_rate`` is not started.
+    The ``timeout`` wrapper in its command stops it after ``stop_seconds``. The process opens at
+    most ``open_connections`` connections at the same time, and reads ``input`` from standard input.
+    ``max_rate`` is the highest rate (requests/s) that its command line allows. A process without a
+    known ``max_rate`` is not started.
     """
 
     argv: Argv
@@ -302,8 +302,8 @@ class LoadGenerator(ABC):
     def inspection_command(self) -> tuple[Argv, bytes] | None:
         """Return a command that is run before any load, and its standard input.
 
-        The command passes its standard input to the generator. It fails with the reason if the
-        generator cannot run the input.
+        The command passes its standard input to the generator. If the generator cannot run the
+        input, the command fails with the reason.
         """
         return None
 

@@ -3,15 +3,16 @@
 Number of processes: httperf polls without sleeping, so each process takes all spare CPU time of a
 core. On a shared machine, the servers need that core. autotune therefore starts as few processes as
 suffice. A process opens up to ``PROCESS_LIMITS.max_rate`` connections/s, and FD_SETSIZE limits it
-to about a thousand open ones. These must suffice for ``MIN_HELD_LIMITS`` latency limits, not until
-the timeout. Once a server holds that many requests (``prlimit`` sets the number), the objective is
-missed beyond doubt: the average request waits several latency limits (Little's law). Each request
-that is not sent because of this limit (``fd-unavailable``) is a violation, like the late response
-that it would have received. The limit also bounds the queue that a reading can build up.
+to about a thousand open ones. The open connections must suffice for ``MIN_HELD_LIMITS`` latency
+limits, not until the timeout. Once a server holds that many requests (``prlimit`` sets the number),
+the objective is missed beyond doubt: the average request waits several latency limits (Little's
+law). Each request that is not sent because of this limit (``fd-unavailable``) is a violation, like
+the late response that it would have received. The limit also bounds the queue that a reading can
+build up.
 
-A request that is due is never forgotten, but a starved httperf sends it later, together with others
-that are due (``Maximum connect burst length``). If httperf has caught up by the end, the reading is
-valid. Otherwise, or if one burst was a large share of the reading, the ordered load was not sent
+No due request is skipped. If httperf lacks CPU time, it sends due requests later in one burst
+(``Maximum connect burst length``). If httperf has caught up by the end, the reading is valid.
+Otherwise, or if one burst was a large share of the reading, the ordered load was not sent
 (``limited``). If the server failed even under the load that was sent, the reading is ``truncated``
 instead.
 
@@ -462,8 +463,8 @@ def check_result(
 
     On a machine shared with overloaded servers, httperf also lacks CPU time. In that case, the
     responses decide. If they exceed the limit by more than twice the longest stall (``lag``), the
-    server caused the delay, at *less* load than ordered. It would therefore fail under the ordered
-    load as well.
+    server caused the delay, at *less* load than ordered. The server would therefore fail under the
+    requested load as well.
     """
     if short := result.as_exhausted_host():
         return short

@@ -1,10 +1,11 @@
 """mutilate (github.com/leverich/mutilate): an open loop against memcached alone, at a fixed rate.
 
 No distribution packages it: `scripts/build-mutilate` builds it, and autotune uses it if it is in a
-load host's PATH. It exits at once if `/etc/resolv.conf` lists no name server (``evdns``), although
-it connects to caches by address. autotune uses it only at fixed rates (``-q``). Its own search
-(``--search``) starts from a closed loop, reads each point once and never checks the achieved rate.
-It therefore reports rates that miss the objective. A reading is valid under these conditions:
+load host's PATH. mutilate exits at once if `/etc/resolv.conf` lists no name server (``evdns``),
+although it connects to caches by address. autotune uses mutilate only at fixed rates (``-q``).
+mutilate's own search (``--search``) starts from a closed loop, reads each point once and never
+checks the achieved rate. The search therefore reports rates that miss the objective. A reading is
+valid under these conditions:
 
 - **depth** (``-d``): the number of requests in flight on a connection. With the default of one, a
   stall would block the very load that should reveal it.
@@ -225,10 +226,10 @@ def _build_result(
 ) -> LoadResult:
     """Return the result of a reading. Timed gets count with their own latencies.
 
-    Other operations (sets, and all operations of agents) are not timed. Their late share is the
-    larger of two: the share of late timed gets, and the largest share that the percentiles of sets
-    allow. With random arrivals, slightly more or fewer requests are made than the rate implies; the
-    requests that were made count as intended.
+    Other operations (sets, and all operations of agents) are not timed. The late share of untimed
+    operations is the late share of timed gets or, if larger, the largest share that the percentiles
+    of sets allow. With random arrivals, slightly more or fewer requests are made than the rate
+    implies; the requests that were made count as intended.
     """
     tolerated_difference = 3 * sqrt(intended)
     if operations >= MIN_ACHIEVED_SHARE * intended - tolerated_difference:

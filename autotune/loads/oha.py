@@ -10,8 +10,8 @@ Number of connections: once ``MIN_HELD_LIMITS`` latency limits' worth of request
 server (Little's law), the objective is missed beyond doubt. More connections would only lengthen
 the queue. A request that is still waiting for a connection at the end is never sent. This is a
 violation that the server caused, provided that oha kept its schedule, which the file shows as well.
-The position of a request determines its due time, and its start is when oha noticed that it was
-due.
+A request's position in the file determines its due time, and its start is the time at which oha
+noticed that the request was due.
 """
 
 from __future__ import annotations

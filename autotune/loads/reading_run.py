@@ -3,11 +3,11 @@ once.
 
 A reading has two phases. The ramp-up offers the same load for ``spec.ramp_seconds`` and is not
 counted. httperf prints one histogram for its whole run, so the first second could not be removed
-afterwards. If most of the ramp-up failed, the counted phase is never offered, and the ramp-up is
-the result, as a truncated reading. The ramp-up gives up requests after ``RAMP_TIMEOUT_LIMITS``
-latency limits, so a clear overload ends within about a second. The counted phase starts after the
-last response of the ramp-up. If the stack keeps up, that is milliseconds after the last request.
-During the counted phase, the generator limits the queue that can build up (see ``httperf``), and
+afterwards. If most of the ramp-up failed, the counted phase is never sent, and the ramp-up is the
+result, as a truncated reading. The ramp-up abandons requests after ``RAMP_TIMEOUT_LIMITS`` latency
+limits, so a clear overload ends within about a second. The counted phase starts after the last
+response of the ramp-up. If the stack keeps up, that is milliseconds after the last request. During
+the counted phase, the generator limits the queue that can build up (see ``httperf``), and
 ``spec.seconds`` limits the time.
 
 If the ramp-up is shorter than ``MIN_CHECKED_RAMP``, its result is ignored, because the stack has
@@ -187,10 +187,10 @@ class _LoadRun:
     ) -> tuple[LoadResult, list[CommandResult]]:
         """Run all processes for ``spec``, distributed over the hosts and started together.
 
-        They start after ``delay_seconds``, counted from now or from the ``moments`` on which the hosts
-        agreed. Every entry gets an equal share, from separate processes. If there are fewer requests
-        than entries, some entries get none. ``other_commands`` start at the same time, and their
-        results are returned as well.
+        The processes start after ``delay_seconds``, counted from now or from the hosts' agreed
+        start times ``moments``. Every entry gets an equal share, from separate processes. If there
+        are fewer requests than entries, some entries get none. ``other_commands`` start at the same
+        time, and their results are returned as well.
         """
         entries = self.request.per_endpoint()[: max(1, int(spec.rate * spec.seconds))]
         shares = [spec.split(index, len(entries)) for index in range(len(entries))]

@@ -207,10 +207,10 @@ class Adoption:
     ``other_units`` units on other distributions. ``paths`` are the service's configuration files
     and directories below ``/`` (names or shell patterns). ``version_script`` is a shell line that
     prints the name and version, and may test ``runs UNIT``. ``find_services`` yields running
-    services, or reasons why one is not tuned. ``list_tunables`` returns the parameters if each is a
-    separate directive; otherwise, ``tune_parameters`` maps them. ``visible`` determines which words
-    in the service's files may be shown. ``explain_hidden`` returns why files that were not read may
-    set a parameter.
+    services, and reasons why a service is not tuned. ``list_tunables`` returns the parameters if
+    each is a separate directive; otherwise, ``tune_parameters`` maps them. ``visible`` determines
+    which words in the service's files may be shown. ``explain_hidden`` returns why files that were
+    not read may set a parameter.
     """
 
     title: str

@@ -211,7 +211,7 @@ def _list_backends(config: Config) -> tuple[str, ...]:
 def _uses_fastcgi(config: Config) -> bool:
     """True if some requests are forwarded to an application server through FastCGI.
 
-    This includes the handlers that distributions ship for PHP-FPM, and proxy directives
+    FastCGI includes the handlers that distributions ship for PHP-FPM, and proxy directives
     (mod_proxy_fcgi).
     """
     return any("fcgi://" in word for word in _list_words(config, "SetHandler", *PROXY_DIRECTIVES))

@@ -84,7 +84,8 @@ def explain_socket_unit(host: RunningHost, unit: str) -> str:
 
 
 class AppServer(Service):
-    """A server in which each request occupies a worker, a process or thread, until it is served.
+    """A server in which each request occupies a worker (a process or thread) until the response is
+    sent.
 
     ``stats_script`` is Perl code that finds the address of the stats server in the configuration
     file.

@@ -193,7 +193,8 @@ class AdoptedConfig:
     ``listen`` is the service's address, if other services on the host connect to it. ``loses``
     describes the data that a restart loses; such a unit is neither changed nor restarted. ``unit``
     and ``main`` are the systemd unit and the main file if they differ from Debian's. ``deployment``
-    is the deployment to which the files belong, and is set only if the tier has several.
+    is the deployment to which the files belong, and is empty unless the tier has several
+    deployments.
     """
 
     files: tuple[ConfigFile, ...] = ()
@@ -208,15 +209,15 @@ class AdoptedConfig:
 class Placement:
     """One service on one host: everything that its files and commands need, except the settings.
 
-    Paths in files are relative to ``directory``, which is the processes' working directory. This
-    keeps socket paths short in deep study directories. For the distribution's units, paths are
-    absolute, and a trial start may write to ``directory``. ``uses`` lists all services that the
-    tier's application calls, and ``caches`` and ``stores`` those with that role. ``local_cache`` is
-    the address of the host's local cache, if the tier may have one. ``user`` is the account of the
-    processes, or ``None`` for the account that starts them. ``installed`` is true for the
-    distribution's units, and false for private processes. ``adopted`` is set if templates made from
-    the host's files replace the service's templates. ``unit`` is set if the unit is not the
-    distribution's.
+    Paths in files are relative to ``directory``, which is the processes' working directory.
+    Relative paths keep socket paths short in deep study directories. For the distribution's units,
+    paths are absolute, and a trial start may write to ``directory``. ``uses`` lists all services
+    that the tier's application calls, and ``caches`` and ``stores`` those with that role.
+    ``local_cache`` is the address of the host's local cache, if the tier may have one. ``user`` is
+    the account of the processes, or ``None`` for the account that starts them. ``installed`` is
+    true for the distribution's units, and false for private processes. ``adopted`` is set if
+    templates made from the host's files replace the service's templates. ``unit`` is set if the
+    unit is not the distribution's.
     """
 
     tier: str
@@ -277,8 +278,8 @@ class ServerCheck:
     """A command that prints the states of a load balancer's servers when run as root, and a parser
     for its output.
 
-    ``parse`` returns the names of the servers that receive no requests because they failed. It
-    raises ValueError if the output contains no states.
+    ``parse`` returns the names of the servers that receive no requests because they failed.
+    ``parse`` raises ValueError if the output contains no states.
     """
 
     argv: Argv
@@ -318,7 +319,8 @@ class ResourceNeeds:
 
 @dataclass(frozen=True)
 class StoreLoader:
-    """Commands that fill a store on its own host, so that key-value pairs do not cross the network.
+    """Commands that fill a store on its own host, so that key-value pairs are not sent over the
+    network.
 
     ``read_mark_command`` prints the mark that the latest ``build_mark_commands(mark)`` set.
     ``build_write_command(first, count, mean)`` writes ``count`` pairs, starting with key number
@@ -366,7 +368,7 @@ class Service:
     A ``per_deployment`` host service exists once per deployment, see ``for_deployment``. An
     ``isolated_only`` service exists only on runtimes that isolate services from their hosts.
     ``interpreter`` is the build of the language interpreter, whose settings are a separate service.
-    ``runs_application`` is true if a request occupies a process until it is served.
+    ``runs_application`` is true if each request occupies a process until the response is sent.
 
     ``reload_keeps_processes`` is true if processes survive a reload and reread their files.
     ``forgets_on_restart`` is true if a restart empties the service, so that it needs a warm-up.
@@ -441,8 +443,8 @@ class Service:
         return (ConfigFile(self.config_path(placement), template),) if template else ()
 
     def list_created_files(self, placement: Placement) -> tuple[str, ...]:
-        """Return the files that the server itself creates. They are removed when the host is
-        restored.
+        """Return the files that the server itself creates. A restore of the host removes these
+        files.
         """
         return ()
 
@@ -488,7 +490,7 @@ class Service:
         """Return the commands that print the effective values of the configuration files, without a
         running server.
 
-        The commands change nothing. They run while candidate files are mounted at the paths of the
+        The commands change nothing, and run while candidate files are mounted at the paths of the
         configuration files.
         """
         return ()

@@ -54,10 +54,10 @@ class FileTree:
     """The files, modes and links of a host by absolute path.
 
     ``directories`` maps each directory to true if only root can write to it. If any directory is
-    known, only links in directories that only root can write to are followed. Other accounts could
-    redirect other links. ``unread`` maps files that exist on the host to the reason why they were
-    not read. ``requested`` collects the paths and patterns that were requested, so that the reader
-    can fetch them.
+    known, only links in directories that only root can write to are followed. Links elsewhere are
+    not followed, because other accounts could redirect them. ``unread`` maps files that exist on
+    the host to the reason why they were not read. ``requested`` collects the paths and patterns
+    that were requested, so that the reader can fetch them.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -317,8 +317,8 @@ IncludeParser = Callable[[Directive], str | None]
 
 @dataclass(frozen=True)
 class PlacedDirective:
-    """A directive with its file. ``within`` also contains the blocks around the include of that
-    file.
+    """A directive with its file. ``within`` also contains the blocks around the directive that
+    includes the file.
     """
 
     path: str

@@ -46,12 +46,12 @@ class VisibleDirectives:
 
     ``parse_directives`` parses the service's files, ``names`` are visible directives, and
     ``is_visible`` accepts further directives. ``blocks`` are the blocks that contain directives; if
-    it is empty, all blocks do. Other blocks contain tables, whose names are data. If
-    ``ignores_case``, names are compared without regard to case. If ``hides_unknown_names``, unknown
-    names are hidden, as in a programming language. ``reads`` are names that are read but never
-    edited, such as addresses. ``writes`` are names and whole lines that edits of other directives
-    add. In units, ``parse_options`` parses the words of a command, and ``visible_variables``
-    matches the environment variables that are visible.
+    it is empty, all blocks do. Blocks that are not listed contain tables, whose names are data and
+    stay hidden. If ``ignores_case``, names are compared without regard to case. If
+    ``hides_unknown_names``, unknown names are hidden, as in a programming language. ``reads`` are
+    names that are read but never edited, such as addresses. ``writes`` are names and whole lines
+    that edits of other directives add. In units, ``parse_options`` parses the words of a command,
+    and ``visible_variables`` matches the environment variables that are visible.
     """
 
     parse_directives: DirectiveParser

@@ -66,7 +66,7 @@ def encode_word(text: str) -> str:
 
 @dataclass(frozen=True)
 class OutputMarks:
-    """Markers printed before and after a command on both streams. They are unique to each
+    """Markers printed before and after a command on both streams. Markers are unique to each
     command.
     """
 

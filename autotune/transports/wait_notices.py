@@ -1,5 +1,4 @@
-"""Notices about commands on a host that take long: what autotune is waiting for, and the time
-limit.
+"""Notices about commands on a host that take long: the awaited command and its time limit.
 
 Transports report every command. One thread watches all of them, and sleeps while no command is
 late.

@@ -245,7 +245,9 @@ def _find_configured_value(
 
 
 def _parse_environment_options(environment: UnitEnvironment) -> Iterable[Directive]:
-    """Return the options in the unit's environment. They override the file, but not the command."""
+    """Return the options in the unit's environment. Options in the environment override the
+    configuration file, but not the command.
+    """
     try:
         words = shlex.split(environment.get_value("GUNICORN_CMD_ARGS"))
     except ValueError:

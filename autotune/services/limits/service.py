@@ -47,8 +47,8 @@ class Limits(Service):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Return the open-files limit as a parameter. Its stock value is the distribution's own
-        LimitNOFILE, if one is set.
+        """Return the open-files limit as a parameter. The parameter's stock value is the
+        LimitNOFILE in the distribution's unit, if one is set.
         """
         raised_limits = [
             s.unit_nofile for s in self.services if s.unit_nofile != NOFILE_PARAMETER.stock
@@ -94,7 +94,7 @@ def parse_open_files(text: str) -> dict[str, Value]:
     """Return the soft limit of open files in ``/proc/PID/limits``, or the unit's setting if that is
     lower.
 
-    Some software raises its own limit at startup.
+    The unit's setting counts, because some software raises its own soft limit at startup.
     """
     current_limit = _CURRENT_LIMIT_PATTERN.search(text)
     limits = [int(match[1]) for match in (current_limit, _UNIT_LIMIT_PATTERN.search(text)) if match]

@@ -97,7 +97,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
-    """Yield every parameter. Missing ones can be added at the end of the server's last group."""
+    """Yield every parameter. Missing parameters can be added at the end of the server's last group."""
     clients = service.config.last_number("max_connections", 151)
     # According to the manual, the server computes these values if no file sets them.
     computed_defaults = {

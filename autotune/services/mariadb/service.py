@@ -49,7 +49,7 @@ _UNSET_NUMBERS = ("4294967295", "18446744073709551615")  # the server computes t
 
 
 class Mariadb(Service):
-    """A MariaDB server. Its data directory, accounts and addresses are not changed."""
+    """A MariaDB server. The server's data directory, accounts and addresses are not changed."""
 
     name = "mariadb"
     other_names = ("mysql", "mysqld", "mariadbd", "percona")

@@ -98,8 +98,8 @@ done
 
 
 class Nodejs(Service):
-    """Runs a JavaScript application. Each process has one thread and serves many concurrent
-    requests.
+    """Node.js, which runs a JavaScript application. Each process has one thread and serves many
+    concurrent requests.
     """
 
     name = "nodejs"

@@ -1,7 +1,7 @@
 """Read PHP's settings on a host, and find the file in which to change them.
 
-Debian's builds share the files of extensions, which are never edited. Each build has its own last
-file, which no other build reads and which overrides the shared files.
+Debian's builds share the files of extensions, which are never edited. The last file of each build
+is read by no other build, and overrides the shared files.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def _build_running(
 ) -> RunningService:
     """Return the service for a PHP build.
 
-    Its configuration consists of the editable file and the settings of pools. The service's address
-    is that of the first pool, which is queried for effective values.
+    The service's configuration consists of the editable file and the settings of pools. The
+    service's address is that of the first pool, which is queried for effective values.
     """
     ini = _read_host_config(host.tree, f"/etc/php/{version}/{build}/conf.d/{FILE_NAME}")
     settings = [placed for placed in pools.directives if _POOL_SETTING_PATTERN.match(placed.name)]

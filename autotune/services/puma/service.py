@@ -125,7 +125,7 @@ $request = "GET /stats?token=" . ($token || '') . " HTTP/1.0\r\n\r\n";
 
 
 class Puma(AppServer):
-    """Runs a Ruby application behind a proxy, in processes with several threads."""
+    """Puma, which runs a Ruby application behind a proxy, in processes with several threads."""
 
     name = "puma"
     title = "Puma"

@@ -89,7 +89,7 @@ $place =~ s/^:/127.0.0.1:/ if $place;
 
 
 class Uwsgi(AppServer):
-    """Runs an application behind a proxy, in processes with one or more threads."""
+    """uWSGI, which runs an application behind a proxy, in processes with one or more threads."""
 
     name = "uwsgi"
     title = "uWSGI"

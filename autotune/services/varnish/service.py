@@ -1,4 +1,4 @@
-"""The distribution's Varnish. Its options are in its unit, and its VCL belongs to the user.
+"""The distribution's Varnish. Varnish's options are in its unit, and the VCL belongs to the user.
 
 All changes are applied by a restart, because `param.set` changes would be lost at the next restart.
 """
@@ -40,7 +40,9 @@ exit 1
 
 
 class Varnish(Service):
-    """Caches responses in memory, and forwards other requests to the tier behind it."""
+    """Varnish, which serves cached responses from memory, and forwards other requests to the tier
+    behind it.
+    """
 
     name = "varnish"
     other_names = ("varnishd",)
