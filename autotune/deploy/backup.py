@@ -110,7 +110,7 @@ class HostBackup:
         return HostState({SYSCTL_FILE: file}, desired.units, enabled=enabled)
 
     def is_foreign_value(self, name: str, value: str | None) -> bool:
-        """True if a kernel value is neither the original value nor one that autotune set."""
+        """True if a kernel value is neither the original value nor a value that autotune set."""
         return value not in {self.state.sysctls[name], *self.last_written.get(name, ())}
 
     def with_written_digests(
@@ -208,11 +208,11 @@ class HostBackup:
         )
 
     def without_foreign_changes(self, observed: ObservedHost) -> HostBackup:
-        """Return the part of the backup for values that autotune set and others have not changed
-        since.
+        """Return the part of the backup for files and kernel values that autotune set and no one
+        else has changed since.
 
-        The state is empty if no value that autotune set is left to restore. Units and files made by
-        the software are included, because nothing shows who changed them.
+        The state is empty if no value that autotune set is left to restore. Units and files that
+        the software created are included, because there is no record of who changed them.
         """
         written_digests = self.last_written
         files = {path: file for path, file in self.state.files.items()

@@ -74,7 +74,7 @@ class BootTimes:
 
 
 def find_wait_limit(answer: tuple[int, bytes] | str, limit: float) -> float:
-    """Return how many seconds to wait for a correct response after a first wrong one, at most
+    """Return how many seconds to wait for a correct response after a first wrong response, at most
     ``limit``.
     """
     is_starting = isinstance(answer, str) or answer[0] in STARTING_STATUSES

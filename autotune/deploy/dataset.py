@@ -1,10 +1,10 @@
 """The store's data set. The store's own loader writes it, so key-value pairs do not cross the
 network.
 
-Keys are ``k`` and ten digits. Values have 1 to 100 bytes, and longer ones are geometrically rarer,
-as in Wajahat, Masood, Sau, Gandhi (IGSC 2017, doi:10.1109/IGCC.2017.8323580). A separate key
-records which data set is loaded, so that it is loaded only once. A restarted cache is filled with
-the pairs that it would contain after a long run.
+Keys are ``k`` and ten digits. Values have 1 to 100 bytes, and their frequency falls geometrically
+with the length, as in Wajahat, Masood, Sau, Gandhi (IGSC 2017, doi:10.1109/IGCC.2017.8323580). A
+separate key records which data set is loaded, so that it is loaded only once. A restarted cache is
+filled with the pairs that it would contain after a long run.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def load_dataset(
 
 
 def list_cached_keys(data: Data) -> list[str]:
-    """Return the keys that a cache contains after a long run, the most recently requested one last.
+    """Return the keys that a cache contains after a long run, with the most recently requested key
+    last.
 
     Popular keys come last, as in a cache that evicts the least recently used keys.
     """

@@ -478,7 +478,8 @@ class Deployment(Fleet):
     # -- rollback ---------------------------------------------------------------------------------
 
     def _roll_back(self, plans: Mapping[str, HostPlan], error: AutotuneError) -> None:
-        """Roll every host back to the last good state or, if there is none, to the original state.
+        """Roll every host back to the last good state or, without a good state, to the original
+        state.
 
         A stack that is late after the rollback does not end the study: see `_await_late_stack`.
         """

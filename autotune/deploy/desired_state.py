@@ -75,7 +75,7 @@ class DesiredState:
     def with_secrets(self, originals: Mapping[str, HostState]) -> DesiredState:
         """Return the state with each placeholder replaced by the secret in the host's original file.
 
-        Raises AutotuneError if a file contains secrets other than the masked ones.
+        Raises AutotuneError if the secrets in a file differ from those that were masked.
         """
         hosts = {}
         for host, state in self.hosts.items():
@@ -380,7 +380,7 @@ def render_files(
     data: Data,
     overrides: Path | None = None,
 ) -> dict[str, bytes]:
-    """Return the files of one service in one placement: path → content.
+    """Return the files of one service in one placement, as a mapping from path to content.
 
     Templates use bare names for the service's own settings. Settings of other services in the tier
     are in a mapping by service. ``overrides`` is the user's template directory, which takes

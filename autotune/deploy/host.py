@@ -277,8 +277,9 @@ class ManagedHost:
     def apply(self, desired: HostState, plan: HostPlan) -> dict[str, float]:
         """Apply the plan and return the boot time of each restarted unit in seconds.
 
-        Digests of new files are recorded first. Files that others have changed are copied, and the
-        copies are noted. Raises CommandFailed with the output of the unit or command that failed.
+        Digests of new files are recorded first. Files that other programs or people have changed
+        are copied first, and the copies are reported. Raises CommandFailed with the output of the
+        unit or command that failed.
         """
         digests = {path: desired.files[path].digest for path in plan.files_to_write}
         written_values = {**digests, **plan.sysctls, **dict.fromkeys(plan.boot_changes, ANY_DIGEST)}
@@ -350,7 +351,7 @@ class ManagedHost:
         self._run_locked([Command(("unstage", *self.backup.state.files))])
 
     def list_saved_copies(self) -> list[str]:
-        """Return a line for each saved copy of a file that others had changed before a tuner
+        """Return a line for each saved copy of a file that someone else had changed before autotune
         replaced it.
         """
         (done,) = run_required(self.transport, [Command(("kept_aside",), required=True)])
@@ -375,7 +376,7 @@ class ManagedHost:
         self.backup = HostBackup(self.name, self._study)
 
     def discard_stale_backup(self, observed: ObservedHost) -> None:
-        """Discard the controller's copy, because others have restored the host."""
+        """Discard the controller's backup copy of a host that someone else has restored."""
         if list_differences(self.original_state, observed):
             self.note(
                 f"{self.name} is not changed, because others have restored it. Its earlier backup is now "

@@ -97,7 +97,7 @@ def current_holder(study: str) -> LockHolder:
 
 
 def find_stale_reason(observed: ObservedLock, local_place: str) -> str | None:
-    """Return the reason why a lock is stale, or ``None`` if it may be held.
+    """Return the reason why a lock is stale, or ``None`` if its holder may still be running.
 
     ``local_place`` identifies this machine's boot and process namespace.
     """
@@ -121,7 +121,7 @@ def find_stale_reason(observed: ObservedLock, local_place: str) -> str | None:
 
 
 class HostLock:
-    """The lock of one host, held by this process from ``lock`` to ``unlock``."""
+    """The lock on one host, which this process holds from ``lock`` to ``unlock``."""
 
     def __init__(self, transport: Transport, study: str) -> None:
         self._transport, self._me = transport, current_holder(study)

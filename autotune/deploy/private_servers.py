@@ -209,7 +209,7 @@ def is_accepting(server: ServerProcess, address: Endpoint | str) -> bool:
     """True if this server listens at an endpoint, or accepts connections on a socket in its
     directory.
 
-    A connection to the endpoint would prove nothing, because another server could be listening
+    A successful connection to the endpoint is no proof, because another server could be listening
     there.
     """
     if isinstance(address, Endpoint):

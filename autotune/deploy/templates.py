@@ -1,5 +1,5 @@
-"""Templates of configuration files: Jinja2 in a sandbox. Undefined values are errors; nothing is
-escaped.
+"""Templates of configuration files: Jinja2 in a sandbox. Undefined values are errors, and values
+are not escaped.
 """
 
 from __future__ import annotations

@@ -242,7 +242,8 @@ class LoadMeter:
 def build_reading(result: LoadResult, spec: LoadSpec) -> Reading:
     """Return the reading for a load result. Failed and late requests count as violations.
 
-    The reading lasts 0 seconds if the generator fell short of the rate and sent nothing.
+    The reading's duration is 0 seconds if the generator fell short of the rate and sent no
+    requests.
     """
     return Reading(
         rate=spec.rate,

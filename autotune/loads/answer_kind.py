@@ -64,7 +64,7 @@ class ReferenceAnswer:
     """The common properties of ``sample_count`` correct responses to one request.
 
     - ``size_range``: the smallest and the largest body in bytes.
-    - ``title``: the common title; ``None`` if there is none, or if it varies.
+    - ``title``: the common title; ``None`` if the pages have no title, or different titles.
     - ``ending``: the common ending.
     - ``markers``: text that all samples contain.
     - ``is_error_like``: true if the samples themselves mention errors.
@@ -81,7 +81,7 @@ class ReferenceAnswer:
 
     @classmethod
     def from_samples(cls, samples: Sequence[ProbeAnswer]) -> ReferenceAnswer:
-        """Return what the samples have in common. Raises ValueError if there are none."""
+        """Return the common properties of the samples. Raises ValueError without samples."""
         if not samples:
             raise ValueError("reference responses are missing")
         titles = {find_title(sample) for sample in samples}
@@ -217,7 +217,7 @@ def find_media_type(answer: ProbeAnswer) -> str:
 
 
 def find_title(answer: ProbeAnswer) -> str | None:
-    """Return the title of a page, or ``None`` without one."""
+    """Return the title of a page, or ``None`` if the page has no title."""
     match = _TITLE_PATTERN.search(answer.text[:65536])
     return " ".join(match[1].split()) if match else None
 

@@ -354,5 +354,5 @@ class InspectionLog:
         self.inspections.append((rate, inspection))
 
     def keep_last_inspections(self, count: int) -> None:
-        """Discard all but the last ``count`` samples, because earlier ones are from the warm-up."""
+        """Discard all but the last ``count`` samples, because earlier samples are from the warm-up."""
         del self.inspections[: max(0, len(self.inspections) - count)]

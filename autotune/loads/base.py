@@ -55,8 +55,8 @@ class LoadSpec:
     ``latency_limit`` seconds. The same load is first sent for ``ramp_seconds`` without being
     counted. One second suffices: PHP-FPM and Apache check once a second whether they need more
     processes, and a pool may have shrunk since the last reading. ``seed`` selects the arrival
-    times: the same seed repeats them, and ``None`` draws new ones. ``max_rate`` is the highest
-    allowed rate (requests/s), which ``take_reading`` sets.
+    times: the same seed repeats them, and ``None`` draws new arrival times. ``max_rate`` is the
+    highest allowed rate (requests/s), which ``take_reading`` sets.
     """
 
     rate: float
@@ -109,7 +109,7 @@ class LoadResult:
 
     @classmethod
     def build_unsent_result(cls, intended: int, reason: str, kind: str = "not sent") -> LoadResult:
-        """Return the result of a failed generator, which is assumed to have sent nothing."""
+        """Return the result of a failed generator, which is assumed to have sent no requests."""
         return cls(intended, errors={kind: intended}, limited=reason[:300])
 
     @property
@@ -340,7 +340,9 @@ class LoadGenerator(ABC):
     def parse_output(
         self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
     ) -> LoadResult:
-        """Return the result in the output of one process. May raise ValueError."""
+        """Return the result in the output of one process. May raise ValueError for unreadable
+        output.
+        """
 
     def parse_checked(
         self, process: LoadProcess, output: str, request: Request, spec: LoadSpec

@@ -2,8 +2,8 @@
 
 A closed loop finds a ceiling of throughput, never a capacity. A client that waits for a slow
 response sends no requests during a stall, so the stall counts only once instead of for all users
-who would have arrived. Do not compare a closed loop's latencies with those of an open loop, or its
-rate with a sustained rate.
+who would have arrived. Do not compare latencies of closed and open loops, or a closed loop's rate
+with a sustained rate.
 
 A closed loop has no fixed rate, but it can have a limit: wrk runs a script that delays each request
 until ``max_rate`` allows it. ab has no such limit, so a target must allow ab explicitly
@@ -96,8 +96,8 @@ class ClosedLoopGenerator(ABC):
 
     @abstractmethod
     def parse_output(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
-        """Return the ceiling in the output. If there is none, ``failure`` is set. May raise
-        ValueError.
+        """Return the ceiling in the output. If the output contains no ceiling, ``failure`` is set.
+        May raise ValueError for unreadable figures.
         """
 
     def parse_checked(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:

@@ -12,7 +12,7 @@ build up.
 
 No due request is skipped. If httperf lacks CPU time, it sends due requests later in one burst
 (``Maximum connect burst length``). If httperf has caught up by the end, the reading is valid.
-Otherwise, or if one burst was a large share of the reading, the ordered load was not sent
+Otherwise, or if one burst was a large share of the reading, the requested load was not sent
 (``limited``). If the server failed even under the load that was sent, the reading is ``truncated``
 instead.
 
@@ -20,9 +20,9 @@ Arrivals are predictable: ``--period=e<mean>`` draws exponential gaps with ``era
 httperf 0.9 sets from the client's number alone (``rate_generator_start`` in ``gen/rate.c``). The
 same client number therefore has the same arrivals in every reading. The *achieved* mean rate of n
 arrivals deviates from the nominal one by 1/√n (1.8 % for 3000). autotune therefore scales the mean
-gap such that exactly n requests are sent in the ordered time: a Poisson process, given its count. If
-few requests are ordered, n is drawn from the Poisson distribution. With a fixed n, early requests would
-balance late ones, and a short reading would hide the queues that random arrivals cause.
+gap such that exactly n requests are sent in the requested time: a Poisson process, given its count.
+For few requests, n is drawn from the Poisson distribution. With a fixed n, early arrivals would
+compensate for late arrivals, and a short reading would hide the queues that random arrivals cause.
 """
 
 from __future__ import annotations
@@ -445,7 +445,7 @@ def count_wrong_sizes(output: HttperfOutput, expected: int) -> int:
     as expected.
 
     The estimate assumes that wrong bodies are empty (or twice as large). The mean covers responses
-    of all kinds and has one decimal place, so it is meaningless if there are error pages.
+    of all kinds and has one decimal place, so the estimate is meaningless if there are error pages.
     """
     right_count = output.statuses.get("2xx", 0)
     if output.mean_body_bytes is None or right_count == 0 or right_count != output.replies:
@@ -463,8 +463,8 @@ def check_result(
 
     On a machine shared with overloaded servers, httperf also lacks CPU time. In that case, the
     responses decide. If they exceed the limit by more than twice the longest stall (``lag``), the
-    server caused the delay, at *less* load than ordered. The server would therefore fail under the
-    requested load as well.
+    server caused the delay, at *less* load than requested. The server would therefore fail under
+    the requested load as well.
     """
     if short := result.as_exhausted_host():
         return short
@@ -488,7 +488,7 @@ def check_result(
 def _is_incomplete(
     result: LoadResult, output: HttperfOutput, process: LoadProcess, spec: LoadSpec, lag: float
 ) -> bool:
-    """True if the ordered load was not sent completely, on time and without one large burst.
+    """True unless the requested load was sent completely, on time and without a large burst.
 
     httperf does not print when it sent the last request, but this was no earlier than the longest
     wait before the end. The load is also incomplete if one of httperf's own bursts used up its

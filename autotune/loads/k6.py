@@ -1,11 +1,11 @@
 """k6: an open loop with constant arrivals and connections that stay open.
 
 The scenario is `k6.js`; k6 reads the load parameters and then the script from standard input.
-Requests are due at an even rate, whatever the results of earlier ones, and a free client (a "VU")
-sends each. If no client is free, the request is dropped, which is a violation: there are as many
-clients as a server that meets the objective could occupy (Little's law). The scenario counts
-latencies in bins. The objective's limit is one of the edges, so late responses are counted exactly.
-The percentiles that k6 prints cannot be combined across processes.
+Requests are due at an even rate, whatever the results of earlier requests, and a free client (a
+"VU") sends each request. If no client is free, the request is dropped, which is a violation: there
+are as many clients as a server that meets the objective could occupy (Little's law). The scenario
+counts latencies in bins. The objective's limit is one of the edges, so late responses are counted
+exactly. The percentiles that k6 prints cannot be combined across processes.
 """
 
 from __future__ import annotations
@@ -217,8 +217,8 @@ def list_authorities(request: Request) -> list[str]:
 
 
 def list_bin_edges(spec: LoadSpec) -> list[float]:
-    """Return the upper edges of the bins in seconds. The limit is one of them, and the last exceeds
-    every latency.
+    """Return the upper edges of the bins in seconds. The latency limit is one of the edges, and the
+    last edge exceeds every latency.
     """
     edges_within = [
         round(spec.latency_limit * step / BINS_WITHIN_LIMIT, 9)

@@ -1,7 +1,7 @@
-"""k6 with the user's own script: its default function runs at the ordered rate, and its requests
-are counted.
+"""k6 with the user's own script, whose default function runs at the requested rate, and whose
+requests are counted.
 
-An arrival is one run of that function. The run counts once: either with the time of all its
+An arrival is one run of the default function. The run counts once: either with the time of all its
 requests, without pauses, or as its first error, which is a response outside 2xx, a failed `check`
 or an exception. Rates and capacities are therefore in runs/s.
 
@@ -289,7 +289,7 @@ def has_late_requests(summary: Mapping[str, Any]) -> bool:
 
 
 def read_first_line(printed: str) -> str:
-    """Return the first line of k6's output, which is its own message if there is one."""
+    """Return the first line of k6's output, which is k6's own error message if it printed one."""
     return (split_lines(printed.strip()) or ["nothing"])[0][:300]
 
 

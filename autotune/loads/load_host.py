@@ -3,7 +3,8 @@
 Each request uses a new connection, whose port stays occupied for a minute afterwards (TIME-WAIT).
 An address with the default range of 28,232 ports can sustain 470 new connections/s. The kernel may
 reuse such a port after a second if ``tcp_tw_reuse`` is 1. If it is 2, the default since Linux 4.19,
-this applies only to loopback. Backlogs do not matter, because nothing connects to a load host.
+this applies only to loopback. Backlogs of a load host do not matter, because no client connects to
+it.
 """
 
 from __future__ import annotations

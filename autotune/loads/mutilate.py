@@ -8,15 +8,16 @@ checks the achieved rate. The search therefore reports rates that miss the objec
 valid under these conditions:
 
 - **depth** (``-d``): the number of requests in flight on a connection. With the default of one, a
-  stall would block the very load that should reveal it.
+  stall would block the requests that should reveal the stall.
 - **arrivals** (``-i``): exponential gaps with an explicit parameter, or ``fb_ia``. The default,
   ``exponential`` without a parameter, causes a segmentation fault.
-- **one shape** for loading and measuring (``-K``, ``-V``, ``-r``): other keys would never hit.
+- **one shape** for storing and measuring (``-K``, ``-V``, ``-r``): gets for other keys would never
+  hit.
 - **samples** (``--save``): the time of every get, so that late gets are counted and not estimated
   from a percentile. For sets, it prints only percentiles: all sets above the highest percentile
   within the limit count as late.
 
-Agents (``-A`` on additional load hosts, ``-a`` on the measuring one) send load that is counted but
+Agents (``-A`` on additional load hosts, ``-a`` on the measuring host) send load that is counted but
 not timed: the timed requests represent all requests.
 """
 
@@ -76,7 +77,9 @@ exit $code
 
 @dataclass(frozen=True)
 class MutilateShape:
-    """Keys and values, as distributions for mutilate in bytes, for loading and measuring."""
+    """Distributions of key and value sizes in bytes, in mutilate's notation, for storing objects
+    and measuring.
+    """
 
     name: str
     keys: str
@@ -261,7 +264,7 @@ def _build_result(
 def _check_result(result: LoadResult, starts: Sequence[float], spec: LoadSpec) -> LoadResult:
     """Return the result, marked as truncated or limited if the requested load was not sent.
 
-    A connection with ``MAX_PIPELINE_DEPTH`` requests in flight blocks further ones, and the
+    A connection with ``MAX_PIPELINE_DEPTH`` requests in flight blocks further requests, and the
     responses are then late. If the responses are not late, mutilate lacked CPU time.
     """
     gap = max((b - a for a, b in pairwise(starts)), default=0.0)

@@ -104,7 +104,7 @@ class OhaAnswer:
 class OhaGenerator(LoadGenerator):
     """oha 1.4.7 and later (github.com/hatoo/oha). ``timeout`` bounds each process.
 
-    With ``paths``, each request uses one of them at random.
+    With ``paths``, each request uses a random path from the list.
     """
 
     paths: tuple[str, ...] = ()

@@ -12,8 +12,8 @@ the counted phase, the generator limits the queue that can build up (see ``httpe
 
 If the ramp-up is shorter than ``MIN_CHECKED_RAMP``, its result is ignored, because the stack has
 just sustained about this rate. Separate processes for the counted phase then start together with
-the ramp-up, and send load when it ends. Load therefore never stops, and nothing waits in between.
-Requests in the ramp-up are never counted.
+the ramp-up, and send load when it ends. The load therefore continues without a pause between both
+phases. Requests in the ramp-up are never counted.
 """
 
 from __future__ import annotations
@@ -189,8 +189,8 @@ class _LoadRun:
 
         The processes start after ``delay_seconds``, counted from now or from the hosts' agreed
         start times ``moments``. Every entry gets an equal share, from separate processes. If there
-        are fewer requests than entries, some entries get none. ``other_commands`` start at the same
-        time, and their results are returned as well.
+        are fewer requests than entries, some entries get no requests. ``other_commands`` start at
+        the same time, and their results are returned as well.
         """
         entries = self.request.per_endpoint()[: max(1, int(spec.rate * spec.seconds))]
         shares = [spec.split(index, len(entries)) for index in range(len(entries))]
@@ -272,8 +272,8 @@ def count_requests(
 
 
 def _agree_start_times(transports: Sequence[Transport]) -> Mapping[str, int]:
-    """Return the start time for each load host. A single host needs none, because its processes
-    start together anyway.
+    """Return the start time for each load host. The result is empty for a single host, whose
+    processes start together without an agreed time.
     """
     return start_times.agree_start_times(transports) if len(transports) > 1 else {}
 

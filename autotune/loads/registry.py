@@ -89,8 +89,8 @@ def _with_visits(
 def _check_sessions(file: TargetFile, key: str) -> None:
     """Raise TargetError if the load uses TLS.
 
-    As long as a connection stays open, httperf leaves the rest of a long TLS record unread. httperf
-    then counts a timeout that the server did not cause.
+    While a connection stays open, httperf does not read the rest of a long TLS record. httperf then
+    counts a timeout that the server did not cause.
     """
     if file.target.load.uses_tls:
         reason = "httperf cannot read long responses over TLS in sessions"

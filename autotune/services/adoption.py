@@ -70,9 +70,9 @@ class RunningService:
     as ``host:port``. ``gateway_protocol`` is the protocol between it and an application server, and
     ``gateway_addresses`` are that server's addresses. ``instance`` distinguishes several versions
     of the service on one host. ``role`` is its role in the deployment. ``tls`` is true if ``port``
-    uses TLS, which is the case only if there is no plain port. ``hostname`` is the host name that
-    it serves. ``restart_loss`` describes the data that a restart loses, or is empty. ``unit`` is
-    set only if the systemd unit or its main file differs from Debian's.
+    uses TLS; a port without TLS is preferred. ``hostname`` is the host name that it serves.
+    ``restart_loss`` describes the data that a restart loses, or is empty. ``unit`` is set only if
+    the systemd unit or its main file differs from Debian's.
     """
 
     key: str
@@ -165,7 +165,7 @@ class DistributionLayouts(tuple[DistributionLayout, ...]):
 
     @property
     def running_condition(self) -> str:
-        """Return a shell condition that is true if one of the units is running, for
+        """Return a shell condition that is true if any of the service's units is running, for
         `Adoption.version_script`.
         """
         return "{ " + " || ".join(f"runs {layout.unit}" for layout in self) + "; }"

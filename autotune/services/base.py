@@ -211,13 +211,13 @@ class Placement:
 
     Paths in files are relative to ``directory``, which is the processes' working directory.
     Relative paths keep socket paths short in deep study directories. For the distribution's units,
-    paths are absolute, and a trial start may write to ``directory``. ``uses`` lists all services
-    that the tier's application calls, and ``caches`` and ``stores`` those with that role.
-    ``local_cache`` is the address of the host's local cache, if the tier may have one. ``user`` is
-    the account of the processes, or ``None`` for the account that starts them. ``installed`` is
-    true for the distribution's units, and false for private processes. ``adopted`` is set if
-    templates made from the host's files replace the service's templates. ``unit`` is set if the
-    unit is not the distribution's.
+    paths are absolute, and a trial start may write to ``directory``. ``uses`` lists the addresses
+    of all services that the tier's application calls; ``caches`` and ``stores`` list only caches
+    and stores. ``local_cache`` is the address of the host's local cache, if the tier may have one.
+    ``user`` is the account of the processes, or ``None`` for the account that starts them.
+    ``installed`` is true for the distribution's units, and false for private processes. ``adopted``
+    is set if templates made from the host's files replace the service's templates. ``unit`` is set
+    if the unit is not the distribution's.
     """
 
     tier: str
@@ -348,11 +348,11 @@ class Service:
 
     Services override the attributes and methods that apply to them. The defaults have no effect.
 
-    ``programs`` maps names in ``Placement.programs`` to executables. The first one that exists is
-    used. ``packages`` are the Debian packages that contain them; ``package_source`` names another
-    source. ``ordering_rules`` contains pairs (a, b) of parameters or expressions with a ≤ b; ``a``
-    is lowered in a candidate that violates a rule. ``runs_when`` lists the values of the service's
-    own parameters, by bare name, under which it runs.
+    ``programs`` maps names in ``Placement.programs`` to executables. The first executable that
+    exists is used. ``packages`` are the Debian packages that contain them; ``package_source`` names
+    another source. ``ordering_rules`` contains pairs (a, b) of parameters or expressions with a ≤
+    b; ``a`` is lowered in a candidate that violates a rule. ``runs_when`` lists the values of the
+    service's own parameters, by bare name, under which it runs.
 
     ``config_paths`` contains the paths of the service's configuration file for private processes
     and for the distribution. ``template`` is the file's template, with ``{role}`` if it depends on
@@ -530,8 +530,8 @@ class Service:
     ) -> Settings:
         """Return the settings that a published tool advises, by bare parameter name.
 
-        ``facts`` are host facts (see `HostFacts.names`). The result is empty if there is no such
-        tool.
+        ``facts`` are host facts (see `HostFacts.names`). The result is empty if no published tool
+        advises settings for the service.
         """
         return {}
 

@@ -41,7 +41,7 @@ def parse_options(
 ) -> Iterator[Directive]:
     """Yield the program's name (the first of ``programs``), then its options by their long names.
 
-    Commands of other programs yield nothing. ``flags`` are options without a value. Like the
+    Commands of other programs yield no directives. ``flags`` are options without a value. Like the
     program itself, the parser accepts any unique prefix of one of ``long_options``.
     """
     remaining_words = iter(words)
@@ -65,7 +65,9 @@ def parse_options(
 
 
 def expand_prefix(name: str, options: Collection[str]) -> str:
-    """Return the long option if only one starts with ``name``, or else ``name`` itself."""
+    """Return the only long option that starts with ``name``, or ``name`` itself if there is not
+    exactly one.
+    """
     matching_options = [option for option in options if option.startswith(name)]
     return (
         matching_options[0]

@@ -115,7 +115,7 @@ class FileTree:
         return target in self._children or target in self.directories
 
     def exists(self, path: str) -> bool:
-        """True if a path leads to a file or a directory, even one that was not read."""
+        """True if a path leads to a file or directory, even to a file that was not read."""
         return self.is_directory(path) or self._follow_links(path).target in {
             **self.files,
             **self.unread,

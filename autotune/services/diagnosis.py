@@ -205,13 +205,13 @@ class Diagnosis:
     """All data for the diagnosis of a service. ``None`` means that the data are not available.
 
     ``find_log`` returns the path of the service's error log, or the systemd unit whose journal
-    contains it. ``complaint_patterns`` are patterns of log lines by kind, in addition to those for
-    all services. ``recommended_changes`` lists changes by resource: parameters with a direction
-    (`+` more, `-` less), or a choice. Changes to a host service help any service on that host. Less
-    CPU work in one service helps all services in its tier. ``threads_parameter`` is the parameter
-    for the number of threads that do all of the service's work. ``refusal_rules`` detect rejected
-    requests, ``worker_rules`` detect busy workers, and ``cache_rules`` detect a cache that is too
-    small.
+    contains it. ``complaint_patterns`` are patterns of log lines by kind, in addition to the
+    patterns for all services. ``recommended_changes`` lists changes by resource: parameters with a
+    direction (`+` more, `-` less), or a choice. Changes to a host service help any service on that
+    host. Changes that reduce CPU work in one service help all services in its tier.
+    ``threads_parameter`` is the parameter for the number of threads that do all of the service's
+    work. ``refusal_rules`` detect rejected requests, ``worker_rules`` detect busy workers, and
+    ``cache_rules`` detect a cache that is too small.
     """
 
     counter_query: CounterQuery | None

@@ -274,7 +274,7 @@ def _map_directive(
 
 
 def merge_results(*results: AdoptionResult) -> AdoptionResult:
-    """Return one result with the edits, values and reasons of several."""
+    """Return one adoption result with the edits, values and reasons of all ``results``."""
     adoption_result = AdoptionResult(tuple(edit for result in results for edit in result.edits))
     for result in results:
         adoption_result.values.update(result.values)
@@ -406,7 +406,9 @@ def find_block_start(config: Config, block: str) -> list[FilePosition]:
 
 
 def find_value_end(config: Config, name: str) -> list[FilePosition]:
-    """Return the position after the value of the directive with this name, if there is only one."""
+    """Return the position after the value of the only directive with this name, or no position if
+    there is not exactly one.
+    """
     match config.find_all(name):
         case [placed] if placed.words:
             return [(placed.path, placed.directive.arguments[0].end)]
@@ -414,7 +416,9 @@ def find_value_end(config: Config, name: str) -> list[FilePosition]:
 
 
 def find_directive_start(config: Config, name: str) -> list[FilePosition]:
-    """Return the position before the directive with this name, if there is only one."""
+    """Return the position before the only directive with this name, or no position if there is not
+    exactly one.
+    """
     match config.find_all(name):
         case [placed]:
             return [(placed.path, placed.directive.name.start)]
@@ -423,7 +427,7 @@ def find_directive_start(config: Config, name: str) -> list[FilePosition]:
 
 def find_line_end(config: Config, *names: str, must_be_only: bool = False) -> list[FilePosition]:
     """Return the end of the line with the first directive of any of these names. With
-    ``must_be_only``, there must be only one.
+    ``must_be_only``, the result is empty if there are several such directives.
     """
     section_headers = [placed for name in names for placed in config.find_all(name)]
     if not section_headers or (must_be_only and len(section_headers) > 1):

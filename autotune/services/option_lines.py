@@ -1,4 +1,4 @@
-"""Configuration files whose lines contain one option and its values: their syntax and adoption."""
+"""Syntax and adoption of configuration files with one option and its values per line."""
 
 from __future__ import annotations
 

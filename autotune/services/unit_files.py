@@ -187,9 +187,7 @@ def parse_exec_start(text: str) -> Directive | None:
 
 @lru_cache(maxsize=64)  # all parameters of a service read the same few units
 def parse_directives(text: str) -> tuple[Directive, ...]:
-    """Return every assignment with its words as arguments, including those on continuation
-    lines.
-    """
+    """Return every assignment with its words as arguments, including words on continuation lines."""
     assignments: list[Directive] = []
     section, words, is_continued = "", list[Word](), False
     for line in _LINE_PATTERN.finditer(text):

@@ -86,7 +86,9 @@ class RegularRequests:
         return True
 
     def split(self) -> tuple[int, dict[bytes, int]]:
-        """Return the number of health checks, and the other requests by page."""
+        """Return the number of kept requests that are health checks, and the counts of all other
+        kept requests by page.
+        """
         checks, pages = 0, dict[bytes, int]()
         for (_, page), series in self.series.items():
             if is_regular(series.times):

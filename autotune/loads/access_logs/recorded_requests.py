@@ -104,7 +104,7 @@ class RecordedRequests:
             yield "caches may hit more often than on the site, because it serves more pages"
 
     def describe_skipped(self) -> Iterator[str]:
-        """Yield one line for each reason to skip requests, the most frequent first."""
+        """Yield one line for each reason why requests were skipped, the most frequent reason first."""
         for reason, count in self.skipped.most_common():
             yield f"{count} × {reason}"
 

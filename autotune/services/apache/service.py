@@ -1,8 +1,8 @@
 """Apache with mpm_event, and the validation, start and status queries that all modules share.
 
 ``server-info?config`` lists the effective directives, and ``server-status?auto`` the scoreboard,
-with one slot per possible worker. A scoreboard shorter than configured means that a limit applies,
-from the file or one that a reload cannot change.
+with one slot per possible worker. If the scoreboard is shorter than configured, a limit in the file
+or a limit that a reload cannot change applies.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ SERVICES = (Redis(),)
 
 
 def describe_restart_loss(config: Config) -> str:
-    """Return which data a restart loses: all of them, unless there are snapshots (the default) or
+    """Return which data a restart loses: all data, unless Redis writes snapshots (the default) or
     an append-only log.
     """
     last_values = {name: line.words[0].strip("\"'") for name in ("save", "appendonly")
