@@ -189,7 +189,8 @@ class HostBackup:
         return replace(self.state, starts=self.starts)
 
     def is_confirmed_by(self, record: HostBackup | None, kept: HostBackup | None) -> bool:
-        """True if the host's own record confirms this copy: the host has not been restored since.
+        """True if the host's own record confirms that the host has not been restored since this
+        backup.
 
         Without ``record``, the record of a kept deployment is used. The record may lack the last
         change.

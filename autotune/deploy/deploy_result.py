@@ -59,7 +59,7 @@ class DeployResult:
 class Fleet(Protocol):
     """All tiers of a stack. A deployment takes effect on all tiers or on none.
 
-    ``outlives_tuner`` is true if its services can run without the tuner.
+    ``outlives_tuner`` is true if the services can keep running after autotune exits.
     """
 
     outlives_tuner: bool = False

@@ -104,7 +104,7 @@ def find_server_account() -> tuple[str, str] | None:
 
 
 def is_port_free(address: str, port: int) -> bool:
-    """True if a server could listen on this port now."""
+    """True if a server could currently listen on this address and port."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # Ask as servers do: a port whose connections are only closing counts as free.

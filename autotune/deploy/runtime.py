@@ -179,7 +179,7 @@ class LockedHosts(Protocol):
     def run_on_hosts(
         self, names: Iterable[str], work: Callable[[RuntimeHost], T]
     ) -> HostResults[T]:
-        """Run ``work`` on each of these hosts. Return results and errors by host."""
+        """Run ``work`` on each of the named hosts, and return results and errors by host."""
         ...
 
     def lock(self) -> None:

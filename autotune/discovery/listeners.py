@@ -89,7 +89,7 @@ def _list_executables(service: Service) -> tuple[str, ...]:
 
 
 def _answers_visitors(service: Service, program: str) -> bool:
-    """True if this process of a service serves visitors, and not only a web server or an
+    """True if the process ``program`` of a service serves visitors, and not only a web server or an
     administrator.
     """
     return not service.gateway_protocol and (

@@ -109,7 +109,7 @@ def _describe_measurement(target: Target, source: str | None) -> dict[str, Any]:
 
 
 def _build_claim(view: StudyView) -> dict[str, Any]:
-    """Return the study's claim about its winner. Other trials have no claim."""
+    """Return the study's claim about its best trial: verdict, gain and peaks."""
     has_baseline = "baseline" in view.conclusion.sides
     return {
         "verdict": view.verdict,

@@ -1,4 +1,4 @@
-"""Write exports: a trial's files, their changes, and the evidence for them."""
+"""Write exports of a trial: its files, the changes to the baseline, and the evidence for the gain."""
 
 from __future__ import annotations
 

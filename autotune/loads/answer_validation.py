@@ -79,7 +79,7 @@ class LoadPage:
         )
 
     def build_request(self, request: Request) -> Request:
-        """Return the request for this page."""
+        """Return ``request`` with the method, path and body of this page."""
         step = self.step
         return replace(
             request, path=step.path, method=step.method, body=step.body, expected_body=None

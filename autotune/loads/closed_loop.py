@@ -32,7 +32,8 @@ def run_closed_loop(
     host: Transport,
     validator: AnswerValidator,
 ) -> ClosedLoopCeiling:
-    """Return the ceiling of these clients. Responses that ``validator`` rejects count as errors.
+    """Return the throughput ceiling that closed-loop ``clients`` reach. Responses that
+    ``validator`` rejects count as errors.
 
     If the generator is paced, clients and samples together stay below ``clients.max_rate``. Raises
     HostUnreachable.

@@ -67,7 +67,9 @@ class Headroom:
     stop_reason: str | None = None
 
     def find_shortage(self, rate: float) -> str | None:
-        """Return why ``rate`` is too high for this load host; ``None`` if it is not."""
+        """Return why ``rate`` is too high for this load host; ``None`` if the load host can
+        generate it.
+        """
         if rate <= USABLE_HEADROOM_SHARE * self.rate or self.stop_reason is None:
             return None
         return (

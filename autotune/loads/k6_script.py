@@ -184,8 +184,8 @@ class K6ScriptGenerator(K6Generator):
         )
 
     def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
-        """Return no steps: a script chooses its requests, and its `check` decides which responses
-        are correct.
+        """Return no requests, because a script chooses its requests, and the script's `check`
+        decides which responses are correct.
         """
         return ()
 
@@ -225,7 +225,7 @@ class K6ScriptGenerator(K6Generator):
         return (str(PurePosixPath(self.files[0][0]).with_name("autotune-main.js")),)
 
     def _build_archive(self, scenario: str) -> bytes:
-        """Return all files as a tar archive."""
+        """Return the script, its imports and the scenario as a tar archive."""
         (main,), (script, _) = self._main_argument, self.files[0]
         texts = {name: replace_imports(name, text) for name, text in self.files}
         texts[main] = _MAIN_TEMPLATE % (

@@ -167,7 +167,7 @@ class _LoadRun:
         )
 
     def _reduce_for_probe(self, spec: LoadSpec, probe_rate: float) -> LoadSpec:
-        """Return ``spec`` with its rates reduced by the rate of the sample.
+        """Return ``spec`` with its rates reduced by the sample's rate.
 
         If the correct body is known, the small sample does not reduce the load, unless the total
         would exceed the maximum rate.

@@ -19,8 +19,8 @@ _HOSTNAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9][A-Za-z0-
 
 @dataclass(frozen=True)
 class Listener:
-    """A program that listens on a TCP port. ``is_local`` is true if it listens only on loopback. An
-    unknown program has an empty name.
+    """A program that listens on a TCP port. ``is_local`` is true if the program listens only on
+    loopback. The name of an unknown program is empty.
     """
 
     program: str
@@ -33,7 +33,7 @@ class Listener:
 
 @dataclass(frozen=True, kw_only=True)
 class RunningHost:
-    """The state of a running host, as far as adoption needs it.
+    """The part of a running host's state that adoption needs.
 
     ``units`` maps units to states; a running unit that is masked has the state ``masked``.
     ``processors`` is the number of CPUs that programs see, regardless of quotas. ``backlogs`` maps
@@ -49,7 +49,7 @@ class RunningHost:
     effective: Mapping[tuple[str, int, str], Mapping[str, Value]] = field(default_factory=dict)
 
     def with_tree(self, tree: FileTree) -> RunningHost:
-        """Return the host with other files."""
+        """Return the host with the files in ``tree``."""
         return replace(self, tree=tree)
 
     def is_active(self, unit: str) -> bool:
@@ -64,15 +64,16 @@ class RunningHost:
 class RunningService:
     """A service that is running on a host.
 
-    ``key`` is the service's key in the registry. ``tier_kind`` is its kind of tier: lb, http_cache,
-    web, app, cache, store or db. ``port`` is the TCP port; ``listen_address`` is a socket or
-    address if the port is not enough. ``backends`` lists the servers to which it forwards requests,
-    as ``host:port``. ``gateway_protocol`` is the protocol between it and an application server, and
-    ``gateway_addresses`` are that server's addresses. ``instance`` distinguishes several versions
-    of the service on one host. ``role`` is its role in the deployment. ``tls`` is true if ``port``
-    uses TLS; a port without TLS is preferred. ``hostname`` is the host name that it serves.
-    ``restart_loss`` describes the data that a restart loses, or is empty. ``unit`` is set only if
-    the systemd unit or its main file differs from Debian's.
+    ``key`` is the service's key in the registry. ``tier_kind`` is the kind of the service's tier:
+    lb, http_cache, web, app, cache, store or db. ``port`` is the TCP port; ``listen_address`` is a
+    socket or address if the port is not enough. ``backends`` lists the servers to which the service
+    forwards requests, as ``host:port``. ``gateway_protocol`` is the protocol between the service
+    and an application server, and ``gateway_addresses`` are the application server's addresses.
+    ``instance`` distinguishes several versions of the service on one host. ``role`` is the
+    service's role in the deployment. ``tls`` is true if ``port`` uses TLS; a port without TLS is
+    preferred. ``hostname`` is the host name that the service serves. ``restart_loss`` describes the
+    data that a restart loses, or is empty. ``unit`` is set only if the systemd unit or its main
+    file differs from Debian's.
     """
 
     key: str

@@ -178,7 +178,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
-    """Yield each HTTP address, and whether it uses TLS."""
+    """Yield each HTTP address on which Apache listens, and whether the address uses TLS."""
     encrypted_hosts = {
         word.rpartition(":")[2]
         for placed in config.find_all("SSLEngine")

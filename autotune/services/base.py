@@ -74,8 +74,9 @@ class Parameter:
     their stock value unless the target sets a range or choices. Such parameters have other costs,
     such as disk space or a larger attack surface. ``capped_by`` is the kernel setting that limits
     the value. ``effect`` is the expected effect, and ``decides`` lists the load traits that raise
-    it to the highest class. ``direction`` is the direction in which guides change the value, `+` or
-    `-`. ``safe`` is the range that no guide warns against, and in which the search starts.
+    the effect to the highest class. ``direction`` is the direction in which guides change the
+    value, `+` or `-`. ``safe`` is the range that no guide warns against, and in which the search
+    starts.
     """
 
     name: str
@@ -358,12 +359,12 @@ class Service:
     and for the distribution. ``template`` is the file's template, with ``{role}`` if it depends on
     the role. ``unit_name`` is the distribution's systemd unit.
 
-    ``deployment`` is the service's name under a tier's ``service:``, and ``other_names`` are names
-    that people use for it or for similar software. ``role`` is its function in that deployment.
-    ``port`` is the default port of the distribution's unit. An application server has no port, but
-    a ``gateway_protocol``. Each service that lists this protocol in ``gateway_protocols`` forms a
-    deployment with it (``nginx+php-fpm``). ``application`` is the name under a tier's ``app:`` for
-    files that an application server runs.
+    ``deployment`` is the service's name under a tier's ``service:``, and ``other_names`` are common
+    names of the service or of similar software. ``role`` is the service's function in that
+    deployment. ``port`` is the default port of the distribution's unit. An application server has
+    no port, but a ``gateway_protocol``. Each service that lists this protocol in
+    ``gateway_protocols`` forms a deployment with it (``nginx+php-fpm``). ``application`` is the
+    name under a tier's ``app:`` for files that an application server runs.
 
     A ``per_deployment`` host service exists once per deployment, see ``for_deployment``. An
     ``isolated_only`` service exists only on runtimes that isolate services from their hosts.
@@ -477,8 +478,8 @@ class Service:
         return None
 
     def get_socket(self, placement: Placement) -> str | Endpoint | None:
-        """Return where the service accepts connections once it is up: a socket's path in the
-        working directory, or an endpoint.
+        """Return the address at which the running service accepts connections: a socket's path in
+        the working directory, or an endpoint.
         """
         return placement.listen if self.port else None
 

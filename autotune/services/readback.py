@@ -50,7 +50,9 @@ def build_config_parser(
 
 
 def convert_unit(parameter: Parameter, printed: str) -> Value:
-    """Return the parameter's value for printed text such as `ON`, `OFF` or a size in bytes."""
+    """Return the parameter's value, in its own unit, for printed text such as `ON`, `OFF` or a size
+    in bytes.
+    """
     value = parse_number(printed)
     if isinstance(parameter.stock, bool):
         return value == "ON"

@@ -81,7 +81,7 @@ esac
 
 
 def list_unit_paths(unit: str) -> tuple[str, ...]:
-    """Return the possible paths of a unit and of its drop-ins, relative to ``/``."""
+    """Return the possible paths of a systemd unit and of its drop-ins, relative to ``/``."""
     names = (*_list_unit_names(unit), *(f"{name}.d" for name in _list_drop_in_names(unit)))
     return tuple(f"{location[1:]}/{name}" for location in UNIT_DIRECTORIES for name in names)
 

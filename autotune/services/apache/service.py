@@ -117,8 +117,8 @@ class ApacheServer(Service):
 
 
 class Apache(ApacheServer):
-    """Apache with mpm_event: processes with many threads. In role ``web``, it forwards to
-    PHP-FPM.
+    """Apache with mpm_event: processes with many threads. In role ``web``, Apache forwards requests
+    to PHP-FPM.
     """
 
     deployment = "apache"

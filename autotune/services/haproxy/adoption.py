@@ -70,7 +70,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _read_variables(tree: FileTree, config: Config) -> dict[str, str]:
-    """Return the environment of HAProxy: its unit's environment, then what its own files add."""
+    """Return HAProxy's environment variables: those of its unit, and those that its own files add."""
     variables = dict(read_environment(tree, UNIT_NAME).values)
     for line in config.directives:
         if line.name in ("setenv", "presetenv") and len(line.words) > 1:
@@ -122,7 +122,7 @@ def _list_http_addresses(
 
 
 def _map_modes(config: Config) -> dict[tuple[tuple[str, ...], ...], str]:
-    """Return the mode of each section. Sections inherit it from the `defaults` section above
+    """Return the mode of each section. Sections inherit the mode from the `defaults` section above
     them.
     """
     modes: dict[tuple[tuple[str, ...], ...], str] = {}

@@ -1,5 +1,5 @@
-"""HAProxy as a load balancer: a master process reads the files, and a worker process runs the
-threads.
+"""HAProxy as a load balancer: a master process reads the configuration, and the threads of a worker
+process forward requests.
 """
 
 from __future__ import annotations

@@ -243,8 +243,8 @@ def parse_effective(text: str) -> Settings:
 
 
 class Nginx(Service):
-    """In role ``proxy``, nginx balances requests over the tier to which it forwards. In role
-    ``web``, it forwards to PHP-FPM.
+    """In role ``proxy``, nginx distributes requests over the hosts of the tier behind it. In role
+    ``web``, nginx forwards requests to PHP-FPM.
     """
 
     name = "nginx"

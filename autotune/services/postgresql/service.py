@@ -229,8 +229,8 @@ class Postgresql(Service):
         later.
 
         The rules are published in src/features/configuration/configurationSlice.js. If the user set
-        ``max_connections``, it is an input. Advice that is the same for all hosts is in the
-        parameters' ``recommended``.
+        ``max_connections``, the rules use the user's value as an input. Advice that is the same for
+        all hosts is in the parameters' ``recommended``.
         """
         total, cpus = int(facts["memory"]) // 1024, int(facts["cpus"])  # PGTune calculates in kB
         shared, connections = total // 4, int(current_settings.get("max_connections", 100))

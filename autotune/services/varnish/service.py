@@ -118,7 +118,9 @@ def build_counters_command(placement: Placement) -> Argv:
 
 
 def parse_effective(text: str) -> Settings:
-    """Return the parameters in the output of `param.show -j`, in their own units."""
+    """Return the parameters in the output of `param.show -j`, in the units of autotune's
+    parameters.
+    """
     values: dict[str, Any] = {str(row.get("name")): row.get("value") for row in _parse_json(text, [])
                               if isinstance(row, dict)}  # fmt: skip
     return {
