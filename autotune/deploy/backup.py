@@ -116,7 +116,8 @@ class HostBackup:
     def with_written_digests(
         self, digests: Mapping[str, str], replaced: Mapping[str, str] | None = None
     ) -> HostBackup:
-        """Return the backup with new digests. The backup must be written to disk before the change.
+        """Return the backup with the digests of files and values that are about to be written. The
+        backup must be written to disk before the change.
 
         ``replaced`` contains the current digests by path, and current values by name. Current
         digests that autotune wrote stay recorded after any number of failed deployments.
@@ -152,7 +153,8 @@ class HostBackup:
     def with_observed_state(
         self, observed: ObservedHost, contents: Mapping[str, bytes]
     ) -> HostBackup:
-        """Return the backup with observed entries. Existing entries do not change.
+        """Return the backup extended by the observed state of files, units and kernel values.
+        Existing entries do not change.
 
         Raises AutotuneError for a path that is neither a file nor a link nor absent.
         """

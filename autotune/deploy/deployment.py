@@ -364,8 +364,8 @@ class Deployment(Fleet):
     def _plan_hosts(
         self, desired: DesiredState, observed: Mapping[str, ObservedHost]
     ) -> dict[str, HostPlan]:
-        """Return the plan of each host. If the deployed settings are known, only changed parameters
-        cause actions.
+        """Return the plan of changes to each host. If the deployed settings are known, only changed
+        parameters cause actions.
         """
         base_state = self._in_place.desired if self._in_place else self._baseline_state()
 
@@ -629,8 +629,8 @@ class Deployment(Fleet):
         return replace(previous_result, files=desired.files, actions=no_actions, hosts=hosts)
 
     def _build_host_records(self, desired: DesiredState) -> dict[str, HostRecord]:
-        """Return the records of hosts. Private servers have no records, because no other tool sets
-        them up.
+        """Return the records of all hosts in a deployment. Private servers have no records, because
+        no other tool sets them up.
         """
         if not self.runtime.installed:
             return {}

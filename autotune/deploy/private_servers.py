@@ -209,8 +209,8 @@ def is_accepting(server: ServerProcess, address: Endpoint | str) -> bool:
     """True if this server listens at an endpoint, or accepts connections on a socket in its
     directory.
 
-    A successful connection to the endpoint is no proof, because another server could be listening
-    there.
+    A successful connection to the endpoint is not enough, because another server could listen on
+    the same endpoint.
     """
     if isinstance(address, Endpoint):
         return server.is_listening(address.port)

@@ -61,7 +61,9 @@ class RuntimeLayout:
         return path
 
     def mode_for(self, file: ConfigFile) -> int | None:
-        """Return the mode of a file. ``None`` keeps the mode of the file that is replaced."""
+        """Return the permissions (mode bits) of a file. ``None`` keeps the mode of the file that is
+        replaced.
+        """
         return None
 
     def unit_defined_by(self, path: str) -> str | None:

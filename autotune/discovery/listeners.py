@@ -1,4 +1,4 @@
-"""Find listening sockets on a host, and list the sockets of programs that are not tuned."""
+"""Find listening sockets on a host, and list the ports of programs that are not tuned."""
 
 from __future__ import annotations
 

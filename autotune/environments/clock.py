@@ -35,7 +35,7 @@ class StudyClock:
 
     @property
     def elapsed_seconds(self) -> float:
-        """Return the seconds since the last collection."""
+        """Return the seconds since activity times were last collected."""
         return self.now() - self._since
 
     def collect_seconds(self) -> dict[str, float]:

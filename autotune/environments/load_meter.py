@@ -240,7 +240,7 @@ class LoadMeter:
 
 
 def build_reading(result: LoadResult, spec: LoadSpec) -> Reading:
-    """Return the reading for a load result. Failed and late requests count as violations.
+    """Return a load result as a reading. Failed and late requests count as violations.
 
     The reading's duration is 0 seconds if the generator fell short of the rate and sent no
     requests.

@@ -11,8 +11,9 @@
 - ``differences`` lists effective values that differ from the requested values.
 - ``claim`` contains the verdict, gain and peaks. Only the best trial has a claim.
 - ``readings`` are the readings from the confirmation, oldest first.
-- ``hosts`` contains files, units and kernel values by host, if the export configures hosts. Each
-  file has its SHA-256 before and after: ``absent`` means a missing file, null means not recorded.
+- ``hosts`` contains files, units and kernel values by host, if the export configures hosts. For
+  each file, ``hosts`` contains the SHA-256 before and after: ``absent`` means a missing file, null
+  means not recorded.
 - ``files`` are the files in this export, with their SHA-256.
 - ``verify`` is a command to run in the export's directory.
 

@@ -42,8 +42,8 @@ def format_title(study: Study, trial: Trial) -> str:
 
 
 def build_script(heading: str, host: str, hosts: ExportedHosts, notice: str | None = None) -> str:
-    """Return the script that configures one host. The script needs root, a POSIX shell, systemd and
-    GNU tools.
+    """Return the shell script that applies the configuration on one host. The script needs root, a
+    POSIX shell, systemd and GNU tools.
     """
     units, files = hosts.units[host], hosts.list_files(host)
     return fill_template(

@@ -64,9 +64,9 @@ def find_hierarchies(
 ) -> tuple[CgroupHierarchy, ...]:
     """Return the control group trees of a lab.
 
-    The trees are those that this machine mounts. Missing trees get a path under ``private``.
-    ``mountinfo_text`` and ``proc_cgroups`` are the contents of ``/proc/self/mountinfo`` and
-    ``/proc/cgroups``.
+    The result contains the trees that this machine mounts. Missing trees get a path under
+    ``private``. ``mountinfo_text`` and ``proc_cgroups`` are the contents of
+    ``/proc/self/mountinfo`` and ``/proc/cgroups``.
     """
     trees = [mount for mount in parse_mounts(mountinfo_text) if mount.kind in ("cgroup", "cgroup2")]
     own_mounts = [mount.path for mount in trees if mount.path.is_relative_to(private)]

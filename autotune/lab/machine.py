@@ -76,7 +76,7 @@ exec systemd-nspawn --quiet --boot --directory="$directory/root" --machine="$hos
 def boot_hosts(
     plan: LabPlan, hosts: Sequence[LabHost], hierarchies: tuple[CgroupHierarchy, ...]
 ) -> None:
-    """Start ``hosts`` together, and return once each host has its network interface and starts
+    """Start ``hosts`` together, and return once each host is connected to the bridge and starts
     systemd.
     """
     with contextlib.ExitStack() as stack:

@@ -91,13 +91,13 @@ class ClosedLoopGenerator(ABC):
         """Return the command for one process, which exits by itself."""
 
     def build_input(self, clients: ClosedLoopClients) -> bytes | None:
-        """Return the standard input of the process."""
+        """Return the standard input of the generator's process, or ``None``."""
         return None
 
     @abstractmethod
     def parse_output(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
-        """Return the ceiling in the output. If the output contains no ceiling, ``failure`` is set.
-        May raise ValueError for unreadable figures.
+        """Return the throughput ceiling in the generator's output. If the output contains no
+        ceiling, ``failure`` is set. May raise ValueError for unreadable figures.
         """
 
     def parse_checked(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:

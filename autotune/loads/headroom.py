@@ -211,8 +211,8 @@ def _serve_answers(transport: Transport, argv: Argv) -> CommandResult:
 def _await_pid(
     transport: Transport, directory: str, server_run: Future[CommandResult]
 ) -> str | None:
-    """Return the server's process ID once the server listens. nginx writes its PID file after it
-    has bound the port.
+    """Return the server's process ID once the server listens. nginx writes its PID file after
+    binding the port.
     """
     for _ in range(100):
         if (pid := _read_pid(transport, directory)) is not None:

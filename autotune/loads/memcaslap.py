@@ -111,7 +111,9 @@ def build_command(
 
 
 def parse_output(output: str, shape: MemcaslapShape) -> CacheCeiling:
-    """Return the ceiling in the output. ``failure`` is set if the output is unreadable."""
+    """Return the cache's throughput ceiling in memcaslap's output. ``failure`` is set if the output
+    is unreadable.
+    """
     try:
         return _parse_counts(output, shape)
     except ValueError:

@@ -33,7 +33,9 @@ def build_request(
     expected_body: bytes | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> Request:
-    """Return the request to the stack. Raises TargetError for a missing certificate or variable."""
+    """Return the request that a target's load sends to the stack. Raises TargetError for a missing
+    certificate or variable.
+    """
     load, url = file.target.load, urlsplit(file.target.load.url or "")
     entries = (stack.entry, *stack.other_entries)
     if load.vip:

@@ -109,7 +109,7 @@ class Systemd(Runtime):
         programs: Mapping[str, Mapping[str, str]],
         adopted_configs: Mapping[str, AdoptedConfig],
     ) -> Stack:
-        """Return the stack. No file is private, so ``directory`` is not used."""
+        """Return the stack of a target. No file is private, so ``directory`` is not used."""
         context = StackContext(
             VALIDATION_DIRECTORY,
             {},

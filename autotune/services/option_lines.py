@@ -121,7 +121,7 @@ class OptionFile:
         return DistributionLayouts((debian_layout, *self.other_layouts))
 
     def build_adoption(self) -> Adoption:
-        """Return the adoption of the service."""
+        """Return the adoption data of the service, for detection and tuning."""
         layouts = self.layouts
         return Adoption(
             title=self.service.title,

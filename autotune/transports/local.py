@@ -100,7 +100,9 @@ class LocalTransport:
                 raise AutotuneError(f"{target} cannot be written: {command_result.error_text}")
 
     def get(self, path: str, *, sudo: bool = False) -> bytes | None:
-        """Return the bytes of a file. Raises AutotuneError if this account may not read it."""
+        """Return the content of a file as bytes, or ``None`` if it does not exist. Raises
+        AutotuneError if this account may not read it.
+        """
         try:
             return Path(path).read_bytes()
         except (FileNotFoundError, NotADirectoryError):

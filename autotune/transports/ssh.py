@@ -226,7 +226,9 @@ class SshTransport:
             raise self._file_error(f"{path} cannot be written", command_result)
 
     def get(self, path: str, *, sudo: bool = False) -> bytes | None:
-        """Return the bytes of a file. Raises ``AutotuneError`` if an existing file cannot be read."""
+        """Return the content of a file as bytes, or ``None`` if it does not exist. Raises
+        ``AutotuneError`` if an existing file cannot be read.
+        """
         argv = ["env", "LC_ALL=C", "cat", "--", path]
         answer = self._transfer(argv, None, sudo=sudo)
         command_result = answer.decode(argv)

@@ -182,7 +182,7 @@ def option_name(name: str) -> str:
 
 
 def _find_config_path(tree: FileTree, config: Config, unit: str) -> str:
-    """Return the path of the configuration file."""
+    """Return the path of gunicorn's configuration file."""
     directory = unit_files.find_option(tree, unit, "WorkingDirectory").lstrip("-") or "/"
     arguments = {
         line.name.text: line.arguments

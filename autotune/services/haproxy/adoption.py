@@ -70,7 +70,9 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _read_variables(tree: FileTree, config: Config) -> dict[str, str]:
-    """Return HAProxy's environment variables: those of its unit, and those that its own files add."""
+    """Return HAProxy's environment variables: its unit's variables, and variables that its own
+    files set.
+    """
     variables = dict(read_environment(tree, UNIT_NAME).values)
     for line in config.directives:
         if line.name in ("setenv", "presetenv") and len(line.words) > 1:

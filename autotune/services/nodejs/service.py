@@ -146,8 +146,8 @@ SERVICES = (Nodejs(),)
 
 
 def parse_effective(text: str) -> Settings:
-    """Return the effective values. The number of workers is the number of forked processes, or 1
-    for a single process.
+    """Return the effective values of Node.js parameters. The number of workers is the number of
+    forked processes, or 1 for a single process.
 
     A parameter that is missing from the environment has Node's default.
     """

@@ -233,5 +233,5 @@ def resolve_number(
 
 
 def _default_text(match: re.Match[str]) -> str:
-    """Return the default for an environment variable."""
+    """Return the default text for an environment variable in matched Ruby code."""
     return (match["or"] or match["block"] or match["else"] or "").strip("\"'")
