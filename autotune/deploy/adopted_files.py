@@ -19,7 +19,7 @@ _TEXT_FIELDS = ("loses", "unit", "main", "deployment")  # text fields of a file,
 
 def read_adopted_files(directory: Path | None) -> dict[str, AdoptedConfig]:
     """Return the hosts' own files by instance (``web.web1.nginx``). The result is empty if
-    ``directory`` contains no record.
+    ``directory`` does not contain a record.
 
     Raises AutotuneError for an unreadable record.
     """

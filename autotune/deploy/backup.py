@@ -215,7 +215,7 @@ class HostBackup:
         else has changed since.
 
         The state is empty if no value that autotune set is left to restore. Units and files that
-        the software created are included, because there is no record of who changed them.
+        the software created are included, because autotune cannot determine who changed them.
         """
         written_digests = self.last_written
         files = {path: file for path, file in self.state.files.items()

@@ -597,7 +597,7 @@ class Deployment(Fleet):
     def restore(self) -> None:
         """Restore and release every host.
 
-        Raises AutotuneError with the hosts that could not be restored, once all others are
+        Raises AutotuneError with the hosts that could not be restored, once all other hosts are
         restored.
         """
         self.hosts.unlock(restored=not self._keeping)

@@ -75,7 +75,7 @@ class DesiredState:
     def with_secrets(self, originals: Mapping[str, HostState]) -> DesiredState:
         """Return the state with each placeholder replaced by the secret in the host's original file.
 
-        Raises AutotuneError if the secrets in a file differ from those that were masked.
+        Raises AutotuneError if a host's file contains secrets that differ from the masked secrets.
         """
         hosts = {}
         for host, state in self.hosts.items():

@@ -748,7 +748,7 @@ def fill_secrets(
 ) -> dict[str, bytes]:
     """Return files with each placeholder replaced by the text from the host's own file.
 
-    Raises AutotuneError if the secrets in the host's file differ from those that were masked.
+    Raises AutotuneError if a host's file contains secrets that differ from the masked secrets.
     """
     return {path: restore_secrets(content, originals.get(path), f"{instance.placement.host}: {path}",
                            find_outliner(instance.service, path))

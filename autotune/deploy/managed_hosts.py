@@ -81,7 +81,7 @@ class ManagedHosts:
     def unlock(self, *, restored: bool) -> None:
         """Restore or keep the locked hosts, and unlock them.
 
-        Raises AutotuneError with the hosts that could not be restored, once all others are
+        Raises AutotuneError with the hosts that could not be restored, once all other hosts are
         restored.
         """
         self._lease.stop()
@@ -249,8 +249,9 @@ def restore_study(
     result.
 
     If services were restarted, ``await_entry()`` waits for a correct response and returns a line
-    about it. Raises AutotuneError with each host that could not be restored, once all others are
-    restored, and LockedError if another tuner holds the locks on all of these hosts.
+    about it. Raises AutotuneError with each host that could not be restored, once all other hosts
+    are restored. Raises LockedError if another tuner holds the locks on all hosts that could not be
+    restored.
     """
     store = BackupStore(study)
     missing_host_errors = {

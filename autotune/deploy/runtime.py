@@ -193,7 +193,7 @@ class LockedHosts(Protocol):
     def unlock(self, *, restored: bool) -> None:
         """Release the hosts, either restored or in their current state.
 
-        Raises AutotuneError with the hosts that could not be restored, once all others are
+        Raises AutotuneError with the hosts that could not be restored, once all other hosts are
         restored.
         """
         ...
