@@ -18,8 +18,8 @@ _TEXT_FIELDS = ("loses", "unit", "main", "deployment")  # text fields of a file,
 
 
 def read_adopted_files(directory: Path | None) -> dict[str, AdoptedConfig]:
-    """Return the hosts' own files by instance (``web.web1.nginx``). The result is empty without such a
-    record.
+    """Return the hosts' own files by instance (``web.web1.nginx``). The result is empty if
+    ``directory`` does not contain a record.
 
     Raises AutotuneError for an unreadable record.
     """
@@ -39,7 +39,7 @@ def read_adopted_files(directory: Path | None) -> dict[str, AdoptedConfig]:
 def check_adopted_files(
     adopted_configs: Mapping[str, AdoptedConfig], parts: Collection[str]
 ) -> None:
-    """Raise AutotuneError if there are files of an instance that is not in the stack.
+    """Raise AutotuneError if the record contains files of an instance that is not in the stack.
 
     Otherwise, a renamed tier would get autotune's files instead of the host's.
     """
@@ -73,7 +73,7 @@ def build_record(adopted_configs: Mapping[str, AdoptedConfig]) -> dict[str, Any]
 
 
 def _encode_text(text: str | None) -> dict[str, str]:
-    """Return a text as JSON values, even if it contains bytes that are not UTF-8."""
+    """Return a text as JSON values, even if the text contains bytes that are not UTF-8."""
     if text is None:
         return {}
     if config_text.is_utf8(text):

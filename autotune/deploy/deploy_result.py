@@ -1,4 +1,6 @@
-"""Interface of a fleet, the result of a deployment, and the records of its hosts."""
+"""Interface of a fleet (all tiers of a stack), the result of a deployment, and the records of its
+hosts.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from autotune.unified_diff import Hunk, find_hunks
 
 @dataclass(frozen=True)
 class SettingMismatch:
-    """A setting whose effective value is not the requested one."""
+    """A setting whose effective value differs from the requested value."""
 
     parameter: str
     requested: Value
@@ -28,8 +30,8 @@ class SettingMismatch:
 
 
 class DeployFailed(AutotuneError):
-    """A configuration did not pass validation, start or respond. The last good one is deployed
-    again.
+    """A configuration did not pass validation, start or respond. The last good configuration is
+    deployed again.
     """
 
 
@@ -50,14 +52,14 @@ class DeployResult:
 
     @property
     def restarted_instances(self) -> frozenset[str]:
-        """Return the instances that lost their memory."""
+        """Return the restarted instances, which lost the contents of their memory."""
         return frozenset(n for n, action in self.actions.items() if action is Action.RESTART)
 
 
 class Fleet(Protocol):
-    """All tiers together: a deployment takes effect everywhere or nowhere.
+    """All tiers of a stack. A deployment takes effect on all tiers or on none.
 
-    ``outlives_tuner`` is true if its services can run without the tuner.
+    ``outlives_tuner`` is true if the services can keep running after autotune exits.
     """
 
     outlives_tuner: bool = False
@@ -101,7 +103,7 @@ class Fleet(Protocol):
 class OriginalHost:
     """A host before the study: SHA-256 by file (``None`` if absent), units and kernel values.
 
-    ``settings`` are the values in its files, or ``None`` if unknown.
+    ``settings`` are the values in the host's files, or ``None`` if unknown.
     """
 
     files: Mapping[str, str | None] = field(default_factory=dict)
@@ -112,11 +114,11 @@ class OriginalHost:
 
 @dataclass(frozen=True)
 class DeployedFile:
-    """A deployed file. ``sha256`` is the digest on the host, where words that are masked here are
-    present.
+    """A deployed file. ``sha256`` is the digest of the file on the host, in which no words are
+    masked.
 
-    ``edits`` turn the host's own file into it. They are ``None`` if the whole file is replaced, or
-    if the edits are unknown.
+    ``edits`` turn the host's own file into the deployed file. The edits are ``None`` if the whole
+    file is replaced, or if they are unknown.
     """
 
     sha256: str

@@ -90,7 +90,7 @@ class EntryProbe:
 
 
 def ignore_note(_: str) -> None:
-    """Ignore a note."""
+    """Discard a progress note; the default callback."""
 
 
 class Deployment(Fleet):
@@ -164,7 +164,7 @@ class Deployment(Fleet):
             raise
 
     def _deploy(self, desired: DesiredState) -> DeployResult:
-        """Deploy a state whose masked words are filled in. Raises as `deploy`."""
+        """Deploy a state whose masked words are filled in. Raises the same errors as `deploy`."""
         observed = self._observe_hosts(desired)
         plans = self._plan_hosts(desired, observed)
         if not any(plans.values()) and self._is_unchanged(observed):
@@ -254,7 +254,9 @@ class Deployment(Fleet):
         })  # fmt: skip
 
     def _find_answer_limit(self, plans: Mapping[str, HostPlan]) -> float:
-        """Return the longest time until the stack responds. Restarted units may still be booting."""
+        """Return the time limit, in seconds, for a response of the stack, whose restarted units may
+        still be booting.
+        """
         units = [(name, unit) for name, plan in plans.items() for unit in plan.unit_actions]
         unit_limits = (self.boot_times.unit_limit(*unit) for unit in units)
         return max((self.boot_times.stack_limit, *unit_limits))
@@ -296,8 +298,8 @@ class Deployment(Fleet):
     def await_service(self, *, is_answer_doubtful: bool) -> None:
         """Wait until load balancers use all servers: see `Fleet.await_service`.
 
-        The configuration worked after its deployment. Servers that are down now only need time to
-        work off an overload.
+        The configuration worked after its deployment, so servers that are down now only need time
+        to recover from an overload.
         """
         limit = self.boot_times.late_limit
         problem = self._await_servers(limit, self.deployed_settings)
@@ -362,8 +364,8 @@ class Deployment(Fleet):
     def _plan_hosts(
         self, desired: DesiredState, observed: Mapping[str, ObservedHost]
     ) -> dict[str, HostPlan]:
-        """Return the plan of each host. If the deployed settings are known, only changed parameters
-        cause actions.
+        """Return the plan of changes to each host. If the deployed settings are known, only changed
+        parameters cause actions.
         """
         base_state = self._in_place.desired if self._in_place else self._baseline_state()
 
@@ -476,7 +478,8 @@ class Deployment(Fleet):
     # -- rollback ---------------------------------------------------------------------------------
 
     def _roll_back(self, plans: Mapping[str, HostPlan], error: AutotuneError) -> None:
-        """Roll every host back to the last good state or, if there is none, to the original state.
+        """Roll every host back to the last good state or, without a good state, to the original
+        state.
 
         A stack that is late after the rollback does not end the study: see `_await_late_stack`.
         """
@@ -549,7 +552,9 @@ class Deployment(Fleet):
             self._is_late = False
 
     def verify(self) -> None:
-        """Check that all units have run since the deployment. Raises as `Fleet.verify`."""
+        """Check that all units have run since the deployment. Raises the same errors as
+        `Fleet.verify`.
+        """
         self.check_load_hosts()
         good_deployment = self._in_place
         assert good_deployment is not None
@@ -573,7 +578,7 @@ class Deployment(Fleet):
     # -- locks, and what remains after a study ------------------------------------------------------
 
     def lock_hosts(self) -> None:
-        """Lock every host. Raises LockedError if another tuner holds one."""
+        """Lock every host. Raises LockedError if another tuner holds the lock on a host."""
         self.hosts.lock()
 
     @property
@@ -592,13 +597,15 @@ class Deployment(Fleet):
     def restore(self) -> None:
         """Restore and release every host.
 
-        Raises AutotuneError with the hosts that could not be restored, once all others are
+        Raises AutotuneError with the hosts that could not be restored, once all other hosts are
         restored.
         """
         self.hosts.unlock(restored=not self._keeping)
 
     def confirm_restored(self) -> None:
-        """Wait for a correct response if the stack gave one before the study, and note the result."""
+        """Wait for a correct response if the stack responded correctly before the study, and note
+        the result.
+        """
         if self._keeping or not self._answered_before:
             return
         try:
@@ -622,8 +629,8 @@ class Deployment(Fleet):
         return replace(previous_result, files=desired.files, actions=no_actions, hosts=hosts)
 
     def _build_host_records(self, desired: DesiredState) -> dict[str, HostRecord]:
-        """Return the records of hosts. Private servers have no records, because no other tool sets
-        them up.
+        """Return the records of all hosts in a deployment. Private servers have no records, because
+        no other tool sets them up.
         """
         if not self.runtime.installed:
             return {}
@@ -631,7 +638,9 @@ class Deployment(Fleet):
         return build_host_records(desired, originals, self._find_baseline())
 
     def _find_baseline(self) -> DesiredState | None:
-        """Return the baseline, or ``None`` if it needs words from a file that has no backup."""
+        """Return the baseline state, or ``None`` if masked words must come from a file that has no
+        backup.
+        """
         try:
             return self._baseline_state()
         except AutotuneError:

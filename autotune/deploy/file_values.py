@@ -1,7 +1,7 @@
-"""Ask the software what candidate files mean, before they are in place.
+"""Read the values that the software finds in candidate files before the files are deployed.
 
-The files are staged and mounted at their paths for the command alone. The files in place do not
-change.
+The candidate files are staged, and mounted at their final paths only for the command. The current
+files do not change.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The lock on a host: a record of its holder, and the reasons for which a lock is stale.
+"""The lock on a host: a record of its holder, and the reasons why a lock is stale.
 
-The holder renews its lease, which is in terms of the host's uptime, so no clock needs to be
-correct. If the holder is on the same machine, its process is checked. A lock whose record cannot be
+The holder renews a lease that is timed by the host's uptime, so no clock needs to be correct. If
+the holder is on this machine, autotune checks the holder's process. A lock whose record cannot be
 read counts as held as long as it is renewed.
 """
 
@@ -97,9 +97,9 @@ def current_holder(study: str) -> LockHolder:
 
 
 def find_stale_reason(observed: ObservedLock, local_place: str) -> str | None:
-    """Return the reason why a lock is stale, or ``None`` if it may be held.
+    """Return the reason why a lock is stale, or ``None`` if its holder may still be running.
 
-    ``local_place`` is this machine's place.
+    ``local_place`` identifies this machine's boot and process namespace.
     """
     holder = observed.holder or LockHolder()  # another version wrote a record that cannot be read
     if holder.place == local_place:
@@ -121,7 +121,7 @@ def find_stale_reason(observed: ObservedLock, local_place: str) -> str | None:
 
 
 class HostLock:
-    """The lock of one host, held by this process from ``lock`` to ``unlock``."""
+    """The lock on one host, which this process holds from ``lock`` to ``unlock``."""
 
     def __init__(self, transport: Transport, study: str) -> None:
         self._transport, self._me = transport, current_holder(study)
@@ -142,7 +142,9 @@ class HostLock:
 
     @property
     def assert_command(self) -> Command:
-        """Return the command that fails if the host is no longer locked. It precedes every change."""
+        """Return the command that fails if the host is no longer locked. The command precedes every
+        change.
+        """
         return Command(("fence", self.record), required=True)
 
     def lock(self) -> str | None:

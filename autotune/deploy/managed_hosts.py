@@ -57,13 +57,13 @@ class ManagedHosts:
     def run_on_hosts(
         self, names: Iterable[str], work: Callable[[ManagedHost], T]
     ) -> HostResults[T]:
-        """Run ``work`` on all of these hosts concurrently."""
+        """Run ``work`` on the named hosts concurrently."""
         return run_on_all([self._hosts[name] for name in names], work)
 
     def lock(self) -> None:
         """Lock every host, and restore the hosts that a killed tuner left changed.
 
-        Raises LockedError, and locks no host, if another tuner holds one of them.
+        Raises LockedError, and locks no host, if another tuner holds the lock on any host.
         """
         errors = self._lock_each()
         if errors:
@@ -81,7 +81,7 @@ class ManagedHosts:
     def unlock(self, *, restored: bool) -> None:
         """Restore or keep the locked hosts, and unlock them.
 
-        Raises AutotuneError with the hosts that could not be restored, once all others are
+        Raises AutotuneError with the hosts that could not be restored, once all other hosts are
         restored.
         """
         self._lease.stop()
@@ -128,7 +128,7 @@ class LoadHosts(ManagedHosts):
         ``names``.
 
         A host that cannot be prepared is used unchanged, with a note. Raises LockedError if another
-        tuner holds one of them.
+        tuner holds the lock on a load host.
         """
         errors = self._lock_each()
         if locked := [error for error in errors.values() if isinstance(error, LockedError)]:
@@ -231,8 +231,8 @@ def _exclude_later_changes(host: ManagedHost) -> None:
 
 
 def read_host_backup(host: ManagedHost, *, applied: bool = False) -> HostBackup | None:
-    """Return the host's own backup, or ``None``. With ``applied``, a kept deployment's backup
-    counts too.
+    """Return the backup on the host itself, or ``None``. With ``applied``, the result includes a
+    kept deployment's backup.
     """
     backup = host.read_backup_copy(BACKUP_FILE)
     kept_backup = host.read_backup_copy(APPLIED_BACKUP_FILE) if applied else None
@@ -248,9 +248,10 @@ def restore_study(
     """Use the controller's copies to restore the hosts that a study changed. Return one line per
     result.
 
-    After services were restarted, ``await_entry()`` waits for a correct response and returns a
-    line. Raises AutotuneError with each host that could not be restored, once all others are
-    restored, and LockedError if another tuner holds all of them.
+    If services were restarted, ``await_entry()`` waits for a correct response and returns a line
+    about it. Raises AutotuneError with each host that could not be restored, once all other hosts
+    are restored. Raises LockedError if another tuner holds the locks on all hosts that could not be
+    restored.
     """
     store = BackupStore(study)
     missing_host_errors = {
@@ -281,8 +282,8 @@ def restore_hosts(
     """Restore each host from the backup on the host itself, if there is one. Return one line per
     result.
 
-    ``study`` is a directory for the controller's copies that does not exist. Raises as
-    `restore_study`.
+    ``study`` is a directory for the controller's copies that does not exist. Raises the same errors
+    as `restore_study`.
     """
     store = BackupStore(study)
     built = _build_hosts(transports, store, study, service_manager)
@@ -335,9 +336,9 @@ def _restore_and_unlock(
 ) -> HostResults[tuple[str, ...]]:
     """Lock, restore and unlock hosts. Return lines about each host.
 
-    Unchanged hosts are unlocked if a killed tuner left its lock. Copies of files that others had
-    changed are listed again, because the tuner that made them may have been killed before it listed
-    them.
+    A host without changes is unlocked if a killed tuner left a lock on it. Saved copies of files
+    that others had changed are listed again, because a tuner may have been killed before it listed
+    its copies.
     """
     by_name = {host.name: host for host in hosts}
     taken_over: dict[str, list[str]] = {}

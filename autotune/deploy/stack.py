@@ -25,7 +25,7 @@ PortsByHost = Mapping[tuple[str, str], int]
 
 @dataclass(frozen=True)
 class ServiceInstance:
-    """One service on one host in one tier. It exists only if ``conditions`` hold."""
+    """One service on one host in one tier. The instance exists only if ``conditions`` hold."""
 
     service: Service
     placement: Placement
@@ -147,7 +147,7 @@ def build_stack(target: Target, context: StackContext) -> Stack:
 
 
 def build_entry_stack(target: Target, ports: PortsByHost | None = None) -> Stack:
-    """Return a target's stack with its entries only, without instances."""
+    """Return a target's stack with only its entry addresses, without service instances."""
     entry_tier = entry_tiers(target)[0]
     entry, *others = (
         _build_endpoint(target, entry_tier, host, ports or {})
@@ -196,7 +196,8 @@ def _find_adopted(
 ) -> AdoptedConfig | None:
     """Return the host's own files for a service, if they belong to the same deployment.
 
-    Another deployment of the tier may have a service with the same name.
+    The check is needed because another deployment of the tier may have a service with the same
+    name.
     """
     adopted_config = context.adopted.get(f"{tier_service.tier}.{host}.{tier_service.service.name}")
     allowed_deployments = {

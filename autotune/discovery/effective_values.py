@@ -26,7 +26,7 @@ _PLACEHOLDER_TIER = "tier"  # stands for the tier's name while its values are re
 
 @dataclass(frozen=True)
 class _ServiceQuery:
-    """A service in a deployment on the host, and its own files."""
+    """A service in a discovered deployment, with the service's own configuration files."""
 
     instance: DiscoveredInstance
     service: Service
@@ -37,7 +37,9 @@ class _ServiceQuery:
         return self.instance.deployment, self.instance.port, self.service.name
 
     def list_readbacks(self, programs: Mapping[str, str]) -> tuple[Readback, ...]:
-        """Return the commands that print the values. There are none if a program is missing."""
+        """Return the commands that print the service's effective values, or no commands if a
+        program is missing.
+        """
         if any(name not in programs for name in self.service.programs):
             return ()
         running_service = self.instance.services[self.service.name]

@@ -1,4 +1,4 @@
-"""Read the services on a host and their configuration in one exchange that changes nothing."""
+"""Read the services on a host and their configuration in one round trip, without changing the host."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ _IS_ACTIVE_SCRIPT = 'runs() { systemctl -q is-active -- "$1"; }'
 
 @dataclass(frozen=True, kw_only=True)
 class DiscoveredHost(RunningHost):
-    """A host that was read. ``address`` is the one at which it was reached.
+    """A host whose services and files were read. ``address`` is the address at which autotune
+    reached the host.
 
     ``names`` are the host's own names and addresses, which configurations on other hosts may
     contain. ``catalogue`` contains the services that it was searched for.
@@ -90,7 +91,8 @@ def _build_probes(adoptions: Sequence[Adoption]) -> list[Command]:
 def read_host(
     transport: Transport, host: SshHost, catalogue: Catalogue = SHIPPED
 ) -> DiscoveredHost:
-    """Read ``host`` and return what it runs, under the host's own short name if that is usable.
+    """Return the services and files on ``host``, named by the host's own short name if that name is
+    valid.
 
     Raises HostUnreachable, or AutotuneError if the account cannot become root on the host.
     """
@@ -126,9 +128,9 @@ def read_host(
 
 
 def read_versions(host: DiscoveredHost, transport: Transport) -> DiscoveredHost:
-    """Return the host with the names and versions of its installed software, for people to read.
+    """Return the host with the names and versions of its installed software, for display.
 
-    This takes most of a second of CPU time on a host with application servers.
+    The commands take most of a second of CPU time on a host with application servers.
     """
     version_scripts = (adoption.version_script for adoption in host.catalogue.list_programs())
     script = "\n".join([_IS_ACTIVE_SCRIPT, *version_scripts, ":"])
@@ -165,10 +167,10 @@ def read_isolated_host(
     shell_functions: str,
     catalogue: Catalogue = SHIPPED,
 ) -> DiscoveredHost:
-    """Return a host as services with their own file system see it.
+    """Return a host with the files that services with their own file system see.
 
-    ``archive_command`` prints a tar archive of each of ``paths`` in base64. It needs no program
-    from inside that file system.
+    ``archive_command`` prints a tar archive of each of ``paths`` in base64. The command needs no
+    program inside that file system.
     """
     commands = [Command(tuple(archive_command), required=True), Command(("nproc",), required=True)]
     archives, processors = run_required(
@@ -191,8 +193,8 @@ def read_isolated_host(
 
 
 def _parse_backlogs(printed: str) -> dict[str, int]:
-    """Return backlogs by path or port. If several sockets share one, the shortest counts, because
-    it fills first.
+    """Return backlogs by path or port. If several sockets share a path or port, the shortest
+    backlog counts, because it fills first.
     """
     backlogs: dict[str, int] = {}
     for size, location in _BACKLOG_PATTERN.findall(printed):

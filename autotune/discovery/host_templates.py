@@ -44,8 +44,8 @@ REPLACE_FILES_HINT = "or set `replace: true` in the tier to let autotune write c
 class HostTemplates:
     """Templates of the hosts' files, by instance name, and the values in these files.
 
-    ``notes`` contains a line for each file that could not be read, and for each service that is in
-    no tier.
+    ``notes`` contains a line for each unreadable file, and for each service that belongs to no
+    tier.
     """
 
     adopted_configs: Mapping[str, AdoptedConfig] = field(default_factory=dict)
@@ -68,7 +68,9 @@ class HostTemplates:
         return (*self.notes, *untuned_lines)
 
     def without_parameters(self, reasons: Mapping[str, str]) -> HostTemplates:
-        """Return the templates with more parameters that are not tuned, by full names with reasons."""
+        """Return the templates with additional parameters that are not tuned. ``reasons`` maps full
+        parameter names to reasons.
+        """
         skipped_reasons = {**self.adopted_values.skipped, **reasons}
         return replace(self, adopted_values=replace(self.adopted_values, skipped=skipped_reasons))
 
@@ -104,8 +106,8 @@ def from_record(record: Mapping[str, Any]) -> HostTemplates:
 def read_host_templates(
     file: TargetFile, transports: Mapping[str, Transport], runtime: Runtime
 ) -> HostTemplates:
-    """Read the hosts of every tier whose files are edited, and return templates. Nothing is
-    changed.
+    """Return templates of the hosts' files, for every tier whose files are edited. The hosts are
+    only read.
 
     Raises TargetError if a host does not run the services that the target declares.
     """
@@ -136,8 +138,8 @@ def build_host_templates(
 ) -> HostTemplates:
     """Return the files that were read from hosts as templates.
 
-    ``isolated_hosts`` maps each tier to its hosts as the tier's services see them. Raises as
-    `read_host_templates` does.
+    ``isolated_hosts`` maps each tier to its hosts, with the files that the tier's services see.
+    Raises the same errors as `read_host_templates`.
     """
     tiers = isolated_hosts or {}
     adopted_tiers = [adoption.adopt_tier(_find_tier(file, name, tiers.get(name, hosts)), tier.runtime)
@@ -193,7 +195,7 @@ def _read_host(file: TargetFile, transport: Transport) -> DiscoveredHost:
 def _read_isolated_hosts(
     file: TargetFile, tier: str, transports: Mapping[str, Transport], runtime: Runtime
 ) -> dict[str, DiscoveredHost]:
-    """Return the hosts of a tier as the tier's services see them."""
+    """Return the hosts of a tier, with the files that the tier's services see."""
     manager, described = runtime.service_manager, file.target.tiers[tier]
     assert manager is not None
     catalogue = catalogue_of(file.target)
@@ -210,7 +212,7 @@ def _read_isolated_hosts(
 
 
 def _find_tier(file: TargetFile, name: str, hosts: Mapping[str, DiscoveredHost]) -> DiscoveredTier:
-    """Return a tier as it is running on its hosts. Raises TargetError."""
+    """Return a tier of the target as discovered on its hosts. Raises TargetError."""
     tier = DiscoveredTier(
         name,
         tuple(_find_instance(file, name, hosts[host]) for host in file.target.tiers[name].hosts),
@@ -225,8 +227,8 @@ def _find_tier(file: TargetFile, name: str, hosts: Mapping[str, DiscoveredHost])
 
 
 def _find_instance(file: TargetFile, name: str, host: DiscoveredHost) -> DiscoveredInstance:
-    """Return the deployment on the host that the target names. If there are several, the tier's
-    port decides.
+    """Return the running deployment on ``host`` that the tier declares. If several match, the
+    tier's port decides.
     """
     tier = file.target.tiers[name]
     running, notes = find_instances(host)
@@ -257,8 +259,8 @@ def _find_instance(file: TargetFile, name: str, host: DiscoveredHost) -> Discove
 
 
 def _list_unread_services(tier: Tier, host: DiscoveredHost) -> list[str]:
-    """Return why some of a tier's services may be running without having been read: replacing whole
-    files would overwrite theirs.
+    """Return a line for each file or unit of a tier's services that could not be read. Replacing
+    whole files would overwrite such files.
     """
     catalogue = host.catalogue
     adoptions = catalogue.map_adoptions()

@@ -1,4 +1,4 @@
-"""Find listeners on a host, and list the listeners that are not tuned."""
+"""Find listening sockets on a host, and list the ports of programs that are not tuned."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def list_untuned(
     catalogue: Catalogue,
     listeners_by_host: Mapping[str, tuple[Iterable[Listener], Sequence[tuple[str, int]]]],
 ) -> Iterator[str]:
-    """Yield lines about listeners that are not tuned: first the listeners that all hosts share,
-    then the rest by host.
+    """Yield lines about listeners that are not tuned: first listeners that all hosts share, then
+    other listeners by host.
     """
     unowned_listeners = {
         host: [listener for listener in every if not _find_owners(catalogue, listener, tuned)]
@@ -80,7 +80,7 @@ def _find_owners(
 
 
 def _list_executables(service: Service) -> tuple[str, ...]:
-    """Return the prefixes that the names of a service's processes have."""
+    """Return prefixes of the process names of a service."""
     names = {name for names in service.programs.values() for name in names}
     return tuple(
         basename(name)[:_MAX_NAME_LENGTH]
@@ -89,7 +89,7 @@ def _list_executables(service: Service) -> tuple[str, ...]:
 
 
 def _answers_visitors(service: Service, program: str) -> bool:
-    """True if this process of a service serves visitors, and not only a web server or an
+    """True if the process ``program`` of a service serves visitors, and not only a web server or an
     administrator.
     """
     return not service.gateway_protocol and (

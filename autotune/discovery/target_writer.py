@@ -46,8 +46,8 @@ _LOGIN_PATTERN = re.compile(
 
 @dataclass(frozen=True)
 class AdoptionSummary:
-    """``tier_summaries`` as text, the number of parameters, and ``notes`` about everything that was
-    not adopted.
+    """The result of `init --from`: a summary of each tier, the number of parameters, and ``notes``
+    about everything that was not adopted.
     """
 
     target_file: Path
@@ -79,7 +79,7 @@ def write_target(
     ssh_config: Path | None,
     request_path: str | None,
 ) -> AdoptionSummary:
-    """Write the target file for hosts that were read, and templates made from their files.
+    """Write the target file for discovered hosts, and templates made from the hosts' files.
 
     Without ``request_path``, load goes to the first of `/index.php` and `/` that responds with a
     2xx status. If the site redirects to another scheme or host, load goes to that URL. Raises
@@ -131,7 +131,7 @@ def _write_templates(tiers: Sequence[AdoptedTier], templates: Path) -> None:
 
 
 def _find_tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTier], list[str]]:
-    """Return the tiers, and a note for each thing that autotune does not tune."""
+    """Return the tiers, and a note for each service or listener that autotune does not tune."""
     results_by_host = [find_instances(host) for host in hosts]
     notes = [note for _, of_host in results_by_host for note in of_host]
     notes += list_untuned_listeners(
@@ -248,8 +248,8 @@ def _choose_request(
 def _choose_tls_request(
     host: str, instance: DiscoveredInstance, paths: Sequence[str]
 ) -> LoadRequest:
-    """Return the page of a site that supports only HTTPS, by the name in its files or by its
-    address.
+    """Return the load's page on a site that supports only HTTPS, requested by the host name in its
+    files or by address.
     """
     port = "" if instance.port == DEFAULT_PORTS["https"] else f":{instance.port}"
     name = instance.hostname or (f"[{host}]" if ":" in host else host)
@@ -314,7 +314,7 @@ def _summarize_tier(tier: DiscoveredTier) -> str:
 
 @dataclass(frozen=True)
 class AdoptedStack:
-    """The content of the target file. ``notes`` are written at its top."""
+    """The content of the target file. ``notes`` are written at the top of the file."""
 
     name: str
     hosts: Sequence[DiscoveredHost]

@@ -27,11 +27,11 @@ _PRINTED_PRECISION = 0.006  # programs print fractions with two decimal places
 
 @dataclass(frozen=True)
 class AdoptedTier:
-    """A tunable tier. ``templates`` are by path below their directory, ``adopted_configs`` by
-    instance name.
+    """A tunable tier. ``templates`` are keyed by path below the template directory, and
+    ``adopted_configs`` by instance name.
 
-    ``baseline_values`` are the baseline, and ``skipped`` contains the reason why a parameter is not
-    tuned. Both are by ``SERVICE.NAME``.
+    ``baseline_values`` are the baseline, and ``skipped`` contains the reasons why parameters are
+    not tuned. Both are keyed by ``SERVICE.NAME``.
     """
 
     discovered_tier: DiscoveredTier
@@ -43,8 +43,8 @@ class AdoptedTier:
 
 
 def adopt_tier(tier: DiscoveredTier, runtime: str = DEFAULT_RUNTIME) -> AdoptedTier:
-    """Put variables into the files of a tier's hosts, if all hosts have the same values. Return the
-    tier.
+    """Return a tier whose files contain template variables in place of values that are the same on
+    all hosts.
     """
     hosts = tuple(instance.host.name for instance in tier.instances)
     model = Tier(hosts=hosts, service=(tier.deployment,), runtime=runtime)
@@ -117,7 +117,9 @@ def _select_baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
 
 
 def _adopt_service(adopted: AdoptedTier, service: str) -> None:
-    """Add one service's files on every host to ``adopted``."""
+    """Add the templates, baseline and skipped parameters of one service on every host to
+    ``adopted``.
+    """
     tier = adopted.discovered_tier
     dimensions = select_service_settings(
         {d.name: d for d in adopted.dimensions}, f"{tier.name}.{service}"
@@ -160,8 +162,8 @@ def _adopt_on_hosts(
     dimensions: Mapping[str, Dimension],
     effective: Sequence[Mapping[str, Value]],
 ) -> list[AdoptionResult]:
-    """Return the tunable values on each host. A tier's hosts share settings, so their values must
-    agree.
+    """Return the tunable values on each host. A tier's hosts share settings, so a parameter must
+    have the same value on all hosts.
 
     ``effective`` contains the values that each running service reports.
     """
@@ -240,7 +242,9 @@ def _find_masked_parameters(
 
 
 def _is_valid_baseline(dimension: Dimension, value: Value) -> bool:
-    """True if a value can be the baseline of a dimension. A range can be widened to include it."""
+    """True if a value can be the baseline of a dimension. A range can be widened to include the
+    value.
+    """
     if choices := (*dimension.choices, *dimension.parameter.choices):
         return any(value == choice and type(value) is type(choice) for choice in choices)
     if isinstance(value, bool | str) or (dimension.is_logarithmic and value <= 0):
@@ -251,8 +255,8 @@ def _is_valid_baseline(dimension: Dimension, value: Value) -> bool:
 def _build_templates(
     adoption: Adoption, running: RunningService, edits: Iterable[Edit]
 ) -> dict[str, str]:
-    """Return the files with variables for tunable values, as templates that show only known
-    syntax.
+    """Return the files with variables for tunable values, as templates in which text of unknown
+    syntax is masked.
     """
     config = running.config
     pieces: dict[str, list[tuple[int, int, str]]] = {}

@@ -27,8 +27,8 @@ _CALLER_KINDS, _CALLED_KINDS = ("web", "app"), ("cache", "store", "db")
 class DiscoveredInstance:
     """A deployment on a host, with its ``services`` by name.
 
-    ``backends`` are the addresses to which it forwards requests, as ``host:port``. ``tls`` and
-    ``hostname`` come from ``RunningService``.
+    ``backends`` are the addresses to which the deployment forwards requests, as ``host:port``.
+    ``tls`` and ``hostname`` are copied from ``RunningService``.
     """
 
     host: DiscoveredHost
@@ -47,8 +47,8 @@ class DiscoveredInstance:
 
 @dataclass(frozen=True)
 class DiscoveredTier:
-    """Hosts with the same deployment on the same port. The ``uses`` in ``assumed_uses`` are not in
-    any file.
+    """Hosts with the same deployment on the same port. ``assumed_uses`` are entries of ``uses``
+    that no configuration file confirms.
     """
 
     name: str
@@ -84,7 +84,7 @@ class DiscoveredTier:
 
 
 def find_instances(host: DiscoveredHost) -> tuple[tuple[DiscoveredInstance, ...], tuple[str, ...]]:
-    """Return the deployments on a host, and a note for each thing that autotune does not tune."""
+    """Return the deployments on a host, and a note for each service that autotune does not tune."""
     running, notes = _find_running(host)
     deployable = host.catalogue.deployable
     servers = [s for s in running if s.key in deployable and deployable[s.key].gateway_protocol]
@@ -116,7 +116,7 @@ def find_instances(host: DiscoveredHost) -> tuple[tuple[DiscoveredInstance, ...]
 
 
 def _find_running(host: DiscoveredHost) -> tuple[list[RunningService], list[str]]:
-    """Return the services whose files were read, and notes about others."""
+    """Return the running services whose files were read, and notes about other services."""
     running: list[RunningService] = []
     notes: list[str] = []
     for adoption in host.catalogue.list_programs():
@@ -145,8 +145,8 @@ def _describe_missing_server(host: DiscoveredHost, front: RunningService) -> str
 def _select_server(
     host: DiscoveredHost, front: RunningService, servers: Sequence[RunningService]
 ) -> RunningService | None:
-    """Return the application server that a web server uses. Several versions differ by their
-    sockets.
+    """Return the application server that a web server uses. Several versions of the server are
+    distinguished by their sockets.
     """
     fitting_servers = [
         s for s in servers
@@ -206,7 +206,9 @@ def list_unread(host: DiscoveredHost, adoption: Adoption) -> list[str]:
 
 
 def _explain_invalid_names(running: RunningService) -> str:
-    """Return why a service's names cannot appear in commands and records; empty if they can."""
+    """Return why a service's paths or addresses cannot appear in commands and records; empty if
+    they can.
+    """
     names = (
         running.config.main_file,
         running.unit,
@@ -225,9 +227,7 @@ def _explain_invalid_names(running: RunningService) -> str:
 def list_untuned_listeners(
     running: Iterable[tuple[DiscoveredHost, Sequence[DiscoveredInstance]]],
 ) -> tuple[str, ...]:
-    """Return a line for each listener on the hosts that does not belong to one of their
-    deployments.
-    """
+    """Return a line for each listener on the hosts that belongs to none of the hosts' deployments."""
     hosts = [*running]
     listeners_by_host = {
         host.name: (host.listeners, _list_tuned_ports(deployed)) for host, deployed in hosts

@@ -27,8 +27,8 @@ from autotune.transports.curl import CurlAnswer
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Result of `check`: checks that passed, settings that are omitted, and properties that only a
-    run can show.
+    """Result of `check`: checks that passed, settings that are not tuned, and properties that only
+    a run can verify.
     """
 
     held: tuple[str, ...]
@@ -42,7 +42,7 @@ def describe_size(file: TargetFile, space: SearchSpace) -> str:
 
 
 def describe_tunable(space: SearchSpace) -> str:
-    """Return a description of how many parameters and rules there are."""
+    """Return a text with the numbers of parameters, tunable parameters and rules."""
     return (
         f"{format_count(len(space.dimensions), 'parameter')}, {len(space.tunable_dimensions)} "
         "of them tunable, "
@@ -77,7 +77,7 @@ class Session(Protocol):
 
     @property
     def clock(self) -> StudyClock:
-        """Return the clock that measures a study's budget."""
+        """Return the clock that measures how much of a study's time budget is used."""
         ...
 
     @property
@@ -98,8 +98,8 @@ class Session(Protocol):
 
 
 class Environment(Protocol):
-    """A target that was resolved on its hosts: the search space, and where configurations are
-    evaluated.
+    """A target that was resolved on its hosts: its search space, and the sessions that evaluate
+    configurations.
     """
 
     @property
@@ -129,13 +129,13 @@ class Environment(Protocol):
         ...
 
     def read_software(self) -> Mapping[str, Mapping[str, str]]:
-        """Return, by host, the kernel release and a digest of each program, so that hosts can be
-        compared.
+        """Return, by host, the kernel release and a digest of each program, for comparisons between
+        hosts.
         """
         ...
 
     def check(self) -> CheckResult:
-        """Check everything that can be checked without changes. Raises AutotuneError."""
+        """Return the result of all checks that change nothing on the hosts. Raises AutotuneError."""
         ...
 
     def measure_headroom(self) -> str:
@@ -145,7 +145,7 @@ class Environment(Protocol):
         ...
 
     def build_preview(self) -> Preview:
-        """Return a preview of a run. It changes nothing."""
+        """Return a preview of a run, without changing any host."""
         ...
 
     def open_session(

@@ -1,8 +1,8 @@
 """Proof that an edit takes effect: the software itself reads files with changed values.
 
-All parameters are changed at once, because the programs take a while. If one of a service then does
-not have its value, its parameters are changed one at a time. A parameter whose edit has no effect, or
-changes another value, is not tuned.
+All parameters are changed at once, because the programs take a while. If any parameter of a service
+then lacks its new value, the service's parameters are changed one at a time. A parameter whose edit
+has no effect, or changes another value, is not tuned.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ ValueReader = Callable[[Sequence[Case]], Sequence[Mapping[str, Value]]]
 
 @dataclass(frozen=True)
 class EditProof:
-    """``proven`` are parameters whose edits take effect, and ``refuted`` others with the reason.
+    """``proven`` are parameters whose edits take effect, and ``refuted`` maps parameters whose
+    edits do not to the reason.
 
-    ``unproven`` are tunable parameters whose software does not print values of files. ``untested``
-    parameters can only keep their current value under the rules of the space.
+    ``unproven`` are tunable parameters whose software cannot print the values in its files.
+    ``untested`` parameters can only keep their current value under the rules of the space.
     """
 
     proven: tuple[str, ...] = ()
@@ -39,7 +40,7 @@ class EditProof:
     untested: tuple[str, ...] = ()
 
     def describe_proven(self) -> Iterator[str]:
-        """Yield a line with the number of parameters of each service."""
+        """Yield a line with the number of proven parameters of each service."""
         groups = _group_by_service(self.proven)
         if groups:
             counts = ", ".join(f"{service} {len(names)}" for service, names in groups.items())
@@ -75,14 +76,16 @@ def prove_edits(
 
 @dataclass(frozen=True)
 class _Prover:
-    """``owners`` are the instances of each service with edited files."""
+    """Proves that edits take effect. ``owners`` are the instances of each service with edited
+    files.
+    """
 
     space: SearchSpace
     owners: Mapping[str, Sequence[ServiceInstance]]
     read_values: ValueReader
 
     def prove(self, dimensions: Mapping[str, Dimension]) -> EditProof:
-        """Return the proof for tunable parameters of the owners."""
+        """Return the proof for the tunable parameters in ``dimensions``."""
         current = self._read_at_once(self.space.baseline)
         answering = [
             name
@@ -112,7 +115,9 @@ class _Prover:
         )
 
     def _takes_effect(self, name: str, settings: Settings, reported: _ByInstance) -> bool:
-        """True if a value differs from the baseline and the software of all hosts reads it."""
+        """True if a parameter's value in ``settings`` differs from the baseline, and the software
+        on all hosts reads that value.
+        """
         if settings.get(name, self.space.baseline[name]) == self.space.baseline[name]:
             return False
         return all(
@@ -123,8 +128,8 @@ class _Prover:
     def _change_alone(
         self, dimensions: Mapping[str, Dimension], current: _ByInstance
     ) -> dict[str, str]:
-        """Return the parameters that were changed alone. The value is the reason for those without
-        effect, and empty for the others.
+        """Return the parameters that were changed one at a time, each with the reason why its edit
+        has no effect. The reason is empty if the edit takes effect.
         """
         reasons: dict[str, str] = {}
         pending_dimensions = dict(dimensions)
@@ -147,7 +152,9 @@ class _Prover:
         return reasons
 
     def _build_alone(self, dimension: Dimension, attempt: int) -> Settings:
-        """Return a candidate with another value of one parameter, or nothing."""
+        """Return settings with another value of one parameter, or empty settings if no other value
+        is possible.
+        """
         alternatives = list_alternatives(dimension)
         if attempt >= len(alternatives):
             return {}
@@ -174,7 +181,7 @@ class _Prover:
     def _explain(
         self, name: str, settings: Settings, reported: _ByInstance, current: _ByInstance
     ) -> str:
-        """Return why an edit has no effect, or nothing if it has."""
+        """Return why an edit has no effect or a side effect, or an empty string if it takes effect."""
         for instance in self._find_owners(name):
             own, before = reported[instance.name], current[instance.name]
             if not own:
@@ -214,7 +221,9 @@ def list_alternatives(dimension: Dimension) -> tuple[Value, ...]:
 
 
 def _build_settings(space: SearchSpace, suggested: Settings) -> Settings:
-    """Return a whole candidate, or nothing if no candidate keeps the rules."""
+    """Return complete settings with the ``suggested`` values, or empty settings if none satisfy the
+    rules.
+    """
     try:
         return space.build_candidate(suggested, keep=suggested).settings if suggested else {}
     except AutotuneError:

@@ -41,7 +41,7 @@ TRUSTED_RATE_SHARE = 0.5
 
 @dataclass(frozen=True)
 class LoadMeter:
-    """Everything that a reading needs, except its rate and length.
+    """Takes readings from a real stack under load; each call gives the rate and duration.
 
     ``load_hosts`` generate the load. ``hosts`` are the stack's hosts with their transports.
     ``generator_hosts`` are the dedicated load hosts, which are also observed. ``max_rate`` limits
@@ -64,13 +64,15 @@ class LoadMeter:
 
     @cached_property
     def with_counted_requests(self) -> LoadGenerator:
-        """Return the load, with the number of requests in a unit of its rate, which a run may have
-        to count.
+        """Return the load generator with its number of requests per iteration, which a separate run
+        counts if necessary.
         """
         return count_requests(self.load, self.request, self.load_hosts[0], self.max_rate)
 
     def highest_rate(self) -> float:
-        """Return the highest allowed rate, in units of the load. The stack must be deployed."""
+        """Return the highest allowed rate, in iterations of the load per second. The stack must be
+        deployed.
+        """
         return self.max_rate / self.with_counted_requests.requests_per_iteration
 
     def take_reading(
@@ -219,14 +221,14 @@ class LoadMeter:
         return int(hits), int(misses)
 
     def wait_until_drained(self) -> bool:
-        """Wait until the effects of an overload have passed. A load host sends the probes."""
+        """Wait until the effects of an overload have passed. A load host sends the probe requests."""
         pause = len(self.request.per_endpoint()) / self.max_rate
         longest_seconds = max(DRAIN_SECONDS, DRAIN_LIMITS * self.slo.limit)
         return wait_until_drained(self.probe_latency, self.slo.limit, longest_seconds, pause=pause)
 
     def probe_latency(self) -> float | None:
-        """Return the longest latency among all entries, or ``None`` if one returned a wrong
-        response.
+        """Return the longest latency among all entries, in seconds, or ``None`` if an entry
+        returned a wrong response.
         """
         slowest_seconds = 0.0
         for entry in self.request.per_endpoint():
@@ -238,9 +240,10 @@ class LoadMeter:
 
 
 def build_reading(result: LoadResult, spec: LoadSpec) -> Reading:
-    """Return the reading for a load result. Failed and late requests count as violations.
+    """Return a load result as a reading. Failed and late requests count as violations.
 
-    The reading lasts 0 seconds if the generator fell short of the rate and sent nothing.
+    The reading's duration is 0 seconds if the generator fell short of the rate and sent no
+    requests.
     """
     return Reading(
         rate=spec.rate,

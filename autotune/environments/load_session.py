@@ -89,7 +89,7 @@ def build_search_limits(max_rate: float) -> SearchLimits:
 
 
 class StackMeter(Protocol):
-    """Sends load to a deployed stack and observes it."""
+    """Sends load to a deployed stack and observes its hosts."""
 
     def take_reading(self, rate: float, seconds: float, *, ramp_seconds: float) -> WatchedReading:
         """Send ``rate`` requests/s for ``seconds``, after ``ramp_seconds`` that are not
@@ -112,7 +112,7 @@ class StackMeter(Protocol):
         ...
 
     def begin_measurement(self, *, is_deployed: bool) -> Sequence[Mapping[str, Any]]:
-        """Return new reference responses. It is called before and after a configuration is
+        """Return new reference responses. The method is called before and after a configuration is
         deployed.
 
         Raises AutotuneError if the stack returns wrong responses before the first trial.
@@ -124,9 +124,7 @@ class StackMeter(Protocol):
         ...
 
     def probe_latency(self) -> float | None:
-        """Return the seconds that one request takes without load, or ``None`` if they are
-        unknown.
-        """
+        """Return the latency of one request without load, in seconds, or ``None`` if it is unknown."""
         ...
 
     def count_cache_lookups(self) -> tuple[int, int] | None:
@@ -141,7 +139,8 @@ class StackMeter(Protocol):
 class LoadSession:
     """Session on a real or simulated stack: see `base.Session`.
 
-    It tracks the state of the stack: noise of readings, whether caches are filled, and CPU steal.
+    The session tracks the state of the stack: noise of readings, whether caches are filled, and CPU
+    steal.
     """
 
     def __init__(
@@ -173,7 +172,7 @@ class LoadSession:
 
     @property
     def limits(self) -> SearchLimits:
-        """Return the limits of a search, in units of the load."""
+        """Return the limits of a peak search, with rates in iterations of the load per second."""
         highest_rate = self._highest_rate()
         if highest_rate >= self._limits.max_rate:
             return self._limits
@@ -186,8 +185,8 @@ class LoadSession:
     def evaluate(
         self, settings: Settings, request: EvaluationRequest, record: Recorder
     ) -> Evaluation:
-        """Deploy (render, validate, apply, wait, read back), warm up, measure the capacity,
-        diagnose.
+        """Return the evaluation of ``settings``: deploy them, warm up, measure the capacity, and
+        diagnose the bottleneck.
 
         Each reading is recorded before it is used. After a failed deployment, the previous
         configuration is deployed again.
@@ -268,7 +267,7 @@ class LoadSession:
     def _find_start_rate(self) -> float:
         """Return the first rate, in requests/s, for a stack without an expected peak.
 
-        One worker sustains one request per latency. A higher rate could trip a load balancer's
+        One worker sustains one request per latency. A higher rate could fail a load balancer's
         health checks. If pages are slow, the rate is below the usual minimum of the search.
         """
         latencies = [self.meter.probe_latency() for _ in range(LATENCY_PROBES)]
@@ -284,10 +283,10 @@ class LoadSession:
     def _measure_today(
         self, rate: float | None, expected: Estimate | None, record: Recorder, deadline: float
     ) -> None:
-        """Take a reading at ``rate`` if time allows and neither the stack nor the load's limit is below
-        it.
+        """Take a reading at ``rate`` if time allows and ``rate`` exceeds neither the expected peak
+        nor the load's limit.
 
-        Above the capacity, the latency would only show how long the load lasted.
+        At rates above the capacity, the latency would depend only on the duration of the load.
         """
         highest_rate = expected.interval()[1] if expected is not None else inf
         longest_seconds = TODAY_TIME_SHARE * (deadline - self.clock.now())
@@ -379,9 +378,9 @@ class LoadSession:
     def _ramp_seconds(self, rate: float, purpose: str) -> float:
         """Return the seconds of load before a reading counts.
 
-        The result is 0 in a warm-up, whose readings do not count. It is short if the previous
-        reading had a similar or higher rate, because process pools have already grown, unless that
-        reading was truncated.
+        The result is 0 in a warm-up, whose readings do not count. The ramp is short if the previous
+        reading had a similar or higher rate and was not truncated, because process pools have
+        already grown.
         """
         if purpose == WARM_UP_PURPOSE:
             return 0.0
@@ -393,7 +392,9 @@ class LoadSession:
 
 
 def compute_today_seconds(rate: float, slo: Slo) -> float:
-    """Return the seconds after which enough requests at ``rate`` are above the SLO's percentile."""
+    """Return the duration, in seconds, of a reading at ``rate`` with enough requests above the
+    SLO's percentile.
+    """
     tail_rate = max(slo.allowed_violations, 1e-6) * rate
     return min(max(MIN_TODAY_SECONDS, TODAY_TAIL_REQUESTS / tail_rate), MAX_TODAY_SECONDS)
 
@@ -403,9 +404,9 @@ def update_expected_peak(
 ) -> Estimate | None:
     """Return the expected peak after the warm-up.
 
-    A stack without an expected peak, or one that fell short of it, probably peaks somewhat above
-    the rate that it sustained. A stack that fails at any load peaks near the lowest offered rate. A
-    search that starts there measures how good the stack is, not only that it is worse than the
+    A stack without an expected peak, or with a sustained rate below it, probably peaks somewhat
+    above the sustained rate. A stack that fails at any load peaks near the lowest offered rate. A
+    search that starts near this rate measures the peak itself, not only that the peak is below the
     best.
     """
     if (minimum := warm_up_result.failed_rate) is not None:
@@ -420,7 +421,9 @@ def update_expected_peak(
 
 
 def _find_reading_failure(readings: Sequence[Reading]) -> str | None:
-    """Return the reason why none of the readings is valid, or ``None`` if at least one is."""
+    """Return the reason why none of the readings is valid, or ``None`` if at least one reading is
+    valid.
+    """
     if any(reading.is_valid for reading in readings):
         return None
     return next((r.limited for r in reversed(readings) if r.limited), None)

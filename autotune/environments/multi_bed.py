@@ -28,8 +28,8 @@ RELATIVE_TOLERANCE = 0.02
 class MultiBedEnvironment:
     """The environments of several test beds, used as a single environment: see `base.Environment`.
 
-    A study measures on all beds concurrently. Operations that need one session use the first bed.
-    ``differences`` contains one line for each difference between the beds.
+    A study measures on all beds concurrently. Operations that need only one session use the first
+    bed. ``differences`` contains one line for each difference between the beds.
     """
 
     file: TargetFile
@@ -95,11 +95,11 @@ class MultiBedEnvironment:
 def prepare(
     file: TargetFile, names: Sequence[str], adopted: Mapping[str, Any] | None = None
 ) -> MultiBedEnvironment:
-    """Inspect the hosts of these beds, and return their environment. Nothing is changed.
-    ``adopted`` contains the recorded files by bed.
+    """Inspect the hosts of the named test beds, and return their environment. Nothing is changed.
+    ``adopted`` contains the recorded files by test bed.
 
     Raises an AutotuneError that lists every difference in allowed values or baselines. Raises
-    TargetError like `preparation.prepare`.
+    TargetError for the same reasons as `preparation.prepare`.
     """
 
     def prepare_bed(name: str) -> Environment:

@@ -67,7 +67,7 @@ def _find_unknown_apps(file: TargetFile) -> Iterator[TargetError]:
 
 
 def _find_ambiguous_entries(file: TargetFile) -> Iterator[TargetError]:
-    """Yield an error if requests could enter through several tiers."""
+    """Yield an error if requests could enter the stack through several tiers."""
     entries = entry_tiers(file.target)
     if len(entries) > 1:
         first, *others = entries

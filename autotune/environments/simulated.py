@@ -1,4 +1,4 @@
-"""A model of the stack in virtual time. It contacts no host and sends no load."""
+"""Environment that models the stack in virtual time, without contacting hosts or sending load."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ FIRST_PORT = 8000
 
 @dataclass(frozen=True)
 class SimulatedEnvironment:
-    """A target whose hosts are a model: see `environments.base.Environment`."""
+    """Environment of a target whose hosts are simulated: see `environments.base.Environment`."""
 
     file: TargetFile
     space: SearchSpace
@@ -76,7 +76,9 @@ class SimulatedEnvironment:
         return {}
 
     def check(self) -> CheckResult:
-        """Render each preset. A model has no software that could validate the files."""
+        """Render the files of each preset, and return the result. A model has no software that
+        could validate the files.
+        """
         space = self.space
         for _, settings in space.iterate_presets(NAMED_SETTINGS):
             self._render_instances(space.build_candidate(settings).settings)
@@ -143,7 +145,7 @@ class SimulatedEnvironment:
 
 @dataclass(frozen=True)
 class ModelMeter:
-    """Sends load to a model and observes it: see `load_session.StackMeter`."""
+    """Simulates load on a model of the stack: see `load_session.StackMeter`."""
 
     stack: SimulatedStack
 
@@ -160,7 +162,9 @@ class ModelMeter:
     def estimate_capacities(
         self, settings: Settings, watched_readings: Sequence[WatchedReading]
     ) -> dict[str, InstanceCapacity]:
-        """Return the capacities of CPUs according to the utilization law, as on real hosts."""
+        """Return the CPU capacity of each service instance according to the utilization law, as on
+        real hosts.
+        """
         tiers: dict[str, tuple[str, ...]] = {}
         topology = self.stack.topology
         for tier in (topology.lb, topology.web, topology.cache, topology.store):
@@ -237,7 +241,7 @@ def _restrict_to_model(space: SearchSpace, model: ChainTopology) -> tuple[Search
 
 
 def _build_stack(target: Target, facts: Mapping[str, HostFacts]) -> Stack:
-    """Return the stack at the target's addresses, with the usual program names."""
+    """Return the simulated stack, with the target's addresses and the usual program names."""
     services = [location.service for location in list_target_services(target)]
     paths = {name: paths[0] for s in services for name, paths in s.programs.items()}
     programs = dict.fromkeys(target.hosts, paths)

@@ -77,7 +77,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True)
 class StackEnvironment:
-    """A target on its hosts: see `environments.base.Environment`.
+    """Environment of a target with real servers: see `environments.base.Environment`.
 
     ``programs`` contains, by host, the path of each program that the services need. ``adopted``
     contains templates that were made from the hosts' own files.
@@ -151,7 +151,9 @@ class StackEnvironment:
         return {hosts[name]: answer for name, answer in answers.items()}
 
     def check(self) -> CheckResult:
-        """Validate each preset of every deployment with the software that it is for."""
+        """Validate each preset of every deployment with the software on the hosts, and return the
+        result.
+        """
         load = self.file.target.load
         with _temporary_directory() as directory:
             stack = self.build_stack(directory)
@@ -182,8 +184,8 @@ class StackEnvironment:
         )
 
     def measure_headroom(self) -> str:
-        """Measure the maximum rate of each load host against its own trivial server, and describe
-        it.
+        """Measure the maximum rate of each load host against its own trivial server, and return a
+        description of the result.
         """
         hosts = {host.name: host for host in self.load_hosts}
         servers = self.runtime.find_programs({name: [TRIVIAL_SERVER] for name in hosts}, hosts)
@@ -310,7 +312,9 @@ class StackEnvironment:
                 transport.close()
 
     def create_deployment(self, directory: Path, note: NoteCallback) -> Deployment:
-        """Return the deployment for the study in ``directory``. It has not locked any host yet."""
+        """Return the deployment for the study in ``directory``. The deployment has not locked any
+        host yet.
+        """
         target = self.file.target
         stack = self.build_stack(self.runtime.make_run_directory(directory))
         expected_content = expected_body(target)
@@ -410,7 +414,9 @@ class StackEnvironment:
 
     @contextmanager
     def _fit_load_hosts(self, directory: Path, note: NoteCallback) -> Iterator[LoadHosts]:
-        """Adjust the kernels of the dedicated load hosts, and restore them at the end."""
+        """Adjust the kernel settings of the dedicated load hosts, and restore the settings at the
+        end.
+        """
         hosts = LoadHosts(self._dedicated_load_hosts, directory, note)
         try:
             hosts.lock_and_fit_kernel(load_host.SYSCTL_KEYS, load_host.fit_kernel_values)
@@ -470,7 +476,9 @@ def prepare(file: TargetFile) -> StackEnvironment:
 def _read_host_templates(
     file: TargetFile, hosts: Mapping[str, Transport], runtime: Runtime
 ) -> HostTemplates:
-    """Return the edited files: as recorded when the study started, or else as they are now."""
+    """Return templates of the edited files, from the study's record or, without a record, from the
+    hosts now.
+    """
     if not runtime.installed:
         return HostTemplates()
     if file.adopted is None:
@@ -519,7 +527,7 @@ def _temporary_directory() -> Iterator[str]:
 
 
 def _restore_deployment(fleet: Deployment, error: BaseException | None) -> None:
-    """Restore the hosts after any error. If that fails too, report both errors."""
+    """Restore the hosts after any error. If the restore fails too, report both errors."""
     try:
         with ignore_stop_signals():
             fleet.restore()

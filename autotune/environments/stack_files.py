@@ -41,7 +41,7 @@ class StackFiles:
         return build_desired_state(settings, stack, files, self.runtime.layout)
 
     def validate_states(self, states: Iterable[DesiredState]) -> None:
-        """Validate each distinct set of files once, in one exchange per host.
+        """Validate each distinct set of files once, in one round trip per host.
 
         Raises an error with the instance whose software rejects its files, and with the software's
         message.
@@ -66,7 +66,9 @@ class StackFiles:
     def read_values(
         self, cases: Sequence[tuple[ServiceInstance, Settings]]
     ) -> list[Mapping[str, Value]]:
-        """Return what the software reads in each instance's files with these settings."""
+        """Return the values that the software reads from each instance's files, rendered with the
+        given settings.
+        """
         by_host: dict[str, list[int]] = {}
         for index, (instance, _) in enumerate(cases):
             by_host.setdefault(instance.placement.host, []).append(index)
@@ -87,8 +89,8 @@ class StackFiles:
     def find_validation_errors(
         self, instance: ServiceInstance, candidates: Sequence[Settings]
     ) -> list[str | None]:
-        """Return the objection of the instance's program to each of these settings: see
-        `SettingsValidator`.
+        """Return the validation error of the instance's program for each of ``candidates``, or
+        ``None``: see `SettingsValidator`.
         """
         cases = [(instance, self.render(instance, settings)) for settings in candidates]
         messages = self.runtime.find_validation_errors(
@@ -98,7 +100,9 @@ class StackFiles:
 
 
 def find_template_overrides(file: TargetFile) -> Path | None:
-    """Return the directory with templates that override the shipped ones. Raises AutotuneError."""
+    """Return the directory with templates that override autotune's own templates. Raises
+    AutotuneError.
+    """
     template_directories = {tier.templates for tier in file.target.tiers.values() if tier.templates}
     if len(template_directories) > 1:
         raise AutotuneError("all tiers must share one `templates:` directory")

@@ -1,11 +1,11 @@
-"""Export an Ansible role that applies a trial's configuration with validated files and the least
-action.
+"""Export an Ansible role that applies a trial's configuration, with validated files and as few
+restarts as possible.
 
 ``ansible/`` contains ``site.yml``, ``inventory.yml`` and the role ``autotune``. The role's files
 are the scripts of `--format shell`. A host's script validates and backs up all files before the
-first change. It writes one file per task, and rolls the host back if a task fails. Modules from
-ansible-core set kernel values, act on units and check the services' health. Hosts with the same
-tasks share them.
+first change. The script writes one file per task, and rolls the host back if a task fails. Modules
+from ansible-core set kernel values, act on units and check the services' health. Hosts with
+identical tasks share these tasks.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ WIDTHS, LONGEST = (120, 112, 104, 96, 88, 80), 160
 
 
 class Template(str):
-    """Text that Ansible renders as a template. All other text is marked as unsafe, so that it is
-    not rendered.
+    """Text that Ansible renders as a template. All other text is marked as unsafe, so that Ansible
+    does not render it.
     """
 
     __slots__ = ()
 
 
 def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, bytes]:
-    """Return the files of a role for the hosts that change, by relative path."""
+    """Return the files of an Ansible role for the hosts that change, by relative path."""
     kinds = _group_alike_hosts(study.target, hosts)
     notice = MODEL_NOTICE if study.target.simulated else None
     content = {
@@ -97,7 +97,7 @@ def _build_playbook(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[st
 
 
 def _build_includes(kinds: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Any]]:
-    """Yield the tasks that select the tasks of each kind of host."""
+    """Yield the tasks that include the task file of each group of hosts."""
     for name, names in kinds.items():
         yield {
             "name": f"Configure {name}",
@@ -121,8 +121,8 @@ def _build_variables(hosts: ExportedHosts) -> dict[str, Any]:
 def _group_alike_hosts(target: Target, hosts: ExportedHosts) -> dict[str, list[str]]:
     """Return groups of hosts with the same tasks, by name and in dependency order.
 
-    The name of a group is its tier, if the group contains exactly the hosts of one tier. Otherwise,
-    it is the first host.
+    A group has the name of a tier if it contains exactly the tier's hosts. Otherwise, a group has
+    the name of its first host.
     """
     kinds: dict[str, list[str]] = {}
     for tier in start_order(target):
@@ -191,7 +191,9 @@ def _build_tasks(host: str, hosts: ExportedHosts, backup: str) -> Iterator[dict[
 
 
 def _build_host_script(name: str, request: str, *words: str) -> dict[str, Any]:
-    """Return a task that runs the host's script with a request and its arguments."""
+    """Return a task that runs the host's script with ``request``, such as `--check`, and its
+    arguments.
+    """
     force_option = Template("{{ '--force' if autotune_overwrite | bool else '--no-force' }}")
     script = "lookup('ansible.builtin.file', inventory_hostname ~ '.sh')"
     return {
@@ -204,8 +206,8 @@ def _build_host_script(name: str, request: str, *words: str) -> dict[str, Any]:
 
 
 def _build_preview_task() -> dict[str, Any]:
-    """Return a task that changes nothing, but fails if a file or a path on the host would be
-    refused.
+    """Return a task that compares the host with the configuration. The task changes nothing, but
+    fails if the script would refuse a file or path.
     """
     return _build_host_script("Compare the host with the configuration", "--check") | {
         "register": SHOWN,
@@ -281,8 +283,8 @@ def _build_kernel_task(running: Iterable[str]) -> dict[str, Any]:
 
 
 def _build_health_checks(running: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield tasks that fail if a service stops soon after its start. They run before the next host
-    changes.
+    """Yield tasks that fail if a service stops soon after its start. The tasks run before the next
+    host changes.
     """
     if running:
         yield {
@@ -398,8 +400,8 @@ def _mark_templates_unsafe(document: Any) -> Any:
 def _format_document(document: Any) -> bytes:
     """Return YAML at the first width at which linters find nothing, or else at the last width.
 
-    The YAML writer breaks a line only after the word that exceeds the width, and may leave a space
-    there.
+    The YAML writer breaks a line only after the word that exceeds the width, and may leave a
+    trailing space.
     """
     for width in WIDTHS:
         content = _dump_yaml(document, width)

@@ -1,4 +1,5 @@
-"""Derive the hosts with a trial's deployment from the target and its services.
+"""Derive the hosts' files, units and commands in a trial's deployment from the target and its
+services.
 
 A study may come from someone else, but an export becomes commands that root runs. Only file
 contents, settings and the original state of hosts come from the study's records. Paths, modes,
@@ -70,8 +71,9 @@ def derive_hosts(
     """Return the hosts with a trial's deployment. ``recorded_files`` are its files by
     ``instance/path``.
 
-    ``baseline`` is the baseline's trial and files. If a host had these files, they determine the
-    actions of its units. Raises AutotuneError if a record contradicts the target and its services.
+    ``baseline`` is the baseline's trial and files. If a host's files matched the baseline's, its
+    units get only the actions that changed parameters require. Raises AutotuneError if a record
+    contradicts the target and its services.
     """
     desired_state = _derive_desired_state(study, trial, recorded_files, records)
     for host, record in records.items():
@@ -104,8 +106,8 @@ def _check_contents(
     records: Mapping[str, HostRecord],
     edits: Mapping[tuple[str, str], tuple[Hunk, ...]],
 ) -> None:
-    """Raise ExportError if a file would run other commands, or change other settings, than services
-    do.
+    """Raise ExportError if a file contains commands, or changes of settings, that the services
+    themselves would not write.
     """
     for instance in desired_state.instances:
         for path, content in desired_state.rendered_files[instance.name].items():
@@ -120,7 +122,7 @@ def _check_contents(
 def _split_lines(
     study: Study, path: str, content: bytes, original: str | None, hunks: tuple[Hunk, ...] | None
 ) -> tuple[Hunk, ...]:
-    """Return the changed lines of a host's own file: its edits or, for a new file, all of its
+    """Return the changed lines of a file on a host: the recorded edits or, for a new file, all
     lines.
     """
     if hunks is not None:
@@ -168,8 +170,8 @@ def _check_agreement(study: Study, host: str, record: HostRecord, desired: Desir
 def _find_settings_before(
     baseline_state: DesiredState | None, host: str, original: OriginalHost
 ) -> Settings | None:
-    """Return the settings in a host's files before the study. For a model, these are the
-    baseline's.
+    """Return the settings in a host's files before the study. Without recorded settings, the result
+    is the baseline's settings if the host's files matched the baseline.
     """
     if original.settings is not None:
         return original.settings
@@ -270,8 +272,8 @@ def _load_adopted_configs(study: Study, trial: Trial) -> dict[str, AdoptedConfig
     """Return the hosts' own files that were edited, from the target's templates and the study's
     records.
 
-    Raises AutotuneError if the study does not record them: otherwise they would be replaced as a
-    whole.
+    Raises AutotuneError if the study does not record these files, because an export would then
+    replace whole files.
     """
     adopted_record = find_adopted_record(study.records, trial.bed)
     if adopted_record is None:
@@ -288,8 +290,8 @@ def _load_adopted_configs(study: Study, trial: Trial) -> dict[str, AdoptedConfig
 
 
 def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, AdoptedConfig]) -> None:
-    """Raise AutotuneError if a tier's files are edited, but one of its hosts lacks the files of a
-    service.
+    """Raise AutotuneError if a tier's files are edited, but the files of a service are missing for
+    one of the tier's hosts.
     """
     catalogue = catalogue_of(target)
     for name, tier in target.tiers.items():
@@ -311,7 +313,7 @@ def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, Adop
 
 
 def _check_adopted_config(study: Study, instance: ServiceInstance, config: AdoptedConfig) -> None:
-    """Raise AutotuneError for a unit or file that this service's adoption could not have
+    """Raise AutotuneError for a recorded unit or file that the service's adoption could not have
     produced.
     """
     adoption = find_adoption(instance.service)
@@ -348,7 +350,8 @@ def _select_programs(
 ) -> ServiceInstance:
     """Return the instance with the program names that match its recorded files and unit.
 
-    Such names contain versions. Raises AutotuneError if no candidate name matches.
+    Program names such as `php-fpm8.2` contain versions. Raises AutotuneError if no candidate name
+    matches.
     """
     units = record.units if record else {}
     loses_data = instance.placement.adopted is not None and instance.placement.adopted.loses

@@ -41,8 +41,8 @@ class HostFile:
 
     ``units`` maps each unit that reads the file to its action after a change: ``reload`` or
     ``restart``. ``original`` is the SHA-256 of the replaced file, ``absent``, or ``None`` if it was
-    not recorded. ``edits`` change the host's own file: then, ``deployed`` is the digest of the
-    result, and ``content`` contains placeholders.
+    not recorded. ``edits`` change the host's own file; in this case, ``deployed`` is the digest of
+    the edited file, and ``content`` contains placeholders.
     """
 
     host: str
@@ -73,15 +73,15 @@ class HostFile:
 
     @property
     def sets_unit(self) -> bool:
-        """True if a service manager reads the file, in which a line may continue the previous
-        one.
+        """True if a service manager reads the file. In such a file, a line may continue the
+        previous line.
         """
         return can_run_commands(self.path)
 
 
 @dataclass(frozen=True)
 class ExportedHosts:
-    """All files and, by host, the units (true if running) and the kernel values.
+    """The exported files, and for each host its units (true if running) and kernel values.
 
     ``before`` contains the hosts' units and kernel values before the study.
     """
@@ -191,7 +191,7 @@ def _build_host_file(
 
 def _check_words(study: Study, file: HostFile) -> None:
     """Raise AutotuneError if the host cannot fill in masked words, or if edits do not match the
-    content.
+    file's content.
     """
     if file.edits is None:
         if has_placeholder(file.content):
@@ -238,7 +238,9 @@ def group_by_host(files: Mapping[str, bytes]) -> dict[tuple[str, str, str], byte
 def _collect_originals(
     study: Study, records: Mapping[str, HostRecord], base: tuple[Trial, Mapping[str, bytes]] | None
 ) -> dict[str, OriginalHost]:
-    """Return the hosts before the study, from backups or, for a model, from the baseline."""
+    """Return the hosts' original state before the study, from backups or, for a simulated stack,
+    from the baseline.
+    """
     baseline_records = _read_records(study, base[0]) if base else {}
     digests: dict[str, dict[str, str | None]] = {host: {} for host in records}
     for (_, host, path), content in (group_by_host(base[1]) if base else {}).items():
@@ -257,8 +259,8 @@ def _collect_originals(
 
 
 def _select_changed_hosts(hosts: ExportedHosts, setups: Mapping[str, HostSetup]) -> ExportedHosts:
-    """Return the files and kernel values that differ from the originals, and the units that use
-    them.
+    """Return the files and kernel values that differ from the hosts' original state, and the units
+    that use them.
     """
     files = tuple(file for file in hosts.files if file.digest != file.original)
     sysctls = {
@@ -286,8 +288,6 @@ def _select_changed_hosts(hosts: ExportedHosts, setups: Mapping[str, HostSetup])
 
 
 def _check_names(study: Study, names: Iterable[str]) -> None:
-    """Raise ExportError for unsafe names or values, because they become lines and words in commands
-    for root.
-    """
+    """Raise ExportError for names or values that are unsafe as words in commands that root runs."""
     if strange := [name for name in names if not ORDINARY_TEXT_PATTERN.fullmatch(name)]:
         raise ExportError(study, f"{strange[0]!r} is not a unit or a kernel value")

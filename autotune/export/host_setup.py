@@ -1,4 +1,6 @@
-"""The requirements of a deployment on each host, derived from its services."""
+"""The files, units and kernel values that a deployment requires on each host, derived from its
+services.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ class FileSetup:
     """A file on one host: its ``mode``, and the action that each unit needs after a change to the
     file.
 
-    ``check_command`` validates the file. It is ``None`` if there is no such command, or if it
-    depends on the content of files. ``edited`` is true if the file existed on the host and is
-    edited in place.
+    ``check_command`` validates the file. The command is ``None`` if the service has none, or if it
+    depends on file contents. ``edited`` is true if the file existed on the host and is edited in
+    place.
     """
 
     mode: int
@@ -28,10 +30,10 @@ class FileSetup:
 
 @dataclass(frozen=True)
 class HostSetup:
-    """A host with its deployment, derived from its services.
+    """The deployment on one host, derived from the host's services.
 
-    It contains files by path, states of units, and kernel values by name. ``restarts`` maps kernel
-    values to units that need a restart after a change.
+    The setup contains files by path, states of units, and kernel values by name. ``restarts`` maps
+    kernel values to units that need a restart after a change.
     """
 
     files: Mapping[str, FileSetup] = field(default_factory=dict)
@@ -41,7 +43,7 @@ class HostSetup:
 
 
 def build_host_setup(desired: DesiredState, host: str, old_settings: Settings | None) -> HostSetup:
-    """Return the setup of a host.
+    """Return the files, units and kernel values of a host's deployment.
 
     The actions of units depend on the parameters that differ from ``old_settings``. ``None`` means
     that those settings are unknown.

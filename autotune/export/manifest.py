@@ -3,17 +3,17 @@
 
 ``kind`` is always ``autotune-export``.
 
-- ``parameters`` are the effective values in the exported trial, and ``baseline`` those in the
-  baseline.
+- ``parameters`` are the effective values in the exported trial, and ``baseline`` the effective
+  values in the baseline.
 - ``changes`` are the differences that have an effect, each with its unit and the required action.
 - ``rss`` is the size of the largest process of each service during the study, in bytes.
 - ``effective`` contains the values read back from the software.
-- ``differences`` lists values that differ from the requested ones.
+- ``differences`` lists effective values that differ from the requested values.
 - ``claim`` contains the verdict, gain and peaks. Only the best trial has a claim.
 - ``readings`` are the readings from the confirmation, oldest first.
 - ``hosts`` contains files, units and kernel values by host, if the export configures hosts. For
-  each file, it contains the SHA-256 before and after: ``absent`` means a missing file, null means
-  not recorded.
+  each file, ``hosts`` contains the SHA-256 before and after: ``absent`` means a missing file, null
+  means not recorded.
 - ``files`` are the files in this export, with their SHA-256.
 - ``verify`` is a command to run in the export's directory.
 
@@ -110,7 +110,7 @@ def _describe_measurement(target: Target, source: str | None) -> dict[str, Any]:
 
 
 def _build_claim(view: StudyView) -> dict[str, Any]:
-    """Return the study's claim about its winner. Other trials have no claim."""
+    """Return the study's claim about its best trial: verdict, gain and peaks."""
     has_baseline = "baseline" in view.conclusion.sides
     return {
         "verdict": view.verdict,

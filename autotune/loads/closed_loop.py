@@ -32,7 +32,8 @@ def run_closed_loop(
     host: Transport,
     validator: AnswerValidator,
 ) -> ClosedLoopCeiling:
-    """Return the ceiling of these clients. Responses that ``validator`` rejects count as errors.
+    """Return the throughput ceiling that closed-loop ``clients`` reach. Responses that
+    ``validator`` rejects count as errors.
 
     If the generator is paced, clients and samples together stay below ``clients.max_rate``. Raises
     HostUnreachable.
@@ -81,7 +82,7 @@ def _build_probe_command(probe: probes.ProbeCommand, host: Transport) -> LoadCom
 
 
 def _requests_answers(page: LoadPage, request: Request) -> bool:
-    """True if the clients request this page. They request only one."""
+    """True if the clients request this page. All clients request the same page."""
     step = page.step
     return (step.method, step.path, step.body) == (request.method, request.path, request.body)
 

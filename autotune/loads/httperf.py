@@ -3,15 +3,16 @@
 Number of processes: httperf polls without sleeping, so each process takes all spare CPU time of a
 core. On a shared machine, the servers need that core. autotune therefore starts as few processes as
 suffice. A process opens up to ``PROCESS_LIMITS.max_rate`` connections/s, and FD_SETSIZE limits it
-to about a thousand open ones. These must suffice for ``MIN_HELD_LIMITS`` latency limits, not until
-the timeout. Once a server holds that many requests (``prlimit`` sets the number), the objective is
-missed beyond doubt: the average request waits several latency limits (Little's law). Each request
-that is not sent because of this limit (``fd-unavailable``) is a violation, like the late response
-that it would have received. The limit also bounds the queue that a reading can build up.
+to about a thousand open ones. The open connections must suffice for ``MIN_HELD_LIMITS`` latency
+limits, not until the timeout. Once a server holds that many requests (``prlimit`` sets the number),
+the objective is missed beyond doubt: the average request waits several latency limits (Little's
+law). Each request that is not sent because of this limit (``fd-unavailable``) is a violation, like
+the late response that it would have received. The limit also bounds the queue that a reading can
+build up.
 
-A request that is due is never forgotten, but a starved httperf sends it later, together with others
-that are due (``Maximum connect burst length``). If httperf has caught up by the end, the reading is
-valid. Otherwise, or if one burst was a large share of the reading, the ordered load was not sent
+No due request is skipped. If httperf lacks CPU time, it sends due requests later in one burst
+(``Maximum connect burst length``). If httperf has caught up by the end, the reading is valid.
+Otherwise, or if one burst was a large share of the reading, the requested load was not sent
 (``limited``). If the server failed even under the load that was sent, the reading is ``truncated``
 instead.
 
@@ -19,9 +20,9 @@ Arrivals are predictable: ``--period=e<mean>`` draws exponential gaps with ``era
 httperf 0.9 sets from the client's number alone (``rate_generator_start`` in ``gen/rate.c``). The
 same client number therefore has the same arrivals in every reading. The *achieved* mean rate of n
 arrivals deviates from the nominal one by 1/√n (1.8 % for 3000). autotune therefore scales the mean
-gap such that exactly n requests are sent in the ordered time: a Poisson process, given its count. If
-few requests are ordered, n is drawn from the Poisson distribution. With a fixed n, early requests would
-balance late ones, and a short reading would hide the queues that random arrivals cause.
+gap such that exactly n requests are sent in the requested time: a Poisson process, given its count.
+For few requests, n is drawn from the Poisson distribution. With a fixed n, early arrivals would
+compensate for late arrivals, and a short reading would hide the queues that random arrivals cause.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ def sum_unit_gaps(client: int, gaps: int) -> float:
 def draw_request_count(spec: LoadSpec) -> int:
     """Return the number of requests to send, at most ``spec.max_rate`` per second.
 
-    A few requests vary as random arrivals do, unless ``spec.seed`` repeats them.
+    A small number is drawn from the Poisson distribution, unless ``spec.seed`` requires repeatable
+    arrivals.
     """
     mean = spec.rate * spec.seconds
     if mean >= FEW_REQUESTS or spec.seed is not None:
@@ -221,8 +223,8 @@ STOPPED_MESSAGE = "the load generator was stopped before it sent all requests"
 class HttperfGenerator(LoadGenerator):
     """Debian's httperf 0.9.0 (httperf.github.io). ``timeout`` bounds each process.
 
-    ``uris`` or ``steps`` are requested in order, instead of the request's path. Each process starts
-    at another position, and every reading at new ones.
+    ``uris`` or ``steps`` are requested in order, instead of the request's path. Each process and
+    each reading starts at a different position in the list.
     """
 
     uris: tuple[str, ...] = ()
@@ -319,7 +321,9 @@ class HttperfGenerator(LoadGenerator):
         return min(self.limits.open_connections, max(MIN_OPEN_CONNECTIONS, expected_count))
 
     def _list_session_steps(self, request: Request, client: int) -> tuple[SessionStep, ...]:
-        """Return the steps, if only a session log can express them: bodies, and varying methods."""
+        """Return the requests for a session log, or an empty result if command-line options can
+        express the request.
+        """
         if self.steps or request.body is None:
             return _rotate_for_client(self.steps, client)
         return (SessionStep(path=request.path, method=request.method, body=request.body),)
@@ -356,8 +360,8 @@ def build_command(
 ) -> Argv:
     """Return the command for ``client``, with exponential gaps whose mean is ``gap``.
 
-    It exits by itself, even if nothing stops it. On SIGINT, it prints its results so far. Its
-    warnings are read together with its results.
+    httperf exits by itself, even if nothing stops it. On SIGINT, httperf prints its results so far.
+    Warnings are read together with the results.
     """
     return (
         "sh", "-c", 'exec "$@" 2>&1', "sh", "prlimit", f"--nofile={open_connections + OTHER_DESCRIPTORS}",
@@ -371,7 +375,7 @@ def build_command(
 def build_options(request: Request) -> Argv:
     """Return httperf's options for a request, without its path.
 
-    Each connection stands for a visitor's first one, so none resumes a TLS session. Over TLS, the
+    Each connection represents a new visitor, so no connection resumes a TLS session. Over TLS, the
     server must close the connection. Otherwise, httperf would read only 8 KB of a TLS record, and
     wait for the rest until the timeout (`do_recv` in ``core.c``).
     """
@@ -398,8 +402,8 @@ def build_failure(process: LoadProcess, output: str) -> LoadResult:
 def build_result(
     output: HttperfOutput, intended: int, classes: frozenset[str] = frozenset({"2xx"})
 ) -> LoadResult:
-    """Return the result. Every intended request has a correct response or is an error of one
-    kind.
+    """Return the result of one process. Each intended request counts either as a correct response
+    or as one error.
     """
     errors = Counter(output.errors)
     statuses = {kind: n for kind, n in output.statuses.items() if kind not in classes}
@@ -441,7 +445,7 @@ def count_wrong_sizes(output: HttperfOutput, expected: int) -> int:
     as expected.
 
     The estimate assumes that wrong bodies are empty (or twice as large). The mean covers responses
-    of all kinds and has one decimal place, so it is meaningless if there are error pages.
+    of all kinds and has one decimal place, so the estimate is meaningless if there are error pages.
     """
     right_count = output.statuses.get("2xx", 0)
     if output.mean_body_bytes is None or right_count == 0 or right_count != output.replies:
@@ -455,12 +459,12 @@ def count_wrong_sizes(output: HttperfOutput, expected: int) -> int:
 def check_result(
     result: LoadResult, output: HttperfOutput, process: LoadProcess, spec: LoadSpec
 ) -> LoadResult:
-    """Return the result. If it does not describe the server, it contains the reason.
+    """Return the result, marked as limited or truncated if the requested load was not sent.
 
-    On a machine that it shares with overloaded servers, httperf starves too. In that case, the
+    On a machine shared with overloaded servers, httperf also lacks CPU time. In that case, the
     responses decide. If they exceed the limit by more than twice the longest stall (``lag``), the
-    server caused the delay, at *less* load than ordered. It would therefore fail under the ordered
-    load as well.
+    server caused the delay, at *less* load than requested. The server would therefore fail under
+    the requested load as well.
     """
     if short := result.as_exhausted_host():
         return short
@@ -484,7 +488,7 @@ def check_result(
 def _is_incomplete(
     result: LoadResult, output: HttperfOutput, process: LoadProcess, spec: LoadSpec, lag: float
 ) -> bool:
-    """True if the ordered load was not sent completely, on time and without one large burst.
+    """True unless the requested load was sent completely, on time and without a large burst.
 
     httperf does not print when it sent the last request, but this was no earlier than the longest
     wait before the end. The load is also incomplete if one of httperf's own bursts used up its

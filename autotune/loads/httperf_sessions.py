@@ -7,7 +7,7 @@ the mean over its session: the session's duration, less its pauses, divided by i
 session is late, every request in it counts as late. The rate is in requests/s; sessions start at
 the corresponding rate.
 
-Each request that a failed session did not send any more is a violation.
+Each request that a failed session did not send counts as a violation.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ _SESSION_COUNT_PATTERN = re.compile(r"^Session rate \[sess/s\]:.*\((\d+)/(\d+)\)
 
 @dataclass(frozen=True, kw_only=True)
 class SessionProcess(LoadProcess):
-    """A process that starts sessions of one kind. ``request_count`` is the sum over all of them."""
+    """A process that starts sessions of one kind. ``request_count`` is the number of requests in
+    all sessions.
+    """
 
     kind: SessionKind
 

@@ -3,17 +3,17 @@ once.
 
 A reading has two phases. The ramp-up offers the same load for ``spec.ramp_seconds`` and is not
 counted. httperf prints one histogram for its whole run, so the first second could not be removed
-afterwards. If most of the ramp-up failed, the counted phase is never offered, and the ramp-up is
-the result, as a truncated reading. The ramp-up gives up requests after ``RAMP_TIMEOUT_LIMITS``
-latency limits, so a clear overload ends within about a second. The counted phase starts after the
-last response of the ramp-up. If the stack keeps up, that is milliseconds after the last request.
-During the counted phase, the generator limits the queue that can build up (see ``httperf``), and
+afterwards. If most of the ramp-up failed, the counted phase is never sent, and the ramp-up is the
+result, as a truncated reading. The ramp-up abandons requests after ``RAMP_TIMEOUT_LIMITS`` latency
+limits, so a clear overload ends within about a second. The counted phase starts after the last
+response of the ramp-up. If the stack keeps up, that is milliseconds after the last request. During
+the counted phase, the generator limits the queue that can build up (see ``httperf``), and
 ``spec.seconds`` limits the time.
 
 If the ramp-up is shorter than ``MIN_CHECKED_RAMP``, its result is ignored, because the stack has
 just sustained about this rate. Separate processes for the counted phase then start together with
-the ramp-up, and send load when it ends. Load therefore never stops, and nothing waits in between.
-Requests in the ramp-up are never counted.
+the ramp-up, and send load when it ends. The load therefore continues without a pause between both
+phases. Requests in the ramp-up are never counted.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ def take_reading(
 
 @dataclass(frozen=True)
 class _LoadRun:
-    """A load and the hosts that offer it together. ``moments`` below are their agreed start times."""
+    """A load and the hosts that offer it together. In its methods, ``moments`` are the hosts'
+    agreed start times.
+    """
 
     load: LoadGenerator
     request: Request
@@ -122,7 +124,9 @@ class _LoadRun:
         return self._run_counted_load(spec, _agree_start_times(self.transports))
 
     def _run_after_unchecked_ramp(self, ramp: LoadSpec, spec: LoadSpec) -> LoadResult:
-        """Start both phases together. The processes of the counted phase wait until the ramp ends."""
+        """Start the ramp-up and the counted phase together, and return the counted result. The
+        processes of the counted phase wait until the ramp ends.
+        """
         moments = _agree_start_times(self.transports)
         with ThreadPoolExecutor(1) as pool:
             ramp_run = pool.submit(self._run_load, ramp, moments)
@@ -163,9 +167,10 @@ class _LoadRun:
         )
 
     def _reduce_for_probe(self, spec: LoadSpec, probe_rate: float) -> LoadSpec:
-        """Return the load that remains next to a sample.
+        """Return ``spec`` with its rates reduced by the sample's rate.
 
-        Unless the limit is near, a tiny sample does not reduce the load.
+        If the correct body is known, the small sample does not reduce the load, unless the total
+        would exceed the maximum rate.
         """
         max_rate, unit = spec.max_rate - probe_rate, self.load.requests_per_iteration
         is_exact = self.validation.validator.is_exact
@@ -182,10 +187,10 @@ class _LoadRun:
     ) -> tuple[LoadResult, list[CommandResult]]:
         """Run all processes for ``spec``, distributed over the hosts and started together.
 
-        They start after ``delay_seconds``, counted from now or from the ``moments`` on which the hosts
-        agreed. Every entry gets an equal share, from separate processes. If there are fewer requests
-        than entries, some entries get none. ``other_commands`` start at the same time, and their
-        results are returned as well.
+        The processes start after ``delay_seconds``, counted from now or from the hosts' agreed
+        start times ``moments``. Every entry gets an equal share, from separate processes. If there
+        are fewer requests than entries, some entries get no requests. ``other_commands`` start at
+        the same time, and their results are returned as well.
         """
         entries = self.request.per_endpoint()[: max(1, int(spec.rate * spec.seconds))]
         shares = [spec.split(index, len(entries)) for index in range(len(entries))]
@@ -233,8 +238,8 @@ def _build_load_command(
 
 
 def inspect_generator(load: LoadGenerator, transports: Sequence[Transport]) -> None:
-    """Let the generator check its input. Raises LoadError with the reason if the generator rejects
-    it.
+    """Run the generator's check of its input on the load hosts. Raises LoadError with the reason if
+    the generator rejects it.
     """
     if inspection := load.inspection_command():
         argv, text = inspection
@@ -251,8 +256,7 @@ def inspect_generator(load: LoadGenerator, transports: Sequence[Transport]) -> N
 def count_requests(
     load: LoadGenerator, request: Request, host: Transport, max_rate: float
 ) -> LoadGenerator:
-    """Return the load with the number of requests in a unit of its rate, which a slow run counts if
-    needed.
+    """Return the load with its number of requests per iteration, which a slow run counts if needed.
 
     Raises LoadError if the load cannot be run.
     """
@@ -268,8 +272,8 @@ def count_requests(
 
 
 def _agree_start_times(transports: Sequence[Transport]) -> Mapping[str, int]:
-    """Return the start time for each load host. A single host needs none, because its processes
-    start together anyway.
+    """Return the start time for each load host. The result is empty for a single host, whose
+    processes start together without an agreed time.
     """
     return start_times.agree_start_times(transports) if len(transports) > 1 else {}
 

@@ -1,4 +1,6 @@
-"""All load generators. A new one needs a module, fixtures and a line in this file, or a plug-in."""
+"""All load generators. A new generator needs a module, fixtures and a line in this file, or a
+plug-in.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ REQUEST_READERS: Mapping[str, Callable[[Path], tuple[WeightedVisit, ...]]] = {
 
 
 def find_generator(file: TargetFile) -> LoadGenerator:
-    """Return the generator that a target selects. Raises TargetError for an unknown one."""
+    """Return the generator that a target selects. Raises TargetError for an unknown generator."""
     if file.target.load.command:
         return _build_custom_generator(file, file.target.load.command)
     load = LOAD_GENERATORS.get(file.target.load.generator)
@@ -87,7 +89,7 @@ def _with_visits(
 def _check_sessions(file: TargetFile, key: str) -> None:
     """Raise TargetError if the load uses TLS.
 
-    As long as a connection stays open, httperf leaves the rest of a long TLS record unread. It then
+    While a connection stays open, httperf does not read the rest of a long TLS record. httperf then
     counts a timeout that the server did not cause.
     """
     if file.target.load.uses_tls:

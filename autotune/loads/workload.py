@@ -32,8 +32,8 @@ class UnusableWorkload(ValueError):
 class SessionKind:
     """Sessions with the same number of requests and the same sum of pauses (``think_seconds``).
 
-    A session's duration therefore determines how long its requests took. ``session_log`` contains
-    ``session_count`` such sessions.
+    A session's duration therefore determines the mean latency of its requests. ``session_log``
+    contains ``session_count`` such sessions.
     """
 
     request_count: int
@@ -129,7 +129,7 @@ def group_sessions(visits: Sequence[WeightedVisit]) -> tuple[SessionKind, ...]:
 
 def expand_visits(visits: Sequence[WeightedVisit], slot_count: int) -> tuple[WeightedVisit, ...]:
     """Return each visit as often as its weight requires, evenly mixed, with at most ``slot_count``
-    in total.
+    visits in total.
     """
     weights = [visit.weight for visit in visits]
     if all(weight == int(weight) for weight in weights):

@@ -1,4 +1,6 @@
-"""How services run. Each file of this package defines one runtime as ``RUNTIME``."""
+"""Runtimes, which determine how services run. Each module of this package defines one runtime as
+``RUNTIME``.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,6 @@ from autotune.deploy.runtime import Runtime
 
 
 def load_runtime(name: str) -> Runtime:
-    """Return the runtime with this name in targets."""
+    """Return the runtime that targets select by this name."""
     runtime: Runtime = import_module(f"{__name__}.{name}").RUNTIME
     return runtime

@@ -1,4 +1,4 @@
-"""Configuration files whose lines contain one option and its values: their syntax and adoption."""
+"""Syntax and adoption of configuration files with one option and its values per line."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def parse_directives(text: str, aliases: Mapping[str, str] | None = None) -> tup
 
 
 def _split_line(words: list[Word]) -> Iterator[list[Word]]:
-    """Yield the words of each option in a line. Debian ignores lines that start with `-d` or
-    `-h`.
+    """Yield the words of each option in a line. Lines that start with `-d` or `-h` have no effect
+    on Debian; only their first word is yielded.
     """
     if not words or not words[0].text.startswith("-") or words[0].text.startswith(("-d", "-h")):
         yield from [words[:1] if words[0].text.startswith(("-d", "-h")) else words] if words else ()
@@ -77,8 +77,8 @@ def _build_directive(words: list[Word], aliases: Mapping[str, str]) -> Directive
 
 
 def _split_option(word: Word) -> list[Word]:
-    """Return a command option and its value as separate words: `--threads=4` and `-t4` are one word
-    each.
+    """Return a command option and its value as separate words, even if they are joined as in
+    `--threads=4` and `-t4`.
     """
     option_match = _JOINED_OPTION_PATTERN.fullmatch(word.text)
     if option_match is None:
@@ -91,11 +91,11 @@ def _split_option(word: Word) -> list[Word]:
 
 @dataclass(frozen=True)
 class OptionFile:
-    """A service whose settings are in one file of such lines.
+    """A service whose settings are in one file with one option per line.
 
     ``options`` maps options to parameters. ``port_option`` and ``address_option`` set the listening
-    address, and ``socket_option`` replaces it by a Unix socket. ``version_script`` is a command
-    that prints the version. ``describe_loss`` returns the data that a restart loses,
+    address, and ``socket_option`` replaces this address with a Unix socket. ``version_script`` is a
+    command that prints the version. ``describe_loss`` returns the data that a restart loses,
     ``other_layouts`` contains the layouts of other distributions, and ``aliases`` maps aliases of
     options.
     """
@@ -121,7 +121,7 @@ class OptionFile:
         return DistributionLayouts((debian_layout, *self.other_layouts))
 
     def build_adoption(self) -> Adoption:
-        """Return the adoption of the service."""
+        """Return the adoption data of the service, for detection and tuning."""
         layouts = self.layouts
         return Adoption(
             title=self.service.title,
@@ -199,8 +199,8 @@ def _explain_port(written: int, held: set[int]) -> str:
 
 
 def _find_main_file(command: tuple[str, ...], usual: str) -> str:
-    """Return the file that a command names. For a command that was not read, return the ``usual``
-    file; empty if there is none.
+    """Return the configuration file in a command's arguments, or an empty string without a unique
+    one. Without a command, the ``usual`` file is returned.
     """
     named_files = [word for word in command[1:] if word.startswith("/") and word.endswith(".conf")]
     if not command or usual in command:

@@ -48,7 +48,9 @@ class Catalogue:
 
     @classmethod
     def create(cls, services: Iterable[Service]) -> Catalogue:
-        """Return the catalogue of these services. A service replaces an earlier one with its key."""
+        """Return the catalogue of ``services``. A service replaces an earlier service with the same
+        key.
+        """
         by_key = {service.key: service for service in services}
         ordered = sorted(by_key.values(), key=lambda s: (list(Role).index(s.role), s.key))
         deployable = {s.key: s for s in ordered if s.deployment or s.gateway_protocol}
@@ -86,13 +88,13 @@ class Catalogue:
         return tuple(service for service in self.services if service.role is role)
 
     def list_by_name(self, name: str) -> tuple[Service, ...]:
-        """Return the services with this name. There are several if one program has several
-        functions.
+        """Return the services with this name. A program with several functions has several services
+        with the same name.
         """
         return tuple(service for service in self.services if service.name == name)
 
     def loses_cache(self, instance: str) -> bool:
-        """True if the instance with this name is a service that loses its data in a restart."""
+        """True if a restart empties the service of the instance with this name."""
         services = self.list_by_name(instance.rpartition(".")[2])
         return any(service.forgets_on_restart for service in services)
 
@@ -222,7 +224,7 @@ def catalogue_of(target: Target) -> Catalogue:
 
 
 class _Specs:
-    """Declared services as the key of a cache: equal texts declare equal services."""
+    """Declared services as a hashable cache key: equal texts declare equal services."""
 
     def __init__(self, specs: Mapping[str, ServiceSpec]) -> None:
         self.specs, self._text = specs, repr(specs)
@@ -262,7 +264,7 @@ def expected_body(target: Target) -> bytes | None:
 def select_companions(
     services: tuple[Service, ...], host_services: Iterable[Service]
 ) -> Iterator[Service]:
-    """Yield the host services that belong to these services, which run together in one
+    """Yield the per-deployment host services for ``services``, which run together in one
     deployment.
     """
     for service in host_services:
@@ -307,19 +309,23 @@ def find_visible_directives(service: Service) -> VisibleDirectives | None:
 
 
 def find_outliner(service: Service, path: str) -> Outliner | None:
-    """Return the outliner for a service's file, or None if the service adopts no files."""
+    """Return the function that finds the visible parts of a service's file, or None if the service
+    adopts no files.
+    """
     syntax = find_visible_directives(service)
     return syntax.build_outliner(path) if syntax else None
 
 
 def references() -> dict[str, ServiceReference]:
-    """Return the texts for reference pages by service name. Some services have none."""
+    """Return the texts for reference pages by service name. Services without a reference page are
+    omitted.
+    """
     texts = {s.name: find_declaration(s, "REFERENCE") for s in reversed(SHIPPED.services)}
     return {name: text for name, text in texts.items() if isinstance(text, ServiceReference)}
 
 
 class TierLike(Protocol):
-    """The attributes of a `target.model.Tier` that determine its services."""
+    """Protocol with the attributes of a `target.model.Tier` that determine the tier's services."""
 
     @property
     def service(self) -> tuple[str, ...]: ...
@@ -341,8 +347,8 @@ class TierLike(Protocol):
 class TierService:
     """A service in a tier, its role, and the settings under which it exists.
 
-    ``when`` contains conditions on the study's settings, by full name. If it is empty, the service
-    always exists.
+    ``when`` contains conditions on the study's settings, by full name. If ``when`` is empty, the
+    service always exists.
     """
 
     tier: str
@@ -360,8 +366,8 @@ class TierService:
         """Return the conditions under which the service runs: ``when``, and conditions on its own
         parameters.
 
-        Those parameters are active even while the service is stopped, because they decide whether
-        it runs.
+        The service's own parameters in these conditions are active even while the service is
+        stopped, because they decide whether it runs.
         """
         own_conditions = (
             (f"{self.name}.{name}", values) for name, values in self.service.runs_when

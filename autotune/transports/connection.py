@@ -66,7 +66,7 @@ def close_connection(connection: Connection) -> None:
 
 @contextlib.contextmanager
 def translate_errors(host: SshHost, connection: Connection) -> Iterator[None]:
-    """Translate library errors during connection setup into errors with hints."""
+    """Translate the SSH library's errors during connection setup into errors with hints."""
     try:
         yield
     except AutotuneError:
@@ -188,7 +188,8 @@ def _build_gateway(
 
 
 def find_known_hosts(host: SshHost, options: Mapping[str, Any]) -> tuple[Path, ...]:
-    """Return the files to search for the host's key. New keys are added to the first one.
+    """Return the known_hosts files to search for the host's key. New keys are added to the first
+    file.
 
     ``options`` are the host's options from the SSH configuration.
     """
@@ -200,7 +201,7 @@ def find_known_hosts(host: SshHost, options: Mapping[str, Any]) -> tuple[Path, .
 
 
 class _HostKeyPolicy:
-    """Policy that checks every host key. The library is given no known keys, so it always calls
+    """Policy that checks every host key. The SSH library is given no known keys, so it always calls
     this policy.
 
     ``name`` identifies the host in known_hosts, and ``principal`` identifies it in a certificate.
@@ -210,7 +211,7 @@ class _HostKeyPolicy:
         (self.host, self.name, self.principal, self.files) = (host, name, principal, files)
 
     def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:
-        """Accept a certificate from a known authority, or else check the key as ssh does."""
+        """Accept a host certificate from a known authority, or else check the host key as ssh does."""
         offered, entries = HostKey(key.get_name(), key.get_base64()), self.known_keys()
         certificate = parse_certificate(key.public_blob.key_blob) if key.public_blob else None
         reason = ""
@@ -227,7 +228,7 @@ class _HostKeyPolicy:
             raise HostKeyRejected(error.message + reason, hint=error.hint) from None
 
     def transport(self, sock: socket.socket, **options: Any) -> Transport:
-        """Return a transport that prefers the key types that are known for the host.
+        """Return an SSH transport that prefers the key types in the host's known_hosts entries.
 
         Certificates come first if known_hosts contains an authority for the host.
         """

@@ -20,8 +20,8 @@ NOT_EXECUTABLE_STATUS = 126
 
 
 class LocalTransport:
-    """Runs commands as child processes, each in its own session so that its whole tree can be
-    killed.
+    """Transport that runs commands as child processes, each in its own session so that its process
+    tree can be killed.
 
     Unless autotune runs as root, ``sudo`` means ``sudo -n``, which never asks for a password.
     """
@@ -100,7 +100,9 @@ class LocalTransport:
                 raise AutotuneError(f"{target} cannot be written: {command_result.error_text}")
 
     def get(self, path: str, *, sudo: bool = False) -> bytes | None:
-        """Return the bytes of a file. Raises AutotuneError if this account may not read it."""
+        """Return the content of a file as bytes, or ``None`` if it does not exist. Raises
+        AutotuneError if this account may not read it.
+        """
         try:
             return Path(path).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -123,7 +125,9 @@ class LocalTransport:
 
 
 def _build_sudo_command(argv: Argv, env: Mapping[str, str]) -> list[str]:
-    """Return ``argv`` with sudo. sudo clears the environment, so ``env`` is set after sudo."""
+    """Return the command that runs ``argv`` through sudo. sudo clears the environment, so ``env``
+    is set after sudo.
+    """
     variables = [f"{name}={value}" for name, value in env.items()]
     return ["sudo", "-n", "--", *(["env", *variables] if variables else []), *argv]
 

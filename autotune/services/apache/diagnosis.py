@@ -27,7 +27,7 @@ LEVEL_COUNTERS = frozenset({"BusyWorkers", "IdleWorkers", "Processes"})
 
 
 def count_workers(text: str) -> Mapping[str, float]:
-    """Return the numbers of busy workers and of workers with a kept-alive connection.
+    """Return the numbers of busy workers and of workers that hold an idle keep-alive connection.
 
     The worker that serves this status page is not counted. The result is empty without a
     scoreboard, which has one letter per worker (mod_status).
@@ -65,8 +65,8 @@ EVENT_POOL = _worker_pool(
 
 
 def detect_exhausted_workers(reading: InstanceReading) -> ResourceShortage | None:
-    """Apply the active module's worker rule, but only after those of back-end tiers, for which
-    workers wait.
+    """Return a shortage if the workers of Apache's active processing module are exhausted. Rules of
+    back-end tiers apply first, because Apache's workers wait for those tiers.
     """
     if reading.activity.runs_application:
         return PREFORK_POOL.detect_exhaustion(reading)

@@ -216,7 +216,9 @@ _OTHER_BLOCKS = frozenset({"upstream", "stream", "mail"})
 
 
 def _parse_http_directives(text: str) -> Iterator[Directive]:
-    """Yield directives, except those for connections to servers behind it and other protocols."""
+    """Yield directives outside of blocks for upstream connections and for protocols other than
+    HTTP.
+    """
     for directive in parse_directives(text):
         if not any(block[:1] and block[0] in _OTHER_BLOCKS for block in directive.blocks):
             yield directive
@@ -230,17 +232,19 @@ _parse_printed_files = build_config_parser(
 
 
 def parse_effective(text: str) -> Settings:
-    """Return the values that its dump of files contains, except the number of workers for `auto`.
+    """Return the values in nginx's configuration dump (``nginx -T``), except the number of workers
+    for `auto`.
 
-    Messages before the first file would become part of its first directive.
+    Messages before the first file are dropped, because they would become part of the first
+    directive.
     """
     _, mark, files = text.partition("# configuration file ")
     return _parse_printed_files(f"{mark}{files}" if mark else text)
 
 
 class Nginx(Service):
-    """In role ``proxy``, nginx balances requests over the tier to which it forwards. In role
-    ``web``, it forwards to PHP-FPM.
+    """In role ``proxy``, nginx distributes requests over the hosts of the tier behind it. In role
+    ``web``, nginx forwards requests to PHP-FPM.
     """
 
     name = "nginx"
