@@ -33,10 +33,10 @@ class Listener:
 
 @dataclass(frozen=True, kw_only=True)
 class RunningHost:
-    """The state of a running host, as far as adoption needs it.
+    """The state of a running host that adoption needs.
 
     ``units`` maps units to states; a running unit that is masked has the state ``masked``.
-    ``processors`` is the number of CPUs that programs see, regardless of quotas. ``backlogs`` maps
+    ``processors`` is the number of online CPUs, regardless of CPU quotas. ``backlogs`` maps
     listening sockets (path or port) to queue lengths. ``effective`` maps deployment, port and
     service to the values that the running service reports.
     """
@@ -49,7 +49,7 @@ class RunningHost:
     effective: Mapping[tuple[str, int, str], Mapping[str, Value]] = field(default_factory=dict)
 
     def with_tree(self, tree: FileTree) -> RunningHost:
-        """Return the host with other files."""
+        """Return a copy of the host with the files in ``tree``."""
         return replace(self, tree=tree)
 
     def is_active(self, unit: str) -> bool:
@@ -65,14 +65,15 @@ class RunningService:
     """A service that is running on a host.
 
     ``key`` is the service's key in the registry. ``tier_kind`` is its kind of tier: lb, http_cache,
-    web, app, cache, store or db. ``port`` is the TCP port; ``listen_address`` is a socket or
-    address if the port is not enough. ``backends`` lists the servers to which it forwards requests,
-    as ``host:port``. ``gateway_protocol`` is the protocol between it and an application server, and
-    ``gateway_addresses`` are that server's addresses. ``instance`` distinguishes several versions
-    of the service on one host. ``role`` is its role in the deployment. ``tls`` is true if ``port``
-    uses TLS, which is the case only if there is no plain port. ``hostname`` is the host name that
-    it serves. ``restart_loss`` describes the data that a restart loses, or is empty. ``unit`` is
-    the unit if the unit or its main file differs from Debian's.
+    web, app, cache, store or db. ``port`` is the TCP port. ``listen_address`` is a Unix socket, or
+    an address if the port alone does not identify the listener. ``backends`` lists the servers to
+    which it forwards requests, as ``host:port``. ``gateway_protocol`` is the protocol between it
+    and an application server, and ``gateway_addresses`` are that server's addresses. ``instance``
+    distinguishes several versions of the service on one host. ``role`` is its role in the
+    deployment. ``tls`` is true if ``port`` uses TLS, which is the case only if there is no plain
+    port. ``hostname`` is the name of the site that it serves. ``restart_loss`` describes the data
+    that a restart loses, or is empty. ``unit`` is set only if the systemd unit or its main file
+    differs from Debian's.
     """
 
     key: str
@@ -94,8 +95,7 @@ class RunningService:
 
 @dataclass(frozen=True)
 class DistributionLayout:
-    """Where a service is on ``distributions``: its unit, its main file, and the directory of its
-    programs.
+    """The unit, the main file and the program directory of a service on ``distributions``.
 
     If several instances may run on one host, the paths contain ``{version}`` and ``{name}``.
     """
@@ -172,14 +172,14 @@ class DistributionLayouts(tuple[DistributionLayout, ...]):
         return "{ " + " || ".join(f"runs {layout.unit}" for layout in self) + "; }"
 
 
-# Returns why a file that was not read may set a parameter, or an empty string.
+# Returns why an unread file may set a parameter, or an empty string.
 HiddenReason = Callable[[str], str]
 
 
 def explain_unread(
     config: Config, may_set: Callable[[str, tuple[tuple[str, ...], ...]], bool] = lambda *_: True
 ) -> HiddenReason:
-    """Return a function that names an unread file in which a parameter may be set.
+    """Return a function that explains which unread file may set a parameter.
 
     ``may_set`` returns true if a file that is included inside these blocks may set the parameter.
     """
@@ -209,8 +209,8 @@ class Adoption:
     prints the name and version, and may test ``runs UNIT``. ``find_services`` yields running
     services, or reasons why one is not tuned. ``list_tunables`` returns the parameters if each is a
     separate directive; otherwise, ``tune_parameters`` maps them. ``visible`` determines which words
-    in its files may be shown. ``explain_hidden`` returns why files that were not read may set a
-    parameter.
+    in its files may be shown. ``explain_hidden`` returns a function that explains which unread file
+    may set a parameter.
     """
 
     title: str

@@ -149,7 +149,7 @@ def _runs_php(config: Config) -> bool:
 
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
-    """Yield the Apache services on a host. Which ones there are depends on the loaded modules."""
+    """Yield the Apache service on a host, or the reason why Apache is not tuned."""
     if not (layout := LAYOUTS.select_for_host(host)):
         return
     command = expand_command(host.tree, layout.unit)

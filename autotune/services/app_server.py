@@ -63,12 +63,12 @@ _UNIT_TEMPLATE_REASON = "it is a template unit: only instances with their own un
 
 
 def explain_command_option(option: str, file: str) -> str:
-    """Return why a parameter is not tuned that the unit's command sets."""
+    """Return why a parameter that the unit's command sets is not tuned."""
     return f"its command sets `{option}`: move it to {file} to tune it"
 
 
 def explain_condition(file: str) -> str:
-    """Return why a parameter is not tuned that is set only under a condition."""
+    """Return why a parameter that is set only under a condition is not tuned."""
     return f"{file} sets it conditionally: set it on a line without a condition to tune it"
 
 
@@ -155,8 +155,9 @@ def build_diagnosis(
     """Return the diagnosis data of a server.
 
     ``processes`` and ``threads`` are the parameters for the number of processes, and of threads in
-    each process. ``killed_workers`` describes terminated workers: a counter or kind of complaint, a
-    pattern for log lines, and text that follows the count. ``counters`` parses the stats.
+    each process. ``killed_workers`` describes terminated workers: a counter or a kind of log
+    message, a pattern for its lines, and the text that follows the count. ``counters`` parses the
+    stats.
     """
     kind, line, reason = killed_workers
     pool = WorkerPool(
@@ -196,8 +197,8 @@ def build_adoption(
     version_script: str,
     visible: VisibleDirectives,
 ) -> Adoption:
-    """Return the adoption of a server that runs in the user's own units. ``paths`` may contain its
-    files.
+    """Return the adoption of a server that runs in the user's own units. Its files may be at
+    ``paths``.
     """
     return Adoption(
         title=service.title,

@@ -12,7 +12,7 @@ from zlib import crc32
 from autotune.target.model import Data
 
 Value = bool | int | float | str
-Bound = int | float | str  # a text is an expression of host facts, such as "2 * cpus"
+Bound = int | float | str  # a string is an expression of host facts, such as "2 * cpus"
 Settings = Mapping[str, Value]
 Argv = tuple[str, ...]
 Programs = Mapping[str, tuple[str, ...]]
@@ -23,7 +23,7 @@ Installed = TypeVar("Installed")
 
 
 class Action(enum.IntEnum):
-    """The cost of a change, in ascending order."""
+    """The action that puts a change into effect, from the cheapest to the most expensive."""
 
     NONE = 0
     RELOAD = 1
@@ -39,7 +39,7 @@ class Effect(enum.StrEnum):
 
 
 class LoadTrait(enum.StrEnum):
-    """A property of a load that makes parameters decisive that otherwise hardly matter."""
+    """A property of a load under which otherwise minor parameters become decisive."""
 
     TLS = "tls"  # connections are encrypted
     CHURN = "churn"  # clients open a connection for every request
@@ -63,19 +63,19 @@ class Role(enum.StrEnum):
 class Parameter:
     """One setting of a service, spelled as the software spells it.
 
-    A number has ``low`` and ``high`` (inclusive), a switch has both values, and anything else has
-    ``choices``. ``stock`` is the distribution's default. ``recommended`` is the value that
-    documentation or common guides advise. ``published`` is the best value in the reference
-    measurements of a multi-tier stack. ``when`` lists the values of sibling parameters under which
-    the parameter has any effect. ``built_in`` marks choices that depend on the build; the program
-    validates each of them before the search. ``derive`` is an expression of siblings that
-    determines the value, so the value is not searched. ``adopted`` parameters are tuned only in a
-    host's own files, because shipped templates do not contain them. ``on_demand`` parameters keep
-    their stock value unless the target sets a range or choices. They cost something else, such as
-    disk space or a larger attack surface. ``capped_by`` is the kernel setting that limits the
+    Numbers have ``low`` and ``high`` (inclusive). All other values have ``choices``, which default
+    to true and false for a boolean. ``stock`` is the distribution's default. ``recommended`` is the
+    value that documentation or common guides advise. ``published`` is the best value in the
+    reference measurements of a multi-tier stack. ``when`` lists the values of sibling parameters
+    under which the parameter has any effect. ``built_in`` marks choices that depend on the build;
+    the program validates each of them before the search. ``derive`` is an expression of siblings
+    that determines the value, so the value is not searched. ``adopted`` parameters are tuned only
+    in a host's own files, because shipped templates do not contain them. ``on_demand`` parameters
+    keep their stock value unless the target sets a range or choices. They cost something else, such
+    as disk space or a larger attack surface. ``capped_by`` is the kernel setting that limits the
     value. ``effect`` is the expected effect, and ``decides`` lists the load traits that raise it to
-    the highest class. ``direction`` is where guides move the value, `+` or `-`. ``safe`` is the
-    range about which no guide warns, and in which the search starts.
+    the highest class. ``direction`` is the direction in which guides change the value, `+` or `-`.
+    ``safe`` is the range that no guide warns about; the search starts in it.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Parameter:
 at_once = partial(Parameter, action=Action.NONE)
 on_reload = partial(Parameter, action=Action.RELOAD)
 on_restart = partial(Parameter, action=Action.RESTART)
-SOMAXCONN = "net.core.somaxconn"  # limits the connections that wait at a socket
+SOMAXCONN = "net.core.somaxconn"  # limits the accept queue of a socket
 accept_queue = partial(on_restart, low=64, high=65_535, log=True, recommended=4096,
     capped_by=SOMAXCONN,
     meaning="Maximum number of connections that wait to be accepted."
@@ -192,8 +192,8 @@ class AdoptedConfig:
 
     ``listen`` is the service's address, if other services on the host connect to it. ``loses``
     describes the data that a restart loses; such a unit is neither changed nor restarted. ``unit``
-    and ``main`` are set if they differ from Debian's. ``deployment`` is set if the tier has
-    several: it is the one to which the files belong.
+    and ``main`` are set if they differ from Debian's. ``deployment`` is the deployment to which the
+    files belong; it is set only if the tier has several.
     """
 
     files: tuple[ConfigFile, ...] = ()
@@ -447,7 +447,9 @@ class Service:
         return ()
 
     def build_sysctls(self, placement: Placement, settings: Settings) -> Mapping[str, str]:
-        """Return the kernel values (``net.core.somaxconn``) that the service sets on its host."""
+        """Return the kernel settings, such as ``net.core.somaxconn``, that the service sets on its
+        host.
+        """
         return {}
 
     def build_container_limits(
@@ -487,7 +489,8 @@ class Service:
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         """Return the commands that print what its configuration files mean, without a server.
 
-        They change nothing, and run while other files are mounted at the paths of the files.
+        The commands change nothing. They run in a mount namespace in which candidate files are
+        mounted over the service's own files.
         """
         return ()
 
@@ -498,7 +501,7 @@ class Service:
         return None
 
     def find_recovery_seconds(self, files: Mapping[str, bytes]) -> float:
-        """Return the longest time in seconds until the service uses a failed server again.
+        """Return the longest time in seconds until the service uses a recovered server again.
 
         ``files`` are its configuration files. The result is 0 if the service tries failed servers
         at once.

@@ -33,8 +33,8 @@ DEV_NULL = "/dev/null"
 
 @dataclass(frozen=True)
 class _ResolvedPath:
-    """A path after its links were followed. The result contains the end, the last link, and the
-    shared directory that makes it unsafe to follow that link.
+    """A path with its links resolved: the target, the last link, and the shared directory that
+    makes it unsafe to follow this link.
     """
 
     target: str
@@ -52,11 +52,10 @@ def list_ancestors(directory: str) -> tuple[str, ...]:
 class FileTree:
     """The files, modes and links of a host by absolute path.
 
-    ``directories`` maps each directory to true if only root can write to it. If any directory is
-    known, only links in such directories are followed, because other accounts could redirect the
-    others. ``unread`` maps files that exist on the host to the reason why they were not read.
-    ``requested`` collects the paths and patterns that were requested, so that the reader can fetch
-    them.
+    ``directories`` maps each directory to true if only root can write to it. Unless the mapping is
+    empty, links in other directories are not followed, because other accounts could redirect them.
+    ``unread`` maps files that exist on the host to the reason why they were not read. ``requested``
+    collects the paths and patterns that were requested, so that the reader can fetch them.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -98,8 +97,8 @@ class FileTree:
         return f"{link} is a link to {walk.target}, which is missing or not a small text file"
 
     def find_broken_links(self, pattern: str) -> tuple[str, ...]:
-        """Return the links on the paths that match a shell pattern that cannot be resolved in this
-        tree.
+        """Return the paths that match a shell pattern and contain a link that cannot be resolved in
+        this tree.
         """
         words = [word for word in normpath(pattern).split("/") if word]
         literal_words = list(takewhile(lambda word: not set(word) & set("*?["), words))
@@ -268,7 +267,9 @@ class Word:
 
 
 def strip_word(text: str, start: int) -> Word:
-    """Return ``text``, which is at ``start`` in a file, as a word without the blanks around it."""
+    """Return ``text``, which starts at offset ``start`` of a file, as a word without surrounding
+    blanks.
+    """
     return Word(text.strip(), start + len(text) - len(text.lstrip()))
 
 
@@ -388,7 +389,7 @@ class Config:
 
 
 def merge_configs(main: str, parts: Sequence[Config]) -> Config:
-    """Return one configuration for several that a program reads one after another."""
+    """Return the configurations that a program reads one after another, merged into one."""
     return Config(
         main,
         {path: text for tree in parts for path, text in tree.texts.items()},
@@ -442,7 +443,7 @@ def read_config(
 
 
 class _ConfigReader:
-    """Reads a file and its includes in execution order."""
+    """A reader of a file and its includes, in execution order."""
 
     def __init__(
         self,

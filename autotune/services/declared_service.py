@@ -84,7 +84,7 @@ def build_service(name: str, spec: ServiceSpec) -> Service:
         "programs": {argv[0]: (argv[0],) for argv in commands},
         "keeps_data": spec.keeps_data,
         "forgets_on_restart": spec.forgets_on_restart,
-        # The unit defines how it reloads. Only whether it can reload matters for this signal.
+        # The unit itself defines how to reload. This signal only marks the service as reloadable.
         "reload_signal": "HUP" if spec.reload else None,
         "parameters": tuple(_build_parameter(name, p) for name, p in spec.parameters.items()),
         "needs": ResourceNeeds(source="the target", **spec.needs.model_dump(exclude_none=True)),
@@ -308,9 +308,7 @@ def _compile_directive(directive: str) -> re.Pattern[str]:
 
 
 def _select_notation(parameter: ServiceParameter) -> Notation:
-    """Return how a value is read and written. The unit is included if the directive contains
-    one.
-    """
+    """Return the notation of a parameter's values, with a suffix if the directive contains one."""
     suffix_match = _SUFFIX_PATTERN.match((parameter.directive or "").partition("{}")[2])
     suffix = suffix_match[0] if suffix_match else ""
     numbers = (parameter.default, *(parameter.range or ()))

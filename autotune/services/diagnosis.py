@@ -1,5 +1,5 @@
 """Data for the diagnosis of a service: counters, log, resources that can run out, and recommended
-moves.
+changes.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class Resource(enum.StrEnum):
 class InstanceActivity:
     """The activity of a service on a host during a reading.
 
-    ``cpu`` is the CPU use in CPUs. ``cpu_delay`` is how long (s/s) the service's processes were
-    runnable without getting a CPU. ``waiting_connections`` and ``accepted_connections`` are the
-    mean numbers of connections at its socket. ``queued_fraction`` is the share of samples with
-    waiting connections, and ``accepted_when_queued`` the mean number of accepted connections in
-    those samples. If a server reports its workers, ``accepted_connections`` is the mean number of
-    busy workers, and ``accepted_when_queued`` the largest. ``answered_queries`` and
-    ``unanswered_queries`` count the successful and failed queries of its counters. ``refusal``
-    describes how it refused a query.
+    ``cpu`` is the CPU use in CPUs. ``cpu_delay`` is how long the service's processes were runnable
+    without getting a CPU, in seconds per second. ``waiting_connections`` and
+    ``accepted_connections`` are the mean numbers of connections at its socket. ``queued_fraction``
+    is the share of samples with waiting connections, and ``accepted_when_queued`` the mean number
+    of accepted connections in those samples. If a server reports its workers,
+    ``accepted_connections`` is the mean number of busy workers, and ``accepted_when_queued`` the
+    largest. ``answered_queries`` and ``unanswered_queries`` count the successful and failed queries
+    of its counters. ``refusal`` is the service's reply to a query that it refused.
     """
 
     name: str
@@ -108,7 +108,7 @@ class InstanceReading:
     idle_fraction: float | None
 
     def get_setting(self, name: str) -> int | None:
-        """Return the tuned or current value as an integer, or ``None`` if it is of another type."""
+        """Return the tuned or current value as an integer, or ``None`` if it is not a number."""
         value = self.settings.get(name)
         return int(value) if isinstance(value, int | float) else None
 
@@ -171,9 +171,9 @@ command_query = partial(
 class ClientLimit:
     """The parameter that limits how many clients a server has.
 
-    ``refused_counter`` and ``closed_counter`` are counters or kinds of complaints, for rejected
+    ``refused_counter`` and ``closed_counter`` are counters or kinds of log messages, for rejected
     connections and for pauses in accepting. ``queues_excess`` is true if clients beyond the limit
-    wait. ``alternative_advice`` names other moves.
+    wait. ``alternative_advice`` recommends other changes.
     """
 
     parameter: str
@@ -203,8 +203,8 @@ class Diagnosis:
     """All data for the diagnosis of a service. ``None`` means that the data are not available.
 
     ``find_log`` returns the path of the service's error log, or the systemd unit whose journal
-    contains it. ``complaint_patterns`` are patterns of log lines by kind, in addition to those for
-    all services. ``recommended_changes`` lists changes by resource: parameters with a direction
+    contains it. ``complaint_patterns`` are patterns of log messages by kind, in addition to those
+    for all services. ``recommended_changes`` lists changes by resource: parameters with a direction
     (`+` more, `-` less), or a choice. Changes to a host service help any service on that host. Less
     CPU work in one service helps all services in its tier. ``threads_parameter`` is the parameter
     for the number of threads that do all of the service's work. ``refusal_rules`` detect rejected
@@ -229,7 +229,8 @@ EMPTY_DIAGNOSIS = Diagnosis(counter_query=None, find_log=None, recommended_chang
 def build_counter_rule(
     counter: str, explanation: str, resource: Resource = Resource.WORKERS
 ) -> DiagnosisRule:
-    """Return a rule for a counter, or a kind of complaint, that by itself shows what ran out.
+    """Return a rule for a counter, or a kind of log message, that alone proves that ``resource``
+    ran out.
 
     The evidence consists of the count and ``explanation``.
     """
@@ -251,7 +252,7 @@ def build_evidence_rule(
     holds: Callable[[CounterValues], object],
     evidence: Callable[[CounterValues], str],
 ) -> DiagnosisRule:
-    """Return a rule for counters that show that ``resource`` ran out if ``holds`` is true."""
+    """Return a rule that reports ``resource`` as exhausted if ``holds`` is true for the counters."""
 
     def rule(reading: InstanceReading) -> ResourceShortage | None:
         numbers = {k: v for k, v in reading.settings.items() if isinstance(v, int | float)}
@@ -291,8 +292,8 @@ class WorkerPool:
     the number of workers. ``increase_advice`` helps if all of them are running,
     ``faster_start_advice`` if they start on demand but too slowly, and ``keepalive_advice`` if
     keep-alive connections occupy them. ``answers_queries`` is true if a worker must respond to
-    queries of the state. ``log_complaint`` contains the kind of complaint about an exhausted pool,
-    and its text.
+    status queries. ``log_complaint`` contains the kind of log message about an exhausted pool, and
+    its text.
     """
 
     processes_parameter: str

@@ -28,7 +28,7 @@ _AMOUNT_PATTERN = re.compile(r"([0-9]{1,15})([A-Za-z]*)")
 
 @dataclass(frozen=True)
 class Notation:
-    """Converts between text and values.
+    """A conversion between text and values.
 
     ``parse`` returns the value that a text means, or ``None`` if it means no exact value.
     ``build_expression`` returns the template expression for the name of a variable.
@@ -76,7 +76,7 @@ def _parse_number(text: str) -> Value | None:
 def _build_amount_parser(
     units: Mapping[str, int], base_units: int = 1
 ) -> Callable[[str], Value | None]:
-    """Return a parser for amounts in any of ``units``, which returns multiples of
+    """Return a parser for amounts in any of ``units``, which returns them as multiples of
     ``base_units``.
     """
 
@@ -158,7 +158,7 @@ FilePosition = tuple[str, int]  # a file and an offset
 
 @dataclass(frozen=True)
 class Edit:
-    """Replaces a file's text from ``start`` to ``end`` with template ``text``."""
+    """A replacement of a file's text from ``start`` to ``end`` by template ``text``."""
 
     path: str
     start: int

@@ -102,7 +102,7 @@ def build_adoption(
     other_layouts: tuple[DistributionLayout, ...] = (),
     aliases: Mapping[str, str] | None = None,
 ) -> Adoption:
-    """Return the adoption of a service with one such file.
+    """Return the adoption of a service with one configuration file of this syntax.
 
     ``options`` maps options to parameters. ``port_option`` and ``address_option`` set the listening
     address, and ``socket_option`` replaces it by a Unix socket. ``version_script`` is a command
@@ -191,8 +191,8 @@ def _explain_port(written: int, held: set[int]) -> str:
 
 
 def _find_main_file(command: tuple[str, ...], usual: str) -> str:
-    """Return the file that a command names. For a command that was not read, return the ``usual``
-    file; empty if there is none.
+    """Return the file that a command names, or an empty string. For a command that was not read,
+    return the ``usual`` file.
     """
     named_files = [word for word in command[1:] if word.startswith("/") and word.endswith(".conf")]
     if not command or usual in command:

@@ -42,7 +42,8 @@ def _load_plugins() -> Iterator[Service]:
             yield service
 
 
-# In the order of the roles, which is the order in which a request passes them.
+# All services in the order of their roles, which is the order in which a request passes through
+# them.
 ALL_SERVICES: list[Service] = []
 # Services that can form deployments, by key.
 DEPLOYABLE_SERVICES: dict[str, Service] = {}
@@ -149,8 +150,8 @@ def any_speaks_protocol(deployments: Iterable[str], protocol: str) -> bool:
 def find_declaration(service: Service, name: str) -> object:
     """Return the ``ADOPTION``, ``DIAGNOSIS`` or ``REFERENCE`` of a service, or None.
 
-    An attribute of the service overrides that of its folder's module, which overrides that of its
-    `service.py`.
+    The service's own attribute takes precedence over its folder's module (``adoption.py``, for
+    example), and the module over its ``service.py``.
     """
     if (own := getattr(service, name.lower(), None)) is not None:
         return own
@@ -179,7 +180,9 @@ def find_visible_directives(service: Service) -> VisibleDirectives | None:
 
 
 def find_outliner(service: Service, path: str) -> Outliner | None:
-    """Return the outliner for a service's file, or None if the service adopts no files."""
+    """Return the function that finds the visible parts of a service's file, or None if the service
+    adopts no files.
+    """
     syntax = find_visible_directives(service)
     return syntax.build_outliner(path) if syntax else None
 

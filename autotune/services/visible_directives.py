@@ -44,14 +44,14 @@ def _parse_no_options(_: tuple[Word, ...]) -> Iterable[Directive]:
 class VisibleDirectives:
     """The directives of a service whose arguments may be shown.
 
-    ``parse_directives`` parses the service's files, ``names`` are directives, and ``is_visible``
-    accepts further ones. ``blocks`` are the blocks that contain directives; if it is empty, all do.
-    Other blocks contain tables, whose names are data. If ``ignores_case``, names are compared
-    without regard to case. If ``hides_unknown_names``, unknown names are hidden, as in a
-    programming language. ``reads`` are names that are read but never edited, such as addresses.
-    ``writes`` are names and whole lines that edits of other directives add. In units,
-    ``parse_options`` parses the words of a command, and ``visible_variables`` matches the
-    environment variables that are visible.
+    ``parse_directives`` parses the service's files. ``names`` are the visible directives, and
+    ``is_visible`` accepts further directives. ``blocks`` are the blocks that contain directives; if
+    it is empty, all blocks do. Other blocks contain tables, whose names are data. If
+    ``ignores_case``, names are compared without regard to case. If ``hides_unknown_names``, unknown
+    names are hidden, as in a programming language. ``reads`` are names that are read but never
+    edited, such as addresses. ``writes`` are names and whole lines that edits of other directives
+    add. In units, ``parse_options`` parses the words of a command, and ``visible_variables``
+    matches the environment variables that are visible.
     """
 
     parse_directives: DirectiveParser
@@ -66,7 +66,7 @@ class VisibleDirectives:
     visible_variables: re.Pattern[str] = _MATCH_NOTHING
 
     def build_outliner(self, path: str) -> Outliner:
-        """Return the outliner for the file at ``path``."""
+        """Return the function that finds the visible parts of the file at ``path``."""
         return _build_outliner(
             self, of_unit=path.startswith(unit_files.UNIT_DIRECTORIES) or ".d/zz-autotune" in path
         )

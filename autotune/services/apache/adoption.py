@@ -51,7 +51,7 @@ def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionRes
 
 
 def list_tunables(config: Config, numeric_directives: Iterable[str]) -> Iterator[Tunable]:
-    """Yield the parameters that all processing modules have, and the active module's
+    """Yield the parameters that all MPMs have in common, and the active MPM's
     ``numeric_directives``.
     """
     for name, notation, default in (
@@ -88,8 +88,8 @@ MaxRequestWorkers {{ MaxRequestWorkers }}
 
 
 def _tune_processes(config: Config, adopted: AdoptionResult, accepts: ValueCheck) -> AdoptionResult:
-    """Tune ServerLimit as MaxRequestWorkers / ThreadsPerChild: mpm_event runs only whole
-    processes.
+    """Tune ServerLimit, whose baseline is MaxRequestWorkers / ThreadsPerChild, because mpm_event
+    runs only whole processes.
     """
     if reason := next(filter(None, map(config.explain_uncertain, WORKER_LIMIT_DIRECTIVES)), ""):
         return AdoptionResult(skipped={"ServerLimit": reason})
@@ -140,8 +140,8 @@ def _explain_workers(config: Config, workers: int, threads: Value | None) -> str
 def raise_limit(
     config: Config, name: str, variable: str, adopted: AdoptionResult
 ) -> AdoptionResult:
-    """Raise a limit if a parameter exceeds it, but never lower it. If the current value already
-    exceeds the limit, Apache truncates the value, and the limit is not changed at that value.
+    """Raise a limit if a parameter exceeds it, but never lower it. The limit is not changed at the
+    parameter's current value, which Apache truncates if it exceeds the limit.
     """
     limits, workers = ([placed for placed in config.find_all(it) if placed.words]
                      for it in (name, "MaxRequestWorkers"))  # fmt: skip
@@ -159,7 +159,7 @@ def raise_limit(
 
 
 PREFORK_DIRECTIVES = ("MinSpareServers", "MaxSpareServers", "MaxRequestWorkers")
-# Sections that are not listed, such as `<Perl>`, contain code.
+# Other sections, such as `<Perl>`, contain code.
 _SECTION_NAMES = """virtualhost directory directorymatch files filesmatch location locationmatch limit
 limitexcept proxy proxymatch macro if elseif else ifmodule ifdefine ifversion iffile requireall
 requireany requirenone authnprovideralias authzprovideralias"""

@@ -65,9 +65,7 @@ EVENT_POOL = _worker_pool(
 
 
 def detect_exhausted_workers(reading: InstanceReading) -> ResourceShortage | None:
-    """Apply the active module's worker rule, but only after those of back-end tiers, for which
-    workers wait.
-    """
+    """Return a shortage if the active MPM has no free worker."""
     if reading.activity.runs_application:
         return PREFORK_POOL.detect_exhaustion(reading)
     return EVENT_POOL.detect_exhaustion(reading) if reading.get_setting("ThreadsPerChild") else None

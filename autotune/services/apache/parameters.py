@@ -1,4 +1,4 @@
-"""Parameters of mpm_event, and parameters that all of Apache's processing modules share."""
+"""Parameters of mpm_event, and parameters that all MPMs of Apache have in common."""
 
 from __future__ import annotations
 

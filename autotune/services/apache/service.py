@@ -1,8 +1,8 @@
-"""Apache with mpm_event, and what all modules have in common: validation, start and queries.
+"""Apache with mpm_event, and the parts that all MPMs have in common: validation, start and queries.
 
 ``server-info?config`` lists the effective directives, and ``server-status?auto`` the scoreboard,
-with one slot per possible worker. If the scoreboard is shorter than configured, a limit applies:
-either one in the file, or one that a reload cannot change.
+with one slot per possible worker. If the scoreboard has fewer slots than configured, a limit in the
+file, or one that a reload cannot change, has reduced it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class ApacheServer(Service):
         )
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        # The module prints all directives with `-t -D DUMP_CONFIG`, also if the site does not load it.
+        # With `-t -D DUMP_CONFIG`, mod_info prints all directives. The script loads the module if
+        # the site does not.
         words = ("sh", "-c", _DUMP_SCRIPT, "sh", *self._build_command(placement))
         return (Readback(words, self._parse_dump),)
 

@@ -1,4 +1,4 @@
-"""Find running gunicorns, and map their commands and configuration files to parameters."""
+"""Find running gunicorn servers, and map their commands and configuration files to parameters."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _parse_options = partial(
 )
 _PROGRAM_PATTERN = re.compile(r"\bgunicorn3?\b")
 _DEFAULT_PORT = "8000"
-# Python names with which code may set any name.
+# Python names through which code may assign any variable.
 _OPAQUE_NAMES = frozenset(
     ("locals", "globals", "vars", "exec", "eval", "setattr", "delattr", "__dict__", "modules")
 )
@@ -103,8 +103,8 @@ def _list_words(config: Config) -> tuple[str, ...]:
 
 
 def _locate_port(host: RunningHost, unit: str, config: Config, location: str) -> Candidate | str:
-    """Return the candidate with its address. If a file computes the address, gunicorn's only port
-    is used.
+    """Return the candidate with its address. If a file computes the address, the only port on which
+    gunicorn listens is used.
     """
     path = _find_config_path(host.tree, config, unit)
     is_hidden = (
@@ -302,8 +302,8 @@ def _may_set_any_name(statement: ast.stmt) -> bool:
 
 
 def _evaluate_expression(node: ast.expr | ast.stmt, processors: int) -> int | str:
-    """Return the value of numbers, of their sums and products, and of the processor count, as in
-    common examples.
+    """Return the value of an arithmetic expression of numbers and the processor count, as in common
+    examples.
 
     For any other expression, the source is returned.
     """

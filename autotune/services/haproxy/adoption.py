@@ -70,7 +70,9 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _read_variables(tree: FileTree, config: Config) -> dict[str, str]:
-    """Return the environment of HAProxy: its unit's environment, then what its own files add."""
+    """Return the environment of HAProxy: the variables in its unit, and those that its own files
+    add.
+    """
     variables = dict(read_environment(tree, UNIT_NAME).values)
     for line in config.directives:
         if line.name in ("setenv", "presetenv") and len(line.words) > 1:
@@ -104,8 +106,8 @@ def _read_host_config(tree: FileTree) -> Config:
 def _list_http_addresses(
     config: Config, variables: Mapping[str, str]
 ) -> Iterator[tuple[str, bool]]:
-    """Yield the addresses that forward to other hosts, and whether they use TLS. Without any HTTP
-    address, the addresses of TCP proxies are yielded.
+    """Yield the listening addresses whose requests HAProxy forwards, and whether they use TLS.
+    Addresses of TCP proxies are included only if there is no HTTP address.
     """
     names = ("server", "server-template", "default_backend", "use_backend")
     forwards = {line.directive.blocks for name in names for line in config.find_all(name)}

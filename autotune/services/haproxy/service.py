@@ -23,7 +23,7 @@ from autotune.services.readback import build_backlog_readback
 
 
 class Haproxy(Service):
-    """Balances requests over the tier to which it forwards."""
+    """A load balancer for the tier to which it forwards requests."""
 
     name = "haproxy"
     title = "HAProxy"

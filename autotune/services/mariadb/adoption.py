@@ -58,7 +58,7 @@ _BOOLEAN_WORDS = {"1": True, "on": True, "true": True, "0": False, "off": False,
 
 
 def read_host_config(tree: FileTree, main: str = DEBIAN_FILE) -> Config:
-    """Return those options in the files that the server reads."""
+    """Return the effective line of each option in the groups that the server reads."""
     config = read_config(tree, main, syntax.parse_directives, syntax.parse_include)
     counting_directives = {(placed.name, group["version"] or ""): placed for placed in config.directives
                 if (group := _SERVER_GROUP_PATTERN.fullmatch(placed.block))}  # fmt: skip
@@ -99,7 +99,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     """Yield every parameter. Missing ones can be added at the end of the server's last group."""
     clients = service.config.last_number("max_connections", 151)
-    # According to the manual, the server computes these values if no file sets them.
+    # The server computes these values if no file sets them (MariaDB manual).
     computed_defaults = {
         "back_log": min(900, 50 + clients // 5),
         "thread_cache_size": min(256, clients),

@@ -172,8 +172,8 @@ class Memcached(Service):
     def build_prefill_command(
         self, placement: Placement, pairs: Mapping[str, str]
     ) -> tuple[Argv, bytes]:
-        """Return a client command, and sets in memcached's protocol. The reply to the final
-        `version` arrives after all sets are done.
+        """Return a client command, and its input: `set` commands in memcached's protocol. The reply
+        to the final `version` arrives after all `set` commands are done.
         """
         location = (placement.listen.host, str(placement.listen.port))
         sets = (

@@ -94,8 +94,8 @@ def normalize_address(word: str) -> str:
 
 
 def is_bound_alone(address: str, addresses: Collection[str]) -> bool:
-    """True if nginx binds an address itself. A wildcard address with the same port replaces all
-    others.
+    """True if nginx opens a separate socket for an address. A wildcard address with the same port
+    replaces all others.
     """
     host, _, port = address.rpartition(":")
     v4, v6 = f"*:{port}", f"[::]:{port}"

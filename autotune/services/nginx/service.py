@@ -147,8 +147,8 @@ PARAMETERS = with_guidance((
              "fastcgi_keep_conn fastcgi_keepalive upstream_keepalive_requests reuseport"},
 )  # fmt: skip
 
-# Directives that have the same name as their parameter. TLS and cache locks are tuned if the site
-# uses them. The site's owner decides what is cached, and for how long.
+# Directives with the same name as their parameter. TLS and cache locks are tuned if the site uses
+# them. The site's owner decides what is cached, and for how long.
 PLAIN_DIRECTIVES = ("worker_processes", "worker_connections", "fastcgi_keep_conn")
 EVENT_DIRECTIVES = ("multi_accept", "accept_mutex", "use")
 KEEPALIVE_DIRECTIVES = ("keepalive_timeout", "keepalive_requests")
@@ -187,8 +187,7 @@ _SPECIAL_NOTATIONS = {
     "ssl_session_cache": Notation(
         _parse_session_cache, lambda v: f'("shared:autotune:" ~ {v} ~ "m" if {v} else "none")'
     ),
-    # A directive with a second word cannot be `off`. Caching only one file is equivalent to caching
-    # none.
+    # A directive with a second word cannot be `off`, so the value 0 caches one file instead.
     "open_file_cache": Notation(_parse_file_cache, lambda v: f'"max=" ~ ([{v}, 1] | max)'),
 }
 
@@ -211,12 +210,12 @@ DIRECTIVE_NOTATIONS = {
     )
 }
 
-# `keepalive_requests` and others have a second meaning there.
+# In these blocks, `keepalive_requests` and other directives have another meaning.
 _OTHER_BLOCKS = frozenset({"upstream", "stream", "mail"})
 
 
 def _parse_http_directives(text: str) -> Iterator[Directive]:
-    """Yield directives, except those for connections to servers behind it and other protocols."""
+    """Yield directives, except those for connections to upstream servers and for other protocols."""
     for directive in parse_directives(text):
         if not any(block[:1] and block[0] in _OTHER_BLOCKS for block in directive.blocks):
             yield directive
@@ -230,17 +229,18 @@ _parse_printed_files = build_config_parser(
 
 
 def parse_effective(text: str) -> Settings:
-    """Return the values that its dump of files contains, except the number of workers for `auto`.
+    """Return the values in nginx's dump of its files, except the number of workers for `auto`.
 
-    Messages before the first file would become part of its first directive.
+    Messages before the first file are removed, because they would become part of its first
+    directive.
     """
     _, mark, files = text.partition("# configuration file ")
     return _parse_printed_files(f"{mark}{files}" if mark else text)
 
 
 class Nginx(Service):
-    """In role ``proxy``, nginx balances requests over the tier to which it forwards. In role
-    ``web``, it forwards to PHP-FPM.
+    """nginx, which balances requests over a tier in role ``proxy``, and forwards them to PHP-FPM in
+    role ``web``.
     """
 
     name = "nginx"

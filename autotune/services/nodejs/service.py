@@ -1,6 +1,6 @@
 """Node.js in a user's unit. Its environment configures it, so each change needs a restart.
 
-Node.js validates its own options. The number of workers is that of the running processes.
+Node.js validates its own options. The number of workers is the number of running processes.
 """
 
 from __future__ import annotations
@@ -96,9 +96,7 @@ done
 
 
 class Nodejs(Service):
-    """Runs a JavaScript application. Each process has one thread and serves many concurrent
-    requests.
-    """
+    """A JavaScript application. Each process has one thread and serves many concurrent requests."""
 
     name = "nodejs"
     other_names = ("node", "node.js", "npm")
@@ -109,7 +107,8 @@ class Nodejs(Service):
     config_paths = ("", drop_in_path(UNIT_NAME))
     template = "nodejs/options.conf.j2"
     unit_name = UNIT_NAME
-    # If Node.js is in a private directory outside of PATH, `true` is found in its place.
+    # `true` exists on every host, so the lookup also succeeds if Node.js is in a private directory
+    # outside of PATH.
     programs: ClassVar[Programs] = {
         "node": ("node", "nodejs", "node-MainThread", "MainThread", "true")
     }

@@ -112,8 +112,8 @@ def _read_host_config(tree: FileTree, path: str) -> Config:
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
-    """Yield every parameter. Those that a pool sets, or whose extension is missing, contain the
-    reason.
+    """Yield every parameter, with the reason if it is not tuned: for example, a pool sets it, or
+    its extension is missing.
     """
     tree, own = service.host.tree, service.config.main_file
     before, unread = _read_other_files(tree, own)

@@ -1,4 +1,4 @@
-"""Find running Pumas, and map their configuration files, commands and units to parameters."""
+"""Find running Puma servers, and map their configuration files, commands and units to parameters."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ $request = "GET /stats?token=" . ($token || '') . " HTTP/1.0\r\n\r\n";
 
 
 class Puma(AppServer):
-    """Runs a Ruby application behind a proxy, in processes with several threads."""
+    """An application server for Ruby behind a proxy, with processes of several threads."""
 
     name = "puma"
     title = "Puma"
@@ -134,7 +134,8 @@ class Puma(AppServer):
     config_paths = ("", drop_in_path(UNIT_NAME))
     template = "puma/options.conf.j2"
     unit_name = UNIT_NAME
-    # If Puma is a private gem of the application outside of PATH, `true` is found in its place.
+    # `true` exists on every host, so the lookup also succeeds if Puma is a private gem of the
+    # application outside of PATH.
     programs: ClassVar[Programs] = {"puma": ("puma", "bundle", "ruby", "true")}
     packages = ("puma",)
     parameters = PARAMETERS

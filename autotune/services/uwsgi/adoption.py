@@ -21,7 +21,9 @@ _APPLICATIONS_DIRECTORY = "/etc/uwsgi/apps-enabled"
 
 
 def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
-    """Yield the application of each unit with only one, or the reason why the unit is not tuned."""
+    """Yield the application of each unit that runs only one, or the reason why the unit is not
+    tuned.
+    """
     for unit, files in dict(_list_units(host)).items():
         if len(files) > 1:
             yield f"{unit}: not tuned, because {len(files)} uWSGI applications share it"

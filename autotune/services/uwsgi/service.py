@@ -89,7 +89,7 @@ $place =~ s/^:/127.0.0.1:/ if $place;
 
 
 class Uwsgi(AppServer):
-    """Runs an application behind a proxy, in processes with one or more threads."""
+    """An application server behind a proxy, with processes of one or more threads."""
 
     name = "uwsgi"
     title = "uWSGI"
@@ -98,7 +98,8 @@ class Uwsgi(AppServer):
     config_paths = ("", drop_in_path(UNIT_NAME))
     template = "uwsgi/options.conf.j2"
     unit_name = UNIT_NAME
-    # If uWSGI is in a private directory outside of PATH, `true` is found in its place.
+    # `true` exists on every host, so the lookup also succeeds if uWSGI is in a private directory
+    # outside of PATH.
     programs: ClassVar[Programs] = {"uwsgi": ("uwsgi", "uwsgi-core", "uwsgi_python3", "true")}
     packages = ("uwsgi", "uwsgi-plugin-python3")
     parameters = PARAMETERS
@@ -142,7 +143,7 @@ def parse_effective(text: str) -> Settings:
 
 
 def parse_counters(text: str) -> Mapping[str, float]:
-    """Return the number of requests in flight, and that of processes that harakiri killed."""
+    """Return the number of requests in flight, and the number of processes that harakiri killed."""
     workers = list_objects(parse_stats(text), "workers")
     cores = [core for worker in workers for core in list_objects(worker, "cores")]
     if not cores:

@@ -40,7 +40,7 @@ exit 1
 
 
 class Varnish(Service):
-    """Caches responses in memory, and forwards other requests to the tier behind it."""
+    """An HTTP cache in memory, which forwards all other requests to the tier behind it."""
 
     name = "varnish"
     other_names = ("varnishd",)
