@@ -178,7 +178,9 @@ class Measurement:
         return exp(fmean(self._log_peaks)) if self._log_peaks else 0.0
 
     def reaches_rate(self, rate: float) -> bool:
-        """True if the capacity is at least ``rate`` (requests/s). A lower bound counts with its value."""
+        """True if the capacity is at least ``rate`` (requests/s). A lower bound is compared as if
+        it were the capacity.
+        """
         return self.peak >= rate * (1 - ROUNDING_TOLERANCE)
 
     @property

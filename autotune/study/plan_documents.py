@@ -33,8 +33,8 @@ class Budget(TypedDict):
 
 
 class HostMemory(TypedDict):
-    """Memory of the recommended settings in bytes. ``of_baseline``: the baseline sets what is
-    ``allowed``.
+    """Memory of the recommended settings in bytes. ``of_baseline`` is true if ``allowed`` is the
+    baseline's own need.
     """
 
     host: str

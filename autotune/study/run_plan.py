@@ -21,7 +21,7 @@ from autotune.unified_diff import format_file_diff
 
 
 def build_plan(environment: Environment) -> Plan:
-    """Return files, actions, rules in force, memory and budget as one JSON object."""
+    """Return files, actions, active rules, memory and budget as one JSON object."""
     if environment.file.target.command_goal is not None:
         return _build_command_plan(environment)
     target, space = environment.file.target, environment.space
@@ -124,7 +124,7 @@ def format_changes(changes: Mapping[str, plan_documents.HostChanges]) -> Iterato
 
 
 def _format_hosts(hosts: Sequence[str]) -> str:
-    """Return the hosts as text, together because a deployment acts on all of them at once."""
+    """Return the hosts as one list in text form, because a deployment acts on all of them at once."""
     return ", ".join(hosts) + (f" ({len(hosts)} at once)" if len(hosts) > 1 else "")
 
 

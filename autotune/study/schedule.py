@@ -56,7 +56,7 @@ REFERENCE_INTERVAL_TRIALS = 6
 PRUNED_TRIALS_DIVISOR = 3
 # Maximum share of the time that is reserved for finals and proof, at the study's pace so far.
 MAX_RESERVE_SHARE = 0.45
-MIN_MEASUREMENT_SECONDS = 15.0  # a shorter measurement shows nothing
+MIN_MEASUREMENT_SECONDS = 15.0  # shorter measurements are too imprecise to be useful
 # Seconds for the minimum number of pairs and one block of changes. They are always reserved, up to
 # MAX_PROOF_SHARE of the time.
 MIN_PROOF_SECONDS = (2 * confirmation.MIN_PAIRS + 1) * MIN_MEASUREMENT_SECONDS
@@ -521,7 +521,8 @@ def _plan_simplification(state: State, budget: Budget, elapsed: float) -> Schedu
     if simplified is None or simplified_count > simplified.measured:
         return SimplifyStep(number)
     needed_seconds = average_trial_seconds(state) + min_proof_seconds(state)
-    # The first block contains settings of low documented impact. It may shorten the proof.
+    # The first block contains settings of low documented impact. Its measurement may shorten the
+    # proof.
     needed_seconds = (
         needed_seconds
         if simplified_count
