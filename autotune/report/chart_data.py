@@ -12,7 +12,9 @@ ChartColumns = Mapping[str, Sequence[float | None]]
 
 
 class ChartSlo(TypedDict):
-    """``limit`` in milliseconds, ``allowed`` violations in per cent; ``text`` is the SLO as text."""
+    """The SLO: ``limit`` in milliseconds, ``allowed`` violations in per cent, and ``text`` for
+    display.
+    """
 
     percentile: str
     limit: float
@@ -21,7 +23,7 @@ class ChartSlo(TypedDict):
 
 
 class ChartUnit(TypedDict):
-    """``from_zero``: the axis of the capacity starts at zero."""
+    """The unit of the capacity axis; ``from_zero`` is true if the axis starts at zero."""
 
     name: str
     suffix: str

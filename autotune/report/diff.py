@@ -91,8 +91,8 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
 
 
 def _find_outliner(name: str, path: str) -> Outliner:
-    """Return the masking function for a file, which depends on the service at the end of the part's
-    name.
+    """Return the masking function for a file, which depends on the service at the end of the name's
+    first path component.
     """
     services = list_by_name(name.partition("/")[0].rpartition(".")[2])
     return next(filter(None, (find_outliner(service, path) for service in services)), mask_nothing)

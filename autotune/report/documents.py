@@ -26,7 +26,9 @@ class Capacity(Interval):
 
 
 class Slo(TypedDict):
-    """``percentile`` 99 is p99; ``limit`` in seconds, ``errors`` a fraction."""
+    """The objective: ``percentile`` 99 is p99, ``limit`` is in seconds, ``errors`` is a fraction of
+    one.
+    """
 
     percentile: float
     limit: float
@@ -57,7 +59,9 @@ class Difference(Interval):
 
 
 class Gain(Interval):
-    """Best over baseline, from alternating ``pairs``; ``difference`` of a command's values."""
+    """The best over the baseline, from alternating ``pairs``. Only a command's values have a
+    ``difference``.
+    """
 
     ratio: float | None
     pairs: int
@@ -92,14 +96,18 @@ class Ratio(Interval):
 
 
 class GainShares(TypedDict):
-    """``preset``: the best preset over the baseline; ``search``: the best over that preset."""
+    """The parts of a gain: ``preset`` is the best preset over the baseline, ``search`` the best
+    over that preset.
+    """
 
     preset: Ratio | None
     search: Ratio | None
 
 
 class ReversalCost(Ratio):
-    """The capacity without the change over the best's; ``measured`` by `explain --measure`."""
+    """The capacity without the change over the best's capacity. ``measured`` is true after `explain
+    --measure`.
+    """
 
     distinguishable: bool
     measured: bool
@@ -201,7 +209,7 @@ class CacheCeilings(TypedDict):
 
 
 class StudyWarning(TypedDict):
-    """``value`` exceeds ``threshold``; ``text`` is the consequence in this study."""
+    """A warning: ``value`` exceeds ``threshold``, and ``text`` is the consequence in this study."""
 
     code: str
     value: float
@@ -227,7 +235,7 @@ class RateAnswer(TypedDict):
 
 
 class GoalOfCommand(TypedDict):
-    """The goal of a study, only for a command."""
+    """The goal of a study that tunes a command."""
 
     goal: NotRequired[Goal]
 
@@ -295,13 +303,13 @@ class StatusSeconds(TypedDict):
 
 
 class StatusSide(Side):
-    """With a ``limit``, ``peak`` is a lower bound of the capacity."""
+    """One side of a status. With a ``limit``, ``peak`` is a lower bound of the capacity."""
 
     limit: str | None
 
 
 class CheckedAnswers(TypedDict):
-    """Complete answers under load: how many were checked, how many were wrong, and one example."""
+    """Complete responses under load: the number checked, the number of wrong ones, and an example."""
 
     looked_at: int
     wrong: int
@@ -349,10 +357,10 @@ class RangeEdge(TypedDict):
 
 
 class Importance(TypedDict):
-    """The effect over the searched range: an sd of the capacity's logarithm.
+    """The effect of ``parameters`` over the searched range, as an sd of the capacity's logarithm.
 
-    ``parameters`` always changed together. ``changed_in`` counts the measured configurations that differ
-    from the baseline in them.
+    Several parameters form one row if they always changed together. ``changed_in`` counts the
+    measured configurations in which they differ from the baseline.
     """
 
     parameters: Sequence[str]
@@ -362,7 +370,9 @@ class Importance(TypedDict):
 
 
 class PredictedLoss(TypedDict):
-    """The cost of reverting a change, as a logarithm; ``measured`` by `explain --measure`."""
+    """The cost of reverting a change, as a log ratio. ``measured`` is true after `explain
+    --measure`.
+    """
 
     parameter: str
     loss: float
@@ -387,8 +397,8 @@ class MinimalChanges(Interval):
 
 
 class Explanation(VersionedObject):
-    """``configurations`` is the number of measured ones. Predictions from fewer than ten are
-    unreliable.
+    """An explanation of a winner. ``configurations`` is the number of measured configurations;
+    predictions from fewer than ten are unreliable.
     """
 
     study: str
@@ -401,7 +411,7 @@ class Explanation(VersionedObject):
     minimal: MinimalChanges | None
 
 
-# Readings of a rate. A percentile is null if it exceeds all answers.
+# Readings of a rate. A percentile is null if it lies beyond all responses.
 MeasuredLoadStep = TypedDict(
     "MeasuredLoadStep",
     {
@@ -428,7 +438,9 @@ MeasuredLoadStep = TypedDict(
 
 
 class MeasuredSide(Side):
-    """``sd`` is the sd of the capacity's logarithm. ``bindings`` are changes made to keep a rule."""
+    """One measurement of a side. ``sd`` belongs to the capacity's logarithm. ``bindings`` are
+    settings that were changed to satisfy a rule.
+    """
 
     sd: float
     verdict: str
@@ -446,7 +458,9 @@ class RequiredCapacity(TypedDict):
 
 
 class Measurement(VersionedObject):
-    """``peaks`` of repeats; or, with ``against``, the peaks of both sides and the ``gain``."""
+    """A measurement: ``peaks`` of repeats or, with ``against``, the peaks of both sides and the
+    ``gain``.
+    """
 
     study: str
     at_least: NotRequired[RequiredCapacity]
@@ -463,15 +477,17 @@ class Measurement(VersionedObject):
 
 
 class MeasuredStackCeilings(VersionedObject, StackCeilings):
-    """A closed loop of clients: not a capacity within an SLO."""
+    """Throughput with a closed loop of clients, which is not a capacity within an SLO."""
 
 
 class MeasuredCacheCeilings(VersionedObject, CacheCeilings):
-    """Caches alone. ``chain`` is the rate at which the whole stack reads them, in keys/s."""
+    """Throughput of the caches alone. ``chain`` is the rate at which the whole stack reads them, in
+    keys/s.
+    """
 
 
 class Parameter(TypedDict):
-    """Values may be expressions of host facts, such as `4 * cpus`."""
+    """A parameter. Its values may be expressions of host facts, such as `4 * cpus`."""
 
     name: str
     meaning: str

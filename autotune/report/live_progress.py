@@ -39,9 +39,9 @@ from autotune.terminal import StyledLine, create_console, style_text
 
 MAX_SHOWN_READINGS = 10  # maximum number of readings shown for the current trial
 MAX_SHOWN_TRIALS = 8  # maximum number of finished trials shown
-BORDER_COLUMNS, BORDER_LINES = 4, 3  # of the panel, with a line below it for the cursor
+BORDER_COLUMNS, BORDER_LINES = 4, 3  # size of the border, with a line for the cursor
 MAX_STEP_LINES = 3  # lines of the current step, and of the best so far
-MIN_TRIAL_LINES = 3  # lines that readings leave to finished trials
+MIN_TRIAL_LINES = 3  # minimum number of lines for finished trials
 CELL_PADDING = 8  # columns between and after the cells of a row
 MIN_TABLE_COLUMNS = 60  # a narrower terminal shows trials without their intervals
 MARK_STYLES = {"✓": "green", "✗": "red", "?": "yellow"}

@@ -44,7 +44,7 @@ class MemoryCosts:
 
     @property
     def text(self) -> str:
-        """The costs of all changes as text: ``about +1.9 GB (modelled)``; empty if unknown."""
+        """Return the costs of all changes as text: ``about +1.9 GB (modelled)``; empty if unknown."""
         costs_by_source = {"modelled": self.modelled, "measured at capacity": self.measured}
         texts = [
             f"about {format_memory_change(change)} ({source})"

@@ -79,8 +79,8 @@ def encode_json(data: Mapping[str, object]) -> str:
 
 @cache
 def encode_plotly() -> str:
-    """Return Plotly's JavaScript from the wheel or its Python package, so that the page fetches
-    nothing.
+    """Return Plotly's JavaScript from the wheel or its Python package, so that the page needs no
+    network.
 
     The script is compressed with gzip and encoded in base 85 of RFC 1924, which reduces it to a third
     of its size. ``<`` is written as ``"``, so that the text cannot form markup.

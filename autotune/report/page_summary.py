@@ -56,7 +56,8 @@ class TierChanges:
 def build_cards(view: StudyView) -> list[Card]:
     """Return the cards.
 
-    They show the gain, the SLO, and the capacity before, with the best preset and after.
+    They show the gain, its memory, the SLO, and the capacities of the baseline, the best preset and
+    the best configuration.
     """
     conclusion = view.conclusion
     sides: dict[str, MeasuredConfiguration | None] = dict(conclusion.sides)

@@ -84,7 +84,7 @@ class StudyView:
 
     @cached_property
     def memory_costs(self) -> MemoryCosts:
-        """The memory that the changes need. Raises AutotuneError for damaged readings."""
+        """Return the memory that the changes need. Raises AutotuneError for damaged readings."""
         readings = self.readings_by_side()
         return compute_memory_costs(self.study, self.conclusion, self.changes, readings)
 
