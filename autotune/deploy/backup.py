@@ -38,9 +38,9 @@ _SEAL_PATTERN = re.compile(rb',\n "seal": "([0-9a-f]{64})"\n\}\Z')
 # The kernel values of a configuration that is kept. The name sorts last, so that the file overrides
 # all others at boot.
 SYSCTL_FILE = "/etc/sysctl.d/zz-autotune.conf"
-# instead of a digest: autotune or the software wrote the content, whatever it is
+# in place of a digest: autotune or the software wrote the file, whatever its content
 ANY_DIGEST = "any"
-_MAX_DIGESTS = 2  # the current file's, and that of a new file that a killed tuner may have written
+_MAX_DIGESTS = 2  # one of the current file, one of a new file that a killed tuner may have written
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class HostBackup:
     starts: Mapping[str, UnitStart] = field(default_factory=dict)
 
     def replaceable_digests(self, path: str) -> tuple[str, ...]:
-        """Return the digests that autotune may replace at a path without a copy."""
+        """Return the digests of files at a path that autotune may replace without saving a copy."""
         return (self.state.files[path].digest, *self.last_written.get(path, ()))
 
     @property
@@ -206,8 +206,8 @@ class HostBackup:
         """Return the part of the backup for values that autotune set and others have not changed
         since.
 
-        The state is empty if others replaced all of them. Units and files made by the software are
-        included, because nothing shows who changed them.
+        The state is empty if others have changed all of these values. Units and files made by the
+        software are included, because nothing shows who changed them.
         """
         written_digests = self.last_written
         files = {path: file for path, file in self.state.files.items()

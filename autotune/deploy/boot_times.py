@@ -13,7 +13,8 @@ from autotune.deploy.unit_start import (
     UNKNOWN_BOOT_SECONDS,
 )
 
-# After a rollback the limit is longer: the configuration is known to work, and only needs time.
+# The limit is longer after a rollback, because that configuration is known to work and only needs
+# time.
 LATE_FACTOR = 4.0
 MIN_LATE_SECONDS = 300.0
 # A wrong response with another status, such as 404, does not become correct by waiting.
@@ -44,17 +45,19 @@ class BootTimes:
         self.stack = max(seconds, self.stack or 0.0)
 
     def unit_limit(self, host: str, unit: str) -> float:
-        """Return the longest time until a unit is ready."""
+        """Return the time limit for a unit to become ready, in seconds."""
         return self._compute_limit(self.units.get((host, unit)))
 
     @property
     def stack_limit(self) -> float:
-        """Return the longest time until the stack responds correctly, once its units are ready."""
+        """Return the time limit for a correct response from the stack, once its units are ready, in
+        seconds.
+        """
         return self._compute_limit(self.stack, self.recovery)
 
     @property
     def late_limit(self) -> float:
-        """Return the longest time until the stack responds correctly after a rollback."""
+        """Return the time limit for a correct response from the stack after a rollback, in seconds."""
         longest_limit = max((self.stack_limit, *(self.unit_limit(*key) for key in self.units)))
         return max(MIN_LATE_SECONDS, LATE_FACTOR * longest_limit)
 

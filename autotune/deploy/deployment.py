@@ -67,7 +67,7 @@ from autotune.transports import wait_notices
 from autotune.transports.base import Transport
 from autotune.transports.request import Request
 
-POLL_SECONDS = 1.0  # between two checks of a load balancer's servers
+POLL_SECONDS = 1.0  # seconds between two checks of a load balancer's servers
 READY_HINT = (
     "set `ready:` in the target, such as `ready: 5m`, if the stack needs more time to start"
 )
@@ -90,7 +90,7 @@ class EntryProbe:
 
 
 def ignore_note(_: str) -> None:
-    """Ignore a note."""
+    """Do nothing, for callers that do not show notes."""
 
 
 class Deployment(Fleet):
@@ -129,7 +129,7 @@ class Deployment(Fleet):
         self._keeping = False
         self._inside: Mapping[str, Mapping[str, bytes]] | None = None
         self._watch = ServerWatch(runtime.service_manager, note)
-        # with those pages that the hosts respond to
+        # contains only pages to which the hosts respond
         self._starts: dict[str, dict[str, UnitStart]] = {}
         self._answered_before: bool | None = None  # None until the first deployment
         self._is_late = False  # True if the stack did not respond after the last rollback
@@ -164,7 +164,7 @@ class Deployment(Fleet):
             raise
 
     def _deploy(self, desired: DesiredState) -> DeployResult:
-        """Deploy a state whose masked words are filled in. Raises as `deploy`."""
+        """Deploy a state whose masked words are filled in. Raises the same errors as `deploy`."""
         observed = self._observe_hosts(desired)
         plans = self._plan_hosts(desired, observed)
         if not any(plans.values()) and self._is_unchanged(observed):
@@ -254,7 +254,9 @@ class Deployment(Fleet):
         })  # fmt: skip
 
     def _find_answer_limit(self, plans: Mapping[str, HostPlan]) -> float:
-        """Return the longest time until the stack responds. Restarted units may still be booting."""
+        """Return the time limit for a response from the stack in seconds. Restarted units may still
+        be booting.
+        """
         units = [(name, unit) for name, plan in plans.items() for unit in plan.unit_actions]
         unit_limits = (self.boot_times.unit_limit(*unit) for unit in units)
         return max((self.boot_times.stack_limit, *unit_limits))
@@ -543,7 +545,9 @@ class Deployment(Fleet):
             self._is_late = False
 
     def verify(self) -> None:
-        """Check that all units have run since the deployment. Raises as `Fleet.verify`."""
+        """Check that all units have run since the deployment. Raises the same errors as
+        `Fleet.verify`.
+        """
         self.check_load_hosts()
         good_deployment = self._in_place
         assert good_deployment is not None

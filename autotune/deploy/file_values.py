@@ -1,6 +1,6 @@
-"""Ask the software what candidate files mean, before they are in place.
+"""Read the values that the software derives from candidate files, before these are deployed.
 
-The files are staged and mounted at their paths for the command alone. The files in place do not
+The files are staged, and mounted at their paths for that command alone. The current files do not
 change.
 """
 

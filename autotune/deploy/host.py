@@ -89,7 +89,7 @@ class ManagedHost:
         self._store, self._study = store, study
         self._started: set[str] = set()
         self._apart: dict[str, str] = {}
-        self._finishing: set[str] = set()  # units whose old processes were already noted
+        self._finishing: set[str] = set()  # units with a note about old processes
         # Every account can write to the directory used for trial starts, so its name must not be
         # guessable.
         self._trials = secrets.token_hex(8)
@@ -99,7 +99,7 @@ class ManagedHost:
 
     @property
     def is_changed(self) -> bool:
-        """True if a backup exists, so the host may be changed."""
+        """True if a backup exists, which means that the host may have been changed."""
         return self.backup.state != HostState()
 
     @property
@@ -455,7 +455,7 @@ class ManagedHost:
         current files.
 
         An original that replaces something other than a file is not validated, because no check can
-        use it. To the check, files that will be removed look empty.
+        use it. For the check, files that will be removed are empty.
         """
         removed_paths = [
             path for path in plan.files_to_remove if observed.files[path].kind == "file"
@@ -674,7 +674,7 @@ class StagedCase:
 
     @property
     def staged_paths(self) -> dict[str, str]:
-        """The path of each staged file by its real path."""
+        """Return the path of each staged file by its real path."""
         return {path: f"{self.directory}{path}" for path in self.files}
 
 

@@ -275,7 +275,7 @@ def read_start_ticks(pid: int) -> int | None:
 
 
 class LeaseRenewer:
-    """Renews ``locks`` in the background from ``start`` to ``stop``.
+    """A background thread that renews ``locks`` from ``start`` to ``stop``.
 
     If a lock is lost, the next change to its host fails.
     """
@@ -297,6 +297,7 @@ class LeaseRenewer:
 
     def _renew(self) -> None:
         while not self._over.wait(RENEWAL_SECONDS):
-            # Renew all at once: a host that does not respond must not cost the others their locks.
+            # Renew all locks concurrently, so that those of other hosts do not expire while one
+            # host does not respond.
             held_locks = [lock for lock in self._locks if lock.is_locked]
             run_on_all(held_locks, HostLock.renew, max_parallel=len(held_locks) or 1)

@@ -107,8 +107,8 @@ class HostState:
     """Desired state of a host: files by path, units with their running state, and kernel values by
     name.
 
-    ``starts`` contains the order of units, and how each shows that it is ready. ``enabled`` states
-    whether units start at boot; units that it lacks are not changed. Processes of
+    ``starts`` contains the order of units, and how each shows that it is ready. ``enabled`` is true
+    for units that start at boot; units without an entry are not changed. Processes of
     ``in_process_reloads`` units survive a reload. ``definitions`` contains
     ``ObservedUnit.definition`` by unit.
     """
@@ -199,7 +199,9 @@ def parse_files(paths: tuple[str, ...], text: str) -> dict[str, ObservedFile]:
 
 
 def parse_sysctls(names: tuple[str, ...], text: str) -> dict[str, str | None]:
-    """Return the values in the output of ``kernel``, with single blanks. Raises as ``parse_files``."""
+    """Return the values in the output of ``kernel``, with single blanks. Raises the same errors as
+    ``parse_files``.
+    """
     with wrap_parse_errors("kernel", text):
         return {
             name: " ".join(line[1:].split()) if line.startswith("=") else None

@@ -106,7 +106,8 @@ def is_port_free(address: str, port: int) -> bool:
     """True if a server could listen on this port now."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # Ask as servers do: a port whose connections are only closing counts as free.
+        # Set the same option as servers, so that a port with only closing connections counts as
+        # free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))

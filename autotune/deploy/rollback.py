@@ -21,8 +21,8 @@ ActionsByUnit = Mapping[str, Action]
 
 @dataclass(frozen=True)
 class _HostRollback:
-    """The state to return to, the plan that leads there, and the original files that the software
-    now refuses.
+    """The state to restore, the plan for restoring it, and the original files that the software now
+    refuses.
     """
 
     state: HostState

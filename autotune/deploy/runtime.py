@@ -27,7 +27,7 @@ ValidationCases = Sequence[tuple[ServiceInstance, Mapping[str, bytes]]]
 
 
 class InvalidConfiguration(AutotuneError):
-    """The software refuses the configuration. The message is the software's."""
+    """The software refuses the configuration. The message comes from the software."""
 
 
 class ApplyFailed(AutotuneError):
@@ -216,7 +216,8 @@ class ProgramUser(Protocol):
 
 
 class Runtime(ABC):
-    """How the services of a stack run. A file in `autotune/runtimes` defines it as ``RUNTIME``.
+    """A way to run the services of a stack. A file in `autotune/runtimes` defines it as
+    ``RUNTIME``.
 
     ``installed`` is true if services are installed on their hosts and keep running after a study.
     Only such deployments can be exported or kept. ``service_manager`` starts and stops services on
@@ -274,7 +275,8 @@ class Runtime(ABC):
     def read_file_values(
         self, transport: Transport, cases: ValidationCases
     ) -> list[Mapping[str, Value]]:
-        """Return what each case's files mean according to the software, by bare parameter name.
+        """Return the values that the software derives from each case's files, by bare parameter
+        name.
 
         A result is empty if the runtime or the software cannot show it.
         """

@@ -50,7 +50,7 @@ def describe_probed_start(
 def find_answered_pages(
     host: RuntimeHost, starts: Mapping[str, UnitStart], functions: str
 ) -> dict[str, UnitStart]:
-    """Return the starts with those pages that the host serves now. Other units get no page.
+    """Return the starts, but only with pages that the host serves now.
 
     If a server does not respond at its own address, the loopback address is tried.
     """
