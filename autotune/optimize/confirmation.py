@@ -8,8 +8,8 @@ because they do not show how much pairs differ. A measurement far below the medi
 disturbed: its pair is left out.
 
 Pairs that prove a gain are lucky more often than unlucky. The reported ratio of a proven gain is
-corrected for this. Given a proof, pairs come out above and below it equally often. The interval is not
-corrected, and contains the ratio.
+corrected for this. Given a proof, pairs are above and below the corrected ratio equally often. The
+interval is not corrected, and contains the ratio.
 """
 
 from __future__ import annotations
@@ -124,7 +124,9 @@ class _PairMean:
 
 
 def is_proven(measurements: Sequence[SideMeasurement]) -> bool:
-    """True if the winner is better than its counterpart, with enough evidence."""
+    """True if the evidence that the winner is better than its counterpart is strong enough for a
+    claim.
+    """
     return _proves_gain(compute_gain(measurements, CLAIM_COVERAGE))
 
 
@@ -183,7 +185,9 @@ class BedConfirmation:
         return mean.build_gain(coverage) if mean else None
 
     def compute_proven_gain(self) -> Gain | None:
-        """As the function `compute_proven_gain`, over all beds together."""
+        """Return the gain over all beds together that the function `compute_proven_gain` would
+        report.
+        """
         mean = self._summarize_pairs()
         return mean.build_proven_gain() if mean else None
 
@@ -205,8 +209,8 @@ class BedConfirmation:
 
     @property
     def is_decided(self) -> bool:
-        """True if the function `is_decided` would be true, once two beds (or the only one) have a pair
-        each.
+        """True if the evidence over all beds is strong enough to stop early, and two beds (or the
+        only bed) have a pair each.
         """
         has_enough_beds = len(self.gain_by_bed) >= min(2, len(self.measured))
         return has_enough_beds and _decides_early(self.compute_gain(EARLY_COVERAGE))

@@ -146,7 +146,7 @@ def _parameter_covariances(surrogate: SurrogateModel) -> Iterator[tuple[str, Arr
 
 
 def build_view(surrogate: SurrogateModel) -> ModelView:
-    """Return the model's findings."""
+    """Return the model's results for the parameters."""
     best_point = surrogate.observations.points[surrogate.best_index()]
     ranked, sds = compute_effects(surrogate), compute_effect_sds(surrogate)
     return ModelView(

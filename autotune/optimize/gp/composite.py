@@ -37,7 +37,7 @@ RESIDUAL_PRIORS = ProcessPriors(effect_size=0.06, noise_sd=0.05)
 # Most trials varied another, narrower part. A typical effect learned from these alone would shrink
 # until no untried setting looked worth a trial.
 CAPACITY_PRIORS = ProcessPriors(effect_size=0.2, noise_sd=0.1, scale_width=1.0)
-OUTLIER_SDS = 3.0  # a capacity this many sds from the prediction by the others was read wrong
+OUTLIER_SDS = 3.0  # a capacity this many sds from the prediction by the others is regarded as wrong
 MIN_COMPARED_TRIALS = 6  # minimum number of trials to compare one with the others
 # A peak is evidence about a part if the part's share of the soft minimum is above LIMITING_MARGIN. The
 # log peak must also be within NEAR_BEST_MARGIN of the best. A peak more than DISTURBED_SDS sds below
@@ -226,7 +226,8 @@ def _refine_capacity(
     fitted: CapacityModel,
     peaks: tuple[Array, Array],
 ) -> CapacityModel:
-    """Return the model of a part with what peaks show about it: log capacities, and variances.
+    """Return the model of a part, refined by the log capacities and variances that ``peaks`` imply
+    for it.
 
     A part that never was the narrowest keeps its model.
     """
@@ -331,9 +332,10 @@ def _fit_capacity(
     evidence: _Evidence,
     similar: GaussianProcess | None = None,
 ) -> CapacityModel:
-    """Fitted to all of the evidence; then again, disregarding what the rest of it contradicts.
+    """Return the model fitted to the evidence, then fitted again with little weight on capacities
+    that the others contradict.
 
-    ``similar`` is its process without some of the evidence.
+    ``similar`` is a process fitted to almost the same evidence: the fit starts from it.
     """
     weighted_axes = zip(evidence.axes, evidence.weights, strict=True)
     scaled_tables = tuple(tables[d] if w == 1.0 else w * tables[d] for d, w in weighted_axes)
