@@ -41,7 +41,7 @@ PROCESS_LIMITS = ProcessLimits(
 )  # each client is a JavaScript engine
 MIN_HELD_LIMITS = 5.0  # latency limits that all clients together must cover
 MIN_CLIENTS = 16
-START_SECONDS = 30  # for k6's own start and a script's `setup`
+START_SECONDS = 30  # time for k6's own start and a script's `setup`
 # the growth factor applies to bins beyond the limit
 BINS_WITHIN_LIMIT, BIN_GROWTH_FACTOR = 25, 1.25
 ERROR_KINDS = (
@@ -206,7 +206,7 @@ def describe_requests(request: Request, visits: tuple[WeightedVisit, ...]) -> di
 
 
 def list_authorities(request: Request) -> list[str]:
-    """Return the names that the site has in URLs, with and without a port."""
+    """Return the site's host names as they occur in URLs, with and without a port."""
     names = [name for name in (request.host, request.endpoint.host) if name]
     ports = [f"{name}:{request.endpoint.port}" for name in names]
     is_default_port = request.endpoint.port == DEFAULT_PORTS[request.scheme]

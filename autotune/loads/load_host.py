@@ -51,7 +51,7 @@ PORT_FILES = (
     "/proc/sys/net/ipv4/tcp_tw_reuse",
     "/proc/net/sockstat",
 )
-SPARE_PORTS = 1000  # left for other programs on the host
+SPARE_PORTS = 1000  # reserved for other programs on the host
 # Seconds to wait for ports, slightly longer than TIME-WAIT (TCP_TIMEWAIT_LEN, 60 s), and seconds
 # between checks.
 MAX_WAIT_SECONDS, WAIT_POLL_SECONDS = 65.0, 1.0
@@ -134,7 +134,7 @@ def find_port_shortage(
 
 @dataclass
 class PortWait:
-    """Waits until ports of earlier connections are free again. ``note`` is called only once.
+    """A wait until ports of earlier connections are free again. ``note`` is called only once.
 
     Once a wait has failed (``has_failed``), other connections occupy the ports, and a second wait
     would be useless.

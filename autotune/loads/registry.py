@@ -1,4 +1,6 @@
-"""All load generators. A new one needs a module, fixtures and a line in this file, or a plug-in."""
+"""All load generators. A new generator needs a module, fixtures and a line in this file, or a
+plug-in.
+"""
 
 from __future__ import annotations
 

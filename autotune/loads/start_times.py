@@ -39,7 +39,9 @@ exec "$@"
 
 @dataclass(frozen=True)
 class HostClock:
-    """A host's clock is ``offset_seconds`` ahead of this machine's, within ``error_seconds``."""
+    """A host's clock: ``offset_seconds`` ahead of this machine's clock, with an error of at most
+    ``error_seconds``.
+    """
 
     offset_seconds: float
     error_seconds: float

@@ -34,23 +34,23 @@ _MONTHS = {
     name: number
     for number, name in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)
 }
-_MAX_SERIES = 5_000  # clients without user agent and their pages that are followed
-_MAX_TIMES = 64  # of a series
+_MAX_SERIES = 5_000  # maximum number of series that are kept
+_MAX_TIMES = 64  # recorded times per series
 _MIN_TIMES = 10  # fewer intervals can be regular by chance
 _MAX_CHECKERS = 3  # processes behind one address that check independently
-_REGULAR_SHARE = 0.8  # of intervals; restarts and outages cause others
+_REGULAR_SHARE = 0.8  # share of similar intervals; restarts and outages cause the others
 
 
 @lru_cache(maxsize=4096)
 def find_automation(agent: bytes) -> str:
-    """Return the kind of automated client that a user agent names, or nothing."""
+    """Return the kind of automated client that a user agent names, or an empty string."""
     if _MONITOR_PATTERN.search(agent):
         return HEALTH_CHECK
     return _CRAWLER if _CRAWLER_PATTERN.search(agent) else ""
 
 
 def is_check_path(path: bytes) -> bool:
-    """True if a path exists for health checks by convention."""
+    """True if a path is conventionally used for health checks."""
     return _CHECK_PATH_PATTERN.fullmatch(path) is not None
 
 
@@ -72,7 +72,7 @@ class RegularRequests:
     series: dict[tuple[bytes, bytes], _Series] = field(default_factory=dict)
 
     def keep(self, request: LoggedRequest, page: bytes) -> bool:
-        """Keep a request that may be a health check. True if it is kept."""
+        """Keep a request that may be a health check, and return true if it is kept."""
         if request.agent or (request.agent is None and request.protocol != b"1.0"):
             return False
         key = find_client(request.head), page
@@ -121,14 +121,14 @@ def is_regular(times: list[float]) -> bool:
 
 
 def _spreads(ordered: list[float]) -> bool:
-    """True if few requests share a moment; bursts are not checks."""
+    """True if few requests have the same time, because health checks do not come in bursts."""
     same_count = sum(later == earlier for earlier, later in pairwise(ordered))
     return same_count <= len(ordered) / 2
 
 
 @lru_cache(maxsize=256)
 def parse_time(text: bytes) -> float | None:
-    """Return the seconds of a log's time, to compare with others of that log, or ``None``."""
+    """Return a time in seconds, for comparison with other times in the same log, or ``None``."""
     try:
         if text[2:3] == b"/":  # day/month/year, then a zone or a fraction
             clock = time.struct_time((

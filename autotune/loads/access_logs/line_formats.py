@@ -1,6 +1,6 @@
 """Parse lines of access logs: Common Log Format and its extensions, HAProxy's HTTP log, and JSON.
 
-A line is untrusted bytes. Each pattern is bounded, and a path that results is printable ASCII.
+A line is untrusted bytes. Each pattern is bounded, and each parsed path is printable ASCII.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _build_request(
 
 @lru_cache(maxsize=1 << 14)
 def _split_request(request: bytes) -> tuple[bytes, bytes, bytes]:
-    """Return method, path and version of a request; nothing if it is not HTTP."""
+    """Return method, path and version of a request; all are empty if it is not HTTP."""
     match = _REQUEST_PATTERN.fullmatch(request)
     if match is None or len(request) > _MAX_REQUEST_LENGTH:
         return b"", b"", b""
@@ -130,8 +130,8 @@ def escape_path(path: bytes) -> bytes:
     return _UNSAFE_BYTE_PATTERN.sub(lambda byte: b"%%%02X" % ord(byte[0]), unescaped)
 
 
-# Places of each field in the JSON of servers, proxies and log collectors. nginx and applications
-# have no fixed names.
+# Possible keys of each field in the JSON of servers, proxies and log collectors. nginx and
+# applications have no fixed names.
 _JSON_FIELDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "method": (
         ("request", "method"), ("request_method",), ("method",), ("verb",), ("RequestMethod",),
@@ -219,7 +219,7 @@ def _find_agent(record: Mapping[str, Any]) -> bytes | None:
 
 
 def _find_field(record: Mapping[str, Any], name: str) -> bytes:
-    """Return the first scalar value at the places of a field, or nothing."""
+    """Return the first scalar value among the possible keys of a field, or empty bytes."""
     for keys in _JSON_FIELDS[name]:
         if text := _encode(_descend(record, keys)):
             return text
@@ -233,7 +233,7 @@ def _descend(record: Any, keys: tuple[str, ...]) -> Any:
 
 
 def _encode(value: Any) -> bytes:
-    """Return a text, a number, or the only text of a list; nothing for other values."""
+    """Return a text, a number, or the only item of a list as bytes; empty for other values."""
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if isinstance(value, bool) or not isinstance(value, str | int | float):

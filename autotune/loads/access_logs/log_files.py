@@ -85,7 +85,9 @@ def _open_raw(path: Path) -> Iterator[BufferedReader[Any]]:
 
 
 def _decompress(path: Path, raw: BufferedReader[Any]) -> _Stream:
-    """Return the stream of a log's text. Its first bytes decide, because rotated names vary."""
+    """Return the stream of a log's text. Its first bytes determine the compression, because names
+    of rotated logs vary.
+    """
     magic = raw.peek(6)[:6]
     if magic.startswith(_ZSTANDARD_MAGIC):
         name = describe_path(path)

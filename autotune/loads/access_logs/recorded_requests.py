@@ -36,9 +36,9 @@ from autotune.target.requests_file import MAX_REQUESTS
 MASK_TEXT = "masked"
 SAFE_METHODS = frozenset({b"GET", b"HEAD"})
 DATA_METHODS = frozenset({b"POST", b"PUT", b"PATCH", b"DELETE"})
-NOT_MODIFIED_STATUS = b"304"  # for cached pages; a load generator gets the whole page
+NOT_MODIFIED_STATUS = b"304"  # sent to clients that cached a page; a load generator gets the whole page
 _MAX_BRACKET_PAIRS = 10
-_COMMENT_BYTES = 10_000  # names of logs, and lines about the sample
+_COMMENT_BYTES = 10_000  # limit for the names of logs and the lines about the sample
 _SEPARATOR_PATTERN = re.compile(r"([/?&;=])")
 
 
@@ -73,7 +73,7 @@ class RecordedRequests:
         self.pages.add(masked_page, count)
 
     def limit_pages(self, max_requests: int, max_bytes: int = MAX_TARGET_BYTES) -> None:
-        """Reduce the pages to what a `requests:` file may contain."""
+        """Reduce the pages to the number and size that a `requests:` file may contain."""
         self.pages.reduce(max_requests)
         while (size := len(self.format_request_file(()))) > max_bytes - _COMMENT_BYTES:
             share = (max_bytes - _COMMENT_BYTES) / size
@@ -111,7 +111,7 @@ class RecordedRequests:
 
 @dataclass(frozen=True)
 class RequestFilter:
-    """Decides which requests of a log are used.
+    """A filter for the requests of a log.
 
     ``keep_unsafe`` keeps methods that may change data. ``exclude`` contains patterns as in a shell, for
     a whole path, client address or user agent.
@@ -121,7 +121,7 @@ class RequestFilter:
     exclude: tuple[str, ...] = ()
 
     def explain_skip(self, request: LoggedRequest) -> str:
-        """Return why a request is not used, or nothing if it is used."""
+        """Return why a request is not used, or an empty string if it is used."""
         if self.exclude:
             for pattern, expression in _compile_patterns(self.exclude):
                 if _matches(expression, request):
@@ -135,7 +135,7 @@ class RequestFilter:
 
 @lru_cache(maxsize=1 << 14)
 def _explain_page(method: bytes, path: bytes, *, keep_unsafe: bool) -> str:
-    """Return why no load can be made of a page, or nothing."""
+    """Return why a page cannot be part of a load, or an empty string."""
     if not path:
         return "not a valid request"
     if len(path) > MAX_PATH_LENGTH:
@@ -162,7 +162,7 @@ _EVERYTHING = RequestFilter()
 
 
 def describe_exclusion(pattern: str) -> str:
-    """Return the reason of requests that a pattern excludes."""
+    """Return the reason for skipping the requests that match a pattern."""
     return f"excluded by {pattern}"
 
 
@@ -194,7 +194,7 @@ def record_requests(
 
 
 def _explain_line(line: bytes) -> str:
-    """Return why a line is not a request; nothing for an empty line."""
+    """Return why a line is not a request, or an empty string for an empty line."""
     if len(line) > MAX_LINE_BYTES:
         return f"line of more than {MAX_LINE_BYTES // 1024} KB"
     return "line in an unknown format" if line.strip() else ""
