@@ -36,7 +36,7 @@ from autotune.target.requests_file import MAX_REQUESTS
 MASK_TEXT = "masked"
 SAFE_METHODS = frozenset({b"GET", b"HEAD"})
 DATA_METHODS = frozenset({b"POST", b"PUT", b"PATCH", b"DELETE"})
-NOT_MODIFIED_STATUS = b"304"  # sent to clients that cached a page; a load generator gets the whole page
+NOT_MODIFIED_STATUS = b"304"  # for cached pages; the load requests whole pages
 _MAX_BRACKET_PAIRS = 10
 _COMMENT_BYTES = 10_000  # limit for the names of logs and the lines about the sample
 _SEPARATOR_PATTERN = re.compile(r"([/?&;=])")
