@@ -102,8 +102,8 @@ class Session(Protocol):
 
 
 class Environment(Protocol):
-    """A target that was resolved on its hosts: the search space, and where configurations are
-    evaluated.
+    """A target that was resolved on its hosts: the search space, and sessions that evaluate
+    configurations.
     """
 
     @property

@@ -1,6 +1,4 @@
-"""Keep running those services that store data only in memory, unless their tier allows data
-loss.
-"""
+"""Do not restart services that store data only in memory, unless their tier allows data loss."""
 
 from __future__ import annotations
 
@@ -51,7 +49,8 @@ def list_editable_files(
 ) -> dict[str, AdoptedConfig]:
     """Return ``own`` without the files of services that would lose data in a restart.
 
-    ``loses`` describes what such a service loses. It is empty if the tier allows data loss.
+    ``loses`` describes the data that such a service loses. It is empty if the tier allows data
+    loss.
     """
     return {
         part: replace(files, loses="")

@@ -1,8 +1,8 @@
 """Proof that an edit takes effect: the software itself reads files with changed values.
 
-All parameters are changed at once, because the programs take a while. If one of a service then does
-not have its value, its parameters are changed one at a time. A parameter whose edit has no effect, or
-changes another value, is not tuned.
+All parameters are changed at once, because the programs take a while. If any parameter of a service
+does not have its new value, the service's parameters are then changed one at a time. A parameter
+whose edit has no effect, or changes another value, is not tuned.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ ValueReader = Callable[[Sequence[Case]], Sequence[Mapping[str, Value]]]
 
 @dataclass(frozen=True)
 class EditProof:
-    """``proven`` are parameters whose edits take effect, and ``refuted`` others with the reason.
+    """The parameters whose edits take effect (``proven``), and the reason for each of the others
+    (``refuted``).
 
     ``unproven`` are tunable parameters whose software does not print values of files.
     """
@@ -71,7 +72,7 @@ def prove_edits(
 
 @dataclass(frozen=True)
 class _Prover:
-    """``owners`` are the instances of each service with edited files."""
+    """A run of the proof. ``owners`` maps each service with edited files to its instances."""
 
     space: SearchSpace
     owners: Mapping[str, Sequence[ServiceInstance]]
@@ -135,7 +136,9 @@ class _Prover:
         return {name: reason for name, reason in reasons.items() if reason}
 
     def _build_alone(self, dimension: Dimension, attempt: int) -> Settings:
-        """Return a candidate with another value of one parameter, or nothing."""
+        """Return a candidate with another value of one parameter, or an empty mapping after the
+        last value.
+        """
         alternatives = list_alternatives(dimension)
         if attempt >= len(alternatives):
             return {}
@@ -162,7 +165,7 @@ class _Prover:
     def _explain(
         self, name: str, settings: Settings, reported: _ByInstance, current: _ByInstance
     ) -> str:
-        """Return why an edit has no effect, or nothing if it has."""
+        """Return why an edit has no effect, or an empty string if it has one."""
         for instance in self._find_owners(name):
             own, before = reported[instance.name], current[instance.name]
             if not own:
@@ -202,7 +205,7 @@ def list_alternatives(dimension: Dimension) -> tuple[Value, ...]:
 
 
 def _build_settings(space: SearchSpace, suggested: Settings) -> Settings:
-    """Return a whole candidate, or nothing if no candidate keeps the rules."""
+    """Return a complete candidate, or an empty mapping if no candidate satisfies the rules."""
     try:
         return space.build_candidate(suggested, keep=suggested).settings if suggested else {}
     except AutotuneError:

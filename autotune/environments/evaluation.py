@@ -26,8 +26,8 @@ class EvaluationRequest:
     never does. ``is_reference`` is true if other configurations are compared with this one. After
     ``max_seconds``, the evaluation stops with its current result. ``is_claim`` is true if a verdict
     may depend on the evaluation: the search then continues even if its last readings added little.
-    ``is_exploration`` is true as long as the best peak still rises by factors. A rough peak then
-    suffices, even for a configuration close to the incumbent.
+    ``is_exploration`` is true as long as the best peak still rises by large factors. A rough peak
+    then suffices, even for a configuration close to the incumbent.
     """
 
     trial: int

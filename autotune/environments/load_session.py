@@ -80,7 +80,7 @@ def build_search_limits(max_rate: float) -> SearchLimits:
 
 
 class StackMeter(Protocol):
-    """Sends load to a deployed stack and observes it."""
+    """A meter that sends load to a deployed stack and observes it."""
 
     def take_reading(self, rate: float, seconds: float, *, ramp_seconds: float) -> WatchedReading:
         """Send ``rate`` requests/s for ``seconds``, after ``ramp_seconds`` that are not

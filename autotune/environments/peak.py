@@ -61,8 +61,8 @@ class Peak:
 
     @property
     def is_rough(self) -> bool:
-        """True if the search stopped with a wide interval, because the peak beat the best by
-        factors.
+        """True if the search stopped with a wide interval, because the peak was several times the
+        best one.
         """
         return self.verdict == "rough"
 

@@ -144,7 +144,7 @@ class SimulatedEnvironment:
 
 @dataclass(frozen=True)
 class ModelMeter:
-    """Sends load to a model and observes it: see `load_session.StackMeter`."""
+    """A meter that sends load to a model and observes it: see `load_session.StackMeter`."""
 
     stack: SimulatedStack
 

@@ -143,11 +143,11 @@ class StackEnvironment:
         return {hosts[name]: answer for name, answer in answers.items()}
 
     def check(self) -> CheckResult:
-        """Validate each preset of every deployment with the software that it is for."""
+        """Validate each preset of every deployment with the deployment's software."""
         load = self.file.target.load
         with _temporary_directory() as directory:
             stack = self.build_stack(directory)
-            target_request.build_request(self.file, stack)  # raises if anything is missing
+            target_request.build_request(self.file, stack)  # raises an error if anything is missing
             self._validate_states(
                 self._build_desired_state(stack, settings) for settings in self._list_presets()
             )
@@ -449,7 +449,7 @@ class StackEnvironment:
     def read_file_values(
         self, cases: Sequence[tuple[ServiceInstance, Settings]]
     ) -> list[Mapping[str, Value]]:
-        """Return what the software reads in each instance's files with these settings."""
+        """Return the values that the software reads from each instance's files with these settings."""
         by_host: dict[str, list[int]] = {}
         for index, (instance, _) in enumerate(cases):
             by_host.setdefault(instance.placement.host, []).append(index)
