@@ -23,7 +23,7 @@ EXPECTED_PEAK_SHARE = 0.6  # share of the expected peak: a busy stack that is no
 HIT_RATE_TOLERANCE = 0.01
 RISE_WINDOWS = 3  # a hit rate that keeps rising over this many windows has not settled
 PREFILLED_RISE_WINDOWS = 2  # the same for caches that were filled beforehand
-MIN_HIT_RISE = 0.001  # a hit rate that rises by no more than this has settled
+MIN_HIT_RISE = 0.001  # a hit rate that rises by at most this much has settled
 LATENCY_TOLERANCE = 0.25  # windows agree if their median latencies differ by less than a quarter
 # If the failed fraction stays above this share over this many windows, each at half the previous load,
 # less load does not help.
@@ -47,8 +47,8 @@ class WarmUpWindow:
 
     @property
     def is_unresponsive(self) -> bool:
-        """True if fewer than half of the requests got a correct response, so that more load warms
-        nothing.
+        """True if fewer than half of the requests got a correct response, so that more load would
+        not warm the stack.
         """
         return self.is_overloaded and self.median_latency is None
 
@@ -144,7 +144,7 @@ def is_steady(earlier: WarmUpWindow, later: WarmUpWindow) -> bool:
 
 
 def is_futile(windows: Sequence[WarmUpWindow]) -> bool:
-    """True if further windows warm nothing: the stack hardly responds, or fails at any load."""
+    """True if further windows would not warm the stack: it hardly responds, or fails at any load."""
     is_unresponsive = (
         len(windows) > 1 and windows[-1].is_unresponsive and windows[-2].is_unresponsive
     )
