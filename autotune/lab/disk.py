@@ -86,7 +86,7 @@ Subsystem sftp internal-sftp
 
 @dataclass(frozen=True)
 class EmptyDirectory:
-    """A directory that contains nothing from this machine."""
+    """A directory on a host without the files that this machine has there."""
 
     path: str
     mode: int

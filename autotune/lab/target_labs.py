@@ -92,7 +92,7 @@ def start_target_lab(path: Path, directory: Path | None = None) -> StartedLab:
 
 
 def remove_target_lab(lab_or_target: str, directory: Path | None = None) -> Lab:
-    """Remove a lab, and return what it was before. Raises ``AutotuneError``."""
+    """Remove a lab, and return its state before the removal. Raises ``AutotuneError``."""
     prerequisites.require_root()
     (name, location) = _locate_lab(lab_or_target, directory)
     hosts: tuple[HostStatus, ...] = ()
