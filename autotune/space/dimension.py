@@ -54,7 +54,7 @@ class Dimension:
 
     @property
     def is_core(self) -> bool:
-        """True if the parameter is known to matter: the search starts with these."""
+        """True if the parameter is known to matter. The search starts with such parameters."""
         return self.parameter.effect is Effect.CAPACITY
 
     @property
