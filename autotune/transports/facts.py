@@ -81,8 +81,8 @@ def read_host_facts(transport: Transport, *, units: bool = False) -> HostFacts:
 def read_facts(
     target: Target, transports: Mapping[str, Transport], *, units: bool = False
 ) -> dict[str, HostFacts]:
-    """Return the facts of each host in a target. They are read in parallel, and capped by what the
-    target allows.
+    """Return the facts of each host in a target. They are read in parallel, and reduced to the
+    limits in the target.
 
     Raises ``AutotuneError``, which lists every host that cannot be reached or reports no facts.
     """

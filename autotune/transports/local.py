@@ -15,13 +15,13 @@ from autotune.errors import AutotuneError
 from autotune.transports import wait_notices
 from autotune.transports.base import Argv, CommandResult, HostUnreachable
 
-NOT_FOUND_STATUS = 127  # exit statuses of a shell for a command that could not start
+NOT_FOUND_STATUS = 127  # a shell's exit status for a command that does not exist
 NOT_EXECUTABLE_STATUS = 126
 
 
 class LocalTransport:
-    """Runs commands as child processes, each in its own session so that its whole tree can be
-    killed.
+    """A transport that runs commands as child processes, each in its own session so that its whole
+    tree can be killed.
 
     Unless autotune runs as root, ``sudo`` means ``sudo -n``, which never asks for a password.
     """
