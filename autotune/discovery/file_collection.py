@@ -148,7 +148,7 @@ def _build_parents_command(paths: Iterable[str]) -> Command:
 
 
 def collect_named_files(transport: Transport, host: RunningHost, tree: FileTree) -> FileTree:
-    """Return the tree with the files that adoption asked for, such as includes from other
+    """Return the tree with the files that adoption requests, such as includes from other
     directories.
 
     A command, a working directory, an environment variable or an include may name a file anywhere.
@@ -175,7 +175,7 @@ def collect_named_files(transport: Transport, host: RunningHost, tree: FileTree)
 
 
 def look_up_files(host: RunningHost) -> None:
-    """Run every adoption, so that the tree records the paths that adoption asks for."""
+    """Run every adoption, so that the tree records the paths that it requests."""
     for adoption in list_programs():
         for running in adoption.find_services(host):
             if not isinstance(running, str):
@@ -183,7 +183,7 @@ def look_up_files(host: RunningHost) -> None:
 
 
 def _list_unfetched(tree: FileTree, usual: Collection[str]) -> set[str]:
-    """Return the paths that adoption asked for and that were not fetched with the usual paths."""
+    """Return the paths that adoption requested and that were not fetched with the usual paths."""
     patterns = [pattern.split("/") for pattern in usual]
     unfetched: set[str] = set()
     for requested in tree.requested:

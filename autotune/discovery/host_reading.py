@@ -57,7 +57,7 @@ _IS_ACTIVE_SCRIPT = 'runs() { systemctl -q is-active -- "$1"; }'
 
 @dataclass(frozen=True, kw_only=True)
 class DiscoveredHost(RunningHost):
-    """A host that was read. ``address`` is the one at which it was reached.
+    """A host that was read. ``address`` is the address at which it was reached.
 
     ``names`` are the host's own names and addresses, which configurations on other hosts may
     contain.
@@ -73,7 +73,8 @@ class DiscoveredHost(RunningHost):
 
 
 def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
-    """Read ``host`` and return what it runs, under the host's own short name if that is usable.
+    """Read ``host`` and return its services, under the host's own short name if that name is
+    usable.
 
     Raises HostUnreachable, or AutotuneError if the account cannot become root on the host.
     """
@@ -180,8 +181,8 @@ def read_isolated_host(
 
 
 def _parse_backlogs(printed: str) -> dict[str, int]:
-    """Return backlogs by path or port. If several sockets share one, the shortest counts, because
-    it fills first.
+    """Return backlogs by path or port. If several sockets share a path or port, the shortest
+    backlog counts, because it fills first.
     """
     backlogs: dict[str, int] = {}
     for size, location in _BACKLOG_PATTERN.findall(printed):

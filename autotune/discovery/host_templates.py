@@ -136,8 +136,8 @@ def build_host_templates(
 ) -> HostTemplates:
     """Return the files that were read from hosts as templates.
 
-    ``isolated_hosts`` maps each tier to its hosts as the tier's services see them. Raises as
-    `read_host_templates` does.
+    ``isolated_hosts`` maps each tier to its hosts as the tier's services see them. Raises the same
+    errors as `read_host_templates`.
     """
     tiers = isolated_hosts or {}
     adopted_tiers = [adoption.adopt_tier(_find_tier(file, name, tiers.get(name, hosts)), tier.runtime)

@@ -130,7 +130,7 @@ def _write_templates(tiers: Sequence[AdoptedTier], templates: Path) -> None:
 
 
 def _find_tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTier], list[str]]:
-    """Return the tiers, and a note for each thing that autotune does not tune."""
+    """Return the tiers, and a note for each service, listener or file that autotune does not tune."""
     results_by_host = [find_instances(host) for host in hosts]
     notes = [note for _, of_host in results_by_host for note in of_host]
     notes += list_untuned_listeners(

@@ -54,8 +54,8 @@ class DiscoveredInstance:
 
 @dataclass(frozen=True)
 class DiscoveredTier:
-    """Hosts with the same deployment on the same port. The ``uses`` in ``assumed_uses`` are not in
-    any file.
+    """Hosts with the same deployment on the same port. The ``uses`` in ``assumed_uses`` are
+    assumptions that no file confirms.
     """
 
     name: str
@@ -86,7 +86,9 @@ class DiscoveredTier:
 
 
 def find_instances(host: DiscoveredHost) -> tuple[tuple[DiscoveredInstance, ...], tuple[str, ...]]:
-    """Return the deployments on a host, and a note for each thing that autotune does not tune."""
+    """Return the deployments on a host, and a note for each service or file that autotune does not
+    tune.
+    """
     running: list[RunningService] = []
     notes: list[str] = []
     for adoption in list_programs():
