@@ -1,4 +1,4 @@
-"""The tier and the resource that limit the peak, with a line of evidence. Pure."""
+"""The tier and the resource that limit the peak, with a line of evidence, in pure functions."""
 
 from __future__ import annotations
 
@@ -119,14 +119,14 @@ def find_max_rss(watched_readings: Iterable[WatchedReading]) -> dict[str, int]:
 def list_recommended_changes(
     bottleneck: Bottleneck | None, among: Container[str] | None = None
 ) -> tuple[str, ...]:
-    """Return the moves that a recorded bottleneck suggests, followed by the moves for related
+    """Return the changes that a recorded bottleneck suggests, followed by those for related
     shortages.
 
     ``among`` contains the full names of the existing parameters, if known.
 
     Examples are ``web.php_fpm.max_children+`` and ``web.php_fpm.pm=static``. There are none if no
-    setting helps, for example if CPU is short. The moves are suggestions; measurements show whether
-    they help.
+    setting helps, for example if CPU is short. The changes are suggestions; measurements show
+    whether they help.
     """
     if not bottleneck:
         return ()
@@ -147,7 +147,7 @@ def list_recommended_changes(
 def _list_changes(
     tier: str, service: str, resource: Resource, among: Container[str] | None
 ) -> tuple[str, ...]:
-    """Return the moves against a shortage of ``resource``."""
+    """Return the changes against a shortage of ``resource``."""
     host_services = [s.name for s in list_by_role(Role.HOST) if not s.interpreter]
     # All services of a tier share its CPUs, so less work in any of them leaves more for the others.
     other_services = [s.name for s in ALL_SERVICES] if resource is Resource.CPU else []
@@ -161,5 +161,5 @@ def _list_changes(
 
 
 def _parse_parameter(move: str) -> str:
-    """Return the bare name of the parameter that a move changes."""
+    """Return the bare name of the parameter in a recommended change."""
     return move.partition("=")[0].rstrip("+-")
