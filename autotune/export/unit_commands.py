@@ -83,7 +83,7 @@ def is_below(path: str, pattern: str) -> bool:
 
 
 def can_run_commands(path: str) -> bool:
-    """True if a path is that of a unit file, or of a file with variables for units."""
+    """True if the file at a path is a unit file, or contains variables for units."""
     return path.startswith(
         tuple(f"{location}/" for location in unit_files.UNIT_DIRECTORIES)
     ) or any(
