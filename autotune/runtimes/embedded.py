@@ -323,8 +323,8 @@ def _find_validation_error(
     transport: Transport,
     validation: Argv | TrialStart | None = None,
 ) -> str | None:
-    """Return the software's objection to ``files``, or ``None``. They are checked in a temporary
-    directory.
+    """Return the error with which the software rejects ``files``, or ``None``. The files are
+    checked in a temporary directory.
     """
     validation = validation or instance.service.build_validation(instance.placement, files)
     if validation is None:
