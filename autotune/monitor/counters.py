@@ -16,7 +16,7 @@ from autotune.services.registry import find_diagnosis
 from autotune.strict_parsing import parse_decimal, split_lines
 from autotune.transports.base import Transport
 
-TIMEOUT_SECONDS = 0.5  # seconds; a slower server counts as not responding
+TIMEOUT_SECONDS = 0.5  # seconds; a server that takes longer counts as not responding
 _MAX_ANSWER_BYTES = 1 << 18
 
 
@@ -37,7 +37,9 @@ def find_counter_query(instance: ServiceInstance) -> CounterQuery | None:
 
 
 class CounterReader:
-    """Reads one server's counters, over a connection to its socket or with its own client on its host."""
+    """A reader of one server's counters, over a connection to its socket or with its own client on
+    its host.
+    """
 
     def __init__(self, instance: ServiceInstance, transport: Transport | None) -> None:
         self.part, self._transport = instance, transport

@@ -1,4 +1,4 @@
-"""Watches every host during a reading, without making the reading fail or loading a host."""
+"""Watch every host during a reading, without causing the reading to fail or putting load on a host."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def build_watched_hosts(
 
 
 class HostWatch:
-    """Use as ``with HostWatch(hosts, seconds) as watch: reading = take(…)``, then read
+    """A watch of hosts: ``with HostWatch(hosts, seconds) as watch: reading = take(…)``, then read
     ``watch.observations``.
 
     ``seconds`` is the maximum length of the reading. On exit, the streams of all hosts take one last
@@ -196,7 +196,7 @@ def find_log(instance: ServiceInstance) -> str | None:
 
 
 def count_complaints(text: str, instance: ServiceInstance) -> Mapping[str, int]:
-    """Return the number of lines for each kind of complaint in an instance's log."""
+    """Return the number of lines of each kind of message in an instance's log."""
     patterns = {**KERNEL_COMPLAINTS, **find_diagnosis(instance.service.name).complaint_patterns}
     counts: dict[str, int] = {}
     for line in split_lines(text):

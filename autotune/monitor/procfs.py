@@ -1,4 +1,5 @@
-"""Linux statistics of a host, ``{path: text}``, parsed into a sample. Pure; see proc(5).
+"""Linux statistics of a host, ``{path: text}``, parsed into a sample by pure functions; see
+proc(5).
 
 If a file is missing or truncated, its fields in the sample are empty. Kernels and containers show
 different files, and a probe must never make a reading fail.
