@@ -242,8 +242,8 @@ def check_ownership(directory: Path) -> None:
 def check_writable_path(root: Path, name: str | PurePath, maximum: int | None = None) -> Path:
     """Return the path of a file to write below a directory that ``check_ownership`` accepted.
 
-    Raises ForeignFileError if a component of the path is a link, or if the file is not a regular
-    one, has hard links, or exceeds ``maximum`` bytes.
+    Raises ForeignFileError if a component of the path is a link. The same error is raised for a
+    file that is not regular, has hard links or exceeds ``maximum`` bytes.
     """
     try:
         with _open_parent(root, name) as (directory, last):

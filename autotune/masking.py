@@ -1,9 +1,9 @@
-"""Mask files: show only text that may be shown, and placeholders for everything else.
+"""Mask files: show text that is safe, and replace all other text with placeholders.
 
 In a file with a known syntax, only the words that its service understands are shown
 (`TextOutline`). In other text, everything is shown except text that looks like a secret. A
 placeholder identifies a piece of the file; a deployment fills in that piece from the host's file. A
-piece never spans lines, so a masked file has as many lines as the original.
+piece never spans lines, so a masked file and its original consist of the same number of lines.
 """
 
 from __future__ import annotations

@@ -61,9 +61,9 @@ class BackupCheck:
 class HostBackup:
     """Original state of one host. ``enabled``, ``definitions`` and ``starts`` are by unit.
 
-    ``last_written`` contains what autotune wrote: digests of files by path, and kernel values by
-    name. If a value matches neither these nor the original, someone else set it. Units that
-    autotune enabled or disabled are included.
+    ``last_written`` identifies the content that autotune wrote: digests of files by path, and
+    kernel values by name. If a value matches neither these nor the original, someone else set it.
+    Units that autotune enabled or disabled are included.
     """
 
     host: str

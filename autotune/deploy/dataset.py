@@ -29,7 +29,7 @@ ProgressCallback = Callable[[int, int], None]
 
 
 def ignore_progress(done: int, total: int) -> None:
-    """Do nothing, for callers that do not show the progress."""
+    """Discard the progress, for callers that do not show it."""
 
 
 def load_dataset(

@@ -90,7 +90,7 @@ class EntryProbe:
 
 
 def ignore_note(_: str) -> None:
-    """Do nothing, for callers that do not show notes."""
+    """Discard a note, for callers that do not show notes."""
 
 
 class Deployment(Fleet):

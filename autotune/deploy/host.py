@@ -354,7 +354,7 @@ class ManagedHost:
         return [self._describe_saved_copy(copy) for copy in sorted(split_lines(done.stdout))]
 
     def _describe_saved_copy(self, saved_copy: str) -> str:
-        # The path follows the directory that is named after the time.
+        # The path follows the name of the directory, which is a time.
         _, _, path = saved_copy.partition("/overwritten/")[2].partition("/")
         return f"{self.name}: a copy of /{path}, which others had changed, is in {saved_copy}"
 
@@ -484,7 +484,7 @@ class ManagedHost:
         }
 
     def _build_original_check(self, check: BackupCheck, changing: Sequence[str]) -> tuple[str, ...]:
-        """Return a recorded check of the current files, with staged ones in place of those in
+        """Return a recorded check of the current files, with the staged files for the paths in
         ``changing``.
         """
         validation = TrialStart(check.argv, check.socket) if check.socket else check.argv

@@ -121,7 +121,7 @@ def current_holder(study: str) -> LockHolder:
 def find_stale_reason(observed: ObservedLock, local_place: str) -> str | None:
     """Return the reason why a lock is stale, or ``None`` if it may be held.
 
-    ``local_place`` is this machine's place.
+    ``local_place`` is the ``LockHolder.place`` of this machine.
     """
     holder = observed.holder or LockHolder()  # another version wrote a record that cannot be read
     if holder.place == local_place:
@@ -297,7 +297,7 @@ class LeaseRenewer:
 
     def _renew(self) -> None:
         while not self._over.wait(RENEWAL_SECONDS):
-            # Renew all locks concurrently, so that those of other hosts do not expire while one
-            # host does not respond.
+            # Renew all locks concurrently, so that an unresponsive host does not delay the renewal
+            # of other locks.
             held_locks = [lock for lock in self._locks if lock.is_locked]
             run_on_all(held_locks, HostLock.renew, max_parallel=len(held_locks) or 1)

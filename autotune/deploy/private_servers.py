@@ -328,7 +328,9 @@ def stop_orphaned(run: RunDirectory) -> tuple[str, ...]:
 
 
 def read_session_leader(directory: Path, server: str) -> SessionLeader | None:
-    """Return the process that ``start_server`` recorded for a server, or ``None`` without a record."""
+    """Return the process that ``start_server`` recorded for a server, or ``None`` if none was
+    recorded.
+    """
     name = f"{server}{PID_SUFFIX}"
     try:
         content = foreign_files.read_bytes(directory, name, foreign_files.MAX_SMALL_FILE_BYTES)

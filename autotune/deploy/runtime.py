@@ -216,8 +216,8 @@ class ProgramUser(Protocol):
 
 
 class Runtime(ABC):
-    """A way to run the services of a stack. A file in `autotune/runtimes` defines it as
-    ``RUNTIME``.
+    """The method by which the services of a stack are run. A file in `autotune/runtimes` defines it
+    as ``RUNTIME``.
 
     ``installed`` is true if services are installed on their hosts and keep running after a study.
     Only such deployments can be exported or kept. ``service_manager`` starts and stops services on
@@ -294,7 +294,7 @@ class Runtime(ABC):
     def create_hosts(
         self, stack: Stack, transports: Mapping[str, Transport], study: Path, note: NoteCallback
     ) -> LockedHosts:
-        """Return the unchanged hosts of a stack for the study in a directory."""
+        """Return the hosts of a stack for the study in directory ``study``. No host is changed yet."""
 
     def build_archive_command(self, target: Target, tier: str, paths: Sequence[str]) -> Argv:
         """Return the command that prints an archive with each path as the tier's service sees it.

@@ -21,8 +21,8 @@ class Bottleneck:
     """The resource that limits a configuration. ``evidence`` is one verifiable line. ``confidence``
     is 0 … 1.
 
-    The confidence is that of the rule, which depends on how directly it observes the bottleneck,
-    times the fraction of the readings just above the peak that agree. ``gain`` is the factor in
+    The confidence of the rule depends on how directly it observes the bottleneck. It is multiplied
+    by the fraction of the readings just above the peak that agree. ``gain`` is the factor in
     requests/s that its removal would give, 0 if unknown. ``related`` are other shortages, such as
     the workers that wait because of this one.
     """

@@ -41,7 +41,9 @@ def find_bottleneck(
     hosts: tuple[WatchedHost, ...],
     slo: Slo,
 ) -> Bottleneck | None:
-    """Return the bottleneck of the readings around the peak; ``None`` without an explanation."""
+    """Return the bottleneck of the readings around the peak; ``None`` if no rule explains the
+    readings.
+    """
     return select_bottleneck(
         build_contexts(stack, settings, watched_readings, hosts=hosts, slo=slo)
     )
@@ -68,9 +70,9 @@ def select_bottleneck(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
     """Return the verdict of the readings just above the peak.
 
     The finding with the highest total confidence is chosen; among equals, the one from the reading
-    nearest to the peak. A reading that the generator limited shows nothing about the stack. The highest
-    of these readings is used only if no other reading failed. Without such a reading, the one at the
-    highest rate is used.
+    nearest to the peak. A reading that the generator limited shows nothing about the stack. The
+    highest of these readings is used only if no other reading failed. Without such a reading, the
+    reading at the highest rate is used.
     """
     floors = [time for s in contexts if (time := latency_floor(s)) is not None]
     comparable_contexts = [replace(s, fastest_latency=min(floors, default=None)) for s in contexts]

@@ -224,7 +224,7 @@ def _find_tier(file: TargetFile, name: str, hosts: Mapping[str, DiscoveredHost])
 
 def _find_instance(file: TargetFile, name: str, host: DiscoveredHost) -> DiscoveredInstance:
     """Return the deployment on the host that the target names. If there are several, the tier's
-    port decides.
+    port determines which one.
     """
     tier = file.target.tiers[name]
     running, notes = find_instances(host)

@@ -165,7 +165,7 @@ class _Prover:
     def _explain(
         self, name: str, settings: Settings, reported: _ByInstance, current: _ByInstance
     ) -> str:
-        """Return why an edit has no effect, or an empty string if it has one."""
+        """Return why an edit has no effect, or an empty string if the edit has an effect."""
         for instance in self._find_owners(name):
             own, before = reported[instance.name], current[instance.name]
             if not own:

@@ -68,7 +68,9 @@ INSECURE_NOTE = (
 )
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SettingsValidator = Callable[[ServiceInstance, Sequence[Settings]], Sequence[str | None]]
-"""Maps an instance and several settings to the software's one-line objection to each, or ``None``."""
+"""Maps an instance and several settings to the software's error in one line for each, or ``None``
+if it accepts them.
+"""
 
 
 @dataclass(frozen=True)
@@ -470,8 +472,8 @@ class StackEnvironment:
     def find_validation_errors(
         self, instance: ServiceInstance, candidates: Sequence[Settings]
     ) -> list[str | None]:
-        """Return the objection of the instance's program to each of these settings: see
-        `SettingsValidator`.
+        """Return the error with which the instance's program rejects each of these settings, or
+        ``None``: see `SettingsValidator`.
         """
         cases = [
             (instance, render_instance(self.file, instance, settings)) for settings in candidates

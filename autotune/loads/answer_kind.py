@@ -81,7 +81,9 @@ class ReferenceAnswer:
 
     @classmethod
     def from_samples(cls, samples: Sequence[ProbeAnswer]) -> ReferenceAnswer:
-        """Return what the samples have in common. Raises ValueError if there are none."""
+        """Return the properties that all samples have in common. Raises ValueError if there are
+        none.
+        """
         if not samples:
             raise ValueError("reference responses are missing")
         titles = {find_title(sample) for sample in samples}
@@ -215,7 +217,7 @@ def find_media_type(answer: ProbeAnswer) -> str:
 
 
 def find_title(answer: ProbeAnswer) -> str | None:
-    """Return the title of a page, or ``None`` without one."""
+    """Return the title of a page, or ``None`` if it lacks a title."""
     match = _TITLE_PATTERN.search(answer.text[:65536])
     return " ".join(match[1].split()) if match else None
 

@@ -316,8 +316,8 @@ def count_wrong_sizes(
 def build_pages(
     steps: Iterable[tuple[SessionStep, float]], expect: Expect | None
 ) -> tuple[LoadPage, ...]:
-    """Return the most frequent requests in a load, each once. ``expect`` applies to pages without
-    their own expectation.
+    """Return the most frequent requests in a load, without duplicates. ``expect`` applies to pages
+    without their own expectation.
     """
     shares: dict[tuple[str, str, str | None], float] = {}
     first: dict[tuple[str, str, str | None], SessionStep] = {}

@@ -273,7 +273,7 @@ class LoadGenerator(ABC):
 
     - ``packages``: packages that contain it (Debian's names). ``package_source``: where else to get
       it.
-    - ``unchecked_tls``: what it does not verify about TLS.
+    - ``unchecked_tls``: the TLS checks that it omits.
     - ``supported_methods``: the methods that it can send; ``None`` for any.
     - ``requests_per_iteration``: the most requests in a unit of its rate.
     """

@@ -1,8 +1,9 @@
 """Closed loops: a fixed number of clients, each of which sends its next request after a response.
 
 They find a ceiling, never a capacity. A client that waits for a slow response sends no requests
-during a stall, so the stall counts only once instead of for all users who would have arrived. Do
-not compare a closed loop's latencies with those of an open loop, or its rate with a sustained rate.
+during a stall. The stall therefore counts only once, and not for all users who would have arrived.
+Do not compare latencies between closed and open loops, or a closed loop's rate with a sustained
+rate.
 
 A closed loop has no fixed rate, but it can have a limit: wrk runs a script that delays each request
 until ``max_rate`` allows it. ab has no such limit, so a target must allow ab explicitly

@@ -4,10 +4,10 @@ Number of processes: httperf polls without sleeping, so each process takes all s
 core. On a shared machine, the servers need that core. autotune therefore starts as few processes as
 suffice. A process opens up to ``PROCESS_LIMITS.max_rate`` connections/s, and FD_SETSIZE limits it
 to about a thousand open ones. These must suffice for ``MIN_HELD_LIMITS`` latency limits, not until
-the timeout. Once a server holds that many requests (``prlimit`` sets the number), the objective is
-missed beyond doubt: the average request waits several latency limits (Little's law). Each request
-that is not sent because of this limit (``fd-unavailable``) is a violation, like the late response
-that it would have received. The limit also bounds the queue that a reading can build up.
+the timeout. ``prlimit`` sets the number of connections. If a server holds that many requests, the
+objective is certainly missed: the average request waits several latency limits (Little's law). Each
+request that is not sent because of this limit (``fd-unavailable``) is a violation, like the late
+response that it would have received. The limit also bounds the queue that a reading can build up.
 
 A request that is due is never forgotten, but a starved httperf sends it later, together with others
 that are due (``Maximum connect burst length``). If httperf has caught up by the end, the reading is
@@ -59,8 +59,8 @@ from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import Request
 
 CLIENT_NUMBERS = 1 << 16  # with different arrivals, because the state uses 16 bits of a number
-# Consecutive clients start at list positions the golden section apart, which spreads a reading over
-# the list (multiplicative hashing: Knuth, The Art of Computer Programming 3, 6.4).
+# Consecutive clients start far apart, at multiples of the golden section, so that a reading covers
+# the whole list. See Knuth, Volume 3, section 6.4.
 CLIENT_SPACING = 40503
 
 _MULTIPLIER, _INCREMENT, _MODULUS = 0x5DEECE66D, 0xB, 1 << 48  # POSIX drand48

@@ -2,7 +2,7 @@
 
 The scenario is `k6.js`; k6 reads its order and then the script from standard input. Requests are
 due at an even rate, whatever the results of earlier ones, and a free client (a "VU") sends each. If
-no client is free, the request is dropped, which is a violation: there are as many clients as a
+no client is free, the request is dropped, which is a violation. There are as many clients as a
 server that meets the objective could occupy (Little's law). The scenario counts latencies in bins.
 The objective's limit is one of the edges, so late responses are counted exactly. Percentiles that
 k6 itself prints for two processes could not be combined.

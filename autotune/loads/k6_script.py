@@ -1,9 +1,9 @@
 """k6 with the user's own script: its default function runs at the ordered rate, and its requests
 are counted.
 
-An arrival is one run of that function. The run counts once: either with the time of all its
-requests, without pauses, or as its first error, which is a response outside 2xx, a failed `check`
-or an exception. Rates and capacities are therefore in runs/s.
+An arrival is one run of that function. The run counts once: with the time of all its requests,
+without pauses, or as its first error. Errors are responses outside 2xx, failed `check` calls and
+exceptions. Rates and capacities are therefore in runs/s.
 
 The script and its imports are sent to the load host for each reading, with one change: `k6` and
 `k6/http` are imported from `k6_script.js`. That module sends requests only to the target's entry,

@@ -1,8 +1,8 @@
 """memcaslap (libmemcached): measure the ceiling of a memcached host alone, in a closed loop.
 
 Its rate option does not throttle and its latencies are powers of two, so autotune reads only its
-counts. It first fills its own window of objects. If gets miss, the host has less memory than the
-window needs.
+counts. It first fills its own window of objects. If gets miss, the host lacks memory for the
+window.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class CacheCeiling:
 
     @property
     def gigabits(self) -> float:
-        """Return Gb/s, without the overhead of protocols below memcached's own."""
+        """Return the traffic in Gb/s, without the overhead of lower-level protocols."""
         return 8e-9 * self.traffic / self.seconds if self.seconds > 0 else 0.0
 
     @property

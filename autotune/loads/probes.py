@@ -1,4 +1,4 @@
-"""Fetch complete responses to requests like those of the load. Most load generators count only
+"""Fetch complete responses to the load's requests, because most load generators count only
 statuses.
 
 curl on a load host sends the requests, each over its own connection, evenly spread over a reading.

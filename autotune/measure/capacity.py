@@ -292,7 +292,8 @@ class PeakSearch:
         return self.limits.rough_sd > 0.0 and self.incumbent is not None
 
     def reading_seconds(self, rate: float) -> float:
-        """Return enough seconds for a queue to reach the limit and for some violations.
+        """Return the length of a reading that suffices for a queue to reach the limit, and for some
+        violations.
 
         At an overload of ``x``, a queue needs ``limit / x`` seconds to reach the limit. Rates that are
         closer than the sd of the peak need not be distinguished.

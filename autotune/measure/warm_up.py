@@ -34,9 +34,9 @@ FUTILE_WINDOWS, FUTILE_FAILURE_RATIO = 3, 2 / 3
 class WarmUpWindow:
     """One window of warm-up load.
 
-    ``hit_rate`` is the cache's hit rate in the window, ``None`` without a cache. ``failed_share`` is
-    the fraction of requests without a correct response. A late correct response does not count as
-    failed.
+    ``hit_rate`` is the cache's hit rate in the window, or ``None`` if the stack lacks a cache.
+    ``failed_share`` is the fraction of requests without a correct response. A late correct response
+    does not count as failed.
     """
 
     rate: float
@@ -62,7 +62,7 @@ class WarmUpResult:
 
     @property
     def hit_rate(self) -> float | None:
-        """Return the cache's hit rate in the last window; ``None`` without a cache."""
+        """Return the cache's hit rate in the last window, or ``None`` if the stack lacks a cache."""
         return self.windows[-1].hit_rate if self.windows else None
 
     @property

@@ -58,7 +58,7 @@ class CounterReader:
 
     @property
     def command_interval(self) -> float | None:
-        """Return the seconds between two commands during a reading; ``None`` without commands."""
+        """Return the seconds between two commands during a reading; ``None`` if no command is used."""
         return self._query.interval_seconds or None
 
     def read(self, *, by_command: bool = False) -> ServerCounters | None:

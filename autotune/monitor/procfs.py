@@ -232,7 +232,8 @@ def _read_quota_cpu(texts: Mapping[str, str]) -> float | None:
 
 
 def _read_group_memory(texts: Mapping[str, str]) -> dict[str, int]:
-    """Return limit and usage of this host's control group (cgroup v2, then v1); empty without a limit.
+    """Return limit and usage of this host's control group (cgroup v2, then v1); empty if there is
+    no limit.
 
     Inactive cached files count as free, because the kernel drops them first.
     """

@@ -126,8 +126,8 @@ def _suggest_wider_range(axis: GridAxis, level: int, end: str) -> RangeEdge:
 
 
 def _distinct_configurations(surrogate: SurrogateModel) -> GridPoints:
-    """Return the measured configurations, each once, because test beds repeat the baseline and finals
-    the leaders.
+    """Return the measured configurations without duplicates. Test beds repeat the baseline, and the
+    finals repeat the leaders.
     """
     return np.unique(surrogate.observations.points, axis=0)
 

@@ -28,7 +28,9 @@ class InteractingPair:
 
 @dataclass(frozen=True)
 class RangeEdge:
-    """A parameter whose best value is at the ``low`` or ``high`` end of its range, and what to try."""
+    """A parameter whose best value is at the ``low`` or ``high`` end of its range, and the range to
+    try.
+    """
 
     parameter: str
     value: Value

@@ -61,7 +61,9 @@ class ReadingColumns(TypedDict):
 
 
 class FittedCurve(TypedDict):
-    """Rates, milliseconds with their band, and the capacity with its interval."""
+    """A fitted curve: rates, latencies in milliseconds with their band, and the capacity with its
+    interval.
+    """
 
     rate: list[float]
     middle: list[float]
@@ -71,7 +73,7 @@ class FittedCurve(TypedDict):
 
 
 class ParameterColumn(TypedDict):
-    """A setting that varied: one value per trial, ``None`` without effect."""
+    """A setting that varied: one value per trial, or ``None`` if it had no effect."""
 
     name: str
     unit: str

@@ -165,7 +165,7 @@ def list_repeats(state: State, number: int) -> tuple[Trial, ...]:
 def pool_peaks(peaks: Sequence[Peak]) -> Peak | None:
     """Return several peaks pooled into one (`Estimate.pool`), without the disturbed ones.
 
-    A single peak keeps its own interval. The result is ``None`` if there are no peaks.
+    A single peak keeps its own interval. The result is ``None`` if ``peaks`` is empty.
     """
     if len(peaks) < 2:
         return peaks[0] if peaks else None

@@ -348,7 +348,9 @@ class InteractingPair(TypedDict):
 
 
 class RangeEdge(TypedDict):
-    """A parameter whose best value is at the ``low`` or ``high`` end of its range, and what to try."""
+    """A parameter whose best value is at the ``low`` or ``high`` end of its range, and the range to
+    try.
+    """
 
     parameter: str
     value: Value
@@ -411,7 +413,7 @@ class Explanation(VersionedObject):
     minimal: MinimalChanges | None
 
 
-# Readings of a rate. A percentile is null if it lies beyond all responses.
+# Readings of a rate. A percentile is null if no response took that long.
 MeasuredLoadStep = TypedDict(
     "MeasuredLoadStep",
     {

@@ -1,4 +1,4 @@
-"""The verdict of a study in one line, and what the preset and the search contributed to a gain."""
+"""The verdict of a study in one line, and the contributions of the preset and the search to a gain."""
 
 from __future__ import annotations
 
@@ -108,7 +108,9 @@ def _format_gain(view: StudyView) -> str:
 
 
 def format_gain_split(view: StudyView) -> str:
-    """Return what the preset and the search contributed to a proven gain; empty if unknown."""
+    """Return the contributions of the preset and the search to a proven gain, as text; empty if
+    unknown.
+    """
     conclusion = view.conclusion
     if conclusion.preset_won and not conclusion.shows_preset and view.verdict == "improved":
         return "from the preset alone; the search found nothing better"

@@ -41,7 +41,7 @@ REFRESH_SECONDS = 20  # seconds between reloads while the study runs
 
 @cache
 def load_templates() -> Environment:
-    """Return the environment of the report templates, which escapes all inserted text."""
+    """Return the Jinja environment of the report templates, which escapes all inserted text."""
     environment = Environment(
         loader=FileSystemLoader(str(find_shipped_directory("templates") / "report")),
         undefined=StrictUndefined,

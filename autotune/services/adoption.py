@@ -70,10 +70,10 @@ class RunningService:
     which it forwards requests, as ``host:port``. ``gateway_protocol`` is the protocol between it
     and an application server, and ``gateway_addresses`` are that server's addresses. ``instance``
     distinguishes several versions of the service on one host. ``role`` is its role in the
-    deployment. ``tls`` is true if ``port`` uses TLS, which is the case only if there is no plain
-    port. ``hostname`` is the name of the site that it serves. ``restart_loss`` describes the data
-    that a restart loses, or is empty. ``unit`` is set only if the systemd unit or its main file
-    differs from Debian's.
+    deployment. ``tls`` is true if ``port`` uses TLS. Such a port is used only for a service without
+    a plain port. ``hostname`` is the name of the site that it serves. ``restart_loss`` describes
+    the data that a restart loses, or is empty. ``unit`` is set only if the systemd unit or its main
+    file differs from Debian's.
     """
 
     key: str

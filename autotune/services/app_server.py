@@ -84,7 +84,7 @@ def explain_socket_unit(host: RunningHost, unit: str) -> str:
 
 
 class AppServer(Service):
-    """A server in which each request occupies a worker, a process or thread, until it is served.
+    """A server in which each request occupies a worker (a process or a thread) until it is served.
 
     ``stats_script`` is Perl code that finds the address of the server's stats in its file.
     """

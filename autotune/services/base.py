@@ -193,7 +193,7 @@ class AdoptedConfig:
     ``listen`` is the service's address, if other services on the host connect to it. ``loses``
     describes the data that a restart loses; such a unit is neither changed nor restarted. ``unit``
     and ``main`` are set if they differ from Debian's. ``deployment`` is the deployment to which the
-    files belong; it is set only if the tier has several.
+    files belong, set only if the tier offers several.
     """
 
     files: tuple[ConfigFile, ...] = ()
@@ -472,12 +472,12 @@ class Service:
 
     def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         """Return the command that starts the service in the foreground, or ``None`` if another
-        program serves it.
+        program serves its files.
         """
         return None
 
     def get_socket(self, placement: Placement) -> str | Endpoint | None:
-        """Return where the service accepts connections once it is up: a socket's path in the
+        """Return the address at which the service accepts connections: a socket's path in the
         working directory, or an endpoint.
         """
         return placement.listen if self.port else None
@@ -487,7 +487,8 @@ class Service:
         return ()
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        """Return the commands that print what its configuration files mean, without a server.
+        """Return the commands that print the values in its configuration files without starting a
+        server.
 
         The commands change nothing. They run in a mount namespace in which candidate files are
         mounted over the service's own files.

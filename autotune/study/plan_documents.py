@@ -34,7 +34,7 @@ class Budget(TypedDict):
 
 class HostMemory(TypedDict):
     """Memory of the recommended settings in bytes. ``of_baseline`` is true if ``allowed`` is the
-    baseline's own need.
+    baseline's memory use.
     """
 
     host: str

@@ -255,7 +255,9 @@ def find_leader(state: State) -> int | None:
 
 
 def select_finalist_pair(state: State) -> tuple[int, int] | None:
-    """Return the two finalists to compare (`optimize.ranking.find_rivals`); ``None`` without repeats."""
+    """Return the two finalists to compare (`optimize.ranking.find_rivals`); ``None`` before any
+    repeat.
+    """
     repeats = _list_noisy_repeats(state, Phase.FINALIST)
     return (
         ranking.find_rivals(

@@ -36,8 +36,8 @@ class Request:
 
     Connections go to ``endpoint`` and ``other_endpoints`` in equal shares. ``host`` is the site's
     name for the Host header, TLS and the certificate; it defaults to the address. Without
-    ``expected_body``, a response is correct if its status is in ``statuses`` and it meets
-    ``expectations``. ``timeout`` is in seconds.
+    ``expected_body``, a response is correct if its status is in ``statuses`` and ``expectations``
+    are met. ``timeout`` is in seconds.
     """
 
     endpoint: Endpoint

@@ -1,4 +1,4 @@
-"""Notices about commands on a host that take long: what autotune waits for, and how long at most.
+"""Notices about commands on a host that take long: the cause and the maximum duration of the wait.
 
 Transports report every command. One thread watches all of them, and sleeps while no command is
 late.
@@ -32,7 +32,7 @@ class Wait:
     line_count: int = 0
 
     def format_line(self, now: float) -> str:
-        """Return the notice: what is being waited for, and for how long so far."""
+        """Return the text of the notice: the cause and the duration of the wait."""
         return (
             f"waiting for {self.host}: {self.purpose} ({now - self.start_time:.0f} s so far, "
             f"{self.max_seconds:.0f} s at most)"

@@ -229,9 +229,10 @@ def apply_moves(
 ) -> GridPoints:
     """Return the start of ``past`` after these moves.
 
-    ``length`` is a fraction of a range. Without it, a move multiplies by ``LONG_STEP_FACTOR``, or crosses
-    a quarter of a range that is not logarithmic. No move leaves the range. A move stops at a bound of the
-    guides. A move that starts there may go on, because the diagnosis recommends it on this stack.
+    ``length`` is a fraction of a range. Without it, a move multiplies by ``LONG_STEP_FACTOR``, or
+    crosses a quarter of a range that is not logarithmic. No move leaves the range. A move stops at
+    a bound of the guides. A move that starts there may pass the bound, because the diagnosis
+    recommends it on this stack.
     """
     point = past.start.copy()
     for move in moves:

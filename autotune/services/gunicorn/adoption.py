@@ -121,7 +121,7 @@ def _locate_port(host: RunningHost, unit: str, config: Config, location: str) ->
 
 
 def _is_opaque(tree: FileTree, path: str) -> bool:
-    """True if a configuration file may set any name."""
+    """True if code in a configuration file may assign any variable."""
     try:
         statements = ast.parse(tree.files.get(tree.resolve(path), b"")).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -291,7 +291,7 @@ def _list_stored_names(statement: ast.stmt) -> dict[str, ast.expr | ast.stmt]:
 
 
 def _may_set_any_name(statement: ast.stmt) -> bool:
-    """True if code may set names that its source does not show."""
+    """True if code may assign variables whose names are not in its source."""
     for node in ast.walk(statement):
         match node:
             case ast.Name(id=name) | ast.Attribute(attr=name) if name in _OPAQUE_NAMES:

@@ -70,9 +70,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _read_variables(tree: FileTree, config: Config) -> dict[str, str]:
-    """Return the environment of HAProxy: the variables in its unit, and those that its own files
-    add.
-    """
+    """Return the environment of HAProxy: the variables of its unit, extended by its own files."""
     variables = dict(read_environment(tree, UNIT_NAME).values)
     for line in config.directives:
         if line.name in ("setenv", "presetenv") and len(line.words) > 1:

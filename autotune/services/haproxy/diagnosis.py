@@ -24,8 +24,8 @@ from autotune.services.haproxy.stats import (
 def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage | None:
     """Return a shortage if connections are the bottleneck.
 
-    There are three cases: requests wait longer for a web host than it takes to respond, clients
-    wait for a connection, or web hosts refuse connections.
+    In the first case, requests wait longer for a web host than it takes to respond. In the others,
+    clients wait for a connection, or web hosts refuse connections.
     """
     counted, activity = reading.activity.counters, reading.activity
     waited, answered = counted.get("qtime", 0.0), counted.get("rtime", 0.0)
@@ -64,8 +64,8 @@ DIAGNOSIS = Diagnosis(
         find_socket=find_stats_socket,
     ),
     find_log=lambda site: site.choose(f"{site.directory}/haproxy.out", "haproxy.service"),
-    # One word in the log line encodes how a request ended: s timeout, S server; Q queue, C
-    # connecting.
+    # One word in the log line encodes how a request ended. Its letters mean: s timeout, S server, Q
+    # queue, C connecting.
     complaint_patterns={
         "queue_timeout": re.compile(r" sQ[\w-]{2} "),
         "no_live_upstreams": re.compile(r"has no server available"),

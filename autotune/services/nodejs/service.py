@@ -51,7 +51,7 @@ PARAMETERS = with_guidance((
         " Larger spaces are collected less often.",
         low=8, high=128, log=True, stock=16, recommended=64, unit="MB",
         source=f"{DOCS}, --max-semi-space-size"),
-    # A process that has too little memory aborts.
+    # A process with too little memory aborts.
     on_restart("max_old_space_size", "Maximum memory per process for long-lived objects.",
         low=128, high=16_384, log=True, stock=2048, unit="MB", adopted=True, on_demand=True,
         source=f"{DOCS}, --max-old-space-size"),
