@@ -46,7 +46,7 @@ START_SECONDS = 30  # time for k6's own start and a script's `setup`
 BINS_WITHIN_LIMIT, BIN_GROWTH_FACTOR = 25, 1.25
 ERROR_KINDS = (
     "1xx", "3xx", "4xx", "5xx", "wrong body", "timeout", "refused", "reset", "certificate",
-    NO_PORT_ERROR, NO_FILE_ERROR, "other", "failed check", "script error", "nothing asked", "elsewhere",
+    NO_PORT_ERROR, NO_FILE_ERROR, "other", "failed check", "script error", "no request made", "elsewhere",
     "too many requests",
 )  # fmt: skip
 RUN_COMMAND = ("k6", "run", "--quiet", "--no-usage-report", "--address=")

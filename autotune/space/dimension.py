@@ -22,7 +22,7 @@ NAMED_SETTINGS = (BASELINE_NAME, *PRESET_NAMES)
 MAX_VALUE = 2.0**63  # no parameter has values this large
 # The parameter that chooses between deployments, without the fields that differ between tiers.
 DEPLOYMENT_PARAMETER = Parameter(
-    "service", "Which software does the job of this tier.",
+    "service", "Software that this tier runs.",
     stock="", action=Action.RESTART, source="the target",
 )  # fmt: skip
 

@@ -229,7 +229,7 @@ def _format_core_parameters(plan: Plan) -> Iterator[str]:
         services.setdefault(parameter_name.service_prefix, []).append(
             parameter_name.parameter or "which"
         )
-    yield "Searched first, as known to matter (`tune: all` searches everything at once):"
+    yield "Searched first, because they are known to matter (`tune: all` searches everything at once):"
     yield from (f"  {name}: {', '.join(names)}" for name, names in services.items())
 
 

@@ -152,10 +152,10 @@ def _explain_page(method: bytes, path: bytes, *, keep_unsafe: bool) -> str:
 @lru_cache(maxsize=1000)
 def _explain_status(status: bytes) -> str:
     if len(status) != 3 or not status.isdigit():
-        return "no answer"
+        return "no response status"
     if status[:1] == b"2" or status == NOT_MODIFIED_STATUS:
         return ""
-    return f"answered with {status.decode()}"
+    return f"status {status.decode()}"
 
 
 _EVERYTHING = RequestFilter()
