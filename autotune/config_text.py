@@ -17,8 +17,8 @@ def encode(text: str) -> bytes:
 
 
 def is_utf8(text: str) -> bool:
-    """True if every byte of the text is UTF-8. Names and addresses must be, or else no program
-    finds them.
+    """True if every byte of the text is UTF-8. Names and addresses must be UTF-8, because other
+    programs could not use them otherwise.
     """
     return not any("\ud800" <= character <= "\udfff" for character in text)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ExitCode:
-    """A status that the program exits with. ``details`` are for the reference page."""
+    """An exit status of the program. ``details`` are for the reference page."""
 
     code: int
     when: str

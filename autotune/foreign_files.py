@@ -29,8 +29,8 @@ MAX_RECORD_BYTES = 1 << 26  # a manifest, a backup, a rendered file, a page
 MAX_TEMPLATE_BYTES = 1 << 24
 MAX_JOURNAL_BYTES = 1 << 30
 MAX_DATABASE_BYTES = 1 << 32  # the sampler's database, which SQLite reads page by page
-MAX_FILES = 20_000  # the most files listed below one directory
-MAX_DEPTH = 40  # the most directories between ``root`` and a file
+MAX_FILES = 20_000  # maximum number of files listed below one directory
+MAX_DEPTH = 40  # maximum number of directories between ``root`` and a file
 
 _INSPECT_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _KIND_NAMES = {
@@ -85,8 +85,8 @@ def read_named_file(path: Path, max_bytes: int) -> bytes:
 
 @contextmanager
 def open_file(root: Path, name: str | PurePath, max_bytes: int) -> Iterator[BinaryIO]:
-    """Open a regular file for reading. The caller limits how much it reads. Raises as
-    ``read_bytes``.
+    """Open a regular file for reading. The caller limits how much it reads. Raises the same errors
+    as ``read_bytes``.
     """
     with _open_parent(root, name) as (directory, last):
         handle = os.open(last, _INSPECT_FLAGS, dir_fd=directory)
@@ -242,8 +242,8 @@ def check_ownership(directory: Path) -> None:
 def check_writable_path(root: Path, name: str | PurePath, maximum: int | None = None) -> Path:
     """Return the path of a file to write below a directory that ``check_ownership`` accepted.
 
-    Raises ForeignFileError if a component of the path is a link, or if the file is not a regular
-    one, has hard links, or exceeds ``maximum`` bytes.
+    Raises ForeignFileError if a component of the path is a link. The same error is raised for a
+    file that is not regular, has hard links or exceeds ``maximum`` bytes.
     """
     try:
         with _open_parent(root, name) as (directory, last):

@@ -1,9 +1,9 @@
-"""Mask files: show only text that may be shown, and placeholders for everything else.
+"""Mask files: show text that is safe, and replace all other text with placeholders.
 
 In a file with a known syntax, only the words that its service understands are shown
-(`TextOutline`). In other text, everything is shown except what looks like a secret. A placeholder
-identifies a piece of the file; a deployment fills in that piece from the host's file. A piece never
-spans lines, so a masked file has as many lines as the original.
+(`TextOutline`). In other text, everything is shown except text that looks like a secret. A
+placeholder identifies a piece of the file; a deployment fills in that piece from the host's file. A
+piece never spans lines, so a masked file and its original consist of the same number of lines.
 """
 
 from __future__ import annotations
@@ -313,7 +313,7 @@ def _strip_span(text: str, piece_start: int, stop: int, *, is_gap: bool) -> Span
 
 @dataclass(frozen=True)
 class _OriginalPositions:
-    """Maps positions in masked text to positions in the original text."""
+    """A map from positions in masked text to positions in the original text."""
 
     starts: Sequence[int]
     places: Sequence[tuple[int, int, bool]]

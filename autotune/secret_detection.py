@@ -115,7 +115,9 @@ def may_contain_secret(text: str) -> bool:
 
 
 def is_secret_assignment(name: str, value: str) -> bool:
-    """True if a name is a secret's, and the value may be one. Other secrets need ``find_secrets``."""
+    """True if a name is that of a secret, and the value may be a secret. Other secrets need
+    ``find_secrets``.
+    """
     return _is_secret_name(name) and _is_secret(value)
 
 

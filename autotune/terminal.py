@@ -1,7 +1,7 @@
 """Output to the terminal: results, progress and errors all pass through here.
 
-A host's file, log line or shell error may contain escape sequences. A terminal obeys them: they can
-clear the screen, or copy text to the clipboard (OSC 52). This module removes them.
+A host's file, log line or shell error may contain escape sequences. A terminal executes them: they
+can clear the screen, or copy text to the clipboard (OSC 52). This module removes them.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def complete_cache_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @_ignore_errors
 def complete_references(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Return the names of settings that can be compared with."""
+    """Return the names of settings to which others can be compared."""
     from autotune.space.dimension import NAMED_SETTINGS
 
     return NAMED_SETTINGS

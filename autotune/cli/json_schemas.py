@@ -82,7 +82,9 @@ class ApplyResult(VersionedObject):
 
 
 class Initialized(VersionedObject):
-    """The new target file. The other keys describe adopted hosts, which examples do not have."""
+    """The new target file. The other keys describe adopted hosts, so they are missing for an
+    example.
+    """
 
     target: str
     templates: NotRequired[str]
@@ -107,7 +109,7 @@ class Exported(VersionedObject):
 
 
 class Restored(VersionedObject):
-    """A text for each action; empty if there was nothing to restore."""
+    """A description of each action; empty if there was nothing to restore."""
 
     restored: Sequence[str]
 
@@ -132,7 +134,9 @@ class LabObject(VersionedObject):
 
 
 class Workload(VersionedObject):
-    """``coverage`` is the share of ``requests`` whose page is among ``pages``."""
+    """Requests from access logs. ``coverage`` is the share of ``requests`` whose page is among
+    ``pages``.
+    """
 
     requests: int
     pages: int

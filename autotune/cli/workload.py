@@ -116,7 +116,7 @@ def _build_progress_listener() -> Callable[[ReadProgress], None]:
 def _print_result(
     recorded: RecordedRequests, names: list[str], out: Path | None, *, json_: bool
 ) -> None:
-    """Write the list of requests, and print what it contains."""
+    """Write the list of requests, and print a summary of its content."""
     text = recorded.format_request_file(names)
     if out is not None:
         out.write_text(text, encoding="utf-8")

@@ -26,13 +26,13 @@ class DownServer:
 
 
 def describe_down_servers(servers: Iterable[DownServer]) -> str:
-    """Return the names of the servers, each once."""
+    """Return the names of the servers without duplicates, as text."""
     return ", ".join(dict.fromkeys(map(str, servers)))
 
 
 @dataclass
 class ServerWatch:
-    """Watches the states of all servers behind the load balancers of a stack.
+    """A monitor of all servers behind the load balancers of a stack.
 
     ``ignored`` contains servers that were down before the study. ``unreadable`` contains names of
     balancers whose states cannot be read. ``note`` receives a line about each such balancer.

@@ -38,9 +38,9 @@ _SEAL_PATTERN = re.compile(rb',\n "seal": "([0-9a-f]{64})"\n\}\Z')
 # The kernel values of a configuration that is kept. The name sorts last, so that the file overrides
 # all others at boot.
 SYSCTL_FILE = "/etc/sysctl.d/zz-autotune.conf"
-# instead of a digest: autotune or the software wrote the content, whatever it is
+# in place of a digest: autotune or the software wrote the file, whatever its content
 ANY_DIGEST = "any"
-_MAX_DIGESTS = 2  # the current file's, and that of a new file that a killed tuner may have written
+_MAX_DIGESTS = 2  # one of the current file, one of a new file that a killed tuner may have written
 
 
 @dataclass(frozen=True)

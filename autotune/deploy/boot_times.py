@@ -13,7 +13,8 @@ from autotune.deploy.unit_start import (
     UNKNOWN_BOOT_SECONDS,
 )
 
-# After a rollback the limit is longer: the configuration is known to work, and only needs time.
+# The limit is longer after a rollback, because that configuration is known to work and only needs
+# time.
 LATE_FACTOR = 4.0
 MIN_LATE_SECONDS = 300.0
 # A wrong response with another status, such as 404, does not become correct by waiting.

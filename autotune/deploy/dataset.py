@@ -20,8 +20,8 @@ from autotune.target.model import Data
 from autotune.transports.base import Transport
 
 BLOCK_PAIRS = 10_000
-MAX_CACHED_PAIRS = 100_000  # the most pairs that a cache is filled with
-DRAWS_PER_PAIR = 20  # simulated requests for each pair, so that the cache is as after a long run
+MAX_CACHED_PAIRS = 100_000  # maximum number of pairs that a cache is filled with
+DRAWS_PER_PAIR = 20  # simulated requests per pair; enough for the state after a long run
 MEAN_VALUE_BYTES = 25
 BUSY_TIMEOUT_SECONDS = 600.0
 

@@ -67,7 +67,7 @@ from autotune.transports import wait_notices
 from autotune.transports.base import Transport
 from autotune.transports.request import Request
 
-POLL_SECONDS = 1.0  # between two checks of a load balancer's servers
+POLL_SECONDS = 1.0  # seconds between two checks of a load balancer's servers
 READY_HINT = (
     "set `ready:` in the target, such as `ready: 5m`, if the stack needs more time to start"
 )
@@ -129,7 +129,7 @@ class Deployment(Fleet):
         self._keeping = False
         self._inside: Mapping[str, Mapping[str, bytes]] | None = None
         self._watch = ServerWatch(runtime.service_manager, note)
-        # with those pages that the hosts respond to
+        # contains only pages to which the hosts respond
         self._starts: dict[str, dict[str, UnitStart]] = {}
         self._answered_before: bool | None = None  # None until the first deployment
         self._is_late = False  # True if the stack did not respond after the last rollback

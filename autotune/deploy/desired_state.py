@@ -36,7 +36,8 @@ from autotune.target.model import Data
 from autotune.target.shipped_files import find_shipped_directory
 
 RenderedFiles = Mapping[str, Mapping[str, bytes]]  # by name of the instance, then by path
-# Path or kernel value → the units that a change of it concerns, and what each of them then needs.
+# Maps a path or kernel value to the units that a change affects, each with the action that it
+# needs.
 RequiredActions = Mapping[str, Mapping[str, Action]]
 
 

@@ -91,7 +91,7 @@ class ManagedHost:
         self._store, self._study = store, study
         self._started: set[str] = set()
         self._apart: dict[str, str] = {}
-        self._finishing: set[str] = set()  # units whose old processes were already noted
+        self._finishing: set[str] = set()  # units with a note about old processes
         # Every account can write to the directory used for trial starts, so its name must not be
         # guessable.
         self._trials = secrets.token_hex(8)
@@ -358,7 +358,7 @@ class ManagedHost:
         return [self._describe_saved_copy(copy) for copy in sorted(split_lines(done.stdout))]
 
     def _describe_saved_copy(self, saved_copy: str) -> str:
-        # The path follows the directory that is named after the time.
+        # The path follows the name of the directory, which is a time.
         _, _, path = saved_copy.partition("/overwritten/")[2].partition("/")
         return f"{self.name}: a copy of /{path}, which others had changed, is in {saved_copy}"
 

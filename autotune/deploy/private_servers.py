@@ -107,7 +107,8 @@ def is_port_free(address: str, port: int) -> bool:
     """True if a server could currently listen on this address and port."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # Ask as servers do: a port whose connections are only closing counts as free.
+        # Set the same option as servers, so that a port with only closing connections counts as
+        # free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
@@ -328,7 +329,9 @@ def stop_orphaned(run: RunDirectory) -> tuple[str, ...]:
 
 
 def read_session_leader(directory: Path, server: str) -> SessionLeader | None:
-    """Return the process that ``start_server`` recorded for a server, or ``None`` without a record."""
+    """Return the process that ``start_server`` recorded for a server, or ``None`` if none was
+    recorded.
+    """
     name = f"{server}{PID_SUFFIX}"
     try:
         content = foreign_files.read_bytes(directory, name, foreign_files.MAX_SMALL_FILE_BYTES)

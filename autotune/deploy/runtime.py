@@ -222,7 +222,8 @@ class ProgramUser(Protocol):
 
 
 class Runtime(ABC):
-    """How the services of a stack run. A file in `autotune/runtimes` defines it as ``RUNTIME``.
+    """The method by which the services of a stack are run. A file in `autotune/runtimes` defines it
+    as ``RUNTIME``.
 
     ``installed`` is true if services are installed on their hosts and keep running after a study.
     Only such deployments can be exported or kept. ``service_manager`` starts and stops services on
@@ -298,7 +299,7 @@ class Runtime(ABC):
     def create_hosts(
         self, stack: Stack, transports: Mapping[str, Transport], study: Path, note: NoteCallback
     ) -> LockedHosts:
-        """Return the unchanged hosts of a stack for the study in a directory."""
+        """Return the hosts of a stack for the study in directory ``study``. No host is changed yet."""
 
     def build_archive_command(self, target: Target, tier: str, paths: Sequence[str]) -> Argv:
         """Return the command that prints an archive of ``paths``, read from the file system of the

@@ -81,7 +81,7 @@ class Stack:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Return every host with an instance, each once."""
+        """Return the hosts with an instance, without duplicates."""
         return tuple(dict.fromkeys(instance.placement.host for instance in self.instances))
 
     def instances_with_role(self, role: Role) -> tuple[ServiceInstance, ...]:

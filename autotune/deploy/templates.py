@@ -28,7 +28,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
     """Sandbox for templates of targets, which may come from anyone."""
 
     def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
-        # Methods of models can read files and unpickle what they are given.
+        # Methods of models can read files and unpickle their arguments.
         model = isinstance(obj, BaseModel) and callable(value)
         return not model and super().is_safe_attribute(obj, attr, value)
 

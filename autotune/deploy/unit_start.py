@@ -18,7 +18,7 @@ MAX_START_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class UnitStart:
-    """How a unit starts, and how it shows that it is ready.
+    """The start of a unit, and how the unit shows that it is ready.
 
     - ``rank``: units of lower ranks are ready before this unit starts.
     - ``address``: port or path of the socket at which it listens.

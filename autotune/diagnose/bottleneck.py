@@ -9,7 +9,7 @@ from autotune.services.diagnosis import Resource
 
 
 class RelatedShortage(NamedTuple):
-    """Another shortage that shows in the same readings; its changes are recommended second."""
+    """Another shortage that shows in the same readings; the changes against it are recommended last."""
 
     tier: str
     service: str
@@ -18,11 +18,13 @@ class RelatedShortage(NamedTuple):
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """``evidence`` is one verifiable line. ``confidence`` is 0 … 1.
+    """The resource that limits a configuration. ``evidence`` is one verifiable line. ``confidence``
+    is 0 … 1.
 
-    The confidence is how directly the rule observed the bottleneck, times the fraction of the readings
-    just above the peak that agree. ``gain`` is the factor in requests/s that its removal would give, 0
-    if unknown. ``related`` are other shortages, such as the workers that wait because of this one.
+    The confidence of the rule depends on how directly it observes the bottleneck. It is multiplied
+    by the fraction of the readings just above the peak that agree. ``gain`` is the factor in
+    requests/s that its removal would give, 0 if unknown. ``related`` are other shortages, such as
+    the workers that wait because of this one.
     """
 
     tier: str

@@ -1,4 +1,4 @@
-"""The capacity of each part of a stack, from its utilisation at sustained rates. Pure.
+"""The capacity of each part of a stack, from its utilisation at sustained rates, in pure functions.
 
 Operational laws (Denning & Buzen, The operational analysis of queueing network models, 1978) hold for
 any distribution of arrivals and service times:

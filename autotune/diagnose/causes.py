@@ -1,4 +1,4 @@
-"""Causes in another tier: the shortage that makes workers wait, and the gain from removing it. Pure.
+"""Causes in another tier: the shortage that makes workers wait, and the gain from removing it.
 
 Workers that wait for a store are all busy, and more workers help. If requests call the store only
 because a small cache evicted the data, more memory for the cache helps several times as much. The order

@@ -1,4 +1,4 @@
-"""The tier and the resource that limit the peak, with a line of evidence. Pure."""
+"""The tier and the resource that limit the peak, with a line of evidence, in pure functions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def find_bottleneck(
     hosts: tuple[WatchedHost, ...],
     slo: Slo,
 ) -> Bottleneck | None:
-    """Return the bottleneck of the readings around the peak; ``None`` without an explanation."""
+    """Return the bottleneck of the readings around the peak; ``None`` if no rule explains the
+    readings.
+    """
     return select_bottleneck(
         build_contexts(stack, settings, watched_readings, hosts=hosts, slo=slo)
     )
@@ -68,9 +70,9 @@ def select_bottleneck(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
     """Return the verdict of the readings just above the peak.
 
     The finding with the highest total confidence is chosen; among equals, the one from the reading
-    nearest to the peak. A reading that the generator limited shows nothing about the stack. The highest
-    of these readings is used only if no other reading failed. Without such a reading, the one at the
-    highest rate is used.
+    nearest to the peak. A reading that the generator limited shows nothing about the stack. The
+    highest of these readings is used only if no other reading failed. Without such a reading, the
+    reading at the highest rate is used.
     """
     floors = [time for s in contexts if (time := latency_floor(s)) is not None]
     comparable_contexts = [replace(s, fastest_latency=min(floors, default=None)) for s in contexts]
@@ -121,15 +123,15 @@ def list_recommended_changes(
     among: Container[str] | None = None,
     catalogue: Catalogue = SHIPPED,
 ) -> tuple[str, ...]:
-    """Return the moves that a recorded bottleneck suggests, followed by the moves for related
+    """Return the changes that a recorded bottleneck suggests, followed by those for related
     shortages.
 
     ``among`` contains the full names of the existing parameters, if known, and ``catalogue`` the
     services of the target.
 
     Examples are ``web.php_fpm.max_children+`` and ``web.php_fpm.pm=static``. There are none if no
-    setting helps, for example if CPU is short. The moves are suggestions; measurements show whether
-    they help.
+    setting helps, for example if CPU is short. The changes are suggestions; measurements show
+    whether they help.
     """
     if not bottleneck:
         return ()
@@ -172,5 +174,5 @@ def _list_changes(
 
 
 def _parse_parameter(move: str) -> str:
-    """Return the bare name of the parameter that a move changes."""
+    """Return the bare name of the parameter in a recommended change."""
     return move.partition("=")[0].rstrip("+-")

@@ -82,7 +82,7 @@ def find_faulty_instances(
 
 
 def find_answer_error(answer: CurlAnswer | str, request: Request) -> str | None:
-    """Return in a few words what is wrong with a response; ``None`` if it is correct."""
+    """Return a short description of the error in a response; ``None`` if it is correct."""
     if isinstance(answer, str):
         return answer
     if answer.status not in request.statuses:

@@ -152,7 +152,7 @@ def _adopt_service(adopted: AdoptedTier, service: str) -> None:
     )
     for name in dict.fromkeys((*dimensions, *first_result.skipped)):
         if name in first_result.skipped or name not in first_result.values:
-            reason = first_result.skipped.get(name, "these files contain no place for it")
+            reason = first_result.skipped.get(name, "these files contain no line or section for it")
             adopted.skipped[f"{service}.{name}"] = escape_non_utf8(reason)
 
 

@@ -23,8 +23,8 @@ from autotune.target.expected_answer import Expect
 from autotune.transports.base import Transport
 from autotune.transports.request import Request
 
-MAX_TOTAL_SAMPLES = 200  # for all pages together
-MIN_PAGE_SAMPLES, MAX_PAGE_SAMPLES = 5, 20  # per page
+MAX_TOTAL_SAMPLES = 200  # maximum number of samples for all pages together
+MIN_PAGE_SAMPLES, MAX_PAGE_SAMPLES = 5, 20  # number of samples per page
 MAX_SAMPLE_RATE = 20.0
 ANSWER_TIMEOUT_SECONDS = 10.0  # seconds for a response from a cold stack
 REPAIR_HINT = "fix the site, or describe a correct response: `load: {expect: {status: …, body: …}}`"

@@ -137,7 +137,7 @@ class ParameterFleet(Fleet):
         )
 
     def restore(self) -> None:
-        """Do nothing: the command is responsible for the changes that it makes."""
+        """Restore nothing: the command is responsible for the changes that it makes."""
 
 
 class CommandSession:

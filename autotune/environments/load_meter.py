@@ -201,7 +201,9 @@ class LoadMeter:
         )
 
     def count_cache_lookups(self) -> tuple[int, int] | None:
-        """Return the hits and misses of all caches since their start, or ``None`` without a cache."""
+        """Return the hits and misses of all caches since their start, or ``None`` if the stack
+        lacks a cache.
+        """
         active_instances = self.stack.active_instances(self.read_deployed_settings())
         caches = [
             (instance, names)

@@ -128,7 +128,9 @@ class StackMeter(Protocol):
         ...
 
     def count_cache_lookups(self) -> tuple[int, int] | None:
-        """Return the hits and misses of all caches since their start, or ``None`` without a cache."""
+        """Return the hits and misses of all caches since their start, or ``None`` if the stack
+        lacks a cache.
+        """
         ...
 
     def wait_until_drained(self) -> object:

@@ -19,8 +19,8 @@ from autotune.target.beds import bed_directory
 from autotune.target.read_target import TargetFile
 
 MAX_PARALLEL_BEDS = 16
-# Allowed relative difference, between beds that count as equal, of memory and of bounds that depend
-# on it.
+# Beds count as equal if their memory, and the bounds that depend on it, differ by at most this
+# fraction.
 RELATIVE_TOLERANCE = 0.02
 
 

@@ -183,7 +183,7 @@ class ModelMeter:
         return ()
 
     def end_warm_up(self, windows: int) -> None:
-        """Do nothing: a model sends no responses."""
+        """Discard nothing: a model sends no responses."""
 
     def count_cache_lookups(self) -> tuple[int, int]:
         return self.stack.cache_hits, self.stack.cache_misses

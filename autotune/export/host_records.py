@@ -14,7 +14,7 @@ from autotune.services.base import Settings
 from autotune.unified_diff import Hunk
 
 _DIGEST_PATTERN = re.compile(r"[0-9a-f]{64}")
-_MAX_LINES = 1_000_000  # more lines than any configuration file has
+_MAX_LINES = 1_000_000  # more lines than in any real configuration file
 _MAX_HUNKS = 1000  # more hunks than any service's edits
 
 

@@ -24,11 +24,11 @@ from autotune.services.registry import find_visible_directives
 from autotune.services.visible_directives import VisibleDirectives
 from autotune.unified_diff import Hunk
 
-MAX_LINE_LENGTH = 4096  # the most characters in a changed line
-MAX_HUNK_LINES = 200  # the most lines in a hunk; a service changes only a few
+MAX_LINE_LENGTH = 4096  # maximum number of characters in a changed line
+MAX_HUNK_LINES = 200  # maximum number of lines in a hunk; a service changes only a few
 # Aligning two lines takes cubic time in the worst case. With these limits, a file takes seconds.
-MAX_TOKENS = 150  # tokens in a line that is compared word by word
-MAX_LINE_PAIRS = 400  # pairs of lines that may be compared in one file
+MAX_TOKENS = 150  # maximum number of tokens in a line that is compared word by word
+MAX_LINE_PAIRS = 400  # maximum number of line pairs that are compared in one file
 _TOKEN_PATTERN = re.compile(
     r"""-[A-Za-z](?=\d)|(?P<quote>["'])-?\w[\w.-]*(?: ?[A-Za-z]{1,3})?(?P=quote)"""
     r"""|-{0,2}\w[\w.-]*!?|""|\s+|.""",
@@ -38,7 +38,7 @@ _WORD_PATTERN = re.compile(r"-{0,2}\w[\w.-]*!?")
 _NUMBER_PATTERN = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})? ?[A-Za-z]{0,3}")
 _CHOICE_PATTERN = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _SEPARATOR_TOKENS = frozenset(("=", ",", ";", ":", "?", "&", '""'))
-# A value's name is not sought beyond a character that can start a comment or a path, or end a
+# The search for a value's name stops at a character that can start a comment or a path, or end a
 # directive.
 _BOUNDARY_CHARACTERS = frozenset(";#/:")
 _DIRECTIVE_ENDS = frozenset(";}")

@@ -242,7 +242,7 @@ def _unmount_hierarchies(names: LabNames) -> None:
     for mount in reversed(parse_mounts(read_mountinfo())):
         if mount.path.is_relative_to(private_directory):
             run_checked(["umount", str(mount.path)])
-    # Do not delete recursively: whatever is still mounted must not be changed.
+    # Do not delete recursively, because files below a remaining mount must not be deleted.
     for path in sorted(private_directory.glob("*"), reverse=True):
         path.rmdir()
     with contextlib.suppress(FileNotFoundError):

@@ -108,7 +108,7 @@ class HostStatus:
 
 
 def list_host_status(state_dir: Path) -> tuple[HostStatus, ...]:
-    """Return the status of every lab host in ``state_dir``, in order; empty without a lab."""
+    """Return the status of every lab host in ``state_dir``, in order; empty if no lab exists."""
     plan = planning.read_plan(planning.derive_names(state_dir))
     if plan is None:
         return ()

@@ -30,7 +30,7 @@ def lock_lab(names: LabNames, *, create: bool) -> Iterator[None]:
     """
     handle = _lock_directory(names.directory, make=create)
     if handle is None:
-        yield  # a lab has no processes without its directory, but remains may need removal
+        yield  # without its directory, a lab has no processes, but its remains may need removal
         return
     try:
         with _inherit_lock(handle):

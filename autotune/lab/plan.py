@@ -175,7 +175,7 @@ def write_plan(plan: LabPlan) -> None:
 
 
 def read_plan(names: LabNames) -> LabPlan | None:
-    """Return the recorded plan, or ``None`` without a lab."""
+    """Return the recorded plan, or ``None`` if no lab exists."""
     try:
         text = names.plan_file.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):

@@ -19,13 +19,13 @@ MAX_MARKERS = 48
 MIN_MARKERS = 6  # fewer markers do not identify a page
 # A marker is text of this length without digits.
 _MARKER_PATTERN = re.compile(r"[^\d\n]{16,40}")
-_SAME_PAGE_SHARE = 0.5  # of the markers; a response with fewer is a different page
-_SIMILAR_PAGE_SHARE = 0.9  # of the markers; a response with fewer may be a different page
+_SAME_PAGE_SHARE = 0.5  # share of the markers; a response with fewer is a different page
+_SIMILAR_PAGE_SHARE = 0.9  # share of the markers; a response with fewer may be a different page
 # Factors by which a size may exceed the samples' range before it is far off, off, or not near.
 _FAR_SIZE_FACTOR, _OFF_SIZE_FACTOR, _NEAR_SIZE_FACTOR = 4.0, 1.5, 1.1
 _SIZE_SLACK_BYTES = 256  # smaller differences than this never matter
 SHORT_PAGE_WORDS = 50  # words; a longer page that mentions an error may be about errors
-MAX_TITLE_LENGTH = 60  # characters that are shown
+MAX_TITLE_LENGTH = 60  # maximum number of characters shown
 
 _TITLE_PATTERN = re.compile(r"<title[^>]{0,200}>\s*([^<]{0,300})", re.I)
 _HEADING_PATTERN = re.compile(r"<h1[^>]{0,200}>\s*([^<]{0,300})", re.I)

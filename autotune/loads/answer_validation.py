@@ -28,8 +28,8 @@ ENOUGH_ANSWERS = 200
 MAX_PROBE_RATE, MAX_PROBE_SHARE = 100.0, 0.2  # samples per second, and their share of the load
 MAX_EXACT_RATE, MAX_EXACT_SHARE = 6.0, 0.01  # likewise, if the only correct body is known
 MIN_PROBES = 2
-MAX_BODY_BYTES = 1 << 24  # for all bodies in one sample together
-MAX_PAGES = 50  # distinct requests that are sampled
+MAX_BODY_BYTES = 1 << 24  # total size of the bodies in one sample
+MAX_PAGES = 50  # maximum number of distinct requests that are sampled
 # A mean size reveals wrong responses if correct ones differ by at most the first factor, and the
 # mean deviates by more than the second.
 STABLE_SIZE_FACTOR, WRONG_SIZE_DEVIATION = 1.05, 0.025
@@ -60,7 +60,7 @@ class LoadPage:
         return self.expect.expected_statuses if self.expect else ANY_2XX
 
     def find_error(self, answer: ProbeAnswer) -> str | None:
-        """Return what is wrong with a response, as text; ``None`` if it is correct."""
+        """Return the error in a response as text, or ``None`` if it is correct."""
         if self.exact_body is not None:
             return (
                 None if answer.text == self.exact_body.decode(errors="replace") else "another body"
@@ -316,8 +316,8 @@ def count_wrong_sizes(
 def build_pages(
     steps: Iterable[tuple[SessionStep, float]], expect: Expect | None
 ) -> tuple[LoadPage, ...]:
-    """Return the most frequent requests in a load, each once. ``expect`` applies to pages without
-    their own expectation.
+    """Return the most frequent requests in a load, without duplicates. ``expect`` applies to pages
+    without their own expectation.
     """
     shares: dict[tuple[str, str, str | None], float] = {}
     first: dict[tuple[str, str, str | None], SessionStep] = {}

@@ -23,13 +23,13 @@ from autotune.transports.temporary_files import temporary_file_script
 CountKey = TypeVar("CountKey", str, float)
 
 # An open-loop reading from any generator is valid only within these limits.
-MIN_ACHIEVED_SHARE = 0.99  # of the intended requests, or of the rate
-# of a reading; a generator that stalls for longer did not send the ordered load
+MIN_ACHIEVED_SHARE = 0.99  # share of the intended requests, or of the rate
+# share of a reading; a generator that stalls for longer did not send the ordered load
 MAX_STALL_SHARE = 0.1
 # A generator that sends more than this factor times the ordered requests, plus this number, did not
 # send the ordered load.
 MAX_MADE_FACTOR, MAX_EXTRA_REQUESTS = 2, 10
-# of the requests, beyond failures that a starved generator may have caused
+# share of the requests, without failures that a starved generator may have caused
 PROVEN_FAILURE_SHARE = 0.05
 FELL_BEHIND_MESSAGE = (
     "the load generator fell behind: give the load host more CPU, or add load hosts"
@@ -182,7 +182,7 @@ def sort_counts(counts: Mapping[CountKey, int]) -> dict[CountKey, int]:
 
 
 def last_line(output: str) -> str:
-    """Return the last line of a program's output, which best explains why a result is missing."""
+    """Return the last line of a program's output, which usually explains why a result is missing."""
     return (split_lines(output.strip()) or ["nothing"])[-1][:200]
 
 
@@ -370,7 +370,7 @@ class LoadGenerator(ABC):
         return result
 
 
-BINS_PER_LIMIT = 100.0  # the fewest bins within the objective's limit
+BINS_PER_LIMIT = 100.0  # minimum number of bins within the objective's limit
 MAX_BIN_SECONDS = 0.001
 
 

@@ -25,7 +25,7 @@ from autotune.strict_parsing import parse_decimal, parse_uint
 from autotune.transports.request import Request
 
 CLOSED_LOOP_LABEL = "closed loop: a ceiling, not a capacity"
-THROTTLED_RATE_SHARE = 0.9  # of ``max_rate``; above it, the limit throttled the clients
+THROTTLED_RATE_SHARE = 0.9  # share of ``max_rate``; above it, the limit throttled the clients
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from autotune.strict_parsing import parse_decimal, parse_json, split_lines
 from autotune.transports.request import Request, TlsOptions
 
 SCHEMA_VERSION = 1
-# of the ordered requests; a generator that misses more sent a different load
+# share of the ordered requests; a generator that misses more sent a different load
 MAX_MISSED_SHARE = 0.01
 # The program itself reports if it falls short.
 UNKNOWN_LIMITS = ProcessLimits(open_connections=1_000_000, max_rate=1e9)

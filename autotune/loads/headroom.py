@@ -27,10 +27,10 @@ from autotune.transports.request import Request
 
 TRIED_RATES = (500.0, 1000.0, 2000.0, 4000.0, 8000.0, 16_000.0)  # requests/s, in this order
 READING_SECONDS = 0.75
-LATENCY_LIMIT_SECONDS = 0.050  # within which a trivial server serves 99 % of requests
+LATENCY_LIMIT_SECONDS = 0.050  # time limit for 99 % of the trivial server's responses
 TOLERATED_LATE_SHARE = 0.01
-USABLE_HEADROOM_SHARE = 0.8  # of the headroom, which readings may use
-SERVER_MAX_SECONDS = 60  # after which the server exits by itself
+USABLE_HEADROOM_SHARE = 0.8  # share of the headroom that readings may use
+SERVER_MAX_SECONDS = 60  # time after which the server exits by itself
 
 _RESPONSE_BODY = "found 0000 of 0000\n"
 

@@ -66,8 +66,8 @@ from autotune.transports.request import Request
 # rarely, and the queue settles within the reading.
 FEW_REQUESTS = 400
 CLIENT_NUMBERS = 1 << 16  # with different arrivals, because the state uses 16 bits of a number
-# Consecutive clients start at list positions the golden section apart, which spreads a reading over
-# the list (multiplicative hashing: Knuth, The Art of Computer Programming 3, 6.4).
+# Consecutive clients start far apart, at multiples of the golden section, so that a reading covers
+# the whole list. See Knuth, Volume 3, section 6.4.
 CLIENT_SPACING = 40503
 
 _MULTIPLIER, _INCREMENT, _MODULUS = 0x5DEECE66D, 0xB, 1 << 48  # POSIX drand48

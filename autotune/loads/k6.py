@@ -41,12 +41,12 @@ PROCESS_LIMITS = ProcessLimits(
 )  # each client is a JavaScript engine
 MIN_HELD_LIMITS = 5.0  # latency limits that all clients together must cover
 MIN_CLIENTS = 16
-START_SECONDS = 30  # for k6's own start and a script's `setup`
+START_SECONDS = 30  # time for k6's own start and a script's `setup`
 # the growth factor applies to bins beyond the limit
 BINS_WITHIN_LIMIT, BIN_GROWTH_FACTOR = 25, 1.25
 ERROR_KINDS = (
     "1xx", "3xx", "4xx", "5xx", "wrong body", "timeout", "refused", "reset", "certificate",
-    NO_PORT_ERROR, NO_FILE_ERROR, "other", "failed check", "script error", "nothing asked", "elsewhere",
+    NO_PORT_ERROR, NO_FILE_ERROR, "other", "failed check", "script error", "no request made", "elsewhere",
     "too many requests",
 )  # fmt: skip
 RUN_COMMAND = ("k6", "run", "--quiet", "--no-usage-report", "--address=")

@@ -172,7 +172,7 @@ function run(visit, data) {
   const end = (error) => {
     running = false;
     requests.add(made);
-    count(took, wrong || (error && 'script error') || (asked ? null : 'nothing asked'));
+    count(took, wrong || (error && 'script error') || (asked ? null : 'no request made'));
     if (error) throw error;
   };
   let result;

@@ -52,7 +52,7 @@ PORT_FILES = (
     "/proc/sys/net/ipv4/tcp_tw_reuse",
     "/proc/net/sockstat",
 )
-SPARE_PORTS = 1000  # left for other programs on the host
+SPARE_PORTS = 1000  # reserved for other programs on the host
 # Seconds to wait for ports, slightly longer than TIME-WAIT (TCP_TIMEWAIT_LEN, 60 s), and seconds
 # between checks.
 MAX_WAIT_SECONDS, WAIT_POLL_SECONDS = 65.0, 1.0

@@ -80,7 +80,7 @@ class CacheCeiling:
 
     @property
     def gigabits(self) -> float:
-        """Return Gb/s, without the overhead of protocols below memcached's own."""
+        """Return the traffic in Gb/s, without the overhead of lower-level protocols."""
         return 8e-9 * self.traffic / self.seconds if self.seconds > 0 else 0.0
 
     @property

@@ -41,8 +41,8 @@ from autotune.transports.parallel_hosts import run_on_all
 from autotune.transports.request import Request
 
 MIN_CHECKED_RAMP = 0.5  # seconds
-RUNAWAY_ERROR_SHARE = 0.25  # of a ramp-up's requests; more errors end the reading
-# of a ramp-up's requests; more errors and late responses end the reading
+RUNAWAY_ERROR_SHARE = 0.25  # share of a ramp-up's requests; more errors end the reading
+# share of a ramp-up's requests; more errors and late responses end the reading
 RUNAWAY_VIOLATION_SHARE = 0.7
 RAMP_TIMEOUT_LIMITS = 10.0  # latency limits after which the ramp-up gives up a request
 TIMEOUT_MARGIN_SECONDS = 10.0  # how much longer a transport waits than a process's own limit

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Loop(StrEnum):
-    """Open or closed: in a closed loop, a slow server lowers the rate."""
+    """The kind of loop: open or closed. In a closed loop, a slow server lowers the rate."""
 
     OPEN = "open: it sends at the given rate, even if the server is slow"
     CLOSED = "closed: each client waits for its response"

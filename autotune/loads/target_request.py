@@ -22,7 +22,7 @@ from autotune.target.model import Load, Target
 from autotune.target.read_target import TargetFile
 from autotune.transports.request import DEFAULT_PORTS, Request, TlsOptions
 
-MAX_CA_BYTES = 100_000  # because it is an argument of commands on load hosts
+MAX_CA_BYTES = 100_000  # limited because the certificates are an argument of commands on load hosts
 FORM_HEADER = ("Content-Type", "application/x-www-form-urlencoded")
 _VARIABLE_PATTERN = re.compile(r"\$\{(\w+)\}")
 

@@ -117,7 +117,8 @@ _WATCHDOG_SCRIPT = (
 
 
 class ProcessGroupWatchdog:
-    """Kills a process group when this process exits, even if this process is killed.
+    """A watchdog that kills a process group when this process exits, even if this process is
+    killed.
 
     A shell waits at the other end of a pipe, which the kernel closes when this process exits. Until
     then, the shell only stores the id of the last group.

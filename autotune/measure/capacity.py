@@ -48,7 +48,7 @@ ReadingProbe = Callable[[float, float], Reading]
 
 @dataclass(frozen=True)
 class SearchLimits:
-    """Rates in requests/s, times in seconds.
+    """Limits of a search, with rates in requests/s and times in seconds.
 
     - ``start_rate``: first rate if no peak is expected.
     - ``max_rate``: no probe exceeds it. ``min_rate``: an objective that is not met at this rate is
@@ -197,7 +197,7 @@ class PeakSearch:
 
     @property
     def valid_readings(self) -> list[Reading]:
-        """Return the readings that are valid for the server."""
+        """Return the readings that are valid measurements of the server."""
         return [r for r in self.readings if r.is_valid]
 
     @property
@@ -232,8 +232,8 @@ class PeakSearch:
 
     @property
     def load_seconds(self) -> float:
-        """Return the seconds under load so far, including warm-up; a reading that could not start took
-        none.
+        """Return the seconds under load so far, including warm-up. A reading that could not start
+        counts as 0.
         """
         return sum(r.seconds + self.limits.overhead_seconds for r in self.readings if r.seconds > 0)
 
@@ -301,7 +301,8 @@ class PeakSearch:
         return self.limits.rough_sd > 0.0 and self.incumbent is not None
 
     def reading_seconds(self, rate: float) -> float:
-        """Return enough seconds for a queue to reach the limit and for some violations.
+        """Return the length of a reading that suffices for a queue to reach the limit, and for some
+        violations.
 
         At an overload of ``x``, a queue needs ``limit / x`` seconds to reach the limit. Rates that are
         closer than the sd of the peak need not be distinguished.
@@ -357,8 +358,8 @@ class PeakSearch:
 
     @property
     def give_up_verdict(self) -> CapacityVerdict:
-        """Return the verdict of a search that was cut short: without a valid reading, the generator was
-        the limit.
+        """Return the verdict of a search that was cut short: if no reading is valid, the generator
+        was the limit.
         """
         return "unsettled" if self.valid_readings else "limited"
 

@@ -153,7 +153,8 @@ _PRIOR_FREEDOM = (
 )
 _FLAT_PRIOR_SHARE = 0.05  # share of the prior that is flat over all rates
 _UNMEETABLE_PRIOR = 0.03  # prior probability that no rate at all meets the objective
-# Peaks this many nats below the best are dropped: about eight readings would not bring them back.
+# Peaks whose log weight is this far below the best are dropped. About eight readings could not make
+# them probable again.
 _NEGLIGIBLE_NATS = 40.0
 _EARLY_END_SHARE = 0.5  # share of violations at which a reading is stopped early
 _MIN_CAPACITY_SHARE = 0.05  # minimum share of the capacity left after CPU steal

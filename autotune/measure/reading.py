@@ -19,8 +19,8 @@ class Reading:
     - ``histogram``: upper edge of a latency bin in seconds → number of correct responses. Histograms
       can be summed, percentiles cannot.
     - ``truncated``: the reading was cut short after a clear failure and never counts as a pass.
-    - ``limited``: why the *generator* could not produce the load. ``disturbed``: another reason, on the
-      hosts. Both make the reading invalid for the server.
+    - ``limited``: why the *generator* could not produce the load. ``disturbed``: another reason, on
+      the hosts. Both mean that the reading is no valid measurement of the server.
     - ``stolen``: fraction of CPU steal on a host above the usual level (`measure.steal`).
     - ``looked_at``: number of complete responses to additional requests that were checked at the same
       time. ``wrong``: number of wrong ones among them. ``example``: one of their faults. The other
@@ -74,7 +74,7 @@ class Reading:
 
     @property
     def is_valid(self) -> bool:
-        """True if the reading is valid for the server."""
+        """True if the reading is a valid measurement of the server."""
         return self.limited is None and self.disturbed is None
 
     @property

@@ -25,7 +25,7 @@ EXPECTED_PEAK_SHARE = 0.6  # share of the expected peak: a busy stack that is no
 HIT_RATE_TOLERANCE = 0.01
 RISE_WINDOWS = 3  # a hit rate that keeps rising over this many windows has not settled
 PREFILLED_RISE_WINDOWS = 2  # the same for caches that were filled beforehand
-MIN_HIT_RISE = 0.001  # a hit rate that rises by no more than this has settled
+MIN_HIT_RISE = 0.001  # a hit rate that rises by at most this much has settled
 LATENCY_TOLERANCE = 0.25  # windows agree if their median latencies differ by less than a quarter
 # If the failed fraction stays above this share over this many windows, each at half the previous load,
 # less load does not help.
@@ -36,9 +36,9 @@ FUTILE_WINDOWS, FUTILE_FAILURE_RATIO = 3, 2 / 3
 class WarmUpWindow:
     """One window of warm-up load.
 
-    ``hit_rate`` is the cache's hit rate in the window, ``None`` without a cache. ``failed_share`` is
-    the fraction of requests without a correct response. A late correct response does not count as
-    failed.
+    ``hit_rate`` is the cache's hit rate in the window, or ``None`` if the stack lacks a cache.
+    ``failed_share`` is the fraction of requests without a correct response. A late correct response
+    does not count as failed.
     """
 
     rate: float
@@ -49,8 +49,8 @@ class WarmUpWindow:
 
     @property
     def is_unresponsive(self) -> bool:
-        """True if fewer than half of the requests got a correct response, so that more load warms
-        nothing.
+        """True if fewer than half of the requests got a correct response, so that more load would
+        not warm the stack.
         """
         return self.is_overloaded and self.median_latency is None
 
@@ -64,7 +64,7 @@ class WarmUpResult:
 
     @property
     def hit_rate(self) -> float | None:
-        """Return the cache's hit rate in the last window; ``None`` without a cache."""
+        """Return the cache's hit rate in the last window, or ``None`` if the stack lacks a cache."""
         return self.windows[-1].hit_rate if self.windows else None
 
     @property
@@ -160,7 +160,7 @@ def is_steady(earlier: WarmUpWindow, later: WarmUpWindow) -> bool:
 
 
 def is_futile(windows: Sequence[WarmUpWindow]) -> bool:
-    """True if further windows warm nothing: the stack hardly responds, or fails at any load."""
+    """True if further windows would not warm the stack: it hardly responds, or fails at any load."""
     is_unresponsive = (
         len(windows) > 1 and windows[-1].is_unresponsive and windows[-2].is_unresponsive
     )

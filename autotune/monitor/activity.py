@@ -1,4 +1,6 @@
-"""Activity of hosts and services during one reading: rates and levels from samples. Pure."""
+"""Activity of hosts and services during one reading: rates and levels from samples, in pure
+functions.
+"""
 
 from __future__ import annotations
 

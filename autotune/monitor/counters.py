@@ -16,7 +16,7 @@ from autotune.services.registry import find_own_diagnosis
 from autotune.strict_parsing import parse_decimal, split_lines
 from autotune.transports.base import Transport
 
-TIMEOUT_SECONDS = 0.5  # seconds; a slower server counts as not responding
+TIMEOUT_SECONDS = 0.5  # seconds; a server that takes longer counts as not responding
 _MAX_ANSWER_BYTES = 1 << 18
 
 
@@ -37,7 +37,9 @@ def find_counter_query(instance: ServiceInstance) -> CounterQuery | None:
 
 
 class CounterReader:
-    """Reads one server's counters, over a connection to its socket or with its own client on its host."""
+    """A reader of one server's counters, over a connection to its socket or with its own client on
+    its host.
+    """
 
     def __init__(self, instance: ServiceInstance, transport: Transport | None) -> None:
         self.part, self._transport = instance, transport
@@ -56,7 +58,7 @@ class CounterReader:
 
     @property
     def command_interval(self) -> float | None:
-        """Return the seconds between two commands during a reading; ``None`` without commands."""
+        """Return the seconds between two commands during a reading; ``None`` if no command is used."""
         return self._query.interval_seconds or None
 
     def read(self, *, by_command: bool = False) -> ServerCounters | None:

@@ -1,4 +1,4 @@
-"""Watches every host during a reading, without making the reading fail or loading a host."""
+"""Watch every host during a reading, without causing the reading to fail or putting load on a host."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def build_watched_hosts(
 
 
 class HostWatch:
-    """Use as ``with HostWatch(hosts, seconds) as watch: reading = take(…)``, then read
+    """A watch of hosts: ``with HostWatch(hosts, seconds) as watch: reading = take(…)``, then read
     ``watch.observations``.
 
     ``seconds`` is the maximum length of the reading. On exit, the streams of all hosts take one last

@@ -1,4 +1,5 @@
-"""Linux statistics of a host, ``{path: text}``, parsed into a sample. Pure; see proc(5).
+"""Linux statistics of a host, ``{path: text}``, parsed into a sample by pure functions; see
+proc(5).
 
 If a file is missing or truncated, its fields in the sample are empty. Kernels and containers show
 different files, and a probe must never make a reading fail.
@@ -231,7 +232,8 @@ def _read_quota_cpu(texts: Mapping[str, str]) -> float | None:
 
 
 def _read_group_memory(texts: Mapping[str, str]) -> dict[str, int]:
-    """Return limit and usage of this host's control group (cgroup v2, then v1); empty without a limit.
+    """Return limit and usage of this host's control group (cgroup v2, then v1); empty if there is
+    no limit.
 
     Inactive cached files count as free, because the kernel drops them first.
     """

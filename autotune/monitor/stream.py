@@ -31,7 +31,7 @@ MAX_LOG_BYTES = 1 << 20
 KILL_AFTER_SECONDS = 15.0  # seconds after its planned end until the command is killed
 _SAMPLE_MARK, _TIMES_MARK, _LOGS_MARK = "== sample ==", "== times ==", "== logs =="
 _FILE_HEADER = "==> "
-_CPU_TIME_PATTERN = re.compile(r"([0-9]{1,9})m([0-9]{1,9}(?:\.[0-9]+)?)s")  # 0m1.250000s
+_CPU_TIME_PATTERN = re.compile(r"([0-9]{1,9})m([0-9]{1,9}(?:\.[0-9]+)?)s")  # such as 0m1.250000s
 _REQUIRED_FILES = {"/proc/uptime", "/proc/stat"}  # a sample without them is invalid
 
 # No value ever becomes part of this text. The number of samples, their interval, the programs, the file

@@ -8,8 +8,8 @@ because they do not show how much pairs differ. A measurement far below the medi
 disturbed: its pair is left out.
 
 Pairs that prove a gain are lucky more often than unlucky. The reported ratio of a proven gain is
-corrected for this. Given a proof, pairs come out above and below it equally often. The interval is not
-corrected, and contains the ratio.
+corrected for this. Given a proof, pairs are above and below the corrected ratio equally often. The
+interval is not corrected, and contains the ratio.
 """
 
 from __future__ import annotations

@@ -126,8 +126,8 @@ def _suggest_wider_range(axis: GridAxis, level: int, end: str) -> RangeEdge:
 
 
 def _distinct_configurations(surrogate: SurrogateModel) -> GridPoints:
-    """Return the measured configurations, each once, because test beds repeat the baseline and finals
-    the leaders.
+    """Return the measured configurations without duplicates. Test beds repeat the baseline, and the
+    finals repeat the leaders.
     """
     return np.unique(surrogate.observations.points, axis=0)
 
@@ -146,7 +146,7 @@ def _parameter_covariances(surrogate: SurrogateModel) -> Iterator[tuple[str, Arr
 
 
 def build_view(surrogate: SurrogateModel) -> ModelView:
-    """Return the model's findings."""
+    """Return the model's results for the parameters."""
     best_point = surrogate.observations.points[surrogate.best_index()]
     ranked, sds = compute_effects(surrogate), compute_effect_sds(surrogate)
     return ModelView(

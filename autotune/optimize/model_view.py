@@ -1,4 +1,4 @@
-"""Findings of the search model about the parameters, as values for records and reports."""
+"""Results of the search model for the parameters, as values for records and reports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ class InteractingPair:
 
 @dataclass(frozen=True)
 class RangeEdge:
-    """A parameter whose best value is at the ``low`` or ``high`` end of its range, and what to try."""
+    """A parameter whose best value is at the ``low`` or ``high`` end of its range, and the range to
+    try.
+    """
 
     parameter: str
     value: Value
@@ -48,11 +50,12 @@ class ModelSlice:
 
 @dataclass(frozen=True)
 class ModelView:
-    """The model's findings.
+    """The model's results for the parameters.
 
-    - ``pairs``: interactions, the strongest
+    - ``pairs``: the strongest interactions
     - ``edges``: ranges that may need to be wider
-    - ``slices``: by the parameters that matter most, through the presumed best configuration
+    - ``slices``: predicted peaks over each of the most important parameters, with all others as in
+      the best configuration
     """
 
     importance: tuple[ParameterEffect, ...]

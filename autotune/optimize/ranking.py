@@ -60,8 +60,8 @@ def find_rivals(
 ) -> tuple[int, int] | None:
     """Return the trial that leads ``estimates`` (best first), and the trial that it must beat.
 
-    That is the best of ``presets``, or else the second best trial. Return ``None`` if a preset leads,
-    because it needs no proof to win.
+    The latter is the best of ``presets``, or else the second best trial. Return ``None`` if a
+    preset leads, because it needs no proof to win.
     """
     leader, *others = estimates or (None,)
     if leader is None or not others or leader in presets:
@@ -70,7 +70,9 @@ def find_rivals(
 
 
 def is_undecided(first: Estimate, second: Estimate) -> bool:
-    """True if more measurements may still show that the other one is better."""
+    """True if the probability that ``first`` is better is neither high nor low enough for a
+    decision.
+    """
     return 1 - DECIDED_PROBABILITY < probability_better(first, second) < DECIDED_PROBABILITY
 
 

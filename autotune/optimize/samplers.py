@@ -1,4 +1,4 @@
-"""All samplers, by name. A new one is an Optuna `BaseSampler`, in this file or in a plug-in."""
+"""All samplers, by name. A new sampler is an Optuna `BaseSampler`, in this file or in a plug-in."""
 
 from __future__ import annotations
 

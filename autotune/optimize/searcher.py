@@ -151,7 +151,7 @@ class Searcher:
     def narrow(self, space: SearchSpace) -> None:
         """Search ``space``: the same parameters, with the limits that the study showed so far.
 
-        These are values that take no effect, and the memory that processes need.
+        The limits are values that do not take effect, and the memory that processes need.
         """
         if space == self._task.space:
             return

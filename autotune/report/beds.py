@@ -20,8 +20,8 @@ def summarize_beds(view: StudyFigures) -> BedSummaries:
 
     - ``trials``: the number of finished trials. ``per_hour``: trials per hour of the bed's time.
     - ``offset``: peaks relative to an average bed (1.1 is 10 % more), with the ends ``low`` and
-      ``high`` of the 90 % interval. ``noise`` is the sd of the logarithm of one additional measurement.
-      ``null`` as long as they are unknown.
+      ``high`` of the 90 % interval. ``noise`` is the sd of the logarithm of one additional
+      measurement. Each is ``null`` while it is unknown.
     - ``gain``: best over baseline on this bed, from the bed's own ``pairs``; ``null`` without pairs.
     - ``set_aside``: why the bed was removed from the study, or ``null``.
     - ``disagree``: true if the gains of the beds differ by more than noise.

@@ -12,7 +12,9 @@ ChartColumns = Mapping[str, Sequence[float | None]]
 
 
 class ChartSlo(TypedDict):
-    """``limit`` in milliseconds, ``allowed`` violations in per cent; ``text`` is the SLO as text."""
+    """The SLO: ``limit`` in milliseconds, ``allowed`` violations in per cent, and ``text`` for
+    display.
+    """
 
     percentile: str
     limit: float
@@ -21,7 +23,7 @@ class ChartSlo(TypedDict):
 
 
 class ChartUnit(TypedDict):
-    """``from_zero``: the axis of the capacity starts at zero."""
+    """The unit of the capacity axis; ``from_zero`` is true if the axis starts at zero."""
 
     name: str
     suffix: str
@@ -66,7 +68,9 @@ class Today(TypedDict):
 
 
 class FittedCurve(TypedDict):
-    """Rates, milliseconds with their band, and the capacity with its interval."""
+    """A fitted curve: rates, latencies in milliseconds with their band, and the capacity with its
+    interval.
+    """
 
     rate: list[float]
     middle: list[float]
@@ -76,7 +80,7 @@ class FittedCurve(TypedDict):
 
 
 class ParameterColumn(TypedDict):
-    """A setting that varied: one value per trial, ``None`` without effect."""
+    """A setting that varied: one value per trial, or ``None`` if it had no effect."""
 
     name: str
     unit: str

@@ -19,14 +19,18 @@ STOPPED_VERDICT = "stopped"
 
 @dataclass(frozen=True)
 class MeasuredConfiguration:
-    """The baseline, a preset or the best, with the trials that measured it again after selection."""
+    """The baseline, a preset or the best configuration, with the trials that measured it again
+    after its selection.
+    """
 
     trial: Trial
     repeats: tuple[Trial, ...]
 
     @property
     def selection_peak(self) -> Peak | None:
-        """The peak that decided the selection: as the best of many, it overstates the capacity."""
+        """Return the peak that decided the selection. As the best of many, it overstates the
+        capacity.
+        """
         return self.trial.peak
 
     @property
@@ -36,12 +40,12 @@ class MeasuredConfiguration:
 
     @property
     def best_estimate(self) -> Peak | None:
-        """``repeated_peak`` if there is one, else ``selection_peak``, which alone proves nothing."""
+        """Return ``repeated_peak`` if there is one, else ``selection_peak``, which proves nothing."""
         return self.repeated_peak or self.selection_peak
 
     @property
     def repeat_count(self) -> int:
-        """The number of measurements that ``repeated_peak`` pools."""
+        """Return the number of measurements that ``repeated_peak`` pools."""
         return len(self._feasible_repeats)
 
     @property
@@ -57,19 +61,24 @@ class MeasuredConfiguration:
 
     @property
     def trial_numbers(self) -> tuple[int, ...]:
-        """The numbers of the trials that measured it: the first, then its repeats."""
+        """Return the numbers of the trials that measured the configuration: the first, then its
+        repeats.
+        """
         return (self.trial.number, *(trial.number for trial in self.repeats))
 
     @property
     def latest_trial(self) -> Trial:
-        """The newest recorded deployment; its settings were effective when the gain was measured."""
+        """Return the latest trial with a recorded deployment; its settings were effective when the
+        gain was measured.
+        """
         deployed_trials = [t for t in (self.trial, *self.repeats) if t.effective or t.differences]
         return deployed_trials[-1] if deployed_trials else self.trial
 
 
 @dataclass(frozen=True)
 class Conclusion:
-    """``verdict``: improved, no-improvement or unmeetable; stopped without a verdict.
+    """The conclusion of a study: ``verdict`` is improved, no-improvement or unmeetable, or stopped
+    before a verdict.
 
     ``preset`` is the best preset that autotune ships, if one was measured to the end.
     """
@@ -169,7 +178,7 @@ def list_repeats(state: State, number: int) -> tuple[Trial, ...]:
 def pool_peaks(peaks: Sequence[Peak]) -> Peak | None:
     """Return several peaks pooled into one (`Estimate.pool`), without the disturbed ones.
 
-    A single peak keeps its own interval. No peaks give ``None``.
+    A single peak keeps its own interval. The result is ``None`` if ``peaks`` is empty.
     """
     if len(peaks) < 2:
         return peaks[0] if peaks else None

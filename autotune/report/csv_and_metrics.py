@@ -16,7 +16,7 @@ from autotune.services.base import Value
 
 TABLE_NAMES = ("trials", "readings")
 METRIC_PREFIX = "autotune_"
-# Metrics cover this many of the newest trials; scrapes are more frequent than every 20 trials.
+# Number of newest trials in the metrics. Prometheus scrapes more often than once every 20 trials.
 MAX_METRIC_TRIALS = 20
 CsvRow = Mapping[str, Value | None]
 

@@ -239,7 +239,7 @@ class TodayLatencyObject(RateAnswer):
 
 
 class GoalOfCommand(TypedDict):
-    """The goal of a study, only for a command."""
+    """The goal of a study that tunes a command."""
 
     goal: NotRequired[Goal]
 
@@ -309,13 +309,13 @@ class StatusSeconds(TypedDict):
 
 
 class StatusSide(Side):
-    """With a ``limit``, ``peak`` is a lower bound of the capacity."""
+    """One side of a status. With a ``limit``, ``peak`` is a lower bound of the capacity."""
 
     limit: str | None
 
 
 class CheckedAnswers(TypedDict):
-    """Complete answers under load: how many were checked, how many were wrong, and one example."""
+    """Complete responses under load: the number checked, the number of wrong ones, and an example."""
 
     looked_at: int
     wrong: int
@@ -366,8 +366,8 @@ class RangeEdgeObject(TypedDict):
 class ImportanceObject(TypedDict):
     """The effect over the searched range: an sd of the capacity's logarithm.
 
-    ``parameters`` always changed together. ``changed_in`` counts the measured configurations that differ
-    from the baseline in them.
+    Several parameters form one row if they always changed together. ``changed_in`` counts the
+    measured configurations in which they differ from the baseline.
     """
 
     parameters: Sequence[str]
@@ -377,7 +377,9 @@ class ImportanceObject(TypedDict):
 
 
 class PredictedLoss(TypedDict):
-    """The cost of reverting a change, as a logarithm; ``measured`` by `explain --measure`."""
+    """The cost of reverting a change, as a log ratio. ``measured`` is true after `explain
+    --measure`.
+    """
 
     parameter: str
     loss: float
@@ -416,7 +418,7 @@ class ExplanationObject(VersionedObject):
     minimal: MinimalChangesObject | None
 
 
-# Readings of a rate. A percentile is null if it exceeds all answers.
+# Readings of a rate. A percentile is null if no response took that long.
 MeasuredLoadStep = TypedDict(
     "MeasuredLoadStep",
     {

@@ -29,7 +29,8 @@ class Explanation:
     """The cost of reverting each change of the winner, and the model's effects over the searched
     ranges.
 
-    ``model`` is the recorded view: ``pairs`` of interacting parameters, and ``edges`` of ranges.
+    ``model`` contains the model's recorded results: ``pairs`` of interacting parameters, and
+    ``edges`` of ranges.
     """
 
     trial: int

@@ -1,4 +1,4 @@
-"""The verdict of a study in one line, and what the preset and the search contributed to a gain."""
+"""The verdict of a study in one line, and the contributions of the preset and the search to a gain."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _format_verdict(view: StudyFigures) -> str:
         case "improved":
             # A baseline without a capacity gives no ratio.
             requests = isinstance(view.units, RequestUnits)
-            problem = "does not meet the SLO at any rate" if requests else "gave no value"
+            problem = "does not meet the SLO at any rate" if requests else "returned no value"
             best_text = view.units.format_amount(view.capacities["best"].peak)
             text = f"{best_text}{view.units.objective_suffix}; the baseline {problem}"
         case "no-improvement":
@@ -112,7 +112,7 @@ def _format_unmeetable(view: StudyFigures) -> str:
     if limited := _format_load_limit(view):
         return f"no verdict{view.units.objective_suffix}: {limited}"
     if isinstance(view.units, ValueUnits):
-        return "no configuration gave a reproducible value"
+        return "no configuration returned a reproducible value"
     if best := view.conclusion.best:
         return (
             f"{view.units.objective} not met: trial {best.trial.number} met it once, but not again"

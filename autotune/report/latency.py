@@ -3,12 +3,13 @@
 The proof measures the latency of both sides at one rate. The mean and its interval are computed as
 for the pairs of the proof, from the logarithm of each reading's percentile.
 
-Latency never falls as the rate rises. The curve is the isotonic regression of the log latencies of all
-readings, weighted by their seconds (Robertson, Wright, Dykstra, Order Restricted Statistical Inference,
-1988, section 1.2). At the capacity, it equals the SLO's limit, by the definition of capacity. The 90 %
-band comes from a bootstrap, which redraws readings and capacity for each curve. The reported curve is
-the median of these curves. Each draw uses half of the readings. With all readings in each draw, the
-band of an isotonic curve would be too narrow (Sen, Banerjee, Woodroofe, Annals of Statistics 38, 2010).
+Latency never falls as the rate rises. The curve is the isotonic regression of the log latencies of
+all readings, weighted by their seconds. See Robertson, Wright, Dykstra, Order Restricted
+Statistical Inference, 1988, section 1.2. At the capacity, it equals the SLO's limit, by the
+definition of capacity. The 90 % band comes from a bootstrap, which redraws readings and capacity
+for each curve. The reported curve is the median of these curves. Each draw uses half of the
+readings. With all readings in each draw, the band of an isotonic curve would be too narrow (Sen,
+Banerjee, Woodroofe, Annals of Statistics 38, 2010).
 """
 
 from __future__ import annotations

@@ -39,9 +39,9 @@ from autotune.terminal import StyledLine, create_console, style_text
 
 MAX_SHOWN_READINGS = 10  # maximum number of readings shown for the current trial
 MAX_SHOWN_TRIALS = 8  # maximum number of finished trials shown
-BORDER_COLUMNS, BORDER_LINES = 4, 3  # of the panel, with a line below it for the cursor
-MAX_STEP_LINES = 3  # lines of the current step, and of the best so far
-MIN_TRIAL_LINES = 3  # lines that readings leave to finished trials
+BORDER_COLUMNS, BORDER_LINES = 4, 3  # size of the border, with a line for the cursor
+MAX_STEP_LINES = 3  # lines of the current step, and of the best result so far
+MIN_TRIAL_LINES = 3  # minimum number of lines for finished trials
 CELL_PADDING = 8  # columns between and after the cells of a row
 MIN_TABLE_COLUMNS = 60  # a narrower terminal shows trials without their intervals
 MARK_STYLES = {"✓": "green", "✗": "red", "?": "yellow"}
@@ -147,8 +147,8 @@ class LiveProgress:
 class PanelSpace:
     """The lines of a panel that are still free on a terminal of this size.
 
-    The step, the best so far and the newest reading come first. Other readings and finished trials
-    get the lines that are left. Lines break between words.
+    The step, the best result so far and the newest reading come first. Other readings and finished
+    trials get the lines that are left. Lines break between words.
     """
 
     def __init__(self, width: int, height: int) -> None:
@@ -159,7 +159,7 @@ class PanelSpace:
         return self._use([(line, style) for line in self._wrap(text)[:MAX_STEP_LINES]])
 
     def reserve_outlook(self, outlook: StudyOutlook, steal: str) -> list[Text]:
-        """Return the lines of the best so far and the time left, on one line if they fit."""
+        """Return the lines with the best result so far and the time left; a single line if both fit."""
         if len(line := f"{outlook}{steal}") <= self._width:
             return self.reserve(line, "cyan")
         texts = (outlook.best_text, outlook.time_left_text, steal.strip())

@@ -31,8 +31,8 @@ class LoadStep:
     """A step of the load curve: ``pooled_reading`` sums ``reading_count`` readings at about the same
     rate.
 
-    Readings that were cut short after a clear failure form their own steps, and so do readings that are
-    invalid for the server. Such steps have no goodput and no percentiles.
+    Readings that were cut short after a clear failure form separate steps, and so do readings that
+    are no valid measurement of the server. Such steps have no goodput and no percentiles.
     """
 
     reading_count: int
@@ -40,12 +40,16 @@ class LoadStep:
 
     @property
     def invalid_reason(self) -> str | None:
-        """Return the reason why the step is invalid for the server: the generator, or disturbed hosts."""
+        """Return why the step is not a valid measurement of the server: a limit of the generator,
+        or disturbed hosts.
+        """
         return self.pooled_reading.limited or self.pooled_reading.disturbed
 
     @property
     def is_complete(self) -> bool:
-        """True if the step is valid for the server and its load ran for its full duration."""
+        """True if the step is a valid measurement of the server and its load ran for its full
+        duration.
+        """
         return self.pooled_reading.is_valid and not self.pooled_reading.truncated
 
     @property

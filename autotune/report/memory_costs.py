@@ -44,7 +44,7 @@ class MemoryCosts:
 
     @property
     def text(self) -> str:
-        """The costs of all changes as text: ``about +1.9 GB (modelled)``; empty if unknown."""
+        """Return the costs of all changes as text: ``about +1.9 GB (modelled)``; empty if unknown."""
         costs_by_source = {"modelled": self.modelled, "measured at capacity": self.measured}
         texts = [
             f"about {format_memory_change(change)} ({source})"
@@ -130,7 +130,9 @@ def _model_single_changes(
 def _measure_change(
     study: Study, readings: Mapping[str, Sequence[RecordedReading]]
 ) -> float | None:
-    """Return the change of the memory in use at capacity; ``None`` unless real hosts were all watched."""
+    """Return the change of the memory in use at capacity; ``None`` unless all hosts are real and
+    were watched.
+    """
     if study.target.simulated is not None:
         return None
     facts, slo = study.start.facts, study.target.slo.objective

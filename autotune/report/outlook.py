@@ -32,7 +32,7 @@ class StudyOutlook:
 
     @property
     def time_left_text(self) -> str:
-        """The time left as text, marked as virtual for a model; empty without any."""
+        """Return the time left as text, marked as virtual for a model; empty if no time is left."""
         seconds = round(self.seconds_left)
         unit = " of virtual time" if self.is_virtual else ""
         return f"{fmt.format_duration(seconds)}{unit} left" if seconds else ""
@@ -43,19 +43,19 @@ class StudyOutlook:
 
     @property
     def lead_text(self) -> str:
-        """The leader's gain over the baseline so far; empty while the baseline leads."""
+        """Return the leader's gain over the baseline so far; empty while the baseline leads."""
         before, best = select_feasible_peak(self.baseline), select_feasible_peak(self.leader)
         if not before or not best or self.is_baseline_leading:
             return ""
         return self.units.format_change(best / before, before)
 
     def __str__(self) -> str:
-        """Return the best so far, its gain over the baseline, and the time left."""
+        """Return the best result so far, its gain over the baseline, and the time left."""
         return f"{self.best_text}   {self.time_left_text}".rstrip()
 
     @property
     def best_text(self) -> str:
-        """The best so far, and its gain over the baseline."""
+        """Return the best result so far, and its gain over the baseline."""
         requests = isinstance(self.units, RequestUnits) and self.baseline is not None
         best = "nothing meets the SLO yet" if requests else "nothing measured yet"
         peak = select_feasible_peak(self.leader)

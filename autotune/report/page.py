@@ -39,7 +39,7 @@ REFRESH_SECONDS = 20  # seconds between reloads while the study runs
 
 @cache
 def load_templates() -> Environment:
-    """Return the environment of the report templates, which escapes all inserted text."""
+    """Return the Jinja environment of the report templates, which escapes all inserted text."""
     environment = Environment(
         loader=FileSystemLoader(str(find_shipped_directory("templates") / "report")),
         undefined=StrictUndefined,
@@ -77,8 +77,8 @@ def encode_json(data: Mapping[str, object]) -> str:
 
 @cache
 def encode_plotly() -> str:
-    """Return Plotly's JavaScript from the wheel or its Python package, so that the page fetches
-    nothing.
+    """Return Plotly's JavaScript from the wheel or its Python package, so that the page needs no
+    network.
 
     The script is compressed with gzip and encoded in base 85 of RFC 1924, which reduces it to a third
     of its size. ``<`` is written as ``"``, so that the text cannot form markup.

@@ -32,7 +32,7 @@ from autotune.target.messages import format_count
 from autotune.target.model import Budget, Target
 from autotune.target.slo import Slo
 
-MAX_TRIALS_WITHOUT_LINE = 8  # maximum number of trials without news before a line is printed
+MAX_TRIALS_WITHOUT_LINE = 8  # maximum number of successive trials without a line
 # Users see these phases as one step; only the first trial of each step gets a line.
 PHASE_LABELS = {
     Phase.RECOMMENDED: "presets", Phase.ADVISED: "presets", Phase.PUBLISHED: "presets",
@@ -76,7 +76,7 @@ def ignore_errors(method: Callable[Concatenate[T, P], None]) -> Callable[Concate
 
 
 class PlainProgress:
-    """Lines for logs, pipes and simple terminals: news, and the number of other trials.
+    """Lines for logs, pipes and simple terminals: notable events, and the number of other trials.
 
     A line is printed for a new leader, a new cause of failure, and the first trial of a phase. One is
     also printed after ``MAX_TRIALS_WITHOUT_LINE`` trials without a line. Each line counts the trials
@@ -322,7 +322,9 @@ def format_reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
 
 
 def select_verdict_mark(reading: Reading, slo: Slo) -> str:
-    """Return ``✓`` or ``✗`` for the SLO; ``?`` if the reading is invalid for the server."""
+    """Return ``✓`` or ``✗`` for the SLO; ``?`` if the reading is not a valid measurement of the
+    server.
+    """
     if not reading.is_valid:
         return "?"
     return "✓" if slo.is_met(reading) else "✗"

@@ -28,7 +28,7 @@ from autotune.report.view import StudyView, build_study_view
 from autotune.study.study_state import Phase, Trial
 from autotune.target.messages import format_count
 
-# Seconds between polls, because reading a journal takes CPU time from the stack.
+# Seconds between polls. Polls are rare, because reading a journal takes CPU time from the stack.
 POLL_SECONDS = 2.0
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
@@ -36,10 +36,10 @@ CLEAR_SCREEN = "\x1b[H\x1b[2J"
 def build_status(view: StudyView) -> StudyStatus:
     """Return the status as one JSON object.
 
-    Peaks are pooled from later measurements if there are any. Otherwise they come from the search and
-    prove nothing before the verdict. ``state`` is ``running`` (a process holds the lock), ``stopped``
-    (`resume` continues it) or ``finished``. A measurement is ``stopped`` only if none of it finished.
-    ``trial`` is the current one. ``seconds.left`` is an estimate.
+    Peaks are pooled from later measurements if there are any. Otherwise they come from the search
+    and prove nothing before the verdict. ``state`` is ``running`` (a process holds the lock),
+    ``stopped`` (`resume` continues it) or ``finished``. A study from `measure` is ``stopped`` only
+    if none of its trials finished. ``trial`` is the current trial. ``seconds.left`` is an estimate.
     """
     state, budget = view.state, view.target.budget
     # Before the verdict, status and the live panel show the same leader.

@@ -67,12 +67,12 @@ class Study:
 
     @cached_property
     def start(self) -> StudyStart:
-        """The first record."""
+        """Return the first record of the study."""
         return decode_valid_record(StudyStart, self.records[0])
 
     @property
     def provenance(self) -> Provenance:
-        """Versions of autotune and its programs, and dates."""
+        """Return the versions of autotune and its programs, and the dates of the study."""
         sessions = self._list_records("session")
         versions = decode_valid_record(SessionStart, sessions[-1]).versions if sessions else {}
         concluded = [str(record.get("at")) for record in self._list_records("verdict")]
@@ -85,7 +85,7 @@ class Study:
 
     @property
     def dated_events(self) -> list[DatedEvent]:
-        """All events with a date, in the order recorded."""
+        """Return all events with a date, in the order recorded."""
         dates = [(str(r["event"]), r.get("at") or r.get("started")) for r in self.records]
         return [DatedEvent(kind, str(at)) for kind, at in dates if at]
 
@@ -136,7 +136,7 @@ def open_study(directory: Path) -> Study:
             f"study {directory.name} is damaged: its target.yaml is missing",
             hint=journal.DAMAGED_HINT,
         )
-    # Raises an error if the lock is not a file, before a view is shown.
+    # This raises an error if the lock is not a regular file, before anything is shown.
     is_locked(directory / "lock")
     target = read_recorded_target(directory).target
     return Study(directory, target, records, replay_records(records))

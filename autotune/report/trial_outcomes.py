@@ -150,8 +150,8 @@ def describe_bottleneck(finding: Bottleneck, *, with_evidence: bool = True) -> s
 
 
 def describe_errors(counts: ReadingCounts | None) -> str:
-    """Return text such as ``97 % of 4,210 requests failed: status 4,080, timeout 11``; empty without
-    errors.
+    """Return text such as ``97 % of 4,210 requests failed: status 4,080, timeout 11``; empty if no
+    request failed.
     """
     if counts is None or not counts.errors or not counts.intended:
         return ""

@@ -52,7 +52,7 @@ class RequestUnits:
     quantity_name = "capacity"
     unit = "requests/s"
     unit_suffix = "/s"
-    """The short unit after a number."""
+    """The unit in short form, as it follows a number."""
 
     @property
     def objective_suffix(self) -> str:

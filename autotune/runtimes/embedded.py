@@ -168,7 +168,7 @@ class ProcessHosts:
         return gathered
 
     def lock(self) -> None:
-        """Do nothing: the study's lock is already held."""
+        """Take no lock, because the study's lock is already held."""
 
     def unlock(self, *, restored: bool) -> None:
         """Stop every server, starting with the entry, and remove the run directory."""
@@ -196,7 +196,7 @@ class ProcessHost:
         return HostState(units=dict.fromkeys(units, False))
 
     def assert_locked(self) -> None:
-        """Do nothing: the study's lock is held, and no process survives a reboot."""
+        """Check nothing: the study's lock is held, and no process survives a reboot."""
 
     def back_up(
         self,
@@ -204,7 +204,7 @@ class ProcessHost:
         created_files: Iterable[str] = (),
         checks: Sequence[ConfigurationCheck] = (),
     ) -> None:
-        """Do nothing: all files below the run directory belong to the study."""
+        """Save nothing: all files below the run directory belong to the study."""
 
     def observe(self, desired: HostState) -> ObservedHost:
         files = {path: _observe_file(Path(path)) for path in desired.files}
@@ -235,7 +235,7 @@ class ProcessHost:
         return original, []  # no state existed before the study
 
     def discard_staged(self, plan: HostPlan) -> None:
-        """Do nothing: staged files are deleted after their check."""
+        """Delete nothing: staged files were already deleted after their check."""
 
     def apply(self, desired: HostState, plan: HostPlan) -> dict[str, float]:
         for name in reversed([*self._parts]):
@@ -258,7 +258,7 @@ class ProcessHost:
         return boot_seconds
 
     def persist_state(self, desired: HostState) -> None:
-        """Do nothing: private servers stop with the study."""
+        """Change nothing, because private servers stop with the study."""
 
     def find_failures(self) -> list[str]:
         ended_servers = (running for running in self._running.values() if not running.is_alive)

@@ -36,7 +36,7 @@ class RunningHost:
     """The part of a running host's state that adoption needs.
 
     ``units`` maps units to states; a running unit that is masked has the state ``masked``.
-    ``processors`` is the number of CPUs that programs see, regardless of quotas. ``backlogs`` maps
+    ``processors`` is the number of online CPUs, regardless of CPU quotas. ``backlogs`` maps
     listening sockets (path or port) to queue lengths. ``effective`` maps deployment, port and
     service to the values that the running service reports.
     """
@@ -172,7 +172,7 @@ class DistributionLayouts(tuple[DistributionLayout, ...]):
         return "{ " + " || ".join(f"runs {layout.unit}" for layout in self) + "; }"
 
 
-# Returns why a file that was not read may set a parameter, or an empty string.
+# Returns why an unread file may set a parameter, or an empty string.
 HiddenReason = Callable[[str], str]
 
 

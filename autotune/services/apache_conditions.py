@@ -40,7 +40,7 @@ def module_name(name: str) -> str:
 
 
 class ConditionReader:
-    """Evaluates sections and definitions in the order in which Apache reads them.
+    """An evaluator of conditional sections and definitions, in the order in which Apache reads them.
 
     ``uncertain`` maps the lower-case names of directives whose values are unknown to the reasons.
     """

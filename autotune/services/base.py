@@ -12,7 +12,7 @@ from zlib import crc32
 from autotune.target.model import Data
 
 Value = bool | int | float | str
-Bound = int | float | str  # a text is an expression of host facts, such as "2 * cpus"
+Bound = int | float | str  # a string is an expression of host facts, such as "2 * cpus"
 Settings = Mapping[str, Value]
 Argv = tuple[str, ...]
 Programs = Mapping[str, tuple[str, ...]]
@@ -113,7 +113,7 @@ class Parameter:
 at_once = partial(Parameter, action=Action.NONE)
 on_reload = partial(Parameter, action=Action.RELOAD)
 on_restart = partial(Parameter, action=Action.RESTART)
-SOMAXCONN = "net.core.somaxconn"  # limits the connections that wait at a socket
+SOMAXCONN = "net.core.somaxconn"  # limits the accept queue of a socket
 accept_queue = partial(on_restart, low=64, high=65_535, log=True, recommended=4096,
     capped_by=SOMAXCONN,
     meaning="Maximum number of connections that wait to be accepted."
@@ -450,7 +450,9 @@ class Service:
         return ()
 
     def build_sysctls(self, placement: Placement, settings: Settings) -> Mapping[str, str]:
-        """Return the kernel values (``net.core.somaxconn``) that the service sets on its host."""
+        """Return the kernel settings, such as ``net.core.somaxconn``, that the service sets on its
+        host.
+        """
         return {}
 
     def build_container_limits(
@@ -473,7 +475,7 @@ class Service:
 
     def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         """Return the command that starts the service in the foreground, or ``None`` if another
-        program serves it.
+        program serves its files.
         """
         return None
 
@@ -503,7 +505,7 @@ class Service:
         return None
 
     def find_recovery_seconds(self, files: Mapping[str, bytes]) -> float:
-        """Return the longest time in seconds until the service uses a failed server again.
+        """Return the longest time in seconds until the service uses a recovered server again.
 
         ``files`` are the load balancer's configuration files. The result is 0 if the service tries
         failed servers at once.

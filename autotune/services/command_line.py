@@ -123,7 +123,7 @@ def tune_options(
 
 
 def parse_exec_start(unit: str) -> Argv:
-    """Return the words of the command line that a unit runs."""
+    """Return the words of the command line in a unit's ``ExecStart``."""
     line = unit_files.parse_exec_start(unit)
     words = [w for part in line.arguments for w in shlex.split(part.text)] if line else []
     return tuple(word.replace("%%", "%") for word in words)

@@ -267,7 +267,9 @@ class Word:
 
 
 def strip_word(text: str, start: int) -> Word:
-    """Return ``text``, which is at ``start`` in a file, as a word without the blanks around it."""
+    """Return ``text``, which starts at offset ``start`` of a file, as a word without surrounding
+    blanks.
+    """
     return Word(text.strip(), start + len(text) - len(text.lstrip()))
 
 
@@ -443,7 +445,7 @@ def read_config(
 
 
 class _ConfigReader:
-    """Reads a file and its includes in execution order."""
+    """A reader of a file and its includes, in execution order."""
 
     def __init__(
         self,

@@ -83,7 +83,7 @@ def build_service(name: str, spec: ServiceSpec) -> Service:
         "programs": {argv[0]: (argv[0],) for argv in commands},
         "keeps_data": spec.keeps_data,
         "forgets_on_restart": spec.forgets_on_restart,
-        # The unit defines how it reloads. Only whether it can reload matters for this signal.
+        # The unit itself defines how to reload. This signal only marks the service as reloadable.
         "reload_signal": "HUP" if spec.reload else None,
         "parameters": tuple(_build_parameter(name, p) for name, p in spec.parameters.items()),
         "needs": ResourceNeeds(source="the target", **spec.needs.model_dump(exclude_none=True)),

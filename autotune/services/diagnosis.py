@@ -23,7 +23,7 @@ QUERIES_OUTSIDE_LOAD = 2  # how often a server is queried outside of the load: b
 # The number of waiting connections per worker that adds less than a tenth of a request's time
 # (Little's law).
 NEGLIGIBLE_WAITING = 0.1
-# accepted requests per worker; workers with threads accept requests that must then wait
+# accepted requests per worker; above this ratio, requests wait inside workers with threads
 CROWDED_RATIO = 1.25
 # Names of counters for servers that report the states of their workers: busy workers, and workers
 # that wait for the next request on a connection.
@@ -255,7 +255,7 @@ def build_evidence_rule(
     holds: Callable[[CounterValues], object],
     evidence: Callable[[CounterValues], str],
 ) -> DiagnosisRule:
-    """Return a rule for counters that show that ``resource`` ran out if ``holds`` is true."""
+    """Return a rule that reports ``resource`` as exhausted if ``holds`` is true for the counters."""
 
     def rule(reading: InstanceReading) -> ResourceShortage | None:
         numbers = {k: v for k, v in reading.settings.items() if isinstance(v, int | float)}

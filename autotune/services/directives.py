@@ -78,7 +78,7 @@ def _parse_number(text: str) -> Value | None:
 def _build_amount_parser(
     units: Mapping[str, int], base_units: int = 1
 ) -> Callable[[str], Value | None]:
-    """Return a parser for amounts in any of ``units``, which returns multiples of
+    """Return a parser for amounts in any of ``units``, which returns them as multiples of
     ``base_units``.
     """
 
@@ -160,7 +160,7 @@ FilePosition = tuple[str, int]  # a file and an offset
 
 @dataclass(frozen=True)
 class Edit:
-    """Replaces a file's text from ``start`` to ``end`` with template ``text``."""
+    """A replacement of a file's text from ``start`` to ``end`` by template ``text``."""
 
     path: str
     start: int

@@ -37,8 +37,9 @@ _WORD_PATTERN = re.compile(r""""(?:\\.|[^"\\\n])*"|'[^'\n]*'|[^\s]+""")
 def parse_directives(text: str, aliases: Mapping[str, str] | None = None) -> tuple[Directive, ...]:
     """Return every option. A comment is a whole line, or the rest of a line after a space.
 
-    Names ignore case, except for command options (`-x`), of which a line may contain several.
-    ``aliases`` maps other names and unique prefixes of long names to the name that autotune uses.
+    Names are not case-sensitive, except for command options (`-x`), of which a line may contain
+    several. ``aliases`` maps other names and unique prefixes of long names to the name that
+    autotune uses.
     """
     directives: list[Directive] = []
     for line in re.finditer(r"[^\n]+", text):

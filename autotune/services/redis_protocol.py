@@ -205,7 +205,7 @@ def build_user_prefix(user: str | None, group: str | None) -> Argv:
     """Return a ``setpriv`` (util-linux) prefix for servers that cannot switch to another user
     themselves.
 
-    The result is empty without a user.
+    The result is empty if ``user`` is empty.
     """
     if user is None:
         return ()

@@ -29,7 +29,7 @@ class ServiceReference:
     untuned: tuple[UntunedReason, ...] = ()
 
 
-# The check of software that validates its files only when it starts.
+# The text of ``validated`` for software that validates its files only at startup.
 SECOND_INSTANCE_TEXT = (
     "autotune starts a second instance with the new file and waits until it accepts connections."
 )

@@ -275,8 +275,8 @@ def select_companions(
 def find_declaration(service: Service, name: str) -> object:
     """Return the ``ADOPTION``, ``DIAGNOSIS`` or ``REFERENCE`` of a service, or None.
 
-    An attribute of the service overrides that of its folder's module, which overrides that of its
-    `service.py`.
+    The service's own attribute takes precedence over its folder's module (``adoption.py``, for
+    example), and the module over its ``service.py``.
     """
     if (own := getattr(service, name.lower(), None)) is not None:
         return own

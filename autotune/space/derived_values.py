@@ -74,7 +74,9 @@ def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> tu
 
 
 def compute_derived_value(dimension: Dimension, names: NameValues) -> Value:
-    """Return the value of a derived dimension. Raises ZeroDivisionError where its expression does."""
+    """Return the value of a derived dimension. Raises ZeroDivisionError if its expression divides
+    by zero.
+    """
     assert dimension.expression is not None
     number = dimension.expression.evaluate(names) / dimension.unit_factor
     return int(number) if isinstance(dimension.parameter.stock, int) else number

@@ -22,7 +22,7 @@ NAMED_SETTINGS = (BASELINE_NAME, *PRESET_NAMES)
 MAX_VALUE = 2.0**63  # no parameter has values this large
 # The parameter that chooses between deployments, without the fields that differ between tiers.
 DEPLOYMENT_PARAMETER = Parameter(
-    "service", "Which software does the job of this tier.",
+    "service", "Software that this tier runs.",
     stock="", action=Action.RESTART, source="the target",
 )  # fmt: skip
 
@@ -54,7 +54,7 @@ class Dimension:
 
     @property
     def is_core(self) -> bool:
-        """True if the parameter is known to matter: the search starts with these."""
+        """True if the parameter is known to matter. The search starts with such parameters."""
         return self.parameter.effect is Effect.CAPACITY
 
     @property

@@ -40,8 +40,8 @@ class HostFacts:
 
 
 def find_common_facts(facts: Iterable[HostFacts]) -> HostFacts:
-    """Return the facts that hold for all these hosts, because they share settings. Kernel values come
-    from the first host.
+    """Return facts with the smallest resources of all these hosts, because the hosts share
+    settings. Kernel values come from the first host.
     """
     hosts = tuple(facts)
     return replace(

@@ -1,4 +1,6 @@
-"""The memory of hosts as a limit: user values that exceed it are refused, and ranges are cut to it."""
+"""The memory of hosts as a limit: values in a target that exceed it are refused, and ranges are cut
+to it.
+"""
 
 from __future__ import annotations
 

@@ -82,11 +82,11 @@ class ParameterCap:
         """Return the value that takes effect for ``value``, and the reason if they differ."""
         maximum, reason = self.find_limit(settings)
         if value > maximum:
-            return maximum, f"{reason} = {maximum:.0f} is the most that takes effect"
+            return maximum, f"{reason} = {maximum:.0f} is the largest effective value"
         if 0 < value < self.observed_clamp.minimum:  # 0 often stands for a default
             return (
                 self.observed_clamp.minimum,
-                f"{self.observed_clamp.minimum:.0f} is the least that takes effect",
+                f"{self.observed_clamp.minimum:.0f} is the smallest effective value",
             )
         return value, ""
 

@@ -1,4 +1,4 @@
-"""Repair of a suggestion that breaks rules, changing as little of it as possible. Pure."""
+"""Repair of a suggestion that breaks rules, with as few changes as possible, in pure functions."""
 
 from __future__ import annotations
 

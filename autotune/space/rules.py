@@ -53,10 +53,10 @@ _NAME_PATTERN = re.compile(r"[A-Za-z_]\w*")
 class Rule:
     """A comparison over searched parameters and facts. It applies only while ``conditions`` are met.
 
-    ``text`` is its source. ``is_size`` is true if its two sides are bytes, and ``is_built_in`` if it
-    does not come from a target. ``baseline_excess`` is the amount by which the baseline's smaller side
-    is too large, positive if the baseline breaks the rule. Candidates may then break it by the same
-    amount at most.
+    ``text`` is its source. ``is_size`` is true if its two sides are bytes, and ``is_built_in`` if
+    it does not come from a target. ``baseline_excess`` is the amount by which the baseline's side
+    that should be smaller exceeds the other side. It is positive if the baseline breaks the rule.
+    Candidates may then break it by the same amount at most.
     """
 
     text: str
@@ -82,13 +82,16 @@ class Rule:
         return slack > 0 and left.evaluate(names) - right.evaluate(names) <= slack * (1 + 1e-12)
 
     def allowed_excess(self, names: NameValues) -> float:
-        """Return how much larger the smaller side may be, because it is in the baseline."""
+        """Return the amount by which the side that should be smaller may exceed the other side, as
+        in the baseline.
+        """
         return max(0.0, self.baseline_excess.evaluate(names)) if self.baseline_excess else 0.0
 
     def baseline_excess_for(self, baseline: NameValues, parameters: Collection[str]) -> Expression:
-        """Return how much larger the smaller side is with the values of ``parameters`` in ``baseline``.
+        """Return the amount by which the side that should be smaller exceeds the other side, with
+        ``parameters`` as in ``baseline``.
 
-        Sizes of processes stay names: they are measured later.
+        Sizes of processes remain names in the expression, because they are measured later.
         """
 
         def use_baseline(part: Expression) -> Expression | None:

@@ -21,11 +21,11 @@ MAX_RSS_BYTES = 2**60
 
 
 def read_applicable_settings(environment: Environment, export: Path) -> Settings:
-    """Return the settings of an export that all take effect unchanged in the target.
+    """Return the settings of an export, all of which take effect unchanged in the target.
 
-    Raises AutotuneError if the export cannot be read, does not fit the target or has no effect there.
-    The same error is raised if the target's rules would change it. Only proven settings are applied or
-    measured.
+    Raises AutotuneError if the export cannot be read, does not fit the target or has no effect
+    there. Settings that the target's rules would change are rejected with the same error, because
+    they would no longer be the proven settings.
     """
     return read_compatible_settings(environment.space, export)
 
@@ -59,8 +59,8 @@ def _find_inactive_settings(
 ) -> list[str]:
     """Return the changed settings that have no effect in this target.
 
-    The manifest lists the settings with an effect in the study. Without that list, all settings that
-    differ from the baseline count.
+    The manifest lists the settings with an effect in the study. If it lacks that list, every
+    setting that differs from the baseline counts as a change.
     """
     changes = _read_effective_changes(export)
     active_names = space.active_parameters(complete_settings)

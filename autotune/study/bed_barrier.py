@@ -1,7 +1,8 @@
 """Synchronization of a study's test beds, which run in separate threads.
 
-Beds on real hosts do not wait for each other. With virtual time, only the bed whose clock is furthest
-behind continues, and nothing is recorded before its time. Simulated studies are therefore reproducible.
+Beds on real hosts do not wait for each other. With virtual time, only the bed whose clock is
+furthest behind continues, so that events are recorded in order of time. Simulated studies are
+therefore reproducible.
 """
 
 from __future__ import annotations

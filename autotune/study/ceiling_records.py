@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # these modules are heavy, and only their types are needed
     from autotune.loads.closed_load import ClosedLoopCeiling
     from autotune.loads.memcaslap import CacheCeiling
 
-STACK_CEILING, CACHE_CEILING = "stack", "caches"  # values of ``of``
+STACK_CEILING, CACHE_CEILING = "stack", "caches"  # values of the field ``of``
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class StackCeilings:
 
 @dataclass(frozen=True)
 class CacheCeilingAtSize:
-    """The result with one size of ``objects``, by the generator ``how``.
+    """The result for one object size, ``objects``, as measured by the generator ``how``.
 
-    ``together`` are the keys per get. ``rate`` is in operations/s, ``gigabits`` in Gb/s, ``hits`` a
-    fraction of the gets. ``failed`` is the reason for a missing result.
+    ``together`` is the number of keys per get. ``rate`` is in operations/s, ``gigabits`` in Gb/s,
+    ``hits`` a fraction of the gets. ``failed`` is the reason for a missing result.
     """
 
     objects: str
@@ -87,7 +87,7 @@ class CacheCeilingAtSize:
 
 @dataclass(frozen=True)
 class CacheCeilings:
-    """The memcached hosts alone, by object size.
+    """Results for the memcached hosts alone, by object size.
 
     ``chain``: keys/s that the whole stack requests from the caches at capacity.
     """

@@ -61,7 +61,7 @@ def _is_refuted(name: str, limit: Clamp, trials: Iterable[MeasuredTrial]) -> boo
 
 
 def _common_clamp(clamps: Collection[Clamp]) -> Clamp | None:
-    """Return the limit at each end; ``None`` if there are different limits."""
+    """Return the lower and upper limit that all ``clamps`` agree on; ``None`` if they differ."""
     lows = {clamp.minimum for clamp in clamps} - {UNLIMITED.minimum}
     highs = {clamp.maximum for clamp in clamps} - {UNLIMITED.maximum}
     if len(lows) > 1 or len(highs) > 1:
@@ -70,10 +70,11 @@ def _common_clamp(clamps: Collection[Clamp]) -> Clamp | None:
 
 
 def group_equal_configurations(trials: Iterable[MeasuredTrial]) -> dict[int, int]:
-    """Return the number of the trial that represents the same configuration, by trial number.
+    """Map each trial that repeats an earlier configuration to the trial that represents the
+    configuration.
 
-    That is the first trial that met the objective, or else the first one. Trials represent the same
-    configuration if the same values took effect and some values were clamped.
+    The representative is the first trial that met the objective, or else the first trial. Trials
+    represent the same configuration if the same values took effect and some values were clamped.
     """
     configurations = [trial for trial in trials if trial.source_trial is None]
     if not any(trial.clamped_parameters or trial.capped_parameters for trial in configurations):

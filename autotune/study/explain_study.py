@@ -53,7 +53,9 @@ def check_not_shared(directory: Path) -> None:
 
 @dataclass(frozen=True)
 class ModelAnalysis:
-    """The model's results for a study: ``view`` as recorded, and the cost of reverting each change."""
+    """The model's results for a study: the ``view`` that is also recorded, and the cost of
+    reverting each change.
+    """
 
     view: ModelView
     costs: Mapping[str, ReversalCost]

@@ -256,7 +256,7 @@ class Transferred:
 
 @dataclass(frozen=True)
 class RecordedModel:
-    """The model's view of the parameters."""
+    """The model's results for the parameters, recorded after the search."""
 
     view: ModelView
 

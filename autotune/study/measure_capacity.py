@@ -1,4 +1,4 @@
-"""`autotune measure`: the peak of one configuration, or its gain over another one."""
+"""`autotune measure`: the peak of one configuration, or its gain over another configuration."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def select_feasible_trials(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def list_measured_trials(state: State) -> list[Trial]:
-    """Return the trials that count in the budget and have a capacity."""
+    """Return the trials that count towards the budget and have a capacity."""
     return select_feasible_trials(state.list_finished(*COUNTED_PHASES))
 
 
@@ -114,7 +114,7 @@ def find_incumbent_number(state: State) -> int | None:
 
 
 def find_rough_incumbent(state: State) -> Trial | None:
-    """Return the incumbent if its peak is rough and it was not measured again.
+    """Return the incumbent if its peak is rough (measured imprecisely) and was not measured again.
 
     The best of several rough peaks is probably too high, and would prune configurations that are
     better.
@@ -145,8 +145,8 @@ def _estimate_full_trials(state: State) -> dict[int, Estimate]:
 def is_exploring(state: State) -> bool:
     """True if the best peak rose by a factor of ``EXPLORATION_FACTOR`` over the last configurations.
 
-    Precise peaks would not change what the search tries next, as long as it gains that much within a
-    few configurations.
+    While peaks rise so fast, precise measurements would not change which configuration is tried
+    next.
     """
     peaks = [
         (trial.number, state.normalized_peak(trial).log_mean)
@@ -164,7 +164,8 @@ def is_exploring(state: State) -> bool:
 
 
 def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:
-    """Return a preset that was pruned in comparison with a peak that later measurements lowered.
+    """Return a preset that was pruned because of an incumbent's peak that later measurements
+    corrected downwards.
 
     Its probability of beating the current incumbent is at least ``min_probability``. Each such preset
     is repeated once, whatever the result.
@@ -247,7 +248,9 @@ def find_leader(state: State) -> int | None:
 
 
 def select_finalist_pair(state: State) -> tuple[int, int] | None:
-    """Return the two finalists to compare (`optimize.ranking.find_rivals`); ``None`` without repeats."""
+    """Return the two finalists to compare (`optimize.ranking.find_rivals`); ``None`` before any
+    repeat.
+    """
     repeats = _list_noisy_repeats(state, Phase.FINALIST)
     return (
         ranking.find_rivals(

@@ -48,7 +48,7 @@ class RecordedReading:
 
     @cached_property
     def reading(self) -> Reading:
-        """The reading without its trial and hosts."""
+        """Return the reading without its trial and hosts."""
         fields = {name: getattr(self, name) for name in Reading.__dataclass_fields__}
         edges = {float(edge) / 1000: count for edge, count in self.histogram.items()}
         return Reading(**{**fields, "histogram": edges})

@@ -72,7 +72,9 @@ def restore_target(target: Path, root: Path) -> list[str]:
 
 
 def _plan_host_restores(file: TargetFile, study: Path) -> list[Callable[[], list[str]]]:
-    """Return the steps that restore each host from the copy on it; ``study`` does not exist on disk."""
+    """Return steps that restore each host from the original files saved on it, without a study on
+    disk.
+    """
     restore_hosts = managed_hosts.restore_hosts
     steps: list[Callable[[], list[str]]] = []
     if not needs_bed(file.target):
@@ -109,8 +111,8 @@ def _run_all_steps(steps: Sequence[Callable[[], list[str]]]) -> list[str]:
     errors: list[AutotuneError] = []
     for step in steps:
         try:
-            # A study and its target report the same restored file, the study with its name in front.
-            # One line is enough.
+            # A study and its target report the same restored file; only the study's line starts
+            # with a name. The second line is dropped.
             reported_lines = {*lines, *(line.partition(": ")[2] for line in lines)}
             lines += [line for line in step() if line not in reported_lines]
         except AutotuneError as error:

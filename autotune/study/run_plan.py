@@ -21,7 +21,7 @@ from autotune.unified_diff import format_file_diff
 
 
 def build_plan(environment: Environment) -> Plan:
-    """Return files, actions, rules in force, memory and budget as one JSON object."""
+    """Return files, actions, active rules, memory and budget as one JSON object."""
     if environment.file.target.command_goal is not None:
         return _build_command_plan(environment)
     target, space = environment.file.target, environment.space
@@ -126,7 +126,7 @@ def format_changes(changes: Mapping[str, plan_documents.HostChangesObject]) -> I
 
 
 def _format_hosts(hosts: Sequence[str]) -> str:
-    """Return the hosts as text, together because a deployment acts on all of them at once."""
+    """Return the hosts as one list in text form, because a deployment acts on all of them at once."""
     return ", ".join(hosts) + (f" ({len(hosts)} at once)" if len(hosts) > 1 else "")
 
 
@@ -222,7 +222,7 @@ def _format_core_parameters(plan: Plan) -> Iterator[str]:
         services.setdefault(parameter_name.service_prefix, []).append(
             parameter_name.parameter or "which"
         )
-    yield "Searched first, as known to matter (`tune: all` searches everything at once):"
+    yield "Searched first, because they are known to matter (`tune: all` searches everything at once):"
     yield from (f"  {name}: {', '.join(names)}" for name, names in services.items())
 
 

@@ -232,7 +232,8 @@ def _plan_wait(state: State, *phases: Phase) -> ScheduleStep | None:
 def _plan_opening(
     state: State, space: SearchSpace, budget: Budget, elapsed: float, bed: str | None
 ) -> ScheduleStep | None:
-    """Return the next of the configurations known before the search; each deployment is tried early.
+    """Return a measurement of the next configuration known before the search; each deployment is
+    tried early.
 
     Advised and published configurations are tried only if their deployment may be the best. After the
     presets come the user's configurations, then the winners of an earlier study. A configuration with the
@@ -562,7 +563,8 @@ def _plan_simplification(state: State, budget: Budget, elapsed: float) -> Schedu
     if simplified is None or simplified_count > simplified.measured:
         return SimplifyStep(number)
     needed_seconds = average_trial_seconds(state) + min_proof_seconds(state)
-    # The first block contains settings of low documented impact. It may shorten the proof.
+    # The first block contains settings of low documented impact. Its measurement may shorten the
+    # proof.
     needed_seconds = (
         needed_seconds
         if simplified_count
@@ -650,7 +652,7 @@ def _plan_reproduction(state: State, budget: Budget, elapsed: float) -> Schedule
 def _plan_confirmation(
     state: State, budget: Budget, elapsed: float, bed: str | None
 ) -> ScheduleStep | None:
-    """Return the next of the alternating measurements of winner and baseline, at least one pair."""
+    """Return the next measurement of winner or baseline, which alternate for at least one pair."""
     baseline, challenger = find_baseline(state), find_best_trial(state)
     if (
         baseline is None
@@ -681,7 +683,7 @@ def _plan_confirmation(
 def _plan_runner_up(
     state: State, budget: Budget, elapsed: float, bed: str | None
 ) -> ScheduleStep | None:
-    """Return the next of the alternating measurements of the leader and its rival, if time allows.
+    """Return the next measurement of the leader or its rival, which alternate if time allows.
 
     They come before any claim. The rival is the best preset, or else the second best configuration.
     """
@@ -705,7 +707,7 @@ def _count_started_pairs(state: State, phase: Phase) -> int:
 def _plan_alternation(
     state: State, phase: Phase, first: int, second: int, bed: str | None, *, is_over: bool
 ) -> ScheduleStep | None:
-    """Return a measurement of the next of two trials' configurations, in alternation until ``is_over``.
+    """Return the next measurement of two trials' configurations, which alternate until ``is_over``.
 
     A single measurement always gets its counterpart, because half a pair shows nothing. Each test bed
     measures its own pairs.

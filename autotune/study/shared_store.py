@@ -112,7 +112,7 @@ class SharedStore(StudyStore):
         self._number = sum(1 for _ in journal.read_records(directory / EVENTS_FILE))
         self._waiting: dict[str | None, list[dict[str, Any]]] = {}
         self._exclusion_reasons: dict[str, str] = {}
-        # Large records, replaced by each trial: only the last counts.
+        # These records are large, and each trial replaces them. Only the last one is sent.
         self._noise_records: list[dict[str, Any]] = []
         self._files: dict[str, bytes] = {}
         self._decision: Connection | None = None

@@ -247,7 +247,7 @@ def propose_configuration(state: State, searcher: Searcher, space: SearchSpace) 
     searcher.narrow(state.limit_space(space))
     sync_search(searcher, state)
     suggestion = searcher.suggest(estimate_study_drift(state))
-    # The suggestion counts when it is recorded, as for other workers.
+    # As on all other workers, the sampler learns of the suggestion only when the trial is recorded.
     searcher.discard_trial(suggestion.number)
     return Proposal(suggestion, len(state.trials))
 

@@ -88,7 +88,7 @@ class StudyStore:
         self._readings.close()
 
     def run_decision(self, action: Callable[[], T]) -> T:
-        """Run ``action``, which decides and records the next step, while no other test bed decides."""
+        """Run ``action``, which selects and records the next step, while no other test bed does so."""
         with self._deciding:
             return action()
 

@@ -112,7 +112,7 @@ def measure_trial(
 
 @dataclass(frozen=True)
 class TrialRecorder:
-    """A recorder of the events of an evaluation, as part of ``trial``."""
+    """A recorder that stores the events of an evaluation as events of ``trial``."""
 
     context: TrialContext
     trial: Trial

@@ -191,7 +191,7 @@ def describe_environment(environment: Environment) -> dict[str, Any]:
 
 
 def find_test_beds(environment: Environment) -> Mapping[str, Environment]:
-    """Return the environments of the test beds by name; empty without test beds."""
+    """Return the environments of the test beds by name; empty if there are none."""
     return environment.environments if isinstance(environment, MultiBedEnvironment) else {}
 
 

@@ -15,7 +15,8 @@ class Simplification:
 
     - ``settings``: its settings with all of ``reverted`` as in the baseline. An empty ``reverted``
       means that nothing is left to measure.
-    - ``accepted``: the trial that measured the changes reverted for good, which are ``without``.
+    - ``accepted``: the trial that measured the winner without the changes in ``without``, which stay
+      reverted.
     - ``refused``: sets of changes whose loss is too large.
     - ``measured``: the number of measurements so far.
     """
@@ -33,9 +34,9 @@ class Simplification:
 class MinimalChanges:
     """The ``kept`` changes of a winner, which keep ``share`` of its gain, as measured.
 
-    The share is between ``low`` and ``high`` with 90 %. ``losses`` maps each kept change to the log
-    loss when it alone is reverted, with its sd in ``sds``. ``changes`` is the number of all changes.
-    ``trial`` measured the winner without the ``dropped`` changes.
+    With a probability of 90 %, the share is between ``low`` and ``high``. ``losses`` maps each kept
+    change to the log loss when it alone is reverted, with its sd in ``sds``. ``changes`` is the
+    number of all changes. ``trial`` measured the winner without the ``dropped`` changes.
     """
 
     at: str | None = None

@@ -1,4 +1,4 @@
-"""A sweep as figures: quantities, axes and series. Pure."""
+"""A sweep as figures: quantities, axes and series, in pure functions."""
 
 from __future__ import annotations
 

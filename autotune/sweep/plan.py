@@ -1,4 +1,4 @@
-"""The measurements of a sweep and their order. Pure."""
+"""The measurements of a sweep and their order, in pure functions."""
 
 from __future__ import annotations
 

@@ -239,8 +239,8 @@ def _list_cycles(target: Target) -> Iterator[TargetMistake]:
 
 
 def _find_cycle(graph: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return a cycle of names, starting and ending with the first in ``graph``; empty without a
-    cycle.
+    """Return a cycle of names, starting and ending with the first in ``graph``; empty if no cycle
+    exists.
     """
     try:
         TopologicalSorter(graph).prepare()

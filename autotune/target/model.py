@@ -320,7 +320,7 @@ class Budget(TargetModel):
 
 
 class Search(TargetModel):
-    """How the search works."""
+    """Settings of the search."""
 
     sampler: Text = "auto"
     """Sampler. `auto` chooses one by the number of parameters and the budget."""

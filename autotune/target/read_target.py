@@ -114,7 +114,7 @@ Kind = TypeVar("Kind", bound=TargetModel)
 
 @dataclass(frozen=True)
 class TargetFile:
-    """A valid target, and the document that errors found later refer to."""
+    """A valid target, with its document for the positions of later errors."""
 
     target: Target
     document: YamlDocument

@@ -46,7 +46,7 @@ class Slo:
         return 1.0 - self.quantile
 
     def is_met(self, outcome: LoadOutcome) -> bool:
-        """True if the objective was met. This is its only definition.
+        """True if the objective was met. All other code relies on this definition.
 
         Truncated, invalid and empty outcomes never meet the objective.
         """

@@ -21,7 +21,7 @@ Location = Sequence[str | int]
 LineColumn = tuple[int, int]
 
 
-MAX_VALUES = 20_000  # limits nested aliases, which grow exponentially
+MAX_VALUES = 20_000  # limits nested aliases, whose expansion grows exponentially
 MAX_MERGES = 1000  # limits nested merges
 MAX_DEPTH = 20
 MAX_OPEN_BRACKETS = 100  # the parser's time grows with the square of this
@@ -254,7 +254,8 @@ def _parse_yaml(path: Path, text: str) -> Node | None:
         if depth > MAX_OPEN_BRACKETS:
             raise _error_at_position(path, "", (1, 1), "nested too deeply for a target")
     try:
-        # YAML is only composed here; `_TreeBuilder` converts values and records their positions.
+        # The library only composes nodes; `_TreeBuilder` converts their values and records
+        # positions.
         node: Node | None = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
         mark, message, hint = explain_yaml_error(error)
@@ -305,7 +306,7 @@ def parse_scalar(text: str) -> Any:
 
 
 class _TreeBuilder:
-    """Converts YAML nodes to plain values, and records their positions."""
+    """A converter of YAML nodes to plain values, which records their positions."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path, self.text = path, text

@@ -15,7 +15,7 @@ from autotune.errors import AutotuneError
 from autotune.transports import wait_notices
 from autotune.transports.base import Argv, CommandResult, HostUnreachable
 
-NOT_FOUND_STATUS = 127  # exit statuses of a shell for a command that could not start
+NOT_FOUND_STATUS = 127  # a shell's exit status for a command that does not exist
 NOT_EXECUTABLE_STATUS = 126
 
 

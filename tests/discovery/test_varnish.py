@@ -114,8 +114,11 @@ def test_another_distribution_s_unit() -> None:
 @pytest.mark.parametrize(
     ("unit", "why"),
     [
-        (DEBIAN.replace("-s malloc", "$OPTIONS -s malloc"), "does not write out its options"),
-        ("[Service]\nType=simple\n", "does not write out its options"),
+        (
+            DEBIAN.replace("-s malloc", "$OPTIONS -s malloc"),
+            "does not list its options on its command line",
+        ),
+        ("[Service]\nType=simple\n", "does not list its options on its command line"),
         (DEBIAN.replace(":6081", "/run/varnish.sock"), "no TCP port for HTTP"),
     ],
 )

@@ -335,7 +335,7 @@ class TestReal:
             ("http.get('/account');", "4xx"),
             ("http.get('/login', { redirects: 0 }); http.get('/account');", None),
             ("check(http.get('/a'), { no: (r) => r.status === 201 });", "failed check"),
-            ("if (Math.random() > 2) http.get('/a');", "nothing asked"),
+            ("if (Math.random() > 2) http.get('/a');", "no request made"),
             ("http.get('/a'); if (Math.random() < 0.5) throw new Error('x');", "script error"),
         ],
     )

@@ -108,7 +108,7 @@ def test_a_limit_caps_the_candidates_of_every_stack_of_a_study(tmp_path: Path) -
     second = begin_trial(MeasureStep(Phase.SEARCH, {**asked, CONNECTIONS: 4000}), there)
     assert second.settings[CONNECTIONS] == MOST
     assert second.capped_parameters == (CONNECTIONS,)
-    assert any("is the most that takes effect" in line for line in second.bindings)
+    assert any("is the largest effective value" in line for line in second.bindings)
     store.record_deployment(second, ClampingFleet().deploy(second.settings))
     assert store.state.configuration_number(store.state.find_trial(second.number)) == first.number
     store.close()

@@ -34,11 +34,11 @@ _MONTHS = {
     name: number
     for number, name in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)
 }
-_MAX_SERIES = 5_000  # clients without user agent and their pages that are followed
-_MAX_TIMES = 64  # of a series
+_MAX_SERIES = 5_000  # maximum number of series that are kept
+_MAX_TIMES = 64  # recorded times per series
 _MIN_TIMES = 10  # fewer intervals can be regular by chance
 _MAX_CHECKERS = 3  # processes behind one address that check independently
-_REGULAR_SHARE = 0.8  # of intervals; restarts and outages cause others
+_REGULAR_SHARE = 0.8  # share of similar intervals; restarts and outages cause the others
 
 
 @lru_cache(maxsize=4096)

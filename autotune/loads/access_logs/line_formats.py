@@ -134,8 +134,8 @@ def escape_path(path: bytes) -> bytes:
     return _UNSAFE_BYTE_PATTERN.sub(lambda byte: b"%%%02X" % ord(byte[0]), unescaped)
 
 
-# Places of each field in the JSON of servers, proxies and log collectors. nginx and applications
-# have no fixed names.
+# Possible keys of each field in the JSON of servers, proxies and log collectors. nginx and
+# applications have no fixed names.
 _JSON_FIELDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "method": (
         ("request", "method"), ("request_method",), ("method",), ("verb",), ("RequestMethod",),

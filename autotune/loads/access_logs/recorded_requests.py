@@ -36,9 +36,9 @@ from autotune.target.requests_file import MAX_REQUESTS
 MASK_TEXT = "masked"
 SAFE_METHODS = frozenset({b"GET", b"HEAD"})
 DATA_METHODS = frozenset({b"POST", b"PUT", b"PATCH", b"DELETE"})
-NOT_MODIFIED_STATUS = b"304"  # for cached pages; a load generator gets the whole page
+NOT_MODIFIED_STATUS = b"304"  # for cached pages; the load requests whole pages
 _MAX_BRACKET_PAIRS = 10
-_COMMENT_BYTES = 10_000  # names of logs, and lines about the sample
+_COMMENT_BYTES = 10_000  # limit for the names of logs and the lines about the sample
 _SEPARATOR_PATTERN = re.compile(r"([/?&;=])")
 
 
@@ -111,7 +111,7 @@ class RecordedRequests:
 
 @dataclass(frozen=True)
 class RequestFilter:
-    """Decides which requests of a log are used.
+    """A filter for the requests of a log.
 
     ``keep_unsafe`` keeps methods that may change data. ``exclude`` contains shell patterns that
     match a whole path, client address or user agent.
@@ -152,10 +152,10 @@ def _explain_page(method: bytes, path: bytes, *, keep_unsafe: bool) -> str:
 @lru_cache(maxsize=1000)
 def _explain_status(status: bytes) -> str:
     if len(status) != 3 or not status.isdigit():
-        return "no answer"
+        return "no response status"
     if status[:1] == b"2" or status == NOT_MODIFIED_STATUS:
         return ""
-    return f"answered with {status.decode()}"
+    return f"status {status.decode()}"
 
 
 _EVERYTHING = RequestFilter()

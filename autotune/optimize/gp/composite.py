@@ -243,7 +243,8 @@ def _refine_capacity(
     fitted: CapacityModel,
     peaks: tuple[Array, Array],
 ) -> CapacityModel:
-    """Return the model of a part with what peaks show about it: log capacities, and variances.
+    """Return the model of a part, refined by the log capacities and variances that ``peaks`` imply
+    for it.
 
     A part that never was the narrowest keeps its model.
     """
@@ -348,9 +349,10 @@ def _fit_capacity(
     evidence: _Evidence,
     similar: GaussianProcess | None = None,
 ) -> CapacityModel:
-    """Fitted to all of the evidence; then again, disregarding what the rest of it contradicts.
+    """Return the model fitted to the evidence, then fitted again with little weight on capacities
+    that the others contradict.
 
-    ``similar`` is its process without some of the evidence.
+    ``similar`` is a process fitted to almost the same evidence: the fit starts from it.
     """
     weighted_axes = zip(evidence.axes, evidence.weights, strict=True)
     scaled_tables = tuple(tables[d] if w == 1.0 else w * tables[d] for d, w in weighted_axes)

@@ -32,7 +32,7 @@ class LevelEffects:
 
     @cached_property
     def _flat_values(self) -> tuple[Array, Array]:
-        """The values and their squares, ``[axis and level, column]``."""
+        """Return the values and their squares, ``[axis and level, column]``."""
         axes, levels, columns = self.values.shape
         flat_values = self.values.reshape(axes * levels, columns)
         return flat_values, flat_values**2

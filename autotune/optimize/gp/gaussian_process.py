@@ -37,7 +37,7 @@ MIN_LOG_AMPLITUDE = -3.0
 # A fit stops at a relative step of minus the log posterior below this. No observation could tell the
 # difference to the optimum, less than 0.01.
 FIT_TOLERANCE = 1e-5
-PRIOR_MODE_LOG_AMPLITUDE = 0.0  # the same at the mode of its half-Cauchy prior
+PRIOR_MODE_LOG_AMPLITUDE = 0.0  # log amplitude at the mode of the half-Cauchy prior
 LEVEL_VARIANCE = 1.0  # variance of the level of log values
 # Hyperparameters are learned from at most this many observations, as the cost grows with their cube.
 # They are the highest ones and an even selection of the others. Predictions use all observations.
@@ -144,7 +144,7 @@ class GaussianProcess:
 
     @cached_property
     def cholesky_factor(self) -> Array:
-        """Lower Cholesky factor of the covariance of the observations."""
+        """Return the lower Cholesky factor of the covariance of the observations."""
         total_covariance = self._sum_effects(self._observed_effects, self.points)
         total_covariance += self.shared_sds @ self.shared_sds.T
         total_covariance[np.diag_indices_from(total_covariance)] += self.variances
@@ -164,7 +164,9 @@ class GaussianProcess:
         return self._covariance_effects(self.points)
 
     def _covariance_effects(self, points: GridPoints) -> LevelEffects:
-        """The covariance of each parameter's effect at each level with that at each point."""
+        """Return the covariance of each parameter's effect at each level with its effect at each
+        point.
+        """
         axes = list_varied_axes(self._effect_variances, points)
         values = np.zeros((len(axes), self._effect_variances.shape[1], len(points)))
         for place, d in enumerate(axes):
@@ -251,9 +253,10 @@ def fit_process(
 ) -> GaussianProcess:
     """Return a process with the most probable hyperparameters.
 
-    ``shared_sds``, ``[observation, source]``: the sd of each error that several observations have in
-    common, such as how much more a test bed carries than is known. Their differences are not affected
-    by it. ``similar`` is a process fitted to almost the same observations: the fit starts from it.
+    ``shared_sds``, ``[observation, source]``: the sd of each error that several observations have
+    in common, such as the unknown part of a test bed's offset. Such an error does not affect the
+    differences between these observations. ``similar`` is a process fitted to almost the same
+    observations: the fit starts from it.
     """
     shared_sds = np.zeros((len(points), 0)) if shared_sds is None else shared_sds
     level = float(np.median(values)) if level is None else level
@@ -342,7 +345,9 @@ class _FitProblem:
         ]
 
     def read_optimum(self, theta: Array) -> tuple[Array, Array]:
-        """Return the relative amplitude of each parameter, and what follows the amplitudes in θ."""
+        """Return the relative amplitude of each parameter, and the entries of θ after the
+        amplitudes.
+        """
         relative = np.full(self.parameter_count, PRIOR_MODE_LOG_AMPLITUDE)
         relative[self.axes] = theta[: len(self.axes)]
         return relative, theta[len(self.axes) :]

@@ -5,8 +5,8 @@ does not contain this information. The diagnosis does not show how far. A move g
 configuration ahead of it fails, and then half as far. A harmful value bounds a parameter for the whole
 study, and `bisect_harm` closes in on that bound.
 
-The gain of a long step ends where another part becomes the limit. The rest of the step may cost memory
-or CPU time. Once the climb is over, `retreat` goes half of the surplus back.
+The gain of a long step ends where another part becomes the limit. The rest of the step may cost
+memory or CPU time. Once long steps no longer bring gains, `retreat` reverts half of the surplus.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Array = npt.NDArray[np.float64]
 # Lengths of a move as fractions of the parameter's range: on a logarithmic range from 2 to 512
 # children, the first nearly doubles their number.
 STEP_FRACTIONS = (0.1, 0.25)
-LONG_STEP_FACTOR = 3.0  # by which a long step moves what has a logarithmic range
-MIN_STEP = 0.05  # of a range: shorter moves teach nothing
-MIN_GAIN = 0.03  # log peak: a smaller gain is a failure
-MIN_LONG_STEP_GAIN = 0.1  # log peak: a gain like this is worth another long step
-# A value this many times the lowest that can sustain the peak is too high, by a long step.
+LONG_STEP_FACTOR = 3.0  # factor of a long step on a logarithmic range
+MIN_STEP = 0.05  # fraction of a range; the effect of a shorter move is not measurable
+MIN_GAIN = 0.03  # in log peak; a move with a smaller gain is a failure
+MIN_LONG_STEP_GAIN = 0.1  # in log peak; from this gain on, another long step is made
+# A value is too high if it is at least this many times the lowest value that can sustain the peak.
 OVERSHOOT_FACTOR = LONG_STEP_FACTOR
 MAX_FAILED_STEPS = 2  # failed long steps from one leader before the model suggests
-MAX_ATTRIBUTED_CHANGES = 2  # a failure of at most this many changes counts for each
-MAX_DIFFERENCES = 6  # changed parameters: a larger difference shows nothing about each
+MAX_ATTRIBUTED_CHANGES = 2  # a failure of at most this many changes counts against each of them
+MAX_DIFFERENCES = 6  # maximum number of changed parameters whose individual effects are inferred
 _MOVE_PATTERN = re.compile(r"(?P<name>[^=+]+?)(?:(?P<direction>[+-])|=(?P<choice>.*))")
 
 
@@ -130,7 +130,9 @@ class MoveHistory:
         )
 
     def is_refuted(self, move: Move, name: str) -> bool:
-        """True if a move takes back a change of this parameter that gained without being recommended."""
+        """True if a move reverts a change of this parameter that brought a gain without a
+        recommendation.
+        """
         if self.gain < MIN_LONG_STEP_GAIN:
             return False
         opposite = f"{name}{'-' if move.direction > 0 else '+'}"
@@ -227,9 +229,10 @@ def apply_moves(
 ) -> GridPoints:
     """Return the start of ``past`` after these moves.
 
-    ``length`` is a fraction of a range. Without it, a move multiplies by ``LONG_STEP_FACTOR``, or crosses
-    a quarter of a range that is not logarithmic. No move leaves the range. A move stops at a bound of the
-    guides. A move that starts there may go on, because the diagnosis recommends it on this stack.
+    ``length`` is a fraction of a range. Without it, a move multiplies by ``LONG_STEP_FACTOR``, or
+    crosses a quarter of a range that is not logarithmic. No move leaves the range. A move stops at
+    a bound of the guides. A move that starts there may pass the bound, because the diagnosis
+    recommends it on this stack.
     """
     point = past.start.copy()
     for move in moves:
@@ -249,7 +252,7 @@ def apply_moves(
 def _count_room(axis: GridAxis, here: int, direction: int) -> int:
     """Return the levels from ``here`` to the next bound in ``direction``.
 
-    That is the guides' bound, and beyond it the end of the range.
+    The next bound is the guides' bound or, beyond that, the end of the range.
     """
     low, high = axis.safe_levels
     if direction > 0:
@@ -258,7 +261,7 @@ def _count_room(axis: GridAxis, here: int, direction: int) -> int:
 
 
 def is_worthwhile(axis: GridAxis, here: int, move: Move, step: int, room: int) -> bool:
-    """True if a step is long enough to show something or to gain something.
+    """True if a step is long enough to be informative or to bring a gain.
 
     A capacity grows no faster than the number that limits it.
     """
@@ -353,7 +356,8 @@ def _list_long_steps(
 
 
 def retreat(grid: ParameterGrid, observations: TrialObservations, past: MoveHistory) -> GridPoints:
-    """Return the start with every value that is too high moved half of the surplus back.
+    """Return the start, with each value that is too high reduced by half of its surplus on a
+    logarithmic scale.
 
     The surplus is the part of a value above the lowest one that can sustain the peak of the start.
     """
@@ -376,8 +380,9 @@ def _find_sufficient_value(
 ) -> float | None:
     """Return the lowest value of a parameter that can sustain the peak of the start.
 
-    A capacity grows no faster than the number that limits it. So it follows from the highest lower value
-    for which the diagnosis recommended more before anything else. ``None`` if there is none.
+    A capacity grows no faster than the number that limits it. The result therefore follows from the
+    highest lower value for which an increase was the diagnosis's first recommendation. It is
+    ``None`` if there is no such value.
     """
     if not axis.is_ordered or not axis.dimension.is_logarithmic:
         return None

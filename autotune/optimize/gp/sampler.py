@@ -55,8 +55,8 @@ MAX_CACHED_REPAIRS = 2000
 
 
 class GpSampler(SpaceSampler):
-    """The project's sampler. It is stateless but for a cache: suggestions follow from the stored trials
-    and the seed.
+    """The project's sampler. It is stateless except for a cache: suggestions depend only on the
+    stored trials and the seed.
 
     After a reseed, suggestions differ from those in other processes. ``improvement_probability``
     belongs to the last suggestion: it is the probability that any configuration is better than the best
@@ -162,7 +162,7 @@ class GpSampler(SpaceSampler):
         return np.array(repaired_points) if repaired_points else points
 
     def _repair_point(self, point: GridPoints, keep: frozenset[str]) -> GridPoints | None:
-        """Return one point as it would be measured; ``None`` if nothing keeps the rules.
+        """Return one point as it would be measured; ``None`` if no point satisfies the rules.
 
         Suggestions from the same leader repeat most of its moves, so results are cached.
         """
@@ -347,7 +347,7 @@ def _list_advised(
     leading: npt.NDArray[np.intp],
     project_points: PointProjection,
 ) -> tuple[GridPoints, Array]:
-    """Return the points of moves from the leaders in rows ``leading``, with what is added to their
+    """Return the points of moves from the leaders in rows ``leading``, with the bonuses for their
     scores.
     """
     points, bonuses = [np.empty((0, len(grid.axes)), np.intp)], [np.empty(0)]

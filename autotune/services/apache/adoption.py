@@ -92,8 +92,8 @@ MaxRequestWorkers {{ MaxRequestWorkers }}
 
 
 def _tune_processes(config: Config, adopted: AdoptionResult, accepts: ValueCheck) -> AdoptionResult:
-    """Tune ServerLimit as MaxRequestWorkers / ThreadsPerChild: mpm_event runs only whole
-    processes.
+    """Tune ServerLimit, whose baseline is MaxRequestWorkers / ThreadsPerChild, because mpm_event
+    runs only whole processes.
     """
     if reason := next(filter(None, map(config.explain_uncertain, WORKER_LIMIT_DIRECTIVES)), ""):
         return AdoptionResult(skipped={"ServerLimit": reason})
@@ -164,7 +164,7 @@ def raise_limit(
 
 
 PREFORK_DIRECTIVES = ("MinSpareServers", "MaxSpareServers", "MaxRequestWorkers")
-# Sections that are not listed, such as `<Perl>`, contain code.
+# Other sections, such as `<Perl>`, contain code.
 _SECTION_NAMES = """virtualhost directory directorymatch files filesmatch location locationmatch limit
 limitexcept proxy proxymatch macro if elseif else ifmodule ifdefine ifversion iffile requireall
 requireany requirenone authnprovideralias authzprovideralias"""

@@ -66,7 +66,8 @@ class ApacheServer(Service):
         )
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        # The module prints all directives with `-t -D DUMP_CONFIG`, also if the site does not load it.
+        # With `-t -D DUMP_CONFIG`, mod_info prints all directives. The script loads the module if
+        # the site does not.
         words = ("sh", "-c", _DUMP_SCRIPT, "sh", *self._build_command(placement))
         return (Readback(words, self._parse_dump),)
 

@@ -76,7 +76,7 @@ _parse_options = partial(
 )
 _PROGRAM_PATTERN = re.compile(r"\bgunicorn3?\b")
 _DEFAULT_PORT = "8000"
-# Python names with which code may set any name.
+# Python names through which code may assign any variable.
 _OPAQUE_NAMES = frozenset(
     ("locals", "globals", "vars", "exec", "eval", "setattr", "delattr", "__dict__", "modules")
 )
@@ -103,8 +103,8 @@ def _list_words(config: Config) -> tuple[str, ...]:
 
 
 def _locate_port(host: RunningHost, unit: str, config: Config, location: str) -> Candidate | str:
-    """Return the candidate with its address. If a file computes the address, gunicorn's only port
-    is used.
+    """Return the candidate with its address. If a file computes the address, the only port on which
+    gunicorn listens is used.
     """
     path = _find_config_path(host.tree, config, unit)
     is_hidden = (
@@ -295,7 +295,7 @@ def _list_stored_names(statement: ast.stmt) -> dict[str, ast.expr | ast.stmt]:
 
 
 def _may_set_any_name(statement: ast.stmt) -> bool:
-    """True if code may set names that its source does not show."""
+    """True if code may assign variables whose names are not in its source."""
     for node in ast.walk(statement):
         match node:
             case ast.Name(id=name) | ast.Attribute(attr=name) if name in _OPAQUE_NAMES:

@@ -88,8 +88,8 @@ class Gunicorn(AppServer):
     config_paths = ("", drop_in_path(UNIT_NAME))
     template = "gunicorn/options.conf.j2"
     unit_name = UNIT_NAME
-    # Names of its executables. If gunicorn is in the application's private directory, `true` is
-    # found in its place.
+    # Names of gunicorn's executables. The last one, `true`, exists on every host, so the lookup
+    # also succeeds if gunicorn is in the application's private directory.
     programs: ClassVar[Programs] = {"gunicorn": ("gunicorn", "gunicorn3", "true")}
     packages = ("gunicorn",)
     parameters = PARAMETERS

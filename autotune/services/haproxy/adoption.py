@@ -106,8 +106,8 @@ def _read_host_config(tree: FileTree) -> Config:
 def _list_http_addresses(
     config: Config, variables: Mapping[str, str]
 ) -> Iterator[tuple[str, bool]]:
-    """Yield the addresses that forward to other hosts, and whether they use TLS. Without any HTTP
-    address, the addresses of TCP proxies are yielded.
+    """Yield the listening addresses whose requests HAProxy forwards, and whether they use TLS.
+    Addresses of TCP proxies are included only if there is no HTTP address.
     """
     names = ("server", "server-template", "default_backend", "use_backend")
     forwards = {line.directive.blocks for name in names for line in config.find_all(name)}

@@ -64,8 +64,8 @@ DIAGNOSIS = Diagnosis(
         find_socket=find_stats_socket,
     ),
     find_log=lambda site: site.choose(f"{site.directory}/haproxy.out", "haproxy.service"),
-    # One word in the log line encodes how a request ended: s timeout, S server; Q queue, C
-    # connecting.
+    # One word in the log line encodes how a request ended. Its letters mean: s timeout, S server, Q
+    # queue, C connecting.
     complaint_patterns={
         "queue_timeout": re.compile(r" sQ[\w-]{2} "),
         "no_live_upstreams": re.compile(r"has no server available"),

@@ -74,8 +74,8 @@ def parse_effective(text: str) -> Settings:
 
 
 def parse_counters(text: str) -> Mapping[str, float]:
-    """Return the counters in `show stat`: sums over backends, the worst backend, and the fullest
-    frontend.
+    """Return the counters in `show stat`: sums and maximums over the backends, and the sessions of
+    the fullest frontend.
     """
     numbers = [{name: float(value) for name, value in row.items() if is_uint(value)}
                for row in parse_rows(text) if row["svname"] in TOTAL_ROWS]  # fmt: skip

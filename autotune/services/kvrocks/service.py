@@ -126,7 +126,7 @@ class Kvrocks(RedisProtocolServer):
 
 SERVICES = (Kvrocks(),)
 
-# Kvrocks has no separate log, and no useful moves are known.
+# Kvrocks has no separate log, and no helpful parameter changes are known.
 DIAGNOSIS = Diagnosis(
     counter_query=COUNTER_QUERY, find_log=None, recommended_changes={}, client_limit=CLIENT_LIMIT
 )

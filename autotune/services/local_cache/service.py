@@ -101,5 +101,5 @@ class LocalCache(Service):
 
 
 SERVICES = (LocalCache(),)
-# It cannot be diagnosed, because clients see only the application's responses.
+# The cache cannot be diagnosed, because clients see only the application's responses.
 DIAGNOSIS = EMPTY_DIAGNOSIS

@@ -99,7 +99,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     """Yield every parameter. Missing parameters can be added at the end of the server's last group."""
     clients = service.config.last_number("max_connections", 151)
-    # According to the manual, the server computes these values if no file sets them.
+    # The server computes these values if no file sets them (MariaDB manual).
     computed_defaults = {
         "back_log": min(900, 50 + clients // 5),
         "thread_cache_size": min(256, clients),

@@ -114,7 +114,7 @@ RESOURCE_NEEDS = ResourceNeeds(
     descriptors="max_connections + 2 * table_open_cache + 10",
 )
 
-MAX_MEMORY_SHARE = 0.85  # the most of the host's memory that all settings together may use
+MAX_MEMORY_SHARE = 0.85  # the largest share of the host's memory that all settings together may use
 THREAD_POOL_CONNECTIONS = 512  # MySQLTuner advises a thread pool from this number of connections
 # MB that no parameter controls: the key cache and Aria's page cache, and each thread's stack and
 # binary log.

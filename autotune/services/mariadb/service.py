@@ -166,7 +166,7 @@ RATIO_RULES = (
      "times a statement waited for space in the log buffer", "raise innodb_log_buffer_size"),
     ("Innodb_buffer_pool_reads", "Innodb_buffer_pool_read_requests", 0.01, 1000, Resource.DISK,
      "requested pages were read from disk", "raise innodb_buffer_pool_size"),
-    # The share is MySQLTuner's.
+    # MySQLTuner uses the same share.
     ("Created_tmp_disk_tables", "Created_tmp_tables", 0.25, 100, Resource.DISK,
      "temporary tables were written to disk",
      "raise tmp_table_size and max_heap_table_size, unless the tables contain text columns"),

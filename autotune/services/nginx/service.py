@@ -147,8 +147,8 @@ PARAMETERS = with_guidance((
              "fastcgi_keep_conn fastcgi_keepalive upstream_keepalive_requests reuseport"},
 )  # fmt: skip
 
-# Directives that have the same name as their parameter. TLS and cache locks are tuned if the site
-# uses them. The site's owner decides what is cached, and for how long.
+# Directives with the same name as their parameter. TLS and cache locks are tuned if the site uses
+# them. The site's owner decides what is cached, and for how long.
 PLAIN_DIRECTIVES = ("worker_processes", "worker_connections", "fastcgi_keep_conn")
 EVENT_DIRECTIVES = ("multi_accept", "accept_mutex", "use")
 KEEPALIVE_DIRECTIVES = ("keepalive_timeout", "keepalive_requests")
@@ -187,8 +187,7 @@ _SPECIAL_NOTATIONS = {
     "ssl_session_cache": Notation(
         _parse_session_cache, lambda v: f'("shared:autotune:" ~ {v} ~ "m" if {v} else "none")'
     ),
-    # A directive with a second word cannot be `off`. Caching only one file is equivalent to caching
-    # none.
+    # A directive with a second word cannot be `off`, so the value 0 caches one file instead.
     "open_file_cache": Notation(_parse_file_cache, lambda v: f'"max=" ~ ([{v}, 1] | max)'),
 }
 
@@ -211,7 +210,7 @@ DIRECTIVE_NOTATIONS = {
     )
 }
 
-# `keepalive_requests` and others have a second meaning there.
+# In these blocks, `keepalive_requests` and other directives have another meaning.
 _OTHER_BLOCKS = frozenset({"upstream", "stream", "mail"})
 
 

@@ -53,7 +53,7 @@ PARAMETERS = with_guidance((
         " Larger spaces are collected less often.",
         low=8, high=128, log=True, stock=16, recommended=64, unit="MB",
         source=f"{DOCS}, --max-semi-space-size"),
-    # A process that has too little memory aborts.
+    # A process with too little memory aborts.
     on_restart("max_old_space_size", "Maximum memory per process for long-lived objects.",
         low=128, high=16_384, log=True, stock=2048, unit="MB", adopted=True, on_demand=True,
         source=f"{DOCS}, --max-old-space-size"),
@@ -111,7 +111,8 @@ class Nodejs(Service):
     config_paths = ("", drop_in_path(UNIT_NAME))
     template = "nodejs/options.conf.j2"
     unit_name = UNIT_NAME
-    # If Node.js is in a private directory outside of PATH, `true` is found in its place.
+    # `true` exists on every host, so the lookup also succeeds if Node.js is in a private directory
+    # outside of PATH.
     programs: ClassVar[Programs] = {
         "node": ("node", "nodejs", "node-MainThread", "MainThread", "true")
     }

@@ -286,7 +286,7 @@ def _build_counters_command(placement: Placement) -> Argv:
     )
 
 
-# Rules about PostgreSQL's resources. The first rule that matches applies.
+# The first rule that matches applies.
 SHORTAGE_RULES = (
     # Half of the active sessions are waiting for each other.
     build_evidence_rule(

@@ -134,7 +134,8 @@ class Puma(AppServer):
     config_paths = ("", drop_in_path(UNIT_NAME))
     template = "puma/options.conf.j2"
     unit_name = UNIT_NAME
-    # If Puma is a private gem of the application outside of PATH, `true` is found in its place.
+    # `true` exists on every host, so the lookup also succeeds if Puma is a private gem of the
+    # application outside of PATH.
     programs: ClassVar[Programs] = {"puma": ("puma", "bundle", "ruby", "true")}
     packages = ("puma",)
     parameters = PARAMETERS

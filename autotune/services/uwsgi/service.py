@@ -98,7 +98,8 @@ class Uwsgi(AppServer):
     config_paths = ("", drop_in_path(UNIT_NAME))
     template = "uwsgi/options.conf.j2"
     unit_name = UNIT_NAME
-    # If uWSGI is in a private directory outside of PATH, `true` is found in its place.
+    # `true` exists on every host, so the lookup also succeeds if uWSGI is in a private directory
+    # outside of PATH.
     programs: ClassVar[Programs] = {"uwsgi": ("uwsgi", "uwsgi-core", "uwsgi_python3", "true")}
     packages = ("uwsgi", "uwsgi-plugin-python3")
     parameters = PARAMETERS

@@ -42,7 +42,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         each.port for each in host.listeners if each.program in ("varnishd", "cache-main")
     }
     if not options or any("$" in word for placed in config.directives for word in placed.words):
-        yield f"Varnish is not tuned: {UNIT_NAME} does not write out its options"
+        yield f"Varnish is not tuned: {UNIT_NAME} does not list its options on its command line"
     elif not (ports := [p for p in _list_http_ports(config) if not held_ports or p in held_ports]):
         yield "Varnish is not adopted: it listens on no TCP port for HTTP that its command sets"
     else:

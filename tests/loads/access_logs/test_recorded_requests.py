@@ -34,7 +34,7 @@ def test_requests_are_counted_and_the_rest_by_its_reason() -> None:
         "line in an unknown format": 1,
         "not a valid request": 2,
         "POST may change data (--unsafe keeps it)": 1,
-        "answered with 404": 1,
+        "status 404": 1,
     }
     assert recorded.used_count + recorded.skipped.total() == len(LINES)
 
@@ -65,7 +65,7 @@ def test_the_command_writes_what_a_target_reads(tmp_path: Path) -> None:
     ended = CliRunner().invoke(app, words)
     assert ended.exit_code == 0, ended.output
     assert "4 requests for 3 pages" in ended.output
-    assert "left out: 1 × answered with 404" in ended.output
+    assert "left out: 1 × status 404" in ended.output
     visits = requests_file.read_visits(out)
     assert [(v.session_steps[0].method, v.path, v.weight) for v in visits] == [
         ("GET", "/?p=12", 2), ("GET", "/s?q=a", 1), ("HEAD", "/s?q=a", 1),
