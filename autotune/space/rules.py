@@ -314,7 +314,7 @@ def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[s
 
 
 def list_order_rules(target: Target, dimensions: Iterable[Dimension]) -> Iterator[Comparison]:
-    """Yield the rules of software for the order of its own values."""
+    """Yield the rules that software sets for the order of its values."""
     by_name = {d.name: d for d in dimensions}
     for location in list_target_services(target):
         for pair in location.service.ordering_rules:
