@@ -170,7 +170,7 @@ def measure(
 def _parse_minimum(
     environment: Environment, at_least: str | None, *, of_ceiling: bool, is_needed: bool
 ) -> float | None:
-    """Return the rate of `--at-least`. Raises UsageError."""
+    """Return the required capacity from `--at-least`, in requests/s. Raises UsageError."""
     from autotune.study.measure_capacity import parse_required_capacity
 
     minimum = parse_required_capacity(environment, at_least, of_ceiling=of_ceiling)

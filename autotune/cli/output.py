@@ -1,4 +1,4 @@
-"""Output of results."""
+"""Print the results of commands as JSON, CSV, HTML or text."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Workers that wait for a store are all busy, and more workers help. If requests call the store only
 because a small cache evicted the data, more memory for the cache helps several times as much. The order
-of the rules does not reveal that, because it ranks shortages regardless of their size.
+of the diagnosis rules does not reveal this cause, because the order ignores the size of a shortage.
 
 The gain follows from Little's law: a pool serves ``workers / time`` requests/s. Without the wait, a
 request occupies its worker only for its CPU time. The gain is limited by the CPUs, which all requests

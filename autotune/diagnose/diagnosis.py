@@ -129,9 +129,9 @@ def list_recommended_changes(
     ``among`` contains the full names of the existing parameters, if known, and ``catalogue`` the
     services of the target.
 
-    Examples are ``web.php_fpm.max_children+`` and ``web.php_fpm.pm=static``. There are none if no
-    setting helps, for example if CPU is short. The changes are suggestions; measurements show
-    whether they help.
+    Examples are ``web.php_fpm.max_children+`` and ``web.php_fpm.pm=static``. The result is empty if no
+    setting helps, for example if CPU is short. The changes are suggestions; measurements show whether
+    they help.
     """
     if not bottleneck:
         return ()

@@ -155,7 +155,7 @@ def check_cpu(context: ReadingContext) -> Bottleneck | None:
 
 
 def check_crowded_cpus(context: ReadingContext) -> Bottleneck | None:
-    """Report full CPUs with processes that wait for them.
+    """Report fully used CPUs for which processes of the stack wait.
 
     PHP may wait for a cache or a proxy that itself waits for a CPU. In that case, PHP does not seem to
     be short of CPU, and additional PHP processes would only wait as well.

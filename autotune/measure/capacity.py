@@ -4,7 +4,7 @@ Method: the search keeps a posterior over log peak on a grid. It also covers the
 violations and the noise of the capacity, which are both unknown. The *fraction* of violations in a
 reading shows how far its rate was from the peak (graded, not pass or fail). Capacity noise blurs this.
 A one-sided term allows for a disturbed reading, whose result is worse than the server's capacity. CPU
-steal during a reading takes part of the capacity. The readings show how large that part is.
+steal during a reading reduces the capacity, by an amount that the search learns from the readings.
 
 The next rate is the posterior's estimate of the peak. As long as no reading has failed (or none has
 passed), rates grow (or shrink) in ever larger steps. The search does not bracket the peak: a disturbed
@@ -212,7 +212,9 @@ class PeakSearch:
 
     @property
     def max_useful_rate(self) -> float:
-        """Return the highest rate to request from the generator; each missed rate lowers it."""
+        """Return the highest rate to request from the generator. Each rate that the generator could not
+        produce lowers this limit.
+        """
         limited_rates = [r.rate for r in self.readings if r.limited is not None]
         if not limited_rates:
             return self.limits.max_rate

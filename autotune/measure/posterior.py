@@ -195,8 +195,8 @@ def worst_slo_counts(reading: Reading, slo: Slo) -> ViolationCounts:
 def _truncated_likelihoods(
     counts: ViolationCounts, expected_onset: onset.Onset
 ) -> tuple[Array, Array]:
-    """Return the likelihoods of a truncated reading without and with a peak. It failed, even if it
-    counted few violations.
+    """Return the likelihoods of a truncated reading without and with a peak. A truncated reading
+    failed, even if it contains few violations.
     """
     minimum = min(3.0 * counts.allowed_share, 0.5) * counts.intended
     violations = max(counts.violations, minimum)

@@ -69,7 +69,7 @@ class WarmUpResult:
 
     @property
     def sustained_rate(self) -> float | None:
-        """Return the last rate in requests/s with which the stack kept up."""
+        """Return the last rate in requests/s that the stack sustained."""
         rates = [window.rate for window in self.windows if not window.is_overloaded]
         return rates[-1] if rates else None
 

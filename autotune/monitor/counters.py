@@ -22,8 +22,8 @@ _MAX_ANSWER_BYTES = 1 << 18
 
 @dataclass(frozen=True)
 class ServerCounters:
-    """One response: its duration in ``seconds``, numbers by the server's names, or the error of the
-    server.
+    """One response to a query for counters: its duration in ``seconds``, and the counters by name or
+    the server's error.
     """
 
     seconds: float

@@ -270,7 +270,8 @@ class Ablation:
         """Drop changes that mattered on their own but no longer do, for example without a parent
         parameter.
 
-        The regression cannot express that, so only a set's own measurements count.
+        The regression has no interactions between changes, so only measurements of exactly that set
+        count.
         """
         for name in sorted(essential, key=self._expected_loss):
             wider_set = self._reverted | {name}

@@ -60,7 +60,7 @@ def strip_numpy_types(values: Mapping[str, object]) -> dict[str, Value]:
 @dataclass(frozen=True)
 class SamplerTask:
     """A sampler's task. ``trial_budget`` is the number of configurations that the budget allows,
-    including presets. ``has_several_beds`` is true if several configurations are measured at a time.
+    including presets. ``has_several_beds`` is true if several configurations are measured concurrently.
     """
 
     space: SearchSpace
@@ -101,7 +101,7 @@ class Narrowing(BaseSampler):
 class SpaceSampler(Narrowing):
     """Base class of samplers that suggest all parameters at once, in ``sample_relative``.
 
-    ``_seed_offset`` extends their seed. After a reseed, suggestions differ from those in other
+    ``_seed_offset`` is part of the random seed. After a reseed, suggestions differ from those in other
     processes.
     """
 

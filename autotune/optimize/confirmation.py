@@ -71,7 +71,7 @@ def compute_gain(
 def compute_mean(measurements: Sequence[Estimate]) -> tuple[float, float, float]:
     """Return the mean of repeated measurements of one quantity, and the ends of its 90 % interval.
 
-    The interval is computed as for pairs.
+    The interval is computed as for the pairs of a proof.
     """
     mean = _PairMean.from_ratios(measurements, len(measurements)).build_gain(INTERVAL_COVERAGE)
     return mean.ratio, mean.low, mean.high
@@ -108,7 +108,9 @@ class _PairMean:
         )
 
     def build_proven_gain(self) -> Gain:
-        """Return the gain with the median-unbiased ratio of a mean above the limit of a claim."""
+        """Return the gain with a median-unbiased ratio, given that the mean exceeded the limit for
+        claiming a gain.
+        """
         gain, limit = self.build_gain(INTERVAL_COVERAGE), self.half_width(CLAIM_COVERAGE)
         if self.mean <= limit:
             return gain

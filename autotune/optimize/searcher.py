@@ -97,10 +97,10 @@ class Searcher:
     """One Optuna study over the flat space.
 
     No other process may write this study to ``storage``, and the caller that opened the storage closes
-    it. ``chosen`` names the sampler. ``several`` is true if several configurations are measured at a
-    time. With ``is_condensed``, a configuration from elsewhere is stored with only the core parameters
-    and the changes from the baseline. That is enough to inspect a study, but not to continue the
-    search. Raises AutotuneError for an unknown ``kind`` of sampler.
+    it. ``chosen`` names the sampler. ``several`` is true if several configurations are measured
+    concurrently. With ``is_condensed``, a configuration from elsewhere is stored with only the core
+    parameters and the changes from the baseline. That is enough to inspect a study, but not to continue
+    the search. Raises AutotuneError for an unknown ``kind`` of sampler.
     """
 
     def __init__(
@@ -281,7 +281,7 @@ class Searcher:
     def add_pending(self, pending: Mapping[int, Settings]) -> None:
         """Add the suggestions that other processes are measuring, by their numbers in the study.
 
-        The model assumes that they give the predicted results.
+        The model assumes that these suggestions will give the predicted results.
         """
         for number in self._elsewhere.keys() - pending.keys():
             self.discard_trial(self._elsewhere.pop(number))
@@ -310,5 +310,5 @@ class Searcher:
             self._study.tell(trial.number, state=TrialState.FAIL)
 
     def reseed(self) -> None:
-        """Use different random numbers from the other processes of the same study."""
+        """Switch to random numbers that differ from those of the study's other processes."""
         self.chosen.sampler.reseed_rng()

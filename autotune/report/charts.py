@@ -136,7 +136,7 @@ def _build_fitted_curve(curve: LatencyCurve) -> FittedCurve:
 
 
 def _build_today(latency: TodayLatency | None) -> Today | None:
-    """Return the measured latency at today's rate by side, as the page shows it."""
+    """Return the latencies of baseline and best at today's rate, as the page shows them."""
     if latency is None:
         return None
     answers = {

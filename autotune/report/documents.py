@@ -69,7 +69,7 @@ class GainObject(Interval):
 
 
 class Finding(TypedDict):
-    """The limit of a configuration: ``confidence`` is from 0 to 1.
+    """The bottleneck of a configuration; ``confidence`` is from 0 to 1.
 
     ``gain`` is the factor in requests/s that the removal of the cause would give, 0 if unknown.
     ``related`` are other shortages: tier, service and resource.
@@ -103,7 +103,9 @@ class GainSharesObject(TypedDict):
 
 
 class ReversalCostObject(Ratio):
-    """The capacity without the change over the best's; ``measured`` by `explain --measure`."""
+    """The capacity without the change, divided by the best's capacity. ``measured`` is true for results
+    of `explain --measure`.
+    """
 
     distinguishable: bool
     measured: bool
@@ -404,8 +406,8 @@ class MinimalChangesObject(Interval):
 
 
 class ExplanationObject(VersionedObject):
-    """``configurations`` is the number of measured ones. Predictions from fewer than ten are
-    unreliable.
+    """``configurations`` is the number of measured configurations. Predictions based on fewer than ten
+    are unreliable.
     """
 
     study: str
@@ -445,7 +447,8 @@ MeasuredLoadStep = TypedDict(
 
 
 class MeasuredSide(Side):
-    """``sd`` is the sd of the capacity's logarithm. ``bindings`` are changes made to keep a rule.
+    """``sd`` is the sd of the capacity's logarithm. ``bindings`` lists the settings that were changed
+    to satisfy a rule.
 
     ``requests`` is the number of requests in the readings that determine ``peak``.
     """
@@ -475,7 +478,9 @@ class MeasuredLatency(TypedDict):
 
 
 class MeasurementObject(VersionedObject):
-    """``peaks`` of repeats; or, with ``against``, the peaks of both sides and the ``gain``."""
+    """The result of `measure`: the ``peaks`` of repeats or, with ``against``, both configurations'
+    peaks and the ``gain``.
+    """
 
     study: str
     at_least: NotRequired[RequiredCapacity]
@@ -493,11 +498,13 @@ class MeasurementObject(VersionedObject):
 
 
 class MeasuredStackCeilings(VersionedObject, StackCeilingsObject):
-    """A closed loop of clients: not a capacity within an SLO."""
+    """Throughput with a closed loop of clients, which is not a capacity within an SLO."""
 
 
 class MeasuredCacheCeilings(VersionedObject, CacheCeilingsObject):
-    """Caches alone. ``chain`` is the rate at which the whole stack reads them, in keys/s."""
+    """The ceilings of the caches alone. ``chain`` is the rate in keys/s at which the whole stack reads
+    the caches.
+    """
 
 
 class ParameterObject(TypedDict):

@@ -130,7 +130,9 @@ def _format_gain(view: StudyFigures) -> str:
 
 
 def format_gain_split(view: StudyFigures) -> str:
-    """Return what the preset and the search contributed to a proven gain; empty if unknown."""
+    """Return the contributions of the best preset and of the search to a proven gain, as text; empty if
+    unknown.
+    """
     conclusion = view.conclusion
     if conclusion.preset_won and not conclusion.shows_preset and view.verdict == "improved":
         return "from the preset alone; the search found nothing better"

@@ -1,4 +1,4 @@
-"""The commands that continue a study, apply its winner, and undo this."""
+"""The commands that continue a study, apply its winner, and undo the applied changes."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ from autotune.report.warnings import StudyWarning, collect_warnings
 
 @dataclass(frozen=True)
 class StudyView(StudyFigures):
-    """The figures of a study, and what follows from them. Renderers add nothing but layout.
+    """The figures of a study, with the headline, warnings and next steps derived from them. Renderers
+    add only layout.
 
     ``headline`` is the verdict in one line.
     """
@@ -24,7 +25,9 @@ class StudyView(StudyFigures):
 
     @cached_property
     def gain_split(self) -> str:
-        """The contributions of preset and search to a proven gain, as text; empty if unknown."""
+        """The contributions of the best preset and of the search to a proven gain, as text; empty if
+        unknown.
+        """
         return format_gain_split(self)
 
     @cached_property

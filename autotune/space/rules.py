@@ -228,7 +228,9 @@ class RuleVocabulary:
 
 
 def _merge_conditions(services: Iterable[TierService]) -> dict[str, Conditions]:
-    """Return the conditions of each service. Any of the deployments that contain it is enough."""
+    """Return the conditions of each service. A service with several conditions is active if any of the
+    conditions is met.
+    """
     alternatives: dict[str, list[Conditions]] = {}
     for service in services:
         alternatives.setdefault(service.name, []).append(service.when)

@@ -161,7 +161,7 @@ class SearchSpace:
                 yield name, self.preset_settings(name, deployment)
 
     def without_choice(self, name: str, choice: Value) -> SearchSpace:
-        """Return the space without this choice."""
+        """Return the space in which the parameter ``name`` cannot have the value ``choice``."""
         dimensions = tuple(
             replace(d, choices=tuple(c for c in d.choices if c != choice)) if d.name == name else d
             for d in self.dimensions
@@ -252,7 +252,7 @@ class SearchSpace:
                 )
 
     def replace_impossible(self, settings: Settings, instead: Settings) -> dict[str, Value]:
-        """Return ``settings``, with each value that its parameter cannot have replaced by the value
+        """Return ``settings``, with each value that is invalid for its parameter replaced by the value
         from ``instead``.
         """
         dimensions = {d.name: d for d in self.dimensions}

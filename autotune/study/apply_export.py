@@ -31,7 +31,9 @@ def read_applicable_settings(environment: Environment, export: Path) -> Settings
 
 
 def read_compatible_settings(space: SearchSpace, export: Path) -> Settings:
-    """Return the same settings as `read_applicable_settings`, for a search space."""
+    """Return the settings of an export that all take effect unchanged in this search space. Raises the
+    errors of `read_applicable_settings`.
+    """
     settings = read_exported_settings(space, export)
     candidate = space.with_measured_memory(read_exported_rss(export)).build_candidate(settings)
     repaired_settings = {name: value for name, value in settings.items()

@@ -16,7 +16,8 @@ STACK_CEILING, CACHE_CEILING = "stack", "caches"  # values of the field ``of``
 
 @dataclass(frozen=True)
 class StackCeiling:
-    """The result with ``concurrency`` clients: correct responses/s, and latencies in seconds.
+    """The closed-loop result with ``concurrency`` clients: correct responses/s, and latencies in
+    seconds.
 
     ``failed`` is the reason for a missing result. ``limited``: ``load.max_rate`` limited the clients.
     """
@@ -89,7 +90,7 @@ class CacheCeilingAtSize:
 class CacheCeilings:
     """Results for the memcached hosts alone, by object size.
 
-    ``chain``: keys/s that the whole stack requests from the caches at capacity.
+    ``chain`` is the number of keys/s that the whole stack requests from the caches at its capacity.
     """
 
     of: str = field(default=CACHE_CEILING, kw_only=True)

@@ -70,7 +70,7 @@ class Journal:
 def encode_record(record: Mapping[str, object]) -> bytes:
     """Return the line of a record, without its end.
 
-    Bytes of a path that are not UTF-8 are escaped, because no reader accepts them.
+    Path bytes that are not UTF-8 are escaped, because no reader of journals accepts invalid UTF-8.
     Raises ValueError for a number that no reader accepts.
     """
     line = json.dumps(record, separators=(",", ":"), allow_nan=False)

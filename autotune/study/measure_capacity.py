@@ -183,7 +183,7 @@ class Measurement:
     def reaches_rate(self, rate: float) -> bool:
         """True if the capacity is at least ``rate`` (requests/s), and every repeat met the objective.
 
-        A lower bound counts with its value.
+        If the capacity is only a lower bound, that bound is compared with ``rate``.
         """
         met_slo = all(trial.peak is not None and trial.peak.met_slo for trial in self.trials)
         return met_slo and self.peak >= rate * (1 - ROUNDING_TOLERANCE)
@@ -270,8 +270,8 @@ def find_unapplied(trial: Trial, settings: Settings) -> list[str]:
     """Return the differences between requested and effective values in which ``settings`` did not take
     effect.
 
-    An export contains effective values. Such a value takes effect even if the file requests a larger
-    one, which another setting of the same configuration limits.
+    An export contains effective values. An effective value counts as applied even if another setting
+    limits the larger value in the file.
     """
     names = {name for name in trial.clamped_parameters if name in settings
              and trial.effective_settings[name] != settings[name]}  # fmt: skip

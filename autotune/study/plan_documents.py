@@ -33,8 +33,8 @@ class BudgetObject(TypedDict):
 
 
 class HostMemoryObject(TypedDict):
-    """Memory of the recommended settings in bytes. ``of_baseline``: the baseline sets what is
-    ``allowed``.
+    """Memory of the recommended settings in bytes. ``of_baseline`` is true if the baseline determines
+    the ``allowed`` memory.
     """
 
     host: str

@@ -31,7 +31,7 @@ class ForwardingReporter(ABC):
 
     @abstractmethod
     def forward(self, call: Callable[[ProgressReporter], None]) -> None:
-        """Make the call on the other reporters."""
+        """Repeat the call on each of the other progress reporters."""
 
     def on_trial_start(self, trial: Trial) -> None:
         self.forward(lambda reporter: reporter.on_trial_start(trial))

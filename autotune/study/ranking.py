@@ -100,7 +100,7 @@ def estimate_candidates(state: State) -> dict[int, Estimate]:
 def find_incumbent(state: State) -> Estimate | None:
     """Return the peak to beat, which belongs to the best configuration so far.
 
-    Its measurements as a reference also count, so that a lucky first measurement does not prune an
+    Later measurements as drift reference also count. A lucky first measurement then does not prune an
     equal candidate. Pruned trials are excluded, because their peak is only an upper bound.
     """
     _, peak = _find_highest_trial(state)
@@ -522,7 +522,8 @@ def list_proof_failures(state: State) -> list[Trial]:
 def fails_in_proof(state: State, challenger: int) -> bool:
     """True if the winner fails in the proof more often than the baseline.
 
-    Its other measurements then prove nothing. A disturbance affects both sides equally often.
+    Measurements in which such a winner met the objective then prove nothing. A random disturbance would
+    affect winner and baseline equally often.
     """
     failures = list_proof_failures(state)
     own_count = sum(state.configuration_number(trial) == challenger for trial in failures)

@@ -585,7 +585,8 @@ def _plan_reversal(
 ) -> ScheduleStep | None:
     """Return a measurement of the winner without a change whose cost is uncertain and may be large.
 
-    Such a change was rarely measured at its baseline value. It may be the one on which the gain depends.
+    The cost is uncertain because the parameter was rarely measured at its baseline value. The gain may
+    depend on this change.
     """
     number, reversals = find_best_trial(state), state.list_started(Phase.EXPLAIN)
     if (
@@ -629,9 +630,9 @@ def misses_slo(state: State) -> bool:
 def _plan_reproduction(state: State, budget: Budget, elapsed: float) -> ScheduleStep | None:
     """Return a repeated measurement after a baseline that missed the objective.
 
-    No comparison is possible then, so the time reserved for it is available. The baseline is measured
-    once more, because a disturbance may have been the cause. The best trial is then measured until its
-    result is reproduced.
+    No gain over such a baseline can be computed, so the time reserved for the proof is available. The
+    baseline is measured once more, because a disturbance may have been the cause. The best trial is
+    then measured until its result is reproduced.
     """
     trial_seconds = min(average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
     if state.values or not misses_slo(state) or elapsed + trial_seconds > budget.time:
@@ -685,7 +686,8 @@ def _plan_runner_up(
 ) -> ScheduleStep | None:
     """Return the next measurement of the leader or its rival, which alternate if time allows.
 
-    They come before any claim. The rival is the best preset, or else the second best configuration.
+    The rival is the best preset, or else the second best configuration. These measurements end before
+    the proof starts.
     """
     finalist_pair = select_finalist_pair(state)
     if finalist_pair is None or state.list_started(Phase.CONFIRM):

@@ -1,4 +1,6 @@
-"""Reports of a study's outcomes to its search: one at a time, and after a kill or from other workers."""
+"""Report a study's outcomes to its search: new ones, ones missing after a kill, and ones from other
+workers.
+"""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ class SharedStore(StudyStore):
     def release_bed(self, bed: str) -> None:
         """Release this bed's lease, so that other workers repeat its trial.
 
-        If the database is unavailable, they notice the missed heartbeats instead.
+        If the database is unavailable, other workers detect the missed heartbeats instead.
         """
         reason = self._exclusion_reasons.pop(bed, "its worker has stopped")
 

@@ -245,7 +245,7 @@ class StudyDatabase:
         """Return the result of ``action`` with each statement committed separately, with the same
         retries.
 
-        No lock of a statement is held when the next statement is sent.
+        The locks of each statement are released before the next statement is sent.
         """
 
         def attempt_autocommit() -> T:
@@ -266,7 +266,8 @@ class StudyDatabase:
         """Yield Optuna's storage to the one worker that writes a study to it, and ``None`` to all
         others.
 
-        The storage's only database session holds the lock. After a lost connection, every write fails.
+        The storage's only database session holds the writer lock. After this session loses its
+        connection, every write fails.
         """
         lock = text("SELECT pg_try_advisory_lock(:first, :second)")
         # Outside the pool, the connection and thus the lock last exactly until the end of this block.

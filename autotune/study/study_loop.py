@@ -243,7 +243,7 @@ def resolve_next_step(
 
 
 def propose_configuration(state: State, searcher: Searcher, space: SearchSpace) -> Proposal:
-    """Return the model's suggestion from all recorded outcomes, which takes some time."""
+    """Return the configuration that the model suggests, based on all recorded outcomes."""
     searcher.narrow(state.limit_space(space))
     sync_search(searcher, state)
     suggestion = searcher.suggest(estimate_study_drift(state))

@@ -407,7 +407,7 @@ def apply_record(state: State, record: Mapping[str, Any]) -> State:
 
 @singledispatch
 def _apply(_: object, state: State) -> State:
-    """Return the state after a record; it is unchanged by records that no decision depends on."""
+    """Return the state after a record. A record that affects no decision leaves the state unchanged."""
     return state
 
 

@@ -156,7 +156,7 @@ def build_request(
 
 
 def explain_excess_rate(rates: Iterable[float], file: TargetFile) -> str | None:
-    """Return a text if the highest of these rates exceeds the target's limit; ``None`` if none does."""
+    """Return an explanation if the highest of these rates exceeds the target's limit; else ``None``."""
     return find_excess_rate(max(rates, default=0.0), file.target.load.max_rate)
 
 

@@ -27,7 +27,9 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of ``count`` repeats and its 90 % interval (Student's t); a single repeat has none."""
+    """The mean of ``count`` repeats and its 90 % interval (Student's t); a single repeat has no
+    interval.
+    """
 
     value: float
     low: float | None = None

@@ -171,17 +171,17 @@ class Tier(TargetModel):
 
     @property
     def required_tiers(self) -> tuple[str, ...]:
-        """Return the tiers that it depends on."""
+        """Return the tiers that this tier depends on."""
         return (*self.uses, *((self.forwards_to,) if self.forwards_to else ()))
 
     @property
     def installed(self) -> bool:
-        """True if its services are installed on the hosts, not private to a study."""
+        """True if the tier's services are installed on the hosts, not private to a study."""
         return runtimes.RUNTIMES[self.runtime].installed
 
     @property
     def isolated(self) -> bool:
-        """True if its services have their own file systems and limits."""
+        """True if the tier's services have their own file systems and limits."""
         return runtimes.RUNTIMES[self.runtime].isolated
 
 

@@ -55,7 +55,7 @@ InstanceCapacities = Sequence[Mapping[str, InstanceCapacity]]  # for each trial,
 
 @dataclass(frozen=True)
 class CapacityModel:
-    """The log capacity of one part, over the ``axes`` of its tiers."""
+    """A model of the log capacity of one part of a stack, over the parameters (``axes``) of its tiers."""
 
     axes: GridPoints
     process: GaussianProcess
@@ -274,8 +274,8 @@ def _infer_from_peaks(
     trial]``.
 
     The soft minimum is linearised at the predicted capacities, as in an extended Kalman filter
-    (Anderson & Moore, 1979, §8.2). Its slope in each part is that part's share in it. The
-    uncertainty of the other parts widens the variance.
+    (Anderson & Moore, 1979, §8.2). The derivative of the soft minimum with respect to a part is that
+    part's share in the minimum. The uncertainty of the other parts widens the variance.
     """
     means, own = (np.array(each) for each in zip(*(p.predict(points) for p in parts), strict=True))
     soft_minima = soft_minimum(means, sharpness)

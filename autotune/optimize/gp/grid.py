@@ -58,7 +58,7 @@ class GridAxis:
 
     @property
     def safe_levels(self) -> tuple[int, int]:
-        """Return the first and the last level without a warning in guides."""
+        """Return the lowest and the highest level that tuning guides do not warn against."""
         last_level = len(self.values) - 1
         bounds = self.dimension.safe_range
         if bounds is None or not self.is_ordered:
@@ -88,7 +88,9 @@ def _has_integer_levels(dimension: Dimension) -> bool:
 
 
 def to_unit(dimension: Dimension, value: Value) -> float:
-    """Return the position of a number in its range, 0 to 1; a logarithmic range from 0 counts from 1."""
+    """Return the position of a number in its range, 0 to 1; a logarithmic range that starts at 0 is
+    shifted to start at 1.
+    """
     low, high = float(dimension.low or 0), float(dimension.high or 0)
     if not dimension.is_logarithmic:
         return (float(value) - low) / (high - low)

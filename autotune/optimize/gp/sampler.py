@@ -182,8 +182,9 @@ class GpSampler(SpaceSampler):
 def _select_distinct(grid: ParameterGrid, point: GridPoints, origin: GridPoints) -> set[str]:
     """Return the parameters of a move that keep their values if the rules allow it.
 
-    These are the raised parameters, so that their prerequisites are raised with them. If the move
-    lowers any parameter, these are all parameters except the lowered ones.
+    If the move lowers no parameter, the result contains the changed parameters, so that prerequisites
+    of a raise are raised too. If the move lowers any parameter, the result contains all parameters
+    except the lowered ones.
     """
     is_lowered = np.array([axis.is_ordered for axis in grid.axes]) & (point < origin)
     kept_mask = ~is_lowered if is_lowered.any() else point != origin

@@ -371,8 +371,8 @@ def _build_composite(
     """Return the model of the parts; ``None`` if too few parts are known or ``log_peak`` predicts
     better.
 
-    Its error for peaks that are left out of the fit may be larger by the factor ``MAX_ERROR_RATIO``. A
-    model of parts misleads if tiers influence each other.
+    The composite model's error for peaks left out of the fit may be larger by the factor
+    ``MAX_ERROR_RATIO``. A model of parts misleads if tiers influence each other.
     """
     if not any(observations.capacities) or not observations.has_enough_capacities:
         return None
