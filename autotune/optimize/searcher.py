@@ -310,5 +310,5 @@ class Searcher:
             self._study.tell(trial.number, state=TrialState.FAIL)
 
     def reseed(self) -> None:
-        """Switch to random numbers that differ from those of the study's other processes."""
+        """Use different random numbers from the other processes of the same study."""
         self.chosen.sampler.reseed_rng()

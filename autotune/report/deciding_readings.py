@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from autotune.environments.load_session import TODAY_PURPOSE, WARM_UP_PURPOSE
 from autotune.report import format as fmt
-from autotune.report.trial_outcomes import WARM_UP_PURPOSE
 from autotune.study.reading_records import RecordedReading
 
 
@@ -42,7 +42,7 @@ def sum_deciding_readings(
     deciding_readings = [
         reading
         for reading in readings
-        if reading.purpose != WARM_UP_PURPOSE
+        if reading.purpose not in (WARM_UP_PURPOSE, TODAY_PURPOSE)
         and not (reading.limited or reading.disturbed)
         and (numbers is None or reading.trial in numbers)
     ]

@@ -167,15 +167,16 @@ def _load_at_rates(
     outcome_by_rate: dict[float, str] = {}
     for rate in random.Random(seed).sample(plan.rates, len(plan.rates)):  # noqa: S311  # an order
         reading = session.take_reading(rate, plan.seconds, recorder, SWEEP_PURPOSE).reading
-        if session.slo.is_met(reading):
-            outcome_by_rate[rate] = f"SLO met at {rate:g}/s"
-        elif not reading.is_valid:
-            outcome_by_rate[rate] = (
-                f"no result at {rate:g}/s: {reading.limited or reading.disturbed}"
-            )
-        else:
-            outcome_by_rate[rate] = (
-                f"{format_share(reading.violation_fraction, 1)} late or failed at {rate:g}/s"
-            )
+        meets_slo = session.slo.is_met(reading)
+        outcome_by_rate[rate] = f"{_describe_reading(reading, meets_slo=meets_slo)} at {rate:g}/s"
+        if not meets_slo:
             session.meter.wait_until_drained()
     return ", ".join(outcome_by_rate[rate] for rate in plan.rates)
+
+
+def _describe_reading(reading: Reading, *, meets_slo: bool) -> str:
+    if meets_slo:
+        return "SLO met"
+    if not reading.is_valid:
+        return f"no result ({reading.limited or reading.disturbed})"
+    return f"{format_share(reading.violation_fraction, 1)} late or failed"

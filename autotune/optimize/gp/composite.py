@@ -182,7 +182,7 @@ def fit_composite(
         return None
     parts_with_evidence = zip(fitted_models, evidence, strict=True)
     left_out_peaks = np.array(
-        [part.predict_left_out(points, each.rows) for part, each in parts_with_evidence]
+        [model.predict_left_out(points, each.rows) for model, each in parts_with_evidence]
     )
     top = float(log_peaks.max())
     sharpness, chosen = _select_parts(left_out_peaks, log_peaks, top)
@@ -224,7 +224,9 @@ def _select_parts(
     selected_rows = list(range(len(left_out_peaks)))
     error, sharpness = _select_sharpness(left_out_peaks, log_peaks, best_log_peak)
     while len(selected_rows) > MIN_MODELLED_INSTANCES:
-        smaller_sets = [[c for c in selected_rows if c != part] for part in selected_rows]
+        smaller_sets = [
+            [row for row in selected_rows if row != omitted] for omitted in selected_rows
+        ]
         scored_sets = [
             (*_select_sharpness(left_out_peaks[rest], log_peaks, best_log_peak), rest)
             for rest in smaller_sets
