@@ -90,7 +90,7 @@ class CacheCeilingAtSize:
 class CacheCeilings:
     """Results for the memcached hosts alone, by object size.
 
-    ``chain`` is the rate, in keys/s, at which the whole stack reads the caches at its capacity.
+    ``chain``: keys/s that the whole stack requests from the caches at capacity.
     """
 
     of: str = field(default=CACHE_CEILING, kw_only=True)
