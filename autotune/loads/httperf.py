@@ -21,8 +21,9 @@ httperf 0.9 sets from the client's number alone (``rate_generator_start`` in ``g
 same client number therefore has the same arrivals in every reading. The *achieved* mean rate of n
 arrivals deviates from the nominal one by 1/√n (1.8 % for 3000). autotune therefore scales the mean
 gap such that exactly n requests are sent in the requested time: a Poisson process, given its count.
-For few requests, n is drawn from the Poisson distribution. With a fixed n, early arrivals would
-compensate for late arrivals, and a short reading would hide the queues that random arrivals cause.
+For few requests at a low rate, n is drawn from the Poisson distribution. With a fixed n, early
+arrivals would compensate for late arrivals, and a short reading would hide the queues that random
+arrivals cause.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ from autotune.strict_parsing import parse_decimal, parse_uint
 from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import Request
 
-# Below this number of requests, their count is random. Above it, the count's deviation exceeds 5 % only
-# rarely, and the queue settles within the reading.
-FEW_REQUESTS = 400
+# Below these limits, the number of requests is random. With more requests, the deviation exceeds 5 % only
+# rarely. At a higher rate (requests/s), the queue settles within the reading.
+FEW_REQUESTS, SLOW_RATE = 400, 20.0
 CLIENT_NUMBERS = 1 << 16  # with different arrivals, because the state uses 16 bits of a number
 # Consecutive clients start far apart, at multiples of the golden section, so that a reading covers
 # the whole list. See Knuth, Volume 3, section 6.4.
@@ -90,11 +91,11 @@ def sum_unit_gaps(client: int, gaps: int) -> float:
 def draw_request_count(spec: LoadSpec) -> int:
     """Return the number of requests to send, at most ``spec.max_rate`` per second.
 
-    A small number is drawn from the Poisson distribution, unless ``spec.seed`` requires repeatable
-    arrivals.
+    At a low rate, a small number is drawn from the Poisson distribution, unless ``spec.seed`` requires
+    repeatable arrivals.
     """
     mean = spec.rate * spec.seconds
-    if mean >= FEW_REQUESTS or spec.seed is not None:
+    if mean >= FEW_REQUESTS or spec.rate >= SLOW_RATE or spec.seed is not None:
         return spec.request_count
     source, count = random.SystemRandom(), 0
     moment = source.expovariate(1.0)

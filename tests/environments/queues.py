@@ -85,7 +85,7 @@ class QueueMeter:
 
     def _count_requests(self, rate: float, seconds: float) -> int:
         mean = rate * seconds
-        if mean >= httperf.FEW_REQUESTS:
+        if mean >= httperf.FEW_REQUESTS or rate >= httperf.SLOW_RATE:
             return LoadSpec(rate, seconds).request_count
         return max(1, int(self._random.poisson(mean)))
 

@@ -14,6 +14,7 @@ from autotune.loads.base import LoadProcess, LoadResult, LoadSpec, Request
 from autotune.loads.httperf import (
     CLIENT_NUMBERS,
     FEW_REQUESTS,
+    SLOW_RATE,
     HttperfGenerator,
     HttperfOutput,
     compute_mean_gap,
@@ -165,7 +166,8 @@ def test_few_requests_vary_as_random_arrivals_do() -> None:
 @pytest.mark.parametrize(
     ("spec", "count"),
     [
-        (LoadSpec(FEW_REQUESTS / 10, 10.0), FEW_REQUESTS),  # many
+        (LoadSpec(FEW_REQUESTS / 40, 40.0), FEW_REQUESTS),  # many
+        (LoadSpec(SLOW_RATE, 3.0), 60),  # at a higher rate
         (LoadSpec(2.0, 25.0, seed=7), 50),  # to be repeated
     ],
 )
