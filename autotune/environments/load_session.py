@@ -23,6 +23,7 @@ from autotune.environments.peak import Peak
 from autotune.estimate import Estimate, InstanceCapacity
 from autotune.loads.load_commands import check_rate
 from autotune.measure import Capacity, Reading, SearchLimits, Slo, search_peak
+from autotune.measure.reading import TODAY_PURPOSE, WARM_UP_PURPOSE
 from autotune.measure.steal import HIGH_STEAL_SHARE, CpuSteal, find_worst_steal
 from autotune.measure.warm_up import (
     MAX_WINDOWS,
@@ -35,8 +36,6 @@ from autotune.measure.warm_up import (
 from autotune.services.base import Settings
 from autotune.services.registry import SHIPPED, Catalogue
 
-WARM_UP_PURPOSE = "warm-up"  # purpose of a warm-up's readings
-TODAY_PURPOSE = "today"  # purpose of a reading at the rate of today's users
 # A reading of latency lasts until this many requests are above the percentile, within these seconds.
 TODAY_TAIL_REQUESTS = 20
 MIN_TODAY_SECONDS, MAX_TODAY_SECONDS = 3.0, 10.0

@@ -30,10 +30,10 @@ from hashlib import sha256
 from typing import Any
 
 from autotune.export.host_files import ExportedHosts
+from autotune.measure.reading import WARM_UP_PURPOSE
 from autotune.report.parameters import DeclaredParameters, find_declared_parameters, list_changes
 from autotune.report.studies import Study
 from autotune.report.summary import encode_gain, summarize_slo
-from autotune.report.trial_outcomes import WARM_UP_PURPOSE
 from autotune.report.view import StudyView, build_study_view
 from autotune.services.base import Settings
 from autotune.study.reading_records import RecordedCall, RecordedReading, describe_call

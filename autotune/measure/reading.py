@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from math import exp, log
 from statistics import fmean
 
+WARM_UP_PURPOSE = "warm-up"  # purpose of a warm-up's readings
+TODAY_PURPOSE = "today"  # purpose of a reading at the rate of today's users
+
 
 @dataclass(frozen=True)
 class Reading:

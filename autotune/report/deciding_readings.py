@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from autotune.environments.load_session import TODAY_PURPOSE, WARM_UP_PURPOSE
+from autotune.measure.reading import TODAY_PURPOSE, WARM_UP_PURPOSE
 from autotune.report import format as fmt
 from autotune.study.reading_records import RecordedReading
 

@@ -20,14 +20,12 @@ from dataclasses import dataclass, replace
 from math import exp, isclose, log, sqrt
 from random import Random
 
-from autotune.environments.load_session import TODAY_PURPOSE
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
-from autotune.measure.reading import Reading
+from autotune.measure.reading import TODAY_PURPOSE, WARM_UP_PURPOSE, Reading
 from autotune.optimize.confirmation import compute_mean
 from autotune.report import format as fmt
 from autotune.report.figures import StudyFigures
-from autotune.report.trial_outcomes import WARM_UP_PURPOSE
 from autotune.study.reading_records import RecordedReading
 from autotune.study.schedule import TODAY_CAPACITY_SHARE
 from autotune.target.slo import Slo

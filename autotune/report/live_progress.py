@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.deploy.deploy_result import DeployResult
-from autotune.measure.reading import Reading
+from autotune.measure.reading import WARM_UP_PURPOSE, Reading
 from autotune.measure.steal import HIGH_STEAL_SHARE
 from autotune.measure.warm_up import WarmUpResult
 from autotune.report import format as fmt
@@ -30,7 +30,7 @@ from autotune.report.progress import (
     ignore_errors,
     select_verdict_mark,
 )
-from autotune.report.trial_outcomes import WARM_UP_PURPOSE, format_outcome, format_trial_label
+from autotune.report.trial_outcomes import format_outcome, format_trial_label
 from autotune.study.study_state import State, Trial
 from autotune.target.messages import format_count
 from autotune.target.model import Target

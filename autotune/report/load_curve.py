@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from math import log
 from statistics import fmean
 
-from autotune.measure.reading import Reading
+from autotune.measure.reading import WARM_UP_PURPOSE, Reading
 from autotune.monitor.activity import HostUsage
-from autotune.report.trial_outcomes import WARM_UP_PURPOSE
 from autotune.study.reading_records import RecordedReading
 from autotune.target.slo import Slo
 

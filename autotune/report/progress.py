@@ -13,14 +13,13 @@ from typing import Concatenate, ParamSpec, Protocol, Self, TextIO, TypeVar
 from autotune import terminal
 from autotune.deploy.deploy_result import DeployResult
 from autotune.errors import AutotuneError
-from autotune.measure.reading import Reading
+from autotune.measure.reading import WARM_UP_PURPOSE, Reading
 from autotune.measure.steal import HIGH_STEAL_SHARE
 from autotune.measure.warm_up import WarmUpResult
 from autotune.report import format as fmt
 from autotune.report.outlook import StudyOutlook, build_outlook
 from autotune.report.trial_outcomes import (
     VERDICT_TEXTS,
-    WARM_UP_PURPOSE,
     format_outcome,
     format_trial_label,
     is_unusable,

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate, pairwise
 
-from autotune.measure.reading import Reading
+from autotune.measure.reading import WARM_UP_PURPOSE, Reading
 from autotune.report.capacity import build_trial_capacity
 from autotune.report.chart_data import BestStep, PeakPoint, ReadingColumns
 from autotune.report.load_curve import to_milliseconds
 from autotune.report.studies import DatedEvent
-from autotune.report.trial_outcomes import WARM_UP_PURPOSE, format_outcome, format_trial_label
+from autotune.report.trial_outcomes import format_outcome, format_trial_label
 from autotune.report.view import StudyView
 from autotune.study.reading_records import RecordedReading
 from autotune.study.study_state import COUNTED_PHASES, Phase, Trial

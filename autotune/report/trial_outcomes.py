@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from autotune.diagnose.bottleneck import Bottleneck
+from autotune.measure.reading import WARM_UP_PURPOSE
 from autotune.measure.steal import HIGH_STEAL_SHARE
 from autotune.report import format as fmt
 from autotune.report.units import RequestUnits, Units
 from autotune.study.reading_records import RecordedCall, RecordedReading
 from autotune.study.study_state import State, Trial
-
-WARM_UP_PURPOSE = "warm-up"
 
 # Above this share of errors, the SLO was violated by errors rather than latency.
 MOSTLY_ERRORS_SHARE = 0.5

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
@@ -104,7 +105,7 @@ class StudyLoop:
         self._budget, self._barrier = budget, barrier
         self._is_caught_up = False
         self._search_lock = threading.Lock()
-        self._prefetcher = ThreadPoolExecutor(1, thread_name_prefix="asked ahead")
+        self._prefetcher = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
         self._proposals: dict[str | None, Future[Proposal]] = {}
 
     def run(self, context: TrialContext) -> None:
@@ -202,7 +203,8 @@ def _shows_bed_differences(trial: Trial) -> bool:
 def run_study_loop(context: TrialContext, searcher: Searcher, budget: Budget) -> Verdict:
     """Run or continue a study on its only stack until it is complete."""
     barrier = BedBarrier((context.bed,))
-    StudyLoop(context.space, context.store, searcher, budget, barrier).run(context)
+    with closing(StudyLoop(context.space, context.store, searcher, budget, barrier)) as loop:
+        loop.run(context)
     verdict = context.store.state.verdict
     assert verdict is not None
     return verdict

@@ -12,7 +12,7 @@ from autotune.deploy.deploy_result import DeployFailed
 from autotune.environments.load_session import SETTLED_WINDOWS, LoadSession
 from autotune.environments.preparation import prepare
 from autotune.loads.load_commands import check_rate
-from autotune.measure.reading import Reading
+from autotune.measure.reading import WARM_UP_PURPOSE, Reading
 from autotune.measure.warm_up import run_warm_up
 from autotune.report.format import format_share
 from autotune.space.space import InfeasibleRule
@@ -156,7 +156,7 @@ def _load_at_rates(
     session.check_answers(recorder, is_deployed=True)
 
     def probe(rate: float, seconds: float) -> Reading:
-        return session.take_reading(rate, seconds, recorder, "warm-up").reading
+        return session.take_reading(rate, seconds, recorder, WARM_UP_PURPOSE).reading
 
     run_warm_up(
         probe, session.meter.count_cache_lookups, max(plan.rates), max_rate=session.limits.max_rate

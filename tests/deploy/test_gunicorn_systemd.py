@@ -55,6 +55,7 @@ server {{
 END
 systemctl daemon-reload
 systemctl start shop nginx
+for _ in $(seq 2000); do curl -fso /dev/null http://127.0.0.1/ && break; sleep 0.05; done
 """
 # As a package has it, at a socket in the directory that the unit makes for it.
 _PACKAGED = (

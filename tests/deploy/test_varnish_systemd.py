@@ -39,6 +39,7 @@ systemctl start nginx php8.2-fpm
 _CACHE = f"""
 sed -i -e 's/"127.0.0.1"/"{NETWORK}.22"/' -e 's/"8080"/"80"/' /etc/varnish/default.vcl
 systemctl start varnish
+for _ in $(seq 2000); do curl -fso /dev/null http://127.0.0.1:6081/slow.php && break; sleep 0.05; done
 """
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -13,20 +12,18 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy.programs import find_local_programs
 from autotune.deploy.stack import Stack
 from autotune.environments.evaluation import EvaluationRequest, Measurement, MeasurementHistory
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.load_session import LoadSession, StackMeter, build_search_limits
 from autotune.loads.registry import LOAD_GENERATORS
 from autotune.services.base import Endpoint
-from autotune.services.php_fpm.service import PhpFpm
 from autotune.target.slo import Slo
 from autotune.transports import curl
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request
 from tests.environments.queues import QueueMeter, find_true_capacity
-from tests.loads.servers import nginx
+from tests.loads.servers import nginx, php_pool
 from tests.ports import free_port
 from tests.study.simulated import FormulaFleet, Silent
 
@@ -85,15 +82,6 @@ def test_the_interval_holds_the_true_capacity(page: float, limit: float) -> None
 
 
 PAGE = '<?php usleep(MICROSECONDS); echo "right\\n";'
-POOL = """[global]
-daemonize = no
-error_log = {directory}/fpm.log
-[www]
-user = root
-listen = {directory}/fpm.sock
-pm = static
-pm.max_children = 2
-"""
 SERVER = """user root; daemon off; pid pid; error_log error.log; worker_processes 1;
 events {{ worker_connections 2048; }}
 http {{
@@ -116,23 +104,11 @@ http {{
 @pytest.fixture
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Request, float, float]]:
     page, limit = request.param
-    (tmp_path / "page.php").write_text(PAGE.replace("MICROSECONDS", str(int(page * 1e6))))
-    (tmp_path / "fpm.conf").write_text(POOL.format(directory=tmp_path))
-    program = find_local_programs([PhpFpm()])["php-fpm"]
-    port = free_port()
-    pool = subprocess.Popen(
-        ["timeout", str(SECONDS), program, "-R", "-y", str(tmp_path / "fpm.conf")]
-    )
-    try:
-        while not (tmp_path / "fpm.sock").exists():
-            assert pool.poll() is None
-            time.sleep(0.02)
-        with nginx(tmp_path, SERVER.format(port=port, directory=tmp_path), SECONDS):
-            endpoint = Endpoint("127.0.0.1", port)
-            yield Request(endpoint, "/", b"right\n", timeout=60.0), page, limit
-    finally:
-        pool.terminate()
-        pool.wait()
+    text = PAGE.replace("MICROSECONDS", str(int(page * 1e6)))
+    endpoint = Endpoint("127.0.0.1", free_port())
+    server = SERVER.format(port=endpoint.port, directory=tmp_path)
+    with php_pool(tmp_path, text, WORKERS, SECONDS), nginx(tmp_path, server, SECONDS):
+        yield Request(endpoint, "/", b"right\n", timeout=60.0), page, limit
 
 
 def measure_closed(request: Request, clients: int, seconds: float) -> float:

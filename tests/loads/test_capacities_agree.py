@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import subprocess
-import time
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 
 import pytest
 
-from autotune.deploy.programs import find_local_programs
 from autotune.environments.load_meter import build_reading
 from autotune.loads.base import LoadSpec
 from autotune.loads.reading_run import take_reading
 from autotune.loads.registry import LOAD_GENERATORS
 from autotune.measure import Capacity, Noise, Reading, SearchLimits, Slo, search_peak
 from autotune.measure.warm_up import wait_until_drained
-from autotune.services.php_fpm.service import PhpFpm
 from autotune.transports import curl
 from autotune.transports.local import LocalTransport
+from tests.loads.servers import php_pool
 from tests.loads.tls import Site, serving
 
 pytestmark = [pytest.mark.stack, pytest.mark.built, pytest.mark.quiet, pytest.mark.timeout(1200)]
@@ -28,15 +25,6 @@ HERE = LocalTransport()
 # 32 children with 130 ms a page make some 240 pages/s: no generator lacks the CPU for that. With so
 # many, httperf's Poisson arrivals wait hardly longer than the even ones of the others.
 PAGE = '<?php usleep(130000); echo "found 0100 of 0100\\n";'
-POOL = """[global]
-daemonize = no
-error_log = {directory}/fpm.log
-[www]
-user = root
-listen = {directory}/fpm.sock
-pm = static
-pm.max_children = 32
-"""
 SERVER = """user root; daemon off; pid pid; error_log error.log; worker_processes 1;
 events {{ worker_connections 2048; }}
 http {{
@@ -59,20 +47,9 @@ http {{
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    (tmp_path / "page.php").write_text(PAGE)
-    (tmp_path / "fpm.conf").write_text(POOL.format(directory=tmp_path))
-    program = find_local_programs([PhpFpm()])["php-fpm"]
-    pool = subprocess.Popen(["timeout", "1200", program, "-R", "-y", str(tmp_path / "fpm.conf")])
-    try:
-        while not (tmp_path / "fpm.sock").exists():
-            assert pool.poll() is None
-            time.sleep(0.02)
-        config = SERVER.replace("unix:", f"unix:{tmp_path}/").replace("root .", f"root {tmp_path}")
-        with serving(tmp_path, config) as site:
-            yield site
-    finally:
-        pool.terminate()
-        pool.wait()
+    config = SERVER.replace("unix:", f"unix:{tmp_path}/").replace("root .", f"root {tmp_path}")
+    with php_pool(tmp_path, PAGE, 32, 1200), serving(tmp_path, config) as site:
+        yield site
 
 
 def capacity(generator: str, site: Site) -> Capacity:

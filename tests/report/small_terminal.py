@@ -9,9 +9,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from autotune.measure.reading import WARM_UP_PURPOSE
 from autotune.report.live_progress import LiveProgress
 from autotune.report.studies import open_study
-from autotune.report.trial_outcomes import WARM_UP_PURPOSE
 from tests.report.test_progress import DEPLOYED, WARMTH
 
 

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from autotune.environments.load_session import TODAY_PURPOSE
-from autotune.measure.reading import Reading
+from autotune.measure.reading import TODAY_PURPOSE, Reading
 from autotune.report.latency import estimate_latency_at
 from autotune.report.page import write_page
 from autotune.report.studies import Study, open_study

@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
-from autotune.environments.load_session import TODAY_PURPOSE
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
+from autotune.measure.reading import TODAY_PURPOSE
 from autotune.report.latency import (
     AT_MOST_BOUND,
     MORE_THAN_BOUND,

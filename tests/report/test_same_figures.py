@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from autotune.environments.load_session import TODAY_PURPOSE
 from autotune.environments.peak import Peak
+from autotune.measure.reading import TODAY_PURPOSE
 from autotune.report import format as fmt
 from autotune.report.charts import build_chart_data
 from autotune.report.conclusion import MeasuredConfiguration

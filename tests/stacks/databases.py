@@ -21,7 +21,8 @@ INSERT INTO offers SELECT seq, CONCAT('Offer ', seq), REPEAT(MD5(seq), 8), seq *
 END
 """
 MARIADB_ROWS = "mariadb-dump --skip-dump-date --skip-comments --databases shop | sha256sum"
-POSTGRESQL = f"""
+# A cluster with an empty database.
+POSTGRESQL_SHOP = f"""
 set -e
 exec 2>&1
 version=$(ls /usr/lib/postgresql | sort -V | tail -n 1)
@@ -37,7 +38,8 @@ runuser -u postgres -- psql -q -v ON_ERROR_STOP=1 <<'END'
 CREATE USER shop PASSWORD '{PASSWORD}';
 CREATE DATABASE shop OWNER shop;
 END
-runuser -u postgres -- psql -q -v ON_ERROR_STOP=1 shop <<'END'
+"""
+POSTGRESQL = f"""{POSTGRESQL_SHOP}runuser -u postgres -- psql -q -v ON_ERROR_STOP=1 shop <<'END'
 CREATE TABLE offers AS SELECT i AS id, 'Offer ' || i AS name, repeat(md5(i::text), 8) AS text,
     (i * 7919) % 1000 AS price FROM generate_series(1, {OFFERS}) AS i;
 CREATE INDEX ON offers (price);

@@ -120,29 +120,23 @@ def build_long(interval: str) -> Stack:
 
 def build_overloaded(interval: str) -> Stack:
     """A page whose first latency suggests forty times the rate that it sustains."""
-    return Stack(
-        "afterwards",
-        scripts={
-            "db": MARIADB,
-            "web": _APACHE + _WORK_AFTERWARDS,
-            "lb": _BALANCER.replace("INTERVAL", interval),
-        },
-        pages={"/index.php": "right"},
-        rows=MARIADB_ROWS,
-        tls=True,
-    )
+    return _build("afterwards", interval, _WORK_AFTERWARDS, {"/index.php": "right"})
 
 
 def build_short(interval: str) -> Stack:
     """A page of offers, from packages that every machine with the tests has."""
+    return _build("offers", interval, _OFFERS, PAGES)
+
+
+def _build(name: str, interval: str, application: str, pages: dict[str, str]) -> Stack:
     return Stack(
-        "offers",
+        name,
         scripts={
             "db": MARIADB,
-            "web": _APACHE + _OFFERS,
+            "web": _APACHE + application,
             "lb": _BALANCER.replace("INTERVAL", interval),
         },
-        pages=PAGES,
+        pages=pages,
         rows=MARIADB_ROWS,
         tls=True,
     )

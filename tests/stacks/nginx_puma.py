@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.stacks.databases import PASSWORD, POSTGRESQL, POSTGRESQL_ROWS
+from tests.stacks.shop_parts import build_nginx_site
 from tests.stacks.site import Stack
 
 # Each worker boots the application by itself; the master listens at once.
@@ -69,20 +70,10 @@ _PROXY = """
 set -e
 exec 2>&1
 cat >/etc/nginx/sites-available/default <<'END'
-upstream shop {
-    server unix:/run/shop/puma.sock;
-}
-server {
-    listen 80;
-    location / {
-        proxy_pass http://shop;
-        proxy_set_header Host $host;
-    }
-}
-END
+SITEEND
 systemctl enable nginx
 systemctl restart nginx
-"""
+""".replace("SITE", build_nginx_site("unix:/run/shop/puma.sock"))
 PAGE = "/?first=0"
 PAGES = {f"/?first={first}": f": {first}</h2>" for first in range(0, 1000, 50)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.stacks.databases import PASSWORD, POSTGRESQL, POSTGRESQL_ROWS
+from tests.stacks.shop_parts import build_gunicorn_unit, build_nginx_site
 from tests.stacks.site import Stack
 
 _CACHE = """
@@ -50,40 +51,19 @@ exec 2>&1
 id shop >/dev/null 2>&1 || useradd --system shop
 mkdir -p /srv/shop
 cat >/etc/nginx/sites-available/default <<'END'
-upstream shop {
-    server 127.0.0.1:8000;
-}
-server {
-    listen 80;
-    location / {
-        proxy_pass http://shop;
-        proxy_set_header Host $host;
-    }
-}
-END
+SITEEND
 APPLICATION
 systemctl daemon-reload
 systemctl enable shop nginx
 systemctl restart shop nginx
-"""
-_UNIT = """
-cat >/etc/systemd/system/shop.service <<'END'
-[Unit]
-Description=The shop
-After=network.target
+""".replace("SITE", build_nginx_site("127.0.0.1:8000"))
 
-[Service]
-Type=notify
-User=USER
-WorkingDirectory=/srv/shop
-EnvironmentFile=/etc/shop.env
-ExecStart=/usr/bin/gunicorn --bind 127.0.0.1:8000 --workers 2 MODULE
-ExecReload=/bin/kill -s HUP $MAINPID
 
-[Install]
-WantedBy=multi-user.target
-END
-"""
+def _write_unit(user: str, module: str) -> str:
+    unit = build_gunicorn_unit(user, module)
+    return f"\ncat >/etc/systemd/system/shop.service <<'END'\n{unit}END\n"
+
+
 # Every machine with the tests has the client, and neither Django nor a driver.
 _OFFERS = f"""
 printf 'PGHOST=@DB@\\nPGUSER=shop\\nPGDATABASE=shop\\nPGPASSWORD={PASSWORD}\\n' >/etc/shop.env
@@ -105,7 +85,7 @@ def application(environ, start_response):
     start_response(status, [("Content-Type", "text/html"), ("Content-Length", str(len(page)))])
     return [page]
 END
-""" + _UNIT.replace("USER", "shop").replace("MODULE", "shop:application")
+""" + _write_unit("shop", "shop:application")
 EVENTS = 2000
 # Deployments of a company, five minutes apart: what the graphs of Graphite are annotated with.
 _GRAPHITE = f"""
@@ -132,7 +112,7 @@ graphite-manage migrate --run-syncdb --noinput
 graphite-manage shell </root/fill.py
 rm /root/fill.py
 chown -R _graphite:_graphite /var/lib/graphite /var/log/graphite
-""" + _UNIT.replace("USER", "_graphite").replace("MODULE", "graphite.wsgi:application")
+""" + _write_unit("_graphite", "graphite.wsgi:application")
 # Each has the twelve events of an hour.
 _HOURS = [divmod(hour, 24) for hour in range(0, EVENTS // 12, 5)]
 GRAPHITE_PAGES = {

@@ -16,27 +16,10 @@ from autotune.lab.lifecycle import build_ssh_host, remove_lab, start_lab
 from autotune.lab.plan import LabHost
 from autotune.transports.ssh import SshTransport
 from scripts.workloads.packages import install_packages
+from tests.stacks.databases import OFFERS, PASSWORD, POSTGRESQL_SHOP
+from tests.stacks.shop_parts import build_gunicorn_unit, build_nginx_site
 
-PASSWORD = "correct-Horse-7-battery"  # of the database: it must be in nothing that autotune writes
 PACKAGES = {"web": "nginx gunicorn python3-django python3-psycopg2", "db": "postgresql"}
-OFFERS = 2000
-_DB = """
-set -e
-exec 2>&1
-version=$(ls /usr/lib/postgresql | sort -V | tail -n 1)
-rm -rf /etc/postgresql/*
-pg_createcluster "$version" main -- --no-sync
-cd "/etc/postgresql/$version/main"
-echo "listen_addresses = '*'" >conf.d/shop.conf
-echo 'host shop shop @WEB@/32 scram-sha-256' >>pg_hba.conf
-systemctl daemon-reload
-systemctl enable --now "postgresql@$version-main"
-cd /
-runuser -u postgres -- psql -q -v ON_ERROR_STOP=1 <<'END'
-CREATE USER shop PASSWORD '@PASSWORD@';
-CREATE DATABASE shop OWNER shop;
-END
-"""
 _WEB = r"""
 set -e
 exec 2>&1
@@ -95,33 +78,9 @@ django-admin migrate --pythonpath .
 django-admin shell --pythonpath . </root/fill.py
 rm /root/fill.py
 cat >/etc/systemd/system/shop.service <<'END'
-[Unit]
-Description=The shop
-After=network.target
-
-[Service]
-Type=notify
-User=shop
-WorkingDirectory=/srv/shop
-EnvironmentFile=/etc/shop.env
-ExecStart=/usr/bin/gunicorn --bind 127.0.0.1:8000 --workers 2 django.core.wsgi:get_wsgi_application()
-ExecReload=/bin/kill -s HUP $MAINPID
-
-[Install]
-WantedBy=multi-user.target
-END
+@UNIT@END
 cat >/etc/nginx/sites-available/shop <<'END'
-upstream shop {
-    server 127.0.0.1:8000;
-}
-server {
-    listen 80;
-    location / {
-        proxy_pass http://shop;
-        proxy_set_header Host $host;
-    }
-}
-END
+@SITE@END
 rm -f /etc/nginx/sites-enabled/default
 ln -s ../sites-available/shop /etc/nginx/sites-enabled/shop
 systemctl daemon-reload
@@ -162,9 +121,11 @@ def running(directory: Path, network: str, packages: Path) -> Iterator[Site]:
         start_lab(hosts, lab)
         transports = {host.name: SshTransport(build_ssh_host(lab, host.name)) for host in hosts}
         site = Site(lab, transports, {host.name: host.address for host in hosts})
-        words = {"@PASSWORD@": PASSWORD, "@OFFERS@": str(OFFERS),
+        words = {"@UNIT@": build_gunicorn_unit("shop", "django.core.wsgi:get_wsgi_application()"),
+                 "@SITE@": build_nginx_site("127.0.0.1:8000"),
+                 "@PASSWORD@": PASSWORD, "@OFFERS@": str(OFFERS),
                  "@WEB@": site.addresses["web"], "@DB@": site.addresses["db"]}  # fmt: skip
-        for name, script in (("db", _DB), ("web", _WEB)):
+        for name, script in (("db", POSTGRESQL_SHOP), ("web", _WEB)):
             install_packages(transports[name], packages / name)
             text = reduce(lambda text, word: text.replace(*word), words.items(), script)
             print(site.sh(name, text)[-400:])

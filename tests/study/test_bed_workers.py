@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 from autotune.cli import app
 from autotune.environments import multi_bed
 from autotune.environments.evaluation import Evaluation
-from autotune.environments.load_session import TODAY_PURPOSE
 from autotune.environments.simulated import SimulatedEnvironment
 from autotune.errors import AutotuneError
+from autotune.measure.reading import TODAY_PURPOSE
 from autotune.optimize.bed_offset import BedOffset
 from autotune.report.page import render_page as whole_page
 from autotune.report.studies import open_study

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from autotune.environments.load_session import (
     MAX_TODAY_SECONDS,
     MIN_TODAY_SECONDS,
-    TODAY_PURPOSE,
     LoadSession,
     compute_today_seconds,
 )
 from autotune.estimate import Estimate
 from autotune.measure import Reading, SearchLimits, Slo
+from autotune.measure.reading import TODAY_PURPOSE
 from autotune.study import trial
 from autotune.study.reading_records import RecordedReading, load_readings
 from autotune.study.schedule import MeasureStep, select_today_rate
