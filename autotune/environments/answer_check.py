@@ -19,6 +19,7 @@ from autotune.loads.answer_validation import (
 from autotune.loads.base import LoadGenerator, LoadResult
 from autotune.loads.load_commands import LoadCommand, run_together
 from autotune.loads.probes import ProbeAnswer
+from autotune.masking import mask_secrets
 from autotune.target.expected_answer import Expect
 from autotune.transports.base import Transport
 from autotune.transports.request import Request
@@ -118,13 +119,16 @@ class AnswerCheck:
                 hint=REPAIR_HINT,
             )
         wrong_pages = {page.name for page, _ in problems}
-        # A page that fails from the start keeps failing, so its few requests count as errors.
+        # Without a reference, only the load generator checks the few responses of these pages.
         self.validator = AnswerValidator(tuple(
             replace(page, reference=ReferenceAnswer.from_samples([a for a in answers if a]))
             for page, answers in zip(self.validator.pages, samples, strict=True)
             if page.name not in wrong_pages
         ))  # fmt: skip
-        self.records = tuple(map(build_record, self.validator.pages))
+        self.records = (
+            *map(build_record, self.validator.pages),
+            *(build_problem_record(page, reason) for page, reason in problems),
+        )
         self.is_learned = True
 
     def _request_samples(self) -> list[list[ProbeAnswer | None]]:
@@ -196,6 +200,11 @@ def _find_problems(page: LoadPage, answers: Sequence[ProbeAnswer | None]) -> Ite
             )
         elif not (page.expect and page.expect.body) and (words := find_error(answer)):
             yield f"status {answer.status}, but it looks like an error page: {words!r}"
+
+
+def build_problem_record(page: LoadPage, reason: str) -> dict[str, Any]:
+    """Return a page without a reference response, and the reason, as a record."""
+    return {"page": page.name, "share": page.share, "problem": mask_secrets(reason)}
 
 
 def build_record(page: LoadPage) -> dict[str, Any]:

@@ -55,6 +55,12 @@ WARNING_KINDS = {
             "if these responses are correct, set `load: {expect: {body: …}}`",
         ),
         WarningKind(
+            "pages-not-checked",
+            "Rarely requested pages returned incorrect responses before the first trial. Their responses "
+            "under load are not compared.",
+            "fix these pages, or remove them from the requests",
+        ),
+        WarningKind(
             "few-answers",
             "Few complete responses were checked, so incorrect ones may have gone unnoticed.",
             "raise `budget.time`, or use a generator that checks every response",
@@ -166,6 +172,7 @@ def collect_warnings(view: StudyFigures) -> tuple[StudyWarning, ...]:
         _warn_of_model,
         _warn_of_certificates,
         _warn_of_answers,
+        _warn_of_unchecked_pages,
         _warn_of_proof,
         _warn_of_noise,
         _warn_of_drift,
@@ -228,6 +235,19 @@ def _warn_of_answers(view: StudyFigures) -> Iterator[StudyWarning]:
             f"only {min_checked} responses were checked in some of {format_count(len(numbers), 'trial')} "
             f"({fmt.format_first_numbers(numbers)}): up to {unnoticed_percent:.2g} % incorrect "
             f"responses may have gone unnoticed",
+        )
+
+
+def _warn_of_unchecked_pages(view: StudyFigures) -> Iterator[StudyWarning]:
+    """Warn of pages without a reference response."""
+    if pages := view.state.pages_without_reference:
+        name, reason = next(iter(pages.items()))
+        yield _build_warning(
+            "pages-not-checked",
+            len(pages),
+            0,
+            f"responses of {format_count(len(pages), 'rarely requested page')} were not compared, "
+            f"because they were incorrect before the first trial, such as {name} ({reason})",
         )
 
 

@@ -178,6 +178,7 @@ class State:
     - ``ceilings``: measured ceilings of the stack or of its caches (``study.ceiling_records``).
     - ``purpose``: ``APPLY_PURPOSE`` or ``MEASURE_PURPOSE`` for a study without a search.
     - ``reference_count``: the number of pages with reference answers in the last session.
+    - ``pages_without_reference``: why pages had none in any session.
     - ``beds``: the test beds of a study on several; ``offsets`` are their differences.
     - ``bed_seconds``: the seconds that each bed has spent.
     - ``exclusion_reasons``: why a bed is inactive in this session.
@@ -206,6 +207,7 @@ class State:
     ceilings: tuple[Ceilings, ...] = ()
     verdict: Verdict | None = None
     reference_count: int = 0
+    pages_without_reference: Mapping[str, str] = field(default_factory=dict)
     beds: tuple[str, ...] = ()
     offsets: Mapping[str, BedOffset] = field(default_factory=dict)
     bed_seconds: Mapping[str, float] = field(default_factory=dict)
@@ -576,7 +578,13 @@ def _apply_stop(record: records.SearchStopped, state: State) -> State:
 
 @_apply.register
 def _apply_answers(record: records.ReferenceAnswers, state: State) -> State:
-    return replace(state, reference_count=len(record.pages))
+    problems = {str(page.get("page")): str(page["problem"])
+                for page in record.pages if "problem" in page}  # fmt: skip
+    return replace(
+        state,
+        reference_count=sum("problem" not in page for page in record.pages),
+        pages_without_reference={**state.pages_without_reference, **problems},
+    )
 
 
 @_apply.register

@@ -95,13 +95,15 @@ def test_a_site_that_does_not_answer_right_is_refused(
         check_of(monkeypatch, lambda _: got).learn_references()
 
 
-def test_a_rare_page_that_is_wrong_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rare_page_that_is_wrong_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     paths = ["/"] * 1999 + ["/gone"]
     check = check_of(
         monkeypatch, lambda path: answer("", status=404) if path == "/gone" else good(path), paths
     )
     check.learn_references()
     assert [page.name for page in check.validator.pages] == ["/"]
+    *_, left_out = check.begin_measurement(is_deployed=True)
+    assert left_out == {"page": "/gone", "share": 1 / 2000, "problem": "status 404"}
 
 
 def test_text_that_is_expected_decides() -> None:

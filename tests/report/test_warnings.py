@@ -13,7 +13,7 @@ from autotune.report.studies import Study
 from autotune.report.trial_outcomes import ReadingCounts
 from autotune.report.view import build_study_view
 from autotune.report.warnings import StudyWarning, collect_warnings
-from autotune.study.study_state import Phase, State, Trial
+from autotune.study.study_state import Phase, State, Trial, apply_record
 from autotune.study.verdict import Verdict
 from autotune.target.model import Load, Simulated, Target
 from autotune.target.read_target import read_target
@@ -187,6 +187,20 @@ def test_an_empty_study_has_none() -> None:
 def test_a_model_is_called_one() -> None:
     modelled = TARGET.model_copy(update={"simulated": Simulated()})
     assert set(found(SOUND, target=modelled)) == {"simulated"}
+
+
+def test_pages_without_a_reference_are_named() -> None:
+    pages = (
+        {"page": "/", "share": 0.9995},
+        {"page": "/gone", "share": 0.0005, "problem": "status 404"},
+    )
+    state = apply_record(SOUND, {"event": "answers", "at": "", "pages": pages})
+    assert state.reference_count == 1
+    warning = found(state)["pages-not-checked"]
+    assert warning.text == (
+        "responses of 1 rarely requested page were not compared, because they were incorrect before the "
+        "first trial, such as /gone (status 404)"
+    )
 
 
 def test_answers_under_any_certificate_are_no_proof() -> None:
