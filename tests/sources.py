@@ -1,4 +1,4 @@
-"""What is written in the project's Python files, parsed once however many tests look at it."""
+"""The syntax trees of the project's Python files, parsed only once for all tests."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ _NO_CODE = {
 
 @functools.cache
 def nodes(path: Path) -> tuple[ast.AST, ...]:
-    """All nodes of a module, itself first."""
+    """Return all nodes of a module, starting with the module itself."""
     return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def count_code_lines(path: Path) -> int:
-    """The lines of a Python file that hold code: no blank lines, comments or docstrings."""
+    """Return the number of lines with code in a Python file, without blank lines, comments and
+    docstrings.
+    """
     owners = (ast.Module, ast.ClassDef, ast.FunctionDef)
     docstrings = {
         line

@@ -1,4 +1,4 @@
-"""nginx for the tests of generators: private, on a port that was free, and gone afterwards."""
+"""A private nginx for tests of generators, on a free port. It is stopped afterwards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def nginx(directory: Path, config: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Its process, once it serves ``config``; it ends by itself after ten minutes."""
+    """Yield nginx's process once it serves ``config``. It exits after ten minutes at the latest."""
     (directory / "nginx.conf").write_text(config)
     process = subprocess.Popen(
         ["timeout", "600", "nginx", "-p", f"{directory}/", "-c", "nginx.conf"],
