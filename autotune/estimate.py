@@ -61,7 +61,7 @@ class Estimate:
 
     @property
     def differs_from_one(self) -> bool:
-        """True if the 90 % interval excludes 1: if this is a ratio, its two quantities then differ."""
+        """True if the 90 % interval of this ratio excludes 1, so that its two quantities differ."""
         return abs(self.log_mean) > SDS_WITHIN_90 * self.sd
 
     def ratio_to(self, other: Estimate) -> Estimate:

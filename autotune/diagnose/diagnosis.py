@@ -149,7 +149,7 @@ def list_recommended_changes(
 def _list_changes(
     tier: str, service: str, resource: Resource, among: Container[str] | None
 ) -> tuple[str, ...]:
-    """Return the changes against a shortage of ``resource``."""
+    """Return the parameter changes that reduce a shortage of ``resource``."""
     host_services = [s.name for s in list_by_role(Role.HOST) if not s.interpreter]
     # All services of a tier share its CPUs, so less work in any of them leaves more for the others.
     other_services = [s.name for s in ALL_SERVICES] if resource is Resource.CPU else []

@@ -22,8 +22,8 @@ _MAX_ANSWER_BYTES = 1 << 18
 
 @dataclass(frozen=True)
 class ServerCounters:
-    """One response: its duration in ``seconds``, numbers by the server's names, or the error of the
-    server.
+    """The counters in a server's response, by the server's own names, or its error. ``seconds`` is
+    the duration of the request.
     """
 
     seconds: float

@@ -107,7 +107,9 @@ class _PairMean:
         )
 
     def build_proven_gain(self) -> Gain:
-        """Return the gain with the median-unbiased ratio of a mean above the limit of a claim."""
+        """Return the gain with the median-unbiased ratio, given that the mean exceeds the limit for
+        a claim.
+        """
         gain, limit = self.build_gain(INTERVAL_COVERAGE), self.half_width(CLAIM_COVERAGE)
         if self.mean <= limit:
             return gain

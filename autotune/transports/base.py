@@ -32,7 +32,7 @@ class CommandResult:
 
 
 class Transport(Protocol):
-    """One host. Commands are argv lists, so no value passes through a shell.
+    """Access to one host. Commands are lists of arguments, so no value passes through a shell.
 
     Every method raises ``HostUnreachable`` if the host cannot be reached or the time limit expires.
     """

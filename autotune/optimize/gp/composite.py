@@ -130,7 +130,9 @@ class CompositeModel:
 
     @property
     def _normal_draws(self) -> Array:
-        """Return evenly spread standard normal numbers, in a different order for each part."""
+        """Return evenly spaced quantiles of the standard normal distribution, in a random order for
+        each part.
+        """
         rng, levels = (
             np.random.default_rng(1),
             ndtri((np.arange(PREDICTION_DRAWS) + 0.5) / PREDICTION_DRAWS),
@@ -257,8 +259,8 @@ def _infer_from_peaks(
     trial]``.
 
     The soft minimum is linearised at the predicted capacities, as in an extended Kalman filter
-    (Anderson & Moore, 1979, §8.2). Its slope in each part is that part's share in it. The
-    uncertainty of the other parts widens the variance.
+    (Anderson & Moore, 1979, §8.2). Its derivative with respect to a part is that part's weight in
+    the minimum. The uncertainty of the other parts widens the variance.
     """
     means, own = (np.array(each) for each in zip(*(p.predict(points) for p in parts), strict=True))
     soft_minima = soft_minimum(means, sharpness)
