@@ -1,4 +1,4 @@
-"""Output of results."""
+"""Print results of studies and sweeps as text, JSON or CSV."""
 
 from __future__ import annotations
 

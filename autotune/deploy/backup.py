@@ -371,9 +371,7 @@ def strip_seal(content: bytes, host: str, path: Path) -> bytes:
 
 
 def _backup_path(path: str) -> str:
-    """Return the path of a file as services name it. Raises ValueError for text that is not such a
-    path.
-    """
+    """Return ``path``. Raises ValueError unless it is absolute, normalized and printable."""
     path_components = path.split("/")
     if (
         len(path_components) < 2

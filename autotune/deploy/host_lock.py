@@ -90,8 +90,8 @@ class ObservedLock:
 def encode_holder(holder: LockHolder) -> str:
     """Return the record of a lock.
 
-    Versions without ``ticks`` accept only their own keys. The record therefore contains
-    ``started``, in seconds since the epoch, and its token includes the ticks.
+    Versions of autotune without ``ticks`` reject a record with unknown keys. The record therefore
+    contains ``started``, in seconds since the epoch, and its token includes the ticks.
     """
     record = asdict(holder)
     ticks = record.pop("ticks")

@@ -161,7 +161,7 @@ class ModelMeter:
     def estimate_capacities(
         self, settings: Settings, watched_readings: Sequence[WatchedReading]
     ) -> dict[str, InstanceCapacity]:
-        """Return the capacities of CPUs according to the utilization law, as on real hosts."""
+        """Return the capacities of CPUs according to the utilisation law, as on real hosts."""
         tiers: dict[str, tuple[str, ...]] = {}
         topology = self.stack.topology
         for tier in (topology.lb, topology.web, topology.cache, topology.store):

@@ -20,7 +20,7 @@ def find_placeholders(text: str) -> tuple[str, ...]:
 def split_hunk(hunk: Hunk) -> tuple[Hunk, ...]:
     """Split a hunk so that each line with masked words and its replacement are a separate hunk.
 
-    Raises ValueError, whose text is a clause, if the host cannot fill in the words.
+    Raises ValueError with the reason if the host cannot fill in the words.
     """
     old_numbers = [number for number, line in enumerate(hunk.removed) if find_placeholders(line)]
     new_numbers = [number for number, line in enumerate(hunk.added) if find_placeholders(line)]

@@ -302,8 +302,8 @@ class LoadGenerator(ABC):
     def inspection_command(self) -> tuple[Argv, bytes] | None:
         """Return a command that is run before any load, and its standard input.
 
-        The command passes the program its input. It fails with the reason if the program cannot run
-        the input.
+        The command starts the program with its input. It fails, with the reason, if the program
+        cannot use the input.
         """
         return None
 

@@ -208,8 +208,8 @@ def _serve_answers(transport: Transport, argv: Argv) -> CommandResult:
 def _await_pid(
     transport: Transport, directory: str, server_run: Future[CommandResult]
 ) -> str | None:
-    """Return the server's process ID once it listens: nginx writes the file after it bound its
-    port.
+    """Return the server's process ID once it listens, or ``None`` if it does not. nginx writes the
+    PID file after it has opened its port.
     """
     for _ in range(100):
         if (pid := _read_pid(transport, directory)) is not None:

@@ -1,11 +1,11 @@
 """k6: an open loop with constant arrivals and connections that stay open.
 
-The scenario is `k6.js`; k6 reads its order and then the script from standard input. Requests are
-due at an even rate, whatever the results of earlier ones, and a free client (a "VU") sends each. If
-no client is free, the request is dropped, which is a violation. There are as many clients as a
-server that meets the objective could occupy (Little's law). The scenario counts latencies in bins.
-The objective's limit is one of the edges, so late responses are counted exactly. Percentiles that
-k6 itself prints for two processes could not be combined.
+The scenario is `k6.js`. k6 reads the scenario's parameters, and then the script, from standard
+input. Requests are due at an even rate, whatever the results of earlier ones, and a free client (a
+"VU") sends each. If no client is free, the request is dropped, which is a violation. There are as
+many clients as a server that meets the objective could occupy (Little's law). The scenario counts
+latencies in bins. The objective's limit is one of the edges, so late responses are counted exactly.
+Percentiles that k6 itself prints for two processes could not be combined.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class K6Generator(LoadGenerator):
         )
 
     def describe_rate(self, rate: float) -> Mapping[str, Any]:
-        """Return the part of a scenario's order with which it offers ``rate`` requests/s."""
+        """Return the scenario's parameters for ``rate`` requests/s."""
         return {}
 
     def _build_run_command(

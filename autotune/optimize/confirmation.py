@@ -269,8 +269,8 @@ def repeat_sd(log_differences: Sequence[float]) -> float:
 
 
 def find_outlier_threshold(peaks: Sequence[Estimate]) -> float:
-    """Return the threshold below which a measurement of one configuration was disturbed; 0 with too few
-    to tell.
+    """Return the threshold below which a measurement of one configuration was disturbed; 0 for
+    fewer than ``MIN_PAIRS`` measurements.
     """
     if len(peaks) < MIN_PAIRS:
         return 0.0

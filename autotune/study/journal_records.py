@@ -287,7 +287,7 @@ class SearchStopped:
 
 @dataclass(frozen=True)
 class ReferenceAnswers:
-    """The reference answers of a session, one for each page."""
+    """The reference responses of a session, one for each page."""
 
     pages: tuple[Mapping[str, object], ...]
 

@@ -294,9 +294,10 @@ def list_guided_candidates(
     moves: Sequence[str],
     lengths: Sequence[float | None] = (*STEP_FRACTIONS, None),
 ) -> GridPoints:
-    """Return the start of ``past`` with the recommended moves, together and each alone, by each length.
+    """Return the start of ``past`` after the recommended moves, all together and each alone, with
+    each of ``lengths``.
 
-    Equal points are listed once, as each is repaired and predicted.
+    Equal points are listed once, because repairs and predictions take time.
     """
     readable, start = read_moves(grid, moves), past.start
     candidates = [np.empty((0, len(grid.axes)), np.intp)]
