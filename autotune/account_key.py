@@ -1,4 +1,5 @@
-"""The account's secret key, which proves that a study or a host's backup is the account's own.
+"""The secret key of this user account, which proves that the account created a study or a host's
+backup.
 
 The key is outside of every study, so a foreign study cannot contain it.
 """
@@ -40,8 +41,8 @@ def is_valid_seal(seal: str, purpose: str, *contents: bytes) -> bool:
 
 
 def state_directory() -> Path:
-    """Return the directory for data that this account keeps outside of studies. It may not exist
-    yet.
+    """Return the directory for data that this account keeps outside of studies. The directory may not
+    exist yet.
 
     Raises AutotuneError if the account has no home directory.
     """

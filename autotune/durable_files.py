@@ -36,7 +36,9 @@ def write_file(
 
 @contextmanager
 def set_error_path(path: Path) -> Iterator[None]:
-    """Set ``path`` as the file name of every OSError raised within. Errors of open files lack it."""
+    """Set ``path`` as the file name of every OSError raised within. Errors from operations on an open
+    file contain no file name.
+    """
     try:
         yield
     except OSError as error:

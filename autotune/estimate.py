@@ -27,7 +27,7 @@ SDS_WITHIN_90: Final = normal_half_width(0.90)
 class InstanceCapacity(NamedTuple):
     """The capacity of one service instance: the logarithm of requests/s and its sd.
 
-    ``tiers`` are the tiers whose parameters it depends on.
+    ``tiers`` are the tiers whose parameters affect this capacity.
     """
 
     log: float
@@ -61,7 +61,7 @@ class Estimate:
 
     @property
     def differs_from_one(self) -> bool:
-        """True if the 90 % interval of this ratio excludes 1, so that its two quantities differ."""
+        """True if the 90 % interval excludes 1. The two quantities of a ratio then differ."""
         return abs(self.log_mean) > SDS_WITHIN_90 * self.sd
 
     def ratio_to(self, other: Estimate) -> Estimate:

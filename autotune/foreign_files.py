@@ -46,8 +46,8 @@ _FOREIGN_FILE_HINT = "autotune does not write such files: get a new copy, or rem
 
 
 class ForeignFileError(AutotuneError):
-    """A file that autotune refuses to open. ``reason``: it is a link, a pipe, a device or too
-    large.
+    """A file that autotune refuses to open. ``reason`` is the cause: for example a link, a pipe, a
+    device, or the size.
     """
 
     def __init__(self, path: Path, reason: str, hint: str = _FOREIGN_FILE_HINT) -> None:

@@ -44,8 +44,8 @@ _STATE_RUN_PATTERN = re.compile(rb"\x00+|\x01+|\x02+")
 class TextOutline:
     """The words of a text: ``visible`` ones may be shown, ``hidden`` ones may not.
 
-    ``owners`` are the directives, each from its name to its last word, with the name. Comments are
-    in none of the three.
+    ``owners`` are the directives, each from its name to its last word, with the name. All three fields
+    exclude comments.
     """
 
     visible: tuple[Span, ...] = ()
@@ -74,7 +74,9 @@ def mask_nothing(_: str) -> TextOutline:
 
 @lru_cache(maxsize=1024)  # most files are the same in every trial
 def find_masked_spans(text: str, outliner: Outliner | None = None) -> tuple[Span, ...]:
-    """Return the spans to mask, in order, without overlaps. In masked text, there are none."""
+    """Return the spans to mask, in order, without overlaps. The result is empty for text that is
+    already masked.
+    """
     masks = merge_spans(_find_hidden_spans(text, outliner))
     for _ in range(_MAX_PASSES):
         masked, origins = _insert_placeholders(text, masks)
@@ -121,8 +123,8 @@ def mask_secret_bytes(content: bytes, outliner: Outliner | None = None) -> bytes
 
 
 def mask_changed_lines(content: bytes, baseline: bytes, outliner: Outliner | None = None) -> bytes:
-    """Return the masked content. Lines that ``baseline`` also contains are not masked, because it
-    is shown too.
+    """Return the masked content. Lines that ``baseline`` also contains are not masked, because
+    ``baseline`` is displayed as well.
     """
     text, shown_lines = decode(content), {*decode(baseline).split("\n")}
     lines = zip(text.split("\n"), mask_secrets(text, outliner).split("\n"), strict=True)
@@ -132,7 +134,7 @@ def mask_changed_lines(content: bytes, baseline: bytes, outliner: Outliner | Non
 def find_secret_words(content: bytes, outliner: Outliner | None = None) -> frozenset[str]:
     """Return the words of masked pieces that a message must not repeat.
 
-    Plain words, paths and numbers are not among them.
+    Plain words, paths and numbers are not returned.
     """
     text = decode(content)
     pieces_of_text = (text[start:end] for start, end in find_masked_spans(text, outliner))

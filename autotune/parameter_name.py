@@ -14,7 +14,8 @@ class ParameterName:
     """A full name, split into its components. The last may contain dots, as names of kernel
     settings do.
 
-    ``tier.service`` alone, without ``parameter``, names a service, or a tier's choice of one.
+    ``tier.service`` alone, without ``parameter``, names a service, or the setting that chooses the
+    service of a tier.
     """
 
     tier: str
@@ -23,7 +24,9 @@ class ParameterName:
 
     @classmethod
     def parse(cls, name: str) -> ParameterName:
-        """Return the components of ``name``. Missing ones are empty, as in a ``command:`` target."""
+        """Return the components of ``name``. Missing components are empty, as in a ``command:``
+        target.
+        """
         tier, _, remainder = name.partition(".")
         service, _, parameter = remainder.partition(".")
         return cls(tier, service, parameter)

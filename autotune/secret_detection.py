@@ -1,6 +1,6 @@
 """Detection of secrets in any text: by name, by position, and by randomness.
 
-It is the second check of `masking`, and the only one for text without a known syntax.
+`masking` uses this detection as its second check, or as its only check for text without a known syntax.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def find_secrets(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def may_contain_secret(text: str) -> bool:
-    """True if a component of a URL may be a secret. It is much faster than ``find_secrets``."""
+    """True if a component of a URL may be a secret. This check is much faster than ``find_secrets``."""
     return _POSSIBLE_SECRET_PATTERN.search(text.lower()) is not None
 
 
@@ -127,8 +127,9 @@ def find_in_lines(
     """Yield the matches of ``pattern``, like ``finditer``, in lines that contain
     ``required_pattern``.
 
-    ``pattern`` contains ``required_pattern`` and matches within a line. It may start at any letter,
-    so trying it on all lines would take long; nearly all lines lack ``required_pattern``.
+    ``pattern`` contains ``required_pattern`` and matches within a line. Matching ``pattern`` against
+    every line would be slow, because a match may start at any letter. Nearly all lines lack
+    ``required_pattern``.
     """
     end = -1
     for occurrence in required_pattern.finditer(text):

@@ -23,7 +23,7 @@ from autotune.environments.simulated import DEFAULT_FACTS
 from autotune.services.base import Settings
 from autotune.simulate.chain import StationChain, build_chain, find_bottleneck
 from autotune.simulate.topology import GIB, ChainTopology, build_topology, has_effect
-from autotune.space.dimension import PRESET_NAMES, Dimension
+from autotune.space.dimension import Dimension
 from autotune.space.facts import HostFacts
 from autotune.space.space import InfeasibleRule, SearchSpace, build_space
 from autotune.target.read_target import TargetFile, read_target
@@ -158,8 +158,7 @@ def stack(name: str, seed: int) -> Stack:
 
 def presets(space: SearchSpace) -> list[Settings]:
     """Return the baseline, and the presets from guides and publications for each deployment."""
-    kinds = [space.preset_settings(kind, way) for kind in PRESET_NAMES for way in space.deployments]
-    return [space.baseline, *kinds]
+    return [space.baseline, *(settings for _, settings in space.iterate_presets())]
 
 
 @cache

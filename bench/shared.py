@@ -42,13 +42,18 @@ from autotune.optimize.searcher import Searcher, Suggestion
 from autotune.services.base import Settings
 from autotune.services.diagnosis import Resource
 from autotune.study import trial as of_study
-from autotune.study.bed_workers import PREFETCH_MIN_BEDS
 from autotune.study.optuna_copy import copy_in_background
 from autotune.study.ranking import estimate_study_drift
 from autotune.study.schedule import MeasureStep, ScheduleStep, SuggestStep
+from autotune.study.search_history import sync_search
 from autotune.study.shared_store import SharedStore
 from autotune.study.study_database import StudyDatabase
-from autotune.study.study_loop import Proposal, prepare_measurement, resolve_next_step, sync_search
+from autotune.study.study_loop import (
+    PREFETCH_MIN_BEDS,
+    Proposal,
+    prepare_measurement,
+    resolve_next_step,
+)
 from autotune.study.study_state import Phase, State, Trial, replay_records
 from autotune.study.trial_context import TrialContext
 from autotune.target.model import Budget

@@ -25,8 +25,9 @@ from autotune.study.schedule import (
     SuggestStep,
     select_next_step,
 )
+from autotune.study.search_history import MODELLED_PHASES, record_outcome
 from autotune.study.simplification import select_next_block
-from autotune.study.study_loop import MODELLED_PHASES, STOP_PROBABILITY, record_outcome
+from autotune.study.study_loop import STOP_PROBABILITY
 from autotune.study.study_state import Phase, State, Trial, apply_record
 from autotune.study.verdict import Verdict
 from autotune.target.model import Budget

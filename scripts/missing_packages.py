@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from autotune.deploy.programs import find_local_programs
 from autotune.errors import AutotuneError
-from autotune.services.registry import ALL_SERVICES
+from autotune.services.registry import SHIPPED
 
-for service in ALL_SERVICES:
+for service in SHIPPED.services:
     try:
         find_local_programs([service])
     except AutotuneError:

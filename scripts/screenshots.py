@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from autotune.environments import base, multi_bed
+from autotune.environments import multi_bed, preparation
 from autotune.report.page import write_page
 from autotune.report.studies import open_study
 from autotune.study import start
@@ -73,7 +73,7 @@ def command(directory: Path) -> Path:
     target = directory / "command.yaml"
     text = target.read_text().replace("trials: 20", "trials: 8")
     target.write_text(text)
-    start.start_study(base.prepare(read_target(target)), directory / "command", Silent())
+    start.start_study(preparation.prepare(read_target(target)), directory / "command", Silent())
     return directory / "command"
 
 
@@ -81,7 +81,7 @@ def sweep(directory: Path) -> Path:
     """Run a shipped sweep of the model."""
     file, request = read_sweep_file(ROOT / "targets" / "sweeps" / "figure-6.yaml")
     assert request is not None
-    environment = base.prepare(file)
+    environment = preparation.prepare(file)
     plan = build_plan(file, request, environment.space)
     runner.run_sweep(file, plan, directory / "sweep", Silent())
     return directory / "sweep"

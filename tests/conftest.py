@@ -6,7 +6,7 @@ import functools
 import gc
 import os
 import signal
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 from autotune.lab import prerequisites
 from autotune.lab.lifecycle import remove_lab
 from autotune.loads.registry import LOAD_GENERATORS
-from autotune.services import registry
+from autotune.services.registry import SHIPPED
 from tests import databases, leftovers, soak, stolen
 from tests.lab.shared import SharedLab
 from tests.report.browser import Browser, started
@@ -30,14 +30,6 @@ NEEDS_PACKAGES = ("stack", "lab", "browser", "built", "containers", "long", "soa
 INSTALLED = {"wrk", "memcaslap", "mutilate", "ss", "ip", "ssh", "ssh-keygen", "sshd", "sudo", "chromium",
              "systemd-nspawn", "curl", "openssl"}  # fmt: skip
 LEFT = pytest.StashKey[list[str]]()
-CATALOGUE = (
-    registry.DEPLOYABLE_SERVICES,
-    registry.APPLICATIONS,
-    registry.DEPLOYMENTS,
-    registry.DEPLOYMENT_PORTS,
-)
-SHIPPED = (list(registry.ALL_SERVICES), [dict(part) for part in CATALOGUE])
-
 # Examples do not depend on the machine or its speed, so failures are reproducible.
 settings.register_profile(
     "same", derandomize=True, deadline=None,
@@ -104,25 +96,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Grouped
     return Grouped(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown() -> Generator[None, object, object]:
-    """Remove the services that the target of a test declared, after the test and its fixtures."""
-    try:
-        return (yield)
-    finally:
-        _forget_declared()
-
-
-def _forget_declared() -> None:
-    if SHIPPED[0] == registry.ALL_SERVICES:
-        return
-    registry.ALL_SERVICES[:] = SHIPPED[0]
-    for part, before in zip(CATALOGUE, SHIPPED[1], strict=True):
-        part.clear()
-        part.update(before)  # type: ignore[attr-defined]  # of the same part
-    registry.find_diagnosis.cache_clear()
-
-
 @pytest.fixture(autouse=True)
 def _patience(request: pytest.FixtureRequest) -> None:
     """Extend time limits, so that real servers start and respond on a busy machine."""
@@ -157,7 +130,7 @@ def without_packages(tmp_path_factory: pytest.TempPathFactory) -> str:
     installs.
     """
     directory = tmp_path_factory.mktemp("programs")
-    needing = (*SHIPPED[0], *LOAD_GENERATORS.values())
+    needing = (*SHIPPED.services, *LOAD_GENERATORS.values())
     programs = {name for user in needing for names in user.programs.values() for name in names}
     packaged = INSTALLED | programs - {"true"}  # a placeholder for software with an unknown path
     found: dict[str, Path] = {}

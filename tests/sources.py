@@ -19,10 +19,9 @@ def nodes(path: Path) -> tuple[ast.AST, ...]:
     return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
-def count_code_lines(path: Path) -> int:
-    """Return the number of lines with code in a Python file, without blank lines, comments and
-    docstrings.
-    """
+@functools.cache
+def code_lines(path: Path) -> frozenset[int]:
+    """Return the lines with code in a Python file, without blank lines, comments and docstrings."""
     owners = (ast.Module, ast.ClassDef, ast.FunctionDef)
     docstrings = {
         line
@@ -32,4 +31,20 @@ def count_code_lines(path: Path) -> int:
     }
     with path.open("rb") as file:
         tokens = [token for token in tokenize.tokenize(file.readline) if token.type not in _NO_CODE]
-    return len({line for t in tokens for line in range(t.start[0], t.end[0] + 1)} - docstrings)
+    lines = {line for t in tokens for line in range(t.start[0], t.end[0] + 1)}
+    return frozenset(lines - docstrings)
+
+
+def count_code_lines(path: Path) -> int:
+    return len(code_lines(path))
+
+
+def function_lengths(path: Path) -> dict[str, int]:
+    """The lines of code of each function, by name and first line."""
+    functions = (node for node in nodes(path) if isinstance(node, ast.FunctionDef))
+    return {
+        f"{node.name}:{node.lineno}": len(
+            code_lines(path) & {*range(node.lineno, (node.end_lineno or 0) + 1)}
+        )
+        for node in functions
+    }

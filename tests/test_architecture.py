@@ -1,7 +1,8 @@
 """What the layout promises: each service, generator and runtime in a place of its own, imports one
 way.
 
-``pytest -s`` shows what was looked at. Import order and circles count TYPE_CHECKING blocks too.
+``pytest -s`` shows what was looked at. Import order and circles count imports in functions, in
+TYPE_CHECKING blocks and by name too.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -17,17 +19,18 @@ import pytest
 
 import autotune
 from autotune.loads.registry import LOAD_GENERATORS
-from autotune.services.registry import ALL_SERVICES
+from autotune.services.registry import SHIPPED
 from autotune.target import runtimes
 from autotune.target.shipped_files import find_shipped_directory
-from tests.sources import count_code_lines, nodes
+from tests.sources import count_code_lines, function_lengths, nodes
 
 PACKAGE = Path(autotune.__file__).parent
 # A package imports from those before it. What nothing is said of may import everything.
-ORDER = ("errors", "durable_files", "foreign_files", "plugins", "account_key", "estimate",
-         "parameter_name", "strict_parsing", "config_text", "secret_detection", "masking", "unified_diff",
-         "target", "services", "space", "optimize", "transports", "deploy", "runtimes", "loads",
-         "monitor", "measure", "diagnose", "simulate", "discovery", "environments", "study")  # fmt: skip
+ORDER = ("errors", "durable_files", "foreign_files", "periodic_task", "plugins", "account_key",
+         "estimate", "parameter_name", "strict_parsing", "config_text", "secret_detection", "masking",
+         "unified_diff", "target", "services", "space", "optimize", "transports", "deploy", "runtimes",
+         "loads", "monitor", "measure", "diagnose", "simulate", "discovery", "environments",
+         "study")  # fmt: skip
 # Services whose names are ordinary words of the field, or of the applications that a tier serves.
 ORDINARY = {"sysctl", "limits", "reference", "container"}
 # Where a name may occur all the same. A name is any part of the text; a path ends in a slash.
@@ -70,7 +73,7 @@ GENERATOR_NAMES = {
     "study/ceilings.py": "ceilings of caches are those of two particular generators",
 }
 RUNTIME_NAMES = {
-    "target/runtimes.py": "the default of `runtime:`",
+    "target/runtimes.py": "values of `runtime:`, and what other keys of target files depend on",
     "services/unit_files.py": "units are files of services like others",
     "services/limits/": "a drop-in of a unit is a file of a service like others",
     "services/local_cache/": "a unit of its own is a file like others",
@@ -79,6 +82,9 @@ RUNTIME_NAMES = {
     "cli/lab.py": "hosts of a lab are machines that boot like others",
     "lab/": "hosts of a lab are machines that boot like others",
 }
+LONGEST_FUNCTION = 40  # lines of code
+# What two packages mean different things by.
+SHARED_CLASS_NAMES = {"Measurement", "TrialStart"}
 # Lines of code in a service's folder, without blank lines, comments, docstrings and the text of its
 # reference page. A longer folder gives the reason why it is not two, and does not grow.
 LONGEST_FOLDER = 435
@@ -98,6 +104,15 @@ LONGER_FOLDERS = {
     # Settings of pools, of Apache's files and of several versions.
     "php_ini": 475,
     "apache": 465,
+}
+# Modules that import others by a name that is known only at run time, and what the name starts with.
+RUN_TIME_IMPORTS = {
+    "autotune.services.registry": ("autotune.services.",),
+    "autotune.runtimes": ("autotune.runtimes.",),
+    "autotune.environments.preparation": tuple(
+        f"autotune.environments.{name}" for name in ("command", "simulated", "stack")
+    ),
+    "autotune.plugins": (),
 }
 # Who may import a service's folder beside the folder itself; the registry does so by discovery.
 KERNEL = "the kernel is part of what a host is: its facts are read before any service is known"
@@ -122,6 +137,8 @@ MODULES = modules()
 
 
 def imports(module: str) -> Iterator[str]:
+    prefixes = RUN_TIME_IMPORTS.get(module, ())
+    yield from (name for name in MODULES if prefixes and name.startswith(prefixes))
     for node in nodes(MODULES[module]):
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
@@ -174,7 +191,7 @@ def strays(pattern: re.Pattern[str], own: str, allowed: dict[str, str]) -> list[
     return found
 
 
-@pytest.mark.parametrize("service", sorted({s.name for s in ALL_SERVICES} - ORDINARY))
+@pytest.mark.parametrize("service", sorted({s.name for s in SHIPPED.services} - ORDINARY))
 def test_a_service_is_named_in_its_folder_alone(service: str) -> None:
     pattern = re.compile(service.replace("_", "[-_]?"), re.IGNORECASE)
     folder = f"services/{service}/"
@@ -182,21 +199,41 @@ def test_a_service_is_named_in_its_folder_alone(service: str) -> None:
     assert strays(pattern, folder, SERVICE_NAMES) == []
 
 
-@pytest.mark.parametrize("folder", sorted({type(s).__module__.split(".")[2] for s in ALL_SERVICES}))
+@pytest.mark.parametrize(
+    "folder", sorted({type(s).__module__.split(".")[2] for s in SHIPPED.services})
+)
 def test_a_folder_is_imported_by_itself_alone(folder: str) -> None:
     package = f"autotune.services.{folder}"
     found = [f"{module} imports {other}" for module, others in graph().items() for other in others
              if f"{other}.".startswith(f"{package}.") and not f"{module}.".startswith(f"{package}.")
+             and module not in RUN_TIME_IMPORTS
              and not MODULES[module].relative_to(PACKAGE).as_posix().startswith((*FOLDER_IMPORTS,))
              ]  # fmt: skip
     assert found == []
 
 
-@pytest.mark.parametrize("folder", sorted({type(s).__module__.split(".")[2] for s in ALL_SERVICES}))
+@pytest.mark.parametrize(
+    "folder", sorted({type(s).__module__.split(".")[2] for s in SHIPPED.services})
+)
 def test_a_folder_is_short_enough_to_be_read(folder: str) -> None:
     modules = (PACKAGE / "services" / folder).rglob("*.py")
     count = sum(count_code_lines(path) for path in modules if path.name != "reference.py")
     assert 0 < count <= LONGER_FOLDERS.get(folder, LONGEST_FOLDER)
+
+
+def test_functions_are_short_enough_to_be_read() -> None:
+    lengths = {
+        f"{module}.{name}": length
+        for module, path in MODULES.items()
+        for name, length in function_lengths(path).items()
+    }
+    assert {name: length for name, length in lengths.items() if length > LONGEST_FUNCTION} == {}
+
+
+def test_classes_are_told_apart_by_their_names() -> None:
+    names = Counter(node.name for path in MODULES.values() for node in nodes(path)
+                    if isinstance(node, ast.ClassDef))  # fmt: skip
+    assert {name for name, count in names.items() if count > 1} <= SHARED_CLASS_NAMES
 
 
 @pytest.mark.parametrize("generator", sorted(LOAD_GENERATORS))
@@ -226,6 +263,20 @@ def test_a_runtime_is_named_by_no_template(runtime: str) -> None:
 @pytest.mark.parametrize("allowed", [SERVICE_NAMES, GENERATOR_NAMES, RUNTIME_NAMES, FOLDER_IMPORTS])
 def test_what_is_allowed_is_there(allowed: dict[str, str]) -> None:
     assert [place for place in allowed if not (PACKAGE / place).exists()] == []
+
+
+def imports_by_name(module: str) -> bool:
+    """Whether a module imports what is not written in it."""
+    calls = (node for node in nodes(MODULES[module]) if isinstance(node, ast.Call))
+    return any(
+        re.search(r"(^|\.)(import_module|__import__|exec_module|load)$", ast.unparse(call.func))
+        and not any(isinstance(argument, ast.Constant) for argument in call.args)
+        for call in calls
+    )
+
+
+def test_what_is_imported_by_name_is_known() -> None:
+    assert {name for name in MODULES if imports_by_name(name)} == set(RUN_TIME_IMPORTS)
 
 
 def test_imports_go_one_way() -> None:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
+
 from scripts import user_messages
 from scripts.prose.python_texts import texts
+from tests import sources
+
+CALL_PATTERN = re.compile(r"\{\w[\w.]*\([^{}]*\)\}")
 
 MODULE = '''
 """Not for users."""
@@ -33,3 +40,20 @@ def test_messages_errors_and_hints_are_read_from_the_code() -> None:
         ("errors", "{host} refused"),
         ("errors", "see its log"),
     ]
+
+
+def test_no_text_contains_a_call_that_should_have_been_formatted() -> None:
+    unformatted = []
+    for path in sorted((Path(__file__).parents[1] / "autotune").rglob("*.py")):
+        nodes = sources.nodes(path)
+        formatted = {id(part) for node in nodes if isinstance(node, ast.JoinedStr)
+                     for part in ast.walk(node)}  # fmt: skip
+        unformatted += [
+            f"{path.name}:{node.lineno}: {node.value}"
+            for node in nodes
+            if isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in formatted
+            and CALL_PATTERN.search(node.value)
+        ]
+    assert unformatted == []

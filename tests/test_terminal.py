@@ -44,6 +44,8 @@ class Terminal(io.StringIO):
         ("\x1b]0;title\x1b\\after", "after"),
         ("\x1bP1$r0m\x1b\\after", "after"),
         ("\x9d52;c;ZXZpbA==\x9cafter", "after"),
+        ("trial 3: \x1b]0;hidden\n! a warning\n", "trial 3: \n! a warning\n"),
+        ("trial 3: \x90hidden\n! a warning\x07\n", "trial 3: \n! a warning\n"),
         ("cut \x1b[", "cut "),
         ("cut \x1b", "cut "),
         ("user\u202egpj.exe", "usergpj.exe"),

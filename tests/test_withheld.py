@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from autotune.deploy import manifest
+from autotune.deploy import adopted_files
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.target_writer import write_target
 from autotune.discovery.tier_adoption import AdoptedTier
@@ -31,7 +31,7 @@ from autotune.report.page import render_page
 from autotune.report.studies import open_study
 from autotune.report.text_report import format_report_lines
 from autotune.report.view import build_study_view
-from autotune.services.registry import map_adoptions
+from autotune.services.registry import SHIPPED
 from tests.discovery.places import host
 from tests.discovery.test_tier_adoption import adopted, rendered
 
@@ -72,14 +72,14 @@ def test_there_are_enough_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert count >= 120
     keys = {case.get("key", case["service"]) for case in CASES}
     assert {
-        key for key in map_adoptions() if key not in ("apache-mod-php", "php-ini-apache2")
+        key for key in SHIPPED.map_adoptions() if key not in ("apache-mod-php", "php-ini-apache2")
     } <= keys
 
 
 @BY_CASE
 def test_a_secret_stays_on_its_host(case: dict[str, Any]) -> None:
     text, secrets = filled(case)
-    outliner = map_adoptions()[case.get("key", case["service"])].visible.build_outliner(
+    outliner = SHIPPED.map_adoptions()[case.get("key", case["service"])].visible.build_outliner(
         case["path"]
     )
     shown = mask_secrets(text, outliner)
@@ -96,7 +96,7 @@ def test_a_secret_stays_on_its_host(case: dict[str, Any]) -> None:
 @BY_CASE
 def test_what_software_says_of_a_line_has_no_secret(case: dict[str, Any]) -> None:
     text, secrets = filled(case)
-    outliner = map_adoptions()[case.get("key", case["service"])].visible.build_outliner(
+    outliner = SHIPPED.map_adoptions()[case.get("key", case["service"])].visible.build_outliner(
         case["path"]
     )
     words = find_secret_words(text.encode(), outliner)
@@ -115,7 +115,7 @@ def test_an_adopted_file_is_deployed_as_it_was_and_written_without_secrets(
     text, secrets = filled(case)
     tier = tier_of(case, text)
     assert rendered(tier)[f"h1{case['path']}"] == text
-    written = json.dumps(manifest.build_record(tier.adopted_configs)) + "".join(
+    written = json.dumps(adopted_files.build_record(tier.adopted_configs)) + "".join(
         tier.templates.values()
     )
     assert not any(secret in written for secret in secrets)
@@ -130,7 +130,7 @@ def test_a_study_its_report_and_its_export_have_no_secret(
     case: dict[str, Any], tmp_path: Path
 ) -> None:
     text, secrets = filled(case)
-    outliner = map_adoptions()[case.get("key", case["service"])].visible.build_outliner(
+    outliner = SHIPPED.map_adoptions()[case.get("key", case["service"])].visible.build_outliner(
         case["path"]
     )
     directory = tmp_path / "study"

@@ -1,7 +1,7 @@
 """Shell completion of the names of studies, trials, parameters and other objects.
 
-It runs at every key press, so it imports nothing slow. Without candidates (no study yet, an invalid
-file), it prints nothing, and the shell completes file names instead.
+Completion runs at every key press, so this module imports nothing slow. Without candidates (no study
+yet, an invalid file), completion prints nothing, and the shell completes file names instead.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from autotune.services.registry import Catalogue
 
 Completion = str | tuple[str, str]
 """A value, optionally with its description."""
@@ -90,11 +93,11 @@ def complete_targets_and_studies(ctx: typer.Context, incomplete: str) -> Iterabl
 def complete_parameters(ctx: typer.Context, incomplete: str) -> Iterator[Completion]:
     """Yield the parameters of the target on the command line, with their descriptions."""
     root = _read_target_root(Path(_read_argument(ctx, "target")))
-    _declare_services(root)
+    catalogue = _read_catalogue(root)
     rules = root.get("parameters") or {}
     names = {name: "" for name in rules if "command" in root}
     for name, tier in _parse_tiers(root).items():
-        names |= tier.list_parameters(name)
+        names |= tier.list_parameters(name, catalogue)
     yield from sorted(names.items())
 
 
@@ -110,11 +113,13 @@ def complete_host_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 def complete_cache_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Return the cache tiers that can be measured alone."""
     from autotune.loads.memcaslap import CACHE_PROTOCOL
-    from autotune.services.registry import any_speaks_protocol
 
-    tiers = _parse_tiers(_read_target_root(Path(_read_argument(ctx, "target"))))
+    root = _read_target_root(Path(_read_argument(ctx, "target")))
+    catalogue = _read_catalogue(root)
     return [
-        name for name, tier in tiers.items() if any_speaks_protocol(tier.service, CACHE_PROTOCOL)
+        name
+        for name, tier in _parse_tiers(root).items()
+        if catalogue.any_speaks_protocol(tier.service, CACHE_PROTOCOL)
     ]
 
 
@@ -129,9 +134,9 @@ def complete_references(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 @_ignore_errors
 def complete_services(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Return the services of the catalogue."""
-    from autotune.services.registry import APPLICATIONS, DEPLOYABLE_SERVICES
+    from autotune.services.registry import SHIPPED
 
-    services = (*DEPLOYABLE_SERVICES.values(), *APPLICATIONS.values())
+    services = (*SHIPPED.deployable.values(), *SHIPPED.applications.values())
     return sorted({service.name for service in services if service.parameters})
 
 
@@ -168,12 +173,12 @@ class _CompletionTier:
     app: str | None
     local_cache: bool
 
-    def list_parameters(self, name: str) -> dict[str, str]:
+    def list_parameters(self, name: str, catalogue: Catalogue) -> dict[str, str]:
         """Return the full names with their descriptions."""
-        from autotune.services.registry import choice_name, list_tier_services
+        from autotune.services.registry import choice_name
 
         names = {choice_name(name): "service to run"} if len(self.service) > 1 else {}
-        for location in list_tier_services(name, self):
+        for location in catalogue.list_tier_services(name, self):
             for parameter in location.service.parameters:
                 if parameter.roles is None or location.role in parameter.roles:
                     names[f"{name}.{location.service.name}.{parameter.name}"] = parameter.meaning
@@ -188,21 +193,26 @@ def _parse_tiers(root: Mapping[str, Any]) -> dict[str, _CompletionTier]:
         services, runtime = tier["service"], tier.get("runtime", runtimes.DEFAULT_RUNTIME)
         tiers[name] = _CompletionTier(
             (services,) if isinstance(services, str) else tuple(services),
-            runtimes.is_installed(runtime),
-            runtimes.is_isolated(runtime),
+            runtimes.RUNTIMES[runtime].installed,
+            runtimes.RUNTIMES[runtime].isolated,
             tier.get("app"),
             bool(tier.get("local_cache")),
         )
     return tiers
 
 
-def _declare_services(root: Mapping[str, Any]) -> None:
-    """Add the services that the target declares, which imports pydantic."""
-    if specs := root.get("services"):
-        from autotune.services.registry import add_declared
-        from autotune.target.declared_service import ServiceSpec
+def _read_catalogue(root: Mapping[str, Any]) -> Catalogue:
+    """Return the catalogue of the target. If the target declares services, this imports pydantic."""
+    from autotune.services.registry import SHIPPED, extend_catalogue
 
-        add_declared({name: ServiceSpec.model_validate(spec) for name, spec in specs.items()})
+    specs = root.get("services")
+    if not specs:
+        return SHIPPED
+    from autotune.target.declared_service import ServiceSpec
+
+    return extend_catalogue(
+        {name: ServiceSpec.model_validate(spec) for name, spec in specs.items()}
+    )
 
 
 def _read_target_root(path: Path) -> Mapping[str, Any]:

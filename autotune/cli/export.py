@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,43 +26,52 @@ from autotune.cli.session import confirm, open_progress, open_studies_directory,
 from autotune.target.messages import format_count
 from autotune.terminal import echo
 
+if TYPE_CHECKING:
+    from autotune.environments.base import Environment
+    from autotune.services.base import Settings
+
+
+OutOption = Annotated[
+    Path,
+    typer.Option("-o", "--out", metavar="DIR", help="New or empty directory to write to."),
+]
+FormatOption = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="Format: files, ansible, shell, patch, yaml or json.",
+        autocompletion=completion.complete_formats,
+    ),
+]
+TrialOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TRIAL",
+        help="Export this trial instead of the winner, without claiming a gain.",
+        autocompletion=completion.complete_trials,
+    ),
+]
+MinimalOption = Annotated[
+    bool, typer.Option("--minimal", help="Export only the changes that `explain --measure` kept.")
+]
+EverythingOption = Annotated[
+    bool, typer.Option("--all", help="Also export settings that the study did not change.")
+]
+ModelOption = Annotated[
+    bool,
+    typer.Option("--of-a-model", help="Allow the export of a model's result, and mark it as such."),
+]
+
 
 def export(
     study: StudyArgument,
-    out: Annotated[
-        Path,
-        typer.Option("-o", "--out", metavar="DIR", help="New or empty directory to write to."),
-    ],
-    format_: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            help="Format: files, ansible, shell, patch, yaml or json.",
-            autocompletion=completion.complete_formats,
-        ),
-    ] = "files",
-    trial: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TRIAL",
-            help="Export this trial instead of the winner, without claiming a gain.",
-            autocompletion=completion.complete_trials,
-        ),
-    ] = None,
-    minimal: Annotated[
-        bool,
-        typer.Option("--minimal", help="Export only the changes that `explain --measure` kept."),
-    ] = False,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also export settings that the study did not change.")
-    ] = False,
-    of_a_model: Annotated[
-        bool,
-        typer.Option(
-            "--of-a-model", help="Allow the export of a model's result, and mark it as such."
-        ),
-    ] = False,
+    out: OutOption,
+    format_: FormatOption = "files",
+    trial: TrialOption = None,
+    minimal: MinimalOption = False,
+    everything: EverythingOption = False,
+    of_a_model: ModelOption = False,
     json_: JsonOption = False,
     storage: StorageUrlOption = None,
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
@@ -107,26 +117,13 @@ def apply(
     """Apply an exported configuration to a target's hosts, in one transaction."""
     from autotune.study import apply_export
     from autotune.study.directory import find_free_directory
-    from autotune.study.run_plan import changes_to_json, format_changes
     from autotune.study.trial_context import check_can_keep
 
     environment = prepare_target(target)
     settings = apply_export.read_applicable_settings(environment, export_)
     check_can_keep(environment)
-    baseline = environment.space.baseline
-    changed_count = sum(settings[name] != baseline[name] for name in settings)
-    compute_changes = environment.build_preview().compute_changes
-    assert compute_changes is not None  # `check_can_keep` requires hosts
-    changes = compute_changes(environment.space.complete_unrepaired(settings).settings)
-    changes_json = changes_to_json(changes)
-    summary = (
-        f"{format_count(len(settings), 'setting')} for {', '.join(changes)}. "
-        f"{changed_count} of them differ from the baseline."
-    )
-    diffs = [change["diff"].rstrip("\n") for change in changes_json.values() if change["diff"]]
-    confirm(
-        "\n".join([*diffs, summary, *format_changes(changes_json)]), yes=yes, quiet=progress.quiet
-    )
+    announcement = "\n".join(_announce_changes(environment, settings))
+    confirm(announcement, yes=yes, quiet=progress.quiet)
     directory = find_free_directory(studies, f"{environment.file.target.name}-applied")
     with open_progress(environment, directory, progress, with_page=False) as reporter:
         deploy_result = apply_export.apply_settings(environment, settings, directory, reporter)
@@ -138,6 +135,24 @@ def apply(
         )
     else:
         echo(apply_export.format_apply_result(deploy_result, directory))
+
+
+def _announce_changes(environment: Environment, settings: Settings) -> Iterator[str]:
+    """Yield the diffs of files, and the other changes on each host."""
+    from autotune.study.run_plan import changes_to_json, format_changes
+
+    baseline = environment.space.baseline
+    changed_count = sum(settings[name] != baseline[name] for name in settings)
+    compute_changes = environment.build_preview().compute_changes
+    assert compute_changes is not None  # `check_can_keep` requires hosts
+    changes = compute_changes(environment.space.complete_unrepaired(settings).settings)
+    changes_json = changes_to_json(changes)
+    yield from (c["diff"].rstrip("\n") for c in changes_json.values() if c["diff"])
+    yield (
+        f"{format_count(len(settings), 'setting')} for {', '.join(changes)}. "
+        f"{changed_count} of them differ from the baseline."
+    )
+    yield from format_changes(changes_json)
 
 
 def restore(

@@ -114,7 +114,7 @@ class Restored(VersionedObject):
     restored: Sequence[str]
 
 
-class LabHost(TypedDict):
+class LabHostObject(TypedDict):
     name: str
     address: str
     pid: int | None
@@ -122,11 +122,11 @@ class LabHost(TypedDict):
     running: bool
 
 
-class Lab(VersionedObject):
+class LabObject(VersionedObject):
     lab: str
     directory: str
     ssh_config: str
-    hosts: Sequence[LabHost]
+    hosts: Sequence[LabHostObject]
     started: NotRequired[Sequence[str]]
     seconds: NotRequired[float]
     named_by_target: NotRequired[bool]
@@ -163,13 +163,13 @@ class ErrorOutput(VersionedObject):
 
 
 OUTPUT_OBJECTS: Mapping[str, tuple[Any, str]] = {
-    "study": (documents.Study, "run, worker, resume and report"),
+    "study": (documents.StudyObject, "run, worker, resume and report"),
     "status": (documents.Status, "status"),
     "check": (Check, "check"),
     "plan": (plan_documents.Plan, "plan"),
     "parameters": (documents.ParameterCatalogue, "params"),
-    "explanation": (documents.Explanation, "explain"),
-    "measurement": (documents.Measurement, "measure"),
+    "explanation": (documents.ExplanationObject, "explain"),
+    "measurement": (documents.MeasurementObject, "measure"),
     "ceilings": (
         documents.MeasuredStackCeilings | documents.MeasuredCacheCeilings,
         "measure --closed and --tier",
@@ -180,7 +180,7 @@ OUTPUT_OBJECTS: Mapping[str, tuple[Any, str]] = {
     "diff": (ConfigurationDiff, "diff"),
     "exported": (Exported, "export"),
     "restored": (Restored, "restore"),
-    "lab": (Lab, "lab up, down and status"),
+    "lab": (LabObject, "lab up, down and status"),
     "workload": (Workload, "workload from-log"),
     "error": (ErrorOutput, "any command that fails"),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -31,6 +31,11 @@ from autotune.cli.session import (
 )
 from autotune.errors import UsageError
 from autotune.terminal import echo
+
+if TYPE_CHECKING:
+    from autotune.environments.base import Environment
+    from autotune.study.ceiling_records import Ceilings
+    from autotune.study.measure_capacity import Measurement
 
 ConfigOption = Annotated[
     Path | None,
@@ -135,25 +140,16 @@ def measure(
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Measure the capacity of a configuration, with its interval."""
-    from autotune.report import measurement_report
-    from autotune.report.ceilings import build_ceilings_json, format_ceiling_lines
-    from autotune.report.studies import open_study
     from autotune.study import ceilings, measure_capacity
     from autotune.study.directory import find_free_directory
 
     environment = prepare_target(target, build_set_overrides(set_))
-    minimum = measure_capacity.parse_required_capacity(
-        environment, at_least, of_ceiling=closed or tier is not None
-    )
-    if exit_code and minimum is None:
-        raise UsageError(
-            "--exit-code needs --at-least",
-            hint="add `--at-least RATE`, such as `--at-least 1200/s`",
-        )
+    is_ceiling = closed or tier is not None
+    minimum = _parse_minimum(environment, at_least, of_ceiling=is_ceiling, is_needed=exit_code)
     request = measure_capacity.build_measurement_request(environment, config, against, repeat)
     bounds = (
         ceilings.build_ceiling_request(environment, request, tier, concurrency)
-        if closed or tier
+        if is_ceiling
         else None
     )
     confirm(environment.describe_load(study=False), yes=yes, quiet=progress.quiet)
@@ -161,19 +157,51 @@ def measure(
     with open_progress(environment, directory, progress) as reporter:
         if bounds is not None:
             record = ceilings.measure_ceilings(environment, bounds, directory, reporter)
-            text = "\n".join(format_ceiling_lines(record))
-            print_json(build_ceilings_json(record)) if json_ else echo(text)
+            _print_ceilings(record, json_=json_)
             return
         measurement = measure_capacity.measure_configuration(
             environment, request, directory, reporter
         )
-    study = open_study(directory)
-    text = measurement_report.format_measurement(measurement, study, minimum)
-    print_json(
-        measurement_report.build_measurement_json(measurement, study, minimum)
-    ) if json_ else echo(text)
+    _print_measurement(measurement, directory, minimum, json_=json_)
     if exit_code and minimum is not None and not measurement.reaches_rate(minimum):
         raise typer.Exit(errors.NOT_IMPROVED_EXIT_CODE)
+
+
+def _parse_minimum(
+    environment: Environment, at_least: str | None, *, of_ceiling: bool, is_needed: bool
+) -> float | None:
+    """Return the required capacity from `--at-least`, in requests/s. Raises UsageError."""
+    from autotune.study.measure_capacity import parse_required_capacity
+
+    minimum = parse_required_capacity(environment, at_least, of_ceiling=of_ceiling)
+    if is_needed and minimum is None:
+        raise UsageError(
+            "--exit-code needs --at-least",
+            hint="add `--at-least RATE`, such as `--at-least 1200/s`",
+        )
+    return minimum
+
+
+def _print_measurement(
+    measurement: Measurement, directory: Path, minimum: float | None, *, json_: bool
+) -> None:
+    from autotune.report import measurement_report
+    from autotune.report.studies import open_study
+
+    study = open_study(directory)
+    if json_:
+        print_json(measurement_report.build_measurement_json(measurement, study, minimum))
+    else:
+        echo(measurement_report.format_measurement(measurement, study, minimum))
+
+
+def _print_ceilings(record: Ceilings, *, json_: bool) -> None:
+    from autotune.report.ceilings import build_ceilings_json, format_ceiling_lines
+
+    if json_:
+        print_json(build_ceilings_json(record))
+    else:
+        echo("\n".join(format_ceiling_lines(record)))
 
 
 @add_progress_options()
@@ -192,7 +220,7 @@ def sweep(
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Measure a grid of settings or host counts, and plot it."""
-    from autotune.environments.base import prepare
+    from autotune.environments.preparation import prepare
     from autotune.study.directory import find_free_directory
     from autotune.sweep import request
 

@@ -125,7 +125,8 @@ def add_progress_options(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that adds the shared progress options to a command.
 
-    They replace the command's parameter ``progress``, which receives them as ``ProgressOptions``.
+    The command line shows these options instead of the parameter ``progress``, which receives their
+    values as ``ProgressOptions``.
     """
     options = _PROGRESS_OPTIONS | (_METRICS_OPTIONS if with_metrics else {})
 

@@ -1,4 +1,4 @@
-"""Print results of studies and sweeps as text, JSON or CSV."""
+"""Print the results of commands as JSON, CSV, HTML or text."""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextlib import closing
 from functools import partial
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -35,6 +36,9 @@ from autotune.cli.session import (
 from autotune.cli.worker import join_and_report
 from autotune.errors import UsageError
 
+if TYPE_CHECKING:
+    from autotune.environments.base import Environment
+
 NameOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Override the target's `name:`.")
 ]
@@ -49,6 +53,18 @@ TimeOption = Annotated[
 ]
 
 
+KeepOption = Annotated[bool, typer.Option("--keep", help="Leave a proven winner in place.")]
+EarlierStudyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="STUDY",
+        help="Start with the best configurations of this study.",
+        autocompletion=completion.complete_studies,
+    ),
+]
+
+
 @add_progress_options(with_metrics=True)
 def run(
     target: TargetArgument,
@@ -56,19 +72,8 @@ def run(
     json_: JsonOption = False,
     progress: ProgressOptions = DEFAULT_PROGRESS,
     exit_code: ExitCodeOption = False,
-    keep: Annotated[
-        bool,
-        typer.Option("--keep", help="Leave a proven winner in place."),
-    ] = False,
-    from_: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="STUDY",
-            help="Start with the best configurations of this study.",
-            autocompletion=completion.complete_studies,
-        ),
-    ] = None,
+    keep: KeepOption = False,
+    from_: EarlierStudyOption = None,
     name: NameOption = None,
     time: TimeOption = None,
     trials: TrialsOption = None,
@@ -84,11 +89,7 @@ def run(
 
     options = {"--name": name, "--time": time, "--trials": trials}
     overrides = [(option, str(value)) for option, value in options.items() if value is not None]
-    if storage is not None and (from_ or not beds):
-        raise UsageError(
-            "--storage needs --beds, and cannot be combined with --from",
-            hint="name at least one bed; `try:` in the target can list configurations to start with",
-        )
+    _check_storage(storage, beds, from_)
     environment = prepare_target(target, [*overrides, *build_set_overrides(set_)], beds)
     if keep and beds:
         raise UsageError(
@@ -98,30 +99,44 @@ def run(
     if keep:
         check_can_keep(environment)
     earlier_study = find_study(from_, studies) if from_ else None
-    if storage is not None:
-        from autotune.environments.multi_bed import MultiBedEnvironment
-        from autotune.study.join_study import create_shared_study
-        from autotune.study.study_database import StudyDatabase
-
-        assert isinstance(environment, MultiBedEnvironment)
-        confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
-        with closing(StudyDatabase(storage)) as database:
-            shared_study = create_shared_study(environment, database, studies)
-            join_and_report(
-                environment,
-                shared_study,
-                database,
-                studies,
-                progress,
-                json_=json_,
-                exit_code=exit_code,
-            )
-        return
     confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
+    if storage is not None:
+        _run_shared_study(environment, storage, studies, progress, json_=json_, exit_code=exit_code)
+        return
     directory = find_free_directory(studies, environment.file.target.name)
     start_study = partial(start.start_study, keep=keep, earlier=earlier_study)
     run_session(start_study, environment, directory, json_=json_, detail=progress)
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)
+
+
+def _check_storage(storage: str | None, beds: str | None, earlier: str | None) -> None:
+    if storage is not None and (earlier or not beds):
+        raise UsageError(
+            "--storage needs --beds, and cannot be combined with --from",
+            hint="name at least one bed; `try:` in the target can list configurations to start with",
+        )
+
+
+def _run_shared_study(
+    environment: Environment,
+    storage: str,
+    studies: Path,
+    progress: ProgressOptions,
+    *,
+    json_: bool,
+    exit_code: bool,
+) -> None:
+    """Create a study in a shared database, and join it."""
+    from autotune.environments.multi_bed import MultiBedEnvironment
+    from autotune.study.join_study import create_shared_study
+    from autotune.study.study_database import StudyDatabase
+
+    assert isinstance(environment, MultiBedEnvironment)
+    with closing(StudyDatabase(storage)) as database:
+        study = create_shared_study(environment, database, studies)
+        join_and_report(
+            environment, study, database, studies, progress, json_=json_, exit_code=exit_code
+        )
 
 
 @add_progress_options(with_metrics=True)
@@ -150,14 +165,9 @@ def resume(
             beds_environment = prepare_joining_beds(shared_study, database, file, beds or "all")
             confirm(beds_environment.describe_load(), yes=yes, quiet=progress.quiet)
             join_and_report(
-                beds_environment,
-                shared_study,
-                database,
-                studies,
-                progress,
-                json_=json_,
+                beds_environment, shared_study, database, studies, progress, json_=json_,
                 exit_code=exit_code,
-            )
+            )  # fmt: skip
         return
     directory = find_study(study, studies)
     environment = start.prepare_unfinished(directory, beds)

@@ -24,8 +24,8 @@ from autotune.terminal import echo, wrap_lines
 if TYPE_CHECKING:
     from autotune.environments.base import Environment
     from autotune.report.progress import ProgressDisplay
+    from autotune.study.progress_reporter import ProgressReporter
     from autotune.study.study_state import State
-    from autotune.study.trial_context import ProgressReporter
     from autotune.sweep.plan import SweepPlan
     from autotune.target.model import Target
     from autotune.target.overrides import Override
@@ -38,7 +38,7 @@ def prepare_target(
 
     Raises TargetError and AutotuneError.
     """
-    from autotune.environments.base import prepare
+    from autotune.environments.preparation import prepare
     from autotune.target.read_target import read_target
 
     file = read_target(target, overrides)

@@ -36,28 +36,26 @@ T = TypeVar("T")
 TARGET_SCHEMA_NAME = "target"
 
 
+StatusStudyArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="STUDY",
+        help="Study to show. [default: all]",
+        autocompletion=completion.complete_studies,
+    ),
+]
+WatchOption = Annotated[bool, typer.Option("--watch", help="Follow the study until it finishes.")]
+
+
 def status(
-    study: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="STUDY",
-            help="Study to show. [default: all]",
-            autocompletion=completion.complete_studies,
-        ),
-    ] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Follow the study until it finishes.")
-    ] = False,
+    study: StatusStudyArgument = None,
+    watch: WatchOption = False,
     json_: JsonOption = False,
     storage: StorageUrlOption = None,
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Show the state of studies, even while they run."""
     from autotune.report import status as statuses
-    from autotune.report.studies import open_study
-    from autotune.report.view import build_study_view
-    from autotune.study.directory import find_study
-    from autotune.study.ownership import guard_foreign_records
 
     if watch:
         if study is None or json_:
@@ -70,12 +68,11 @@ def status(
         return
     with open_studies_directory(storage, studies, [study] if study else None) as root:
         render = statuses.build_status if json_ else statuses.format_status
-        if study:
-            directory = find_study(study, root)
-            with guard_foreign_records(directory):
-                rendered_statuses = [render(build_study_view(open_study(directory)))]
-        else:
-            rendered_statuses = list(_render_readable_studies(root, render))
+        rendered_statuses = (
+            [_render_study(root, study, render)]
+            if study
+            else list(_render_readable_studies(root, render))
+        )
         if json_:
             print_json({"schema": 1, "studies": rendered_statuses})
             return
@@ -86,17 +83,24 @@ def status(
             print_lines(wrap_lines(((line, "") for line in lines), terminal_width()))
 
 
-def _render_readable_studies(root: Path, render: Callable[[StudyView], T]) -> Iterator[T]:
-    """Yield all studies except damaged ones, whose names are printed on standard error."""
+def _render_study(root: Path, name: str, render: Callable[[StudyView], T]) -> T:
     from autotune.report.studies import open_study
     from autotune.report.view import build_study_view
-    from autotune.study.directory import list_study_names
+    from autotune.study.directory import find_study
     from autotune.study.ownership import guard_foreign_records
+
+    directory = find_study(name, root)
+    with guard_foreign_records(directory):
+        return render(build_study_view(open_study(directory)))
+
+
+def _render_readable_studies(root: Path, render: Callable[[StudyView], T]) -> Iterator[T]:
+    """Yield all studies except damaged ones, whose names are printed on standard error."""
+    from autotune.study.directory import list_study_names
 
     for name in list_study_names(root):
         try:
-            with guard_foreign_records(root / name):
-                text = render(build_study_view(open_study(root / name)))
+            text = _render_study(root, name, render)
         except AutotuneError as error:
             echo(f"{name}: {error.message}", err=True)
         else:

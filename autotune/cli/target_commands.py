@@ -18,40 +18,42 @@ from autotune.target.messages import format_count
 from autotune.target.shipped_files import list_examples
 from autotune.terminal import echo
 
+ExampleOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help=f"Example to copy: {', '.join(list_examples())}. [default: local]",
+        autocompletion=completion.complete_examples,
+    ),
+]
+AdoptedHostsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="USER@HOST,…",
+        help="Adopt the running services of these hosts, with their files.",
+    ),
+]
+TargetOutOption = Annotated[
+    Path | None,
+    typer.Option("-o", "--out", metavar="FILE", help="File to write. [default: targets/NAME.yaml]"),
+]
+SshConfigOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="With --from: file to use instead of ~/.ssh/config."),
+]
+RequestPathOption = Annotated[
+    str | None,
+    typer.Option(metavar="PATH", help="Path to request, with --from. [default: /index.php or /]"),
+]
+
 
 def init(
-    example: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help=f"Example to copy: {', '.join(list_examples())}. [default: local]",
-            autocompletion=completion.complete_examples,
-        ),
-    ] = None,
-    from_: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="USER@HOST,…",
-            help="Adopt the running services of these hosts, with their files.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--out", metavar="FILE", help="File to write. [default: targets/NAME.yaml]"
-        ),
-    ] = None,
-    ssh_config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="With --from: file to use instead of ~/.ssh/config."),
-    ] = None,
-    path: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PATH", help="Path to request, with --from. [default: /index.php or /]"
-        ),
-    ] = None,
+    example: ExampleOption = None,
+    from_: AdoptedHostsOption = None,
+    out: TargetOutOption = None,
+    ssh_config: SshConfigOption = None,
+    path: RequestPathOption = None,
     json_: JsonOption = False,
 ) -> None:
     """Write a target file, from an example or from running hosts."""
@@ -166,14 +168,12 @@ def params(
 ) -> None:
     """List the parameters in the catalogue."""
     from autotune.report.parameters import build_catalogue_json, format_catalogue
-    from autotune.services.registry import add_declared
+    from autotune.services.registry import extend_catalogue
     from autotune.target.read_target import read_target, read_user_services
 
-    add_declared(
-        {**read_user_services(), **(read_target(target).target.services if target else {})}
-    )
-
+    declared_services = read_target(target).target.services if target else {}
+    catalogue = extend_catalogue({**read_user_services(), **declared_services})
     if json_:
-        print_json(build_catalogue_json(service))
+        print_json(build_catalogue_json(service, catalogue))
     else:
-        echo(format_catalogue(service), end="")
+        echo(format_catalogue(service, catalogue), end="")

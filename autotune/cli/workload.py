@@ -33,32 +33,36 @@ def _handle_root_options() -> None:
     pass
 
 
+LogsArgument = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="LOG",
+        help="Access logs as text or JSON, optionally compressed. `-` is standard input.",
+        show_default=False,
+    ),
+]
+WorkloadOutOption = Annotated[
+    Path | None,
+    typer.Option("-o", "--out", metavar="FILE", help="File to write. [default: standard output]"),
+]
+ExcludeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN",
+        help="Leave out a path, client address or user agent, such as '/admin/*'. Repeatable.",
+    ),
+]
+UnsafeOption = Annotated[
+    bool, typer.Option("--unsafe", help="Keep POST and other methods that may change data.")
+]
+
+
 @app.command("from-log", cls=CommandWithExamples)
 def from_log(
-    logs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="LOG",
-            help="Access logs as text or JSON, optionally compressed. `-` is standard input.",
-            show_default=False,
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--out", metavar="FILE", help="File to write. [default: standard output]"
-        ),
-    ] = None,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATTERN",
-            help="Leave out a path, client address or user agent, such as '/admin/*'. Repeatable.",
-        ),
-    ] = None,
-    unsafe: Annotated[
-        bool, typer.Option("--unsafe", help="Keep POST and other methods that may change data.")
-    ] = False,
+    logs: LogsArgument,
+    out: WorkloadOutOption = None,
+    exclude: ExcludeOption = None,
+    unsafe: UnsafeOption = False,
     json_: JsonOption = False,
 ) -> None:
     """Convert access logs to a list of weighted requests.
@@ -71,6 +75,12 @@ def from_log(
         raise AutotuneError(f"{out} already exists", hint="name another file with --out")
     if len({*logs}) < len(logs):
         raise UsageError("a log occurs twice", hint="name each log once")
+    # The written list contains the patterns in comments.
+    if invalid := next((pattern for pattern in exclude or () if not pattern.isprintable()), None):
+        raise UsageError(
+            f"--exclude {invalid!r}: contains a control character, or bytes that are not UTF-8",
+            hint="write `?` for each such character",
+        )
     logged_requests = recorded_requests.record_requests(
         log_files.read_lines(logs, _build_progress_listener()),
         recorded_requests.RequestFilter(keep_unsafe=unsafe, exclude=tuple(exclude or ())),

@@ -35,7 +35,7 @@ class ServerWatch:
     """A monitor of all servers behind the load balancers of a stack.
 
     ``ignored`` contains servers that were down before the study. ``unreadable`` contains names of
-    balancers whose states cannot be read. ``note`` receives a line about each of them.
+    balancers whose states cannot be read. ``note`` receives a line about each such balancer.
     """
 
     manager: ServiceManager | None
@@ -46,7 +46,9 @@ class ServerWatch:
     def ignore_down_servers(
         self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
     ) -> None:
-        """Ignore the servers that are down now. A balancer that is not running yet reports none."""
+        """Ignore the servers that are down now. A balancer that is not running yet reports no
+        servers.
+        """
         down, _ = self._read_down_servers(instances, transports)
         self.ignored |= {*down}
         if down:

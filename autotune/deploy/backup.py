@@ -1,8 +1,8 @@
 """Backups of hosts, on the controller and on the host, made before the first change.
 
-Before a deployment first changes a path, unit or kernel value, its original is added. Existing
-entries are never overwritten. Digests of new files are added before each change. Either copy is
-enough to restore a host.
+Before a deployment first changes a path, unit or kernel value, the backup records its original
+state. Existing entries are never overwritten. Digests of new files are added before each change.
+Either of the two copies is enough to restore a host.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ _MAX_DIGESTS = 2  # one of the current file, one of a new file that a killed tun
 class BackupCheck:
     """Validation of ``files`` with the software of ``unit``, for a restore without a target.
 
-    With ``socket``, the software is started in ``directory`` until it accepts connections there.
+    With ``socket``, the software is started in ``directory`` until it accepts connections on this
+    socket.
     """
 
     unit: str
@@ -59,11 +60,11 @@ class BackupCheck:
 
 @dataclass(frozen=True)
 class HostBackup:
-    """Original state of one host. ``enabled``, ``definitions`` and ``starts`` are by unit.
+    """Original state of one host. ``enabled``, ``definitions`` and ``starts`` are keyed by unit.
 
-    ``last_written`` identifies the content that autotune wrote: digests of files by path, and
-    kernel values by name. If a value matches neither these nor the original, someone else set it.
-    Units that autotune enabled or disabled are included.
+    ``last_written`` contains what autotune wrote: digests of files by path, and kernel values by
+    name. If a value matches neither a written value nor the original, someone else set it. Units
+    that autotune enabled or disabled are included.
     """
 
     host: str
@@ -76,7 +77,9 @@ class HostBackup:
     starts: Mapping[str, UnitStart] = field(default_factory=dict)
 
     def replaceable_digests(self, path: str) -> tuple[str, ...]:
-        """Return the digests of files at a path that autotune may replace without saving a copy."""
+        """Return the digests of file versions that autotune may replace at a path without saving a
+        copy.
+        """
         return (self.state.files[path].digest, *self.last_written.get(path, ()))
 
     @property
@@ -93,8 +96,8 @@ class HostBackup:
     def build_persistent_state(self, desired: HostState) -> HostState:
         """Return the state that makes ``desired`` survive a reboot.
 
-        It contains a file with the changed kernel values. Units that autotune started are enabled,
-        and units that it stopped are disabled.
+        The state contains a file with the changed kernel values. Units that autotune started are
+        enabled, and units that it stopped are disabled.
         """
         sysctls = {name: value for name, value in desired.sysctls.items()
                    if value != self.state.sysctls.get(name)}  # fmt: skip
@@ -107,16 +110,17 @@ class HostBackup:
         return HostState({SYSCTL_FILE: file}, desired.units, enabled=enabled)
 
     def is_foreign_value(self, name: str, value: str | None) -> bool:
-        """True if a kernel value is neither the original value nor one that autotune set."""
+        """True if a kernel value is neither the original value nor a value that autotune set."""
         return value not in {self.state.sysctls[name], *self.last_written.get(name, ())}
 
     def with_written_digests(
         self, digests: Mapping[str, str], replaced: Mapping[str, str] | None = None
     ) -> HostBackup:
-        """Return the backup with new digests. It must be written to disk before the change.
+        """Return the backup with the digests of files and values that are about to be written. The
+        backup must be written to disk before the change.
 
-        ``replaced`` contains the current digests by path, and current values by name. If autotune
-        wrote them, they stay recorded after any number of failed deployments.
+        ``replaced`` contains the current digests by path, and current values by name. Current
+        digests that autotune wrote stay recorded after any number of failed deployments.
         """
         written_digests = dict(self.last_written)
         for name, digest in digests.items():
@@ -127,8 +131,8 @@ class HostBackup:
         return replace(self, last_written=written_digests)
 
     def merge_later(self, later: HostBackup) -> HostBackup:
-        """Return this backup, extended by entries that only ``later`` contains. It describes the
-        state before both changes.
+        """Return this backup, extended by entries that only ``later`` contains. The merged backup
+        describes the state before both changes.
         """
         written_digests = {name: (*self.last_written.get(name, ()), *later.last_written.get(name, ()))
                    for name in {**self.last_written, **later.last_written}}  # fmt: skip
@@ -149,7 +153,8 @@ class HostBackup:
     def with_observed_state(
         self, observed: ObservedHost, contents: Mapping[str, bytes]
     ) -> HostBackup:
-        """Return the backup with observed entries. Existing entries do not change.
+        """Return the backup extended by the observed state of files, units and kernel values.
+        Existing entries do not change.
 
         Raises AutotuneError for a path that is neither a file nor a link nor absent.
         """
@@ -174,7 +179,9 @@ class HostBackup:
         )
 
     def with_starts(self, starts: Mapping[str, UnitStart]) -> HostBackup:
-        """Return the backup with the starts of its units, for a restore without a target."""
+        """Return the backup with the start order and readiness checks of its units, for a restore
+        without a target.
+        """
         new_starts = {unit: start for unit, start in starts.items() if unit in self.state.units}
         return replace(self, starts={**new_starts, **self.starts})
 
@@ -184,7 +191,8 @@ class HostBackup:
         return replace(self.state, starts=self.starts)
 
     def is_confirmed_by(self, record: HostBackup | None, kept: HostBackup | None) -> bool:
-        """True if the host's own record confirms this copy: the host has not been restored since.
+        """True if the host's own record confirms that the host has not been restored since this
+        backup.
 
         Without ``record``, the record of a kept deployment is used. The record may lack the last
         change.
@@ -203,11 +211,11 @@ class HostBackup:
         )
 
     def without_foreign_changes(self, observed: ObservedHost) -> HostBackup:
-        """Return the part of the backup for values that autotune set and others have not changed
-        since.
+        """Return the part of the backup for files and kernel values that autotune set and no one
+        else has changed since.
 
-        The state is empty if others have changed all of these values. Units and files made by the
-        software are included, because nothing shows who changed them.
+        The state is empty if no value that autotune set is left to restore. Units and files that
+        the software created are included, because autotune cannot determine who changed them.
         """
         written_digests = self.last_written
         files = {path: file for path, file in self.state.files.items()
@@ -291,7 +299,8 @@ def decode_backup(content: bytes, where: str) -> HostBackup:
 
 
 class BackupStore:
-    """Copies on the controller: ``<study>/originals/<host>.json``, readable only by their owner.
+    """Backup copies on the controller: ``<study>/originals/<host>.json``, readable only by their
+    owner.
 
     Each copy is sealed with this account's key. Copies from anywhere else are never restored.
     """
@@ -308,7 +317,7 @@ class BackupStore:
         return tuple(name.removesuffix(".json") for name in copies if name.endswith(".json"))
 
     def read(self, host: str) -> HostBackup | None:
-        """Return the copy for a host, or ``None`` if there is none.
+        """Return the backup copy for a host, or ``None`` if no copy exists.
 
         Raises AutotuneError if the copy is damaged, or if this account did not write it.
         """
@@ -323,7 +332,7 @@ class BackupStore:
         return backup
 
     def write(self, backup: HostBackup) -> None:
-        """Write a copy completely or not at all. On return it is on disk."""
+        """Write a backup copy atomically. When the method returns, the copy is on disk."""
         durable_files.make_directory(self.study, 0o700)
         foreign_files.make_directories(self.study, BACKUP_DIRECTORY)
         durable_files.sync_directory(self.study)
@@ -333,7 +342,7 @@ class BackupStore:
         durable_files.write_file(path, add_seal(encode_backup(backup), backup.host), 0o600)
 
     def archive(self, host: str) -> Path:
-        """Rename a copy that must not be restored any more, and return its new path."""
+        """Rename a backup copy that must no longer be restored, and return its new path."""
         path = self.path_for(host)
         return path.rename(
             path.with_name(f"{host}.{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
@@ -371,7 +380,7 @@ def strip_seal(content: bytes, host: str, path: Path) -> bytes:
 
 
 def _backup_path(path: str) -> str:
-    """Return ``path``. Raises ValueError unless it is absolute, normalized and printable."""
+    """Return ``path`` unchanged if it is a valid absolute file path, or raise ValueError."""
     path_components = path.split("/")
     if (
         len(path_components) < 2

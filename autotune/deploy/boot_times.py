@@ -1,4 +1,4 @@
-"""Boot times that a study measures, and the time limits derived from them."""
+"""Boot times of units and stack that a study measures, and time limits derived from these times."""
 
 from __future__ import annotations
 
@@ -45,19 +45,21 @@ class BootTimes:
         self.stack = max(seconds, self.stack or 0.0)
 
     def unit_limit(self, host: str, unit: str) -> float:
-        """Return the time limit for a unit to become ready, in seconds."""
+        """Return the time limit, in seconds, for a unit to become ready."""
         return self._compute_limit(self.units.get((host, unit)))
 
     @property
     def stack_limit(self) -> float:
-        """Return the time limit for a correct response from the stack, once its units are ready, in
-        seconds.
+        """Return the time limit, in seconds, for a correct response once the stack's units are
+        ready.
         """
         return self._compute_limit(self.stack, self.recovery)
 
     @property
     def late_limit(self) -> float:
-        """Return the time limit for a correct response from the stack after a rollback, in seconds."""
+        """Return the time limit, in seconds, for a correct response after a rollback or an
+        overload.
+        """
         longest_limit = max((self.stack_limit, *(self.unit_limit(*key) for key in self.units)))
         return max(MIN_LATE_SECONDS, LATE_FACTOR * longest_limit)
 
@@ -73,7 +75,7 @@ class BootTimes:
 
 
 def find_wait_limit(answer: tuple[int, bytes] | str, limit: float) -> float:
-    """Return how many seconds to wait for a correct response after a first wrong one, at most
+    """Return how many seconds to wait for a correct response after a first wrong response, at most
     ``limit``.
     """
     is_starting = isinstance(answer, str) or answer[0] in STARTING_STATUSES

@@ -78,8 +78,8 @@ def compute_host_changes(
 ) -> HostChanges:
     """Return the changes from the current host to ``desired``.
 
-    If the files on the host match ``base``, its units get only the actions that changed parameters
-    need. ``masked_state`` is ``desired`` before masked words were filled in.
+    If the files on the host match ``base``, units get only the actions that changed parameters
+    require. ``masked_state`` is ``desired`` before masked words were filled in.
     """
     current_settings = find_current_settings(name, base, current.observed)
     needed_actions = required_actions(desired, name, current_settings)
@@ -126,8 +126,8 @@ def _find_reasons(
     old_settings: Settings | None,
     required: RequiredActions,
 ) -> tuple[str, ...]:
-    """Return the parameters and kernel values that need the action. If there are none, return the
-    files.
+    """Return the parameters and kernel values that require a unit's action, or else the files that
+    require it.
     """
     if not current.observed.units[unit].active:
         return ("it is not running",)

@@ -1,10 +1,10 @@
 """The store's data set. The store's own loader writes it, so key-value pairs do not cross the
 network.
 
-Keys are ``k`` and ten digits. Values have 1 to 100 bytes, and longer ones are geometrically rarer,
-as in Wajahat, Masood, Sau, Gandhi (IGSC 2017, doi:10.1109/IGCC.2017.8323580). A separate key
-records which data set is loaded, so that it is loaded only once. A restarted cache is filled with
-the pairs that it would contain after a long run.
+Keys are ``k`` and ten digits. Values have 1 to 100 bytes, and their frequency falls geometrically
+with the length, as in Wajahat, Masood, Sau, Gandhi (IGSC 2017, doi:10.1109/IGCC.2017.8323580). A
+separate key records which data set is loaded, so that it is loaded only once. A restarted cache is
+filled with the pairs that it would contain after a long run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ProgressCallback = Callable[[int, int], None]
 
 
 def ignore_progress(done: int, total: int) -> None:
-    """Discard the progress, for callers that do not show it."""
+    """Discard progress updates; the default callback."""
 
 
 def load_dataset(
@@ -41,7 +41,7 @@ def load_dataset(
     """Fill the store with ``data.pairs`` key-value pairs. Return true if pairs were written.
 
     ``progress(written, total)`` receives numbers of pairs. Raises AutotuneError with the store's
-    message if it refuses them.
+    message if the store refuses the pairs.
     """
     loader = instance.service.build_loader(instance.placement)
     if loader is None:
@@ -60,9 +60,10 @@ def load_dataset(
 
 
 def list_cached_keys(data: Data) -> list[str]:
-    """Return the keys that a cache contains after a long run, the most recently requested one last.
+    """Return the keys that a cache contains after a long run, with the most recently requested key
+    last.
 
-    Popular keys come late, as in a cache that evicts the least recently used keys.
+    Popular keys come last, as in a cache that evicts the least recently used keys.
     """
     import numpy as np
 
@@ -93,8 +94,8 @@ def read_cached_pairs(
 def prefill_cache(
     instance: ServiceInstance, pairs: Mapping[str, str], transport: Transport
 ) -> bool:
-    """Write pairs into a cache. Return true if it then contains them; otherwise the warm-up fills
-    it.
+    """Write pairs into a cache. Return true if the cache then contains the pairs; otherwise, the
+    warm-up fills the cache.
     """
     prefill_command = instance.service.build_prefill_command(instance.placement, pairs)
     if prefill_command is None:

@@ -1,4 +1,6 @@
-"""Interface of a fleet, the result of a deployment, and the records of its hosts."""
+"""Interface of a fleet (all tiers of a stack), the result of a deployment, and the records of its
+hosts.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from autotune.deploy.desired_state import DesiredState, required_actions
+from autotune.deploy.desired_state import DesiredState
 from autotune.deploy.host_state import HostState
-from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError
 from autotune.masking import mask_nothing, mask_secret_bytes
-from autotune.services.base import Action, Argv, Settings, Value, resolve_config_files
+from autotune.services.base import Action, Settings, Value
 from autotune.unified_diff import Hunk, find_hunks
 
 
 @dataclass(frozen=True)
 class SettingMismatch:
-    """A setting whose effective value is not the requested one."""
+    """A setting whose effective value differs from the requested value."""
 
     parameter: str
     requested: Value
@@ -29,8 +30,8 @@ class SettingMismatch:
 
 
 class DeployFailed(AutotuneError):
-    """A configuration did not pass validation, start or respond. The last good one is deployed
-    again.
+    """A configuration did not pass validation, start or respond. The last good configuration is
+    deployed again.
     """
 
 
@@ -51,14 +52,14 @@ class DeployResult:
 
     @property
     def restarted_instances(self) -> frozenset[str]:
-        """Return the instances that lost their memory."""
+        """Return the restarted instances, which lost the contents of their memory."""
         return frozenset(n for n, action in self.actions.items() if action is Action.RESTART)
 
 
 class Fleet(Protocol):
-    """All tiers together: a deployment takes effect everywhere or nowhere.
+    """All tiers of a stack. A deployment takes effect on all tiers or on none.
 
-    ``outlives_tuner`` is true if its services can run without the tuner.
+    ``outlives_tuner`` is true if the services can keep running after autotune exits.
     """
 
     outlives_tuner: bool = False
@@ -99,26 +100,10 @@ class Fleet(Protocol):
 
 
 @dataclass(frozen=True)
-class FileManifest:
-    """A file on one host: its ``mode``, and the action that each unit needs after a change to the
-    file.
-
-    ``check_command`` validates the file. It is ``None`` if there is no such command, or if it
-    depends on the content of files. ``edited`` is true if the file existed on the host and is
-    edited in place.
-    """
-
-    mode: int
-    check_command: Argv | None
-    units: Mapping[str, str]
-    edited: bool = False
-
-
-@dataclass(frozen=True)
 class OriginalHost:
     """A host before the study: SHA-256 by file (``None`` if absent), units and kernel values.
 
-    ``settings`` are the values in its files, or ``None`` if unknown.
+    ``settings`` are the values in the host's files, or ``None`` if unknown.
     """
 
     files: Mapping[str, str | None] = field(default_factory=dict)
@@ -129,29 +114,15 @@ class OriginalHost:
 
 @dataclass(frozen=True)
 class DeployedFile:
-    """A deployed file. ``sha256`` is the digest on the host, where words that are masked here are
-    present.
+    """A deployed file. ``sha256`` is the digest of the file on the host, in which no words are
+    masked.
 
-    ``edits`` turn the host's own file into it. They are ``None`` if the whole file is replaced, or
-    if the edits are unknown.
+    ``edits`` turn the host's own file into the deployed file. The edits are ``None`` if the whole
+    file is replaced, or if they are unknown.
     """
 
     sha256: str
     edits: tuple[Hunk, ...] | None = None
-
-
-@dataclass(frozen=True)
-class HostManifest:
-    """A host with its deployment, derived from its services.
-
-    It contains files by path, states of units, and kernel values by name. ``restarts`` maps kernel
-    values to units that need a restart after a change.
-    """
-
-    files: Mapping[str, FileManifest] = field(default_factory=dict)
-    units: Mapping[str, bool] = field(default_factory=dict)
-    sysctls: Mapping[str, str] = field(default_factory=dict)
-    restarts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -234,43 +205,3 @@ def _build_original(backup: HostState, settings: Settings | None) -> OriginalHos
         if file.link_target is None
     }
     return OriginalHost(digests, dict(backup.units), dict(backup.sysctls), settings)
-
-
-def build_host_manifest(
-    desired: DesiredState, host: str, old_settings: Settings | None
-) -> HostManifest:
-    """Return the manifest of a host.
-
-    The actions of units depend on the parameters that differ from ``old_settings``. ``None`` means
-    that those settings are unknown.
-    """
-    state, concerned = desired.hosts[host], required_actions(desired, host, old_settings)
-    files = {
-        file.path: FileManifest(
-            file.mode,
-            _find_check_command(instance, desired),
-            {unit: action.name.lower() for unit, action in concerned.get(file.path, {}).items()},
-            instance.placement.adopted is not None,
-        )
-        for instance in desired.instances_on(host)
-        for file in resolve_config_files(instance.service, instance.placement)
-        if file.path in desired.rendered_files[instance.name]
-        and not desired.is_absent(instance, file.path)
-    }
-    restarts = {name: tuple(concerned.get(name, ())) for name in state.sysctls}
-    return HostManifest(files, dict(state.units), dict(state.sysctls), restarts)
-
-
-def _find_check_command(instance: ServiceInstance, desired: DesiredState) -> Argv | None:
-    """Return the command with which the software validates the files of an instance.
-
-    A command that contains words from files is omitted, because file contents must not end up in
-    commands.
-    """
-    files = desired.rendered_files[instance.name]
-    validation = instance.service.build_validation(instance.placement, files)
-    if validation != instance.service.build_validation(
-        instance.placement, dict.fromkeys(files, b"")
-    ):
-        return None
-    return validation if isinstance(validation, tuple) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from autotune.deploy import dataset, readiness
@@ -90,7 +90,7 @@ class EntryProbe:
 
 
 def ignore_note(_: str) -> None:
-    """Discard a note, for callers that do not show notes."""
+    """Discard a progress note; the default callback."""
 
 
 class Deployment(Fleet):
@@ -254,8 +254,8 @@ class Deployment(Fleet):
         })  # fmt: skip
 
     def _find_answer_limit(self, plans: Mapping[str, HostPlan]) -> float:
-        """Return the time limit for a response from the stack in seconds. Restarted units may still
-        be booting.
+        """Return the time limit, in seconds, for a response of the stack, whose restarted units may
+        still be booting.
         """
         units = [(name, unit) for name, plan in plans.items() for unit in plan.unit_actions]
         unit_limits = (self.boot_times.unit_limit(*unit) for unit in units)
@@ -296,8 +296,12 @@ class Deployment(Fleet):
         return None
 
     def await_service(self, *, is_answer_doubtful: bool) -> None:
-        """Wait until load balancers use all servers: see `Fleet.await_service`."""
-        limit = self.boot_times.stack_limit
+        """Wait until load balancers use all servers: see `Fleet.await_service`.
+
+        The configuration worked after its deployment, so servers that are down now only need time
+        to recover from an overload.
+        """
+        limit = self.boot_times.late_limit
         problem = self._await_servers(limit, self.deployed_settings)
         if problem is None and is_answer_doubtful:
             problem = readiness.wait_until_ready(
@@ -329,10 +333,7 @@ class Deployment(Fleet):
 
     def preview_changes(self, settings: Settings) -> dict[str, HostChanges]:
         """Return the changes that ``settings`` would make to each host now. No lock is needed."""
-        base, masked = (
-            self.build_desired_state(self.space.complete_unrepaired({}).settings),
-            self.build_desired_state(settings),
-        )
+        base, masked = self._rendered_baseline, self.build_desired_state(settings)
         states = {name: (base.hosts[name], masked.hosts[name]) for name in self.stack.hosts}
         current_hosts = self.hosts.run_on_hosts(
             states, lambda host: read_current_host(host, states[host.name])
@@ -363,8 +364,8 @@ class Deployment(Fleet):
     def _plan_hosts(
         self, desired: DesiredState, observed: Mapping[str, ObservedHost]
     ) -> dict[str, HostPlan]:
-        """Return the plan of each host. If the deployed settings are known, only changed parameters
-        cause actions.
+        """Return the plan of changes to each host. If the deployed settings are known, only changed
+        parameters cause actions.
         """
         base_state = self._in_place.desired if self._in_place else self._baseline_state()
 
@@ -376,8 +377,13 @@ class Deployment(Fleet):
 
         return {name: plan(name) for name in self.stack.hosts}
 
+    @cached_property
+    def _rendered_baseline(self) -> DesiredState:
+        """Return the state with the baseline settings, whose masked words are not filled in."""
+        return self.build_desired_state(self.space.complete_unrepaired({}).settings)
+
     def _baseline_state(self) -> DesiredState:
-        base_state = self.build_desired_state(self.space.complete_unrepaired({}).settings)
+        base_state = self._rendered_baseline
         return base_state.with_secrets(self._original_states(base_state))
 
     def _original_states(self, desired: DesiredState) -> dict[str, HostState]:
@@ -472,7 +478,8 @@ class Deployment(Fleet):
     # -- rollback ---------------------------------------------------------------------------------
 
     def _roll_back(self, plans: Mapping[str, HostPlan], error: AutotuneError) -> None:
-        """Roll every host back to the last good state or, if there is none, to the original state.
+        """Roll every host back to the last good state or, without a good state, to the original
+        state.
 
         A stack that is late after the rollback does not end the study: see `_await_late_stack`.
         """
@@ -571,7 +578,7 @@ class Deployment(Fleet):
     # -- locks, and what remains after a study ------------------------------------------------------
 
     def lock_hosts(self) -> None:
-        """Lock every host. Raises LockedError if another tuner holds one."""
+        """Lock every host. Raises LockedError if another tuner holds the lock on a host."""
         self.hosts.lock()
 
     @property
@@ -590,13 +597,15 @@ class Deployment(Fleet):
     def restore(self) -> None:
         """Restore and release every host.
 
-        Raises AutotuneError with the hosts that could not be restored, once all others are
+        Raises AutotuneError with the hosts that could not be restored, once all other hosts are
         restored.
         """
         self.hosts.unlock(restored=not self._keeping)
 
     def confirm_restored(self) -> None:
-        """Wait for a correct response if the stack gave one before the study, and note the result."""
+        """Wait for a correct response if the stack responded correctly before the study, and note
+        the result.
+        """
         if self._keeping or not self._answered_before:
             return
         try:
@@ -620,8 +629,8 @@ class Deployment(Fleet):
         return replace(previous_result, files=desired.files, actions=no_actions, hosts=hosts)
 
     def _build_host_records(self, desired: DesiredState) -> dict[str, HostRecord]:
-        """Return the records of hosts. Private servers have no records, because no other tool sets
-        them up.
+        """Return the records of all hosts in a deployment. Private servers have no records, because
+        no other tool sets them up.
         """
         if not self.runtime.installed:
             return {}
@@ -629,7 +638,9 @@ class Deployment(Fleet):
         return build_host_records(desired, originals, self._find_baseline())
 
     def _find_baseline(self) -> DesiredState | None:
-        """Return the baseline, or ``None`` if it needs words from a file that has no backup."""
+        """Return the baseline state, or ``None`` if masked words must come from a file that has no
+        backup.
+        """
         try:
             return self._baseline_state()
         except AutotuneError:

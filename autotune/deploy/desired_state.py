@@ -76,7 +76,7 @@ class DesiredState:
     def with_secrets(self, originals: Mapping[str, HostState]) -> DesiredState:
         """Return the state with each placeholder replaced by the secret in the host's original file.
 
-        Raises AutotuneError if a file contains secrets other than the masked ones.
+        Raises AutotuneError if a host's file contains secrets that differ from the masked secrets.
         """
         hosts = {}
         for host, state in self.hosts.items():
@@ -91,7 +91,9 @@ class DesiredState:
         return replace(self, hosts=hosts)
 
     def find_outliner(self, host: str, path: str) -> Outliner | None:
-        """Return the masking function for a host's own file, or ``None`` for an unknown file."""
+        """Return the function that finds the visible parts of a host's own file, or ``None`` for an
+        unknown file.
+        """
         for instance in self.instances_on(host):
             for name in self.rendered_files[instance.name]:
                 if self.layout.path_for(instance, name) == path:
@@ -149,10 +151,11 @@ def build_desired_state(
     layout: RuntimeLayout,
     start_of: Callable[[ServiceInstance], UnitStart] | None = None,
 ) -> DesiredState:
-    """Return the state of every host. The chosen units run, and all others are stopped.
+    """Return the desired state of every host under ``settings``. Units of active instances run, and
+    all other units are stopped.
 
-    ``start_of`` describes the start of an instance's unit. Raises AutotuneError if two instances
-    need the same file on one host.
+    ``start_of`` returns how an instance's unit starts. Raises AutotuneError if two instances need
+    the same file on one host.
     """
     instances = stack.active_instances(settings)
     rendered_files = {instance.name: files_of(instance) for instance in instances}
@@ -357,7 +360,9 @@ def find_ranks(stack: Stack) -> dict[str, int]:
 
 
 def describe_start(ranks: Mapping[str, int], instance: ServiceInstance) -> UnitStart:
-    """Return the start of an instance's unit. It does not contain a page to request."""
+    """Return the start order and address of an instance's unit, without a page for a readiness
+    check.
+    """
     return UnitStart(ranks.get(instance.placement.tier, 0), _listen_address(instance))
 
 
@@ -376,7 +381,7 @@ def render_files(
     data: Data,
     overrides: Path | None = None,
 ) -> dict[str, bytes]:
-    """Return the files of one service in one placement: path → content.
+    """Return the files of one service in one placement, as a mapping from path to content.
 
     Templates use bare names for the service's own settings. Settings of other services in the tier
     are in a mapping by service. ``overrides`` is the user's template directory, which takes
@@ -413,7 +418,8 @@ def plan_host(
     """Return the smallest plan that brings a host into the desired state.
 
     Units in ``forced_actions`` need an action in any state, because they may have read files that
-    no longer exist. If a tuner was killed, the service manager may have read such files as well.
+    no longer exist. If a tuner was killed, the service manager may also have read files that no
+    longer exist.
     """
     changed_paths = [
         path for path, state in desired.files.items() if not observed.files[path].matches(state)
@@ -423,15 +429,9 @@ def plan_host(
         for name, value in desired.sysctls.items()
         if observed.sysctls.get(name) not in (None, value)
     }
-    unit_actions = {
-        unit: action for unit, action in (forced_actions or {}).items() if desired.units.get(unit)
-    }
-    for cause in (*changed_paths, *kernel):
-        for unit, action in required.get(cause, {}).items():
-            unit_actions[unit] = max(action, unit_actions.get(unit, Action.NONE))
-    for unit, running in desired.units.items():
-        if running and not observed.units[unit].active:
-            unit_actions[unit] = Action.RESTART
+    unit_actions = _plan_unit_actions(
+        desired, observed, required, (*changed_paths, *kernel), forced_actions or {}
+    )
     idle_units = [unit for unit, running in desired.units.items() if not running]
     removed_paths = [path for path in changed_paths if desired.files[path].is_absent]
     return HostPlan(
@@ -444,14 +444,34 @@ def plan_host(
         ),  # a directory after its contents
         sysctls=kernel,
         unread_files=tuple(desired.files if forced_actions else changed_paths),
-        unit_actions={
-            u: unit_actions[u]
-            for u in desired.units
-            if desired.units[u] and unit_actions.get(u, Action.NONE)
-        },
+        unit_actions=unit_actions,
         boot_changes=find_boot_changes(desired, observed),
         replaced={
             **{path: observed.files[path].detail for path in changed_paths},
             **{name: value for name in kernel if (value := observed.sysctls[name]) is not None},
         },
     )
+
+
+def _plan_unit_actions(
+    desired: HostState,
+    observed: ObservedHost,
+    required: RequiredActions,
+    causes: Iterable[str],
+    forced_actions: Mapping[str, Action],
+) -> dict[str, Action]:
+    """Return the actions of running units: forced, required by ``causes``, or because a unit is not
+    active.
+    """
+    unit_actions = {u: action for u, action in forced_actions.items() if desired.units.get(u)}
+    for cause in causes:
+        for unit, action in required.get(cause, {}).items():
+            unit_actions[unit] = max(action, unit_actions.get(unit, Action.NONE))
+    for unit, running in desired.units.items():
+        if running and not observed.units[unit].active:
+            unit_actions[unit] = Action.RESTART
+    return {
+        u: unit_actions[u]
+        for u in desired.units
+        if desired.units[u] and unit_actions.get(u, Action.NONE)
+    }

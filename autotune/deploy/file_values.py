@@ -1,7 +1,7 @@
-"""Read the values that the software derives from candidate files, before these are deployed.
+"""Read the values that the software finds in candidate files before the files are deployed.
 
-The files are staged, and mounted at their paths for that command alone. The current files do not
-change.
+The candidate files are staged, and mounted at their final paths only for the command. The current
+files do not change.
 """
 
 from __future__ import annotations

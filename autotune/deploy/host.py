@@ -1,14 +1,16 @@
-"""One host, which is observed, backed up and changed. Each method is one exchange with the host."""
+"""One host, which is observed, backed up and changed. Each method makes one round trip to the host."""
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
+from autotune import foreign_files
 from autotune.deploy.backup import (
     ANY_DIGEST,
     BackupCheck,
@@ -70,8 +72,8 @@ _DRAINING_PATTERN = re.compile(
 class ManagedHost:
     """A host that is locked, backed up and changed.
 
-    ``store`` contains the controller's copy of the backup. ``note`` receives lines about changes by
-    others.
+    ``store`` contains the controller's copy of the backup. ``note`` receives lines about changes
+    that other programs or people made.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class ManagedHost:
 
     @property
     def is_changed(self) -> bool:
-        """True if a backup exists, which means that the host may have been changed."""
+        """True if a backup exists, so the host may have been changed."""
         return self.backup.state != HostState()
 
     @property
@@ -130,7 +132,7 @@ class ManagedHost:
     def observe_and_query(
         self, desired: HostState, queries: Sequence[tuple[ServiceInstance, Argv]]
     ) -> tuple[ObservedHost, list[str]]:
-        """Return the result of ``observe``, and the output of each command, from one exchange."""
+        """Return the result of ``observe`` and the output of each command, in one round trip."""
         wrap_command = self._manager.wrap_command if self._manager else None
         commands = [Command(wrap_command(instance.placement, argv) if wrap_command else argv)
                     for instance, argv in queries]  # fmt: skip
@@ -140,8 +142,8 @@ class ManagedHost:
     def observe_and_run(
         self, desired: HostState, commands: Sequence[Command]
     ) -> tuple[ObservedHost, list[CommandResult]]:
-        """Return the result of ``observe``, and that of each command, from one exchange. No command
-        may change anything.
+        """Return the result of ``observe`` and the result of each command, in one round trip. No
+        command may change anything.
 
         Raises CommandFailed for a required command that failed.
         """
@@ -193,17 +195,7 @@ class ManagedHost:
         present_files = {path: file for path, file in observed.files.items()
                  if path in new_state.files or file.kind == "absent"}  # fmt: skip
         observed = replace(observed, files=present_files)
-        for path, file in desired.files.items():
-            if (
-                not file.is_absent
-                and path in present_files
-                and present_files[path].kind == "directory"
-            ):
-                raise AutotuneError(f"{self.name}: {path} is a directory, not a file")
-        if unknown := [
-            unit for unit, unit_state in observed.units.items() if not unit_state.exists
-        ]:
-            raise AutotuneError(f"{self.name}: unknown unit {unknown[0]}")
+        self._require_replaceable(desired, observed)
         backup = self.backup.with_observed_state(observed, contents)
         backup = backup.with_starts(desired.starts)
         backup = backup.with_written_digests(dict.fromkeys(created_files, ANY_DIGEST))
@@ -218,6 +210,16 @@ class ManagedHost:
         self._run_locked([self._store_backup(backup)])
         self.backup = backup
 
+    def _require_replaceable(self, desired: HostState, observed: ObservedHost) -> None:
+        """Raise AutotuneError if a file is a directory, or if a unit does not exist."""
+        for path, file in desired.files.items():
+            is_directory = path in observed.files and observed.files[path].kind == "directory"
+            if is_directory and not file.is_absent:
+                raise AutotuneError(f"{self.name}: {path} is a directory, not a file")
+        for unit, unit_state in observed.units.items():
+            if not unit_state.exists:
+                raise AutotuneError(f"{self.name}: unknown unit {unit}")
+
     def _store_backup(self, backup: HostBackup) -> Command:
         """Write the backup on the controller, and return the command that writes it on the host."""
         self._store.write(backup)
@@ -228,7 +230,8 @@ class ManagedHost:
     def stage(
         self, desired: HostState, plan: HostPlan, checks: Sequence[ConfigurationCheck] = ()
     ) -> None:
-        """Write new files next to the real ones, and validate them there with the software.
+        """Write new files next to the files that they replace, and validate the new files with the
+        software.
 
         If other accounts can rename files on the path, files are staged in a directory that only
         root can enter. Raises InvalidConfiguration with the software's message, and CommandFailed
@@ -274,8 +277,9 @@ class ManagedHost:
     def apply(self, desired: HostState, plan: HostPlan) -> dict[str, float]:
         """Apply the plan and return the boot time of each restarted unit in seconds.
 
-        Digests of new files are recorded first. Files that others have changed are copied, and the
-        copies are noted. Raises CommandFailed with the output of the unit or command that failed.
+        Digests of new files are recorded first. Files that other programs or people have changed
+        are copied first, and the copies are reported. Raises CommandFailed with the output of the
+        unit or command that failed.
         """
         digests = {path: desired.files[path].digest for path in plan.files_to_write}
         written_values = {**digests, **plan.sysctls, **dict.fromkeys(plan.boot_changes, ANY_DIGEST)}
@@ -347,7 +351,7 @@ class ManagedHost:
         self._run_locked([Command(("unstage", *self.backup.state.files))])
 
     def list_saved_copies(self) -> list[str]:
-        """Return a line for each saved copy of a file that others had changed before a tuner
+        """Return a line for each saved copy of a file that someone else had changed before autotune
         replaced it.
         """
         (done,) = run_required(self.transport, [Command(("kept_aside",), required=True)])
@@ -372,7 +376,7 @@ class ManagedHost:
         self.backup = HostBackup(self.name, self._study)
 
     def discard_stale_backup(self, observed: ObservedHost) -> None:
-        """Discard the controller's copy, because others have restored the host."""
+        """Discard the controller's backup copy of a host that someone else has restored."""
         if list_differences(self.original_state, observed):
             self.note(
                 f"{self.name} is not changed, because others have restored it. Its earlier backup is now "
@@ -382,15 +386,25 @@ class ManagedHost:
             self._store.remove(self.name)
         self.backup = HostBackup(self.name, self._study)
 
-    def delete_study_backup(self, study: str) -> None:
-        """Remove the controller's copy that belongs to another study in the same directory of
-        studies.
+    def delete_study_backup(self, restored: HostBackup) -> None:
+        """Remove another study's backup copy on the controller, after its host was restored. The
+        other study is in the same parent directory.
+
+        The backup comes from the host. A copy with different original state is kept, because it may
+        belong to another machine.
         """
         own_directory = self._store.directory.parent
-        directory = find_study_directory(own_directory).with_name(
-            study
-        ) / own_directory.relative_to(find_study_directory(own_directory))
-        BackupStore(directory).remove(self.name)
+        study_directory = find_study_directory(own_directory)
+        if restored.study not in foreign_files.list_names(study_directory.parent):
+            return
+        directory = study_directory.with_name(restored.study) / own_directory.relative_to(
+            study_directory
+        )
+        store = BackupStore(directory)
+        with contextlib.suppress(AutotuneError, OSError):  # a copy that cannot be read is kept
+            copy = store.read(self.name)
+            if copy is not None and (copy.study, copy.state) == (restored.study, restored.state):
+                store.remove(self.name)
 
     def persist_state(self, desired: HostState) -> None:
         """Make the deployment survive a reboot: see `RuntimeHost.persist_state`."""
@@ -423,7 +437,7 @@ class ManagedHost:
         )
 
     def read_backup_copy(self, path: str) -> HostBackup | None:
-        """Return the host's own copy of a backup, or ``None`` if there is none."""
+        """Return the host's own copy of a backup, or ``None`` if it does not exist."""
         commands = [Command(("test", "-e", path)), Command(("contents", path))]
         there, printed = run_required(self.transport, commands)
         content = base64.b64decode(printed.stdout)
@@ -455,7 +469,7 @@ class ManagedHost:
         current files.
 
         An original that replaces something other than a file is not validated, because no check can
-        use it. For the check, files that will be removed are empty.
+        use it. The check sees files that will be removed as empty.
         """
         removed_paths = [
             path for path in plan.files_to_remove if observed.files[path].kind == "file"
@@ -484,7 +498,7 @@ class ManagedHost:
         }
 
     def _build_original_check(self, check: BackupCheck, changing: Sequence[str]) -> tuple[str, ...]:
-        """Return a recorded check of the current files, with the staged files for the paths in
+        """Return a recorded check of the current files, with staged files in place of the files in
         ``changing``.
         """
         validation = TrialStart(check.argv, check.socket) if check.socket else check.argv
@@ -541,14 +555,14 @@ class ManagedHost:
 
 
 def _action_timeout(desired: HostState, plan: HostPlan) -> float:
-    """Return the time limit in seconds for the exchange that carries out ``plan``."""
+    """Return the time limit in seconds for the round trip that applies ``plan``."""
     starts = (desired.starts.get(unit, UnitStart()) for unit in plan.unit_actions)
     return ACTION_TIMEOUT_SECONDS + sum(2 * start.seconds for start in starts)
 
 
 def _parse_boot_seconds(answers: Sequence[CommandResult]) -> dict[str, float]:
-    """Return the seconds between each unit's two ``clock`` commands. Units that reloaded have only
-    one.
+    """Return each restarted unit's boot time: the seconds between its two ``clock`` commands. Units
+    that reloaded have only one ``clock`` command.
     """
     times: dict[str, list[float]] = {}
     for done in answers:
@@ -558,7 +572,9 @@ def _parse_boot_seconds(answers: Sequence[CommandResult]) -> dict[str, float]:
 
 
 def staged_path(path: str) -> str:
-    """Return the path of a staged file. Directories that are included by pattern ignore its name."""
+    """Return the path of a staged file. The name starts with a dot, so include patterns such as
+    ``*.conf`` do not match it.
+    """
     location = PurePosixPath(path)
     return str(location.with_name(f".{location.name}.autotune-new"))
 
@@ -566,10 +582,11 @@ def staged_path(path: str) -> str:
 def build_staged_check(
     method: Argv | TrialStart, directory: str, staged_paths: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the command that validates staged files in place of the real ones (path → staged).
+    """Return the command that validates staged files in place of the real files. ``staged_paths``
+    maps real paths to staged paths.
 
     Paths in arguments are replaced by staged paths. Other staged files are mounted over the real
-    ones for this check only, as are files in a separate directory. ``directory`` is writable for a
+    files for this check only, as are files in a separate directory. ``directory`` is writable for a
     trial start.
     """
     uses_other_paths = any(location != staged_path(path) for path, location in staged_paths.items())
@@ -595,7 +612,7 @@ def _owner_and_mode(file: FileState) -> tuple[str, str]:
 
 
 def _decode_contents(paths: Sequence[str], output: str) -> dict[str, bytes]:
-    """Return, by path, the contents that ``contents`` printed."""
+    """Return the contents of files by path, from the output of the shell function ``contents``."""
     return {path: base64.b64decode(line)
             for path, line in zip(paths, f"{output}\n".split("\n"), strict=False)}  # fmt: skip
 
@@ -615,7 +632,7 @@ def check_unchanged(
 def _build_backup_check(check: ConfigurationCheck, backup: HostState) -> BackupCheck | None:
     """Return the recorded check of original files, or ``None`` if no unit reads them.
 
-    It is also ``None`` if the arguments depend on the contents of files and one of these was
+    The result is also ``None`` if the check's arguments depend on file contents and a file was
     absent.
     """
     instance, validation = check.instance, check.method
@@ -658,7 +675,9 @@ def validate_cases(transport: Transport, cases: ValidationCases) -> list[str | N
 
 @dataclass(frozen=True)
 class CurrentFile:
-    """A file on a host, with its content; the content is empty if the file does not exist."""
+    """A file on a host, with its observed state and content. The content is empty if the file does
+    not exist.
+    """
 
     observed: ObservedFile
     content: bytes
@@ -674,7 +693,7 @@ class StagedCase:
 
     @property
     def staged_paths(self) -> dict[str, str]:
-        """Return the path of each staged file by its real path."""
+        """Return the path of each staged file, by its real path."""
         return {path: f"{self.directory}{path}" for path in self.files}
 
 
@@ -686,8 +705,8 @@ def run_on_staged_files(
 ) -> list[Sequence[CommandResult]]:
     """Stage the files of each case, run the commands for it, and remove the files.
 
-    The result contains the answers by case. ``purpose`` is part of the directory's name. Raises
-    HostUnreachable, and AutotuneError if a file cannot be staged.
+    The result contains the command results by case. ``purpose`` is part of the staging directory's
+    name. Raises HostUnreachable, and AutotuneError if a file cannot be staged.
     """
     name = f"{purpose}-{secrets.token_hex(8)}"  # another tuner may be staging its own files
     originals = _read_masked_files(transport, cases)
@@ -729,7 +748,7 @@ def fill_secrets(
 ) -> dict[str, bytes]:
     """Return files with each placeholder replaced by the text from the host's own file.
 
-    Raises AutotuneError if the host's file contains secrets other than the masked ones.
+    Raises AutotuneError if a host's file contains secrets that differ from the masked secrets.
     """
     return {path: restore_secrets(content, originals.get(path), f"{instance.placement.host}: {path}",
                            find_outliner(instance.service, path))
@@ -762,7 +781,8 @@ def read_contents(transport: Transport, paths: Sequence[str]) -> dict[str, bytes
 def _build_write_command(
     path: str, target: str, content: bytes, existing: CurrentFile | None
 ) -> Command:
-    """Return the command that writes a file with the mode and owner of the real one.
+    """Return the command that writes a staged file with the mode and owner of the file that it
+    replaces.
 
     If the file contains the secrets of ``existing``, it gets the mode and owner of ``existing``.
     """

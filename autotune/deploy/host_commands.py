@@ -1,4 +1,4 @@
-"""Run many commands on a host in one exchange, each with its own exit status and output."""
+"""Run many commands on a host in one round trip, each with its own exit status and output."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def run_commands(
     exclusive: bool = False,
     functions: str = "",
 ) -> list[CommandResult]:
-    """Run commands as root, in order, up to the first required one that fails. Return their
-    results.
+    """Run commands as root, in order, up to the first required command that fails. Return the
+    commands' results.
 
     ``stdout`` includes standard error. With ``exclusive``, no other exclusive exchange runs on the
     host at the same time. ``functions`` extend the functions in ``on_host.sh``. Raises
@@ -124,7 +124,7 @@ def run_required(
     exclusive: bool = False,
     functions: str = "",
 ) -> list[CommandResult]:
-    """Run commands as ``run_commands`` does, and raise CommandFailed if a required one fails."""
+    """Run commands as ``run_commands`` does, and raise CommandFailed if a required command fails."""
     batch = list(commands)
     answers = run_commands(
         transport, batch, timeout=timeout, exclusive=exclusive, functions=functions
@@ -159,7 +159,9 @@ def _name_command(commands: Iterable[Command]) -> str:
 
 
 def _build_survey_line(commands: Iterable[Command]) -> str:
-    """Return the line that classifies the directories of all files before the first command."""
+    """Return the shell line that classifies the directories of all files before the first command
+    runs.
+    """
     paths = dict.fromkeys(path for command in commands for path in _file_arguments(command.argv))
     return f"survey {shlex.join(paths)}" if paths else ""
 

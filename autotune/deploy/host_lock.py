@@ -1,7 +1,7 @@
-"""The lock on a host: a record of its holder, and the reasons for which a lock is stale.
+"""The lock on a host: a record of its holder, and the reasons why a lock is stale.
 
-The holder renews its lease, which is in terms of the host's uptime, so no clock needs to be
-correct. If the holder is on the same machine, its process is checked. A lock whose record cannot be
+The holder renews a lease that is timed by the host's uptime, so no clock needs to be correct. If
+the holder is on this machine, autotune checks the holder's process. A lock whose record cannot be
 read counts as held as long as it is renewed.
 """
 
@@ -13,22 +13,20 @@ import json
 import os
 import secrets
 import socket
-import threading
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from autotune.deploy.host_commands import STATE_DIRECTORY, Command, CommandFailed, run_commands
 from autotune.errors import AutotuneError, LockedError
-from autotune.strict_parsing import parse_decimal, parse_json, split_lines
+from autotune.strict_parsing import parse_decimal, parse_json
 from autotune.transports.base import Transport
 from autotune.transports.parallel_hosts import run_on_all
 
 LEASE_SECONDS = 180.0  # s after which a lock without renewal is stale
 # Seconds. Two renewals may fail, each with its own timeout, before the lock expires.
 RENEWAL_SECONDS = LEASE_SECONDS / 4
-_TICKS_SEPARATOR = " since "  # precedes the ticks in a token
 _CLAIM_LOST_STATUS = 3  # exit status of ``claim`` if another tuner was faster
 
 
@@ -79,30 +77,10 @@ class ObservedLock:
         """Return the holder, or ``None`` if no lock can be read. Unknown fields are ignored."""
         try:
             record = parse_json(self.record)
-            _, _, ticks = str(record.get("token", "")).partition(_TICKS_SEPARATOR)
-            record = {"ticks": ticks or 0, **record}
             return LockHolder(**{field.name: type(getattr(LockHolder, field.name))(record[field.name])
                              for field in fields(LockHolder) if field.name in record})  # fmt: skip
         except (ValueError, TypeError, AttributeError):
             return None
-
-
-def encode_holder(holder: LockHolder) -> str:
-    """Return the record of a lock.
-
-    Versions of autotune without ``ticks`` reject a record with unknown keys. The record therefore
-    contains ``started``, in seconds since the epoch, and its token includes the ticks.
-    """
-    record = asdict(holder)
-    ticks = record.pop("ticks")
-    stat_text = Path("/proc/stat").read_text(encoding="ascii")
-    boot_time = next(
-        int(line.split()[1]) for line in split_lines(stat_text) if line.startswith("btime ")
-    )
-    start_time = boot_time + ticks / os.sysconf("SC_CLK_TCK")
-    return json.dumps(
-        {**record, "started": start_time, "token": f"{holder.token}{_TICKS_SEPARATOR}{ticks}"}
-    )
 
 
 def current_holder(study: str) -> LockHolder:
@@ -119,9 +97,9 @@ def current_holder(study: str) -> LockHolder:
 
 
 def find_stale_reason(observed: ObservedLock, local_place: str) -> str | None:
-    """Return the reason why a lock is stale, or ``None`` if it may be held.
+    """Return the reason why a lock is stale, or ``None`` if its holder may still be running.
 
-    ``local_place`` is the ``LockHolder.place`` of this machine.
+    ``local_place`` identifies this machine's boot and process namespace.
     """
     holder = observed.holder or LockHolder()  # another version wrote a record that cannot be read
     if holder.place == local_place:
@@ -143,7 +121,7 @@ def find_stale_reason(observed: ObservedLock, local_place: str) -> str | None:
 
 
 class HostLock:
-    """The lock of one host, held by this process from ``lock`` to ``unlock``."""
+    """The lock on one host, which this process holds from ``lock`` to ``unlock``."""
 
     def __init__(self, transport: Transport, study: str) -> None:
         self._transport, self._me = transport, current_holder(study)
@@ -164,7 +142,9 @@ class HostLock:
 
     @property
     def assert_command(self) -> Command:
-        """Return the command that fails if the host is no longer locked. It precedes every change."""
+        """Return the command that fails if the host is no longer locked. The command precedes every
+        change.
+        """
         return Command(("fence", self.record), required=True)
 
     def lock(self) -> str | None:
@@ -179,9 +159,8 @@ class HostLock:
                 raise self._build_locked_error(observed.holder)
             # A new token lets `fence` refuse a late exchange by an earlier holder of the lock.
             token = secrets.token_hex(8)
-            record = encode_holder(
-                replace(self._me, boot=observed.boot, token=token, entry=self._transport.name)
-            )
+            holder = replace(self._me, boot=observed.boot, token=token, entry=self._transport.name)
+            record = json.dumps(asdict(holder))
             (done,) = run_commands(
                 self._transport, [Command(("claim", observed.record, record))], timeout=120.0
             )
@@ -274,30 +253,8 @@ def read_start_ticks(pid: int) -> int | None:
     return int(stat_text.rpartition(")")[2].split()[19])
 
 
-class LeaseRenewer:
-    """A background thread that renews ``locks`` from ``start`` to ``stop``.
-
-    If a lock is lost, the next change to its host fails.
-    """
-
-    def __init__(self, locks: Sequence[HostLock]) -> None:
-        self._locks = locks
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self._renew, name="leases", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._over.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-
-    def _renew(self) -> None:
-        while not self._over.wait(RENEWAL_SECONDS):
-            # Renew all locks concurrently, so that an unresponsive host does not delay the renewal
-            # of other locks.
-            held_locks = [lock for lock in self._locks if lock.is_locked]
-            run_on_all(held_locks, HostLock.renew, max_parallel=len(held_locks) or 1)
+def renew_locks(locks: Iterable[HostLock]) -> None:
+    """Renew the leases of held locks. If a lock is lost, the next change to its host fails."""
+    held_locks = [lock for lock in locks if lock.is_locked]
+    # Renew all at once: a host that does not respond must not cost the others their locks.
+    run_on_all(held_locks, HostLock.renew, max_parallel=len(held_locks) or 1)

@@ -15,12 +15,12 @@ from autotune.strict_parsing import parse_file_mode, split_lines
 
 @dataclass(frozen=True)
 class FileState:
-    """Desired state of a file: its ``content`` or its ``link_target``. Without either, it must be
-    absent.
+    """Desired state of a file: its ``content`` or its ``link_target``. Without either, the file
+    must be absent.
 
-    ``owner`` is ``uid:gid``. If ``mode`` or ``owner`` is ``None``, it is not changed. ``modified``
-    is a time in seconds since the epoch. ``acl`` is an ACL for `setfacl --set`, empty if the mode
-    is enough.
+    ``owner`` is ``uid:gid``. A ``mode`` or ``owner`` of ``None`` is not changed. ``modified`` is a
+    time in seconds since the epoch. ``acl`` is an ACL for `setfacl --set`, empty if the mode is
+    enough.
     """
 
     content: bytes | None = None
@@ -36,7 +36,9 @@ class FileState:
 
     @property
     def digest(self) -> str:
-        """Return the digest in the form that ``digest`` in ``on_host.sh`` prints."""
+        """Return the file's digest, in the format of the shell function ``digest`` in
+        ``on_host.sh``.
+        """
         if self.link_target is not None:
             return f"link {self.link_target}"
         return "" if self.content is None else hashlib.sha256(self.content).hexdigest()
@@ -85,8 +87,9 @@ class ObservedUnit:
     """Observed state of a unit. ``pid`` is its main process.
 
     ``restarts`` counts restarts by the service manager. ``restarting`` is true for a stopped unit
-    that the service manager is about to start. ``enabled`` is systemd's word for its state at boot.
-    ``definition`` changes whenever the unit's definition does.
+    that the service manager is about to start. ``enabled`` is the unit's state at boot in systemd's
+    terms (UnitFileState). ``definition`` is a text that changes whenever the unit's definition
+    changes.
     """
 
     exists: bool
@@ -107,8 +110,8 @@ class HostState:
     """Desired state of a host: files by path, units with their running state, and kernel values by
     name.
 
-    ``starts`` contains the order of units, and how each shows that it is ready. ``enabled`` is true
-    for units that start at boot; units without an entry are not changed. Processes of
+    ``starts`` contains the start order and the readiness check of each unit. ``enabled`` maps units
+    to whether they start at boot; other units are not changed at boot. Processes of
     ``in_process_reloads`` units survive a reload. ``definitions`` contains
     ``ObservedUnit.definition`` by unit.
     """
@@ -141,9 +144,9 @@ class ServiceManager:
     - ``stop UNIT`` and ``restart UNIT`` act on a unit.
     - ``reload UNIT`` waits until new processes have replaced the old ones. With ``rereading``, the
       processes stay.
-    - ``up UNIT PORT-OR-SOCKET SECONDS`` waits until the unit listens there.
+    - ``up UNIT PORT-OR-SOCKET SECONDS`` waits until the unit listens on the port or socket.
     - ``complaint UNIT`` prints why the unit is not running.
-    - ``enable UNIT`` and ``disable UNIT`` change its state at boot.
+    - ``enable UNIT`` and ``disable UNIT`` set whether the unit starts at boot.
     - ``reread`` makes the service manager read changed files below ``unit_directory``.
 
     Two functions exist for services with their own file systems. ``wrap_command(placement, argv)``
@@ -179,7 +182,7 @@ def _list_changed_pieces(old_definition: str, new_definition: str) -> list[str]:
 
 
 def find_boot_changes(desired: HostState, observed: ObservedHost) -> dict[str, bool]:
-    """Return the units to enable (true) or disable (false) at boot."""
+    """Return the units whose start at boot must be enabled (true) or disabled (false)."""
     return {unit: starts for unit, starts in desired.enabled.items()
             if BOOT_STATES.get(observed.units[unit].enabled) is not starts}  # fmt: skip
 
@@ -191,7 +194,9 @@ def format_sysctl_file(sysctls: Mapping[str, str]) -> bytes:
 
 
 def parse_files(paths: tuple[str, ...], text: str) -> dict[str, ObservedFile]:
-    """Return the files in the output of ``look``. Raises AutotuneError for invalid output."""
+    """Return the files in the output of the shell function ``look``. Raises AutotuneError for
+    invalid output.
+    """
     with wrap_parse_errors("files", text):
         return {
             path: _parse_file(line) for path, line in zip(paths, split_lines(text), strict=True)
@@ -199,8 +204,8 @@ def parse_files(paths: tuple[str, ...], text: str) -> dict[str, ObservedFile]:
 
 
 def parse_sysctls(names: tuple[str, ...], text: str) -> dict[str, str | None]:
-    """Return the values in the output of ``kernel``, with single blanks. Raises the same errors as
-    ``parse_files``.
+    """Return the kernel values in the output of the shell function ``kernel``, with whitespace
+    collapsed. Raises AutotuneError for invalid output.
     """
     with wrap_parse_errors("kernel", text):
         return {
@@ -288,7 +293,7 @@ class HostPlan:
 
 
 def find_rank(starts: Mapping[str, UnitStart], unit: str) -> int:
-    """Return the rank of a unit; 0 if no order is known for it."""
+    """Return the rank of a unit in the start order; 0 if its rank is unknown."""
     return starts[unit].rank if unit in starts else 0
 
 
@@ -298,7 +303,8 @@ PlanStep = Mapping[str, HostPlan]  # by host
 def split_into_steps(
     plans: Mapping[str, HostPlan], starts: Mapping[str, Mapping[str, UnitStart]]
 ) -> list[PlanStep]:
-    """Return the steps of a deployment. Each contains plans for hosts that may run concurrently.
+    """Return the steps of a deployment. Each step contains plans for hosts that may run
+    concurrently.
 
     Back-end tiers come first, and the entry comes last. Files are in place before any unit starts.
     ``starts`` are by host, then by unit. Each step changes at least one host.

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from autotune.deploy.backup import BackupStore, HostBackup
 from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_commands import APPLIED_BACKUP_FILE, BACKUP_FILE
-from autotune.deploy.host_lock import LeaseRenewer
+from autotune.deploy.host_lock import RENEWAL_SECONDS, renew_locks
 from autotune.deploy.host_state import HostPlan, HostState, ServiceManager
 from autotune.deploy.restoration import restore_in_order
 from autotune.deploy.runtime import NoteCallback
 from autotune.errors import AutotuneError, LockedError, join_errors
+from autotune.periodic_task import PeriodicTask
 from autotune.target.beds import find_study_directory
 from autotune.transports.base import HostUnreachable, Transport
 from autotune.transports.parallel_hosts import HostResults, run_on_all
@@ -45,7 +47,8 @@ class ManagedHosts:
             )
             for transport in transports
         }
-        self._lease = LeaseRenewer([host.lock for host in self._hosts.values()])
+        locks = [host.lock for host in self._hosts.values()]
+        self._lease = PeriodicTask("leases", RENEWAL_SECONDS, partial(renew_locks, locks))
         self._study, self._note = find_study_directory(study).name, note
 
     def __getitem__(self, name: str) -> ManagedHost:
@@ -54,13 +57,13 @@ class ManagedHosts:
     def run_on_hosts(
         self, names: Iterable[str], work: Callable[[ManagedHost], T]
     ) -> HostResults[T]:
-        """Run ``work`` on all of these hosts concurrently."""
+        """Run ``work`` on the named hosts concurrently."""
         return run_on_all([self._hosts[name] for name in names], work)
 
     def lock(self) -> None:
         """Lock every host, and restore the hosts that a killed tuner left changed.
 
-        Raises LockedError, and locks no host, if another tuner holds one of them.
+        Raises LockedError, and locks no host, if another tuner holds the lock on any host.
         """
         errors = self._lock_each()
         if errors:
@@ -78,7 +81,7 @@ class ManagedHosts:
     def unlock(self, *, restored: bool) -> None:
         """Restore or keep the locked hosts, and unlock them.
 
-        Raises AutotuneError with the hosts that could not be restored, once all others are
+        Raises AutotuneError with the hosts that could not be restored, once all other hosts are
         restored.
         """
         self._lease.stop()
@@ -125,7 +128,7 @@ class LoadHosts(ManagedHosts):
         ``names``.
 
         A host that cannot be prepared is used unchanged, with a note. Raises LockedError if another
-        tuner holds one of them.
+        tuner holds the lock on a load host.
         """
         errors = self._lock_each()
         if locked := [error for error in errors.values() if isinstance(error, LockedError)]:
@@ -164,30 +167,30 @@ def restore_all_orphaned(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str,
     restore_results = restore_in_order([by_name[name] for name in selected_backups.results])
     lines = {}
     for name, of_host in restore_results.results.items():
-        study = selected_backups.results[name]
-        if of_host and study.is_recorded_on_host:
-            by_name[name].delete_study_backup(study.name)
-        lines[name] = tuple(f"{line} (study {study.name} was killed)" for line in of_host)
+        orphaned = selected_backups.results[name]
+        if of_host and orphaned.is_recorded_on_host:
+            by_name[name].delete_study_backup(orphaned.backup)
+        lines[name] = tuple(
+            f"{line} (study {orphaned.backup.study} was killed)" for line in of_host
+        )
     return HostResults(lines, {**selected_backups.errors, **restore_results.errors})
 
 
 @dataclass(frozen=True)
-class _OrphanedStudy:
-    """The study whose backup restores a host. ``is_recorded_on_host`` is true if the host lists the
-    study.
-    """
+class _OrphanedBackup:
+    """The backup that restores a host. ``is_recorded_on_host`` is true if it comes from the host."""
 
-    name: str
+    backup: HostBackup
     is_recorded_on_host: bool
 
 
-def _select_orphaned_backup(host: ManagedHost) -> _OrphanedStudy:
+def _select_orphaned_backup(host: ManagedHost) -> _OrphanedBackup:
     backup = read_host_backup(host)
     if backup is not None:
         host.backup = backup
     else:
         _exclude_later_changes(host)
-    return _OrphanedStudy(host.backup.study, backup is not None)
+    return _OrphanedBackup(host.backup, backup is not None)
 
 
 def _exclude_later_changes(host: ManagedHost) -> None:
@@ -228,8 +231,8 @@ def _exclude_later_changes(host: ManagedHost) -> None:
 
 
 def read_host_backup(host: ManagedHost, *, applied: bool = False) -> HostBackup | None:
-    """Return the host's own backup, or ``None``. With ``applied``, a kept deployment's backup
-    counts too.
+    """Return the backup on the host itself, or ``None``. With ``applied``, the result includes a
+    kept deployment's backup.
     """
     backup = host.read_backup_copy(BACKUP_FILE)
     kept_backup = host.read_backup_copy(APPLIED_BACKUP_FILE) if applied else None
@@ -245,9 +248,10 @@ def restore_study(
     """Use the controller's copies to restore the hosts that a study changed. Return one line per
     result.
 
-    After services were restarted, ``await_entry()`` waits for a correct response and returns a
-    line. Raises AutotuneError with each host that could not be restored, once all others are
-    restored, and LockedError if another tuner holds all of them.
+    If services were restarted, ``await_entry()`` waits for a correct response and returns a line
+    about it. Raises AutotuneError with each host that could not be restored, once all other hosts
+    are restored. Raises LockedError if another tuner holds the locks on all hosts that could not be
+    restored.
     """
     store = BackupStore(study)
     missing_host_errors = {
@@ -332,9 +336,9 @@ def _restore_and_unlock(
 ) -> HostResults[tuple[str, ...]]:
     """Lock, restore and unlock hosts. Return lines about each host.
 
-    Unchanged hosts are unlocked if a killed tuner left its lock. Copies of files that others had
-    changed are listed again, because the tuner that made them may have been killed before it listed
-    them.
+    A host without changes is unlocked if a killed tuner left a lock on it. Saved copies of files
+    that others had changed are listed again, because a tuner may have been killed before it listed
+    its copies.
     """
     by_name = {host.name: host for host in hosts}
     taken_over: dict[str, list[str]] = {}

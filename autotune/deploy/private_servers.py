@@ -28,6 +28,7 @@ from autotune.foreign_files import ForeignFileError
 from autotune.services.base import Endpoint
 from autotune.strict_parsing import parse_uint, split_lines
 from autotune.target.read_target import TargetFile
+from autotune.target.runtimes import format_runtime_names
 
 # The shell records its own process ID, then *becomes* the server. The next command can therefore
 # find every server that a killed tuner left. Values are passed as arguments.
@@ -103,7 +104,7 @@ def find_server_account() -> tuple[str, str] | None:
 
 
 def is_port_free(address: str, port: int) -> bool:
-    """True if a server could listen on this port now."""
+    """True if a server could currently listen on this address and port."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # Set the same option as servers, so that a port with only closing connections counts as
@@ -118,7 +119,7 @@ def is_port_free(address: str, port: int) -> bool:
 
 
 def allocate_ports(file: TargetFile) -> dict[tuple[str, str], int]:
-    """Return a port for every host of every tier: the target's port, or a free one below the
+    """Return a port for every host of every tier: the target's port, or a free port below the
     ephemeral ports.
 
     During a restart, connections of the load could take an ephemeral port. Raises AutotuneError if
@@ -154,13 +155,13 @@ def _check_local_address(file: TargetFile, host: str, address: str) -> None:
     raise AutotuneError(
         f"{file.path}:{line}:{column}: this machine has no address {address}",
         hint="use 127.0.0.1, or an address that `ip address` shows; services on other machines "
-        "need `transport: ssh` and `runtime: {format_runtime_names(installed=True)}`",
+        f"need `transport: ssh` and `runtime: {format_runtime_names(installed=True)}`",
     )
 
 
 def _candidate_ports(file: TargetFile) -> Iterator[int]:
-    """Yield ports from a start that depends on the target and process, so that studies rarely
-    collide.
+    """Yield candidate ports. The first port depends on the target and process, so that studies
+    rarely collide.
     """
     ports = range(FIRST_PORT, _first_ephemeral_port())
     start = crc32(f"{file.path.resolve()} {os.getpid()}".encode()) % len(ports)
@@ -209,8 +210,8 @@ def is_accepting(server: ServerProcess, address: Endpoint | str) -> bool:
     """True if this server listens at an endpoint, or accepts connections on a socket in its
     directory.
 
-    A connection to the endpoint would prove nothing, because another server could be listening
-    there.
+    A successful connection to the endpoint is not enough, because another server could listen on
+    the same endpoint.
     """
     if isinstance(address, Endpoint):
         return server.is_listening(address.port)
@@ -251,7 +252,7 @@ def reload_server(server: ServerProcess, signal_name: str, seconds: float = 20.0
     """Signal the server to reread its files, and wait until new workers have replaced the old ones.
 
     Returns the number of old workers that still serve earlier connections. Once only new workers
-    accept connections, the old ones get just a few seconds.
+    accept connections, old workers are waited for only a few seconds.
     """
     old, start = server.child_pids(), time.monotonic()
     os.kill(server.pid, getattr(signal, f"SIG{signal_name}"))
@@ -267,7 +268,7 @@ def reload_server(server: ServerProcess, signal_name: str, seconds: float = 20.0
 
 
 def _are_draining(server: ServerProcess, old_pids: frozenset[int]) -> bool:
-    """True if no process of ``old_pids`` accepts connections, and a newer one does."""
+    """True if no process of ``old_pids`` accepts connections, and a newer process does."""
     new_pids = server.child_pids() - old_pids
     listening_sockets = _listening_sockets(server.pid)
     serving_pids = {

@@ -96,9 +96,10 @@ def read_back_host(
 
 
 def merge_tier_values(requested: Settings, by_host: Iterable[Settings]) -> dict[str, Value]:
-    """Return one value for all hosts of a tier.
+    """Return one effective value per parameter for all hosts of a tier.
 
-    If the hosts differ, the result contains a value other than the requested one.
+    If the hosts differ, the result contains an effective value that differs from the requested
+    value.
     """
     effective: dict[str, Value] = {}
     for values in by_host:
@@ -111,7 +112,7 @@ def merge_tier_values(requested: Settings, by_host: Iterable[Settings]) -> dict[
 def check_units_run(
     host: RuntimeHost, desired: DesiredState, observed_before: ObservedHost, observed: ObservedHost
 ) -> None:
-    """Raise StackNotReady if a unit is not running, or stopped and was started again."""
+    """Raise StackNotReady if a unit is not running, or has restarted since ``observed_before``."""
     for unit, runs in desired.hosts[host.name].units.items():
         current_unit = observed.units[unit]
         was_restarted = (
@@ -140,7 +141,7 @@ def check_files_unchanged(host: str, desired: DesiredState, observed: ObservedHo
 def find_mismatches(
     requested: Settings, effective: Settings, active: frozenset[str]
 ) -> tuple[SettingMismatch, ...]:
-    """Return the ``active`` parameters whose effective values are not the requested ones."""
+    """Return the ``active`` parameters whose effective values differ from the requested values."""
     return tuple(
         SettingMismatch(name, requested[name], value)
         for name, value in sorted(effective.items())

@@ -38,11 +38,11 @@ def wait_until_ready(
     seconds: float,
     min_pause: float = 0.0,
 ) -> str | None:
-    """Return ``None`` after a correct response, or else a description of the last wrong one.
+    """Return ``None`` after a correct response, or else a description of the last wrong response.
 
-    The wait lasts up to ``seconds`` while the stack starts. It is shorter if the stack responds
-    with a status that waiting does not change. ``min_pause`` is the shortest time between two
-    requests in seconds.
+    The wait lasts up to ``seconds`` while the stack starts. The wait is shorter if the stack
+    responds with a status that does not indicate a starting stack. ``min_pause`` is the shortest
+    time between two requests in seconds.
     """
     start_time = time.monotonic()
     pause = FIRST_PAUSE_SECONDS

@@ -32,19 +32,14 @@ class HostRestore:
     failed: list[str] = field(default_factory=list)
 
 
-def restore_host(host: ManagedHost) -> tuple[str, ...]:
-    """Restore one host: see `restore_in_order`."""
-    return restore_in_order([host]).unwrap()[host.name]
-
-
 def restore_in_order(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str, ...]]:
     """Restore files, owners, modes, kernel values and units. Return lines about each host.
 
-    Every unit that was running before the study is restarted, because nothing records which files
-    it read. Back-end tiers are ready before the tiers in front of them start. Missing units and
-    kernel values are skipped. A file that its software now refuses does not replace a working file.
-    If a file is refused, or the host still differs from its backup, the result is an error and the
-    backup is kept.
+    Every unit that was running before the study is restarted, because autotune cannot determine
+    which files the unit read. Back-end tiers are ready before the tiers in front of them start.
+    Missing units and kernel values are skipped. A file that the software now refuses is not
+    restored over a working file. If a file is refused, or the host still differs from its backup,
+    the result is an error and the backup is kept.
     """
     changed_hosts = {host.name: host for host in hosts}
     begin_results = run_on_all(changed_hosts.values(), _begin_restore)

@@ -21,8 +21,8 @@ ActionsByUnit = Mapping[str, Action]
 
 @dataclass(frozen=True)
 class _HostRollback:
-    """The state to restore, the plan for restoring it, and the original files that the software now
-    refuses.
+    """The state to which a host is rolled back, the plan for it, and original files that the
+    software now refuses.
     """
 
     state: HostState
@@ -39,7 +39,7 @@ def roll_back_hosts(
     """Roll back the hosts in ``actions``, from the back-end tiers to the entry. Return errors by
     host.
 
-    ``actions`` contains, by host, the actions on units that the failed deployment took.
+    ``actions`` contains, by host, the actions that the failed deployment took on units.
     ``good_state`` returns the last good state of a host; without it, hosts return to their original
     state. Each unit gets ``seconds`` to become ready.
     """

@@ -1,7 +1,8 @@
 """Run directories of private stacks, including directories that killed tuners left.
 
-They are in the directory for temporary files. A record outside of studies maps each to its study.
-Nothing in a study can therefore name a directory to remove or a process to stop.
+Run directories are in the directory for temporary files. A record outside of studies maps each run
+directory to its study. Files in a study therefore cannot select a directory to remove or a process
+to stop.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class RunDirectory:
 
 
 def make_run_directory(study: Path, *, is_shared: bool) -> Path:
-    """Create an empty run directory for a study, in place of any earlier one.
+    """Create an empty run directory for a study, replacing any earlier run directory of the study.
 
     ``is_shared`` gives other accounts access, because servers drop their privileges. Raises
     AutotuneError.

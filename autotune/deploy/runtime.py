@@ -16,7 +16,6 @@ from autotune.space.facts import HostFacts
 from autotune.target.messages import format_count
 from autotune.target.model import Target
 from autotune.target.read_target import TargetFile
-from autotune.target.runtimes import DEFAULT_RUNTIME, import_runtime
 from autotune.transports.base import Transport
 from autotune.transports.parallel_hosts import HostResults
 
@@ -27,7 +26,7 @@ ValidationCases = Sequence[tuple[ServiceInstance, Mapping[str, bytes]]]
 
 
 class InvalidConfiguration(AutotuneError):
-    """The software refuses the configuration. The message comes from the software."""
+    """The software refuses the configuration. The error's message is the software's own."""
 
 
 class ApplyFailed(AutotuneError):
@@ -38,7 +37,7 @@ class ApplyFailed(AutotuneError):
 
 @dataclass(frozen=True)
 class ConfigurationCheck:
-    """Validation of an instance's files with its software, before they replace the current ones.
+    """Validation of an instance's new files with its software, before the files are deployed.
 
     ``files`` and ``changed_files`` use the service's own paths.
     """
@@ -62,7 +61,9 @@ class RuntimeLayout:
         return path
 
     def mode_for(self, file: ConfigFile) -> int | None:
-        """Return the mode of a file. ``None`` keeps the mode of the file that is replaced."""
+        """Return the permissions (mode bits) of a file. ``None`` keeps the mode of the file that is
+        replaced.
+        """
         return None
 
     def unit_defined_by(self, path: str) -> str | None:
@@ -70,7 +71,7 @@ class RuntimeLayout:
         return None
 
     def unit_for(self, instance: ServiceInstance) -> str | None:
-        """Return the unit of ``instance``, or ``None`` if it has no process."""
+        """Return the unit that runs ``instance``, or ``None`` if the instance has no process."""
         return instance.service.get_unit(instance.placement)
 
     def build_unit_files(
@@ -84,7 +85,9 @@ class RuntimeLayout:
 
 
 class RuntimeHost(Protocol):
-    """One host that is observed, backed up and changed. Each method is one exchange with it."""
+    """One host that is observed, backed up and changed. Each method makes one round trip to the
+    host.
+    """
 
     name: str
 
@@ -143,7 +146,8 @@ class RuntimeHost(Protocol):
     def select_restorable(
         self, original: HostState, observed: ObservedHost
     ) -> tuple[HostState, list[str]]:
-        """Return ``original`` without the files that their software now refuses, and its messages.
+        """Return ``original`` without the files that the software now refuses, and the software's
+        messages.
 
         All other files are staged.
         """
@@ -165,7 +169,7 @@ class RuntimeHost(Protocol):
         ...
 
     def find_failures(self) -> list[str]:
-        """Return the last messages of units that should be running but are not."""
+        """Return the last log messages of units that should be running but are not."""
         ...
 
 
@@ -177,17 +181,19 @@ class LockedHosts(Protocol):
     def run_on_hosts(
         self, names: Iterable[str], work: Callable[[RuntimeHost], T]
     ) -> HostResults[T]:
-        """Run ``work`` on each of these hosts. Return results and errors by host."""
+        """Run ``work`` on each of the named hosts, and return results and errors by host."""
         ...
 
     def lock(self) -> None:
-        """Prepare every host for changes. Raises LockedError if another tuner holds one."""
+        """Prepare every host for changes. Raises LockedError if another tuner holds the lock on a
+        host.
+        """
         ...
 
     def unlock(self, *, restored: bool) -> None:
         """Release the hosts, either restored or in their current state.
 
-        Raises AutotuneError with the hosts that could not be restored, once all others are
+        Raises AutotuneError with the hosts that could not be restored, once all other hosts are
         restored.
         """
         ...
@@ -203,7 +209,7 @@ def describe_draining(host: str, name: str, processes: int, peers: Sequence[str]
 
 
 class ProgramUser(Protocol):
-    """A service or a load generator, either of which needs programs."""
+    """A service or a load generator, with the programs that it needs."""
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]: ...
@@ -275,16 +281,15 @@ class Runtime(ABC):
     def read_file_values(
         self, transport: Transport, cases: ValidationCases
     ) -> list[Mapping[str, Value]]:
-        """Return the values that the software derives from each case's files, by bare parameter
-        name.
+        """Return the values that the software reads from each case's files, by bare parameter name.
 
-        A result is empty if the runtime or the software cannot show it.
+        A case's result is empty if the runtime or the software cannot print the values.
         """
         return [{} for _ in cases]
 
     @abstractmethod
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterable[str]:
-        """Return further lines about the hosts for `check`, one for each result."""
+        """Return lines about the hosts for the output of `check`, one for each result."""
 
     @abstractmethod
     def make_run_directory(self, study: Path) -> str:
@@ -297,14 +302,10 @@ class Runtime(ABC):
         """Return the hosts of a stack for the study in directory ``study``. No host is changed yet."""
 
     def build_archive_command(self, target: Target, tier: str, paths: Sequence[str]) -> Argv:
-        """Return the command that prints an archive with each path as the tier's service sees it.
+        """Return the command that prints an archive of ``paths``, read from the file system of the
+        tier's service.
 
-        The output is a tar archive, encoded as one line of base64. Only isolated layouts need it.
+        The output is a tar archive, encoded as one line of base64. Only runtimes that isolate
+        services need this command.
         """
         raise NotImplementedError
-
-
-def installed_layout() -> RuntimeLayout:
-    """Return the default runtime's layout, for hosts that run no services, such as a model's."""
-    layout: RuntimeLayout = import_runtime(DEFAULT_RUNTIME).RUNTIME.layout
-    return layout

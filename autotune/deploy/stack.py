@@ -16,13 +16,7 @@ from autotune.services.base import (
     Settings,
     conditions_hold,
 )
-from autotune.services.registry import (
-    DEPLOYMENT_PORTS,
-    TierService,
-    list_by_role,
-    list_tier_services,
-    services_of,
-)
+from autotune.services.registry import SHIPPED, Catalogue, TierService, catalogue_of
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target
 
@@ -31,7 +25,7 @@ PortsByHost = Mapping[tuple[str, str], int]
 
 @dataclass(frozen=True)
 class ServiceInstance:
-    """One service on one host in one tier. It exists only if ``conditions`` hold."""
+    """One service on one host in one tier. The instance exists only if ``conditions`` hold."""
 
     service: Service
     placement: Placement
@@ -52,12 +46,13 @@ class Stack:
     """All instances in dependency order, and the entry on each host of the first tier.
 
     ``instances`` includes every deployment that the search may choose. The settings determine which of
-    them run.
+    them run. ``catalogue`` contains their services.
     """
 
     instances: tuple[ServiceInstance, ...]
     entry: Endpoint
     other_entries: tuple[Endpoint, ...] = ()
+    catalogue: Catalogue = SHIPPED
 
     def active_instances(self, settings: Settings) -> tuple[ServiceInstance, ...]:
         """Return the instances that run under these settings, in dependency order."""
@@ -136,6 +131,7 @@ def start_order(target: Target) -> tuple[str, ...]:
 
 def build_stack(target: Target, context: StackContext) -> Stack:
     """Return the stack of a target with every deployment of each tier."""
+    catalogue = catalogue_of(target)
     built = [
         ServiceInstance(
             location.service,
@@ -144,13 +140,14 @@ def build_stack(target: Target, context: StackContext) -> Stack:
         )
         for name in start_order(target)
         for host in target.tiers[name].hosts
-        for location in list_tier_services(name, target.tiers[name])
+        for location in catalogue.list_tier_services(name, target.tiers[name])
     ]
-    return replace(build_entry_stack(target, context.ports), instances=tuple(built))
+    entry_stack = build_entry_stack(target, context.ports)
+    return replace(entry_stack, instances=tuple(built), catalogue=catalogue)
 
 
 def build_entry_stack(target: Target, ports: PortsByHost | None = None) -> Stack:
-    """Return a target's stack with its entries only, without instances."""
+    """Return a target's stack with only its entry addresses, without service instances."""
     entry_tier = entry_tiers(target)[0]
     entry, *others = (
         _build_endpoint(target, entry_tier, host, ports or {})
@@ -199,7 +196,8 @@ def _find_adopted(
 ) -> AdoptedConfig | None:
     """Return the host's own files for a service, if they belong to the same deployment.
 
-    Another deployment of the tier may have a service with the same name.
+    The check is needed because another deployment of the tier may have a service with the same
+    name.
     """
     adopted_config = context.adopted.get(f"{tier_service.tier}.{host}.{tier_service.service.name}")
     allowed_deployments = {
@@ -215,18 +213,22 @@ def _find_adopted(
 
 
 def _tier_roles(target: Target, tier: str) -> set[Role]:
+    catalogue = catalogue_of(target)
     return {
-        role for deployment in target.tiers[tier].service for _, role in services_of(deployment)
+        role
+        for deployment in target.tiers[tier].service
+        for _, role in catalogue.services_of(deployment)
     }
 
 
 def _local_cache_endpoint(tier: str, host: str, context: StackContext) -> Endpoint:
     """Return the endpoint of the local cache, which only its own host can reach."""
-    port = next(service.port for service in list_by_role(Role.LOCAL))
+    port = next(service.port for service in SHIPPED.list_by_role(Role.LOCAL))
     return Endpoint("127.0.0.1", context.ports.get((local_cache_name(tier), host)) or port)
 
 
 def _build_endpoint(target: Target, tier: str, host: str, ports: PortsByHost) -> Endpoint:
     tier_model = target.tiers[tier]
-    port = ports.get((tier, host)) or tier_model.port or DEPLOYMENT_PORTS[tier_model.service[0]]
-    return Endpoint(target.hosts[host].address, port)
+    port = ports.get((tier, host)) or tier_model.port
+    default_ports = catalogue_of(target).deployment_ports
+    return Endpoint(target.hosts[host].address, port or default_ports[tier_model.service[0]])

@@ -1,5 +1,5 @@
-"""Templates of configuration files: Jinja2 in a sandbox. Undefined values are errors; nothing is
-escaped.
+"""Templates of configuration files: Jinja2 in a sandbox. Undefined values are errors, and values
+are not escaped.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _compile(directories: tuple[Path, ...], text: str) -> Template:
 def render_file(
     directories: tuple[Path, ...], name: str, values: Mapping[str, object], text: str | None = None
 ) -> bytes:
-    """Render a template and return its bytes. Its source is ``text`` or else the first file
+    """Render a template and return its bytes. The template is ``text``, or else the first file
     ``name`` in ``directories``.
 
     Raises RenderError.

@@ -21,11 +21,11 @@ SAFE_METHODS = frozenset({"GET", "HEAD"})
 def describe_probed_start(
     ranks: Mapping[str, int], request: Request | None, interval: float, instance: ServiceInstance
 ) -> UnitStart:
-    """Return the start of an instance's unit. If the unit serves HTTP, the start contains the
-    load's page.
+    """Return how an instance's unit starts and shows that it is ready. If the unit serves HTTP, the
+    readiness check requests the load's page.
 
     Servers behind the entry are assumed to use plain HTTP. Requests that may change data are not
-    used as pages. ``interval`` is the shortest time between two requests in seconds.
+    used for readiness checks. ``interval`` is the shortest time between two requests in seconds.
     """
     start = describe_start(ranks, instance)
     service, placement = instance.service, instance.placement
@@ -50,7 +50,8 @@ def describe_probed_start(
 def find_answered_pages(
     host: RuntimeHost, starts: Mapping[str, UnitStart], functions: str
 ) -> dict[str, UnitStart]:
-    """Return the starts, but only with pages that the host serves now.
+    """Return ``starts`` with only the pages that the host serves now. Other units get no page for a
+    readiness check.
 
     If a server does not respond at its own address, the loopback address is tried.
     """
@@ -81,8 +82,8 @@ def _list_urls(start: UnitStart) -> Iterable[str]:
 def replace_starts(
     desired: DesiredState, starts: Mapping[str, Mapping[str, UnitStart]]
 ) -> DesiredState:
-    """Return the state with other starts, by host and unit. Units that ``starts`` lacks keep
-    theirs.
+    """Return the state with ``starts`` by host and unit. Units that are not in ``starts`` keep
+    their current entry.
     """
     hosts = {
         name: replace(state, starts={**state.starts, **starts.get(name, {})})

@@ -1,6 +1,4 @@
-"""The start of a unit: its rank in the start order, how it shows that it is ready, and its time
-limit.
-"""
+"""Start of a unit: its rank in the start order, its readiness check, and its time limit."""
 
 from __future__ import annotations
 
@@ -26,7 +24,8 @@ class UnitStart:
     - ``address``: port or path of the socket at which it listens.
     - ``url``: page to which a ready unit responds without a server error; empty if there is none.
     - ``name``: Host header of the request for that page.
-    - ``seconds``: longest time until it is ready. ``interval``: shortest time between two requests.
+    - ``seconds``: longest time until the unit is ready. ``interval``: shortest time in seconds
+      between two requests.
     """
 
     rank: int = 0
@@ -48,7 +47,7 @@ class UnitStart:
         return ("ready", unit, self.address, limit, self.url, self.name, f"{self.interval:g}")
 
     def to_record(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
+        """Return the unit's start as a record of JSON values."""
         return asdict(self)
 
     @classmethod

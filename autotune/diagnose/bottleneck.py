@@ -18,8 +18,8 @@ class RelatedShortage(NamedTuple):
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """The resource that limits a configuration. ``evidence`` is one verifiable line. ``confidence``
-    is 0 … 1.
+    """The resource that limits a configuration. The limiting resource of a stack. ``evidence`` is one
+    verifiable line, and ``confidence`` is from 0 to 1.
 
     The confidence of the rule depends on how directly it observes the bottleneck. It is multiplied
     by the fraction of the readings just above the peak that agree. ``gain`` is the factor in

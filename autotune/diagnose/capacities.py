@@ -21,9 +21,7 @@ from math import hypot, log
 from autotune.diagnose.context import ReadingContext
 from autotune.estimate import Estimate, InstanceCapacity
 from autotune.parameter_name import select_service_settings
-from autotune.services.base import Settings
 from autotune.services.diagnosis import InstanceActivity
-from autotune.services.registry import list_by_name
 from autotune.space.expression import parse_expression
 
 MIN_USED_SHARE = 0.02  # share of a resource; a lower use proves nothing
@@ -135,7 +133,7 @@ def _list_pool_uses(
 def _worker_use(
     context: ReadingContext, instance: InstanceActivity, called_tiers: Mapping[str, Sequence[str]]
 ) -> ResourceUse | None:
-    limit = _max_workers(instance, context.settings)
+    limit = _max_workers(context, instance)
     if not instance.runs_application or not limit or instance.accepted_connections <= 0:
         return None
     # A request also occupies its worker while the called tiers are working.
@@ -149,10 +147,11 @@ def _worker_use(
     )
 
 
-def _max_workers(instance: InstanceActivity, settings: Settings) -> float | None:
+def _max_workers(context: ReadingContext, instance: InstanceActivity) -> float | None:
     """Return the maximum number of workers of a service; ``None`` if unknown."""
-    formula = next((s.needs.workers for s in list_by_name(instance.service) if s.needs.workers), "")
-    own_settings = select_service_settings(settings, instance.label)
+    services = context.catalogue.list_by_name(instance.service)
+    formula = next((s.needs.workers for s in services if s.needs.workers), "")
+    own_settings = select_service_settings(context.settings, instance.label)
     numbers = {n: float(v) for n, v in own_settings.items() if isinstance(v, int | float)}
     try:
         return parse_expression(formula).evaluate(numbers) if formula else None

@@ -2,7 +2,7 @@
 
 Workers that wait for a store are all busy, and more workers help. If requests call the store only
 because a small cache evicted the data, more memory for the cache helps several times as much. The order
-of the rules does not reveal that, because it ranks shortages regardless of their size.
+of the diagnosis rules does not reveal this cause, because the order ignores the size of a shortage.
 
 The gain follows from Little's law: a pool serves ``workers / time`` requests/s. Without the wait, a
 request occupies its worker only for its CPU time. The gain is limited by the CPUs, which all requests
@@ -17,7 +17,6 @@ from autotune.diagnose.bottleneck import Bottleneck, RelatedShortage
 from autotune.diagnose.context import ReadingContext, time_in_php
 from autotune.services.base import Role
 from autotune.services.diagnosis import INFERRED, InstanceActivity, LookupCounters, Resource
-from autotune.services.registry import find_diagnosis
 
 DEPENDENCY_ROLES = (Role.STORE, Role.DATABASE)
 # Resources of a tier that seem exhausted while its requests wait for another tier.
@@ -57,7 +56,7 @@ def _list_database_shortages(context: ReadingContext) -> tuple[RelatedShortage, 
     shortages = dict.fromkeys(
         RelatedShortage(database.tier, database.service, shortage.resource)
         for database in context.instances_with_role(Role.DATABASE)
-        for rule in find_diagnosis(database.service).worker_rules
+        for rule in context.find_diagnosis(database).worker_rules
         if (shortage := rule(context.instance_reading(database)))
     )
     return tuple(shortages)
@@ -67,7 +66,7 @@ def _find_evicting_cache(
     context: ReadingContext, cache: InstanceActivity
 ) -> tuple[LookupCounters, float] | None:
     """Return a cache's counters and its misses per request if it evicts keys that are requested again."""
-    lookups = find_diagnosis(cache.service).lookup_counters
+    lookups = context.find_diagnosis(cache).lookup_counters
     if lookups is None or not cache.counters.get(lookups.evictions, 0.0):
         return None
     gets, misses = (cache.counters.get(name, 0.0) for name in (lookups.gets, lookups.misses))

@@ -11,8 +11,8 @@ from autotune.monitor.activity import HostActivity, compute_host_activity, compu
 from autotune.monitor.host_watch import Observations, WatchedHost
 from autotune.parameter_name import select_service_settings
 from autotune.services.base import Role, Settings
-from autotune.services.diagnosis import InstanceActivity, InstanceReading
-from autotune.services.registry import find_diagnosis
+from autotune.services.diagnosis import Diagnosis, InstanceActivity, InstanceReading
+from autotune.services.registry import SHIPPED, Catalogue
 from autotune.target.slo import Slo
 
 
@@ -21,6 +21,7 @@ class ReadingContext:
     """All data about one reading, as input for the rules.
 
     ``fastest_latency`` is the shortest ``latency_floor`` of all readings with the same settings.
+    ``catalogue`` contains the services of the instances.
     """
 
     reading: Reading
@@ -29,6 +30,7 @@ class ReadingContext:
     hosts: Mapping[str, HostActivity]
     instances: tuple[InstanceActivity, ...]
     fastest_latency: float | None = None
+    catalogue: Catalogue = SHIPPED
 
     def instances_with_role(self, *roles: Role) -> tuple[InstanceActivity, ...]:
         return tuple(instance for instance in self.instances if instance.role in roles)
@@ -50,9 +52,13 @@ class ReadingContext:
         value = self.settings.get(f"{instance.label}.{name}")
         return int(value) if isinstance(value, int | float) else None
 
+    def find_diagnosis(self, instance: InstanceActivity) -> Diagnosis:
+        """Return how the bottlenecks of an instance are recognized."""
+        return self.catalogue.find_diagnosis(instance.service)
+
     def count_threads(self, instance: InstanceActivity) -> int | None:
         """Return the number of threads that do a service's work; at least 1, even if set to 0."""
-        name = find_diagnosis(instance.service).threads_parameter
+        name = self.find_diagnosis(instance).threads_parameter
         threads = self.find_setting(instance, name) if name else None
         return None if threads is None else max(threads, 1)
 
@@ -109,6 +115,7 @@ def build_context(
             compute_instance_activity(instance, observations, reading.seconds)
             for instance in stack.instances
         ),
+        catalogue=stack.catalogue,
     )
 
 

@@ -16,7 +16,7 @@ from autotune.monitor.activity import HostUsage
 from autotune.monitor.host_watch import Observations, WatchedHost
 from autotune.services.base import Role, Settings
 from autotune.services.diagnosis import Resource
-from autotune.services.registry import ALL_SERVICES, find_diagnosis, list_by_role
+from autotune.services.registry import SHIPPED, Catalogue
 from autotune.target.slo import Slo
 
 MAX_FAILED_READINGS = (
@@ -119,16 +119,19 @@ def find_max_rss(watched_readings: Iterable[WatchedReading]) -> dict[str, int]:
 
 
 def list_recommended_changes(
-    bottleneck: Bottleneck | None, among: Container[str] | None = None
+    bottleneck: Bottleneck | None,
+    among: Container[str] | None = None,
+    catalogue: Catalogue = SHIPPED,
 ) -> tuple[str, ...]:
     """Return the changes that a recorded bottleneck suggests, followed by those for related
     shortages.
 
-    ``among`` contains the full names of the existing parameters, if known.
+    ``among`` contains the full names of the existing parameters, if known, and ``catalogue`` the
+    services of the target.
 
-    Examples are ``web.php_fpm.max_children+`` and ``web.php_fpm.pm=static``. There are none if no
-    setting helps, for example if CPU is short. The changes are suggestions; measurements show
-    whether they help.
+    Examples are ``web.php_fpm.max_children+`` and ``web.php_fpm.pm=static``. The result is empty if no
+    setting helps, for example if CPU is short. The changes are suggestions; measurements show whether
+    they help.
     """
     if not bottleneck:
         return ()
@@ -136,28 +139,36 @@ def list_recommended_changes(
     # The evidence names the parameter that helps against this shortage, such as tmp_table_size.
     named_words = set(re.findall(r"\w+", bottleneck.evidence))
     own_changes = sorted(
-        _list_changes(*own_shortage, among),
+        _list_changes(*own_shortage, among, catalogue),
         key=lambda move: _parse_parameter(move).rpartition(".")[2] not in named_words,
     )
     recommended_changes = (
         *own_changes,
-        *(move for shortage in bottleneck.related for move in _list_changes(*shortage, among)),
+        *(
+            move
+            for shortage in bottleneck.related
+            for move in _list_changes(*shortage, among, catalogue)
+        ),
     )
     return tuple(dict.fromkeys(recommended_changes))
 
 
 def _list_changes(
-    tier: str, service: str, resource: Resource, among: Container[str] | None
+    tier: str,
+    service: str,
+    resource: Resource,
+    among: Container[str] | None,
+    catalogue: Catalogue,
 ) -> tuple[str, ...]:
     """Return the parameter changes that reduce a shortage of ``resource``."""
-    host_services = [s.name for s in list_by_role(Role.HOST) if not s.interpreter]
+    host_services = [s.name for s in catalogue.list_by_role(Role.HOST) if not s.interpreter]
     # All services of a tier share its CPUs, so less work in any of them leaves more for the others.
-    other_services = [s.name for s in ALL_SERVICES] if resource is Resource.CPU else []
+    other_services = [s.name for s in catalogue.services] if resource is Resource.CPU else []
     names = dict.fromkeys((service, *host_services, *other_services))
     return tuple(
         f"{tier}.{name}.{move}"
         for name in names
-        for move in find_diagnosis(name).recommended_changes.get(resource, ())
+        for move in catalogue.find_diagnosis(name).recommended_changes.get(resource, ())
         if among is None or f"{tier}.{name}.{_parse_parameter(move)}" in among
     )
 

@@ -23,7 +23,6 @@ from autotune.services.diagnosis import (
     Resource,
 )
 from autotune.services.diagnosis import DiagnosisRule as ServiceRule
-from autotune.services.registry import find_diagnosis
 
 BottleneckRule = Callable[[ReadingContext], Bottleneck | None]
 
@@ -68,7 +67,7 @@ def check_wrong_answers(context: ReadingContext) -> Bottleneck | None:
 def check_refused_clients(context: ReadingContext) -> Bottleneck | None:
     """Report a server that refuses or delays clients at its limit of clients."""
     for instance in context.instances:
-        limit = find_diagnosis(instance.service).client_limit
+        limit = context.find_diagnosis(instance).client_limit
         if limit is None:
             continue
         counts = {**instance.log_complaints, **instance.counters}
@@ -156,7 +155,7 @@ def check_cpu(context: ReadingContext) -> Bottleneck | None:
 
 
 def check_crowded_cpus(context: ReadingContext) -> Bottleneck | None:
-    """Report full CPUs with processes that wait for them.
+    """Report fully used CPUs for which processes of the stack wait.
 
     PHP may wait for a cache or a proxy that itself waits for a CPU. In that case, PHP does not seem to
     be short of CPU, and additional PHP processes would only wait as well.
@@ -241,7 +240,7 @@ def check_busy_threads(context: ReadingContext) -> Bottleneck | None:
         threads = context.count_threads(instance)
         if threads is None or instance.cpu < FULL_FRACTION * threads:
             continue
-        name = find_diagnosis(instance.service).threads_parameter
+        name = context.find_diagnosis(instance).threads_parameter
         resource = Resource.STORE if instance.role in STORE_ROLES else Resource.WORKERS
         return _build_bottleneck(
             instance,
@@ -308,7 +307,7 @@ def _find_slow_instance(context: ReadingContext) -> tuple[InstanceActivity | Non
     counted_caches = [
         (c.counters, lookups)
         for c in caches
-        if (lookups := find_diagnosis(c.service).lookup_counters)
+        if (lookups := context.find_diagnosis(c).lookup_counters)
     ]
     misses = sum(counters.get(lookups.misses, 0) for counters, lookups in counted_caches)
     gets = sum(counters.get(lookups.gets, 0) for counters, lookups in counted_caches)
@@ -327,7 +326,7 @@ def apply_service_rules(
 
     def finding(context: ReadingContext) -> Bottleneck | None:
         for instance in context.instances_with_role(*roles) if roles else context.instances:
-            for rule in rules(find_diagnosis(instance.service)):
+            for rule in rules(context.find_diagnosis(instance)):
                 if own_finding := rule(context.instance_reading(instance)):
                     return _build_bottleneck(
                         instance, own_finding.resource, own_finding.evidence, own_finding.confidence

@@ -15,7 +15,6 @@ from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tier_adoption import adopt_tier
 from autotune.discovery.tiers import DiscoveredInstance, DiscoveredTier, find_instances
 from autotune.services.base import AdoptedConfig, Endpoint, Placement, Readback, Service, Value
-from autotune.services.registry import list_tier_services
 from autotune.target.model import Tier
 from autotune.target.runtimes import DEFAULT_RUNTIME
 from autotune.transports.base import Transport
@@ -27,7 +26,7 @@ _PLACEHOLDER_TIER = "tier"  # stands for the tier's name while its values are re
 
 @dataclass(frozen=True)
 class _ServiceQuery:
-    """A service in a deployment on the host, and its own files."""
+    """A service in a discovered deployment, with the service's own configuration files."""
 
     instance: DiscoveredInstance
     service: Service
@@ -38,7 +37,9 @@ class _ServiceQuery:
         return self.instance.deployment, self.instance.port, self.service.name
 
     def list_readbacks(self, programs: Mapping[str, str]) -> tuple[Readback, ...]:
-        """Return the commands that print the values. There are none if a program is missing."""
+        """Return the commands that print the service's effective values, or no commands if a
+        program is missing.
+        """
         if any(name not in programs for name in self.service.programs):
             return ()
         running_service = self.instance.services[self.service.name]
@@ -76,7 +77,7 @@ def _list_queries(instance: DiscoveredInstance) -> Iterator[_ServiceQuery]:
     model = Tier(
         hosts=(instance.host.name,), service=(instance.deployment,), runtime=DEFAULT_RUNTIME
     )
-    for location in list_tier_services(_PLACEHOLDER_TIER, model):
+    for location in instance.host.catalogue.list_tier_services(_PLACEHOLDER_TIER, model):
         name = location.service.name
         config = adopted_tier.adopted_configs.get(
             f"{_PLACEHOLDER_TIER}.{instance.host.name}.{name}"

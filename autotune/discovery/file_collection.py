@@ -1,5 +1,5 @@
-"""Fetch a host's configuration files: first those at the usual paths, then every file that they
-name.
+"""Fetch a host's configuration files: first the files at the usual paths, then every file that
+these files reference.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from autotune.deploy.host_commands import Command, run_commands
 from autotune.errors import AutotuneError
 from autotune.services.adoption import RunningHost
 from autotune.services.config_files import MAX_PATH_BYTES, FileTree, list_ancestors, unpack_tree
-from autotune.services.registry import list_programs
+from autotune.services.registry import SHIPPED, Catalogue
 from autotune.transports.base import Transport
 
 READ_TIMEOUT_SECONDS = 60.0
@@ -147,14 +147,17 @@ def _build_parents_command(paths: Iterable[str]) -> Command:
     )
 
 
-def collect_named_files(transport: Transport, host: RunningHost, tree: FileTree) -> FileTree:
-    """Return the tree with the files that adoption requests, such as includes from other
+def collect_named_files(
+    transport: Transport, host: RunningHost, tree: FileTree, catalogue: Catalogue = SHIPPED
+) -> FileTree:
+    """Return the tree with the files that adoption requested, such as includes from other
     directories.
 
-    A command, a working directory, an environment variable or an include may name a file anywhere.
+    Commands, working directories, environment variables and includes may reference files in any
+    directory.
     """
     usual_patterns = [
-        normpath(f"/{path}") for adoption in list_programs() for path in adoption.paths
+        normpath(f"/{path}") for adoption in catalogue.list_programs() for path in adoption.paths
     ]
     asked: set[str] = set()
     for _ in range(MAX_NAMED_ROUNDS):
@@ -170,20 +173,20 @@ def collect_named_files(transport: Transport, host: RunningHost, tree: FileTree)
             tree = follow_links(transport, tree.merge(fetched_tree), fetched_paths)
         else:
             tree = tree.merge(fetched_tree)
-        look_up_files(host.with_tree(tree))
+        look_up_files(host.with_tree(tree), catalogue)
     return tree
 
 
-def look_up_files(host: RunningHost) -> None:
-    """Run every adoption, so that the tree records the paths that it requests."""
-    for adoption in list_programs():
+def look_up_files(host: RunningHost, catalogue: Catalogue = SHIPPED) -> None:
+    """Run the adoption of every service, so that the tree records the requested paths."""
+    for adoption in catalogue.list_programs():
         for running in adoption.find_services(host):
             if not isinstance(running, str):
                 adoption.adopt(running, lambda *_: True)
 
 
 def _list_unfetched(tree: FileTree, usual: Collection[str]) -> set[str]:
-    """Return the paths that adoption requested and that were not fetched with the usual paths."""
+    """Return the requested paths that were not fetched with the usual paths."""
     patterns = [pattern.split("/") for pattern in usual]
     unfetched: set[str] = set()
     for requested in tree.requested:
@@ -199,6 +202,6 @@ def _list_unfetched(tree: FileTree, usual: Collection[str]) -> set[str]:
 
 
 def _is_below_pattern(words: list[str], pattern: list[str]) -> bool:
-    """True if ``pattern`` covers the path or pattern itself, or a directory above it."""
+    """True if ``pattern`` matches the path or pattern ``words``, or a directory above it."""
     word_pairs = zip(words, pattern, strict=False)
     return len(words) >= len(pattern) and all(w == p or fnmatchcase(w, p) for w, p in word_pairs)

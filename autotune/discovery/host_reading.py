@@ -1,4 +1,4 @@
-"""Read the services on a host and their configuration in one exchange that changes nothing."""
+"""Read the services on a host and their configuration in one round trip, without changing the host."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from autotune.discovery.file_collection import (
 )
 from autotune.discovery.listeners import parse_listeners
 from autotune.errors import AutotuneError
-from autotune.services.adoption import RunningHost
+from autotune.services.adoption import Adoption, RunningHost
 from autotune.services.config_files import FileTree
-from autotune.services.registry import list_programs, map_adoptions, services_of
+from autotune.services.registry import SHIPPED, Catalogue
 from autotune.space.facts import HostFacts
 from autotune.strict_parsing import is_uint, split_lines
 from autotune.transports.base import SshHost, Transport
@@ -57,10 +57,11 @@ _IS_ACTIVE_SCRIPT = 'runs() { systemctl -q is-active -- "$1"; }'
 
 @dataclass(frozen=True, kw_only=True)
 class DiscoveredHost(RunningHost):
-    """A host that was read. ``address`` is the address at which it was reached.
+    """A host whose services and files were read. ``address`` is the address at which autotune
+    reached the host.
 
     ``names`` are the host's own names and addresses, which configurations on other hosts may
-    contain.
+    contain. ``catalogue`` contains the services that it was searched for.
     """
 
     name: str
@@ -70,29 +71,33 @@ class DiscoveredHost(RunningHost):
     port: int | None = None
     versions: tuple[str, ...] = ()
     names: frozenset[str] = frozenset()
+    catalogue: Catalogue = SHIPPED
 
 
-def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
-    """Read ``host`` and return its services, under the host's own short name if that name is
-    usable.
-
-    Raises HostUnreachable, or AutotuneError if the account cannot become root on the host.
-    """
-    adoptions = list_programs()
+def _build_probes(adoptions: Sequence[Adoption]) -> list[Command]:
+    """Return the commands that read units, names, sockets, listeners and files of a host."""
     scripts = (
         (_LIST_UNITS_SCRIPT, *(unit for a in adoptions for unit in (*a.units, *a.other_units))),
         (_HOST_NAMES_SCRIPT,),
         (_SOCKETS_SCRIPT,),
         ("ss -ltnpH",),
     )
-    probe_commands = [
-        Command(("sh", "-c", script, "sh", *arguments)) for script, *arguments in scripts
+    return [
+        *(Command(("sh", "-c", script, "sh", *arguments)) for script, *arguments in scripts),
+        build_usual_command(path for adoption in adoptions for path in adoption.paths),
     ]
-    probe_commands.append(
-        build_usual_command(path for adoption in adoptions for path in adoption.paths)
-    )
+
+
+def read_host(
+    transport: Transport, host: SshHost, catalogue: Catalogue = SHIPPED
+) -> DiscoveredHost:
+    """Return the services and files on ``host``, named by the host's own short name if that name is
+    valid.
+
+    Raises HostUnreachable, or AutotuneError if the account cannot become root on the host.
+    """
     units, names, sockets, listening, files = run_commands(
-        transport, probe_commands, timeout=READ_TIMEOUT_SECONDS
+        transport, _build_probes(catalogue.list_programs()), timeout=READ_TIMEOUT_SECONDS
     )
     if not units.ok:
         raise AutotuneError(
@@ -115,33 +120,36 @@ def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
         processors=int(processors),
         backlogs=_parse_backlogs(sockets.stdout),
         listeners=parse_listeners(listening.stdout),
+        catalogue=catalogue,
     )
-    look_up_files(discovered_host)
-    return replace(discovered_host, tree=collect_named_files(transport, discovered_host, tree))
+    look_up_files(discovered_host, catalogue)
+    complete_tree = collect_named_files(transport, discovered_host, tree, catalogue)
+    return replace(discovered_host, tree=complete_tree)
 
 
 def read_versions(host: DiscoveredHost, transport: Transport) -> DiscoveredHost:
-    """Return the host with the names and versions of its installed software, for people to read.
+    """Return the host with the names and versions of its installed software, for display.
 
-    This takes most of a second of CPU time on a host with application servers.
+    The commands take most of a second of CPU time on a host with application servers.
     """
-    script = "\n".join(
-        [_IS_ACTIVE_SCRIPT, *(adoption.version_script for adoption in list_programs()), ":"]
-    )
+    version_scripts = (adoption.version_script for adoption in host.catalogue.list_programs())
+    script = "\n".join([_IS_ACTIVE_SCRIPT, *version_scripts, ":"])
     (versions,) = run_commands(
         transport, [Command(("sh", "-c", script))], timeout=READ_TIMEOUT_SECONDS
     )
     return replace(host, versions=tuple(line for line in split_lines(versions.stdout) if line))
 
 
-def list_config_paths(deployments: Iterable[str]) -> tuple[str, ...]:
+def list_config_paths(
+    deployments: Iterable[str], catalogue: Catalogue = SHIPPED
+) -> tuple[str, ...]:
     """Return the paths at which the deployments' services are configured. A pattern is replaced by
     its directory.
 
     Patterns outside of /etc are omitted: directories with data and applications may be of any size.
     """
-    path_patterns = {key: adoption.paths for key, adoption in map_adoptions().items()}
-    patterns = [path for name in deployments for service, _ in services_of(name)
+    path_patterns = {key: adoption.paths for key, adoption in catalogue.map_adoptions().items()}
+    patterns = [path for name in deployments for service, _ in catalogue.services_of(name)
                 for path in path_patterns.get(service.key, ())]  # fmt: skip
     literal_prefixes = (re.sub(r"(^|/)[^/]*[*?\[].*", "", pattern) for pattern in patterns
              if pattern.startswith("etc/") or not re.search(r"[*?\[]", pattern))  # fmt: skip
@@ -157,11 +165,12 @@ def read_isolated_host(
     paths: Sequence[str],
     archive_command: Sequence[str],
     shell_functions: str,
+    catalogue: Catalogue = SHIPPED,
 ) -> DiscoveredHost:
-    """Return a host as services with their own file system see it.
+    """Return a host with the files that services with their own file system see.
 
-    ``archive_command`` prints a tar archive of each of ``paths`` in base64. It needs no program
-    from inside that file system.
+    ``archive_command`` prints a tar archive of each of ``paths`` in base64. The command needs no
+    program inside that file system.
     """
     commands = [Command(tuple(archive_command), required=True), Command(("nproc",), required=True)]
     archives, processors = run_required(
@@ -169,7 +178,9 @@ def read_isolated_host(
     )
     trees = [unpack_archive(transport.name, text, dirname(path))
              for path, text in zip(paths, split_lines(archives.stdout), strict=False)]  # fmt: skip
-    units = (service.unit_name for name in deployments for service, _ in services_of(name))
+    units = (
+        service.unit_name for name in deployments for service, _ in catalogue.services_of(name)
+    )
     return DiscoveredHost(
         name=transport.name,
         address=host.address,
@@ -177,6 +188,7 @@ def read_isolated_host(
         facts=read_host_facts(transport),
         units=dict.fromkeys(filter(None, units), "active"),
         processors=int(processors.stdout),
+        catalogue=catalogue,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from typing import Any
 
 from autotune.config_text import escape_non_utf8
-from autotune.deploy import manifest
+from autotune.deploy import adopted_files
 from autotune.deploy.runtime import Runtime
 from autotune.discovery import tier_adoption as adoption
 from autotune.discovery.effective_values import read_effective_values
@@ -29,7 +29,7 @@ from autotune.discovery.tiers import (
 from autotune.errors import AutotuneError, TargetError
 from autotune.parameter_name import ParameterName
 from autotune.services.base import AdoptedConfig
-from autotune.services.registry import DEPLOYMENT_PORTS, choice_name, map_adoptions, services_of
+from autotune.services.registry import catalogue_of, choice_name
 from autotune.space.dimension import AdoptedValues
 from autotune.target.model import Tier
 from autotune.target.read_target import TargetFile
@@ -44,8 +44,8 @@ REPLACE_FILES_HINT = "or set `replace: true` in the tier to let autotune write c
 class HostTemplates:
     """Templates of the hosts' files, by instance name, and the values in these files.
 
-    ``notes`` contains a line for each file that could not be read, and for each service that is in
-    no tier.
+    ``notes`` contains a line for each unreadable file, and for each service that belongs to no
+    tier.
     """
 
     adopted_configs: Mapping[str, AdoptedConfig] = field(default_factory=dict)
@@ -68,7 +68,9 @@ class HostTemplates:
         return (*self.notes, *untuned_lines)
 
     def without_parameters(self, reasons: Mapping[str, str]) -> HostTemplates:
-        """Return the templates with more parameters that are not tuned, by full names with reasons."""
+        """Return the templates with additional parameters that are not tuned. ``reasons`` maps full
+        parameter names to reasons.
+        """
         skipped_reasons = {**self.adopted_values.skipped, **reasons}
         return replace(self, adopted_values=replace(self.adopted_values, skipped=skipped_reasons))
 
@@ -76,7 +78,7 @@ class HostTemplates:
     def to_record(self) -> dict[str, Any]:
         """Return the record for a study's journal, which allows a resumed study to continue."""
         return {
-            "own": manifest.build_record(self.adopted_configs),
+            "own": adopted_files.build_record(self.adopted_configs),
             "values": dict(self.adopted_values.values),
             "left": dict(self.adopted_values.skipped),
             "notes": list(self.notes),
@@ -92,7 +94,7 @@ def from_record(record: Mapping[str, Any]) -> HostTemplates:
     try:
         adopted_values = AdoptedValues(dict(record["values"]), dict(record["left"]))
         return HostTemplates(
-            manifest.parse_record(record["own"]), adopted_values, tuple(record["notes"])
+            adopted_files.parse_record(record["own"]), adopted_values, tuple(record["notes"])
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise AutotuneError(
@@ -104,8 +106,8 @@ def from_record(record: Mapping[str, Any]) -> HostTemplates:
 def read_host_templates(
     file: TargetFile, transports: Mapping[str, Transport], runtime: Runtime
 ) -> HostTemplates:
-    """Read the hosts of every tier whose files are edited, and return templates. Nothing is
-    changed.
+    """Return templates of the hosts' files, for every tier whose files are edited. The hosts are
+    only read.
 
     Raises TargetError if a host does not run the services that the target declares.
     """
@@ -136,8 +138,8 @@ def build_host_templates(
 ) -> HostTemplates:
     """Return the files that were read from hosts as templates.
 
-    ``isolated_hosts`` maps each tier to its hosts as the tier's services see them. Raises the same
-    errors as `read_host_templates`.
+    ``isolated_hosts`` maps each tier to its hosts, with the files that the tier's services see.
+    Raises the same errors as `read_host_templates`.
     """
     tiers = isolated_hosts or {}
     adopted_tiers = [adoption.adopt_tier(_find_tier(file, name, tiers.get(name, hosts)), tier.runtime)
@@ -185,30 +187,32 @@ def _list_untuned(
 def _read_host(file: TargetFile, transport: Transport) -> DiscoveredHost:
     """Read a host, and return it under its name in the target."""
     name = transport.name
-    host = read_host(transport, SshHost(name, file.target.hosts[name].address))
+    ssh_host = SshHost(name, file.target.hosts[name].address)
+    host = read_host(transport, ssh_host, catalogue_of(file.target))
     return read_effective_values(transport, replace(host, name=name))
 
 
 def _read_isolated_hosts(
     file: TargetFile, tier: str, transports: Mapping[str, Transport], runtime: Runtime
 ) -> dict[str, DiscoveredHost]:
-    """Return the hosts of a tier as the tier's services see them."""
+    """Return the hosts of a tier, with the files that the tier's services see."""
     manager, described = runtime.service_manager, file.target.tiers[tier]
     assert manager is not None
-    paths = list_config_paths(described.service)
+    catalogue = catalogue_of(file.target)
+    paths = list_config_paths(described.service, catalogue)
 
     def read(transport: Transport) -> DiscoveredHost:
         words = runtime.build_archive_command(file.target, tier, paths)
         host = SshHost(transport.name, file.target.hosts[transport.name].address)
         return read_isolated_host(
-            transport, host, described.service, paths, words, manager.shell_functions
+            transport, host, described.service, paths, words, manager.shell_functions, catalogue
         )
 
     return run_on_all([transports[name] for name in described.hosts], read).unwrap()
 
 
 def _find_tier(file: TargetFile, name: str, hosts: Mapping[str, DiscoveredHost]) -> DiscoveredTier:
-    """Return a tier as it is running on its hosts. Raises TargetError."""
+    """Return a tier of the target as discovered on its hosts. Raises TargetError."""
     tier = DiscoveredTier(
         name,
         tuple(_find_instance(file, name, hosts[host]) for host in file.target.tiers[name].hosts),
@@ -223,8 +227,8 @@ def _find_tier(file: TargetFile, name: str, hosts: Mapping[str, DiscoveredHost])
 
 
 def _find_instance(file: TargetFile, name: str, host: DiscoveredHost) -> DiscoveredInstance:
-    """Return the deployment on the host that the target names. If there are several, the tier's
-    port determines which one.
+    """Return the running deployment on ``host`` that the tier declares. If several match, the
+    tier's port decides.
     """
     tier = file.target.tiers[name]
     running, notes = find_instances(host)
@@ -240,10 +244,11 @@ def _find_instance(file: TargetFile, name: str, host: DiscoveredHost) -> Discove
         raise _build_mismatch_error(
             file, name, "\n".join([message, *dict.fromkeys((*notes, *unread_services))]), hint
         )
-    matching_instances.sort(key=lambda i: (i.port != (tier.port or DEPLOYMENT_PORTS[i.deployment]),
+    default_ports = host.catalogue.deployment_ports
+    matching_instances.sort(key=lambda i: (i.port != (tier.port or default_ports[i.deployment]),
                                tier.service.index(i.deployment)))  # fmt: skip
     chosen_instance = matching_instances[0]
-    if tier.port is None and chosen_instance.port != DEPLOYMENT_PORTS[chosen_instance.deployment]:
+    if tier.port is None and chosen_instance.port != default_ports[chosen_instance.deployment]:
         message = (
             f"{host.name}: {chosen_instance.deployment} listens on port {chosen_instance.port}"
         )
@@ -254,11 +259,13 @@ def _find_instance(file: TargetFile, name: str, host: DiscoveredHost) -> Discove
 
 
 def _list_unread_services(tier: Tier, host: DiscoveredHost) -> list[str]:
-    """Return why some of a tier's services may be running without having been read: replacing whole
-    files would overwrite theirs.
+    """Return a line for each file or unit of a tier's services that could not be read. Replacing
+    whole files would overwrite such files.
     """
-    adoptions = map_adoptions()
-    keys = dict.fromkeys(service.key for name in tier.service for service, _ in services_of(name))
+    catalogue = host.catalogue
+    adoptions = catalogue.map_adoptions()
+    services = (service for name in tier.service for service, _ in catalogue.services_of(name))
+    keys = dict.fromkeys(service.key for service in services)
     relevant_adoptions = [adoptions[key] for key in keys if key in adoptions]
     active_units = (unit for unit in host.units if host.is_active(unit)
                and any(fnmatch(unit,

@@ -1,4 +1,4 @@
-"""Find listeners on a host, and list the listeners that are not tuned."""
+"""Find listening sockets on a host, and list the ports of programs that are not tuned."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from posixpath import basename
 
 from autotune.services.adoption import Listener
-from autotune.services.registry import DEPLOYABLE_SERVICES
+from autotune.services.base import Service
+from autotune.services.registry import Catalogue
 
 _SOCKET_PATTERN = re.compile(r'LISTEN\s+\d+\s+\d+\s+(\S+):(\d+)\s+\S+(?:\s+users:\(\("([^"]*)")?')
 _LOOPBACK_PATTERN = re.compile(r"127\.|\[::1\]|::1$")
@@ -24,32 +25,33 @@ def parse_listeners(printed: str) -> tuple[Listener, ...]:
 
 
 def list_other_ports(
-    listeners: Iterable[Listener], tuned_ports: Sequence[tuple[str, int]]
+    catalogue: Catalogue, listeners: Iterable[Listener], tuned_ports: Sequence[tuple[str, int]]
 ) -> Iterator[str]:
     """Yield a line for each additional port on which a tuned service listens.
 
     ``tuned_ports`` are the keys of services, each with its port.
     """
     for listener in listeners:
-        owners = _find_owners(listener, tuned_ports)
+        owners = _find_owners(catalogue, listener, tuned_ports)
         if owners and all(listener.port != port for _, port in owners) and _answers_visitors(
-            owners[0][0], listener.program
+            catalogue.deployable[owners[0][0]], listener.program
         ):  # fmt: skip
             key, port = owners[0]
             yield (
-                f"{DEPLOYABLE_SERVICES[key].title} also listens on port {listener.port} with the "
+                f"{catalogue.deployable[key].title} also listens on port {listener.port} with the "
                 f"same settings; load goes to port {port}"
             )
 
 
 def list_untuned(
+    catalogue: Catalogue,
     listeners_by_host: Mapping[str, tuple[Iterable[Listener], Sequence[tuple[str, int]]]],
 ) -> Iterator[str]:
-    """Yield lines about listeners that are not tuned: first the listeners that all hosts share,
-    then the rest by host.
+    """Yield lines about listeners that are not tuned: first listeners that all hosts share, then
+    other listeners by host.
     """
     unowned_listeners = {
-        host: [listener for listener in every if not _find_owners(listener, tuned)]
+        host: [listener for listener in every if not _find_owners(catalogue, listener, tuned)]
         for host, (every, tuned) in listeners_by_host.items()
     }
     listener_lists = list(unowned_listeners.values())
@@ -68,26 +70,28 @@ def list_untuned(
 
 
 def _find_owners(
-    listener: Listener, tuned_ports: Sequence[tuple[str, int]]
+    catalogue: Catalogue, listener: Listener, tuned_ports: Sequence[tuple[str, int]]
 ) -> list[tuple[str, int]]:
-    return [(key, port) for key, port in tuned_ports
-            if any(listener.program.startswith(name) for name in _list_executables(key))]  # fmt: skip
+    return [
+        (key, port)
+        for key, port in tuned_ports
+        if listener.program.startswith(_list_executables(catalogue.deployable[key]))
+    ]
 
 
-def _list_executables(key: str) -> tuple[str, ...]:
-    """Return the prefixes that the names of a service's processes have."""
-    names = {name for names in DEPLOYABLE_SERVICES[key].programs.values() for name in names}
+def _list_executables(service: Service) -> tuple[str, ...]:
+    """Return prefixes of the process names of a service."""
+    names = {name for names in service.programs.values() for name in names}
     return tuple(
         basename(name)[:_MAX_NAME_LENGTH]
-        for name in sorted({*names, key, *DEPLOYABLE_SERVICES[key].serving_processes})
+        for name in sorted({*names, service.key, *service.serving_processes})
     )
 
 
-def _answers_visitors(key: str, program: str) -> bool:
-    """True if this process of a service serves visitors, and not only a web server or an
+def _answers_visitors(service: Service, program: str) -> bool:
+    """True if the process ``program`` of a service serves visitors, and not only a web server or an
     administrator.
     """
-    service = DEPLOYABLE_SERVICES[key]
     return not service.gateway_protocol and (
         not service.serving_processes or program in service.serving_processes
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from autotune import config_text
-from autotune.deploy import manifest
+from autotune.deploy import adopted_files
 from autotune.discovery import tier_adoption as adoption
 from autotune.discovery.effective_values import read_effective_values
 from autotune.discovery.host_reading import DiscoveredHost, read_host, read_versions
@@ -26,7 +26,7 @@ from autotune.discovery.tiers import (
 from autotune.errors import AutotuneError
 from autotune.masking import mask_secrets
 from autotune.services.base import Endpoint, Value
-from autotune.services.registry import list_programs
+from autotune.services.registry import SHIPPED
 from autotune.space.dimension import Dimension
 from autotune.strict_parsing import split_lines
 from autotune.target.field_types import NAME_PATTERN
@@ -38,6 +38,7 @@ from autotune.transports.request import DEFAULT_PORTS, Request, TlsOptions
 
 # seconds, because this may be the first request since the site started
 _FIRST_REQUEST_SECONDS = 10.0
+_USUAL_PATHS = ("/index.php", "/")
 _LOGIN_PATTERN = re.compile(
     r"(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:]+)(?::(?P<port>[0-9]+))?"
 )
@@ -45,8 +46,8 @@ _LOGIN_PATTERN = re.compile(
 
 @dataclass(frozen=True)
 class AdoptionSummary:
-    """``tier_summaries`` as text, the number of parameters, and ``notes`` about everything that was
-    not adopted.
+    """The result of `init --from`: a summary of each tier, the number of parameters, and ``notes``
+    about everything that was not adopted.
     """
 
     target_file: Path
@@ -78,18 +79,20 @@ def write_target(
     ssh_config: Path | None,
     request_path: str | None,
 ) -> AdoptionSummary:
-    """Write the target file for hosts that were read, and templates made from their files.
+    """Write the target file for discovered hosts, and templates made from the hosts' files.
 
     Without ``request_path``, load goes to the first of `/index.php` and `/` that responds with a
-    2xx status, or to the URL of a redirect. Raises AutotuneError if there is nothing to tune, or if
-    a file would be overwritten.
+    2xx status. If the site redirects to another scheme or host, load goes to that URL. Raises
+    AutotuneError if there is nothing to tune, or if a file would be overwritten.
     """
     discovered, notes = _find_tiers(hosts)
     adopted_tiers = [adoption.adopt_tier(tier) for tier in discovered]
     name = target_file.stem if target_file else hosts[0].name
     if not re.match(NAME_PATTERN, name):
-        hint = "choose a name for --out that contains only letters, digits, _ and -"
-        raise AutotuneError(f"invalid target name {name!r}", hint=hint)
+        raise AutotuneError(
+            f"invalid target name {name!r}",
+            hint="choose a name for --out that contains only letters, digits, _ and -",
+        )
     target_file = target_file or Path("targets") / f"{name}.yaml"
     templates = target_file.parent / "templates" / name
     for location in (target_file, templates):
@@ -99,9 +102,7 @@ def write_target(
         name=name,
         hosts=hosts,
         tiers=adopted_tiers,
-        load_request=LoadRequest(f"path: {quote_yaml(request_path)}")
-        if request_path
-        else _choose_request(discovered),
+        load_request=_choose_request(discovered, [request_path] if request_path else _USUAL_PATHS),
         templates_path=f"templates/{name}",
         ssh_config=str(ssh_config.expanduser().resolve()) if ssh_config else None,
         notes=notes,
@@ -116,7 +117,7 @@ def write_target(
 
 def _write_templates(tiers: Sequence[AdoptedTier], templates: Path) -> None:
     texts = {
-        manifest.MANIFEST_FILE: manifest.format_manifest(
+        adopted_files.ADOPTED_FILE: adopted_files.format_adopted_files(
             {k: own for tier in tiers for k, own in tier.adopted_configs.items()}
         )
     }
@@ -130,7 +131,7 @@ def _write_templates(tiers: Sequence[AdoptedTier], templates: Path) -> None:
 
 
 def _find_tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTier], list[str]]:
-    """Return the tiers, and a note for each service, listener or file that autotune does not tune."""
+    """Return the tiers, and a note for each service or listener that autotune does not tune."""
     results_by_host = [find_instances(host) for host in hosts]
     notes = [note for _, of_host in results_by_host for note in of_host]
     notes += list_untuned_listeners(
@@ -141,12 +142,11 @@ def _find_tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTie
     )
     if not discovered_tiers:
         idle_host_lines = [f"{host.name}: autotune found no service to tune" for host in hosts]
-        *others, last = [adoption.title for adoption in list_programs()]
+        titles = [program.title for program in SHIPPED.list_programs()]
         raise AutotuneError(
             "\n".join(notes or idle_host_lines),
-            hint=f"autotune detects {', '.join(others)} and {last} if they run in Debian's units. "
-            f"Start them, or"
-            " write a target with `autotune init`",
+            hint=f"autotune detects {', '.join(titles[:-1])} and {titles[-1]} if they run in "
+            "Debian's units. Start them, or write a target with `autotune init`",
         )
     notes += [
         f"{host.name}: autotune found no service to tune, so the host belongs to no tier"
@@ -223,13 +223,15 @@ def _find_entry_tiers(discovered: Sequence[DiscoveredTier]) -> list[DiscoveredTi
     return [tier for tier in discovered if tier.name not in called_names] or list(discovered[:1])
 
 
-def _choose_request(discovered: Sequence[DiscoveredTier]) -> LoadRequest:
-    """Return the first page that responds: `/index.php`, then `/`. One redirect is followed."""
+def _choose_request(
+    discovered: Sequence[DiscoveredTier], paths: Sequence[str] = _USUAL_PATHS
+) -> LoadRequest:
+    """Return the first page that responds, or else the last of ``paths``. One redirect is followed."""
     entry = _find_entry_tiers(discovered)[0]
     host, front = entry.instances[0].host.address, entry.instances[0]
     if front.tls:
-        return _choose_tls_request(host, front)
-    for path in ("/index.php", "/"):
+        return _choose_tls_request(host, front, paths)
+    for path in paths:
         answer = curl.send_request(
             LocalTransport(), f"http://{host}:{entry.port}{path}", _FIRST_REQUEST_SECONDS
         )
@@ -240,17 +242,19 @@ def _choose_request(discovered: Sequence[DiscoveredTier]) -> LoadRequest:
         url = urlsplit(answer.location)
         if url.hostname and (url.scheme, url.hostname) != ("http", host):
             return _request_redirect_target(host, url, "The site redirects to")
-    return LoadRequest(f"path: {quote_yaml('/')}")
+    return LoadRequest(f"path: {quote_yaml(paths[-1])}")
 
 
-def _choose_tls_request(host: str, instance: DiscoveredInstance) -> LoadRequest:
-    """Return the page of a site that supports only HTTPS, by the name in its files or by its
-    address.
+def _choose_tls_request(
+    host: str, instance: DiscoveredInstance, paths: Sequence[str]
+) -> LoadRequest:
+    """Return the load's page on a site that supports only HTTPS, requested by the host name in its
+    files or by address.
     """
     port = "" if instance.port == DEFAULT_PORTS["https"] else f":{instance.port}"
     name = instance.hostname or (f"[{host}]" if ":" in host else host)
     site = urlsplit(f"https://{name}{port}")
-    for path in ("/index.php", "/"):
+    for path in paths:
         url = site._replace(path=path)
         answer = curl.send_request(
             LocalTransport(), _build_request(host, url), _FIRST_REQUEST_SECONDS
@@ -310,7 +314,7 @@ def _summarize_tier(tier: DiscoveredTier) -> str:
 
 @dataclass(frozen=True)
 class AdoptedStack:
-    """The content of the target file. ``notes`` are written at its top."""
+    """The content of the target file. ``notes`` are written at the top of the file."""
 
     name: str
     hosts: Sequence[DiscoveredHost]
@@ -419,6 +423,7 @@ def _format_load(stack: AdoptedStack) -> Iterator[str]:
     yield "# first tier. `path` is requested by address, without a host name. Load never exceeds"
     yield "# max_rate. Each response is compared with the responses before the first trial."
     yield "# `expect: {body: TEXT}` sets text that every correct response contains."
+    yield "# `today: RATE` sets the current rate of your users: the proof measures latency at this rate."
     if stack.load_request.remark:
         yield format_comment(stack.load_request.remark)
     yield f"load: {{generator: httperf, {stack.load_request.load_keys}, max_rate: 5000/s}}"

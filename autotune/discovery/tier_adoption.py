@@ -13,10 +13,9 @@ from autotune.discovery.tiers import DiscoveredTier
 from autotune.errors import AutotuneError
 from autotune.masking import list_placeholders, mask_secrets
 from autotune.parameter_name import ParameterName, select_service_settings
-from autotune.services.adoption import RunningService
+from autotune.services.adoption import Adoption, RunningService
 from autotune.services.base import AdoptedConfig, ConfigFile, Value
 from autotune.services.directives import AdoptionResult, Edit, render_edits
-from autotune.services.registry import list_tier_services, map_adoptions
 from autotune.space.dimension import Dimension
 from autotune.space.facts import find_common_facts
 from autotune.space.space import build_tier_dimensions
@@ -28,11 +27,11 @@ _PRINTED_PRECISION = 0.006  # programs print fractions with two decimal places
 
 @dataclass(frozen=True)
 class AdoptedTier:
-    """A tunable tier. ``templates`` are by path below their directory, ``adopted_configs`` by
-    instance name.
+    """A tunable tier. ``templates`` are keyed by path below the template directory, and
+    ``adopted_configs`` by instance name.
 
-    ``baseline_values`` are the baseline, and ``skipped`` contains the reason why a parameter is not
-    tuned. Both are by ``SERVICE.NAME``.
+    ``baseline_values`` are the baseline, and ``skipped`` contains the reasons why parameters are
+    not tuned. Both are keyed by ``SERVICE.NAME``.
     """
 
     discovered_tier: DiscoveredTier
@@ -44,18 +43,15 @@ class AdoptedTier:
 
 
 def adopt_tier(tier: DiscoveredTier, runtime: str = DEFAULT_RUNTIME) -> AdoptedTier:
-    """Put variables into the files of a tier's hosts, if all hosts have the same values. Return the
-    tier.
+    """Return a tier whose files contain template variables in place of values that are the same on
+    all hosts.
     """
     hosts = tuple(instance.host.name for instance in tier.instances)
     model = Tier(hosts=hosts, service=(tier.deployment,), runtime=runtime)
-    dimensions = tuple(
-        build_tier_dimensions(
-            tier.name, model, find_common_facts(i.host.facts for i in tier.instances)
-        )
-    )
+    common_facts = find_common_facts(i.host.facts for i in tier.instances)
+    dimensions = tuple(build_tier_dimensions(tier.name, model, common_facts, tier.catalogue))
     adopted_tier = AdoptedTier(tier, dimensions)
-    for location in list_tier_services(tier.name, model):
+    for location in tier.catalogue.list_tier_services(tier.name, model):
         service = location.service
         if all(service.name in instance.services for instance in tier.instances):
             _adopt_service(adopted_tier, service.name)
@@ -79,6 +75,7 @@ def check_templates(tier: AdoptedTier) -> None:
     """Raise AutotuneError if a template does not reproduce its file."""
     from autotune.deploy import templates  # Jinja2 is slow to load
 
+    adoptions = tier.discovered_tier.catalogue.map_adoptions()
     for instance in tier.discovered_tier.instances:
         for service, config in instance.configs.items():
             adopted_config = tier.adopted_configs[
@@ -88,7 +85,7 @@ def check_templates(tier: AdoptedTier) -> None:
             for file in adopted_config.files:
                 text = templates.render_text(tier.templates[file.template], values)
                 running_service = instance.services[service]
-                outliner = map_adoptions()[running_service.key].visible.build_outliner(file.path)
+                outliner = adoptions[running_service.key].visible.build_outliner(file.path)
                 if text != mask_secrets(config.texts[file.path], outliner):
                     raise AutotuneError(f"a template cannot reproduce {file.path} exactly")
 
@@ -120,12 +117,16 @@ def _select_baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
 
 
 def _adopt_service(adopted: AdoptedTier, service: str) -> None:
-    """Add one service's files on every host to ``adopted``."""
+    """Add the templates, baseline and skipped parameters of one service on every host to
+    ``adopted``.
+    """
     tier = adopted.discovered_tier
     dimensions = select_service_settings(
         {d.name: d for d in adopted.dimensions}, f"{tier.name}.{service}"
     )
+    adoption = tier.catalogue.map_adoptions()[tier.instances[0].services[service].key]
     results_by_host = _adopt_on_hosts(
+        adoption,
         [i.services[service] for i in tier.instances],
         dimensions,
         [i.host.effective.get((i.deployment, i.port, service), {}) for i in tier.instances],
@@ -133,7 +134,7 @@ def _adopt_service(adopted: AdoptedTier, service: str) -> None:
     for instance, of_host in zip(tier.instances, results_by_host, strict=True):
         running, host = instance.services[service], instance.host
         files = []
-        for path, text in _build_templates(running, of_host.edits).items():
+        for path, text in _build_templates(adoption, running, of_host.edits).items():
             template = f"{host.name}{path}.j2"
             adopted.templates[template] = text
             mode, new = host.tree.modes.get(path, 0o644), path not in host.tree.files
@@ -156,21 +157,21 @@ def _adopt_service(adopted: AdoptedTier, service: str) -> None:
 
 
 def _adopt_on_hosts(
+    adoption: Adoption,
     services: Sequence[RunningService],
     dimensions: Mapping[str, Dimension],
     effective: Sequence[Mapping[str, Value]],
 ) -> list[AdoptionResult]:
-    """Return the tunable values on each host. A tier's hosts share settings, so their values must
-    agree.
+    """Return the tunable values on each host. A tier's hosts share settings, so a parameter must
+    have the same value on all hosts.
 
     ``effective`` contains the values that each running service reports.
     """
-    adopt_service = map_adoptions()[services[0].key].adopt
 
     def accepts(name: str, value: Value) -> bool:
         return name in dimensions and _is_valid_baseline(dimensions[name], value)
 
-    first_results = [adopt_service(service, accepts) for service in services]
+    first_results = [adoption.adopt(service, accepts) for service in services]
     differing_names = {
         name
         for name in {name for adopted in first_results for name in adopted.values}
@@ -180,7 +181,7 @@ def _adopt_on_hosts(
     masked_names = {
         name
         for s, adopted in zip(services, first_results, strict=True)
-        for name in _find_masked_parameters(s, adopted)
+        for name in _find_masked_parameters(adoption, s, adopted)
     }
     skipped_reasons |= dict.fromkeys(masked_names, "the text around it is masked")
     for adopted, reported in zip(first_results, effective, strict=True):
@@ -188,7 +189,7 @@ def _adopt_on_hosts(
     if not skipped_reasons:
         return first_results
     second_results = [
-        adopt_service(s, lambda name, v: name not in skipped_reasons and accepts(name, v))
+        adoption.adopt(s, lambda name, v: name not in skipped_reasons and accepts(name, v))
         for s in services
     ]
     for adopted in second_results:
@@ -217,13 +218,14 @@ def _is_same_value(written: Value, reported: Value, dimension: Dimension) -> boo
     return is_lowered or math.isclose(written, reported, rel_tol=1e-3, abs_tol=_PRINTED_PRECISION)
 
 
-def _find_masked_parameters(service: RunningService, adopted: AdoptionResult) -> set[str]:
+def _find_masked_parameters(
+    adoption: Adoption, service: RunningService, adopted: AdoptionResult
+) -> set[str]:
     """Return the parameters whose edits touch masked text."""
     names = set[str]()
     for edit in adopted.edits:
-        visible_directives = map_adoptions()[service.key].visible
         locations = list_placeholders(
-            service.config.texts[edit.path], visible_directives.build_outliner(edit.path)
+            service.config.texts[edit.path], adoption.visible.build_outliner(edit.path)
         )
         placeholder_index = bisect_right(locations, edit.start, key=lambda place: place[0]) - 1
         contains_next = (
@@ -240,7 +242,9 @@ def _find_masked_parameters(service: RunningService, adopted: AdoptionResult) ->
 
 
 def _is_valid_baseline(dimension: Dimension, value: Value) -> bool:
-    """True if a value can be the baseline of a dimension. A range can be widened to include it."""
+    """True if a value can be the baseline of a dimension. A range can be widened to include the
+    value.
+    """
     if choices := (*dimension.choices, *dimension.parameter.choices):
         return any(value == choice and type(value) is type(choice) for choice in choices)
     if isinstance(value, bool | str) or (dimension.is_logarithmic and value <= 0):
@@ -248,15 +252,17 @@ def _is_valid_baseline(dimension: Dimension, value: Value) -> bool:
     return not dimension.is_integer or value == int(value)
 
 
-def _build_templates(running: RunningService, edits: Iterable[Edit]) -> dict[str, str]:
-    """Return the files with variables for tunable values, as templates that show only known
-    syntax.
+def _build_templates(
+    adoption: Adoption, running: RunningService, edits: Iterable[Edit]
+) -> dict[str, str]:
+    """Return the files with variables for tunable values, as templates in which text of unknown
+    syntax is masked.
     """
-    config, understood = running.config, map_adoptions()[running.key].visible
+    config = running.config
     pieces: dict[str, list[tuple[int, int, str]]] = {}
     for edit in dict.fromkeys(edits):  # a file may be included twice
         if edit.path not in pieces:
-            outliner = understood.build_outliner(edit.path)
+            outliner = adoption.visible.build_outliner(edit.path)
             pieces[edit.path] = [*list_placeholders(config.texts[edit.path], outliner)]
         pieces[edit.path].append((edit.start, edit.end, edit.text))
     return {path: render_edits(config.texts[path], of_file) for path, of_file in pieces.items()}

@@ -13,14 +13,7 @@ from autotune.discovery.listeners import list_other_ports, list_untuned
 from autotune.services.adoption import Adoption, RunningService
 from autotune.services.base import Role
 from autotune.services.config_files import Config
-from autotune.services.registry import (
-    DEPLOYABLE_SERVICES,
-    DEPLOYMENTS,
-    list_by_role,
-    list_programs,
-    select_companions,
-    services_of,
-)
+from autotune.services.registry import Catalogue, select_companions
 
 _ADDRESS_PATTERN = re.compile(r"(?:[a-z]+://)?(\[[0-9a-fA-F:]+\]|[A-Za-z0-9_.-]+):([0-9]{2,5})")
 _SOCKET_PATTERN = re.compile(r"(?:unix[:@])?(/[^:]*)")
@@ -34,8 +27,8 @@ _CALLER_KINDS, _CALLED_KINDS = ("web", "app"), ("cache", "store", "db")
 class DiscoveredInstance:
     """A deployment on a host, with its ``services`` by name.
 
-    ``backends`` are the addresses to which it forwards requests, as ``host:port``. ``tls`` and
-    ``hostname`` come from ``RunningService``.
+    ``backends`` are the addresses to which the deployment forwards requests, as ``host:port``.
+    ``tls`` and ``hostname`` are copied from ``RunningService``.
     """
 
     host: DiscoveredHost
@@ -54,8 +47,8 @@ class DiscoveredInstance:
 
 @dataclass(frozen=True)
 class DiscoveredTier:
-    """Hosts with the same deployment on the same port. The ``uses`` in ``assumed_uses`` are
-    assumptions that no file confirms.
+    """Hosts with the same deployment on the same port. ``assumed_uses`` are entries of ``uses``
+    that no configuration file confirms.
     """
 
     name: str
@@ -63,6 +56,11 @@ class DiscoveredTier:
     forwards_to: str | None = None
     uses: tuple[str, ...] = ()
     assumed_uses: tuple[str, ...] = ()
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Return the services that its hosts were searched for."""
+        return self.instances[0].host.catalogue
 
     @property
     def deployment(self) -> str:
@@ -86,12 +84,42 @@ class DiscoveredTier:
 
 
 def find_instances(host: DiscoveredHost) -> tuple[tuple[DiscoveredInstance, ...], tuple[str, ...]]:
-    """Return the deployments on a host, and a note for each service or file that autotune does not
-    tune.
-    """
+    """Return the deployments on a host, and a note for each service that autotune does not tune."""
+    running, notes = _find_running(host)
+    deployable = host.catalogue.deployable
+    servers = [s for s in running if s.key in deployable and deployable[s.key].gateway_protocol]
+    front_services = [
+        s for s in running if s.key in deployable and not deployable[s.key].gateway_protocol
+    ]
+    settings = [service for service in running if service.key not in deployable]
+    fronts_with_servers = [
+        (front, _select_server(host, front, servers)) for front in front_services
+    ]
+    notes += [
+        _describe_missing_server(host, front)
+        for front, server in fronts_with_servers
+        if front.gateway_protocol and server is None
+    ]
+    notes += _list_idle_versions(
+        host, servers, [server for _, server in fronts_with_servers if server]
+    )
+    deployed_instances = tuple(
+        _build_instance(host, front, server, settings) for front, server in fronts_with_servers
+    )
+    notes += [
+        f"{host.name}: {line}"
+        for line in list_other_ports(
+            host.catalogue, host.listeners, _list_tuned_ports(deployed_instances)
+        )
+    ]
+    return deployed_instances, tuple(notes)
+
+
+def _find_running(host: DiscoveredHost) -> tuple[list[RunningService], list[str]]:
+    """Return the running services whose files were read, and notes about other services."""
     running: list[RunningService] = []
     notes: list[str] = []
-    for adoption in list_programs():
+    for adoption in host.catalogue.list_programs():
         results = tuple(adoption.find_services(host))
         for result in results:
             if isinstance(result, str):
@@ -102,50 +130,27 @@ def find_instances(host: DiscoveredHost) -> tuple[tuple[DiscoveredInstance, ...]
                 running.append(result)
         notes += _list_foreign_units(host, adoption) if not results else []
         notes += list_unread(host, adoption)
-    servers = [
-        s for s in running
-        if s.key in DEPLOYABLE_SERVICES and DEPLOYABLE_SERVICES[s.key].gateway_protocol
-    ]  # fmt: skip
-    front_services = [
-        s
-        for s in running
-        if s.key in DEPLOYABLE_SERVICES and not DEPLOYABLE_SERVICES[s.key].gateway_protocol
-    ]
-    settings = [service for service in running if service.key not in DEPLOYABLE_SERVICES]
-    fronts_with_servers = [(front, _select_server(front, servers)) for front in front_services]
-    for front, server in fronts_with_servers:
-        if front.gateway_protocol and server is None:
-            titles = [
-                s.title
-                for s in DEPLOYABLE_SERVICES.values()
-                if s.gateway_protocol == front.gateway_protocol
-            ]
-            notes.append(
-                f"{host.name}: {DEPLOYABLE_SERVICES[front.key].title} forwards requests to "
-                f"{' or '.join(titles)}, which is not adopted"
-            )
-    notes += _list_idle_versions(
-        host, servers, [server for _, server in fronts_with_servers if server]
+    return running, notes
+
+
+def _describe_missing_server(host: DiscoveredHost, front: RunningService) -> str:
+    deployable = host.catalogue.deployable
+    titles = [s.title for s in deployable.values() if s.gateway_protocol == front.gateway_protocol]
+    return (
+        f"{host.name}: {deployable[front.key].title} forwards requests to "
+        f"{' or '.join(titles)}, which is not adopted"
     )
-    deployed_instances = tuple(
-        _build_instance(host, front, server, settings) for front, server in fronts_with_servers
-    )
-    notes += [
-        f"{host.name}: {line}"
-        for line in list_other_ports(host.listeners, _list_tuned_ports(deployed_instances))
-    ]
-    return deployed_instances, tuple(notes)
 
 
 def _select_server(
-    front: RunningService, servers: Sequence[RunningService]
+    host: DiscoveredHost, front: RunningService, servers: Sequence[RunningService]
 ) -> RunningService | None:
-    """Return the application server that a web server uses. Several versions differ by their
-    sockets.
+    """Return the application server that a web server uses. Several versions of the server are
+    distinguished by their sockets.
     """
     fitting_servers = [
         s for s in servers
-        if DEPLOYABLE_SERVICES[s.key].gateway_protocol == front.gateway_protocol
+        if host.catalogue.deployable[s.key].gateway_protocol == front.gateway_protocol
     ]  # fmt: skip
     linked_servers = [
         s
@@ -201,7 +206,9 @@ def list_unread(host: DiscoveredHost, adoption: Adoption) -> list[str]:
 
 
 def _explain_invalid_names(running: RunningService) -> str:
-    """Return why a service's names cannot appear in commands and records; empty if they can."""
+    """Return why a service's paths or addresses cannot appear in commands and records; empty if
+    they can.
+    """
     names = (
         running.config.main_file,
         running.unit,
@@ -220,19 +227,17 @@ def _explain_invalid_names(running: RunningService) -> str:
 def list_untuned_listeners(
     running: Iterable[tuple[DiscoveredHost, Sequence[DiscoveredInstance]]],
 ) -> tuple[str, ...]:
-    """Return a line for each listener on the hosts that does not belong to one of their
-    deployments.
-    """
-    return tuple(
-        list_untuned(
-            {host.name: (host.listeners, _list_tuned_ports(deployed)) for host, deployed in running}
-        )
-    )
+    """Return a line for each listener on the hosts that belongs to none of the hosts' deployments."""
+    hosts = [*running]
+    listeners_by_host = {
+        host.name: (host.listeners, _list_tuned_ports(deployed)) for host, deployed in hosts
+    }
+    return tuple(list_untuned(hosts[0][0].catalogue, listeners_by_host)) if hosts else ()
 
 
 def _list_tuned_ports(deployed: Iterable[DiscoveredInstance]) -> list[tuple[str, int]]:
     return [(s.key, instance.port) for instance in deployed for s in instance.services.values()
-            if s.key in DEPLOYABLE_SERVICES]  # fmt: skip
+            if s.key in instance.host.catalogue.deployable]  # fmt: skip
 
 
 def _list_foreign_units(host: DiscoveredHost, adoption: Adoption) -> list[str]:
@@ -258,20 +263,22 @@ def _build_instance(
     server: RunningService | None,
     settings: Iterable[RunningService],
 ) -> DiscoveredInstance:
+    catalogue = host.catalogue
     if server is None:
         deployment, kind, running = (
-            DEPLOYABLE_SERVICES[front.key].deployment,
+            catalogue.deployable[front.key].deployment,
             front.tier_kind,
             [front],
         )
     else:
         deployment, kind, running = f"{front.key}+{server.key}", "web", [front, server]
-    roles = dict(DEPLOYMENTS[deployment])
-    services = {DEPLOYABLE_SERVICES[s.key].name: replace(s, role=roles[s.key]) for s in running}
+    roles = dict(catalogue.deployments[deployment])
+    services = {catalogue.deployable[s.key].name: replace(s, role=roles[s.key]) for s in running}
     names_by_key = {
         s.key: s.name
         for s in select_companions(
-            tuple(s for s, _ in services_of(deployment)), list_by_role(Role.HOST)
+            tuple(s for s, _ in catalogue.services_of(deployment)),
+            catalogue.list_by_role(Role.HOST),
         )
     }
     instance = server.instance if server else ""

@@ -66,7 +66,7 @@ class AnswerCheck:
         max_rate: float,
         untouched: bool = False,
     ) -> AnswerCheck:
-        """Return the check for a load. If only one body is correct, it needs no reference
+        """Return the check for a load. If only one body is correct, the check needs no reference
         responses.
         """
         if request.expected_body is not None:
@@ -83,7 +83,7 @@ class AnswerCheck:
 
     @property
     def statuses(self) -> frozenset[int]:
-        """Return the statuses that are correct for any page, because a generator does not
+        """Return the union of the correct statuses of all pages, because a generator does not
         distinguish pages.
         """
         page_statuses = (page.statuses for page in self.validator.pages)
@@ -92,7 +92,7 @@ class AnswerCheck:
     def begin_measurement(self, *, is_deployed: bool) -> tuple[dict[str, Any], ...]:
         """Restart the response checks, and take reference responses if they are due.
 
-        Returns those references that are not recorded yet. Raises AutotuneError like
+        Returns the reference responses that are not recorded yet. Raises the same errors as
         ``learn_references``.
         """
         if is_deployed or self.hosts_serve_site:
@@ -165,7 +165,7 @@ class AnswerCheck:
         return self.inspections.latest_up_to(rate)
 
     def record_inspection(self, rate: float, result: LoadResult) -> None:
-        """Record which responses a reading checked."""
+        """Record the number of responses that a reading checked, and the number of wrong responses."""
         if result.looked_at:
             example = result.example if result.wrong else ""
             self.inspections.add_inspection(
@@ -199,7 +199,7 @@ def _find_problems(page: LoadPage, answers: Sequence[ProbeAnswer | None]) -> Ite
 
 
 def build_record(page: LoadPage) -> dict[str, Any]:
-    """Return a page's reference response as a record."""
+    """Return a page's reference response as a record for the study's journal."""
     reference = page.reference
     assert reference is not None
     return {

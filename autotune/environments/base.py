@@ -1,17 +1,15 @@
-"""Interface of environments, and the function that selects a target's environment."""
+"""Interface of environments."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
 from autotune.deploy.changes import HostChanges
 from autotune.deploy.deploy_result import Fleet
-from autotune.environments import name_checks
 from autotune.environments.clock import StudyClock
 from autotune.environments.evaluation import (
     Evaluation,
@@ -20,19 +18,17 @@ from autotune.environments.evaluation import (
     Recorder,
 )
 from autotune.services.base import Settings
-from autotune.services.registry import add_declared
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace
 from autotune.target.messages import format_count
-from autotune.target.model import Target
 from autotune.target.read_target import TargetFile
 from autotune.transports.curl import CurlAnswer
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Result of `check`: checks that passed, settings that are omitted, and properties that only a
-    run can show.
+    """Result of `check`: checks that passed, settings that are not tuned, and properties that only
+    a run can verify.
     """
 
     held: tuple[str, ...]
@@ -46,7 +42,7 @@ def describe_size(file: TargetFile, space: SearchSpace) -> str:
 
 
 def describe_tunable(space: SearchSpace) -> str:
-    """Return a description of how many parameters and rules there are."""
+    """Return a text with the numbers of parameters, tunable parameters and rules."""
     return (
         f"{format_count(len(space.dimensions), 'parameter')}, {len(space.tunable_dimensions)} "
         "of them tunable, "
@@ -81,7 +77,7 @@ class Session(Protocol):
 
     @property
     def clock(self) -> StudyClock:
-        """Return the clock that measures a study's budget."""
+        """Return the clock that measures how much of a study's time budget is used."""
         ...
 
     @property
@@ -102,7 +98,7 @@ class Session(Protocol):
 
 
 class Environment(Protocol):
-    """A target that was resolved on its hosts: the search space, and sessions that evaluate
+    """A target that was resolved on its hosts: its search space, and the sessions that evaluate
     configurations.
     """
 
@@ -133,13 +129,13 @@ class Environment(Protocol):
         ...
 
     def read_software(self) -> Mapping[str, Mapping[str, str]]:
-        """Return, by host, the kernel release and a digest of each program, so that hosts can be
-        compared.
+        """Return, by host, the kernel release and a digest of each program, for comparisons between
+        hosts.
         """
         ...
 
     def check(self) -> CheckResult:
-        """Check everything that can be checked without changes. Raises AutotuneError."""
+        """Return the result of all checks that change nothing on the hosts. Raises AutotuneError."""
         ...
 
     def measure_headroom(self) -> str:
@@ -149,7 +145,7 @@ class Environment(Protocol):
         ...
 
     def build_preview(self) -> Preview:
-        """Return a preview of a run. It changes nothing."""
+        """Return a preview of a run, without changing any host."""
         ...
 
     def open_session(
@@ -160,33 +156,3 @@ class Environment(Protocol):
         ``note`` receives lines about progress. ``history`` contains the study's records.
         """
         ...
-
-
-def environment_module(target: Target) -> str:
-    """Return the name of the environment's module: a command, a simulated stack, or a stack of
-    servers.
-    """
-    if target.command is not None:
-        return "command"
-    return "stack" if target.simulated is None else "simulated"
-
-
-def prepare(file: TargetFile) -> Environment:
-    """Inspect the hosts and return the environment with its search space. Nothing is changed.
-
-    Raises TargetError if the target does not fit its hosts, and AutotuneError if programs are
-    missing.
-    """
-    add_declared(file.target.services)
-    name_checks.check_names(file)
-    runtimes = {name: tier.runtime for name, tier in file.target.tiers.items()}
-    for name, runtime in runtimes.items():
-        if file.target.simulated is None and runtime != next(iter(runtimes.values())):
-            raise file.document.build_error(
-                ["tiers", name], f"tier {name}: all tiers of a target must have the same `runtime:`"
-            )
-    # Import lazily: commands and models do not need the slow libraries that stacks use.
-    environment: Environment = import_module(
-        f"{__package__}.{environment_module(file.target)}"
-    ).prepare(file)
-    return environment

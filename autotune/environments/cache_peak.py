@@ -34,7 +34,7 @@ class CachePeak:
     to ``high``.
 
     ``gigabits`` (Gb/s) and ``hit_share`` (fraction of gets) come from readings up to that rate.
-    ``failure`` contains the reason if there is no such rate.
+    ``failure`` contains the reason if no rate meets the objective.
     """
 
     shape: str
@@ -62,11 +62,11 @@ def measure_cache_peak(
     slo: Slo,
     max_rate: float,
 ) -> CachePeak:
-    """Load the shape's objects, search for the capacity up to ``max_rate`` (operations/s), and
-    return it.
+    """Store the shape's objects, search for the capacity up to ``max_rate`` (operations/s), and
+    return the result.
 
-    ``hosts`` maps addresses to load hosts. The first one measures, and the others assist. Raises
-    LoadError or HostUnreachable.
+    ``hosts`` maps addresses to load hosts. The first load host measures, and the other load hosts
+    assist. Raises LoadError or HostUnreachable.
     """
     (_, master), *helpers = hosts.items()
     method_text = f"mutilate, {100 * slo.quantile:g} % within {1000 * slo.limit:g} ms"
@@ -140,7 +140,7 @@ def _build_cache_peak(
 
 @contextmanager
 def _run_agents(hosts: Sequence[Transport]) -> Iterator[None]:
-    """Run an agent on each of these hosts within the ``with`` block."""
+    """Run a mutilate agent on each of ``hosts`` within the ``with`` block."""
     script = '"$@" </dev/null >/dev/null 2>&1 & echo $!'
     started: list[tuple[Transport, str]] = []
     try:

@@ -1,4 +1,4 @@
-"""A clock that divides a study's time into load, deployment, search and other time."""
+"""A clock that splits a study's time into load, deployment, search and other activities."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ ACTIVITIES = ("load", "deploy", "search")
 class StudyClock:
     """A counter of the seconds of each activity since the last collection.
 
-    ``now`` returns the time: the machine's, or a model's virtual time. ``skip(seconds)`` advances
-    virtual time.
+    ``now`` returns the machine's time or a model's virtual time, in seconds. ``skip(seconds)``
+    advances virtual time.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class StudyClock:
 
     @property
     def elapsed_seconds(self) -> float:
-        """Return the seconds since the last collection."""
+        """Return the seconds since activity times were last collected."""
         return self.now() - self._since
 
     def collect_seconds(self) -> dict[str, float]:

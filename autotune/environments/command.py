@@ -51,7 +51,9 @@ MAX_ATTEMPTS = 2
 
 @dataclass(frozen=True)
 class CommandEnvironment:
-    """A target that is a command: see `environments.base.Environment`."""
+    """Environment of a target whose configurations a user's command evaluates: see
+    `environments.base.Environment`.
+    """
 
     file: TargetFile
     space: SearchSpace
@@ -74,7 +76,9 @@ class CommandEnvironment:
         return {}
 
     def check(self) -> CheckResult:
-        """Check without calling the command, because a benchmark may have side effects."""
+        """Return the result of checks that do not call the command, because a benchmark may have
+        side effects.
+        """
         try_first_count = len(self.space.try_first)
         return CheckResult(
             held=(
@@ -112,14 +116,18 @@ class CommandEnvironment:
 
 
 class BenchmarkClient(Protocol):
-    """An object that returns a value for parameters, such as `measure.benchmark.Benchmark`."""
+    """An object that returns a benchmark value for given parameters, such as
+    `measure.benchmark.Benchmark`.
+    """
 
     def call_program(self, trial: int, parameters: Settings) -> BenchmarkAnswer: ...
 
 
 @dataclass(frozen=True)
 class ParameterFleet(Fleet):
-    """A fleet without hosts. It returns the command's parameters as a file that can be exported."""
+    """A fleet without hosts. The fleet returns the command's parameters as a file that can be
+    exported.
+    """
 
     space: SearchSpace
 
@@ -133,7 +141,7 @@ class ParameterFleet(Fleet):
 
 
 class CommandSession:
-    """Session that calls a benchmark command. Larger values are better if ``maximize`` is set."""
+    """Session that calls a benchmark command. Larger values are better if ``maximize`` is true."""
 
     def __init__(
         self,
@@ -150,7 +158,9 @@ class CommandSession:
     def evaluate(
         self, settings: Settings, request: EvaluationRequest, record: Recorder
     ) -> Evaluation:
-        """Call the command, and repeat a failed call. Every value is recorded before it is used."""
+        """Call the command, repeat a failed call, and return the evaluation. Every value is
+        recorded before it is used.
+        """
         record.on_deployed(self.fleet.deploy(settings))
         answers: list[BenchmarkValue] = []
         start_time = time.monotonic()
@@ -187,8 +197,8 @@ class CommandSession:
         return answer
 
     def _build_peak(self, answers: list[BenchmarkValue]) -> Peak:
-        """Return the mean of the values. If no sds are reported, repeated measurements estimate the
-        sd.
+        """Return the mean of the values as a peak. If the command reports no standard deviation, it
+        is estimated from repeated measurements.
         """
         scale = ObjectiveScale(self._maximize, self._answers[0][1][0])
         logs = [scale.log_score(answer.value) for answer in answers]
@@ -203,8 +213,8 @@ class CommandSession:
         return Peak.from_estimate(Estimate(mean, sd))
 
     def _measurement_sd(self, scale: ObjectiveScale) -> float:
-        """Return the sd of the log of a single value's score, estimated from all repeated
-        measurements.
+        """Return the standard deviation of the logarithm of a single value's score, estimated from
+        all repeated measurements.
         """
         groups: dict[tuple[tuple[str, object], ...], list[float]] = {}
         for settings, values in self._answers:

@@ -1,4 +1,4 @@
-"""Do not restart services that store data only in memory, unless their tier allows data loss."""
+"""Prevent restarts of services that store data only in memory, unless their tier allows data loss."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def fix_restart_parameters(
     adopted: Mapping[str, AdoptedConfig],
     server: AdoptedValues,
 ) -> tuple[SearchSpace, dict[str, AdoptedConfig]]:
-    """Pin restart parameters in tiers that would lose data, and drop these services' files from
-    ``adopted``.
+    """Pin parameters that need a restart in tiers with services that would lose data, and drop
+    these services' files from ``adopted``.
 
-    Raises TargetError if the target sets a value other than the running one.
+    Raises TargetError if the target sets a value that differs from the running service's value.
     """
     editable_files = list_editable_files(file.target, adopted)
     losses = {
@@ -49,8 +49,8 @@ def list_editable_files(
 ) -> dict[str, AdoptedConfig]:
     """Return ``own`` without the files of services that would lose data in a restart.
 
-    ``loses`` describes the data that such a service loses. It is empty if the tier allows data
-    loss.
+    In the result, ``loses`` describes the data that a restart loses, and is empty if the tier
+    allows data loss.
     """
     return {
         part: replace(files, loses="")

@@ -1,8 +1,8 @@
 """Proof that an edit takes effect: the software itself reads files with changed values.
 
 All parameters are changed at once, because the programs take a while. If any parameter of a service
-does not have its new value, the service's parameters are then changed one at a time. A parameter
-whose edit has no effect, or changes another value, is not tuned.
+then lacks its new value, the service's parameters are changed one at a time. A parameter whose edit
+has no effect, or changes another value, is not tuned.
 """
 
 from __future__ import annotations
@@ -27,18 +27,20 @@ ValueReader = Callable[[Sequence[Case]], Sequence[Mapping[str, Value]]]
 
 @dataclass(frozen=True)
 class EditProof:
-    """The parameters whose edits take effect (``proven``), and the reason for each of the others
-    (``refuted``).
+    """``proven`` are parameters whose edits take effect, and ``refuted`` maps parameters whose
+    edits do not to the reason.
 
-    ``unproven`` are tunable parameters whose software does not print values of files.
+    ``unproven`` are tunable parameters whose software cannot print the values in its files.
+    ``untested`` parameters can only keep their current value under the rules of the space.
     """
 
     proven: tuple[str, ...] = ()
     refuted: Mapping[str, str] = field(default_factory=dict)
     unproven: tuple[str, ...] = ()
+    untested: tuple[str, ...] = ()
 
     def describe_proven(self) -> Iterator[str]:
-        """Yield a line with the number of parameters of each service."""
+        """Yield a line with the number of proven parameters of each service."""
         groups = _group_by_service(self.proven)
         if groups:
             counts = ", ".join(f"{service} {len(names)}" for service, names in groups.items())
@@ -48,6 +50,8 @@ class EditProof:
         """Yield a line for each service with parameters that are not proven."""
         for service, names in _group_by_service(self.unproven).items():
             yield f"{service}: effect of edits to {', '.join(names)} (its program does not print them)"
+        for service, names in _group_by_service(self.untested).items():
+            yield f"{service}: effect of edits to {', '.join(names)} (the rules allow no other value now)"
 
 
 NO_PROOF = EditProof()
@@ -72,14 +76,16 @@ def prove_edits(
 
 @dataclass(frozen=True)
 class _Prover:
-    """A run of the proof. ``owners`` maps each service with edited files to its instances."""
+    """Proves that edits take effect. ``owners`` are the instances of each service with edited
+    files.
+    """
 
     space: SearchSpace
     owners: Mapping[str, Sequence[ServiceInstance]]
     read_values: ValueReader
 
     def prove(self, dimensions: Mapping[str, Dimension]) -> EditProof:
-        """Return the proof for tunable parameters of the owners."""
+        """Return the proof for the tunable parameters in ``dimensions``."""
         current = self._read_at_once(self.space.baseline)
         answering = [
             name
@@ -98,12 +104,20 @@ class _Prover:
         pending_names = [
             n for n in answering if ParameterName.parse(n).service_prefix in doubtful_services
         ]
-        refuted = self._change_alone({name: dimensions[name] for name in pending_names}, current)
-        proven_names = sorted({*answering} - {*refuted})
-        return EditProof(tuple(proven_names), refuted, tuple(sorted({*dimensions} - {*answering})))
+        reasons = self._change_alone({name: dimensions[name] for name in pending_names}, current)
+        refuted = {name: reason for name, reason in reasons.items() if reason}
+        untested = {*pending_names} - {*reasons}
+        return EditProof(
+            tuple(sorted({*answering} - {*refuted} - untested)),
+            refuted,
+            tuple(sorted({*dimensions} - {*answering})),
+            tuple(sorted(untested)),
+        )
 
     def _takes_effect(self, name: str, settings: Settings, reported: _ByInstance) -> bool:
-        """True if a value differs from the baseline and the software of all hosts reads it."""
+        """True if a parameter's value in ``settings`` differs from the baseline, and the software
+        on all hosts reads that value.
+        """
         if settings.get(name, self.space.baseline[name]) == self.space.baseline[name]:
             return False
         return all(
@@ -114,7 +128,9 @@ class _Prover:
     def _change_alone(
         self, dimensions: Mapping[str, Dimension], current: _ByInstance
     ) -> dict[str, str]:
-        """Return the parameters without effect when each is changed alone, with the reason."""
+        """Return the parameters that were changed one at a time, each with the reason why its edit
+        has no effect. The reason is empty if the edit takes effect.
+        """
         reasons: dict[str, str] = {}
         pending_dimensions = dict(dimensions)
         for attempt in range(_MAX_ALTERNATIVES):
@@ -133,11 +149,11 @@ class _Prover:
                 reasons[name] = self._explain(name, settings, own_values, current)
                 if not reasons[name]:
                     del pending_dimensions[name]
-        return {name: reason for name, reason in reasons.items() if reason}
+        return reasons
 
     def _build_alone(self, dimension: Dimension, attempt: int) -> Settings:
-        """Return a candidate with another value of one parameter, or an empty mapping after the
-        last value.
+        """Return settings with another value of one parameter, or empty settings if no other value
+        is possible.
         """
         alternatives = list_alternatives(dimension)
         if attempt >= len(alternatives):
@@ -165,7 +181,7 @@ class _Prover:
     def _explain(
         self, name: str, settings: Settings, reported: _ByInstance, current: _ByInstance
     ) -> str:
-        """Return why an edit has no effect, or an empty string if the edit has an effect."""
+        """Return why an edit has no effect or a side effect, or an empty string if it takes effect."""
         for instance in self._find_owners(name):
             own, before = reported[instance.name], current[instance.name]
             if not own:
@@ -205,7 +221,9 @@ def list_alternatives(dimension: Dimension) -> tuple[Value, ...]:
 
 
 def _build_settings(space: SearchSpace, suggested: Settings) -> Settings:
-    """Return a complete candidate, or an empty mapping if no candidate satisfies the rules."""
+    """Return complete settings with the ``suggested`` values, or empty settings if none satisfy the
+    rules.
+    """
     try:
         return space.build_candidate(suggested, keep=suggested).settings if suggested else {}
     except AutotuneError:

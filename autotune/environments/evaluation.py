@@ -22,21 +22,25 @@ from autotune.services.base import Settings
 class EvaluationRequest:
     """Context and limits of an evaluation.
 
-    If the peak is likely below ``incumbent``, the search may stop early; without an incumbent, it
-    never does. ``is_reference`` is true if other configurations are compared with this one. After
-    ``max_seconds``, the evaluation stops with its current result. ``is_claim`` is true if a verdict
-    may depend on the evaluation: the search then continues even if its last readings added little.
-    ``is_exploration`` is true as long as the best peak still rises by large factors. A rough peak
-    then suffices, even for a configuration close to the incumbent.
+    If the peak is likely below ``incumbent``, the search may stop early; without an incumbent, the
+    search never stops early. ``is_reference`` is true if other configurations are compared with
+    this one. After ``max_seconds``, the evaluation stops with its current result. ``usual_seconds``
+    is the share of the budget for one evaluation, which slow pages may use. ``is_claim`` is true if
+    a verdict may depend on the evaluation. The search then continues even if its last readings
+    added little precision. ``is_exploration`` is true as long as new trials still multiply the best
+    peak. A rough peak then suffices, even for a configuration close to the incumbent. The latency
+    at ``today_rate`` (requests/s) is measured before the search for the peak.
     """
 
     trial: int
     expected_peak: Estimate | None = None
     incumbent: Estimate | None = None
     max_seconds: float = inf
+    usual_seconds: float = inf
     is_reference: bool = False
     is_claim: bool = False
     is_exploration: bool = False
+    today_rate: float | None = None
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Measurement:
 
     ``capacities`` contains the capacity of each service instance. ``values`` are the results of a
     benchmark command. ``rss`` is the size of the largest process of each `tier.service` in bytes.
-    ``noise`` estimates the scatter of readings.
+    ``noise`` is the estimated variation between readings.
     """
 
     peak: Peak

@@ -19,12 +19,12 @@ from autotune.loads.base import NO_PORT_ERROR, LoadGenerator, LoadResult, LoadSp
 from autotune.loads.load_host import PortWait
 from autotune.loads.reading_run import count_requests, take_reading
 from autotune.measure.reading import Reading
-from autotune.measure.warm_up import wait_until_drained
+from autotune.measure.warm_up import DRAIN_SECONDS, wait_until_drained
 from autotune.monitor.activity import compute_host_activity, compute_host_usages
 from autotune.monitor.counters import CounterReader
 from autotune.monitor.host_watch import HostWatch, Observations, WatchedHost
 from autotune.services.base import Settings
-from autotune.services.registry import find_diagnosis
+from autotune.services.registry import find_own_diagnosis
 from autotune.target.slo import Slo
 from autotune.transports import curl
 from autotune.transports.base import Transport
@@ -33,13 +33,15 @@ from autotune.transports.request import Request
 
 # Seconds of throttling per second. Less throttling does not explain a missed SLO.
 MAX_THROTTLED_SHARE = 0.1
+# The longest wait for a backlog to drain, in latency limits: slow pages work it off slowly.
+DRAIN_LIMITS = 30.0
 # share of a generator process's full rate that is trusted for each CPU in a quota
 TRUSTED_RATE_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class LoadMeter:
-    """Everything that a reading needs, except its rate and length.
+    """Takes readings from a real stack under load; each call gives the rate and duration.
 
     ``load_hosts`` generate the load. ``hosts`` are the stack's hosts with their transports.
     ``generator_hosts`` are the dedicated load hosts, which are also observed. ``max_rate`` limits
@@ -62,13 +64,15 @@ class LoadMeter:
 
     @cached_property
     def with_counted_requests(self) -> LoadGenerator:
-        """Return the load, with the number of requests in a unit of its rate, which a run may have
-        to count.
+        """Return the load generator with its number of requests per iteration, which a separate run
+        counts if necessary.
         """
         return count_requests(self.load, self.request, self.load_hosts[0], self.max_rate)
 
     def highest_rate(self) -> float:
-        """Return the highest allowed rate, in units of the load. The stack must be deployed."""
+        """Return the highest allowed rate, in iterations of the load per second. The stack must be
+        deployed.
+        """
         return self.max_rate / self.with_counted_requests.requests_per_iteration
 
     def take_reading(
@@ -204,7 +208,7 @@ class LoadMeter:
         caches = [
             (instance, names)
             for instance in active_instances
-            if (names := find_diagnosis(instance.service.name).lookup_counters)
+            if (names := find_own_diagnosis(instance.service).lookup_counters)
         ]
         if not caches:
             return None
@@ -219,13 +223,14 @@ class LoadMeter:
         return int(hits), int(misses)
 
     def wait_until_drained(self) -> bool:
-        """Wait until the effects of an overload have passed. A load host sends the probes."""
+        """Wait until the effects of an overload have passed. A load host sends the probe requests."""
         pause = len(self.request.per_endpoint()) / self.max_rate
-        return wait_until_drained(self.probe_latency, self.slo.limit, pause=pause)
+        longest_seconds = max(DRAIN_SECONDS, DRAIN_LIMITS * self.slo.limit)
+        return wait_until_drained(self.probe_latency, self.slo.limit, longest_seconds, pause=pause)
 
     def probe_latency(self) -> float | None:
-        """Return the longest latency among all entries, or ``None`` if one returned a wrong
-        response.
+        """Return the longest latency among all entries, in seconds, or ``None`` if an entry
+        returned a wrong response.
         """
         slowest_seconds = 0.0
         for entry in self.request.per_endpoint():
@@ -237,9 +242,10 @@ class LoadMeter:
 
 
 def build_reading(result: LoadResult, spec: LoadSpec) -> Reading:
-    """Return the reading for a load result. Failed and late requests count as violations.
+    """Return a load result as a reading. Failed and late requests count as violations.
 
-    The reading lasts 0 seconds if the generator fell short of the rate and sent nothing.
+    The reading's duration is 0 seconds if the generator fell short of the rate and sent no
+    requests.
     """
     return Reading(
         rate=spec.rate,

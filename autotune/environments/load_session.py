@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any, Protocol
@@ -33,9 +33,14 @@ from autotune.measure.warm_up import (
     run_warm_up,
 )
 from autotune.services.base import Settings
-from autotune.services.registry import list_by_name
+from autotune.services.registry import SHIPPED, Catalogue
 
 WARM_UP_PURPOSE = "warm-up"  # purpose of a warm-up's readings
+TODAY_PURPOSE = "today"  # purpose of a reading at the rate of today's users
+# A reading of latency lasts until this many requests are above the percentile, within these seconds.
+TODAY_TAIL_REQUESTS = 20
+MIN_TODAY_SECONDS, MAX_TODAY_SECONDS = 3.0, 10.0
+TODAY_TIME_SHARE = 0.25  # its maximum share of the time that a measurement has left
 # Seconds of load before a reading counts, so that process pools can grow to the required size. A
 # shorter time suffices if the rate is at most a fifth above the previous one.
 RAMP_SECONDS, SHORT_RAMP_SECONDS, SHORT_RAMP_INCREASE = 1.0, 0.25, 0.2
@@ -62,6 +67,10 @@ OVERLOAD_RATE_SHARE = 0.9
 OVERLOAD_PEAK_FACTOR = 1.5
 # sd of the log peak of an unmeasured configuration, around its expected value.
 UNMEASURED_PEAK_SD = 0.5
+# A window of a warm-up with few requests lasts up to this many latency limits.
+WINDOW_LIMITS = 5.0
+# The most seconds of load in one peak search of slow pages.
+MAX_SLOW_LOAD_SECONDS = 1200.0
 SETTLED_WINDOWS = 2  # last windows of a warm-up, which show the settled stack
 # The most seconds of load in one peak search.
 MAX_LOAD_SECONDS = 60.0
@@ -80,7 +89,7 @@ def build_search_limits(max_rate: float) -> SearchLimits:
 
 
 class StackMeter(Protocol):
-    """A meter that sends load to a deployed stack and observes it."""
+    """Sends load to a deployed stack and observes its hosts."""
 
     def take_reading(self, rate: float, seconds: float, *, ramp_seconds: float) -> WatchedReading:
         """Send ``rate`` requests/s for ``seconds``, after ``ramp_seconds`` that are not
@@ -103,7 +112,7 @@ class StackMeter(Protocol):
         ...
 
     def begin_measurement(self, *, is_deployed: bool) -> Sequence[Mapping[str, Any]]:
-        """Return new reference responses. It is called before and after a configuration is
+        """Return new reference responses. The method is called before and after a configuration is
         deployed.
 
         Raises AutotuneError if the stack returns wrong responses before the first trial.
@@ -115,9 +124,7 @@ class StackMeter(Protocol):
         ...
 
     def probe_latency(self) -> float | None:
-        """Return the seconds that one request takes without load, or ``None`` if they are
-        unknown.
-        """
+        """Return the latency of one request without load, in seconds, or ``None`` if it is unknown."""
         ...
 
     def count_cache_lookups(self) -> tuple[int, int] | None:
@@ -134,7 +141,8 @@ class StackMeter(Protocol):
 class LoadSession:
     """Session on a real or simulated stack: see `base.Session`.
 
-    It tracks the state of the stack: noise of readings, whether caches are filled, and CPU steal.
+    The session tracks the state of the stack: noise of readings, whether caches are filled, and CPU
+    steal.
     """
 
     def __init__(
@@ -147,10 +155,12 @@ class LoadSession:
         clock: StudyClock | None = None,
         *,
         highest_rate: Callable[[], float] = lambda: inf,
+        catalogue: Catalogue = SHIPPED,
     ) -> None:
         """Create a session. ``highest_rate`` returns the highest allowed rate, once a stack is
-        deployed.
+        deployed. ``catalogue`` contains the services of the stack.
         """
+        self._catalogue = catalogue
         self.fleet, self.meter, self.slo = fleet, meter, slo
         self._limits, self._highest_rate = limits, highest_rate
         self.clock = clock or StudyClock()
@@ -164,18 +174,21 @@ class LoadSession:
 
     @property
     def limits(self) -> SearchLimits:
-        """Return the limits of a search, in units of the load."""
+        """Return the limits of a peak search, with rates in iterations of the load per second."""
         highest_rate = self._highest_rate()
         if highest_rate >= self._limits.max_rate:
             return self._limits
         minimum = min(self._limits.min_rate, highest_rate)
         return replace(self._limits, max_rate=highest_rate, min_rate=minimum)
 
+    def _loses_cache(self, restarted_instances: Iterable[str]) -> bool:
+        return any(self._catalogue.loses_cache(name) for name in restarted_instances)
+
     def evaluate(
         self, settings: Settings, request: EvaluationRequest, record: Recorder
     ) -> Evaluation:
-        """Deploy (render, validate, apply, wait, read back), warm up, measure the capacity,
-        diagnose.
+        """Return the evaluation of ``settings``: deploy them, warm up, measure the capacity, and
+        diagnose the bottleneck.
 
         Each reading is recorded before it is used. After a failed deployment, the previous
         configuration is deployed again.
@@ -189,16 +202,16 @@ class LoadSession:
             self._warm = False  # services that were restored may have been restarted
             return FailedEvaluation(error.message)
         record.on_deployed(deploy_result)
-        self._warm = self._warm and not any(
-            _loses_cache(name) for name in deploy_result.restarted_instances
-        )
+        self._warm = self._warm and not self._loses_cache(deploy_result.restarted_instances)
         self._offered = 0.0
         self.check_answers(record, is_deployed=True)
         deadline = start_time + request.max_seconds
         self._errors_seen = False
         try:
             warm_up_result = self._warm_up(request, record, prefilled=deploy_result.prefilled)
-            capacity, watched = self._search_capacity(request, warm_up_result, record, deadline)
+            expected_peak = update_expected_peak(request.expected_peak, warm_up_result)
+            self._measure_today(request.today_rate, expected_peak, record, deadline)
+            capacity, watched = self._search_capacity(request, expected_peak, record, deadline)
             self.fleet.verify()  # verify before the value is recorded
         except DeployFailed as error:
             self._warm = False
@@ -244,6 +257,8 @@ class LoadSession:
             start_rate=UNKNOWN_START_RATE if expected_rate else self._find_start_rate(),
             rise_windows=PREFILLED_RISE_WINDOWS if prefilled else RISE_WINDOWS,
             max_windows=int(min(MAX_WINDOWS, max(2.0, WINDOWS_PER_SECOND * request.max_seconds))),
+            settling_seconds=WINDOW_LIMITS * self.slo.limit,
+            max_seconds=WINDOWS_PER_SECOND * request.max_seconds,
         )
         self._warm = self._warm or warm_up_result.is_settled
         record.on_warm_up(warm_up_result)
@@ -254,7 +269,7 @@ class LoadSession:
     def _find_start_rate(self) -> float:
         """Return the first rate, in requests/s, for a stack without an expected peak.
 
-        One worker sustains one request per latency. A higher rate could trip a load balancer's
+        One worker sustains one request per latency. A higher rate could fail a load balancer's
         health checks. If pages are slow, the rate is below the usual minimum of the search.
         """
         latencies = [self.meter.probe_latency() for _ in range(LATENCY_PROBES)]
@@ -267,10 +282,31 @@ class LoadSession:
         )
         return min(UNKNOWN_START_RATE, sequential_rate)
 
+    def _measure_today(
+        self, rate: float | None, expected: Estimate | None, record: Recorder, deadline: float
+    ) -> None:
+        """Take a reading at ``rate`` if time allows and ``rate`` exceeds neither the expected peak
+        nor the load's limit.
+
+        At rates above the capacity, the latency would depend only on the duration of the load.
+        """
+        highest_rate = expected.interval()[1] if expected is not None else inf
+        longest_seconds = TODAY_TIME_SHARE * (deadline - self.clock.now())
+        if (
+            rate is None
+            or rate > min(highest_rate, self.limits.max_rate)
+            or longest_seconds < MIN_TODAY_SECONDS
+        ):
+            return
+        seconds = min(compute_today_seconds(rate, self.slo), longest_seconds)
+        watched_reading = self.take_reading(rate, seconds, record, TODAY_PURPOSE)
+        if not self.slo.is_met(watched_reading.reading):
+            self.meter.wait_until_drained()
+
     def _search_capacity(
         self,
         request: EvaluationRequest,
-        warm_up_result: WarmUpResult,
+        expected_peak: Estimate | None,
         record: Recorder,
         deadline: float,
     ) -> tuple[Capacity, list[WatchedReading]]:
@@ -287,17 +323,17 @@ class LoadSession:
             longest_seconds = max(longest_seconds, self.clock.now() - start_time)
             return reading
 
-        expected_peak = request.expected_peak
-        limits = self.limits
+        slow_seconds = min(request.usual_seconds, MAX_SLOW_LOAD_SECONDS)
+        limits = replace(self.limits, max_slow_load_seconds=slow_seconds)
         if request.is_claim:
             limits = replace(limits, max_stalled_readings=0, rough_sd=0.0)
-        if expected_peak:
-            minimum = max(limits.min_rate, expected_peak.value * HOPELESS_PEAK_SHARE)
+        if request.expected_peak:
+            minimum = max(limits.min_rate, request.expected_peak.value * HOPELESS_PEAK_SHARE)
             limits = replace(limits, min_rate=min(minimum, limits.max_rate))
         capacity = search_peak(
             probe,
             self.slo,
-            update_expected_peak(expected_peak, warm_up_result),
+            expected_peak,
             target_sd=CLAIM_SD if request.is_claim else SEARCH_SD,
             is_exploration=request.is_exploration,
             incumbent=request.incumbent,
@@ -344,9 +380,9 @@ class LoadSession:
     def _ramp_seconds(self, rate: float, purpose: str) -> float:
         """Return the seconds of load before a reading counts.
 
-        The result is 0 in a warm-up, whose readings do not count. It is short if the previous
-        reading had a similar or higher rate, because process pools have already grown, unless that
-        reading was truncated.
+        The result is 0 in a warm-up, whose readings do not count. The ramp is short if the previous
+        reading had a similar or higher rate and was not truncated, because process pools have
+        already grown.
         """
         if purpose == WARM_UP_PURPOSE:
             return 0.0
@@ -357,14 +393,22 @@ class LoadSession:
         )
 
 
+def compute_today_seconds(rate: float, slo: Slo) -> float:
+    """Return the duration, in seconds, of a reading at ``rate`` with enough requests above the
+    SLO's percentile.
+    """
+    tail_rate = max(slo.allowed_violations, 1e-6) * rate
+    return min(max(MIN_TODAY_SECONDS, TODAY_TAIL_REQUESTS / tail_rate), MAX_TODAY_SECONDS)
+
+
 def update_expected_peak(
     expected: Estimate | None, warm_up_result: WarmUpResult
 ) -> Estimate | None:
     """Return the expected peak after the warm-up.
 
-    A stack without an expected peak, or one that fell short of it, probably peaks somewhat above
-    the rate that it sustained. A stack that fails at any load peaks near the lowest offered rate. A
-    search that starts there measures how good the stack is, not only that it is worse than the
+    A stack without an expected peak, or with a sustained rate below it, probably peaks somewhat
+    above the sustained rate. A stack that fails at any load peaks near the lowest offered rate. A
+    search that starts near this rate measures the peak itself, not only that the peak is below the
     best.
     """
     if (minimum := warm_up_result.failed_rate) is not None:
@@ -379,15 +423,12 @@ def update_expected_peak(
 
 
 def _find_reading_failure(readings: Sequence[Reading]) -> str | None:
-    """Return the reason why none of the readings is valid, or ``None`` if at least one is."""
+    """Return the reason why none of the readings is valid, or ``None`` if at least one reading is
+    valid.
+    """
     if any(reading.is_valid for reading in readings):
         return None
     return next((r.limited for r in reversed(readings) if r.limited), None)
-
-
-def _loses_cache(part: str) -> bool:
-    """True if the instance with this name is a service that loses its data in a restart."""
-    return any(service.forgets_on_restart for service in list_by_name(part.rpartition(".")[2]))
 
 
 def _build_peak(capacity: Capacity, slo: Slo) -> Peak:

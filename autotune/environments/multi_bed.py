@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.environments import base
+from autotune.environments import preparation
 from autotune.environments.base import CheckResult, Environment, Preview, Session
 from autotune.environments.evaluation import MeasurementHistory
 from autotune.errors import AutotuneError
@@ -28,8 +28,8 @@ RELATIVE_TOLERANCE = 0.02
 class MultiBedEnvironment:
     """The environments of several test beds, used as a single environment: see `base.Environment`.
 
-    A study measures on all beds concurrently. Operations that need one session use the first bed.
-    ``differences`` contains one line for each difference between the beds.
+    A study measures on all beds concurrently. Operations that need only one session use the first
+    bed. ``differences`` contains one line for each difference between the beds.
     """
 
     file: TargetFile
@@ -95,16 +95,18 @@ class MultiBedEnvironment:
 def prepare(
     file: TargetFile, names: Sequence[str], adopted: Mapping[str, Any] | None = None
 ) -> MultiBedEnvironment:
-    """Inspect the hosts of these beds, and return their environment. Nothing is changed.
-    ``adopted`` contains the recorded files by bed.
+    """Inspect the hosts of the named test beds, and return their environment. Nothing is changed.
+    ``adopted`` contains the recorded files by test bed.
 
     Raises an AutotuneError that lists every difference in allowed values or baselines. Raises
-    TargetError like `base.prepare`.
+    TargetError for the same reasons as `preparation.prepare`.
     """
 
     def prepare_bed(name: str) -> Environment:
         bed_file = file.for_bed(name)
-        return base.prepare(replace(bed_file, adopted=adopted[name]) if adopted else bed_file)
+        return preparation.prepare(
+            replace(bed_file, adopted=adopted[name]) if adopted else bed_file
+        )
 
     with ThreadPoolExecutor(MAX_PARALLEL_BEDS) as pool:
         environments = dict(zip(names, pool.map(prepare_bed, names), strict=True))

@@ -9,7 +9,7 @@ from autotune.environments import declared_services
 from autotune.errors import AutotuneError, TargetError, TargetErrorCollector
 from autotune.loads.registry import find_generator
 from autotune.loads.target_request import find_foreign_address
-from autotune.services.registry import APPLICATIONS, DEPLOYMENTS, choice_name, list_tier_services
+from autotune.services.registry import SHIPPED, catalogue_of, choice_name
 from autotune.space.space import find_unknown_deployments
 from autotune.target.beds import needs_bed
 from autotune.target.messages import suggest_name
@@ -60,16 +60,14 @@ def _check_sampler(file: TargetFile) -> None:
 
 def _find_unknown_apps(file: TargetFile) -> Iterator[TargetError]:
     for name, tier in file.target.tiers.items():
-        if tier.app and tier.app not in APPLICATIONS:
-            message, hint = (
-                f"unknown application {tier.app!r}",
-                suggest_name(tier.app, APPLICATIONS),
-            )
+        if tier.app and tier.app not in SHIPPED.applications:
+            message = f"unknown application {tier.app!r}"
+            hint = suggest_name(tier.app, SHIPPED.applications)
             yield file.document.build_error(["tiers", name, "app"], message, hint=hint)
 
 
 def _find_ambiguous_entries(file: TargetFile) -> Iterator[TargetError]:
-    """Yield an error if requests could enter through several tiers."""
+    """Yield an error if requests could enter the stack through several tiers."""
     entries = entry_tiers(file.target)
     if len(entries) > 1:
         first, *others = entries
@@ -94,15 +92,15 @@ def _find_missing_templates(file: TargetFile) -> Iterator[TargetError]:
 
 def _find_unknown_parameters(file: TargetFile) -> Iterator[TargetError]:
     """Yield an error for each unknown parameter, provided that all services are known."""
-    tiers = file.target.tiers
-    if any(s not in DEPLOYMENTS for tier in tiers.values() for s in tier.service) or any(
-        tier.app and tier.app not in APPLICATIONS for tier in tiers.values()
+    tiers, catalogue = file.target.tiers, catalogue_of(file.target)
+    if any(s not in catalogue.deployments for tier in tiers.values() for s in tier.service) or any(
+        tier.app and tier.app not in catalogue.applications for tier in tiers.values()
     ):
         return
     names = {
         f"{place.name}.{parameter.name}"
         for tier in tiers
-        for place in list_tier_services(tier, tiers[tier])
+        for place in catalogue.list_tier_services(tier, tiers[tier])
         for parameter in place.service.parameters
         if parameter.roles is None or place.role in parameter.roles
     } | {choice_name(name) for name, tier in tiers.items() if len(tier.service) > 1}

@@ -12,7 +12,8 @@ LIMITED_VERDICT = "limited"
 
 @dataclass(frozen=True)
 class Peak:
-    """Result of one peak search: requests/s, a 90 % interval and the sd of the logarithm.
+    """Result of one peak search: a rate in requests/s, its 90 % interval, and the standard
+    deviation of its logarithm.
 
     If the load could not reach the peak, ``limit`` contains the reason. ``peak`` is then a lower
     bound: the highest rate that met the SLO. ``p99`` is the 99th percentile, in seconds, in the
@@ -34,19 +35,19 @@ class Peak:
 
     @property
     def estimate(self) -> Estimate:
-        """Return the estimate, provided that the peak is feasible."""
+        """Return the peak as an estimate. The peak must be feasible."""
         return Estimate.from_value(self.peak, self.sd)
 
     @property
     def upper_sd(self) -> float:
-        """Return the sd that the upper side of the interval implies. A pruned search has no lower
-        bound.
+        """Return the standard deviation implied by the upper bound of the interval. A pruned search
+        has no lower bound.
         """
         return log(self.high / self.peak) / SDS_WITHIN_90
 
     @property
     def is_feasible(self) -> bool:
-        """True if the result is an estimate of the peak that can be compared with other peaks."""
+        """True if the search found an estimate that can be compared with other peaks."""
         return self.verdict not in ("unmeetable", LIMITED_VERDICT) and self.peak > 0
 
     @property
@@ -61,14 +62,14 @@ class Peak:
 
     @property
     def is_rough(self) -> bool:
-        """True if the search stopped with a wide interval, because the peak was several times the
-        best one.
+        """True if the search stopped with a wide interval, because the peak was a multiple of the
+        best peak.
         """
         return self.verdict == "rough"
 
     @property
     def is_pruned(self) -> bool:
-        """True if the search stopped early because it was unlikely to beat the best. ``peak`` is
-        then an upper bound.
+        """True if the search stopped early because the peak was unlikely to exceed the best peak.
+        ``peak`` is then an upper bound.
         """
         return self.verdict == "screened"

@@ -1,4 +1,4 @@
-"""A model of the stack in virtual time. It contacts no host and sends no load."""
+"""Environment that models the stack in virtual time, without contacting hosts or sending load."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 
 from autotune.deploy import stack as stacks
 from autotune.deploy.desired_state import build_desired_state
-from autotune.deploy.runtime import installed_layout
 from autotune.deploy.stack import ServiceInstance, Stack
 from autotune.diagnose.bottleneck import Bottleneck
 from autotune.diagnose.capacities import build_host_uses, pool_capacities
@@ -19,24 +18,26 @@ from autotune.environments.base import CheckResult, Preview, describe_size
 from autotune.environments.clock import StudyClock
 from autotune.environments.evaluation import MeasurementHistory
 from autotune.environments.load_session import LoadSession, build_search_limits
-from autotune.environments.stack import render_instance
+from autotune.environments.stack_files import render_instance
 from autotune.estimate import InstanceCapacity
 from autotune.loads.target_request import build_request
 from autotune.monitor.host_watch import Observations
+from autotune.runtimes import load_runtime
 from autotune.services.base import Role, Settings
-from autotune.services.registry import list_tier_services
+from autotune.services.registry import list_target_services
 from autotune.services.sysctl.service import PARAMETERS as KERNEL
 from autotune.simulate.chain import diagnose_search
 from autotune.simulate.noise import NoiseModel
 from autotune.simulate.stack import SimulatedFleet, SimulatedStack
 from autotune.simulate.topology import GIB, ChainTopology, build_topology, has_effect
 from autotune.space import space as spaces
-from autotune.space.dimension import NAMED_SETTINGS, PRESET_NAMES
+from autotune.space.dimension import NAMED_SETTINGS
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace
 from autotune.target.messages import format_count
 from autotune.target.model import Simulated, Target
 from autotune.target.read_target import TargetFile
+from autotune.target.runtimes import DEFAULT_RUNTIME
 
 DRAIN_SECONDS = 0.5
 # Facts of a model's host, unless the target sets them.
@@ -53,7 +54,7 @@ FIRST_PORT = 8000
 
 @dataclass(frozen=True)
 class SimulatedEnvironment:
-    """A target whose hosts are a model: see `environments.base.Environment`."""
+    """Environment of a target whose hosts are simulated: see `environments.base.Environment`."""
 
     file: TargetFile
     space: SearchSpace
@@ -75,9 +76,11 @@ class SimulatedEnvironment:
         return {}
 
     def check(self) -> CheckResult:
-        """Render each preset. A model has no software that could validate the files."""
+        """Render the files of each preset, and return the result. A model has no software that
+        could validate the files.
+        """
         space = self.space
-        for settings in (space.baseline, *self._list_presets()):
+        for _, settings in space.iterate_presets(NAMED_SETTINGS):
             self._render_instances(space.build_candidate(settings).settings)
         return CheckResult(
             held=(
@@ -129,22 +132,20 @@ class SimulatedEnvironment:
 
     def _render_instances(self, settings: Settings) -> dict[str, bytes]:
         return build_desired_state(
-            settings, self.stack, partial(self._render_instance, settings), installed_layout()
+            settings,
+            self.stack,
+            partial(self._render_instance, settings),
+            load_runtime(DEFAULT_RUNTIME).layout,
         ).files
 
     def _render_instance(self, settings: Settings, instance: ServiceInstance) -> dict[str, bytes]:
         """Return an instance's files, rendered from the same templates as on real hosts."""
         return render_instance(self.file, instance, settings)
 
-    def _list_presets(self) -> Iterator[Settings]:
-        for kind in PRESET_NAMES:
-            for deployment in self.space.deployments:
-                yield self.space.preset_settings(kind, deployment)
-
 
 @dataclass(frozen=True)
 class ModelMeter:
-    """A meter that sends load to a model and observes it: see `load_session.StackMeter`."""
+    """Simulates load on a model of the stack: see `load_session.StackMeter`."""
 
     stack: SimulatedStack
 
@@ -161,7 +162,9 @@ class ModelMeter:
     def estimate_capacities(
         self, settings: Settings, watched_readings: Sequence[WatchedReading]
     ) -> dict[str, InstanceCapacity]:
-        """Return the capacities of CPUs according to the utilisation law, as on real hosts."""
+        """Return the CPU capacity of each service instance according to the utilization law, as on
+        real hosts.
+        """
         tiers: dict[str, tuple[str, ...]] = {}
         topology = self.stack.topology
         for tier in (topology.lb, topology.web, topology.cache, topology.store):
@@ -238,10 +241,8 @@ def _restrict_to_model(space: SearchSpace, model: ChainTopology) -> tuple[Search
 
 
 def _build_stack(target: Target, facts: Mapping[str, HostFacts]) -> Stack:
-    """Return the stack at the target's addresses, with the usual program names."""
-    services = [
-        p.service for name, tier in target.tiers.items() for p in list_tier_services(name, tier)
-    ]
+    """Return the simulated stack, with the target's addresses and the usual program names."""
+    services = [location.service for location in list_target_services(target)]
     paths = {name: paths[0] for s in services for name, paths in s.programs.items()}
     programs = dict.fromkeys(target.hosts, paths)
     if all(tier.installed for tier in target.tiers.values()):

@@ -5,24 +5,21 @@ from __future__ import annotations
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.deploy import manifest
+from autotune.deploy import adopted_files
 from autotune.deploy.boot_times import BootTimes
 from autotune.deploy.changes import HostChanges
 from autotune.deploy.deployment import Deployment, EntryProbe
-from autotune.deploy.desired_state import DesiredState, build_desired_state, render_files
-from autotune.deploy.host_commands import Command, run_commands
 from autotune.deploy.managed_hosts import LoadHosts
 from autotune.deploy.readiness import RightAnswer
-from autotune.deploy.runtime import InvalidConfiguration, NoteCallback, ProgramUser, Runtime
-from autotune.deploy.stack import ServiceInstance, Stack, entry_tiers
+from autotune.deploy.runtime import NoteCallback, ProgramUser, Runtime
+from autotune.deploy.stack import Stack, entry_tiers
 from autotune.diagnose.faulty_hosts import find_answer_error
 from autotune.discovery.host_templates import (
-    REPLACE_FILES_HINT,
     HostTemplates,
     from_record,
     read_host_templates,
@@ -32,8 +29,17 @@ from autotune.environments.base import CheckResult, Preview, describe_size
 from autotune.environments.data_loss import fix_restart_parameters
 from autotune.environments.edit_proof import NO_PROOF, EditProof, prove_edits
 from autotune.environments.evaluation import MeasurementHistory
+from autotune.environments.host_requirements import (
+    require_applications,
+    require_persisted_state,
+)
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.load_session import LoadSession, build_search_limits
+from autotune.environments.stack_files import (
+    StackFiles,
+    exclude_rejected_choices,
+    find_template_overrides,
+)
 from autotune.errors import AutotuneError
 from autotune.loads import load_host, target_request
 from autotune.loads.base import LoadGenerator
@@ -44,10 +50,11 @@ from autotune.loads.registry import find_generator
 from autotune.loads.target_request import find_traits, list_load_addresses
 from autotune.monitor.host_watch import WatchedHost, build_watched_hosts
 from autotune.parameter_name import ParameterName
-from autotune.services.base import Action, AdoptedConfig, Role, Settings, Value
-from autotune.services.registry import expected_body, list_tier_services
+from autotune.runtimes import load_runtime
+from autotune.services.base import Action, AdoptedConfig, Role, Settings
+from autotune.services.registry import expected_body, list_target_services
 from autotune.space import space as spaces
-from autotune.space.dimension import NAMED_SETTINGS, PRESET_NAMES
+from autotune.space.dimension import NAMED_SETTINGS
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace
 from autotune.strict_parsing import split_lines
@@ -55,7 +62,6 @@ from autotune.target.beds import find_study_directory
 from autotune.target.messages import format_count
 from autotune.target.model import Target
 from autotune.target.read_target import TargetFile
-from autotune.target.runtimes import import_runtime
 from autotune.transports import curl
 from autotune.transports.base import Transport
 from autotune.transports.curl import CurlAnswer, describe_answer
@@ -67,15 +73,11 @@ INSECURE_NOTE = (
     "`insecure: true` accepts any certificate, so autotune cannot verify the site's identity"
 )
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-SettingsValidator = Callable[[ServiceInstance, Sequence[Settings]], Sequence[str | None]]
-"""Maps an instance and several settings to the software's error in one line for each, or ``None``
-if it accepts them.
-"""
 
 
 @dataclass(frozen=True)
 class StackEnvironment:
-    """A target on its hosts: see `environments.base.Environment`.
+    """Environment of a target with real servers: see `environments.base.Environment`.
 
     ``programs`` contains, by host, the path of each program that the services need. ``adopted``
     contains templates that were made from the hosts' own files.
@@ -124,6 +126,10 @@ class StackEnvironment:
             f"during the study. Their files are restored at the end.{replacement_text}"
         )
 
+    @property
+    def _files(self) -> StackFiles:
+        return StackFiles(self.file, self.runtime, self.transports)
+
     def build_stack(self, directory: str) -> Stack:
         """Return the stack, with private files below ``directory``. Raises AutotuneError."""
         return self.runtime.build_stack(
@@ -145,13 +151,16 @@ class StackEnvironment:
         return {hosts[name]: answer for name, answer in answers.items()}
 
     def check(self) -> CheckResult:
-        """Validate each preset of every deployment with the deployment's software."""
+        """Validate each preset of every deployment with the software on the hosts, and return the
+        result.
+        """
         load = self.file.target.load
         with _temporary_directory() as directory:
             stack = self.build_stack(directory)
-            target_request.build_request(self.file, stack)  # raises an error if anything is missing
-            self._validate_states(
-                self._build_desired_state(stack, settings) for settings in self._list_presets()
+            target_request.build_request(self.file, stack)  # raises if anything is missing
+            self._files.validate_states(
+                self._files.build_desired_state(stack, self.space.build_candidate(preset).settings)
+                for _, preset in self.space.iterate_presets(NAMED_SETTINGS)
             )
         programs = {Path(path).name for paths in self.programs.values() for path in paths.values()}
         return CheckResult(
@@ -175,8 +184,8 @@ class StackEnvironment:
         )
 
     def measure_headroom(self) -> str:
-        """Measure the maximum rate of each load host against its own trivial server, and describe
-        it.
+        """Measure the maximum rate of each load host against its own trivial server, and return a
+        description of the result.
         """
         hosts = {host.name: host for host in self.load_hosts}
         servers = self.runtime.find_programs({name: [TRIVIAL_SERVER] for name in hosts}, hosts)
@@ -202,7 +211,7 @@ class StackEnvironment:
                 for instance in stack.instances
                 if instance.service.programs and instance.placement.role is not Role.HOST
             ),
-            render_files=lambda settings: self._build_desired_state(stack, settings).files,
+            render_files=lambda settings: self._files.build_desired_state(stack, settings).files,
             # Alternative deployments may include the same instance, such as PHP settings.
             host_settings=tuple(
                 dict.fromkeys(part.name for part in stack.instances_with_role(Role.HOST))
@@ -276,8 +285,10 @@ class StackEnvironment:
                 else words
             )
             if answer_error and not files:
-                hint = "set `load: {path: /…}` or `url:` to a page that returns status 2xx"
-                raise AutotuneError(f"{url}: {words}", hint=hint)
+                raise AutotuneError(
+                    f"{url}: {words}",
+                    hint="set `load: {path: /…}` or `url:` to a page that returns status 2xx",
+                )
             yield f"{url}: {words}"
 
     @contextmanager
@@ -301,7 +312,9 @@ class StackEnvironment:
                 transport.close()
 
     def create_deployment(self, directory: Path, note: NoteCallback) -> Deployment:
-        """Return the deployment for the study in ``directory``. It has not locked any host yet."""
+        """Return the deployment for the study in ``directory``. The deployment has not locked any
+        host yet.
+        """
         target = self.file.target
         stack = self.build_stack(self.runtime.make_run_directory(directory))
         expected_content = expected_body(target)
@@ -388,7 +401,9 @@ class StackEnvironment:
         )
         limits = build_search_limits(target.load.max_rate)
         slo, highest = target.slo.objective, meter.highest_rate
-        return LoadSession(fleet, meter, slo, limits, history, highest_rate=highest)
+        return LoadSession(
+            fleet, meter, slo, limits, history, highest_rate=highest, catalogue=stack.catalogue
+        )
 
     @property
     def _dedicated_load_hosts(self) -> list[Transport]:
@@ -399,7 +414,9 @@ class StackEnvironment:
 
     @contextmanager
     def _fit_load_hosts(self, directory: Path, note: NoteCallback) -> Iterator[LoadHosts]:
-        """Adjust the kernels of the dedicated load hosts, and restore them at the end."""
+        """Adjust the kernel settings of the dedicated load hosts, and restore the settings at the
+        end.
+        """
         hosts = LoadHosts(self._dedicated_load_hosts, directory, note)
         try:
             hosts.lock_and_fit_kernel(load_host.SYSCTL_KEYS, load_host.fit_kernel_values)
@@ -407,81 +424,6 @@ class StackEnvironment:
         finally:
             with ignore_stop_signals():
                 hosts.unlock(restored=True)
-
-    def _list_presets(self) -> Iterator[Settings]:
-        """Yield the baseline and the presets of every deployment, without duplicates."""
-        yielded: list[Settings] = []
-        for deployment in self.space.deployments:
-            presets = [self.space.preset_settings(kind, deployment) for kind in PRESET_NAMES]
-            for preset in (deployment, *presets):
-                settings = self.space.build_candidate(preset).settings
-                if settings not in yielded:
-                    yielded.append(settings)
-                    yield settings
-
-    def _build_desired_state(self, stack: Stack, settings: Settings) -> DesiredState:
-        def files(instance: ServiceInstance) -> dict[str, bytes]:
-            return render_instance(self.file, instance, settings)
-
-        return build_desired_state(settings, stack, files, self.runtime.layout)
-
-    def _validate_states(self, states: Iterable[DesiredState]) -> None:
-        """Validate each distinct set of files once, in one exchange per host.
-
-        Raises an error with the instance whose software rejects its files, and with the software's
-        message.
-        """
-        cases: dict[str, dict[object, tuple[ServiceInstance, Mapping[str, bytes]]]] = {}
-        for instance, files in (
-            (p, state.rendered_files[p.name]) for state in states for p in state.instances
-        ):
-            if files:
-                case = (instance.name, *sorted(files.items()))
-                cases.setdefault(instance.placement.host, {})[case] = (instance, files)
-
-        def validate(host: Transport) -> None:
-            host_cases = [*cases[host.name].values()]
-            refusals = self.runtime.find_validation_errors(host, host_cases)
-            for (part, _), message in zip(host_cases, refusals, strict=True):
-                if message is not None:
-                    raise InvalidConfiguration(f"{part.name}: {message}")
-
-        run_on_all([self.transports[host] for host in cases], validate).unwrap()
-
-    def read_file_values(
-        self, cases: Sequence[tuple[ServiceInstance, Settings]]
-    ) -> list[Mapping[str, Value]]:
-        """Return the values that the software reads from each instance's files with these settings."""
-        by_host: dict[str, list[int]] = {}
-        for index, (instance, _) in enumerate(cases):
-            by_host.setdefault(instance.placement.host, []).append(index)
-        values: list[Mapping[str, Value]] = [{} for _ in cases]
-
-        def read(host: Transport) -> None:
-            indexes = by_host[host.name]
-            rendered_files = [(instance, render_instance(self.file, instance, settings))
-                        for instance, settings in (cases[index] for index in indexes)]  # fmt: skip
-            for index, own in zip(
-                indexes, self.runtime.read_file_values(host, rendered_files), strict=True
-            ):
-                values[index] = own
-
-        run_on_all([self.transports[host] for host in by_host], read).unwrap()
-        return values
-
-    def find_validation_errors(
-        self, instance: ServiceInstance, candidates: Sequence[Settings]
-    ) -> list[str | None]:
-        """Return the error with which the instance's program rejects each of these settings, or
-        ``None``: see `SettingsValidator`.
-        """
-        cases = [
-            (instance, render_instance(self.file, instance, settings)) for settings in candidates
-        ]
-        messages = self.runtime.find_validation_errors(
-            self.transports[instance.placement.host], cases
-        )
-        return [message and split_lines(message)[0] for message in messages]
 
 
 def prepare(file: TargetFile) -> StackEnvironment:
@@ -491,188 +433,89 @@ def prepare(file: TargetFile) -> StackEnvironment:
     missing or hosts are unreachable.
     """
     target = file.target
-    runtime: Runtime = import_runtime(next(iter(target.tiers.values())).runtime).RUNTIME
+    runtime = load_runtime(next(iter(target.tiers.values())).runtime)
     hosts = runtime.create_transports(file)
     facts = runtime.read_facts(target, hosts)
-    host_templates = (
-        _read_adopted_files(file, hosts, runtime) if runtime.installed else HostTemplates()
-    )
+    host_templates = _read_host_templates(file, hosts, runtime)
     load = find_generator(file)
     space = spaces.build_space(file, facts, host_templates.adopted_values).for_traits(
         find_traits(target.load, keeps_connections=load.limits.keeps_connections)
     )
     named_load_hosts = target.load.hosts if runtime.installed else ()
     load_hosts = tuple(hosts[name] for name in named_load_hosts) or (LocalTransport(),)
+    programs = runtime.find_programs(
+        _list_program_users(target, load, load_hosts),
+        {**{host.name: host for host in load_hosts}, **hosts},
+    )
+    inspect_generator(load, load_hosts)
+    space, own_configs = fix_restart_parameters(
+        file,
+        space,
+        _list_adopted_configs(file, runtime, host_templates),
+        host_templates.adopted_values,
+    )
+    files = StackFiles(file, runtime, hosts)
+    with _temporary_directory() as directory:
+        instances = runtime.build_stack(file, directory, facts, programs, own_configs).instances
+        require_applications(files, instances)
+        space, dropped = exclude_rejected_choices(space, instances, files.find_validation_errors)
+    if runtime.installed:
+        require_persisted_state(files, space.baseline, instances)
+    proof = NO_PROOF
+    if runtime.installed and file.adopted is None:  # a resumed study uses the recorded result
+        proof = prove_edits(space, instances, files.read_values)
+        host_templates = host_templates.without_parameters(proof.refuted)
+        space = space.with_fixed(proof.refuted)
+    return StackEnvironment(
+        replace(file, adopted=host_templates.to_record if runtime.installed else None),
+        space, facts, runtime, hosts, load_hosts, load, programs, own_configs,
+        (*host_templates.skipped_lines, *dropped), proof,
+    )  # fmt: skip
+
+
+def _read_host_templates(
+    file: TargetFile, hosts: Mapping[str, Transport], runtime: Runtime
+) -> HostTemplates:
+    """Return templates of the edited files, from the study's record or, without a record, from the
+    hosts now.
+    """
+    if not runtime.installed:
+        return HostTemplates()
+    if file.adopted is None:
+        return read_host_templates(file, hosts, runtime)
+    return from_record(file.adopted)
+
+
+def _list_program_users(
+    target: Target, load: LoadGenerator, load_hosts: Iterable[Transport]
+) -> dict[str, list[ProgramUser]]:
+    """Return the services and generators that need programs, by host."""
     needed: dict[str, list[ProgramUser]] = {
-        host: [location.service for name, tier in target.tiers.items() if host in tier.hosts
-               for location in list_tier_services(name, tier)]
+        host: [location.service for location in list_target_services(target)
+               if host in target.tiers[location.tier].hosts]
         for host in target.hosts
     }  # fmt: skip
     for host in load_hosts:
         needed.setdefault(host.name, []).append(load)
-    programs = runtime.find_programs(needed, {**{host.name: host for host in load_hosts}, **hosts})
-    inspect_generator(load, load_hosts)
-    own_configs = (
-        {**manifest.read_manifest(find_template_overrides(file)), **host_templates.adopted_configs}
-        if runtime.installed
-        else {}
-    )
-    manifest.check_manifest(own_configs, _list_instance_names(target))
-    space, own_configs = fix_restart_parameters(
-        file, space, own_configs, host_templates.adopted_values
-    )
-    adopted_record = host_templates.to_record if runtime.installed else None
-    environment = StackEnvironment(
-        replace(file, adopted=adopted_record),
-        space,
-        facts,
-        runtime,
-        hosts,
-        load_hosts,
-        load,
-        programs,
-        own_configs,
-    )
-    with _temporary_directory() as directory:
-        instances = environment.build_stack(directory).instances
-        _require_applications(file, instances, hosts)
-        space, dropped = exclude_rejected_choices(
-            space, instances, environment.find_validation_errors
-        )
-    if runtime.installed:
-        _require_persisted_state(file, space.baseline, instances, hosts, runtime)
-    environment = replace(environment, space=space)
-    if runtime.installed and file.adopted is None:  # a resumed study uses the recorded result
-        proof = prove_edits(space, instances, environment.read_file_values)
-        host_templates = host_templates.without_parameters(proof.refuted)
-        environment = replace(
-            environment,
-            space=space.with_fixed(proof.refuted),
-            file=replace(file, adopted=host_templates.to_record),
-            edit_proof=proof,
-        )
-    return replace(environment, excluded=(*host_templates.skipped_lines, *dropped))
+    return needed
 
 
-def _require_applications(
-    file: TargetFile, instances: Sequence[ServiceInstance], hosts: Mapping[str, Transport]
-) -> None:
-    """Raise TargetError if files on a host are edited but the host lacks autotune's application."""
-    for instance in instances:
-        tier = instance.placement.tier
-        if instance.placement.role is Role.APP and file.target.edits_host_files(tier):
-            paths = [each.path for each in instance.service.list_config_files(instance.placement)]
-            commands = [Command(("test", "-e", path)) for path in paths]
-            answers = run_commands(hosts[instance.placement.host], commands)
-            for path in (p for p, done in zip(paths, answers, strict=True) if not done.ok):
-                message = (
-                    f"{instance.placement.host} does not serve {instance.service.title}: {path} does not "
-                    "exist"
-                )
-                hint = "remove `app:` to tune the existing site; in a lab, run `autotune lab up`"
-                raise file.document.build_error(
-                    ["tiers", tier, "app"], message, hint=f"{hint}, {REPLACE_FILES_HINT}"
-                )
-
-
-def _require_persisted_state(
-    file: TargetFile,
-    settings: Settings,
-    instances: Sequence[ServiceInstance],
-    hosts: Mapping[str, Transport],
-    runtime: Runtime,
-) -> None:
-    """Raise AutotuneError if a restart would lose settings that are not in any file."""
-    for instance in instances:
-        if argv := instance.service.build_unpersisted_check(
-            instance.placement, render_instance(file, instance, settings)
-        ):
-            manager = runtime.service_manager
-            wrapped_command = (
-                manager.wrap_command(instance.placement, argv)
-                if manager and manager.wrap_command
-                else argv
-            )
-            functions = manager.shell_functions if manager else ""
-            (answer,) = run_commands(
-                hosts[instance.placement.host], [Command(wrapped_command)], functions=functions
-            )
-            sentence, _, hint = answer.stdout.strip().partition("\n")
-            if sentence:
-                raise AutotuneError(
-                    f"{instance.placement.host}: {instance.service.title} {sentence}", hint=hint
-                )
-
-
-def _read_adopted_files(
-    file: TargetFile, hosts: Mapping[str, Transport], runtime: Runtime
-) -> HostTemplates:
-    """Return the edited files: as recorded when the study started, or else as they are now."""
-    return (
-        read_host_templates(file, hosts, runtime)
-        if file.adopted is None
-        else from_record(file.adopted)
-    )
+def _list_adopted_configs(
+    file: TargetFile, runtime: Runtime, host_templates: HostTemplates
+) -> dict[str, AdoptedConfig]:
+    """Return the hosts' own files by instance, from the user's templates and from the hosts."""
+    if not runtime.installed:
+        return {}
+    own_configs = adopted_files.read_adopted_files(find_template_overrides(file))
+    own_configs |= host_templates.adopted_configs
+    adopted_files.check_adopted_files(own_configs, _list_instance_names(file.target))
+    return own_configs
 
 
 def _list_instance_names(target: Target) -> list[str]:
-    return [f"{name}.{host}.{location.service.name}" for name, tier in target.tiers.items()
-            for host in tier.hosts for location in list_tier_services(name, tier)]  # fmt: skip
-
-
-def find_template_overrides(file: TargetFile) -> Path | None:
-    """Return the directory with templates that override the shipped ones. Raises AutotuneError."""
-    template_directories = {tier.templates for tier in file.target.tiers.values() if tier.templates}
-    if len(template_directories) > 1:
-        raise AutotuneError("all tiers must share one `templates:` directory")
-    return (
-        (file.path.parent / template_directories.pop()).resolve() if template_directories else None
-    )
-
-
-def render_instance(
-    file: TargetFile, instance: ServiceInstance, settings: Settings
-) -> dict[str, bytes]:
-    """Return the content of an instance's files by path. Raises RenderError."""
-    return render_files(
-        instance.service,
-        instance.placement,
-        settings,
-        file.target.data,
-        find_template_overrides(file),
-    )
-
-
-def exclude_rejected_choices(
-    space: SearchSpace,
-    instances: Sequence[ServiceInstance],
-    find_validation_errors: SettingsValidator,
-) -> tuple[SearchSpace, tuple[str, ...]]:
-    """Return the space without the choices that the installed programs do not support.
-
-    The second value contains a line for each removed choice.
-    """
-    remaining_space, dropped = space, list(space.excluded)
-    for dimension in space.tunable_dimensions:
-        owner = ParameterName.parse(dimension.name).service_prefix
-        instance = next((p for p in instances if p.parameter_prefix == owner), None)
-        if instance is None or not dimension.parameter.built_in:
-            continue
-        choices = [choice for choice in dimension.choices if choice != dimension.baseline]
-        settings = [space.build_candidate({dimension.name: choice}).settings for choice in choices]
-        messages = find_validation_errors(instance, settings) if choices else []
-        rejected_choices = {
-            c: message for c, message in zip(choices, messages, strict=True) if message
-        }
-        for choice in rejected_choices:
-            remaining_space = remaining_space.without_choice(dimension.name, choice)
-        if rejected_choices:
-            names, message = (
-                ", ".join(map(str, rejected_choices)),
-                next(iter(rejected_choices.values())),
-            )
-            dropped.append(f"{dimension.name}: the program does not support {names} ({message})")
-    return remaining_space, tuple(dropped)
+    return [f"{location.tier}.{host}.{location.service.name}"
+            for location in list_target_services(target)
+            for host in target.tiers[location.tier].hosts]  # fmt: skip
 
 
 @contextmanager
@@ -684,7 +527,7 @@ def _temporary_directory() -> Iterator[str]:
 
 
 def _restore_deployment(fleet: Deployment, error: BaseException | None) -> None:
-    """Restore the hosts after any error. If that fails too, report both errors."""
+    """Restore the hosts after any error. If the restore fails too, report both errors."""
     try:
         with ignore_stop_signals():
             fleet.restore()

@@ -1,11 +1,11 @@
-"""Export an Ansible role that applies a trial's configuration with validated files and the least
-action.
+"""Export an Ansible role that applies a trial's configuration, with validated files and as few
+restarts as possible.
 
 ``ansible/`` contains ``site.yml``, ``inventory.yml`` and the role ``autotune``. The role's files
 are the scripts of `--format shell`. A host's script validates and backs up all files before the
-first change. It writes one file per task, and rolls the host back if a task fails. Modules from
-ansible-core set kernel values, act on units and check the services' health. Hosts with the same
-tasks share them.
+first change. The script writes one file per task, and rolls the host back if a task fails. Modules
+from ansible-core set kernel values, act on units and check the services' health. Hosts with
+identical tasks share these tasks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import io
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +46,15 @@ WIDTHS, LONGEST = (120, 112, 104, 96, 88, 80), 160
 
 
 class Template(str):
-    """Text that Ansible renders as a template. All other text is marked as unsafe, so that it is
-    not rendered.
+    """Text that Ansible renders as a template. All other text is marked as unsafe, so that Ansible
+    does not render it.
     """
 
     __slots__ = ()
 
 
 def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, bytes]:
-    """Return the files of a role for the hosts that change, by relative path."""
+    """Return the files of an Ansible role for the hosts that change, by relative path."""
     kinds = _group_alike_hosts(study.target, hosts)
     notice = MODEL_NOTICE if study.target.simulated else None
     content = {
@@ -66,7 +66,26 @@ def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str
     backup = format_backup_directory(study, trial)
     tasks = {f"{ROLE_DIRECTORY}/tasks/{name}.yml": list(_build_tasks(names[0], hosts, backup))
              for name, names in kinds.items()}  # fmt: skip
-    playbook = {
+    documents: dict[str, Any] = tasks | {
+        "ansible/inventory.yml": _build_inventory(study),
+        "ansible/site.yml": [_build_playbook(study, trial, hosts)],
+        f"{ROLE_DIRECTORY}/defaults/main.yml": {
+            "autotune_overwrite": False,
+            "autotune_health_url": "",
+        },
+        f"{ROLE_DIRECTORY}/vars/main.yml": _build_variables(hosts),
+        f"{ROLE_DIRECTORY}/tasks/main.yml": list(_build_includes(kinds)),
+        f"{ROLE_DIRECTORY}/handlers/main.yml": list(_build_handlers(hosts)),
+        f"{ROLE_DIRECTORY}/meta/main.yml": _build_metadata(study),
+    }
+    comment = f"# {notice}\n".encode() if notice else b""
+    return content | {
+        path: comment + _format_document(document) for path, document in documents.items()
+    }
+
+
+def _build_playbook(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, Any]:
+    return {
         "name": format_title(study, trial),
         "hosts": ":".join(tier for tier, of in study.target.tiers.items()
                           if set(of.hosts) & set(hosts.units)),
@@ -75,30 +94,16 @@ def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str
         "serial": 1,  # a failed host stops the play before the next host changes
         "roles": [{"role": "autotune"}],
     }  # fmt: skip
-    includes = [
-        {
+
+
+def _build_includes(kinds: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Any]]:
+    """Yield the tasks that include the task file of each group of hosts."""
+    for name, names in kinds.items():
+        yield {
             "name": f"Configure {name}",
             "ansible.builtin.include_tasks": f"{name}.yml",
             "when": f"inventory_hostname in {list(names)}",
         }
-        for name, names in kinds.items()
-    ]
-    documents: dict[str, Any] = tasks | {
-        "ansible/inventory.yml": _build_inventory(study),
-        "ansible/site.yml": [playbook],
-        f"{ROLE_DIRECTORY}/defaults/main.yml": {
-            "autotune_overwrite": False,
-            "autotune_health_url": "",
-        },
-        f"{ROLE_DIRECTORY}/vars/main.yml": _build_variables(hosts),
-        f"{ROLE_DIRECTORY}/tasks/main.yml": includes,
-        f"{ROLE_DIRECTORY}/handlers/main.yml": list(_build_handlers(hosts)),
-        f"{ROLE_DIRECTORY}/meta/main.yml": _build_metadata(study),
-    }
-    comment = f"# {notice}\n".encode() if notice else b""
-    return content | {
-        path: comment + _format_document(document) for path, document in documents.items()
-    }
 
 
 def format_backup_directory(study: Study, trial: Trial) -> str:
@@ -116,8 +121,8 @@ def _build_variables(hosts: ExportedHosts) -> dict[str, Any]:
 def _group_alike_hosts(target: Target, hosts: ExportedHosts) -> dict[str, list[str]]:
     """Return groups of hosts with the same tasks, by name and in dependency order.
 
-    The name of a group is its tier, if the group contains exactly the hosts of one tier. Otherwise,
-    it is the first host.
+    A group has the name of a tier if it contains exactly the tier's hosts. Otherwise, a group has
+    the name of its first host.
     """
     kinds: dict[str, list[str]] = {}
     for tier in start_order(target):
@@ -186,7 +191,9 @@ def _build_tasks(host: str, hosts: ExportedHosts, backup: str) -> Iterator[dict[
 
 
 def _build_host_script(name: str, request: str, *words: str) -> dict[str, Any]:
-    """Return a task that runs the host's script with a request and its arguments."""
+    """Return a task that runs the host's script with ``request``, such as `--check`, and its
+    arguments.
+    """
     force_option = Template("{{ '--force' if autotune_overwrite | bool else '--no-force' }}")
     script = "lookup('ansible.builtin.file', inventory_hostname ~ '.sh')"
     return {
@@ -199,8 +206,8 @@ def _build_host_script(name: str, request: str, *words: str) -> dict[str, Any]:
 
 
 def _build_preview_task() -> dict[str, Any]:
-    """Return a task that changes nothing, but fails if a file or a path on the host would be
-    refused.
+    """Return a task that compares the host with the configuration. The task changes nothing, but
+    fails if the script would refuse a file or path.
     """
     return _build_host_script("Compare the host with the configuration", "--check") | {
         "register": SHOWN,
@@ -276,8 +283,8 @@ def _build_kernel_task(running: Iterable[str]) -> dict[str, Any]:
 
 
 def _build_health_checks(running: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield tasks that fail if a service stops soon after its start. They run before the next host
-    changes.
+    """Yield tasks that fail if a service stops soon after its start. The tasks run before the next
+    host changes.
     """
     if running:
         yield {
@@ -393,8 +400,8 @@ def _mark_templates_unsafe(document: Any) -> Any:
 def _format_document(document: Any) -> bytes:
     """Return YAML at the first width at which linters find nothing, or else at the last width.
 
-    The YAML writer breaks a line only after the word that exceeds the width, and may leave a space
-    there.
+    The YAML writer breaks a line only after the word that exceeds the width, and may leave a
+    trailing space.
     """
     for width in WIDTHS:
         content = _dump_yaml(document, width)

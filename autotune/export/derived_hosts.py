@@ -1,4 +1,5 @@
-"""Derive the hosts with a trial's deployment from the target and its services.
+"""Derive the hosts' files, units and commands in a trial's deployment from the target and its
+services.
 
 A study may come from someone else, but an export becomes commands that root runs. Only file
 contents, settings and the original state of hosts come from the study's records. Paths, modes,
@@ -14,26 +15,26 @@ from hashlib import sha256
 from itertools import product
 from pathlib import PurePosixPath
 
-from autotune.deploy import manifest
+from autotune.deploy import adopted_files
 from autotune.deploy import stack as stacks
 from autotune.deploy.deploy_result import (
-    HostManifest,
     HostRecord,
     OriginalHost,
-    build_host_manifest,
 )
 from autotune.deploy.desired_state import DesiredState, build_desired_state
 from autotune.deploy.stack import ServiceInstance, Stack, StackContext
 from autotune.discovery import host_templates
 from autotune.environments.data_loss import list_editable_files
-from autotune.environments.stack import find_template_overrides
+from autotune.environments.stack_files import find_template_overrides
 from autotune.export.export_error import APPLY_HINT, RENDER_DIRECTORY, ExportError
+from autotune.export.host_setup import HostSetup, build_host_setup
 from autotune.export.setting_lines import check_lines
 from autotune.export.unit_commands import can_run_commands, check_commands, is_below
 from autotune.report.studies import Study
+from autotune.runtimes import load_runtime
 from autotune.services import unit_files
 from autotune.services.base import AdoptedConfig, Settings, resolve_config_files
-from autotune.services.registry import list_tier_services, map_adoptions, services_of
+from autotune.services.registry import catalogue_of, find_adoption, list_target_services
 from autotune.space.facts import HostFacts
 from autotune.study.recorded_environment import find_adopted_record
 from autotune.study.study_state import Trial
@@ -41,7 +42,6 @@ from autotune.target.beds import build_bed_target
 from autotune.target.field_types import FILE_PATTERN, UNIT_PATTERN
 from autotune.target.model import Target
 from autotune.target.read_target import read_target
-from autotune.target.runtimes import import_runtime
 from autotune.unified_diff import Hunk, split_lines
 
 WEB_ACCOUNT = ("www-data", "www-data")
@@ -50,13 +50,13 @@ PLACEHOLDER_FACTS = HostFacts(cpus=1.0, memory=2**30)  # facts affect values, bu
 
 @dataclass(frozen=True)
 class DerivedHosts:
-    """Hosts with a trial's deployment: ``manifests`` by host, and file ``contents`` by tier, host
+    """Hosts with a trial's deployment: ``setups`` by host, and file ``contents`` by tier, host
     and path.
 
     ``edits``, by host and path, are the changes to files that the hosts already had.
     """
 
-    manifests: Mapping[str, HostManifest]
+    setups: Mapping[str, HostSetup]
     contents: Mapping[tuple[str, str, str], bytes]
     edits: Mapping[tuple[str, str], tuple[Hunk, ...]]
 
@@ -71,8 +71,9 @@ def derive_hosts(
     """Return the hosts with a trial's deployment. ``recorded_files`` are its files by
     ``instance/path``.
 
-    ``baseline`` is the baseline's trial and files. If a host had these files, they determine the
-    actions of its units. Raises AutotuneError if a record contradicts the target and its services.
+    ``baseline`` is the baseline's trial and files. If a host's files matched the baseline's, its
+    units get only the actions that changed parameters require. Raises AutotuneError if a record
+    contradicts the target and its services.
     """
     desired_state = _derive_desired_state(study, trial, recorded_files, records)
     for host, record in records.items():
@@ -80,8 +81,8 @@ def derive_hosts(
     baseline_state = (
         _derive_desired_state(study, baseline[0], baseline[1], records) if baseline else None
     )
-    manifests = {
-        host: build_host_manifest(
+    setups = {
+        host: build_host_setup(
             desired_state, host, _find_settings_before(baseline_state, host, records[host].original)
         )
         for host in records
@@ -95,25 +96,33 @@ def derive_hosts(
     edits = {(part.placement.host, path): hunks for part in desired_state.instances
              for path in desired_state.rendered_files[part.name]
              if (hunks := _derive_edits(part, path, records)) is not None}  # fmt: skip
+    _check_contents(study, desired_state, records, edits)
+    return DerivedHosts(setups, contents, edits)
+
+
+def _check_contents(
+    study: Study,
+    desired_state: DesiredState,
+    records: Mapping[str, HostRecord],
+    edits: Mapping[tuple[str, str], tuple[Hunk, ...]],
+) -> None:
+    """Raise ExportError if a file contains commands, or changes of settings, that the services
+    themselves would not write.
+    """
     for instance in desired_state.instances:
         for path, content in desired_state.rendered_files[instance.name].items():
             hunks = edits.get((instance.placement.host, path))
             check_commands(study, desired_state, instance, path, content, hunks)
             if instance.placement.adopted is not None and not can_run_commands(path):
                 original_digest = records[instance.placement.host].original.files.get(path)
-                check_lines(
-                    study,
-                    instance,
-                    path,
-                    _split_lines(study, path, content, original_digest, hunks),
-                )
-    return DerivedHosts(manifests, contents, edits)
+                lines = _split_lines(study, path, content, original_digest, hunks)
+                check_lines(study, instance, path, lines)
 
 
 def _split_lines(
     study: Study, path: str, content: bytes, original: str | None, hunks: tuple[Hunk, ...] | None
 ) -> tuple[Hunk, ...]:
-    """Return the changed lines of a host's own file: its edits or, for a new file, all of its
+    """Return the changed lines of a file on a host: the recorded edits or, for a new file, all
     lines.
     """
     if hunks is not None:
@@ -161,8 +170,8 @@ def _check_agreement(study: Study, host: str, record: HostRecord, desired: Desir
 def _find_settings_before(
     baseline_state: DesiredState | None, host: str, original: OriginalHost
 ) -> Settings | None:
-    """Return the settings in a host's files before the study. For a model, these are the
-    baseline's.
+    """Return the settings in a host's files before the study. Without recorded settings, the result
+    is the baseline's settings if the host's files matched the baseline.
     """
     if original.settings is not None:
         return original.settings
@@ -200,7 +209,7 @@ def _derive_desired_state(
         )
         for part in planned_stack.instances
     ]
-    layout = import_runtime(_find_runtime(target)).RUNTIME.layout
+    layout = load_runtime(_find_runtime(target)).layout
     planned_stack = replace(planned_stack, instances=tuple(selected_instances))
 
     def files_of(instance: ServiceInstance) -> Mapping[str, bytes]:
@@ -241,9 +250,7 @@ def _build_stack(
     study: Study, target: Target, adopted_configs: Mapping[str, AdoptedConfig]
 ) -> Stack:
     """Return the stack, with the first possible name of each program. No host is contacted."""
-    services = [
-        p.service for name, tier in target.tiers.items() for p in list_tier_services(name, tier)
-    ]
+    services = [location.service for location in list_target_services(target)]
     names = {name: paths[0] for s in services for name, paths in s.programs.items()}
     context = StackContext(
         RENDER_DIRECTORY,
@@ -265,8 +272,8 @@ def _load_adopted_configs(study: Study, trial: Trial) -> dict[str, AdoptedConfig
     """Return the hosts' own files that were edited, from the target's templates and the study's
     records.
 
-    Raises AutotuneError if the study does not record them: otherwise they would be replaced as a
-    whole.
+    Raises AutotuneError if the study does not record these files, because an export would then
+    replace whole files.
     """
     adopted_record = find_adopted_record(study.records, trial.bed)
     if adopted_record is None:
@@ -279,13 +286,14 @@ def _load_adopted_configs(study: Study, trial: Trial) -> dict[str, AdoptedConfig
     templates = find_template_overrides(
         replace(kept_target, document=replace(kept_target.document, path=study.target_path))
     )
-    return {**manifest.read_manifest(templates), **adopted_configs}
+    return {**adopted_files.read_adopted_files(templates), **adopted_configs}
 
 
 def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, AdoptedConfig]) -> None:
-    """Raise AutotuneError if a tier's files are edited, but one of its hosts lacks the files of a
-    service.
+    """Raise AutotuneError if a tier's files are edited, but the files of a service are missing for
+    one of the tier's hosts.
     """
+    catalogue = catalogue_of(target)
     for name, tier in target.tiers.items():
         for host in tier.hosts if target.edits_host_files(name) else ():
             tier_configs = {instance.rpartition(".")[2]: config for instance, config in adopted.items()
@@ -294,7 +302,7 @@ def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, Adop
                 *tier.service[:1]
             }
             services = {service.name for deployment in deployments if deployment in tier.service
-                        for service, _ in services_of(deployment)}  # fmt: skip
+                        for service, _ in catalogue.services_of(deployment)}  # fmt: skip
             if missing := sorted(services - tier_configs.keys()):
                 raise ExportError(
                     study, f"it does not record the files of {missing[0]} that it edits on {host}"
@@ -305,10 +313,10 @@ def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, Adop
 
 
 def _check_adopted_config(study: Study, instance: ServiceInstance, config: AdoptedConfig) -> None:
-    """Raise AutotuneError for a unit or file that this service's adoption could not have
+    """Raise AutotuneError for a recorded unit or file that the service's adoption could not have
     produced.
     """
-    adoption = map_adoptions().get(instance.service.key)
+    adoption = find_adoption(instance.service)
     hint = "`autotune apply` reads the files on the host"
     if config.unit and not re.fullmatch(UNIT_PATTERN, config.unit):
         raise ExportError(study, f"{config.unit!r} is not a unit of {instance.name}", hint)
@@ -342,7 +350,8 @@ def _select_programs(
 ) -> ServiceInstance:
     """Return the instance with the program names that match its recorded files and unit.
 
-    Such names contain versions. Raises AutotuneError if no candidate name matches.
+    Program names such as `php-fpm8.2` contain versions. Raises AutotuneError if no candidate name
+    matches.
     """
     units = record.units if record else {}
     loses_data = instance.placement.adopted is not None and instance.placement.adopted.loses

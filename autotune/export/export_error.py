@@ -1,4 +1,4 @@
-"""The error for a study that cannot become a script, a role or a patch."""
+"""The error for a study that cannot be exported as a script, a role or a patch."""
 
 from __future__ import annotations
 

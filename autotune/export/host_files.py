@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from autotune.deploy.deploy_result import HostManifest, HostRecord, OriginalHost
+from autotune.deploy.deploy_result import HostRecord, OriginalHost
 from autotune.errors import AutotuneError
 from autotune.export.derived_hosts import DerivedHosts, derive_hosts
 from autotune.export.export_error import APPLY_HINT, ExportError
 from autotune.export.host_records import read_record
+from autotune.export.host_setup import HostSetup
 from autotune.export.masked_lines import find_placeholders, split_hunk
 from autotune.export.record_checks import ORDINARY_TEXT_PATTERN
 from autotune.export.unit_commands import can_run_commands
@@ -40,8 +41,8 @@ class HostFile:
 
     ``units`` maps each unit that reads the file to its action after a change: ``reload`` or
     ``restart``. ``original`` is the SHA-256 of the replaced file, ``absent``, or ``None`` if it was
-    not recorded. ``edits`` change the host's own file: then, ``deployed`` is the digest of the
-    result, and ``content`` contains placeholders.
+    not recorded. ``edits`` change the host's own file; in this case, ``deployed`` is the digest of
+    the edited file, and ``content`` contains placeholders.
     """
 
     host: str
@@ -72,15 +73,15 @@ class HostFile:
 
     @property
     def sets_unit(self) -> bool:
-        """True if a service manager reads the file, in which a line may continue the previous
-        one.
+        """True if a service manager reads the file. In such a file, a line may continue the
+        previous line.
         """
         return can_run_commands(self.path)
 
 
 @dataclass(frozen=True)
 class ExportedHosts:
-    """All files and, by host, the units (true if running) and the kernel values.
+    """The exported files, and for each host its units (true if running) and kernel values.
 
     ``before`` contains the hosts' units and kernel values before the study.
     """
@@ -126,8 +127,8 @@ def list_changed_hosts(study: Study, trial: Trial, *, everything: bool = False) 
     derived_hosts = derive_hosts(
         study, trial, read_rendered_files(study.directory, trial), records, baseline_and_files
     )
-    manifests = derived_hosts.manifests
-    for of_host in manifests.values():
+    setups = derived_hosts.setups
+    for of_host in setups.values():
         _check_names(study, [*of_host.units, *of_host.sysctls, *of_host.sysctls.values()])
     original_files = _collect_originals(study, records, baseline_and_files)
     for original in original_files.values():
@@ -138,11 +139,11 @@ def list_changed_hosts(study: Study, trial: Trial, *, everything: bool = False) 
     )
     hosts = ExportedHosts(
         files,
-        {host: of_host.units for host, of_host in manifests.items()},
-        {host: of_host.sysctls for host, of_host in manifests.items()},
+        {host: of_host.units for host, of_host in setups.items()},
+        {host: of_host.sysctls for host, of_host in setups.items()},
         original_files,
     )
-    chosen_hosts = hosts if everything else _select_changed_hosts(hosts, manifests)
+    chosen_hosts = hosts if everything else _select_changed_hosts(hosts, setups)
     for file in chosen_hosts.files:
         _check_words(study, file)
     return chosen_hosts
@@ -171,7 +172,7 @@ def _build_host_file(
     before: Mapping[str, OriginalHost],
 ) -> HostFile:
     tier, host, path = location
-    file, digests = derived.manifests[host].files[path], before[host].files
+    file, digests = derived.setups[host].files[path], before[host].files
     original_digest = (digests[path] or ABSENT_DIGEST) if path in digests else None
     edits = derived.edits.get((host, path))
     return HostFile(
@@ -190,7 +191,7 @@ def _build_host_file(
 
 def _check_words(study: Study, file: HostFile) -> None:
     """Raise AutotuneError if the host cannot fill in masked words, or if edits do not match the
-    content.
+    file's content.
     """
     if file.edits is None:
         if has_placeholder(file.content):
@@ -237,7 +238,9 @@ def group_by_host(files: Mapping[str, bytes]) -> dict[tuple[str, str, str], byte
 def _collect_originals(
     study: Study, records: Mapping[str, HostRecord], base: tuple[Trial, Mapping[str, bytes]] | None
 ) -> dict[str, OriginalHost]:
-    """Return the hosts before the study, from backups or, for a model, from the baseline."""
+    """Return the hosts' original state before the study, from backups or, for a simulated stack,
+    from the baseline.
+    """
     baseline_records = _read_records(study, base[0]) if base else {}
     digests: dict[str, dict[str, str | None]] = {host: {} for host in records}
     for (_, host, path), content in (group_by_host(base[1]) if base else {}).items():
@@ -255,11 +258,9 @@ def _collect_originals(
     return originals
 
 
-def _select_changed_hosts(
-    hosts: ExportedHosts, manifests: Mapping[str, HostManifest]
-) -> ExportedHosts:
-    """Return the files and kernel values that differ from the originals, and the units that use
-    them.
+def _select_changed_hosts(hosts: ExportedHosts, setups: Mapping[str, HostSetup]) -> ExportedHosts:
+    """Return the files and kernel values that differ from the hosts' original state, and the units
+    that use them.
     """
     files = tuple(file for file in hosts.files if file.digest != file.original)
     sysctls = {
@@ -269,7 +270,7 @@ def _select_changed_hosts(
     }  # fmt: skip
     units = {}
     for host, of_host in hosts.units.items():
-        before, restarts = hosts.before[host].units, manifests[host].restarts
+        before, restarts = hosts.before[host].units, setups[host].restarts
         affected_units = {unit for file in files if file.host == host for unit in file.units}
         for name in sysctls[host]:
             affected_units |= set(restarts[name])
@@ -287,8 +288,6 @@ def _select_changed_hosts(
 
 
 def _check_names(study: Study, names: Iterable[str]) -> None:
-    """Raise ExportError for unsafe names or values, because they become lines and words in commands
-    for root.
-    """
+    """Raise ExportError for names or values that are unsafe as words in commands that root runs."""
     if strange := [name for name in names if not ORDINARY_TEXT_PATTERN.fullmatch(name)]:
         raise ExportError(study, f"{strange[0]!r} is not a unit or a kernel value")

@@ -1,6 +1,4 @@
-"""Read the records of hosts in a study as typed values. Other people may have written the
-records.
-"""
+"""Read the records of hosts in a study as typed values. The records are untrusted input."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ def read_record(study: Study, host: str, record: Mapping[str, Any]) -> HostRecor
 def _check_keys(
     record: Mapping[str, Any], kind: type[HostRecord | OriginalHost | DeployedFile | Hunk]
 ) -> None:
-    """Raise ValueError for a key that this kind of record does not have."""
+    """Raise ValueError for a key that is not a field of this kind of record."""
     if unknown := sorted(record.keys() - kind.__dataclass_fields__.keys()):
         raise ValueError(f"unknown key {unknown[0]!r}")
 
@@ -65,7 +63,7 @@ def _read_file(file: Mapping[str, Any]) -> DeployedFile:
 
 
 def _read_edits(edits: list[Mapping[str, Any]]) -> tuple[Hunk, ...]:
-    """Return the hunks in order. Raises ValueError if they overlap."""
+    """Return the recorded edits as hunks, in order. Raises ValueError if hunks overlap."""
     hunks, last_line = [], 1
     if len(edits) > _MAX_HUNKS:
         raise ValueError(f"more than {_MAX_HUNKS} changes in one file")
@@ -106,7 +104,9 @@ def _read_texts(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _read_settings(settings: Mapping[str, Any] | None) -> Settings | None:
-    """Return settings that are used only for comparison with other settings."""
+    """Return recorded settings, which are used only for comparison with other settings. Raises
+    ValueError for invalid values.
+    """
     if settings is None:
         return None
     if wrong := [n for n, value in settings.items() if not isinstance(value, str | int | float)]:

@@ -3,17 +3,17 @@
 
 ``kind`` is always ``autotune-export``.
 
-- ``parameters`` are the effective values in the exported trial, and ``baseline`` those in the
-  baseline.
+- ``parameters`` are the effective values in the exported trial, and ``baseline`` the effective
+  values in the baseline.
 - ``changes`` are the differences that have an effect, each with its unit and the required action.
 - ``rss`` is the size of the largest process of each service during the study, in bytes.
 - ``effective`` contains the values read back from the software.
-- ``differences`` lists values that differ from the requested ones.
+- ``differences`` lists effective values that differ from the requested values.
 - ``claim`` contains the verdict, gain and peaks. Only the best trial has a claim.
 - ``readings`` are the readings from the confirmation, oldest first.
 - ``hosts`` contains files, units and kernel values by host, if the export configures hosts. For
-  each file, it contains the SHA-256 before and after: ``absent`` means a missing file, null means
-  not recorded.
+  each file, ``hosts`` contains the SHA-256 before and after: ``absent`` means a missing file, null
+  means not recorded.
 - ``files`` are the files in this export, with their SHA-256.
 - ``verify`` is a command to run in the export's directory.
 
@@ -70,11 +70,7 @@ def build_manifest(
         **_describe_measurement(study.target, source),
         "claim": _build_claim(view) if is_best else None,
         "parameters": dict(sorted(trial.effective_settings.items())),
-        "baseline": baseline
-        and {
-            "trial": baseline.number,
-            "parameters": dict(sorted(baseline.effective_settings.items())),
-        },
+        "baseline": _describe_baseline(baseline),
         "changes": _list_changes(
             baseline.effective_settings if baseline else {},
             trial,
@@ -85,14 +81,23 @@ def build_manifest(
         "differences": list(latest_trial.differences),
         "readings": list(_list_readings(view)) if is_best else [],
         **({"hosts": _describe_hosts(hosts)} if hosts else {}),
-        "files": [
-            {"path": path, "bytes": len(content), "sha256": sha256(content).hexdigest()}
-            for path, content in sorted(files.items())
-        ],
+        "files": list(_list_files(files)),
         "verify": VERIFY_COMMAND.replace("target.yaml", shlex.quote(source))
         if source
         else VERIFY_COMMAND,
     }
+
+
+def _describe_baseline(baseline: Trial | None) -> dict[str, Any] | None:
+    if baseline is None:
+        return None
+    parameters = dict(sorted(baseline.effective_settings.items()))
+    return {"trial": baseline.number, "parameters": parameters}
+
+
+def _list_files(files: Mapping[str, bytes]) -> Iterator[dict[str, Any]]:
+    for path, content in sorted(files.items()):
+        yield {"path": path, "bytes": len(content), "sha256": sha256(content).hexdigest()}
 
 
 def _describe_measurement(target: Target, source: str | None) -> dict[str, Any]:
@@ -105,7 +110,7 @@ def _describe_measurement(target: Target, source: str | None) -> dict[str, Any]:
 
 
 def _build_claim(view: StudyView) -> dict[str, Any]:
-    """Return the study's claim about its winner. Other trials have no claim."""
+    """Return the study's claim about its best trial: verdict, gain and peaks."""
     has_baseline = "baseline" in view.conclusion.sides
     return {
         "verdict": view.verdict,

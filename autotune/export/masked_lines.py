@@ -1,4 +1,4 @@
-"""Changed lines with masked words: the export's script copies these words from the host's own line.
+"""Changed lines with masked words, which the export's script copies from the same line on the host.
 
 A study contains placeholders instead of the words. On the host, the script finds each word by the
 recorded text before and after its placeholder.
@@ -20,7 +20,8 @@ def find_placeholders(text: str) -> tuple[str, ...]:
 def split_hunk(hunk: Hunk) -> tuple[Hunk, ...]:
     """Split a hunk so that each line with masked words and its replacement are a separate hunk.
 
-    Raises ValueError with the reason if the host cannot fill in the words.
+    Raises ValueError if the host cannot fill in the masked words. The error's text is a clause that
+    follows the line number.
     """
     old_numbers = [number for number, line in enumerate(hunk.removed) if find_placeholders(line)]
     new_numbers = [number for number, line in enumerate(hunk.added) if find_placeholders(line)]
@@ -49,7 +50,8 @@ def split_hunk(hunk: Hunk) -> tuple[Hunk, ...]:
 def find_masked_parts(hunk: Hunk) -> tuple[str, ...]:
     """Return the parts of a replaced line that the host fills in; empty if no word is masked.
 
-    A part spans several placeholders if both lines contain the same text between them.
+    A part spans several placeholders if the removed and the added line contain the same text
+    between them.
     """
     if len(hunk.removed) != 1 or len(hunk.added) != 1:
         return ()
@@ -66,7 +68,7 @@ def find_masked_parts(hunk: Hunk) -> tuple[str, ...]:
 
 
 def _check_exchange(hunk: Hunk) -> None:
-    """Raise ValueError if the words in the host's line cannot be found unambiguously."""
+    """Raise ValueError if the masked words in the host's line cannot be located unambiguously."""
     removed, added = hunk.removed[0], hunk.added[0]
     placeholders = find_placeholders(removed)
     numbers = {placeholder.split("-")[2] for placeholder in placeholders}

@@ -34,10 +34,10 @@ def check_trial(study: Study, trial: Trial) -> None:
 
 
 def _is_parameter(study: Study, name: str, settings: Settings, own: DeclaredParameters) -> bool:
-    if own:
-        return name in own
+    if own.rules:
+        return name in own.rules
     has_known_tier = ParameterName.parse(name).tier in study.target.tiers
-    return has_known_tier and find_parameter(name, settings) is not None
+    return has_known_tier and find_parameter(name, settings, own) is not None
 
 
 def _is_value(
@@ -45,10 +45,11 @@ def _is_value(
 ) -> bool:
     if isinstance(value, float) and not math.isfinite(value):
         return False
-    if is_deployment_choice(name) and not own:
+    if is_deployment_choice(name) and not own.rules:
         return value in study.target.tiers[ParameterName.parse(name).tier].service
     parameter = find_parameter(name, settings, own)
-    choices = (own[name].choices if own else parameter.choices if parameter else ()) or ()
+    catalogue_choices = parameter.choices if parameter else ()
+    choices = (own.rules[name].choices if own.rules else catalogue_choices) or ()
     if any(is_same_value(choice, value) for choice in choices):
         return True
     # A host's software may offer words that are not among the catalogue's choices.

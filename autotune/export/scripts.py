@@ -1,6 +1,7 @@
 """Shell scripts and patches that make a trial's changes on each host.
 
-Names are quoted and contents are here-documents, so that no text from a configuration is run.
+Names are quoted and file contents are here-documents, so that the shell runs no text from a
+configuration.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def format_title(study: Study, trial: Trial) -> str:
 
 
 def build_script(heading: str, host: str, hosts: ExportedHosts, notice: str | None = None) -> str:
-    """Return the script that configures one host. The script needs root, a POSIX shell, systemd and
-    GNU tools.
+    """Return the shell script that applies the configuration on one host. The script needs root, a
+    POSIX shell, systemd and GNU tools.
     """
     units, files = hosts.units[host], hosts.list_files(host)
     return fill_template(
@@ -64,7 +65,9 @@ def build_script(heading: str, host: str, hosts: ExportedHosts, notice: str | No
 
 
 def _group_checks(files: Iterable[HostFile]) -> list[tuple[list[int], tuple[str, ...]]]:
-    """Return each command that validates files, with the numbers of the files that it validates."""
+    """Return each validation command, with the numbers (from 1) of the files that the command
+    validates.
+    """
     numbers: dict[tuple[str, ...], list[int]] = {}
     for number, file in enumerate(files, 1):
         if file.check:
@@ -144,7 +147,7 @@ def _format_notice(notice: str | None) -> str:
 
 
 def _build_diff(file: HostFile, recorded: bytes | None) -> str:
-    """Return the diff between ``recorded``, the baseline's content, and a file. Raises
+    """Return the unified diff of a file against ``recorded``, its content in the baseline. Raises
     AutotuneError.
     """
     location = file.path.removeprefix("/")

@@ -1,9 +1,9 @@
-"""Check the lines that an export changes in a host's own file: they may contain only settings.
+"""Check that the lines that an export changes in a host's own file contain only settings.
 
 A study may come from someone else, and a configuration file can load code, run commands and grant
-access. A service's edits consist of names that it tunes, numbers and the choices of its parameters.
-Each changed line is checked without the lines around it, because the recorded file may differ from
-the host's.
+access. A service's edits consist of the names of tunable settings, numbers and the choices of its
+parameters. Each changed line is checked without the lines around it, because the recorded file may
+differ from the host's.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def check_lines(study: Study, instance: ServiceInstance, path: str, hunks: Seque
 class _Vocabulary:
     """The words that may occur in settings, in lower case, with `_` for `-`.
 
-    A setting's line starts with one of ``first_words``, and a value follows one of
+    The line of a setting starts with one of ``first_words``, and a value follows one of
     ``naming_words``. ``words`` contains every word that occurs in settings. Settings may be
     appended to lines that start with one of ``leading_words``. ``whole_lines`` are allowed
     unchanged.
@@ -102,8 +102,8 @@ def _strip_dashes(word: str) -> str:
 
 
 def _is_safe_hunk(words: _Vocabulary, hunk: Hunk) -> bool:
-    """True if each line is a setting, or differs only in settings from the line that it
-    replaces.
+    """True if each added or removed line is a setting, or differs only in settings from the line
+    that it replaces.
     """
     lines = (*hunk.removed, *hunk.added)
     if len(lines) > MAX_HUNK_LINES or any(
@@ -160,7 +160,9 @@ def _is_setting_exchange(words: _Vocabulary, old: str, new: str) -> bool:
 
 
 def _keeps_masked_words(words: _Vocabulary, before: Sequence[str], after: Sequence[str]) -> bool:
-    """True if masked words keep their places: up to the last one, only values may differ."""
+    """True if masked words keep their positions: up to the last masked word, only values may
+    differ.
+    """
     leading_tokens = [tokens[: _find_last_masked(tokens) + 1] for tokens in (before, after)]
     return len(leading_tokens[0]) == len(leading_tokens[1]) and all(
         old == new or (_is_value(words, old) and _is_value(words, new))
@@ -176,7 +178,7 @@ def _find_last_masked(tokens: Sequence[str]) -> int:
 def _keeps_directives(
     before: Sequence[str], after: Sequence[str], following: Sequence[str]
 ) -> bool:
-    """True if ``following`` starts a new directive after both texts, or after neither of them."""
+    """True if an edit does not change whether ``following`` starts a new directive."""
     following_token = next((token for token in following if not token.isspace()), ";")
     return following_token in _DIRECTIVE_ENDS or (_ends_directive(before) == _ends_directive(after))
 
@@ -188,8 +190,8 @@ def _ends_directive(tokens: Sequence[str]) -> bool:
 def _is_setting_run(
     words: _Vocabulary, names: set[str], before: Sequence[str], run: Sequence[str]
 ) -> bool:
-    """True if a differing piece of a line is a value after its name, or consists of names and
-    values in a line of settings.
+    """True if the changed tokens ``run`` are a value after its name, or names and values in a line
+    of settings.
 
     ``names`` are further names of settings in the same line.
     """
@@ -208,7 +210,7 @@ def _is_setting_run(
 
 
 def _find_first_word(before: Sequence[str]) -> str:
-    """Return the first word of the last directive in these tokens, or an empty string."""
+    """Return the first word of the last directive in ``before``, or an empty string."""
     first_word = ""
     for token in before:
         if token in ("{", "}", ";"):
@@ -221,7 +223,9 @@ def _find_first_word(before: Sequence[str]) -> str:
 def _find_last_name(
     words: _Vocabulary, before: Sequence[str], naming: frozenset[str] | set[str]
 ) -> str:
-    """Return the name to which a value after these tokens belongs, or an empty string."""
+    """Return the name of the setting to which a value after the tokens ``before`` belongs, or an
+    empty string.
+    """
     for token in reversed(before):
         if token in _BOUNDARY_CHARACTERS:
             return ""

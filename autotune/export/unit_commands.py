@@ -1,8 +1,8 @@
-"""Check files that a service manager reads: none of them may run a command as root.
+"""Check that files that a service manager reads do not run commands as root.
 
-A unit file, or a file with a unit's variables, is exported in three cases. It sets only limits and
-numbers, autotune's own template renders it, or an edit changes only limits and numbers. The host
-compares the lines that an edit removes, and keeps all others.
+A unit file, or a file with a unit's variables, is exported in three cases. The file sets only
+limits and numbers, autotune's own template renders it, or an edit changes only limits and numbers.
+The host compares the lines that an edit removes, and keeps all other lines.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from autotune.export.export_error import APPLY_HINT, ExportError
 from autotune.export.masked_lines import find_placeholders
 from autotune.report.studies import Study
 from autotune.services import unit_environment, unit_files
-from autotune.services.registry import map_adoptions
+from autotune.services.registry import find_adoption
 from autotune.unified_diff import Hunk
 
 KNOWN_PROGRAMS = (
@@ -56,7 +56,9 @@ def check_commands(
     content: bytes,
     edits: tuple[Hunk, ...] | None,
 ) -> None:
-    """Raise AutotuneError if a unit file, or a file with its variables, could run a command."""
+    """Raise AutotuneError if a unit file, or a unit's file of environment variables, could run a
+    command.
+    """
     if not can_run_commands(path):
         return
     if edits is not None:
@@ -83,7 +85,7 @@ def is_below(path: str, pattern: str) -> bool:
 
 
 def can_run_commands(path: str) -> bool:
-    """True if the file at a path is a unit file, or contains variables for units."""
+    """True if a path belongs to a unit file or to a file of environment variables for units."""
     return path.startswith(
         tuple(f"{location}/" for location in unit_files.UNIT_DIRECTORIES)
     ) or any(
@@ -93,7 +95,7 @@ def can_run_commands(path: str) -> bool:
 
 
 def has_no_commands(content: bytes) -> bool:
-    """True if a unit file sets only limits, and variables without paths."""
+    """True if a unit file sets only limits, and environment variables without paths."""
     text = re.sub(r"\\\n[ \t]*", "", content.decode("utf-8", "replace"))
     lines = [line.strip() for line in text.split("\n")]
     return all(map(_has_no_command, lines))
@@ -104,7 +106,9 @@ def _has_no_command(line: str) -> bool:
 
 
 def _is_safe_hunk(instance: ServiceInstance, hunk: Hunk) -> bool:
-    """True if a unit's removed and added lines set only limits, and numbers in known variables."""
+    """True if a unit's removed and added lines set only limits, and numbers in known environment
+    variables.
+    """
     removed_words = {word for line in hunk.removed for word in _split_words(line)}
     options = {f"--{parameter.name.replace('_', '-')}" for parameter in instance.service.parameters}
 
@@ -138,8 +142,8 @@ def _extends_words(words: tuple[str, ...], longer: tuple[str, ...]) -> bool:
 
 
 def _split_masked(line: str) -> tuple[str, ...]:
-    """Return the variable's name with its opening quote, and its words with each number replaced by
-    0.
+    """Return the name of a line's environment variable with its opening quote, and the value's
+    words with each number replaced by 0.
     """
     variable = _VARIABLE_PATTERN.fullmatch(line.strip())
     if variable is None:
@@ -152,12 +156,12 @@ def _split_masked(line: str) -> tuple[str, ...]:
 
 
 def _is_setting(instance: ServiceInstance, line: str) -> bool:
-    """True if a line is by itself a limit, or a variable that the service understands."""
+    """True if a line sets a limit, or an environment variable that the service tunes or reads."""
     text = line.strip()
     if re.fullmatch(_LIMIT_PATTERN, text):
         return True
     adoption, variable = (
-        map_adoptions().get(instance.service.key),
+        find_adoption(instance.service),
         _VARIABLE_PATTERN.fullmatch(text),
     )
     if adoption is None or variable is None:
@@ -175,7 +179,7 @@ def _is_rendered(
 ) -> bool:
     """True if autotune's own template renders this content with one of the possible program paths.
 
-    Limits depend on the host, so they may differ.
+    Limits depend on the host, so limits in the content may differ from the rendered limits.
     """
     for directory in KNOWN_PROGRAMS:
         programs = {

@@ -1,4 +1,4 @@
-"""Write exports: a trial's files, their changes, and the evidence for them."""
+"""Write exports of a trial: its files, the changes to the baseline, and the evidence for the gain."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from autotune.export.record_checks import check_trial
 from autotune.export.scripts import export_patch, export_shell, has_masked_edits
 from autotune.report.conclusion import find_conclusion
 from autotune.report.diff import find_trial, read_rendered_files
-from autotune.report.headline import format_headline
 from autotune.report.parameters import (
     find_declared_parameters,
     find_parameter,
@@ -48,17 +47,17 @@ def write_export(
     include_unchanged: bool = False,
     allow_simulated: bool = False,
 ) -> tuple[Path, ...]:
-    """Write a trial's export to ``output_directory``, completely or not at all. Return the written
-    paths.
+    """Write a trial's export to ``output_directory`` atomically, and return the written paths.
 
     Formats: ``files`` (as rendered), ``ansible`` (a role), ``shell`` (a script per host), ``patch``
-    (a diff per host), ``yaml`` and ``json`` (settings). They contain the trial's changes or, with
-    ``include_unchanged``, everything. ``README.md``, ``manifest.json``, ``target.yaml`` and
-    ``changes.diff`` are always written. Without ``trial``, the winner is exported.
+    (a diff per host), ``yaml`` and ``json`` (settings). An export contains the trial's changes or,
+    with ``include_unchanged``, the whole configuration. ``README.md``, ``manifest.json``,
+    ``target.yaml`` and ``changes.diff`` are always written. Without ``trial``, the winner is
+    exported.
 
-    Raises AutotuneError if the study has no winner, or if it measured a model and
-    ``allow_simulated`` is false. Also raises it if the format is unknown or the directory is not
-    empty.
+    Raises AutotuneError if the study has no winner, or if it measured a simulated stack and
+    ``allow_simulated`` is false. Raises AutotuneError also for an unknown format or a directory
+    that is not empty.
     """
     if format_name not in ALL_FORMATS:
         raise UsageError(
@@ -82,7 +81,9 @@ def write_export(
 
 
 def select_trial(study: Study, name: str | None) -> Trial:
-    """Return the trial to export: the named one, or the proven winner. Raises AutotuneError."""
+    """Return the trial to export: the trial called ``name``, or the proven winner. Raises
+    AutotuneError.
+    """
     if name is not None:
         return find_trial(study.state, name)
     conclusion = find_conclusion(study.state)
@@ -98,7 +99,7 @@ def select_trial(study: Study, name: str | None) -> Trial:
 
 
 def find_minimal_trial(study: Study) -> str:
-    """Return the name of the trial with only those changes that cause the gain. Raises
+    """Return the name of the trial that contains only the changes that cause the gain. Raises
     AutotuneError.
     """
     minimal = study.state.minimal_changes
@@ -113,7 +114,7 @@ def find_minimal_trial(study: Study) -> str:
 def build_export(
     study: Study, trial: Trial, format_name: str = "files", *, include_unchanged: bool = False
 ) -> dict[str, bytes]:
-    """Return an export's contents by relative path. They are the same on every call."""
+    """Return an export's file contents by relative path. The contents are identical on every call."""
     baseline = find_conclusion(study.state).baseline
     check_trial(study, trial)
     if baseline:
@@ -174,7 +175,7 @@ def _build_readme(
         trial=trial.number,
         format=format_name,
         notice=MODEL_NOTICE if study.target.simulated else None,
-        proof=format_headline(view)
+        proof=view.headline.text
         if is_best_trial
         else "This trial is not the proven winner, so no gain is claimed.",
         changes=list_changes(
@@ -195,8 +196,8 @@ def _build_readme(
 def _select_settings(
     study: Study, trial: Trial, baseline_settings: Settings
 ) -> Iterator[tuple[str, Value]]:
-    """Yield the settings that have an effect and differ from ``baseline_settings``; all if it is
-    empty.
+    """Yield the settings that have an effect and differ from ``baseline_settings``, or all settings
+    if ``baseline_settings`` is empty.
     """
     active_names = list_active_parameters(
         trial.effective_settings, find_declared_parameters(study.target)
@@ -215,7 +216,7 @@ def _format_json_settings(
     declared_parameters = find_declared_parameters(study.target)
     active_names = (
         list_active_parameters(trial.effective_settings, declared_parameters)
-        if declared_parameters
+        if declared_parameters.rules
         else trial.effective_settings
     )
     parameters = {name: value for name, value in _select_settings(study, trial, baseline_settings)
@@ -261,8 +262,8 @@ def _encode_json(document: object) -> bytes:
 
 
 def _write_atomically(content: FileContents, output_directory: Path) -> None:
-    """Write to a temporary directory next to ``output_directory``, then rename it, so that no
-    export is incomplete.
+    """Write to a temporary directory next to ``output_directory``, then rename the directory, so
+    that no export is incomplete.
     """
     try:
         output_directory.parent.mkdir(parents=True, exist_ok=True)

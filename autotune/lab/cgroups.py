@@ -1,7 +1,8 @@
 """Control groups that limit the CPU and memory of lab hosts.
 
-A host's first process joins its groups before it becomes the host, so the groups contain every
-descendant. The groups therefore also list the processes to kill when the lab is removed.
+A lab host's first process joins the host's control groups before it becomes PID 1, so the groups
+contain every descendant. The groups therefore also list the processes to kill when the lab is
+removed.
 """
 
 from __future__ import annotations
@@ -63,9 +64,9 @@ def find_hierarchies(
 ) -> tuple[CgroupHierarchy, ...]:
     """Return the control group trees of a lab.
 
-    These are the trees that this machine mounts. Missing trees get a path under ``private``.
-    ``mountinfo_text`` and ``proc_cgroups`` are the contents of ``/proc/self/mountinfo`` and
-    ``/proc/cgroups``.
+    The result contains the trees that this machine mounts. Missing trees get a path under
+    ``private``. ``mountinfo_text`` and ``proc_cgroups`` are the contents of
+    ``/proc/self/mountinfo`` and ``/proc/cgroups``.
     """
     trees = [mount for mount in parse_mounts(mountinfo_text) if mount.kind in ("cgroup", "cgroup2")]
     own_mounts = [mount.path for mount in trees if mount.path.is_relative_to(private)]
@@ -98,7 +99,9 @@ def parse_mounts(text: str) -> list[Mount]:
 
 
 def group_limits(hierarchy: CgroupHierarchy, host: LabHost) -> dict[str, str]:
-    """Return the values to write for a host's group in ``hierarchy``, by file, in writing order."""
+    """Return the values to write to the files of a host's control group in ``hierarchy``, in
+    writing order.
+    """
     files: dict[str, str] = {}
     if host.cpus is not None and "cpu" in hierarchy.controllers:
         (quota, period) = cpu_bandwidth(host.cpus)
@@ -151,8 +154,8 @@ def _find_v1_hierarchies(
 
 
 def make_groups(plan: LabPlan) -> tuple[CgroupHierarchy, ...]:
-    """Create every host's groups and limits, and mount the trees that this machine lacks. Return
-    the trees.
+    """Create every host's control groups and limits, mount the trees that this machine lacks, and
+    return all trees.
     """
     proc_cgroups = Path("/proc/cgroups").read_text(encoding="ascii")
     trees = find_hierarchies(read_mountinfo(), proc_cgroups, plan.names.private_cgroups)
@@ -174,7 +177,7 @@ def list_host_processes(names: LabNames, host: str) -> tuple[int, ...]:
 
 
 def remove_groups(names: LabNames, host: str | None = None) -> None:
-    """Kill all processes of the lab, or of one ``host``, and remove their groups."""
+    """Kill all processes of the lab, or of one ``host``, and remove their control groups."""
     deadline = time.monotonic() + _KILL_TIMEOUT_SECONDS
     while remaining := [path for path in _list_groups(names, host) if not _remove_group(path)]:
         if time.monotonic() > deadline:

@@ -1,9 +1,9 @@
-"""Disk of a lab host: this machine's root file system, shared read-only, below the host's own
-files.
+"""Disk of a lab host: an overlay of the host's own files on this machine's root file system, which
+is shared read-only.
 
-Lab hosts run this machine's software, but do not need its users, keys, logs, data, crontabs and
-enabled units. Only directories with software are visible on a host; their machine-specific
-subdirectories are empty. A host starts only the unit that the lab enables, sshd.
+Lab hosts run this machine's software, but do not need this machine's users, keys, logs, data,
+crontabs and enabled units. Only directories with software are visible on a host; their
+machine-specific subdirectories are empty. A host starts only the unit that the lab enables, sshd.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ Subsystem sftp internal-sftp
 
 @dataclass(frozen=True)
 class EmptyDirectory:
-    """A directory on a host without the files that this machine has there."""
+    """A directory that hides this machine's content at the same path from a lab host."""
 
     path: str
     mode: int
@@ -208,8 +208,8 @@ def _create_parents(upper: Path, directory: Path, lower: Path) -> None:
 
 
 def list_root_entries(plan: LabPlan, host: LabHost, keys: HostKeys, lower: Path) -> list[DiskEntry]:
-    """Return the entries laid over ``lower`` to form the root of ``host``, parents before
-    children.
+    """Return the overlay entries that turn ``lower`` into the root file system of ``host``, parents
+    before children.
     """
     return [
         *_list_hidden_entries(lower),
@@ -220,7 +220,7 @@ def list_root_entries(plan: LabPlan, host: LabHost, keys: HostKeys, lower: Path)
 
 
 def _hide_labs(plan: LabPlan) -> Iterator[DiskEntry]:
-    """Yield an entry that hides the lab's directory from its hosts."""
+    """Yield an entry that hides the lab's directory on this machine from the lab's hosts."""
     lab_path = plan.names.directory.relative_to("/")
     if lab_path.parts[0] in SHARED_DIRECTORIES and not lab_path.is_relative_to(HIDDEN_DIRECTORY):
         yield EmptyDirectory(str(lab_path), 0o700)

@@ -1,6 +1,6 @@
 """SSH keys of a lab: one for logins, and one host key per host.
 
-They are created before a host boots, so even the first connection can check the host's key. An
+The keys are created before a host boots, so even the first connection can check the host's key. An
 ssh_config(5) file maps hosts to keys, for `ssh -F` and for targets that reference the file under
 `ssh:`.
 """

@@ -1,4 +1,6 @@
-"""Start and remove a lab. Both can be interrupted at any point and recover completely."""
+"""Start and remove a lab. After an interruption at any point, a repeated start or removal recovers
+completely.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ _CLEANUP_SECONDS = 30.0  # s to wait until no process uses a directory any more
 
 
 def start_lab(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
-    """Create and boot ``hosts``. Returns once each of them responds on its SSH port.
+    """Create and boot ``hosts``, and return the lab's plan once every host responds on its SSH
+    port.
 
     The call is idempotent: running hosts are not changed, and stopped hosts restart with their
     disks. A lab with a different description is replaced. If ``start_lab`` fails or is interrupted,
@@ -134,9 +137,7 @@ def build_ssh_host(state_dir: Path, host: str) -> SshHost:
 
 
 def ssh_command(state_dir: Path, host: str) -> list[str]:
-    """Return the command that opens a terminal on ``host``. A remote command may be appended to
-    it.
-    """
+    """Return the command that opens a terminal on ``host``. A remote command may be appended."""
     plan = require_lab(state_dir)
     return ["ssh", "-F", str(plan.names.ssh_config), plan.find_host(host).name]
 

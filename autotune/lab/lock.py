@@ -23,10 +23,10 @@ _LOCKED_DESCRIPTORS: ContextVar[tuple[int, ...]] = ContextVar("_HELD", default=(
 
 @contextlib.contextmanager
 def lock_lab(names: LabNames, *, create: bool) -> Iterator[None]:
-    """Lock the lab's directory. With ``create``, it is created first, and removed at the end if it
-    is empty.
+    """Lock the lab's directory. With ``create``, the directory is created first, and removed at the
+    end if it is empty.
 
-    Raises ``LockedError`` if another process keeps the lock.
+    Raises ``LockedError`` if another process holds the lock.
     """
     handle = _lock_directory(names.directory, make=create)
     if handle is None:
@@ -43,7 +43,8 @@ def lock_lab(names: LabNames, *, create: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def lock_network() -> Iterator[None]:
-    """Lock this machine's network against all other labs that are being started.
+    """Lock this machine's network configuration while a lab starts, so that no other lab changes
+    it.
 
     The lock is on the network namespace, so it needs no file.
     """

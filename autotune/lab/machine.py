@@ -1,7 +1,8 @@
-"""Boot a lab host: a process enters its control groups, namespaces and root, and becomes systemd.
+"""Boot a lab host: a process enters the host's control groups, namespaces and root file system, and
+becomes systemd.
 
 The network and mounts belong to unnamed namespaces, which vanish with their last process. Only a
-host's groups and its directory outlive its processes.
+host's control groups and directory outlive its processes.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ exec systemd-nspawn --quiet --boot --directory="$directory/root" --machine="$hos
 def boot_hosts(
     plan: LabPlan, hosts: Sequence[LabHost], hierarchies: tuple[CgroupHierarchy, ...]
 ) -> None:
-    """Start ``hosts`` together. Returns once each has its network and is becoming systemd."""
+    """Start ``hosts`` together, and return once each host is connected to the bridge and starts
+    systemd.
+    """
     with contextlib.ExitStack() as stack:
         started_processes = [_start_host(plan, host, hierarchies, stack) for host in hosts]
         pids = {host.name: _read_pid(host, output, plan.names)
@@ -86,13 +89,13 @@ def boot_hosts(
 
 
 def release_host(pipe: int) -> None:
-    """Signal to a waiting process that its network interface exists."""
+    """Signal to a waiting host process, through ``pipe``, that its network interface exists."""
     os.write(pipe, b"go\n")
 
 
 def find_init_pid(names: LabNames, host: str) -> int | None:
-    """Return the PID, on this machine, of the process that is PID 1 on ``host``, or ``None`` if it
-    is not running.
+    """Return the PID, on this machine, of the process that is PID 1 on ``host``, or ``None`` if the
+    host is not running.
     """
     for member in cgroups.list_host_processes(names, host):
         with contextlib.suppress(OSError):
@@ -139,7 +142,7 @@ def describe_processes(pids: Iterable[int]) -> str:
 def build_boot_command(
     plan: LabPlan, host: LabHost, hierarchies: Iterable[CgroupHierarchy]
 ) -> list[str]:
-    """Return the command whose process becomes ``host`` after its release."""
+    """Return the command whose process boots ``host`` once `release_host` signals it."""
     joined_groups = [str(tree.group_path(plan.names.cgroup, host.name)) for tree in hierarchies]
     return [
         # A new session without a parent process outlives this process and its terminal.
@@ -155,7 +158,8 @@ def build_boot_command(
 
 
 def list_cgroup_mounts(hierarchies: Iterable[CgroupHierarchy], private: Path) -> list[str]:
-    """Return the mounts that a host needs below /sys/fs/cgroup, if they differ from this machine's.
+    """Return the mounts that a host needs below /sys/fs/cgroup, or none if this machine's mounts
+    suffice.
 
     The words are pairs: a name (``.`` for the directory itself) and a source path.
     """
@@ -172,7 +176,9 @@ def _start_host(
     hierarchies: tuple[CgroupHierarchy, ...],
     stack: contextlib.ExitStack,
 ) -> tuple[int, int]:
-    """Start a host's process. Return the descriptors for reading its PID and for releasing it."""
+    """Start a host's process, and return two file descriptors: one to read its PID, and one to
+    release it.
+    """
     (output, stdout) = os.pipe()
     (stdin, go_ahead) = os.pipe()
     for end in (output, go_ahead):

@@ -43,7 +43,7 @@ def _add_bridge(plan: LabPlan) -> None:
 def hardware_address(names: LabNames, number: int) -> str:
     """Return a unique and locally administered Ethernet address (IEEE 802).
 
-    Like the address of a network card, it stays the same when a host restarts. Otherwise,
+    Like the address of a network card, the address stays the same when a host restarts. Otherwise,
     neighbours would use a stale address for a while.
     """
     tag = [names.tag[i : i + 2] for i in (0, 2, 4)]

@@ -1,6 +1,6 @@
-"""Names and plan of a lab. The plan is recorded before anything is created.
+"""Names and plan of a lab. The plan is recorded before any other object of the lab is created.
 
-Names derive only from the lab's directory. The remains of a killed ``up`` can therefore be found
+Names derive only from the lab's directory. Objects left by a killed ``up`` can therefore be found
 without a record, and two labs on one machine never share a name.
 """
 
@@ -29,8 +29,8 @@ _SCHEMA_VERSION = 1
 class LabHost:
     """One lab host.
 
-    ``cpus`` is the CPU time that the host may use (0.5 is half a CPU). ``memory`` is its limit in
-    bytes, including page cache. ``None`` means no limit.
+    ``cpus`` is the number of CPUs that the host may use (0.5 is half a CPU). ``memory`` is its
+    limit in bytes, including page cache. ``None`` means no limit.
     """
 
     name: str
@@ -104,8 +104,8 @@ class LabPlan:
 
 
 def build_plan(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
-    """Return the plan of a lab with ``hosts`` in ``state_dir``. Raises ``AutotuneError`` if it is
-    impossible.
+    """Return the plan of a lab with ``hosts`` in ``state_dir``. Raises ``AutotuneError`` if such a
+    lab is impossible.
     """
     checked_hosts = check_hosts(hosts)
     used_addresses = {IPv4Address(host.address) for host in checked_hosts}
@@ -125,7 +125,7 @@ def build_plan(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
 
 
 def check_hosts(hosts: Iterable[LabHost]) -> tuple[LabHost, ...]:
-    """Return the same hosts, in order.
+    """Return ``hosts`` as a tuple after validating them.
 
     Raises ``AutotuneError`` if a host is invalid or two hosts conflict.
     """

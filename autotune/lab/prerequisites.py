@@ -22,7 +22,6 @@ PROGRAM_PACKAGES = {
     "unshare": "util-linux",
     "setsid": "util-linux",
 }
-REQUIRED_PACKAGES = tuple(sorted(set(PROGRAM_PACKAGES.values())))
 PROC_DIRECTORY = Path("/proc")
 INOTIFY_PER_HOST = 8  # inotify instances per host: systemd uses five, and its services use the rest
 
@@ -75,7 +74,7 @@ def require_root() -> None:
 
 
 def require_directory(directory: Path) -> None:
-    """Raise ``AutotuneError`` if ``directory`` cannot contain the hosts' disks."""
+    """Raise ``AutotuneError`` if ``directory`` cannot contain the disks of lab hosts."""
     if directory.is_relative_to("/run"):
         raise AutotuneError(
             f"{directory}: a lab cannot be under /run, because each host mounts its own /run",

@@ -1,8 +1,8 @@
 """Install the application of a target on the hosts of its lab, as an administrator would.
 
-A study's deployment code writes files, units and data once. Afterwards, they belong to the hosts,
-and a study edits them in place as on any other host. `templates/lab` contains the files that an
-administrator would write differently from a study's templates, which list every value.
+A study's deployment code writes files, units and data once. Afterwards, the files belong to the
+hosts, and a study edits them in place as on any other host. `templates/lab` contains the files that
+an administrator would write differently from a study's templates, which list every value.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from autotune.target.shipped_files import find_shipped_directory
 def deploy_site(file: TargetFile, names: LabNames) -> bool:
     """Install the site that a target's studies edit in its lab. Return true if anything changed.
 
-    Targets that replace files, have no application or have hosts outside the lab are skipped.
-    Raises AutotuneError after restoring the hosts.
+    Targets that replace files, have no application or have hosts outside the lab are skipped. After
+    a failure, the hosts are restored and AutotuneError is raised.
     """
     target = file.target
     hosts = {host for tier in target.tiers.values() for host in tier.hosts}
@@ -48,7 +48,9 @@ def deploy_site(file: TargetFile, names: LabNames) -> bool:
 
 
 def _compute_site_digest(target: Target) -> str:
-    """Return a digest that identifies the site."""
+    """Return a digest of the hosts, tiers, data and parameters in a target, which identifies its
+    site.
+    """
     text = target.model_dump_json(include={"hosts", "tiers", "data", "parameters"})
     return hashlib.sha256(text.encode()).hexdigest()
 

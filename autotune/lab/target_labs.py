@@ -21,7 +21,7 @@ LABS_DIRECTORY = Path("/var/lib/autotune/labs")
 
 @dataclass(frozen=True)
 class Lab:
-    """A lab's directory and its hosts. ``name`` is its target's name."""
+    """A lab's directory and hosts. ``name`` is the name of the lab's target."""
 
     name: str
     directory: Path
@@ -37,7 +37,7 @@ class Lab:
 
 @dataclass(frozen=True)
 class StartedLab:
-    """Result of starting a lab: the ``started_hosts``, and the ``seconds`` that this took.
+    """Result of starting a lab: the ``started_hosts``, and how many ``seconds`` the start took.
 
     ``is_unnamed`` is true if the target does not reference the lab's SSH configuration. ``has_site`` is
     true if the target's application was installed.
@@ -92,7 +92,7 @@ def start_target_lab(path: Path, directory: Path | None = None) -> StartedLab:
 
 
 def remove_target_lab(lab_or_target: str, directory: Path | None = None) -> Lab:
-    """Remove a lab, and return its state before the removal. Raises ``AutotuneError``."""
+    """Remove a lab, and return its description from before the removal. Raises ``AutotuneError``."""
     prerequisites.require_root()
     (name, location) = _locate_lab(lab_or_target, directory)
     hosts: tuple[HostStatus, ...] = ()
@@ -106,8 +106,8 @@ def remove_target_lab(lab_or_target: str, directory: Path | None = None) -> Lab:
 
 
 def read_lab(lab_or_target: str, directory: Path | None = None) -> Lab:
-    """Return the current state of a lab. Without a lab, it lists no hosts. Raises
-    ``AutotuneError``.
+    """Return the current state of a lab. The result lists no hosts if the lab does not exist.
+    Raises ``AutotuneError``.
     """
     prerequisites.require_root()
     (name, location) = _locate_lab(lab_or_target, directory)

@@ -1,9 +1,9 @@
 """Compare responses by kind, and detect error pages.
 
-Pages vary in times, tokens, advertisements and search results. Their kind does not vary: the
-status, the media type, the end of the page, and text that all samples contain. A response without
-these is a different page. Sizes and titles vary more, so they count only if they are far off, or if
-other signs agree.
+Correct pages vary in times, tokens, advertisements and search results. Their kind does not vary:
+the status, the media type, the end of the page, and text that all samples contain. A response
+without these properties is a different page. Sizes and titles vary more, so they count only if they
+deviate strongly, or if other signs agree.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ReferenceAnswer:
     """The common properties of ``sample_count`` correct responses to one request.
 
     - ``size_range``: the smallest and the largest body in bytes.
-    - ``title``: the common title; ``None`` if there is none, or if it varies.
+    - ``title``: the common title; ``None`` if the pages have no title, or different titles.
     - ``ending``: the common ending.
     - ``markers``: text that all samples contain.
     - ``is_error_like``: true if the samples themselves mention errors.
@@ -81,9 +81,7 @@ class ReferenceAnswer:
 
     @classmethod
     def from_samples(cls, samples: Sequence[ProbeAnswer]) -> ReferenceAnswer:
-        """Return the properties that all samples have in common. Raises ValueError if there are
-        none.
-        """
+        """Return the common properties of the samples. Raises ValueError without samples."""
         if not samples:
             raise ValueError("reference responses are missing")
         titles = {find_title(sample) for sample in samples}
@@ -155,8 +153,8 @@ def find_error(answer: ProbeAnswer) -> str | None:
     """Return the text that identifies an error page; ``None`` if the response looks like a normal
     page.
 
-    A long page may be about errors. It counts as an error page only if its title or heading is an
-    error, or if it is incomplete.
+    A long page may be about errors. A long page counts as an error page only if its title or
+    heading is an error, or if the page is incomplete.
     """
     words = [*_count_errors(answer.text)]
     if not words:
@@ -182,7 +180,9 @@ def find_error_sentence(text: str) -> str | None:
 
 
 def _count_errors(text: str) -> Iterator[str]:
-    """Yield sentences that are typical of error pages, near the first and the last hints."""
+    """Yield sentences that are typical of error pages. Only text near the first and the last hints
+    of an error is searched.
+    """
     hints = [*_ERROR_HINT_PATTERN.finditer(text)]
     # A debugger's page explains itself only at its end.
     for hint in (*hints[:MAX_HINTS], *hints[MAX_HINTS:][-MAX_HINTS:]):
@@ -195,8 +195,8 @@ def _count_errors(text: str) -> Iterator[str]:
 def describe_difference(
     answer: ProbeAnswer, reference_answer: ReferenceAnswer, prefix: str = ""
 ) -> str:
-    """Return a difference such as ``1.2 KB instead of 14–15 KB, title 'Fatal error'``. Its length
-    is limited, and secrets are masked.
+    """Return a difference such as ``1.2 KB instead of 14–15 KB, title 'Fatal error'``. The text's
+    length is limited, and secrets are masked.
     """
     phrases = [prefix] if prefix else []
     if _is_outside_range(answer.size, reference_answer.size_range, _NEAR_SIZE_FACTOR):
@@ -217,7 +217,7 @@ def find_media_type(answer: ProbeAnswer) -> str:
 
 
 def find_title(answer: ProbeAnswer) -> str | None:
-    """Return the title of a page, or ``None`` if it lacks a title."""
+    """Return the title of a page, or ``None`` if the page has no title."""
     match = _TITLE_PATTERN.search(answer.text[:65536])
     return " ".join(match[1].split()) if match else None
 
@@ -228,7 +228,9 @@ def displayed_title(reference_answer: ReferenceAnswer) -> str | None:
 
 
 def find_ending(answer: ProbeAnswer) -> str:
-    """Return how complete pages of the same kind end; empty if this page is incomplete."""
+    """Return the text that ends a complete page, such as ``</html>`` or ``}``; empty if the page is
+    incomplete.
+    """
     end = answer.text[-4096:].rstrip().lower()
     if "</html>" in end:
         return "</html>"

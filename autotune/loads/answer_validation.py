@@ -1,7 +1,7 @@
 """Validate responses: a sample of complete responses, and estimates for all responses.
 
-While a generator runs, curl sends requests like the load's; the ordered rate includes them. A
-response is wrong if it violates `expect:`, or differs in kind from the reference responses. If a
+While a generator runs, curl sends a sample of similar requests, which the requested rate includes.
+A response is wrong if it violates `expect:`, or differs in kind from the reference responses. If a
 fraction s of all responses is wrong, a sample of n misses them with probability (1 − s)ⁿ. With
 ``ENOUGH_ANSWERS`` responses, a fraction of 5 % is missed once in 28,000 times. If a reading is too
 short for that many, the latest samples at lower rates are added. Less load does not cause more
@@ -79,7 +79,7 @@ class LoadPage:
         )
 
     def build_request(self, request: Request) -> Request:
-        """Return the request for this page."""
+        """Return ``request`` with the method, path and body of this page."""
         step = self.step
         return replace(
             request, path=step.path, method=step.method, body=step.body, expected_body=None
@@ -125,7 +125,7 @@ class AnswerInspection:
 
 @dataclass(frozen=True)
 class AnswerValidator:
-    """The requests whose responses are sampled. There are none if the load's requests are
+    """The requests whose responses are sampled. The list is empty if the load's requests are
     unknown.
     """
 
@@ -154,7 +154,7 @@ class AnswerValidator:
 
     @property
     def mean_read_bytes(self) -> float:
-        """Return the maximum number of bytes that are read from a response, averaged over the load."""
+        """Return the mean number of bytes read per response, from the largest size of each page."""
         maximum = WHOLE_BODY_BYTES if self.reads_whole_bodies else HEAD_BYTES
         sizes = [(min(maximum, page.reference.size_range[1]), page.share)
                  for page in self.pages if page.reference]  # fmt: skip
@@ -166,8 +166,8 @@ class AnswerValidator:
         )
 
     def count_probes(self, spec: LoadSpec) -> int:
-        """Return how many responses a reading samples: at most half of them, and as many as fit in
-        memory.
+        """Return how many responses a reading samples: at most half of its requests, and no more
+        than fit in memory.
         """
         if not self.pages:
             return 0
@@ -200,8 +200,8 @@ class AnswerValidator:
     def inspect_answers(
         self, pages: Sequence[int], answers: Sequence[ProbeAnswer | None]
     ) -> AnswerInspection:
-        """Validate responses. Responses with a wrong status, and missing ones, are counted by the
-        generator.
+        """Validate responses and return their counts. Missing responses and wrong statuses are
+        skipped, because the generator counts them.
         """
         wrong: list[tuple[str, ProbeAnswer]] = []
         right: list[ProbeAnswer] = []
@@ -247,8 +247,8 @@ class AnswerValidator:
     ) -> LoadResult:
         """Return ``result`` with the wrong responses that the sample or the sizes reveal.
 
-        ``earlier_inspection`` is the sample at lower rates. It is used if ``inspection`` is too
-        small.
+        ``earlier_inspection`` is the sample at lower rates. The earlier sample is used if
+        ``inspection`` is too small.
         """
         pooled_inspection = (
             inspection
@@ -292,9 +292,9 @@ def count_wrong_sizes(
     narrow range.
 
     ``sizes`` maps mean sizes to numbers of responses. If a mean is off by a fraction f, at least
-    the fraction f of the responses has a different size. This bound assumes that wrong responses
-    are empty. ``wrong_size`` is the mean size of sampled wrong responses, if known. Sizes drift, so
-    deviations below ``WRONG_SIZE_DEVIATION`` are ignored.
+    the fraction f of the responses has a different size. The lower bound assumes that wrong
+    responses are empty. ``wrong_size`` is the mean size of sampled wrong responses, if known. Sizes
+    drift, so deviations below ``WRONG_SIZE_DEVIATION`` are ignored.
     """
     wrong_count = 0.0
     low, high = right_sizes
@@ -354,5 +354,5 @@ class InspectionLog:
         self.inspections.append((rate, inspection))
 
     def keep_last_inspections(self, count: int) -> None:
-        """Discard all but the last ``count`` samples, because earlier ones are from the warm-up."""
+        """Discard all but the last ``count`` samples, because earlier samples are from the warm-up."""
         del self.inspections[: max(0, len(self.inspections) - count)]

@@ -1,6 +1,6 @@
 """Interface of load generators: the requests, their rate, and the results.
 
-A generator builds command lines and parses their output. This module runs nothing.
+A generator builds command lines and parses their output. This module runs no commands.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class LoadError(AutotuneError):
 
 @dataclass(frozen=True)
 class LoadSpec:
-    """A reading that is to be taken: ``rate`` requests/s, sent for ``seconds``.
+    """The specification of a reading: ``rate`` requests/s, sent for ``seconds``.
 
-    A request is given up after ``timeout`` seconds, and a response counts as late after
+    A request is abandoned after ``timeout`` seconds, and a response counts as late after
     ``latency_limit`` seconds. The same load is first sent for ``ramp_seconds`` without being
     counted. One second suffices: PHP-FPM and Apache check once a second whether they need more
     processes, and a pool may have shrunk since the last reading. ``seed`` selects the arrival
-    times: the same seed repeats them, and ``None`` draws new ones. ``max_rate`` is the highest
-    allowed rate (requests/s), which ``take_reading`` sets.
+    times: the same seed repeats them, and ``None`` draws new arrival times. ``max_rate`` is the
+    highest allowed rate (requests/s), which ``take_reading`` sets.
     """
 
     rate: float
@@ -91,8 +91,8 @@ class LoadResult:
       server.
     - ``sizes`` maps mean sizes of bodies (bytes) to numbers of responses, if all had a correct
       status.
-    - ``looked_at`` and ``wrong``: the number of sampled responses to other requests like the
-      load's, and how many of them were wrong. ``example`` describes one.
+    - ``looked_at`` and ``wrong``: the number of sampled responses to additional, similar requests,
+      and how many of the samples were wrong. ``example`` describes one wrong response.
     """
 
     intended: int
@@ -109,7 +109,7 @@ class LoadResult:
 
     @classmethod
     def build_unsent_result(cls, intended: int, reason: str, kind: str = "not sent") -> LoadResult:
-        """Return the result of a failed generator, which is assumed to have sent nothing."""
+        """Return the result of a failed generator, which is assumed to have sent no requests."""
         return cls(intended, errors={kind: intended}, limited=reason[:300])
 
     @property
@@ -148,8 +148,8 @@ class LoadResult:
     ) -> LoadResult:
         """Return the result of a reading whose load was incomplete.
 
-        The result is ``truncated`` if the server failed beyond doubt. Otherwise, it is ``limited``
-        by ``reason``, and does not describe the server.
+        The result is ``truncated`` if the server failed beyond doubt. Otherwise, the result is
+        ``limited`` by ``reason``, and does not describe the server.
 
         ``late`` is the longest delay between the due time of a request and its sending, and
         ``limit`` the objective's latency limit (both in seconds). ``unmade_requests`` is the number
@@ -166,8 +166,8 @@ class LoadResult:
         """Return the result with ``wrong_count`` correct responses reclassified as errors of
         ``kind``.
 
-        It is unknown which responses were wrong. The fastest are taken, so that quick errors never
-        improve the latency of the rest.
+        It is unknown which responses were wrong. The fastest responses are reclassified, so that
+        quick errors never improve the measured latency.
         """
         wrong_count = min(wrong_count, self.right_answers)
         if wrong_count <= 0:
@@ -235,13 +235,13 @@ class ProcessLimits:
 
 @dataclass(frozen=True)
 class LoadProcess:
-    """One command in a reading. It sends ``request_count`` requests within ``span_seconds``, then
-    exits.
+    """One command in a reading. The process sends ``request_count`` requests within
+    ``span_seconds``, then exits.
 
-    The ``timeout`` wrapper in its command stops it after ``stop_seconds``. It opens at most
-    ``open_connections`` at the same time, and reads ``input`` from standard input. ``max_rate`` is
-    the highest rate (requests/s) that its command line allows. A process without a known
-    ``max_rate`` is not started.
+    The ``timeout`` wrapper in its command stops it after ``stop_seconds``. The process opens at
+    most ``open_connections`` connections at the same time, and reads ``input`` from standard input.
+    ``max_rate`` is the highest rate (requests/s) that its command line allows. A process without a
+    known ``max_rate`` is not started.
     """
 
     argv: Argv
@@ -269,13 +269,13 @@ def with_input_file(argv: Argv, option: str) -> Argv:
 
 
 class LoadGenerator(ABC):
-    """A generator of load at a fixed rate, and its requirements.
+    """A generator of load at a fixed rate, with its packages and capabilities.
 
-    - ``packages``: packages that contain it (Debian's names). ``package_source``: where else to get
-      it.
-    - ``unchecked_tls``: the TLS checks that it omits.
-    - ``supported_methods``: the methods that it can send; ``None`` for any.
-    - ``requests_per_iteration``: the most requests in a unit of its rate.
+    - ``packages``: Debian packages that contain the generator. ``package_source``: another source.
+    - ``unchecked_tls``: the TLS checks that the generator omits.
+    - ``supported_methods``: the HTTP methods that the generator can send; ``None`` for any.
+    - ``requests_per_iteration``: the most requests in one iteration; the generator's rate counts
+      iterations.
     """
 
     name: str
@@ -295,35 +295,34 @@ class LoadGenerator(ABC):
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
         """Return this generator with ``visits`` as its load.
 
-        Raises UnusableWorkload if it cannot send these requests.
+        Raises UnusableWorkload if the generator cannot send these requests.
         """
         raise UnusableWorkload(f"{self.name} cannot read a `requests:` file")
 
     def inspection_command(self) -> tuple[Argv, bytes] | None:
         """Return a command that is run before any load, and its standard input.
 
-        The command starts the program with its input. It fails, with the reason, if the program
-        cannot use the input.
+        The command passes its standard input to the generator. If the generator cannot run the
+        input, the command fails with the reason.
         """
         return None
 
     def counting_process(self, request: Request, max_rate: float) -> LoadProcess | None:
-        """Return a process that counts the requests in a unit of the rate, at less than
-        ``max_rate``.
+        """Return a process that counts the requests per iteration, at a rate below ``max_rate``.
 
         Returns ``None`` if that number is already known.
         """
         return None
 
     def with_counted_requests(self, printed: str) -> LoadGenerator:
-        """Return this generator with the number of requests per unit that the process printed.
+        """Return this generator with the number of requests per iteration that the process printed.
         Raises LoadError.
         """
         return self
 
     def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
-        """Return the requests that it sends, with their weights. The result is empty if they are
-        unknown.
+        """Return the requests that the generator sends, with their weights. The result is empty if
+        the requests are unknown.
         """
         return ((SessionStep(path=request.path, method=request.method, body=request.body), 1.0),)
 
@@ -341,13 +340,15 @@ class LoadGenerator(ABC):
     def parse_output(
         self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
     ) -> LoadResult:
-        """Return the result in the output of one process. May raise ValueError."""
+        """Return the result in the output of one process. May raise ValueError for unreadable
+        output.
+        """
 
     def parse_checked(
         self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
     ) -> LoadResult:
         """Return the result that ``parse_output`` returns. If the output is unreadable or
-        impossible, it is ``limited``.
+        impossible, the result is ``limited``.
         """
         try:
             result = self.parse_output(process, output, request, spec)

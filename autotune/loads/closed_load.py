@@ -1,9 +1,9 @@
 """Closed loops: a fixed number of clients, each of which sends its next request after a response.
 
-They find a ceiling, never a capacity. A client that waits for a slow response sends no requests
-during a stall. The stall therefore counts only once, and not for all users who would have arrived.
-Do not compare latencies between closed and open loops, or a closed loop's rate with a sustained
-rate.
+A closed loop finds a ceiling of throughput, never a capacity. A client that waits for a slow
+response sends no requests during a stall, so the stall counts only once instead of for all users
+who would have arrived. Do not compare latencies of closed and open loops, or a closed loop's rate
+with a sustained rate.
 
 A closed loop has no fixed rate, but it can have a limit: wrk runs a script that delays each request
 until ``max_rate`` allows it. ab has no such limit, so a target must allow ab explicitly
@@ -30,10 +30,10 @@ THROTTLED_RATE_SHARE = 0.9  # share of ``max_rate``; above it, the limit throttl
 
 @dataclass(frozen=True)
 class ClosedLoopClients:
-    """The number of clients, and for how many seconds they run. They give up a request after
+    """The number of clients, and for how many seconds they run. Clients abandon a request after
     ``timeout`` seconds.
 
-    If their generator is paced, all clients together send at most ``max_rate`` requests/s.
+    If the generator is paced, all clients together send at most ``max_rate`` requests/s.
     """
 
     concurrency: int
@@ -77,9 +77,9 @@ class ClosedLoopCeiling:
 
 
 class ClosedLoopGenerator(ABC):
-    """A generator of closed-loop load. ``packages`` contain it (Debian's names).
+    """A generator of closed-loop load. ``packages`` are the Debian packages that contain it.
 
-    If ``is_paced``, it obeys the clients' ``max_rate``.
+    If ``is_paced``, the generator obeys the clients' ``max_rate``.
     """
 
     name: str
@@ -91,13 +91,13 @@ class ClosedLoopGenerator(ABC):
         """Return the command for one process, which exits by itself."""
 
     def build_input(self, clients: ClosedLoopClients) -> bytes | None:
-        """Return the standard input of the process."""
+        """Return the standard input of the generator's process, or ``None``."""
         return None
 
     @abstractmethod
     def parse_output(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
-        """Return the ceiling in the output. If there is none, ``failure`` is set. May raise
-        ValueError.
+        """Return the throughput ceiling in the generator's output. If the output contains no
+        ceiling, ``failure`` is set. May raise ValueError for unreadable figures.
         """
 
     def parse_checked(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
@@ -119,8 +119,8 @@ class ClosedLoopGenerator(ABC):
 
 
 def build_options(request: Request) -> Argv:
-    """Return the request's headers as options for ab and wrk. Raises AutotuneError if they cannot
-    send it.
+    """Return the request's headers as options for ab and wrk. Raises AutotuneError if ab and wrk
+    cannot send the request.
     """
     if request.method != "GET" or request.http2:
         raise AutotuneError("--closed needs GET requests over HTTP/1.1", hint="remove --closed")
@@ -143,9 +143,9 @@ _DURATION_PATTERN = re.compile(r"^Time taken for tests:\s+([\d.]+) seconds$", re
 class AbGenerator(ClosedLoopGenerator):
     """Debian's ab 2.3 (httpd.apache.org/docs/2.4/programs/ab.html): a new connection per request.
 
-    It writes all percentiles up to 99, in milliseconds, as CSV to a file, which is standard output.
-    Its time limit (``-t``) implies a number of requests, so both are set. A refused connection
-    counts as a failed request (twice in the total).
+    ab writes all percentiles up to 99, in milliseconds, as CSV to standard output. A time limit
+    (``-t``) changes ab's number of requests, so both options are set. A refused connection counts
+    as a failed request (twice in the total).
     """
 
     name = "ab"

@@ -32,7 +32,8 @@ def run_closed_loop(
     host: Transport,
     validator: AnswerValidator,
 ) -> ClosedLoopCeiling:
-    """Return the ceiling of these clients. Responses that ``validator`` rejects count as errors.
+    """Return the throughput ceiling that closed-loop ``clients`` reach. Responses that
+    ``validator`` rejects count as errors.
 
     If the generator is paced, clients and samples together stay below ``clients.max_rate``. Raises
     HostUnreachable.
@@ -46,18 +47,7 @@ def run_closed_loop(
     probe_commands = (
         [build_inspection_command(validator, page_indices, request, spec)] if page_indices else []
     )
-    inspections = [
-        LoadCommand(
-            host,
-            probe.argv,
-            probe.max_rate,
-            0.0,
-            probe.span_seconds,
-            probe.stop_seconds,
-            probe.input,
-        )
-        for probe in probe_commands
-    ]
+    inspections = [_build_probe_command(probe, host) for probe in probe_commands]
     probe_rate = sum(probe.max_rate for probe in probe_commands)
     clients_without_probes = replace(clients, max_rate=clients.max_rate - probe_rate)
     command = LoadCommand(
@@ -75,16 +65,24 @@ def run_closed_loop(
     ceiling = load.parse_checked(completed.stdout or completed.error_text, clients_without_probes)
     if ceiling.failure or not inspected:
         return ceiling
-    return _exclude_wrong_answers(
-        ceiling,
-        validator,
-        page_indices,
-        probes.parse_answers(inspected[0], probe_commands[0].requests),
+    answers = probes.parse_answers(inspected[0], probe_commands[0].requests)
+    return _exclude_wrong_answers(ceiling, validator, page_indices, answers)
+
+
+def _build_probe_command(probe: probes.ProbeCommand, host: Transport) -> LoadCommand:
+    return LoadCommand(
+        host,
+        probe.argv,
+        probe.max_rate,
+        0.0,
+        probe.span_seconds,
+        probe.stop_seconds,
+        probe.input,
     )
 
 
 def _requests_answers(page: LoadPage, request: Request) -> bool:
-    """True if the clients request this page. They request only one."""
+    """True if the clients request this page. All clients request the same page."""
     step = page.step
     return (step.method, step.path, step.body) == (request.method, request.path, request.body)
 

@@ -10,7 +10,7 @@ the URL. The last line of its output is one JSON object:
 - ``latencies``: a histogram of correct responses, ``{"0.005": 970, "0.050": 26}``, from the upper
   edge of a bin in seconds to its count. Without a histogram: ``late``, how many arrived after
   ``limit``;
-- ``limited``: why it could not send the load, if that is so.
+- ``limited``: why the generator could not send the load; absent if it did.
 
 Unreadable output, or counts that do not add up, count as a failure of the generator: they do not
 describe the server.
@@ -129,7 +129,7 @@ def request_details(request: Request) -> dict[str, Any]:
 
 
 def _parse_answer(output: str) -> dict[str, Any] | str:
-    """Return the parsed output, or a description of the error in it."""
+    """Return the parsed output, or a description of the error in the output."""
     final_line = (split_lines(output.strip()) or [""])[-1]
     try:
         answer = parse_json(final_line)

@@ -3,7 +3,7 @@
 The server is an nginx worker that serves a fixed response from its configuration, on the load
 host's own loopback address. Generator and server are one event loop each, and need about the same
 CPU time per request. The result is therefore a lower bound for a real reading, in which the
-generator has its host to itself.
+generator does not share its host with a server.
 
 No request reaches the target. Even so, all load hosts together send at most ``load.max_rate``,
 because a study never needs more.
@@ -67,7 +67,9 @@ class Headroom:
     stop_reason: str | None = None
 
     def find_shortage(self, rate: float) -> str | None:
-        """Return why ``rate`` is too high for this load host; ``None`` if it is not."""
+        """Return why ``rate`` is too high for this load host; ``None`` if the load host can
+        generate it.
+        """
         if rate <= USABLE_HEADROOM_SHARE * self.rate or self.stop_reason is None:
             return None
         return (
@@ -82,7 +84,8 @@ def measure_headroom(
     programs: Mapping[str, str],
     max_rate: float,
 ) -> Headroom:
-    """Return the headroom of all load hosts together: that of the weakest host, times their number.
+    """Return the headroom of all load hosts together: the weakest host's headroom times the number
+    of hosts.
 
     ``programs`` are the paths of the server's program, by host name. Each host generates at most an
     equal share of ``max_rate`` (requests/s). Hosts are measured one after the other, because hosts
@@ -147,7 +150,7 @@ def measure_host_headroom(
 
 def list_rates(max_rate: float) -> tuple[float, ...]:
     """Return the rates to try: all ``TRIED_RATES`` below ``max_rate``, then ``max_rate`` unless it
-    is above them all.
+    is above all of them.
     """
     return (
         *(rate for rate in TRIED_RATES if rate < max_rate),
@@ -156,7 +159,7 @@ def list_rates(max_rate: float) -> tuple[float, ...]:
 
 
 def find_shortfall(result: LoadResult, spec: LoadSpec) -> str | None:
-    """Return why a reading of a trivial server is invalid, or ``None`` if it is valid."""
+    """Return why a reading against a trivial server failed; ``None`` if it was clean."""
     if result.limited:
         return result.limited
     if result.error_count > TOLERATED_LATE_SHARE * result.intended:
@@ -208,8 +211,8 @@ def _serve_answers(transport: Transport, argv: Argv) -> CommandResult:
 def _await_pid(
     transport: Transport, directory: str, server_run: Future[CommandResult]
 ) -> str | None:
-    """Return the server's process ID once it listens, or ``None`` if it does not. nginx writes the
-    PID file after it has opened its port.
+    """Return the server's process ID once the server listens. nginx writes its PID file after
+    binding the port.
     """
     for _ in range(100):
         if (pid := _read_pid(transport, directory)) is not None:

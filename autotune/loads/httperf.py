@@ -3,15 +3,16 @@
 Number of processes: httperf polls without sleeping, so each process takes all spare CPU time of a
 core. On a shared machine, the servers need that core. autotune therefore starts as few processes as
 suffice. A process opens up to ``PROCESS_LIMITS.max_rate`` connections/s, and FD_SETSIZE limits it
-to about a thousand open ones. These must suffice for ``MIN_HELD_LIMITS`` latency limits, not until
-the timeout. ``prlimit`` sets the number of connections. If a server holds that many requests, the
-objective is certainly missed: the average request waits several latency limits (Little's law). Each
-request that is not sent because of this limit (``fd-unavailable``) is a violation, like the late
-response that it would have received. The limit also bounds the queue that a reading can build up.
+to about a thousand open ones. The open connections must suffice for ``MIN_HELD_LIMITS`` latency
+limits, not until the timeout. Once a server holds that many requests (``prlimit`` sets the number),
+the objective is missed beyond doubt: the average request waits several latency limits (Little's
+law). Each request that is not sent because of this limit (``fd-unavailable``) is a violation, like
+the late response that it would have received. The limit also bounds the queue that a reading can
+build up.
 
-A request that is due is never forgotten, but a starved httperf sends it later, together with others
-that are due (``Maximum connect burst length``). If httperf has caught up by the end, the reading is
-valid. Otherwise, or if one burst was a large share of the reading, the ordered load was not sent
+No due request is skipped. If httperf lacks CPU time, it sends due requests later in one burst
+(``Maximum connect burst length``). If httperf has caught up by the end, the reading is valid.
+Otherwise, or if one burst was a large share of the reading, the requested load was not sent
 (``limited``). If the server failed even under the load that was sent, the reading is ``truncated``
 instead.
 
@@ -19,17 +20,21 @@ Arrivals are predictable: ``--period=e<mean>`` draws exponential gaps with ``era
 httperf 0.9 sets from the client's number alone (``rate_generator_start`` in ``gen/rate.c``). The
 same client number therefore has the same arrivals in every reading. The *achieved* mean rate of n
 arrivals deviates from the nominal one by 1/√n (1.8 % for 3000). autotune therefore scales the mean
-gap such that exactly n requests are sent in the ordered time: a Poisson process, given its count.
+gap such that exactly n requests are sent in the requested time: a Poisson process, given its count.
+For few requests at a low rate, n is drawn from the Poisson distribution. With a fixed n, early
+arrivals would compensate for late arrivals, and a short reading would hide the queues that random
+arrivals cause.
 """
 
 from __future__ import annotations
 
+import random
 import re
 import secrets
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import ceil, log
+from math import ceil, floor, isfinite, log
 from typing import TypeVar
 
 from autotune.loads.base import (
@@ -58,6 +63,9 @@ from autotune.strict_parsing import parse_decimal, parse_uint
 from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import Request
 
+# Below these limits, the number of requests is random. With more requests, the deviation exceeds 5 % only
+# rarely. At a higher rate (requests/s), the queue settles within the reading.
+FEW_REQUESTS, SLOW_RATE = 400, 20.0
 CLIENT_NUMBERS = 1 << 16  # with different arrivals, because the state uses 16 bits of a number
 # Consecutive clients start far apart, at multiples of the golden section, so that a reading covers
 # the whole list. See Knuth, Volume 3, section 6.4.
@@ -78,6 +86,23 @@ def sum_unit_gaps(client: int, gaps: int) -> float:
         state = (_MULTIPLIER * state + _INCREMENT) % _MODULUS
         span -= log(1.0 - state / _MODULUS)
     return span
+
+
+def draw_request_count(spec: LoadSpec) -> int:
+    """Return the number of requests to send, at most ``spec.max_rate`` per second.
+
+    At a low rate, a small number is drawn from the Poisson distribution, unless ``spec.seed`` requires
+    repeatable arrivals.
+    """
+    mean = spec.rate * spec.seconds
+    if mean >= FEW_REQUESTS or spec.rate >= SLOW_RATE or spec.seed is not None:
+        return spec.request_count
+    source, count = random.SystemRandom(), 0
+    moment = source.expovariate(1.0)
+    while moment < mean:
+        count, moment = count + 1, moment + source.expovariate(1.0)
+    highest = spec.max_rate * spec.seconds
+    return max(1, min(count, floor(highest + 1e-9)) if isfinite(highest) else count)
 
 
 def compute_mean_gap(client: int, requests: int, rate: float) -> float:
@@ -199,8 +224,8 @@ STOPPED_MESSAGE = "the load generator was stopped before it sent all requests"
 class HttperfGenerator(LoadGenerator):
     """Debian's httperf 0.9.0 (httperf.github.io). ``timeout`` bounds each process.
 
-    ``uris`` or ``steps`` are requested in order, instead of the request's path. Each process starts
-    at another position, and every reading at new ones.
+    ``uris`` or ``steps`` are requested in order, instead of the request's path. Each process and
+    each reading starts at a different position in the list.
     """
 
     uris: tuple[str, ...] = ()
@@ -221,9 +246,8 @@ class HttperfGenerator(LoadGenerator):
             step.method == "GET" and step.expect is None for v in visits for step in v.session_steps
         )
         if is_plain:
-            return HttperfGenerator(
-                uris=tuple(v.session_steps[0].path for v in expand_visits(visits, MAX_URIS))
-            )
+            expanded_visits = expand_visits(visits, max(MAX_URIS, len(visits)))
+            return HttperfGenerator(uris=tuple(v.session_steps[0].path for v in expanded_visits))
         return HttperfGenerator(
             steps=tuple(v.session_steps[0] for v in expand_visits(visits, MAX_SESSIONS))
         )
@@ -241,23 +265,30 @@ class HttperfGenerator(LoadGenerator):
             ceil(spec.rate * held_seconds / self.limits.open_connections),
             ceil(spec.rate / self.limits.max_rate),
         )
-        count = min(count, spec.request_count)
+        requests = draw_request_count(spec)
+        if requests != spec.request_count:
+            spec = replace(spec, rate=min(spec.max_rate, requests / spec.seconds))
+        count = min(count, requests)
         first_client = secrets.randbelow(CLIENT_NUMBERS) if spec.seed is None else spec.seed * count
         return tuple(
-            self._build_process(request, spec, first_client, i, count) for i in range(count)
+            self._build_process(request, spec, first_client, i, count, requests)
+            for i in range(count)
         )
 
     def _build_process(
-        self, request: Request, spec: LoadSpec, first_client: int, index: int, count: int
+        self,
+        request: Request,
+        spec: LoadSpec,
+        first_client: int,
+        index: int,
+        count: int,
+        total_requests: int,
     ) -> LoadProcess:
         rate = spec.rate / count
-        requests = spec.request_count // count + (index < spec.request_count % count)
+        requests = total_requests // count + (index < total_requests % count)
         client = (first_client + index) % CLIENT_NUMBERS
         gap = compute_mean_gap(client, requests, rate)
-        open_connections = ceil(rate * min(MAX_HELD_LIMITS * spec.latency_limit, spec.timeout))
-        open_connections = min(
-            self.limits.open_connections, max(MIN_OPEN_CONNECTIONS, open_connections)
-        )
+        open_connections = self._count_open_connections(rate, spec)
         span = (requests - 1) / rate
         # one timeout to connect, and one for the response
         bound_seconds = ceil(1.5 * span + 2 * spec.timeout + 2)
@@ -285,8 +316,15 @@ class HttperfGenerator(LoadGenerator):
             plain_process, argv=with_input_file(argv, "--wlog=y,"), input=uri_list.encode()
         )
 
+    def _count_open_connections(self, rate: float, spec: LoadSpec) -> int:
+        """Return the maximum number of connections that may be open at ``rate`` requests/s."""
+        expected_count = ceil(rate * min(MAX_HELD_LIMITS * spec.latency_limit, spec.timeout))
+        return min(self.limits.open_connections, max(MIN_OPEN_CONNECTIONS, expected_count))
+
     def _list_session_steps(self, request: Request, client: int) -> tuple[SessionStep, ...]:
-        """Return the steps, if only a session log can express them: bodies, and varying methods."""
+        """Return the requests for a session log, or an empty result if command-line options can
+        express the request.
+        """
         if self.steps or request.body is None:
             return _rotate_for_client(self.steps, client)
         return (SessionStep(path=request.path, method=request.method, body=request.body),)
@@ -323,8 +361,8 @@ def build_command(
 ) -> Argv:
     """Return the command for ``client``, with exponential gaps whose mean is ``gap``.
 
-    It exits by itself, even if nothing stops it. On SIGINT, it prints its results so far. Its
-    warnings are read together with its results.
+    httperf exits by itself, even if nothing stops it. On SIGINT, httperf prints its results so far.
+    Warnings are read together with the results.
     """
     return (
         "sh", "-c", 'exec "$@" 2>&1', "sh", "prlimit", f"--nofile={open_connections + OTHER_DESCRIPTORS}",
@@ -338,7 +376,7 @@ def build_command(
 def build_options(request: Request) -> Argv:
     """Return httperf's options for a request, without its path.
 
-    Each connection stands for a visitor's first one, so none resumes a TLS session. Over TLS, the
+    Each connection represents a new visitor, so no connection resumes a TLS session. Over TLS, the
     server must close the connection. Otherwise, httperf would read only 8 KB of a TLS record, and
     wait for the rest until the timeout (`do_recv` in ``core.c``).
     """
@@ -365,8 +403,8 @@ def build_failure(process: LoadProcess, output: str) -> LoadResult:
 def build_result(
     output: HttperfOutput, intended: int, classes: frozenset[str] = frozenset({"2xx"})
 ) -> LoadResult:
-    """Return the result. Every intended request has a correct response or is an error of one
-    kind.
+    """Return the result of one process. Each intended request counts either as a correct response
+    or as one error.
     """
     errors = Counter(output.errors)
     statuses = {kind: n for kind, n in output.statuses.items() if kind not in classes}
@@ -408,7 +446,7 @@ def count_wrong_sizes(output: HttperfOutput, expected: int) -> int:
     as expected.
 
     The estimate assumes that wrong bodies are empty (or twice as large). The mean covers responses
-    of all kinds and has one decimal place, so it is meaningless if there are error pages.
+    of all kinds and has one decimal place, so the estimate is meaningless if there are error pages.
     """
     right_count = output.statuses.get("2xx", 0)
     if output.mean_body_bytes is None or right_count == 0 or right_count != output.replies:
@@ -422,12 +460,12 @@ def count_wrong_sizes(output: HttperfOutput, expected: int) -> int:
 def check_result(
     result: LoadResult, output: HttperfOutput, process: LoadProcess, spec: LoadSpec
 ) -> LoadResult:
-    """Return the result. If it does not describe the server, it contains the reason.
+    """Return the result, marked as limited or truncated if the requested load was not sent.
 
-    On a machine that it shares with overloaded servers, httperf starves too. In that case, the
+    On a machine shared with overloaded servers, httperf also lacks CPU time. In that case, the
     responses decide. If they exceed the limit by more than twice the longest stall (``lag``), the
-    server caused the delay, at *less* load than ordered. It would therefore fail under the ordered
-    load as well.
+    server caused the delay, at *less* load than requested. The server would therefore fail under
+    the requested load as well.
     """
     if short := result.as_exhausted_host():
         return short
@@ -451,7 +489,7 @@ def check_result(
 def _is_incomplete(
     result: LoadResult, output: HttperfOutput, process: LoadProcess, spec: LoadSpec, lag: float
 ) -> bool:
-    """True if the ordered load was not sent completely, on time and without one large burst.
+    """True unless the requested load was sent completely, on time and without a large burst.
 
     httperf does not print when it sent the last request, but this was no earlier than the longest
     wait before the end. The load is also incomplete if one of httperf's own bursts used up its

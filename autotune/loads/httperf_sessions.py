@@ -7,7 +7,7 @@ the mean over its session: the session's duration, less its pauses, divided by i
 session is late, every request in it counts as late. The rate is in requests/s; sessions start at
 the corresponding rate.
 
-Each request that a failed session did not send any more is a violation.
+Each request that a failed session did not send counts as a violation.
 """
 
 from __future__ import annotations
@@ -39,12 +39,7 @@ from autotune.loads.httperf import (
     compute_mean_gap,
     find_mean_sizes,
 )
-from autotune.loads.workload import (
-    SessionKind,
-    expand_visits,
-    format_session_line,
-    parse_session_kinds,
-)
+from autotune.loads.workload import SessionKind, expand_visits, group_sessions
 from autotune.strict_parsing import parse_uint
 from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import Request
@@ -55,7 +50,9 @@ _SESSION_COUNT_PATTERN = re.compile(r"^Session rate \[sess/s\]:.*\((\d+)/(\d+)\)
 
 @dataclass(frozen=True, kw_only=True)
 class SessionProcess(LoadProcess):
-    """A process that starts sessions of one kind. ``request_count`` is the sum over all of them."""
+    """A process that starts sessions of one kind. ``request_count`` is the number of requests in
+    all sessions.
+    """
 
     kind: SessionKind
 
@@ -70,34 +67,18 @@ class SessionGenerator(LoadGenerator):
     host.
     """
 
-    kinds: tuple[SessionKind, ...]
     visits: tuple[WeightedVisit, ...] = ()
+    kinds: tuple[SessionKind, ...] = ()
     name = "httperf"
     packages = ("httperf",)
     limits = PROCESS_LIMITS
 
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
         """Return the generator with a session for each visit and one request per burst."""
-        sessions = (
-            "\n".join(map(format_session_line, v.session_steps))
-            for v in expand_visits(visits, MAX_SESSIONS)
-        )
-        return SessionGenerator(parse_session_kinds("\n\n".join(sessions)), visits)
+        return SessionGenerator(visits, group_sessions(expand_visits(visits, MAX_SESSIONS)))
 
     def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
-        """Return the requests. In a session log, only plain GET requests are known."""
-        if self.visits:
-            return tuple(
-                (step, visit.weight) for visit in self.visits for step in visit.session_steps
-            )
-        lines = (
-            line.split()
-            for kind in self.kinds
-            for line in kind.session_log.splitlines()
-            if line.strip()
-        )
-        return tuple((SessionStep(path=path), 1.0) for path, *words in lines
-                     if not any(word.startswith(("method=", "contents=")) for word in words))  # fmt: skip
+        return tuple((step, visit.weight) for visit in self.visits for step in visit.session_steps)
 
     def build_processes(
         self, request: Request, spec: LoadSpec, hosts: int = 1

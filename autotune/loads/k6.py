@@ -1,11 +1,11 @@
 """k6: an open loop with constant arrivals and connections that stay open.
 
-The scenario is `k6.js`. k6 reads the scenario's parameters, and then the script, from standard
-input. Requests are due at an even rate, whatever the results of earlier ones, and a free client (a
-"VU") sends each. If no client is free, the request is dropped, which is a violation. There are as
-many clients as a server that meets the objective could occupy (Little's law). The scenario counts
-latencies in bins. The objective's limit is one of the edges, so late responses are counted exactly.
-Percentiles that k6 itself prints for two processes could not be combined.
+The scenario is `k6.js`; k6 reads the load parameters and then the script from standard input.
+Requests are due at an even rate, whatever the results of earlier requests, and a free client (a
+"VU") sends each request. If no client is free, the request is dropped, which is a violation: there
+are as many clients as a server that meets the objective could occupy (Little's law). The scenario
+counts latencies in bins. The objective's limit is one of the edges, so late responses are counted
+exactly. The percentiles that k6 prints cannot be combined across processes.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class K6Generator(LoadGenerator):
         )
 
     def describe_rate(self, rate: float) -> Mapping[str, Any]:
-        """Return the scenario's parameters for ``rate`` requests/s."""
+        """Return the scenario's parameters for a rate of ``rate`` requests/s."""
         return {}
 
     def _build_run_command(
@@ -183,7 +183,7 @@ class K6Generator(LoadGenerator):
 
 
 def describe_requests(request: Request, visits: tuple[WeightedVisit, ...]) -> dict[str, Any]:
-    """Return the scenario's requests, and where it sends them."""
+    """Return the scenario's requests and the addresses to which they are sent, as JSON values."""
     page = SessionStep(path=request.path, method=request.method, body=request.body)
     weighted_steps = [(visit.weight, visit.session_steps) for visit in visits] or [(1.0, (page,))]
     has_host_name = request.host is not None and is_ip_address(request.endpoint.host)
@@ -206,7 +206,7 @@ def describe_requests(request: Request, visits: tuple[WeightedVisit, ...]) -> di
 
 
 def list_authorities(request: Request) -> list[str]:
-    """Return the site's host names as they occur in URLs, with and without a port."""
+    """Return the host names of the site in URLs, with and without a port."""
     names = [name for name in (request.host, request.endpoint.host) if name]
     ports = [f"{name}:{request.endpoint.port}" for name in names]
     is_default_port = request.endpoint.port == DEFAULT_PORTS[request.scheme]
@@ -217,8 +217,8 @@ def list_authorities(request: Request) -> list[str]:
 
 
 def list_bin_edges(spec: LoadSpec) -> list[float]:
-    """Return the upper edges of the bins in seconds. The limit is one of them, and the last exceeds
-    every latency.
+    """Return the upper edges of the bins in seconds. The latency limit is one of the edges, and the
+    last edge exceeds every latency.
     """
     edges_within = [
         round(spec.latency_limit * step / BINS_WITHIN_LIMIT, 9)
@@ -231,7 +231,7 @@ def list_bin_edges(spec: LoadSpec) -> list[float]:
 
 
 def whole_count(number: object) -> int:
-    """Return a count that k6 printed. Raises ValueError."""
+    """Return a count that k6 printed as an integer. Raises ValueError if it is not a whole number."""
     if isinstance(number, bool) or not isinstance(number, int | float) or number != int(number):
         raise ValueError(f"{number!r} is not a valid count")
     return int(number)
@@ -240,8 +240,8 @@ def whole_count(number: object) -> int:
 def _build_result(
     counts: Mapping[str, int], process: LoadProcess, spec: LoadSpec, requests_per_visit: float
 ) -> LoadResult:
-    """Return the result. Every intended request has a correct response or is an error of one
-    kind.
+    """Return the result of one process. Each intended request counts either as a correct response
+    or as one error.
     """
     histogram = {edge: counts.get(f"bin_{i}", 0) for i, edge in enumerate(list_bin_edges(spec))}
     errors = Counter({kind: counts.get(f"failed_{i}", 0) for i, kind in enumerate(ERROR_KINDS)})
@@ -263,7 +263,7 @@ def _build_result(
 def _check_result(
     result: LoadResult, lag: float, process: LoadProcess, spec: LoadSpec
 ) -> LoadResult:
-    """Return the result. If it does not describe the server, it contains the reason.
+    """Return the result, marked as limited or truncated if the requested load was not sent.
 
     ``lag`` (seconds) is correct only if nothing was dropped; otherwise, later arrivals are mistaken
     for earlier ones.

@@ -1,9 +1,9 @@
-"""k6 with the user's own script: its default function runs at the ordered rate, and its requests
-are counted.
+"""k6 with the user's own script, whose default function runs at the requested rate, and whose
+requests are counted.
 
-An arrival is one run of that function. The run counts once: with the time of all its requests,
-without pauses, or as its first error. Errors are responses outside 2xx, failed `check` calls and
-exceptions. Rates and capacities are therefore in runs/s.
+An arrival is one run of the default function. The run counts once: either with the time of all its
+requests, without pauses, or as its first error, which is a response outside 2xx, a failed `check`
+or an exception. Rates and capacities are therefore in runs/s.
 
 The script and its imports are sent to the load host for each reading, with one change: `k6` and
 `k6/http` are imported from `k6_script.js`. That module sends requests only to the target's entry,
@@ -119,8 +119,8 @@ class K6ScriptGenerator(K6Generator):
         return {"most": self.max_requests_per_run, "gap": gap, "counting": False}
 
     def counting_process(self, request: Request, max_rate: float) -> LoadProcess | None:
-        """Return a process in which one client makes a few runs. It stays below ``max_rate`` by
-        itself.
+        """Return a process in which one client makes a few runs. The process delays its own
+        requests to stay below ``max_rate``.
         """
         if self.max_requests_per_run is not None:
             return None
@@ -174,8 +174,8 @@ class K6ScriptGenerator(K6Generator):
 
     @property
     def longest_pause(self) -> float:
-        """Return the longest allowed pause if the script pauses, because its client is busy during
-        a pause.
+        """Return the longest allowed pause in seconds if the script calls `sleep`, or else 0. A
+        client is busy during a pause.
         """
         return (
             MAX_THINK_SECONDS
@@ -184,8 +184,8 @@ class K6ScriptGenerator(K6Generator):
         )
 
     def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
-        """Return no steps: a script chooses its requests, and its `check` decides which responses
-        are correct.
+        """Return no requests, because a script chooses its requests, and the script's `check`
+        decides which responses are correct.
         """
         return ()
 
@@ -219,13 +219,13 @@ class K6ScriptGenerator(K6Generator):
 
     @property
     def _main_argument(self) -> Argv:
-        """Return the path of the main file. It is next to the script, because `open` resolves paths
-        relative to it.
+        """Return the path of the main file, which is next to the script because `open` resolves
+        paths relative to the main file.
         """
         return (str(PurePosixPath(self.files[0][0]).with_name("autotune-main.js")),)
 
     def _build_archive(self, scenario: str) -> bytes:
-        """Return all files as a tar archive."""
+        """Return the script, its imports and the scenario as a tar archive."""
         (main,), (script, _) = self._main_argument, self.files[0]
         texts = {name: replace_imports(name, text) for name, text in self.files}
         texts[main] = _MAIN_TEMPLATE % (
@@ -269,7 +269,7 @@ class K6ScriptGenerator(K6Generator):
 
 
 def _read_summary(printed: str) -> Mapping[str, Any]:
-    """Return the summary that the scenario printed last. It is empty if it is unreadable."""
+    """Return the summary that the scenario printed last, or an empty mapping if it is unreadable."""
     try:
         summary = parse_json((split_lines(printed.strip()) or [""])[-1])
         return {**summary, "counts": {n: whole_count(c) for n, c in summary["counts"].items()}}
@@ -284,12 +284,12 @@ def has_uncounted_requests(summary: Mapping[str, Any]) -> bool:
 
 
 def has_late_requests(summary: Mapping[str, Any]) -> bool:
-    """True if a run made requests after it had ended."""
+    """True if a run of the script made requests after the run had ended."""
     return bool(summary["counts"].get("late", 0))
 
 
 def read_first_line(printed: str) -> str:
-    """Return the first line of k6's output, which is its own message if there is one."""
+    """Return the first line of k6's output, which is k6's own error message if it printed one."""
     return (split_lines(printed.strip()) or ["nothing"])[0][:300]
 
 

@@ -3,7 +3,8 @@
 Each request uses a new connection, whose port stays occupied for a minute afterwards (TIME-WAIT).
 An address with the default range of 28,232 ports can sustain 470 new connections/s. The kernel may
 reuse such a port after a second if ``tcp_tw_reuse`` is 1. If it is 2, the default since Linux 4.19,
-this applies only to loopback. Backlogs do not matter, because nothing connects to a load host.
+this applies only to loopback. Backlogs of a load host do not matter, because no client connects to
+it.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class ClientPorts:
 
     def find_shortage(self, rate: float, seconds: float, *, loopback: bool) -> PortShortage | None:
         """Return why ``rate`` new connections/s for ``seconds`` would exhaust the ports; ``None``
-        if they would not.
+        if there are enough ports.
 
         All sockets are counted, whatever their destination, so the check errs on the safe side.
         """
@@ -134,7 +135,8 @@ def find_port_shortage(
 
 @dataclass
 class PortWait:
-    """A wait until ports of earlier connections are free again. ``note`` is called only once.
+    """Waits until ports of earlier connections are free again. ``note`` is called only at the first
+    wait.
 
     Once a wait has failed (``has_failed``), other connections occupy the ports, and a second wait
     would be useless.

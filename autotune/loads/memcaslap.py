@@ -1,8 +1,8 @@
 """memcaslap (libmemcached): measure the ceiling of a memcached host alone, in a closed loop.
 
-Its rate option does not throttle and its latencies are powers of two, so autotune reads only its
-counts. It first fills its own window of objects. If gets miss, the host lacks memory for the
-window.
+autotune reads only memcaslap's counts, because its rate option does not throttle and its latencies
+are powers of two. memcaslap first stores its own window of objects. If gets miss, the host has less
+memory than the window needs.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def build_command(
     *,
     udp: bool = False,
 ) -> Argv:
-    """Return a command with one thread per server. It reads the shape's ``config`` from standard
-    input.
+    """Return a command with one thread per server. The command reads the shape's configuration from
+    standard input.
     """
     division_options = ("--division", str(shape.keys_per_get)) if shape.keys_per_get > 1 else ()
     return with_input_file((
@@ -111,7 +111,9 @@ def build_command(
 
 
 def parse_output(output: str, shape: MemcaslapShape) -> CacheCeiling:
-    """Return the ceiling in the output. ``failure`` is set if the output is unreadable."""
+    """Return the cache's throughput ceiling in memcaslap's output. ``failure`` is set if the output
+    is unreadable.
+    """
     try:
         return _parse_counts(output, shape)
     except ValueError:

@@ -1,21 +1,23 @@
 """mutilate (github.com/leverich/mutilate): an open loop against memcached alone, at a fixed rate.
 
 No distribution packages it: `scripts/build-mutilate` builds it, and autotune uses it if it is in a
-load host's PATH. It exits at once if `/etc/resolv.conf` lists no name server (``evdns``), although
-it connects to caches by address. autotune uses it only at fixed rates (``-q``). Its own search
-(``--search``) starts from a closed loop, reads each point once and never checks the achieved rate.
-It therefore reports rates that miss the objective. A reading is valid under these conditions:
+load host's PATH. mutilate exits at once if `/etc/resolv.conf` lists no name server (``evdns``),
+although it connects to caches by address. autotune uses mutilate only at fixed rates (``-q``).
+mutilate's own search (``--search``) starts from a closed loop, reads each point once and never
+checks the achieved rate. The search therefore reports rates that miss the objective. A reading is
+valid under these conditions:
 
 - **depth** (``-d``): the number of requests in flight on a connection. With the default of one, a
-  stall would block the very load that should reveal it.
+  stall would block the requests that should reveal the stall.
 - **arrivals** (``-i``): exponential gaps with an explicit parameter, or ``fb_ia``. The default,
   ``exponential`` without a parameter, causes a segmentation fault.
-- **one shape** for loading and measuring (``-K``, ``-V``, ``-r``): other keys would never hit.
+- **one shape** for storing and measuring (``-K``, ``-V``, ``-r``): gets for other keys would never
+  hit.
 - **samples** (``--save``): the time of every get, so that late gets are counted and not estimated
   from a percentile. For sets, it prints only percentiles: all sets above the highest percentile
   within the limit count as late.
 
-Agents (``-A`` on additional load hosts, ``-a`` on the measuring one) send load that is counted but
+Agents (``-A`` on additional load hosts, ``-a`` on the measuring host) send load that is counted but
 not timed: the timed requests represent all requests.
 """
 
@@ -75,7 +77,9 @@ exit $code
 
 @dataclass(frozen=True)
 class MutilateShape:
-    """Keys and values, as distributions for mutilate in bytes, for loading and measuring."""
+    """Distributions of key and value sizes in bytes, in mutilate's notation, for storing objects
+    and measuring.
+    """
 
     name: str
     keys: str
@@ -102,11 +106,11 @@ CACHE_SHAPES = (
 
 @dataclass(frozen=True)
 class SampledReading:
-    """A reading, and other figures from the output.
+    """A reading with mutilate, with its traffic, operations, gets and misses.
 
     ``traffic`` is in bytes, in both directions. ``operations`` are all operations in ``seconds``,
-    including the agents' operations. ``gets`` are the timed gets. ``misses`` is their number of
-    misses, estimated from the share of misses in all gets.
+    including the agents' operations. ``gets`` are the timed gets. ``misses`` is the number of
+    misses among the timed gets, estimated from the share of misses in all gets.
     """
 
     result: LoadResult
@@ -131,8 +135,8 @@ def build_load_command(servers: Sequence[Endpoint], shape: MutilateShape) -> Arg
 
 
 def build_agent_command(seconds: float) -> Argv:
-    """Return the command for an agent on an additional load host. It sends load on behalf of the
-    master.
+    """Return the command for an agent on an additional load host. The agent sends load on behalf of
+    the measuring host.
     """
     return ("timeout", "--kill-after=1", str(ceil(seconds)), "mutilate", "-A")
 
@@ -223,12 +227,12 @@ def _build_result(
     spec: LoadSpec,
     text: str,
 ) -> LoadResult:
-    """Return the result. Timed gets count with their own times.
+    """Return the result of a reading. Timed gets count with their own latencies.
 
-    Other operations (sets, and all operations of agents) are not timed. Their late share is the
-    larger of two: the share of late timed gets, and the largest share that the percentiles of sets
-    allow. With random arrivals, slightly more or fewer requests are made than the rate implies; the
-    requests that were made count as intended.
+    Other operations (sets, and all operations of agents) are not timed. The late share of untimed
+    operations is the late share of timed gets or, if larger, the largest share that the percentiles
+    of sets allow. With random arrivals, slightly more or fewer requests are made than the rate
+    implies; the requests that were made count as intended.
     """
     tolerated_difference = 3 * sqrt(intended)
     if operations >= MIN_ACHIEVED_SHARE * intended - tolerated_difference:
@@ -258,10 +262,10 @@ def _build_result(
 
 
 def _check_result(result: LoadResult, starts: Sequence[float], spec: LoadSpec) -> LoadResult:
-    """Return the result. It is marked as truncated or limited if the ordered load was not sent.
+    """Return the result, marked as truncated or limited if the requested load was not sent.
 
-    A connection with ``MAX_PIPELINE_DEPTH`` requests in flight blocks further ones, and the
-    responses are then late. If they are not late, mutilate lacked CPU time.
+    A connection with ``MAX_PIPELINE_DEPTH`` requests in flight blocks further requests, and the
+    responses are then late. If the responses are not late, mutilate lacked CPU time.
     """
     gap = max((b - a for a, b in pairwise(starts)), default=0.0)
     mean = spec.seconds / max(1, len(starts))
@@ -275,9 +279,10 @@ def _check_result(result: LoadResult, starts: Sequence[float], spec: LoadSpec) -
 
 
 def _max_late_share(text: str, kind: str, limit: float) -> float:
-    """Return the largest possible share of these operations that took longer than ``limit``.
+    """Return the largest possible fraction of ``kind`` operations that took longer than ``limit``
+    (seconds).
 
-    It follows from the printed percentiles (in microseconds).
+    The fraction follows from the printed percentiles (in microseconds).
     """
     row = next((values for name, values in _LATENCY_ROW_PATTERN.findall(text) if name == kind), "")
     percentiles = [parse_decimal(value) / 1e6 for value in row.split()[2:]]
@@ -301,7 +306,9 @@ def _describe_failure(text: str) -> str:
 
 
 def find_failure_reason(last_line: str) -> str | None:
-    """Return the reason for a failure that the last line does not explain, or ``None``."""
+    """Return an explanation for mutilate's last line about a missing name server; ``None`` for
+    other lines.
+    """
     if not last_line.endswith(NO_RESOLVER_TEXT):
         return None
     return (

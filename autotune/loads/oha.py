@@ -2,16 +2,16 @@
 
 A request that is due waits while all connections are busy. ``--latency-correction`` counts its
 latency from its due time, so a stall counts for every request that became due during the stall. oha
-prints percentiles and eleven bins, which cannot be summed over processes. It therefore also stores
-every response (``--db-url``, SQLite), and that file follows its output. In the file, autotune
-counts late responses, wrong statuses and bodies of a wrong size one by one.
+prints percentiles and eleven bins, which cannot be summed over processes. oha therefore also stores
+every response in an SQLite file (``--db-url``), which is appended to its output. From this file,
+autotune counts late responses, wrong statuses and bodies of a wrong size one by one.
 
 Number of connections: once ``MIN_HELD_LIMITS`` latency limits' worth of requests are waiting in a
 server (Little's law), the objective is missed beyond doubt. More connections would only lengthen
 the queue. A request that is still waiting for a connection at the end is never sent. This is a
-violation that the server caused, provided that oha itself kept its schedule. The file shows this as
-well. The position of a request determines its due time, and its start is when oha noticed that it
-was due.
+violation that the server caused, provided that oha kept its schedule, which the file shows as well.
+A request's position in the file determines its due time, and its start is the time at which oha
+noticed that the request was due.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ _ERROR_KINDS = (
 
 @dataclass(frozen=True)
 class OhaAnswer:
-    """A row of oha's file, in seconds since its start. ``due_at`` is when oha noticed that the
-    request was due.
+    """A row of oha's SQLite file, with times in seconds since oha's start. ``due_at`` is when oha
+    noticed that the request was due.
     """
 
     due_at: float
@@ -104,7 +104,7 @@ class OhaAnswer:
 class OhaGenerator(LoadGenerator):
     """oha 1.4.7 and later (github.com/hatoo/oha). ``timeout`` bounds each process.
 
-    With ``paths``, each request uses one of them at random.
+    With ``paths``, each request uses a random path from the list.
     """
 
     paths: tuple[str, ...] = ()
@@ -131,7 +131,8 @@ class OhaGenerator(LoadGenerator):
     def build_processes(
         self, request: Request, spec: LoadSpec, hosts: int = 1
     ) -> tuple[LoadProcess, ...]:
-        """Return a process for each load host, or more if its connections would not suffice.
+        """Return a process for each load host, or more if the connections of one process would not
+        suffice.
 
         oha accepts only whole requests/s, so the nearest allowed rate is used.
         """
@@ -156,30 +157,13 @@ class OhaGenerator(LoadGenerator):
         )
         bound_seconds = ceil(spec.seconds + 2 * spec.timeout + 2)
         argv = (
-            "sh",
-            "-c",
-            _RUN_SCRIPT,
-            "sh",
-            "timeout",
-            "--signal=INT",
-            "--kill-after=1",
-            str(bound_seconds),
-            "oha",
-            "--no-tui",
-            "-q",
-            str(rate),
-            "-z",
-            f"{round(1000 * (spec.seconds + TIMER_GRACE_SECONDS))}ms",
-            "-c",
-            str(open_connections),
-            "-t",
-            f"{round(1000 * spec.timeout)}ms",
-            "-w",
-            "--latency-correction",
-            "--redirect",
-            "0",
-            *build_options(request),
-        )
+            "sh", "-c", _RUN_SCRIPT, "sh",
+            "timeout", "--signal=INT", "--kill-after=1", str(bound_seconds),
+            "oha", "--no-tui", "-q", str(rate),
+            "-z", f"{round(1000 * (spec.seconds + TIMER_GRACE_SECONDS))}ms",
+            "-c", str(open_connections), "-t", f"{round(1000 * spec.timeout)}ms",
+            "-w", "--latency-correction", "--redirect", "0", *build_options(request),
+        )  # fmt: skip
         requests = max(1, round(rate * spec.seconds))
         if not self.paths:
             argv = request.with_trusted_ca((*argv, request.url))
@@ -273,7 +257,8 @@ def _build_result(
     request: Request,
     spec: LoadSpec,
 ) -> LoadResult:
-    """Return the result. Every intended request has a correct response or is an error of one kind.
+    """Return the result of one process. Each intended request counts either as a correct response
+    or as one error.
 
     The deadline admits slightly more requests than intended (``TIMER_GRACE_SECONDS``). The surplus
     at the end does not count.
@@ -308,7 +293,7 @@ def _build_result(
 def _check_result(
     result: LoadResult, answers: Sequence[OhaAnswer], process: LoadProcess, spec: LoadSpec
 ) -> LoadResult:
-    """Return the result. If it does not describe the server, it contains the reason."""
+    """Return the result, marked as limited or truncated if the requested load was not sent."""
     if short := result.as_exhausted_host():
         return short
     # The longest delay between a request's due time and the time at which oha noticed it. Requests

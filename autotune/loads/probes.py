@@ -1,5 +1,5 @@
-"""Fetch complete responses to the load's requests, because most load generators count only
-statuses.
+"""Fetch complete responses to sample requests like the load's, because most load generators count
+only statuses.
 
 curl on a load host sends the requests, each over its own connection, evenly spread over a reading.
 A few curl processes share the work, so that a slow response does not delay the next request. The
@@ -103,7 +103,7 @@ def build_command(
 ) -> ProbeCommand:
     """Return a command that sends ``requests`` at ``per_second`` and prints the responses.
 
-    A request is given up after ``timeout`` seconds. ``expected_seconds`` is how long a response
+    A request is abandoned after ``timeout`` seconds. ``expected_seconds`` is how long a response
     typically takes.
     """
     workers = min(MAX_WORKERS, len(requests), max(1, ceil(per_second * expected_seconds)))

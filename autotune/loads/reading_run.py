@@ -3,17 +3,17 @@ once.
 
 A reading has two phases. The ramp-up offers the same load for ``spec.ramp_seconds`` and is not
 counted. httperf prints one histogram for its whole run, so the first second could not be removed
-afterwards. If most of the ramp-up failed, the counted phase is never offered, and the ramp-up is
-the result, as a truncated reading. The ramp-up gives up requests after ``RAMP_TIMEOUT_LIMITS``
-latency limits, so a clear overload ends within about a second. The counted phase starts after the
-last response of the ramp-up. If the stack keeps up, that is milliseconds after the last request.
-During the counted phase, the generator limits the queue that can build up (see ``httperf``), and
+afterwards. If most of the ramp-up failed, the counted phase is never sent, and the ramp-up is the
+result, as a truncated reading. The ramp-up abandons requests after ``RAMP_TIMEOUT_LIMITS`` latency
+limits, so a clear overload ends within about a second. The counted phase starts after the last
+response of the ramp-up. If the stack keeps up, that is milliseconds after the last request. During
+the counted phase, the generator limits the queue that can build up (see ``httperf``), and
 ``spec.seconds`` limits the time.
 
 If the ramp-up is shorter than ``MIN_CHECKED_RAMP``, its result is ignored, because the stack has
 just sustained about this rate. Separate processes for the counted phase then start together with
-the ramp-up, and send load when it ends. Load therefore never stops, and nothing waits in between.
-Requests in the ramp-up are never counted.
+the ramp-up, and send load when it ends. The load therefore continues without a pause between both
+phases. Requests in the ramp-up are never counted.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from autotune.loads.base import (
     NO_PORT_ERROR,
     LoadError,
     LoadGenerator,
+    LoadProcess,
     LoadResult,
     LoadSpec,
     sum_results,
@@ -94,37 +95,151 @@ def take_reading(
     )
     if shortage:
         return LoadResult.build_unsent_result(spec.request_count, str(shortage), NO_PORT_ERROR)
-    ramp_timeout = min(spec.timeout, RAMP_TIMEOUT_LIMITS * spec.latency_limit)
-    ramp = replace(spec, seconds=spec.ramp_seconds, timeout=ramp_timeout)
-    # At a lower rate, no request would be due in the ramp-up.
-    has_ramp = spec.rate * spec.ramp_seconds >= 1
-    if has_ramp and spec.ramp_seconds < MIN_CHECKED_RAMP:
-        start_moments = _agree_start_times(transports)
+    return _LoadRun(load, request, transports, validation).take_reading(spec)
+
+
+@dataclass(frozen=True)
+class _LoadRun:
+    """A load and the hosts that offer it together. In its methods, ``moments`` are the hosts'
+    agreed start times.
+    """
+
+    load: LoadGenerator
+    request: Request
+    transports: Sequence[Transport]
+    validation: ValidationContext
+
+    def take_reading(self, spec: LoadSpec) -> LoadResult:
+        """Offer the ramp-up, unless it is too short to contain a request, and the counted phase."""
+        ramp_timeout = min(spec.timeout, RAMP_TIMEOUT_LIMITS * spec.latency_limit)
+        ramp = replace(spec, seconds=spec.ramp_seconds, timeout=ramp_timeout)
+        # At a lower rate, no request would be due in the ramp-up.
+        has_ramp = spec.rate * spec.ramp_seconds >= 1
+        if has_ramp and spec.ramp_seconds < MIN_CHECKED_RAMP:
+            return self._run_after_unchecked_ramp(ramp, spec)
+        if has_ramp:
+            ramp_result, _ = self._run_load(ramp, _agree_start_times(self.transports))
+            if ramp_result.limited is None and has_run_away(ramp_result, spec.latency_limit):
+                return replace(ramp_result, truncated=True)
+        return self._run_counted_load(spec, _agree_start_times(self.transports))
+
+    def _run_after_unchecked_ramp(self, ramp: LoadSpec, spec: LoadSpec) -> LoadResult:
+        """Start the ramp-up and the counted phase together, and return the counted result. The
+        processes of the counted phase wait until the ramp ends.
+        """
+        moments = _agree_start_times(self.transports)
         with ThreadPoolExecutor(1) as pool:
-            ramp_run = pool.submit(_run_load, load, request, ramp, transports, start_moments)
-            result = _run_counted_load(
-                load,
-                request,
-                spec,
-                transports,
-                start_moments,
-                validation,
-                delay_seconds=spec.ramp_seconds,
-            )
+            ramp_run = pool.submit(self._run_load, ramp, moments)
+            result = self._run_counted_load(spec, moments, delay_seconds=spec.ramp_seconds)
             ramp_run.result()  # raises the ramp-up's errors
             return result
-    if has_ramp:
-        ramp_result, _ = _run_load(load, request, ramp, transports, _agree_start_times(transports))
-        if ramp_result.limited is None and has_run_away(ramp_result, spec.latency_limit):
-            return replace(ramp_result, truncated=True)
-    return _run_counted_load(
-        load, request, spec, transports, _agree_start_times(transports), validation
+
+    def _run_counted_load(
+        self, spec: LoadSpec, moments: Mapping[str, int], *, delay_seconds: float = 0.0
+    ) -> LoadResult:
+        """Run the counted phase, with a sample of complete responses that the rate includes."""
+        validator = self.validation.validator
+        count = validator.count_probes(spec)
+        if not count:
+            return self._run_load(spec, moments, delay_seconds=delay_seconds)[0]
+        pages = validator.choose_pages(count, secrets.randbelow(MAX_SEEDS))
+        probe = build_inspection_command(validator, pages, self.request, spec)
+        command = LoadCommand(
+            self.transports[0],
+            start_times.delay_command(delay_seconds, probe.argv),
+            probe.max_rate,
+            start=delay_seconds,
+            end=delay_seconds + probe.span_seconds,
+            timeout=delay_seconds + probe.stop_seconds,
+            input=probe.input,
+        )
+        result, printed = self._run_load(
+            self._reduce_for_probe(spec, probe.max_rate),
+            moments,
+            delay_seconds=delay_seconds,
+            other_commands=[command],
+        )
+        if not printed or result.limited:
+            return result  # a limited result does not describe the server
+        answers = probes.parse_answers(printed[0], probe.requests)
+        return validator.reclassify(
+            result, validator.inspect_answers(pages, answers), self.validation.earlier_inspection
+        )
+
+    def _reduce_for_probe(self, spec: LoadSpec, probe_rate: float) -> LoadSpec:
+        """Return ``spec`` with its rates reduced by the sample's rate.
+
+        If the correct body is known, the small sample does not reduce the load, unless the total
+        would exceed the maximum rate.
+        """
+        max_rate, unit = spec.max_rate - probe_rate, self.load.requests_per_iteration
+        is_exact = self.validation.validator.is_exact
+        rate = min(spec.rate, max_rate / unit) if is_exact else spec.rate - probe_rate / unit
+        return replace(spec, rate=rate, max_rate=max_rate)
+
+    def _run_load(
+        self,
+        spec: LoadSpec,
+        moments: Mapping[str, int],
+        *,
+        delay_seconds: float = 0.0,
+        other_commands: Sequence[LoadCommand] = (),
+    ) -> tuple[LoadResult, list[CommandResult]]:
+        """Run all processes for ``spec``, distributed over the hosts and started together.
+
+        The processes start after ``delay_seconds``, counted from now or from the hosts' agreed
+        start times ``moments``. Every entry gets an equal share, from separate processes. If there
+        are fewer requests than entries, some entries get no requests. ``other_commands`` start at
+        the same time, and their results are returned as well.
+        """
+        entries = self.request.per_endpoint()[: max(1, int(spec.rate * spec.seconds))]
+        shares = [spec.split(index, len(entries)) for index in range(len(entries))]
+        processes = [
+            (process, entry, share)
+            for entry, share in zip(entries, shares, strict=True)
+            for process in self.load.build_processes(entry, share, len(self.transports))
+        ]
+        if not processes:
+            reason = f"{self.load.name} {LOW_RATE_MESSAGE}"
+            return LoadResult.build_unsent_result(spec.request_count, reason), []
+        hosts = itertools.cycle(self.transports)
+        commands = [
+            _build_load_command(process, host, moments, delay_seconds)
+            for (process, _, _), host in zip(processes, hosts, strict=False)
+        ]
+        completed = run_together(
+            [*commands, *other_commands], spec.max_rate + compute_highest_rate(other_commands)
+        )
+        install = _describe_installation(self.load)
+        results = (
+            self.load.parse_checked(process, _require_output(command_result, install), entry, share)
+            for (process, entry, share), command_result in zip(processes, completed, strict=False)
+        )
+        return sum_results(results), completed[len(processes) :]
+
+
+def _build_load_command(
+    process: LoadProcess, host: Transport, moments: Mapping[str, int], delay_seconds: float
+) -> LoadCommand:
+    """Return the command that starts a process ``delay_seconds`` from now, or after the host's agreed
+    moment.
+    """
+    return LoadCommand(
+        host,
+        start_times.start_command_at(moments[host.name] + round(1e9 * delay_seconds), process.argv)
+        if moments
+        else start_times.delay_command(delay_seconds, process.argv),
+        process.max_rate,
+        start=delay_seconds,
+        end=delay_seconds + process.span_seconds,
+        timeout=delay_seconds + process.stop_seconds + TIMEOUT_MARGIN_SECONDS,
+        input=process.input,
     )
 
 
 def inspect_generator(load: LoadGenerator, transports: Sequence[Transport]) -> None:
-    """Let the generator check its input. Raises LoadError with the reason if the generator rejects
-    it.
+    """Run the generator's check of its input on the load hosts. Raises LoadError with the reason if
+    the generator rejects it.
     """
     if inspection := load.inspection_command():
         argv, text = inspection
@@ -141,8 +256,7 @@ def inspect_generator(load: LoadGenerator, transports: Sequence[Transport]) -> N
 def count_requests(
     load: LoadGenerator, request: Request, host: Transport, max_rate: float
 ) -> LoadGenerator:
-    """Return the load with the number of requests in a unit of its rate, which a slow run counts if
-    needed.
+    """Return the load with its number of requests per iteration, which a slow run counts if needed.
 
     Raises LoadError if the load cannot be run.
     """
@@ -158,59 +272,10 @@ def count_requests(
 
 
 def _agree_start_times(transports: Sequence[Transport]) -> Mapping[str, int]:
-    """Return the start time for each load host. A single host needs none, because its processes
-    start together anyway.
+    """Return the start time for each load host. The result is empty for a single host, whose
+    processes start together without an agreed time.
     """
     return start_times.agree_start_times(transports) if len(transports) > 1 else {}
-
-
-def _run_counted_load(
-    load: LoadGenerator,
-    request: Request,
-    spec: LoadSpec,
-    transports: Sequence[Transport],
-    moments: Mapping[str, int],
-    validation: ValidationContext,
-    *,
-    delay_seconds: float = 0.0,
-) -> LoadResult:
-    """Run the counted phase, with a sample of complete responses that the rate includes."""
-    validator = validation.validator
-    count = validator.count_probes(spec)
-    if not count:
-        return _run_load(load, request, spec, transports, moments, delay_seconds=delay_seconds)[0]
-    pages = validator.choose_pages(count, secrets.randbelow(MAX_SEEDS))
-    probe = build_inspection_command(validator, pages, request, spec)
-    command = LoadCommand(
-        transports[0],
-        start_times.delay_command(delay_seconds, probe.argv),
-        probe.max_rate,
-        start=delay_seconds,
-        end=delay_seconds + probe.span_seconds,
-        timeout=delay_seconds + probe.stop_seconds,
-        input=probe.input,
-    )
-    max_rate, unit = spec.max_rate - probe.max_rate, load.requests_per_iteration
-    # Unless the limit is near, a tiny sample does not reduce the load.
-    rate = (
-        min(spec.rate, max_rate / unit) if validator.is_exact else spec.rate - probe.max_rate / unit
-    )
-    reduced_spec = replace(spec, rate=rate, max_rate=max_rate)
-    result, printed = _run_load(
-        load,
-        request,
-        reduced_spec,
-        transports,
-        moments,
-        delay_seconds=delay_seconds,
-        other_commands=[command],
-    )
-    if not printed or result.limited:
-        return result  # a limited result does not describe the server
-    answers = probes.parse_answers(printed[0], probe.requests)
-    return validator.reclassify(
-        result, validator.inspect_answers(pages, answers), validation.earlier_inspection
-    )
 
 
 def build_inspection_command(
@@ -239,62 +304,6 @@ def has_run_away(result: LoadResult, limit: float) -> bool:
         result.error_count > RUNAWAY_ERROR_SHARE * result.intended
         or violations > RUNAWAY_VIOLATION_SHARE * result.intended
     )
-
-
-def _run_load(
-    load: LoadGenerator,
-    request: Request,
-    spec: LoadSpec,
-    transports: Sequence[Transport],
-    moments: Mapping[str, int],
-    *,
-    delay_seconds: float = 0.0,
-    other_commands: Sequence[LoadCommand] = (),
-) -> tuple[LoadResult, list[CommandResult]]:
-    """Run all processes for ``spec``, distributed over the hosts and started together.
-
-    They start after ``delay_seconds``, counted from now or from the ``moments`` on which the hosts
-    agreed. Every entry gets an equal share, from separate processes. If there are fewer requests
-    than entries, some entries get none. ``other_commands`` start at the same time, and their
-    results are returned as well.
-    """
-    entries = request.per_endpoint()[: max(1, int(spec.rate * spec.seconds))]
-    shares = [spec.split(index, len(entries)) for index in range(len(entries))]
-    processes = [
-        (process, entry, share)
-        for entry, share in zip(entries, shares, strict=True)
-        for process in load.build_processes(entry, share, len(transports))
-    ]
-    if not processes:
-        return LoadResult.build_unsent_result(
-            spec.request_count, f"{load.name} {LOW_RATE_MESSAGE}"
-        ), []
-    hosts = itertools.cycle(transports)
-    commands = [
-        LoadCommand(
-            host,
-            start_times.start_command_at(
-                moments[host.name] + round(1e9 * delay_seconds), process.argv
-            )
-            if moments
-            else start_times.delay_command(delay_seconds, process.argv),
-            process.max_rate,
-            start=delay_seconds,
-            end=delay_seconds + process.span_seconds,
-            timeout=delay_seconds + process.stop_seconds + TIMEOUT_MARGIN_SECONDS,
-            input=process.input,
-        )
-        for (process, _, _), host in zip(processes, hosts, strict=False)
-    ]
-    completed = run_together(
-        [*commands, *other_commands], spec.max_rate + compute_highest_rate(other_commands)
-    )
-    install = _describe_installation(load)
-    results = (
-        load.parse_checked(process, _require_output(command_result, install), entry, share)
-        for (process, entry, share), command_result in zip(processes, completed, strict=False)
-    )
-    return sum_results(results), completed[len(processes) :]
 
 
 def _describe_installation(load: LoadGenerator) -> str:

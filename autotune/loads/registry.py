@@ -4,11 +4,10 @@ plug-in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import TypeVar
 
 from autotune import foreign_files, plugins
 from autotune.loads import k6_script, workload
@@ -21,8 +20,7 @@ from autotune.loads.k6 import K6Generator
 from autotune.loads.oha import OhaGenerator
 from autotune.target import requests_file
 from autotune.target.read_target import TargetFile
-
-ParsedFile = TypeVar("ParsedFile")
+from autotune.target.requests_file import WeightedVisit
 
 # Closed loops, in order of preference. The load host must have the program, and the target must
 # allow it.
@@ -35,8 +33,20 @@ LOAD_GENERATORS: dict[str, LoadGenerator] = plugins.merge_plugins(
 )
 
 
+def _read_text(path: Path) -> str:
+    return foreign_files.read_named_file(path, foreign_files.MAX_RECORD_BYTES).decode()
+
+
+# Keys of `load:` that name a file with requests, and how the file is read.
+REQUEST_READERS: Mapping[str, Callable[[Path], tuple[WeightedVisit, ...]]] = {
+    "requests": requests_file.read_visits,
+    "uris": lambda path: workload.parse_uris(_read_text(path)),
+    "sessions": lambda path: workload.parse_sessions(_read_text(path)),
+}
+
+
 def find_generator(file: TargetFile) -> LoadGenerator:
-    """Return the generator that a target selects. Raises TargetError for an unknown one."""
+    """Return the generator that a target selects. Raises TargetError for an unknown generator."""
     if file.target.load.command:
         return _build_custom_generator(file, file.target.load.command)
     load = LOAD_GENERATORS.get(file.target.load.generator)
@@ -53,31 +63,33 @@ def find_generator(file: TargetFile) -> LoadGenerator:
             return k6_script.read_script(
                 _resolve_path(file, script), file.target.load.requests_per_run
             )
-    if file.target.load.requests:
-        return _with_request_file(file, load, file.target.load.requests)
     if file.target.load.http == "2" and not load.http2:
         names = [name for name, generator in LOAD_GENERATORS.items() if generator.http2]
         hint = f"load: {{generator: {' or '.join(names)}}}"
         reason = f"{load.name} supports only HTTP/1.1"
         raise file.document.build_error(["load", "http"], reason, hint=hint)
-    if file.target.load.uris:
-        return HttperfGenerator(
-            uris=_read_request_file(file, "uris", file.target.load.uris, workload.parse_uris)
-        )
-    if file.target.load.sessions:
-        _check_sessions(file, "sessions")
-        return SessionGenerator(
-            _read_request_file(
-                file, "sessions", file.target.load.sessions, workload.parse_session_kinds
-            )
-        )
+    for key, reader in REQUEST_READERS.items():
+        if path := getattr(file.target.load, key):
+            with _locate_errors(file, key, path):
+                visits = reader(_resolve_path(file, path))
+                return _with_visits(file, load, key, visits)
     return load
+
+
+def _with_visits(
+    file: TargetFile, load: LoadGenerator, key: str, visits: tuple[WeightedVisit, ...]
+) -> LoadGenerator:
+    """Return the generator with the visits from a file. Raises UnusableWorkload and TargetError."""
+    if isinstance(load, HttperfGenerator) and any(len(visit.session_steps) > 1 for visit in visits):
+        _check_sessions(file, key)
+        load = SessionGenerator()
+    return load.with_visits(visits)
 
 
 def _check_sessions(file: TargetFile, key: str) -> None:
     """Raise TargetError if the load uses TLS.
 
-    As long as a connection stays open, httperf leaves the rest of a long TLS record unread. It then
+    While a connection stays open, httperf does not read the rest of a long TLS record. httperf then
     counts a timeout that the server did not cause.
     """
     if file.target.load.uses_tls:
@@ -96,28 +108,6 @@ def compute_request_digests(file: TargetFile) -> dict[str, str]:
     paths = {name: _resolve_path(file, name) for name in names}
     return {name: sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
             for name, path in paths.items()}  # fmt: skip
-
-
-def _with_request_file(file: TargetFile, load: LoadGenerator, path: str) -> LoadGenerator:
-    """Return the generator with the requests from a file."""
-    visits = requests_file.read_visits(_resolve_path(file, path))
-    if isinstance(load, HttperfGenerator) and any(len(visit.session_steps) > 1 for visit in visits):
-        _check_sessions(file, "requests")
-        load = SessionGenerator(())
-    with _locate_errors(file, "requests", path):
-        return load.with_visits(visits)
-
-
-def _read_request_file(
-    file: TargetFile, key: str, path: str, reader: Callable[[str], ParsedFile]
-) -> ParsedFile:
-    """Return the parsed content of a file that the target names."""
-    with _locate_errors(file, key, path):
-        return reader(
-            foreign_files.read_named_file(
-                _resolve_path(file, path), foreign_files.MAX_RECORD_BYTES
-            ).decode()
-        )
 
 
 def _resolve_path(file: TargetFile, path: str) -> Path:

@@ -1,9 +1,9 @@
 """Agree on a start time with several load hosts, so that their processes start sending together.
 
-The hosts' clocks may differ. Each is compared with this machine's clock just before the start, with
-Cristian's method (Distributed Computing 3, 1989). A host's clock is read between two readings of
-this machine's clock. Its value is assumed to belong to the middle between them. The error is at
-most half of the time between the two. Clocks may therefore be an hour wrong, drift, or be set
+The hosts' clocks may differ. Each host's clock is compared with this machine's clock just before
+the start, with Cristian's method (Distributed Computing 3, 1989). A host's clock is read between
+two readings of this machine's clock, and is assumed to match their midpoint. The error is at most
+half of the time between the two readings. Clocks may therefore be an hour wrong, drift, or be set
 during a study. In case a host is busy, autotune reads its clock several times and uses the quickest
 reply. On this machine, it uses a monotonic clock.
 """
@@ -39,7 +39,7 @@ exec "$@"
 
 @dataclass(frozen=True)
 class HostClock:
-    """A host's clock: ``offset_seconds`` ahead of this machine's clock, with an error of at most
+    """A host's clock, which is ``offset_seconds`` ahead of this machine's clock, give or take
     ``error_seconds``.
     """
 

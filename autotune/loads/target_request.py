@@ -33,7 +33,9 @@ def build_request(
     expected_body: bytes | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> Request:
-    """Return the request to the stack. Raises TargetError for a missing certificate or variable."""
+    """Return the request that a target's load sends to the stack. Raises TargetError for a missing
+    certificate or variable.
+    """
     load, url = file.target.load, urlsplit(file.target.load.url or "")
     entries = (stack.entry, *stack.other_entries)
     if load.vip:
@@ -69,8 +71,8 @@ def build_request(
 
 
 def find_traits(load: Load, *, keeps_connections: bool) -> frozenset[LoadTrait]:
-    """Return the traits of the load that affect parameters. If ``keeps_connections``, its
-    connections stay open.
+    """Return the traits of the load that affect parameters. ``keeps_connections`` is true if the
+    load's connections stay open.
     """
     traits = {LoadTrait.TLS: load.uses_tls, LoadTrait.CHURN: not keeps_connections}
     return frozenset(trait for trait, is_present in traits.items() if is_present)

@@ -1,23 +1,27 @@
-"""Loads with more than one path: lists of URIs, and sessions.
+"""Loads with more than one path: visits from lists of URIs and session logs, and kinds of sessions.
 
-Sessions have the format of httperf's `--wsesslog`: one line for each burst, which starts with its
-path. Lines that start with a space belong to the burst above them. `think=2.5` is the pause after a
-burst, in seconds. An empty line ends a session, and `#` starts a comment.
+Session logs have the format of httperf's `--wsesslog`: one line for each burst, which starts with its
+path. Lines that start with a space belong to the burst above them; their requests follow one after
+the other. `think=2.5` is the pause after a burst, in seconds. An empty line ends a session, and `#`
+starts a comment.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 
 from autotune.strict_parsing import parse_decimal, split_lines
+from autotune.target.field_types import PATH_PATTERN
 from autotune.target.requests_file import SessionStep, WeightedVisit
 
 MAX_SESSION_KINDS = 8
 # in a session, because a reading of a few seconds must contain complete sessions
 MAX_THINK_SECONDS = 2.0
+_WORD_PATTERN = re.compile(r"""(\w+)=("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\S*)""")
 
 
 class UnusableWorkload(ValueError):
@@ -28,8 +32,8 @@ class UnusableWorkload(ValueError):
 class SessionKind:
     """Sessions with the same number of requests and the same sum of pauses (``think_seconds``).
 
-    A session's duration therefore determines how long its requests took. The file contains
-    ``session_count`` such sessions, in ``session_log``.
+    A session's duration therefore determines the mean latency of its requests. ``session_log``
+    contains ``session_count`` such sessions.
     """
 
     request_count: int
@@ -38,25 +42,75 @@ class SessionKind:
     session_log: str
 
 
-def parse_uris(text: str) -> tuple[str, ...]:
-    """Return paths, one per line or separated by NUL. Raises UnusableWorkload."""
-    paths = tuple(word.strip() for word in split_lines(text.replace("\0", "\n")) if word.strip())
+def parse_uris(text: str) -> tuple[WeightedVisit, ...]:
+    """Return a visit for each path. Paths are on lines, or separated by NUL. Raises
+    UnusableWorkload.
+    """
+    paths = [word.strip() for word in split_lines(text.replace("\0", "\n")) if word.strip()]
     if not paths:
         raise UnusableWorkload("the file contains no path")
     for path in paths:
         _check_path(path)
-    return paths
+    return tuple(WeightedVisit.model_construct(path=path) for path in paths)
 
 
-def parse_session_kinds(text: str) -> tuple[SessionKind, ...]:
-    """Return the sessions grouped by kind, the most frequent kind first. Raises
-    UnusableWorkload.
-    """
-    by_kind: dict[tuple[int, float], list[str]] = defaultdict(list)
-    for session in _split_sessions(text):
-        by_kind[len(session), _sum_pauses(session)].append("\n".join(session))
-    if not by_kind:
+def parse_sessions(text: str) -> tuple[WeightedVisit, ...]:
+    """Return a visit for each session in a session log. Raises UnusableWorkload."""
+    sessions: list[list[SessionStep]] = [[]]
+    for line in split_lines(text):
+        if not line.strip():
+            sessions.append([])
+        elif not line.lstrip().startswith("#"):
+            _add_step(sessions[-1], line)
+    visits = tuple(
+        WeightedVisit.model_construct(session=tuple(steps)) for steps in sessions if steps
+    )
+    if not visits:
         raise UnusableWorkload("the file contains no session")
+    return visits
+
+
+def _add_step(session: list[SessionStep], line: str) -> None:
+    """Add the request in a line of a session log. The pause after a burst follows its last request."""
+    step = _parse_step(line)
+    if line[0].isspace():
+        if not session:
+            raise UnusableWorkload(
+                f"a session starts with {line.strip()!r}, which belongs to a burst"
+            )
+        step = step.model_copy(update={"think": session[-1].think})
+        session[-1] = session[-1].model_copy(update={"think": 0.0})
+    session.append(step)
+
+
+def _parse_step(line: str) -> SessionStep:
+    path, *word_texts = line.split(maxsplit=1)
+    _check_path(path)
+    words = {key: _unquote(value) for key, value in _WORD_PATTERN.findall("".join(word_texts))}
+    try:
+        think = parse_decimal(words.get("think", "0"))
+    except ValueError as error:
+        raise UnusableWorkload(f"a pause is not a number of seconds: {error}") from error
+    return SessionStep.model_construct(
+        path=path, method=words.get("method", "GET"), body=words.get("contents"), think=think
+    )
+
+
+def _unquote(word: str) -> str:
+    """Return a word of a session log without its quotes and escapes."""
+    if word[:1] not in ("'", '"'):
+        return word
+    return re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], word[1:-1])
+
+
+def group_sessions(visits: Sequence[WeightedVisit]) -> tuple[SessionKind, ...]:
+    """Return the visits grouped by kind, the most frequent kind first. Raises UnusableWorkload."""
+    by_kind: dict[tuple[int, float], list[str]] = defaultdict(list)
+    for visit in visits:
+        steps = visit.session_steps
+        # The pause after the last request has no effect.
+        think_seconds = round(sum(step.think for step in steps[:-1]), 3)
+        by_kind[len(steps), think_seconds].append("\n".join(map(format_session_line, steps)))
     if len(by_kind) > MAX_SESSION_KINDS:
         raise UnusableWorkload(
             f"the sessions have {len(by_kind)} different lengths or pauses; at most "
@@ -75,7 +129,7 @@ def parse_session_kinds(text: str) -> tuple[SessionKind, ...]:
 
 def expand_visits(visits: Sequence[WeightedVisit], slot_count: int) -> tuple[WeightedVisit, ...]:
     """Return each visit as often as its weight requires, evenly mixed, with at most ``slot_count``
-    in total.
+    visits in total.
     """
     weights = [visit.weight for visit in visits]
     if all(weight == int(weight) for weight in weights):
@@ -105,33 +159,8 @@ def escape_text(text: str) -> str:
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
-def _split_sessions(text: str) -> list[list[str]]:
-    sessions: list[list[str]] = [[]]
-    for line in split_lines(text):
-        if not line.strip():
-            sessions.append([])
-        elif not line.lstrip().startswith("#"):
-            _check_path(line.split()[0])
-            if line[0].isspace() and not sessions[-1]:
-                raise UnusableWorkload(
-                    f"a session starts with {line.strip()!r}, which belongs to a burst"
-                )
-            sessions[-1].append(line.rstrip())
-    return [session for session in sessions if session]
-
-
-def _sum_pauses(session: list[str]) -> float:
-    """Return the sum of the pauses between bursts (seconds). The pause after the last burst has no
-    effect.
-    """
-    bursts = [line for line in session if not line[0].isspace()]
-    words = [word for line in bursts[:-1] for word in line.split() if word.startswith("think=")]
-    try:
-        return round(sum(parse_decimal(word.removeprefix("think=")) for word in words), 3)
-    except ValueError as error:
-        raise UnusableWorkload(f"a pause is not a number of seconds: {error}") from error
-
-
 def _check_path(path: str) -> None:
     if not path.startswith("/"):
         raise UnusableWorkload(f"{path!r} is not a path: it does not start with /")
+    if not re.fullmatch(PATH_PATTERN, path):
+        raise UnusableWorkload(f"{path!r} is not a path: it contains a space or is not ASCII")

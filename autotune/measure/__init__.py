@@ -1,4 +1,4 @@
-"""Measurement of a deployed configuration: its readings and its peak."""
+"""Measure a deployed configuration: take readings under load, and search for its peak."""
 
 from __future__ import annotations
 

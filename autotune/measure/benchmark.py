@@ -47,7 +47,7 @@ class UnusableConfiguration:
 class BenchmarkFault:
     """A failure of the command, which proves nothing about the configuration.
 
-    ``said`` contains the last lines of its output; the name is a key in journals.
+    ``said`` contains the last lines of the command's output, under the same name as in journals.
     """
 
     why: str

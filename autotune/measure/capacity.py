@@ -4,7 +4,7 @@ Method: the search keeps a posterior over log peak on a grid. It also covers the
 violations and the noise of the capacity, which are both unknown. The *fraction* of violations in a
 reading shows how far its rate was from the peak (graded, not pass or fail). Capacity noise blurs this.
 A one-sided term allows for a disturbed reading, whose result is worse than the server's capacity. CPU
-steal during a reading takes part of the capacity. The readings show how large that part is.
+steal during a reading reduces the capacity, by an amount that the search learns from the readings.
 
 The next rate is the posterior's estimate of the peak. As long as no reading has failed (or none has
 passed), rates grow (or shrink) in ever larger steps. The search does not bracket the peak: a disturbed
@@ -56,6 +56,8 @@ class SearchLimits:
     - ``reading_seconds``: length of a reading. It grows up to ``max_reading_seconds`` if a queue as
       long as the objective's limit, or a few violations, need more time. ``min_length_share`` is the
       share of this time that suffices as long as the peak is hardly known.
+    - ``max_slow_load_seconds``: maximum load time if few requests arrive while a queue settles. 0: no
+      reading is longer for this reason.
     - ``overhead_seconds``: seconds of load before each reading counts (its warm-up), only for the
       accounting.
     - ``max_load_seconds``, ``max_readings``: maximum load time and number of readings of a search.
@@ -81,6 +83,7 @@ class SearchLimits:
     max_stalled_readings: int = 0
     rough_sd: float = 0.0
     min_length_share: float = 0.25
+    max_slow_load_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` unless rates and times are positive and in order."""
@@ -111,6 +114,12 @@ _FULL_LENGTH_SD: Final = 0.1
 _FULL_LENGTH_VIOLATIONS, _MIN_VIOLATIONS = 4.0, 2.0
 # With an overload of 10 %, the queue needs this many times the latency limit to reach that limit.
 _FULL_LENGTH_LIMITS: Final = 10.0
+# A reading shows a settled queue after this many latency limits. A reading that allows this many
+# violations is long enough, too. Shorter ones start with an empty queue and hide violations.
+_SETTLED_LIMITS: Final = 20.0
+_SETTLED_VIOLATIONS: Final = 8.0
+# A search of slow pages divides its load time into this many readings.
+_MIN_LONG_READINGS: Final = 6
 _LOG_STEP_DOWN: Final = 0.2  # log step below the first failed rate as long as nothing has passed
 _MAX_STEP_DOWN: Final = log(5.0)  # longest first step down, taken if there is probably no peak
 _EARLY_PRUNE_READINGS: Final = 2  # readings before a configuration is compared with the incumbent
@@ -203,7 +212,9 @@ class PeakSearch:
 
     @property
     def max_useful_rate(self) -> float:
-        """Return the highest rate to request from the generator; each missed rate lowers it."""
+        """Return the highest rate to request from the generator. Each rate that the generator could not
+        produce lowers this limit.
+        """
         limited_rates = [r.rate for r in self.readings if r.limited is not None]
         if not limited_rates:
             return self.limits.max_rate
@@ -304,9 +315,31 @@ class PeakSearch:
         violations = max(_MIN_VIOLATIONS, _FULL_LENGTH_VIOLATIONS * share**2)
         counted_seconds = violations / (max(self.slo.allowed_violations, 1e-6) * rate)
         enough_seconds = max(share * _FULL_LENGTH_LIMITS * self.slo.limit, counted_seconds)
-        return max(
-            self.limits.reading_seconds, min(enough_seconds, self.limits.max_reading_seconds)
+        shortest_seconds = max(self.limits.reading_seconds, self._settled_seconds(rate))
+        longest_seconds = max(self.limits.max_reading_seconds, shortest_seconds)
+        return max(shortest_seconds, min(enough_seconds, longest_seconds))
+
+    def _settled_seconds(self, rate: float) -> float:
+        """Return the length of a reading that shows a settled queue, as far as the load time
+        allows.
+        """
+        if not self.limits.max_slow_load_seconds:
+            return 0.0
+        minimum = _MIN_VIOLATIONS / (max(self.slo.allowed_violations, 1e-6) * rate)
+        return min(
+            self._settling_seconds(rate), max(minimum, self.max_load_seconds / _MIN_LONG_READINGS)
         )
+
+    def _settling_seconds(self, rate: float) -> float:
+        counted = _SETTLED_VIOLATIONS / (max(self.slo.allowed_violations, 1e-6) * rate)
+        return min(_SETTLED_LIMITS * self.slo.limit, counted)
+
+    @property
+    def max_load_seconds(self) -> float:
+        """Return the maximum load time: longer if few requests arrive while a queue settles."""
+        settling_seconds = self._settling_seconds(exp(self.summary.quantile(0.5)))
+        slow_seconds = min(self.limits.max_slow_load_seconds, _MIN_LONG_READINGS * settling_seconds)
+        return max(self.limits.max_load_seconds, slow_seconds)
 
     def find_verdict(self) -> CapacityVerdict | None:
         """Return the verdict, or ``None`` if the search must continue."""
@@ -320,7 +353,7 @@ class PeakSearch:
             return "measured"
         if self._is_rough_enough():
             return "rough"
-        is_time_spent = self.load_seconds >= self.limits.max_load_seconds
+        is_time_spent = self.load_seconds >= self.max_load_seconds
         return (
             self.give_up_verdict
             if is_time_spent or len(self.readings) >= self.limits.max_readings

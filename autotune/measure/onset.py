@@ -33,7 +33,7 @@ LOG_RATE_OFFSETS: Final[Array] = (
 
 @dataclass(frozen=True)
 class OnsetShape:
-    """One way in which violations start.
+    """One possible shape of the rise of violations with load.
 
     - ``slope``: d log fraction / d log rate at the peak.
     - ``floor_share``: share of the allowed fraction that occurs at any load.
@@ -198,7 +198,7 @@ def compute_onset(
 def reading_resolution(violations: float) -> Array:
     """Return ``[shape]``: the error of one reading near the peak, as the sd of its log rate.
 
-    It assumes that the server's capacity does not vary, and that ``violations`` are expected.
+    The result assumes a constant capacity of the server and ``violations`` expected violations.
     """
     slopes = np.array([shape.slope for shape in ONSET_SHAPES])
     shape_variances = np.array(
@@ -356,8 +356,8 @@ def _busy_period_correlation(
 ) -> Array:
     """Return the correlation between the requests in a reading of a queue with short service times.
 
-    It falls with the number of relaxation times in the reading. The relaxation time of the reflected
-    Brownian motion is its variance divided by the square of its drift (Harrison 1985).
+    The correlation falls with the number of relaxation times in the reading. The relaxation time of the
+    reflected Brownian motion is its variance divided by the square of its drift (Harrison 1985).
     """
     times = (utilisation - 1.0) ** 2 * decay / 2.0 / limit * seconds
     renewals = np.where(utilisation < 1.0, _UNDERLOAD_RENEWALS * times, _OVERLOAD_RENEWALS * times)

@@ -192,6 +192,25 @@ def worst_slo_counts(reading: Reading, slo: Slo) -> ViolationCounts:
     return ViolationCounts(float(violations), float(request_count), late)
 
 
+def _truncated_likelihoods(
+    counts: ViolationCounts, expected_onset: onset.Onset
+) -> tuple[Array, Array]:
+    """Return the likelihoods of a truncated reading without and with a peak. A truncated reading
+    failed, even if it contains few violations.
+    """
+    minimum = min(3.0 * counts.allowed_share, 0.5) * counts.intended
+    violations = max(counts.violations, minimum)
+    flat_fractions = np.minimum(onset.FLAT_FRACTIONS * counts.allowed_share, 1.0)
+    likelihood = lower_bound_likelihood(
+        violations, counts.intended, expected_onset.violation_fraction
+    )
+    early_end_share = min(violations / counts.intended, _EARLY_END_SHARE)
+    return (
+        lower_bound_likelihood(violations, counts.intended, flat_fractions),
+        np.maximum(likelihood, _exceedance_probability(early_end_share, expected_onset)),
+    )
+
+
 @dataclass(frozen=True)
 class PeakPosterior:
     """Log weights ``[effect, sigma, shape, log peak]`` on a grid that starts at ``log_rate_origin``.
@@ -256,23 +275,8 @@ class PeakPosterior:
             exp(duration_step * _LOG_SECONDS_STEP),
             is_latency=not counts.are_errors,
         )
-        if reading.truncated:  # the reading failed, even if it counted few violations
-            minimum = min(3.0 * counts.allowed_share, 0.5) * counts.intended
-            violations = max(counts.violations, minimum)
-            flat_weights = lower_bound_likelihood(
-                violations,
-                counts.intended,
-                np.minimum(onset.FLAT_FRACTIONS * counts.allowed_share, 1.0),
-            )
-            likelihood = lower_bound_likelihood(
-                violations, counts.intended, expected_onset.violation_fraction
-            )
-            likelihood = np.maximum(
-                likelihood,
-                _exceedance_probability(
-                    min(violations / counts.intended, _EARLY_END_SHARE), expected_onset
-                ),
-            )
+        if reading.truncated:
+            flat_weights, likelihood = _truncated_likelihoods(counts, expected_onset)
         else:
             flat_weights = flat_likelihood(counts.violations, counts.intended, counts.allowed_share)
             likelihood = shape_likelihood(counts.violations, counts.intended, expected_onset)

@@ -23,8 +23,8 @@ class Reading:
       the hosts. Both mean that the reading is no valid measurement of the server.
     - ``stolen``: fraction of CPU steal on a host above the usual level (`measure.steal`).
     - ``looked_at``: number of complete responses to additional requests that were checked at the same
-      time. ``wrong``: number of wrong ones among them. ``example``: one of their faults. The other
-      counts exclude these requests.
+      time. ``wrong``: number of wrong ones among them. ``example``: the fault of one wrong response.
+      The other counts exclude these additional requests.
     """
 
     rate: float

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 
 from autotune.measure.reading import Reading
 from autotune.measure.steal import HIGH_STEAL_SHARE
@@ -13,6 +14,7 @@ from autotune.measure.steal import HIGH_STEAL_SHARE
 WINDOW_SECONDS = 1.0
 # At low rates, a window lasts for this many requests, but not longer than the limit in seconds.
 MIN_WINDOW_REQUESTS, MAX_WINDOW_SECONDS = 4, 10.0
+SETTLED_WINDOW_REQUESTS = 12  # requests of a window at a low rate, if they arrive in that time
 SLOWEST_START_DIVISOR = 8.0  # the rate does not fall below a low first rate divided by this
 OVERLOAD_VIOLATION_SHARE = 0.1  # fraction of violations above which a window counts as overloaded
 MAX_WINDOWS = 20
@@ -67,7 +69,7 @@ class WarmUpResult:
 
     @property
     def sustained_rate(self) -> float | None:
-        """Return the last rate in requests/s with which the stack kept up."""
+        """Return the last rate in requests/s that the stack sustained."""
         rates = [window.rate for window in self.windows if not window.is_overloaded]
         return rates[-1] if rates else None
 
@@ -86,14 +88,17 @@ def run_warm_up(
     start_rate: float = UNKNOWN_START_RATE,
     rise_windows: int = RISE_WINDOWS,
     max_windows: int = MAX_WINDOWS,
+    settling_seconds: float = 0.0,
+    max_seconds: float = inf,
 ) -> WarmUpResult:
     """Load the stack until two consecutive windows agree and the hit rate no longer rises.
 
     ``probe(rate, seconds)`` generates the load. ``count_lookups()`` returns the cache's hits and misses
     so far. ``expected`` is the expected peak in requests/s. Without it, ``start_rate`` is the first
-    rate. A low rate doubles as long as the stack keeps up. Windows at low rates are longer. If the hit
-    rate rose over ``rise_windows`` steps, the cache is still filling. ``max_windows`` is the maximum
-    number of windows.
+    rate. A low rate doubles as long as the stack keeps up. Windows at low rates are longer: up to
+    ``settling_seconds``, so that an overload can show. If the hit rate rose over ``rise_windows``
+    steps, the cache is still filling. ``max_windows`` is the maximum number of windows. After
+    ``max_seconds``, no third or later window starts.
 
     The load is halved if the stack is overloaded. It grows again once the stack keeps up, because a
     cold cache warms faster with more requests. The load stays well below the overload. After CPU steal,
@@ -105,16 +110,18 @@ def run_warm_up(
     is_slow = not expected and start_rate < UNKNOWN_START_RATE
     lowest, growth = min(1.0, rate / SLOWEST_START_DIVISOR), 2.0 if is_slow else 1.5
     windows: list[WarmUpWindow] = []
-    while len(windows) < max_windows:
+    spent_seconds = 0.0
+    while len(windows) < max_windows and (len(windows) < 2 or spent_seconds < max_seconds):
         lookups_before = count_lookups()
-        seconds = max(WINDOW_SECONDS, min(MIN_WINDOW_REQUESTS / rate, MAX_WINDOW_SECONDS))
+        seconds = max(
+            WINDOW_SECONDS,
+            min(MIN_WINDOW_REQUESTS / rate, MAX_WINDOW_SECONDS),
+            min(SETTLED_WINDOW_REQUESTS / rate, settling_seconds),
+        )
         reading = probe(rate, seconds)
+        spent_seconds += seconds
         windows.append(_build_window(reading, lookups_before, count_lookups()))
-        if (
-            len(windows) > 1
-            and is_steady(windows[-2], windows[-1])
-            and not is_cache_filling(windows, rise_windows)
-        ):
+        if has_settled(windows, rise_windows):
             return WarmUpResult(is_settled=True, windows=tuple(windows))
         if is_futile(windows):
             return WarmUpResult(is_settled=False, windows=tuple(windows))
@@ -124,6 +131,15 @@ def run_warm_up(
         elif not windows[-1].is_overloaded:
             rate = min(rate * growth, ceiling)
     return WarmUpResult(is_settled=False, windows=tuple(windows))
+
+
+def has_settled(windows: Sequence[WarmUpWindow], rise_windows: int) -> bool:
+    """True if the last two windows agree and the hit rate no longer rises."""
+    return (
+        len(windows) > 1
+        and is_steady(windows[-2], windows[-1])
+        and not is_cache_filling(windows, rise_windows)
+    )
 
 
 def is_steady(earlier: WarmUpWindow, later: WarmUpWindow) -> bool:

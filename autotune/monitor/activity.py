@@ -170,8 +170,8 @@ def _add_process_activity(
 def _add_socket_activity(
     activity: InstanceActivity, queues: Sequence[ListenQueue], in_flight: Sequence[float]
 ) -> InstanceActivity:
-    """Return the activity with its socket; ``in_flight`` contains the service's numbers of requests in
-    flight.
+    """Return the activity, completed with the values of its listening socket; ``in_flight`` contains
+    the service's numbers of requests in flight.
     """
     crowded_queues = [queue for queue in queues if queue.waiting]
     return replace(

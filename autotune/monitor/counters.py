@@ -12,7 +12,7 @@ from pathlib import Path
 from autotune.deploy.private_servers import open_unix_connection
 from autotune.deploy.stack import ServiceInstance
 from autotune.services.diagnosis import CounterQuery
-from autotune.services.registry import find_diagnosis
+from autotune.services.registry import find_own_diagnosis
 from autotune.strict_parsing import parse_decimal, split_lines
 from autotune.transports.base import Transport
 
@@ -22,8 +22,8 @@ _MAX_ANSWER_BYTES = 1 << 18
 
 @dataclass(frozen=True)
 class ServerCounters:
-    """The counters in a server's response, by the server's own names, or its error. ``seconds`` is
-    the duration of the request.
+    """One response to a query for counters: its duration in ``seconds``, and the counters by name or
+    the server's error.
     """
 
     seconds: float
@@ -33,7 +33,7 @@ class ServerCounters:
 
 def find_counter_query(instance: ServiceInstance) -> CounterQuery | None:
     """Return the query for a service instance; ``None`` if it has no counters."""
-    return find_diagnosis(instance.service.name).counter_query
+    return find_own_diagnosis(instance.service).counter_query
 
 
 class CounterReader:

@@ -17,7 +17,7 @@ from autotune.monitor.counters import CounterReader, ServerCounters, find_counte
 from autotune.monitor.process_table import ProcessOwners
 from autotune.monitor.procfs import HostSample
 from autotune.monitor.stream import SampleStream
-from autotune.services.registry import find_diagnosis
+from autotune.services.registry import find_own_diagnosis
 from autotune.strict_parsing import split_lines
 from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
@@ -191,13 +191,13 @@ class HostWatch:
 
 def find_log(instance: ServiceInstance) -> str | None:
     """Return the path of a service's log, its systemd unit if it logs to the journal, or ``None``."""
-    log = find_diagnosis(instance.service.name).find_log
+    log = find_own_diagnosis(instance.service).find_log
     return log(instance.placement) if log else None
 
 
 def count_complaints(text: str, instance: ServiceInstance) -> Mapping[str, int]:
-    """Return the number of lines of each kind of message in an instance's log."""
-    patterns = {**KERNEL_COMPLAINTS, **find_diagnosis(instance.service.name).complaint_patterns}
+    """Return the number of lines for each kind of complaint in an instance's log."""
+    patterns = {**KERNEL_COMPLAINTS, **find_own_diagnosis(instance.service).complaint_patterns}
     counts: dict[str, int] = {}
     for line in split_lines(text):
         for name, pattern in patterns.items():

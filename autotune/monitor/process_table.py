@@ -21,9 +21,8 @@ class ServiceProcesses:
     """The processes of one service.
 
     ``workers`` excludes masters. ``cpu`` is CPU seconds since their start, including exited children.
-    ``scheduling_delay`` is seconds of waiting for a CPU. ``max_rss`` is the size of
-    the largest process in bytes.
-    ``max_pss`` is the same with shared memory divided among its processes, or ``None`` if unknown.
+    ``scheduling_delay`` is seconds of waiting for a CPU. ``max_rss`` is the size of the largest process
+    in bytes. ``max_pss`` is the largest proportional set size (PSS) in bytes, or ``None`` if unknown.
     ``descriptors`` is the largest number of open descriptors of one process.
     """
 
@@ -158,7 +157,7 @@ def _parse_numbers(
 def _find_max_pss(directories: Sequence[str], kilobytes: Mapping[str, int]) -> int | None:
     """Return the largest proportional set size in bytes, or ``None`` if most are unknown.
 
-    A few are missing if processes exit while their files are read.
+    Some sizes are missing if processes exit while their files are read.
     """
     sizes = [kilobytes.get(f"{directory}/smaps_rollup") for directory in directories]
     readable_sizes = [size for size in sizes if size is not None]

@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
+from statistics import fmean
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
-from autotune.estimate import SDS_WITHIN_90
+from autotune.estimate import SDS_WITHIN_90, Estimate
+from autotune.optimize.outliers import exceeds_prediction, find_outlier_threshold
 
 Array = npt.NDArray[np.float64]
 RevertedChanges = frozenset[str]
@@ -46,7 +48,6 @@ ESTIMATION_SHARE = (
 )
 # Share of the draws that must agree about each change before estimation stops early.
 AGREEMENT_SHARE = 0.9
-OUTLIER_SDS = 4.0  # a measurement this many sds below the prediction of all others is disregarded
 OUTLIER_ROUNDS = 4
 LEVEL_SD = 2.0  # prior sd of the winner's log peak around the highest measurement, nearly flat
 # The model was fitted to a search with few trials near the winner, so its sds are too small.
@@ -108,7 +109,7 @@ class EffectRegression:
                 design[sound_mask], log_peaks[sound_mask], mean, sd, self.noise
             )
             spread = np.sqrt(np.einsum("ij,jk,ik->i", design, covariance, design) + self.noise**2)
-            still_sound = log_peaks - design @ fitted > -OUTLIER_SDS * spread
+            still_sound = ~exceeds_prediction(design @ fitted - log_peaks, spread)
             if (still_sound == sound_mask).all():
                 break
             sound_mask = still_sound
@@ -269,7 +270,8 @@ class Ablation:
         """Drop changes that mattered on their own but no longer do, for example without a parent
         parameter.
 
-        The regression cannot express that, so only a set's own measurements count.
+        The regression has no interactions between changes, so only measurements of exactly that set
+        count.
         """
         for name in sorted(essential, key=self._expected_loss):
             wider_set = self._reverted | {name}
@@ -307,7 +309,7 @@ class Ablation:
         this set.
         """
         reduced, winner = self._log_peaks[reverted], self._log_peaks[frozenset()]
-        loss = _robust_mean(winner) - _robust_mean(reduced)
+        loss = _undisturbed_mean(winner, self._noise) - _undisturbed_mean(reduced, self._noise)
         return loss, self._noise * sqrt(1 / len(reduced) + 1 / len(winner))
 
     def _expected_loss(self, name: str) -> float:
@@ -353,9 +355,8 @@ class Ablation:
         )  # fmt: skip
 
 
-def _robust_mean(log_peaks: Sequence[float]) -> float:
-    """Return the mean without values far below the median, which were disturbed."""
-    sorted_peaks = sorted(log_peaks)
-    median = sorted_peaks[len(sorted_peaks) // 2]
-    sound_peaks = [log_peak for log_peak in sorted_peaks if log_peak > median - 0.25]
-    return sum(sound_peaks) / len(sound_peaks)
+def _undisturbed_mean(log_peaks: Sequence[float], sd: float) -> float:
+    """Return the logarithm of the mean without values far below the median, which were disturbed."""
+    peaks = [Estimate(log_peak, sd) for log_peak in log_peaks]
+    threshold = find_outlier_threshold(peaks)
+    return fmean(peak.log_mean for peak in peaks if peak.value >= threshold)

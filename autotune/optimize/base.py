@@ -60,7 +60,7 @@ def strip_numpy_types(values: Mapping[str, object]) -> dict[str, Value]:
 @dataclass(frozen=True)
 class SamplerTask:
     """A sampler's task. ``trial_budget`` is the number of configurations that the budget allows,
-    including presets. ``has_several_beds`` is true if several configurations are measured at a time.
+    including presets. ``has_several_beds`` is true if several configurations are measured concurrently.
     """
 
     space: SearchSpace
@@ -70,13 +70,22 @@ class SamplerTask:
 
     @cached_property
     def grid(self) -> ParameterGrid:
-        return ParameterGrid.from_dimensions(self.space.tunable_dimensions, self.space.baseline)
+        space = self.space
+        return ParameterGrid.from_dimensions(
+            space.tunable_dimensions,
+            space.baseline,
+            space.get_effective if space.caps else None,
+        )
 
     def with_space(self, space: SearchSpace) -> SamplerTask:
-        """Return the task for ``space``. The grid is kept if the parameters are the same."""
+        """Return the task for ``space``. The grid is kept if the parameters and caps are the same."""
         task = replace(self, space=space)
         before = self.space
-        if (before.dimensions, before.baseline) == (space.dimensions, space.baseline):
+        if (before.dimensions, before.baseline, before.caps) == (
+            space.dimensions,
+            space.baseline,
+            space.caps,
+        ):
             vars(task)["grid"] = self.grid  # with its cache of encoded configurations
         return task
 
@@ -92,7 +101,7 @@ class Narrowing(BaseSampler):
 class SpaceSampler(Narrowing):
     """Base class of samplers that suggest all parameters at once, in ``sample_relative``.
 
-    ``_seed_offset`` extends their seed. After a reseed, suggestions differ from those in other
+    ``_seed_offset`` is part of the random seed. After a reseed, suggestions differ from those in other
     processes.
     """
 

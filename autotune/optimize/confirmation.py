@@ -20,6 +20,7 @@ from math import exp, log, sqrt
 from statistics import NormalDist, fmean, median
 
 from autotune.estimate import MIN_LOG_SD, Estimate, normal_half_width
+from autotune.optimize.outliers import find_outlier_threshold, max_repeat_difference
 
 PRIOR_WEIGHT = 3.0
 INTERVAL_COVERAGE = 0.90
@@ -31,9 +32,6 @@ MIN_PAIRS = 3
 # slightly more with interim checks.
 CLAIM_COVERAGE = 0.95
 BISECTION_STEPS = 40
-# An outlier is this many sds below the median of its side, or this many sds from the previous repeat.
-OUTLIER_SDS = 4.0
-MIN_OUTLIER_DIFFERENCE = 0.15  # minimum difference of logarithms for an outlier
 DISAGREEMENT_PROBABILITY = (
     0.05  # test beds disagree if equal beds would differ as much with a probability below this
 )
@@ -70,10 +68,13 @@ def compute_gain(
     return _PairMean.from_ratios(ratios, len(ratios)).build_gain(coverage) if ratios else None
 
 
-def compute_proven_gain(measurements: Sequence[SideMeasurement]) -> Gain | None:
-    """Return the gain to report if these measurements prove it; ``None`` before the first pair."""
-    ratios = _undisturbed_ratios(measurements)
-    return _PairMean.from_ratios(ratios, len(ratios)).build_proven_gain() if ratios else None
+def compute_mean(measurements: Sequence[Estimate]) -> tuple[float, float, float]:
+    """Return the mean of repeated measurements of one quantity, and the ends of its 90 % interval.
+
+    The interval is computed as for the pairs of a proof.
+    """
+    mean = _PairMean.from_ratios(measurements, len(measurements)).build_gain(INTERVAL_COVERAGE)
+    return mean.ratio, mean.low, mean.high
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,8 @@ class _PairMean:
         )
 
     def build_proven_gain(self) -> Gain:
-        """Return the gain with the median-unbiased ratio, given that the mean exceeds the limit for
-        a claim.
+        """Return the gain with a median-unbiased ratio, given that the mean exceeded the limit for
+        claiming a gain.
         """
         gain, limit = self.build_gain(INTERVAL_COVERAGE), self.half_width(CLAIM_COVERAGE)
         if self.mean <= limit:
@@ -125,20 +126,8 @@ class _PairMean:
         return replace(gain, ratio=exp(high))
 
 
-def is_proven(measurements: Sequence[SideMeasurement]) -> bool:
-    """True if the evidence that the winner is better than its counterpart is strong enough for a
-    claim.
-    """
-    return _proves_gain(compute_gain(measurements, CLAIM_COVERAGE))
-
-
 def _proves_gain(claim: Gain | None) -> bool:
     return claim is not None and claim.pairs >= MIN_PAIRS and claim.low > 1.0
-
-
-def is_decided(measurements: Sequence[SideMeasurement]) -> bool:
-    """True if the evidence is strong enough to stop before the reserve is spent."""
-    return not len(measurements) % 2 and _decides_early(compute_gain(measurements, EARLY_COVERAGE))
 
 
 def _decides_early(early: Gain | None) -> bool:
@@ -148,8 +137,8 @@ def _decides_early(early: Gain | None) -> bool:
 
 
 @dataclass(frozen=True)
-class BedConfirmation:
-    """The alternating measurements on several test beds, in whole pairs on each bed.
+class Proof:
+    """The alternating measurements on each test bed, or on the only stack (``None``), in whole pairs.
 
     Both measurements of a pair are made on the same bed, so that its offset cancels out.
     ``beds_disagree`` is true if the gains on the beds differ by more than the scatter of their pairs
@@ -157,10 +146,15 @@ class BedConfirmation:
     are few beds.
     """
 
-    measured: Mapping[str, Sequence[SideMeasurement]]
+    measured: Mapping[str | None, Sequence[SideMeasurement]]
 
     @property
-    def gain_by_bed(self) -> dict[str, Gain]:
+    def measurement_count(self) -> int:
+        """Return the number of measurements on all beds."""
+        return sum(map(len, self.measured.values()))
+
+    @property
+    def gain_by_bed(self) -> dict[str | None, Gain]:
         """Return the gain on each bed with at least one pair."""
         gains = {bed: compute_gain(measured) for bed, measured in self.measured.items()}
         return {bed: gain for bed, gain in gains.items() if gain is not None}
@@ -187,9 +181,7 @@ class BedConfirmation:
         return mean.build_gain(coverage) if mean else None
 
     def compute_proven_gain(self) -> Gain | None:
-        """Return the gain over all beds together that the function `compute_proven_gain` would
-        report.
-        """
+        """Return the gain to report if the pairs prove it; ``None`` before the first pair."""
         mean = self._summarize_pairs()
         return mean.build_proven_gain() if mean else None
 
@@ -211,8 +203,9 @@ class BedConfirmation:
 
     @property
     def is_decided(self) -> bool:
-        """True if the evidence over all beds is strong enough to stop early, and two beds (or the
-        only bed) have a pair each.
+        """True if the evidence is strong enough to stop before the reserve is spent.
+
+        Two beds, or the only one, must have a pair each.
         """
         has_enough_beds = len(self.gain_by_bed) >= min(2, len(self.measured))
         return has_enough_beds and _decides_early(self.compute_gain(EARLY_COVERAGE))
@@ -262,25 +255,7 @@ def repeat_sd(log_differences: Sequence[float]) -> float:
     measurement. Steps to or from a disturbed measurement are left out, as in pairs.
     """
     # Half of the steps are within ``normal_half_width(0.5)`` sds, so the quotient is the sd of a step.
-    maximum = _outlier_difference(
+    maximum = max_repeat_difference(
         median(abs(step) for step in log_differences) / normal_half_width(0.5)
     )
     return sqrt(fmean(step**2 for step in log_differences if abs(step) <= maximum) / 2)
-
-
-def find_outlier_threshold(peaks: Sequence[Estimate]) -> float:
-    """Return the threshold below which a measurement of one configuration was disturbed; 0 for
-    fewer than ``MIN_PAIRS`` measurements.
-    """
-    if len(peaks) < MIN_PAIRS:
-        return 0.0
-    sorted_values = sorted(peak.value for peak in peaks)
-    sd = sum(peak.sd for peak in peaks) / len(peaks)
-    return sorted_values[len(sorted_values) // 2] * exp(-_outlier_difference(sd))
-
-
-def _outlier_difference(sd: float) -> float:
-    """Return the difference of logarithms above which a measurement was disturbed, if noise has this
-    sd.
-    """
-    return max(OUTLIER_SDS * sd, MIN_OUTLIER_DIFFERENCE)

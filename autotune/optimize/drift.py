@@ -88,13 +88,7 @@ def estimate_drift(
         )
         evidence.append(log(prior) + likelihood)
         means.append(mean)
-        # Variance of each position's drift relative to its mean over the positions of the reference.
-        shared_covariance = covariance @ reference_weights
-        variance = np.maximum(
-            covariance.diagonal() - 2 * shared_covariance + reference_weights @ shared_covariance,
-            0.0,
-        )
-        squares.append(variance + (mean - reference_weights @ mean) ** 2)
+        squares.append(_square_of_shifts(mean, covariance, reference_weights))
         change = covariance[-1, -1] - 2 * covariance[-1, -2] + covariance[-2, -2]
         totals.append(change + (mean[-1] - mean[-2]) ** 2)
     weights = np.exp(np.array(evidence) - max(evidence))
@@ -109,6 +103,18 @@ def estimate_drift(
     log_change = float(mean[-1] - mean[-2])
     change_sd = sqrt(max(float(weights @ np.array(totals)) - log_change**2, 0.0))
     return StudyDrift(shifts, 1.0 - float(weights[0]), Estimate(log_change, change_sd))
+
+
+def _square_of_shifts(mean: Array, covariance: Array, reference_weights: Array) -> Array:
+    """Return the expected square of each position's drift, relative to its mean over the positions of
+    the reference.
+    """
+    shared_covariance = covariance @ reference_weights
+    variance = np.maximum(
+        covariance.diagonal() - 2 * shared_covariance + reference_weights @ shared_covariance,
+        0.0,
+    )
+    return np.asarray(variance + (mean - reference_weights @ mean) ** 2)
 
 
 def _drift_posterior(

@@ -84,8 +84,8 @@ def probability_better(challenger: Estimate, preset: Estimate) -> float:
 
 @dataclass(frozen=True)
 class PosteriorPeaks:
-    """The model's estimate of each trial's peak in requests/s, corrected for drift, by the study's
-    number.
+    """The model's estimate of each trial's peak in requests/s, corrected for drift, by the trial's
+    number in the study.
 
     ``noise`` is the sd of one additional measurement's logarithm.
     """

@@ -42,6 +42,7 @@ from autotune.optimize.model_view import ModelView
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.optimize.samplers import choose_sampler
 from autotune.services.base import Settings, Value
+from autotune.services.registry import Catalogue
 from autotune.space.space import SearchSpace
 
 # Value of an infeasible trial, relative to the worst feasible one. A trial reported as failed would
@@ -96,10 +97,10 @@ class Searcher:
     """One Optuna study over the flat space.
 
     No other process may write this study to ``storage``, and the caller that opened the storage closes
-    it. ``chosen`` names the sampler. ``several`` is true if several configurations are measured at a
-    time. With ``is_condensed``, a configuration from elsewhere is stored with only the core parameters
-    and the changes from the baseline. That is enough to inspect a study, but not to continue the
-    search. Raises AutotuneError for an unknown ``kind`` of sampler.
+    it. ``chosen`` names the sampler. ``several`` is true if several configurations are measured
+    concurrently. With ``is_condensed``, a configuration from elsewhere is stored with only the core
+    parameters and the changes from the baseline. That is enough to inspect a study, but not to continue
+    the search. Raises AutotuneError for an unknown ``kind`` of sampler.
     """
 
     def __init__(
@@ -141,6 +142,11 @@ class Searcher:
         self._distributions = build_distributions(self._dimensions)
         self._left_out = {d.name: d.baseline for d in self._dimensions
                           if self._condensed and not d.is_core}  # fmt: skip
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Return the services of the target."""
+        return self._task.space.catalogue
 
     def narrow(self, space: SearchSpace) -> None:
         """Search ``space``: the same parameters, with the limits that the study showed so far.
@@ -275,7 +281,7 @@ class Searcher:
     def add_pending(self, pending: Mapping[int, Settings]) -> None:
         """Add the suggestions that other processes are measuring, by their numbers in the study.
 
-        The model assumes that they give the predicted results.
+        The model assumes that these suggestions will give the predicted results.
         """
         for number in self._elsewhere.keys() - pending.keys():
             self.discard_trial(self._elsewhere.pop(number))

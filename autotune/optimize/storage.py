@@ -73,7 +73,7 @@ def open_sqlite(path: Path) -> Iterator[RDBStorage]:
 def translate_storage_errors(path: Path) -> Iterator[None]:
     """Raise storage errors at ``path`` as an AutotuneError, and a full disk as an OSError.
 
-    The study's other files raise the same OSError.
+    Writing the study's other files to a full disk raises the same OSError.
     """
     try:
         yield

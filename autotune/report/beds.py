@@ -10,12 +10,12 @@ from autotune.optimize.confirmation import Gain
 from autotune.report import documents
 from autotune.report import format as fmt
 from autotune.report.documents import BedOffsetInterval, BedSummaries, BedSummary
-from autotune.report.view import StudyView
+from autotune.report.figures import StudyFigures
 from autotune.study.study_state import State
 from autotune.target.messages import format_count
 
 
-def summarize_beds(view: StudyView) -> BedSummaries:
+def summarize_beds(view: StudyFigures) -> BedSummaries:
     """Return the figures of each test bed by name, and whether the gains disagree.
 
     - ``trials``: the number of finished trials. ``per_hour``: trials per hour of the bed's time.
@@ -47,7 +47,7 @@ def _summarize_bed(state: State, bed: str, gain: Gain | None) -> BedSummary:
     }
 
 
-def _encode_gain(gain: Gain) -> documents.Gain:
+def _encode_gain(gain: Gain) -> documents.GainObject:
     ratio, low, high = (round(end, 4) for end in (gain.ratio, gain.low, gain.high))
     return {"ratio": ratio, "low": low, "high": high, "pairs": gain.pairs}
 
@@ -61,13 +61,13 @@ def _format_offset(state: State, bed: str) -> BedOffsetInterval | None:
     return {"ratio": ratio, "low": low, "high": high, "noise": round(offset.noise, 4)}
 
 
-def _format_interval(figures: BedOffsetInterval | documents.Gain) -> str:
+def _format_interval(figures: BedOffsetInterval | documents.GainObject) -> str:
     """Return a ratio and its interval as changes."""
     ratio, low, high = (figures[end] or 0.0 for end in ("ratio", "low", "high"))
     return fmt.format_change_interval(ratio, low, high)
 
 
-def format_bed_lines(view: StudyView) -> Iterator[str]:
+def format_bed_lines(view: StudyFigures) -> Iterator[str]:
     """Yield a line for each test bed, and a warning if their gains disagree."""
     document = summarize_beds(view)
     for name, bed in document["each"].items():
@@ -87,7 +87,7 @@ def format_bed_lines(view: StudyView) -> Iterator[str]:
         yield "! the gains of the beds differ by more than noise; with few beds, the interval is wide"
 
 
-def build_bed_rows(view: StudyView) -> Iterator[tuple[str, ...]]:
+def build_bed_rows(view: StudyFigures) -> Iterator[tuple[str, ...]]:
     """Yield a row for each test bed: name, trials, offset from an average bed, noise, gain, status."""
     for name, bed in summarize_beds(view)["each"].items():
         offset, gain = bed["offset"], bed["gain"]
@@ -102,7 +102,7 @@ def build_bed_rows(view: StudyView) -> Iterator[tuple[str, ...]]:
         )
 
 
-def format_bed_count(view: StudyView) -> str:
+def format_bed_count(view: StudyFigures) -> str:
     """Return the number of test beds that confirmed a gain, as text for the end of a sentence."""
     verdict = view.state.verdict
     if verdict is None or not verdict.beds:

@@ -36,14 +36,16 @@ def build_ceilings_json(
     return {"schema": 1, **_encode_cache_ceilings(record)}
 
 
-def encode_ceilings(record: Ceilings) -> documents.StackCeilings | documents.CacheCeilings:
+def encode_ceilings(
+    record: Ceilings,
+) -> documents.StackCeilingsObject | documents.CacheCeilingsObject:
     """Return the record as JSON."""
     if isinstance(record, StackCeilings):
         return _encode_stack_ceilings(record)
     return _encode_cache_ceilings(record)
 
 
-def _encode_stack_ceilings(record: StackCeilings) -> documents.StackCeilings:
+def _encode_stack_ceilings(record: StackCeilings) -> documents.StackCeilingsObject:
     return {
         "of": record.of,
         "generator": record.generator,
@@ -64,7 +66,7 @@ def _encode_stack_ceilings(record: StackCeilings) -> documents.StackCeilings:
     }
 
 
-def _encode_cache_ceilings(record: CacheCeilings) -> documents.CacheCeilings:
+def _encode_cache_ceilings(record: CacheCeilings) -> documents.CacheCeilingsObject:
     return {
         "of": record.of,
         "servers": list(record.servers),

@@ -30,7 +30,7 @@ class ChartUnit(TypedDict):
     from_zero: bool
 
 
-class PeakPoint(documents.Capacity):
+class PeakPoint(documents.CapacityObject):
     """A measured trial: seconds until its end ``at``, capacity, phase, and its outcome as text."""
 
     trial: int
@@ -58,6 +58,13 @@ class ReadingColumns(TypedDict):
     late: list[float | None]
     bad: list[float]
     state: list[str]
+
+
+class Today(TypedDict):
+    """The request rate of today's users, and the latencies of baseline and best at that rate, as text."""
+
+    rate: float
+    answers: Mapping[str, str]
 
 
 class FittedCurve(TypedDict):
@@ -92,7 +99,7 @@ class ParameterColumns(TypedDict):
     parameters: list[ParameterColumn]
 
 
-class TrialRow(documents.Capacity):
+class TrialRow(documents.CapacityObject):
     """A row of the table of trials; ``values`` belong to the table's columns."""
 
     trial: int
@@ -122,7 +129,7 @@ class Importance(TypedDict):
     """The effects over the searched ranges, interactions, and ranges to widen."""
 
     rows: list[EffectRow]
-    pairs: list[documents.InteractingPair]
+    pairs: list[documents.InteractingPairObject]
     edges: list[str]
 
 
@@ -151,10 +158,11 @@ class ChartData(TypedDict):
     readings: ReadingColumns
     latency: Mapping[str, ChartColumns]
     fitted: Mapping[str, FittedCurve]
+    today: Today | None
     columns: list[str]
     hosts: Mapping[str, Mapping[str, Mapping[str, float]]]
     parameters: ParameterColumns
     trials: list[TrialRow]
-    ceilings: list[documents.StackCeilings | documents.CacheCeilings]
+    ceilings: list[documents.StackCeilingsObject | documents.CacheCeilingsObject]
     importance: NotRequired[Importance]
     slices: NotRequired[Mapping[str, SliceBand]]

@@ -13,17 +13,19 @@ from autotune.report.ceilings import encode_ceilings
 from autotune.report.chart_data import (
     ChartColumns,
     ChartData,
+    ChartSlo,
     EffectRow,
     FittedCurve,
     Importance,
     ParameterColumn,
     ParameterColumns,
     SliceBand,
+    Today,
     TrialRow,
 )
 from autotune.report.diff import read_rendered_files
 from autotune.report.importance import build_importance_rows, encode_pair, format_edge
-from autotune.report.latency import LatencyCurve, fit_latency_curves
+from autotune.report.latency import LatencyCurve, TodayLatency, fit_latency_curves
 from autotune.report.load_curve import PERCENTILES, average_host_usage, build_load_curve
 from autotune.report.parameters import (
     DeclaredParameters,
@@ -41,9 +43,19 @@ from autotune.services.base import Value
 from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
 from autotune.study.reading_records import RecordedReading
 from autotune.study.study_state import COUNTED_PHASES, State, Trial
+from autotune.target.slo import Slo
 from autotune.unified_diff import FileContents, format_file_diff
 
 MAX_TABLE_COLUMNS = 24  # maximum number of settings with a column in the table of trials
+
+
+def _build_objective(slo: Slo) -> ChartSlo:
+    return {
+        "percentile": fmt.format_percentile(slo),
+        "limit": 1000 * slo.limit,
+        "allowed": 100 * slo.allowed_violations,
+        "text": fmt.format_objective(slo),
+    }
 
 
 def build_chart_data(view: StudyView) -> ChartData:
@@ -55,12 +67,7 @@ def build_chart_data(view: StudyView) -> ChartData:
     hosts = {side: average_host_usage(records, slo) for side, records in readings.items()}
     column_names = [column["name"] for column in columns["parameters"][:MAX_TABLE_COLUMNS]]
     data: ChartData = {
-        "slo": {
-            "percentile": fmt.format_percentile(slo),
-            "limit": 1000 * slo.limit,
-            "allowed": 100 * slo.allowed_violations,
-            "text": fmt.format_objective(slo),
-        },
+        "slo": _build_objective(slo),
         "baseline": sides["baseline"].trial.number if "baseline" in sides else None,
         "best": sides["best"].trial.number if "best" in sides else None,
         "proven": view.verdict == "improved",
@@ -79,6 +86,7 @@ def build_chart_data(view: StudyView) -> ChartData:
         "fitted": {
             side: _build_fitted_curve(curve) for side, curve in fit_latency_curves(view).items()
         },
+        "today": _build_today(view.latency),
         "columns": column_names,
         "hosts": {side: means for side, means in hosts.items() if means},
         "parameters": columns,
@@ -125,6 +133,17 @@ def _build_fitted_curve(curve: LatencyCurve) -> FittedCurve:
         "high": high,
         "capacity": [round(rate, 1) for rate in (peak.peak, peak.low, peak.high)] if peak else None,
     }
+
+
+def _build_today(latency: TodayLatency | None) -> Today | None:
+    """Return the latencies of baseline and best at today's rate, as the page shows them."""
+    if latency is None:
+        return None
+    answers = {
+        label: f"{side} ({side.why})" if side.why else str(side)
+        for label, side in latency.sides.items()
+    }
+    return {"rate": latency.rate, "answers": answers}
 
 
 def _build_importance(view: StudyView, model: ModelView) -> Importance:

@@ -8,7 +8,8 @@ from math import exp
 
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
-from autotune.optimize.confirmation import Gain, find_outlier_threshold
+from autotune.optimize.confirmation import Gain
+from autotune.optimize.outliers import find_outlier_threshold
 from autotune.study import ranking
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.verdict import FINALS_AND_PROOF, Verdict
@@ -34,8 +35,8 @@ class MeasuredConfiguration:
 
     @property
     def repeated_peak(self) -> Peak | None:
-        """Return the capacity from repeats alone; ``None`` if no repeat met the SLO."""
-        return pool_peaks(self._feasible_repeats)
+        """The capacity from repeats alone; ``None`` if no repeat met the SLO."""
+        return pool_peaks([trial.peak for trial in self._feasible_repeats if trial.peak])
 
     @property
     def best_estimate(self) -> Peak | None:
@@ -48,8 +49,15 @@ class MeasuredConfiguration:
         return len(self._feasible_repeats)
 
     @property
-    def _feasible_repeats(self) -> list[Peak]:
-        return [trial.peak for trial in self.repeats if trial.peak and trial.peak.is_feasible]
+    def deciding_trials(self) -> tuple[int, ...]:
+        """The numbers of the trials whose readings determine ``best_estimate``."""
+        repeats = {t.number: t.peak for t in self._feasible_repeats if t.peak}
+        plausible = select_plausible(list(repeats.values()))
+        return tuple(n for n, peak in repeats.items() if peak in plausible) or (self.trial.number,)
+
+    @property
+    def _feasible_repeats(self) -> list[Trial]:
+        return [trial for trial in self.repeats if trial.peak and trial.peak.is_feasible]
 
     @property
     def trial_numbers(self) -> tuple[int, ...]:
@@ -102,8 +110,13 @@ class Conclusion:
 
     @property
     def sides(self) -> Mapping[str, MeasuredConfiguration]:
-        """Return ``baseline`` and ``best``, if they exist."""
-        sides = {"baseline": self.baseline, "best": self.best}
+        """``baseline`` and ``best``, if they exist."""
+        return {label: side for label, side in self.configurations.items() if label != "preset"}
+
+    @property
+    def configurations(self) -> Mapping[str, MeasuredConfiguration]:
+        """``baseline``, ``preset`` and ``best``, if they exist."""
+        sides = {"baseline": self.baseline, "preset": self.preset, "best": self.best}
         return {label: side for label, side in sides.items() if side is not None}
 
 
@@ -169,8 +182,12 @@ def pool_peaks(peaks: Sequence[Peak]) -> Peak | None:
     """
     if len(peaks) < 2:
         return peaks[0] if peaks else None
-    estimates = [peak.estimate for peak in peaks]
-    lowest_plausible = find_outlier_threshold(estimates)
-    return Peak.from_estimate(
-        Estimate.pool([peak for peak in estimates if peak.value >= lowest_plausible])
-    )
+    return Peak.from_estimate(Estimate.pool([peak.estimate for peak in select_plausible(peaks)]))
+
+
+def select_plausible(peaks: Sequence[Peak]) -> list[Peak]:
+    """Return the peaks without the disturbed ones."""
+    if len(peaks) < 2:
+        return list(peaks)
+    lowest_plausible = find_outlier_threshold([peak.estimate for peak in peaks])
+    return [peak for peak in peaks if peak.estimate.value >= lowest_plausible]

@@ -93,6 +93,8 @@ def format_metrics(view: StudyView) -> str:
         ("capacity", "Capacity within the SLO, with its 90 % interval.", _list_capacity_samples(status)),
         ("ratio", "Best capacity divided by the baseline's; proven once the study is finished.",
          [({}, status["ratio"])]),
+        ("latency_seconds", "Latency at the rate of today's users, with its 90 % interval.",
+         _list_latency_samples(status)),
         ("trial_begun_timestamp_seconds", "Start of the latest trials, as Unix time.",
          _list_start_samples(view)),
         ("trial_capacity", "Capacity measured by the latest trials.", _list_trial_samples(view)),
@@ -110,6 +112,19 @@ def _list_capacity_samples(
     for name, side in sides.items():
         if side is not None:
             yield {"side": name, "value": "peak"}, side["peak"]
+            yield {"side": name, "value": "low"}, side["low"]
+            yield {"side": name, "value": "high"}, side["high"]
+
+
+def _list_latency_samples(
+    status_document: StudyStatus,
+) -> Iterator[tuple[Mapping[str, str], float | None]]:
+    """Yield the measured latencies; a bound is not a sample."""
+    latency = status_document["latency"]
+    sides = {"baseline": latency["baseline"], "best": latency["best"]} if latency else {}
+    for name, side in sides.items():
+        if side is not None and side["measured"]:
+            yield {"side": name, "value": "latency"}, side["latency"]
             yield {"side": name, "value": "low"}, side["low"]
             yield {"side": name, "value": "high"}, side["high"]
 

@@ -19,7 +19,7 @@ from autotune.report.parameters import (
     list_changes,
 )
 from autotune.report.studies import Study
-from autotune.services.registry import find_outliner, list_by_name
+from autotune.services.registry import Catalogue, catalogue_of, find_outliner
 from autotune.study import ownership
 from autotune.study.study_state import State, Trial
 from autotune.target.messages import find_nearest_name
@@ -85,16 +85,17 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
         [create_transport(file, host) for host in paths],
         lambda t: read_contents(t, list(paths[t.name])),
     ).unwrap()
-    return {name: mask_changed_lines(content, files[name], _find_outliner(name, path))
+    catalogue = catalogue_of(study.target)
+    return {name: mask_changed_lines(content, files[name], _find_outliner(catalogue, name, path))
             for host, present in contents_by_host.items() for path, content in present.items()
             for name in (paths[host][path],)}  # fmt: skip
 
 
-def _find_outliner(name: str, path: str) -> Outliner:
-    """Return the masking function for a file, which depends on the service at the end of the name's
-    first path component.
+def _find_outliner(catalogue: Catalogue, name: str, path: str) -> Outliner:
+    """Return the masking function for a file, which depends on the service at the end of the part's
+    name.
     """
-    services = list_by_name(name.partition("/")[0].rpartition(".")[2])
+    services = catalogue.list_by_name(name.partition("/")[0].rpartition(".")[2])
     return next(filter(None, (find_outliner(service, path) for service in services)), mask_nothing)
 
 

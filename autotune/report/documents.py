@@ -21,14 +21,12 @@ class Interval(TypedDict):
     high: float | None
 
 
-class Capacity(Interval):
+class CapacityObject(Interval):
     peak: float | None
 
 
-class Slo(TypedDict):
-    """The objective: ``percentile`` 99 is p99, ``limit`` is in seconds, ``errors`` is a fraction of
-    one.
-    """
+class SloObject(TypedDict):
+    """``percentile`` 99 is p99; ``limit`` in seconds, ``errors`` a fraction."""
 
     percentile: float
     limit: float
@@ -46,11 +44,15 @@ class Goal(TypedDict):
     unit: str
 
 
-class Side(Capacity):
+class Side(CapacityObject):
     trial: int
 
 
 class Configuration(Side):
+    """``requests`` determine ``peak``; ``lowest_rate`` is the lowest rate offered in requests/s."""
+
+    requests: int
+    lowest_rate: float | None
     parameters: Settings
 
 
@@ -58,10 +60,8 @@ class Difference(Interval):
     value: float
 
 
-class Gain(Interval):
-    """The best over the baseline, from alternating ``pairs``. Only a command's values have a
-    ``difference``.
-    """
+class GainObject(Interval):
+    """Best over baseline, from alternating ``pairs``; ``difference`` of a command's values."""
 
     ratio: float | None
     pairs: int
@@ -69,7 +69,7 @@ class Gain(Interval):
 
 
 class Finding(TypedDict):
-    """The limit of a configuration: ``confidence`` is from 0 to 1.
+    """The bottleneck of a configuration; ``confidence`` is from 0 to 1.
 
     ``gain`` is the factor in requests/s that the removal of the cause would give, 0 if unknown.
     ``related`` are other shortages: tier, service and resource.
@@ -95,18 +95,16 @@ class Ratio(Interval):
     ratio: float
 
 
-class GainShares(TypedDict):
-    """The parts of a gain: ``preset`` is the best preset over the baseline, ``search`` the best
-    over that preset.
-    """
+class GainSharesObject(TypedDict):
+    """``preset``: the best preset over the baseline; ``search``: the best over that preset."""
 
     preset: Ratio | None
     search: Ratio | None
 
 
-class ReversalCost(Ratio):
-    """The capacity without the change over the best's capacity. ``measured`` is true after `explain
-    --measure`.
+class ReversalCostObject(Ratio):
+    """The capacity without the change, divided by the best's capacity. ``measured`` is true for results
+    of `explain --measure`.
     """
 
     distinguishable: bool
@@ -126,7 +124,7 @@ class Change(TypedDict):
     after: Value
     action: ActionLabel
     memory: int | None
-    cost: ReversalCost | None
+    cost: ReversalCostObject | None
 
 
 class NextCommands(TypedDict):
@@ -136,6 +134,7 @@ class NextCommands(TypedDict):
     apply: Sequence[str]
     undo: Sequence[str]
     note: str
+    commands: Sequence[str]
 
 
 class TrialCounts(TypedDict):
@@ -144,7 +143,7 @@ class TrialCounts(TypedDict):
     screened: int
 
 
-class TimeSpent(TypedDict):
+class TimeSpentObject(TypedDict):
     total: float
     load: float
     deploy: float
@@ -164,7 +163,7 @@ class BedSummary(TypedDict):
     seconds: float
     per_hour: float | None
     offset: BedOffsetInterval | None
-    gain: Gain | None
+    gain: GainObject | None
     set_aside: str | None
 
 
@@ -173,7 +172,7 @@ class BedSummaries(TypedDict):
     disagree: bool
 
 
-class StackCeiling(TypedDict):
+class StackCeilingObject(TypedDict):
     concurrency: int
     rate: float
     requests: int
@@ -184,14 +183,14 @@ class StackCeiling(TypedDict):
     example: str
 
 
-class StackCeilings(TypedDict):
+class StackCeilingsObject(TypedDict):
     of: str
     generator: str
     closed: bool
-    ceilings: Sequence[StackCeiling]
+    ceilings: Sequence[StackCeilingObject]
 
 
-class CacheCeiling(TypedDict):
+class CacheCeilingObject(TypedDict):
     objects: str
     how: str
     together: int
@@ -201,15 +200,15 @@ class CacheCeiling(TypedDict):
     failed: str | None
 
 
-class CacheCeilings(TypedDict):
+class CacheCeilingsObject(TypedDict):
     of: str
     servers: Sequence[str]
-    ceilings: Sequence[CacheCeiling]
+    ceilings: Sequence[CacheCeilingObject]
     chain: float
 
 
-class StudyWarning(TypedDict):
-    """A warning: ``value`` exceeds ``threshold``, and ``text`` is the consequence in this study."""
+class StudyWarningObject(TypedDict):
+    """``value`` exceeds ``threshold``; ``text`` is the consequence in this study."""
 
     code: str
     value: float
@@ -220,18 +219,25 @@ class StudyWarning(TypedDict):
 
 class LatencyAnswer(Interval):
     """Latency at a rate. ``bound`` is `at most` or `more than` if the rate is outside the measured
-    range.
+    range. ``measured`` is false for the fitted curve.
     """
 
     latency: float | None
     bound: str | None
     why: str | None
+    measured: bool
 
 
 class RateAnswer(TypedDict):
     rate: float
     baseline: LatencyAnswer | None
     best: LatencyAnswer | None
+
+
+class TodayLatencyObject(RateAnswer):
+    """Latency at the rate of today's users. If ``today`` is false, the target declares no rate."""
+
+    today: bool
 
 
 class GoalOfCommand(TypedDict):
@@ -244,32 +250,34 @@ class OptionalKeys(TypedDict):
     """Keys of a study that exist only with test beds, with ceilings, or for requested rates."""
 
     beds: NotRequired[BedSummaries]
-    ceilings: NotRequired[Sequence[StackCeilings | CacheCeilings]]
+    ceilings: NotRequired[Sequence[StackCeilingsObject | CacheCeilingsObject]]
     at: NotRequired[Sequence[RateAnswer]]
 
 
-class Study(VersionedObject):
+class StudyObject(VersionedObject):
     """A study and its verdict. The best's ``peak`` is from measurements after its selection."""
 
     study: str
     verdict: VerdictName
-    slo: Slo | None
+    headline: str
+    slo: SloObject | None
     goal: NotRequired[Goal]
     baseline: Configuration | None
     best: Configuration | None
     preset: Configuration | None
-    gain: Gain | None
-    gain_shares: GainShares | None
+    gain: GainObject | None
+    gain_shares: GainSharesObject | None
+    latency: TodayLatencyObject | None
     memory: MemoryChange
     changes: Sequence[Change]
     next: NextCommands
     trials: TrialCounts
-    seconds: TimeSpent
+    seconds: TimeSpentObject
     bottleneck: Findings | None
     beds: NotRequired[BedSummaries]
-    ceilings: NotRequired[Sequence[StackCeilings | CacheCeilings]]
+    ceilings: NotRequired[Sequence[StackCeilingsObject | CacheCeilingsObject]]
     at: NotRequired[Sequence[RateAnswer]]
-    warnings: Sequence[StudyWarning]
+    warnings: Sequence[StudyWarningObject]
 
 
 class RunningTrial(TypedDict):
@@ -330,6 +338,7 @@ class StudyStatus(VersionedObject):
     best: StatusSide | None
     ratio: float | None
     change: str | None
+    latency: TodayLatencyObject | None
     answers: CheckedAnswers
     beds: NotRequired[Mapping[str, BedStatus]]
     seconds: StatusSeconds
@@ -339,7 +348,7 @@ class Status(VersionedObject):
     studies: Sequence[StudyStatus]
 
 
-class InteractingPair(TypedDict):
+class InteractingPairObject(TypedDict):
     """Two parameters whose joint effect differs from the sum of the two; ``effect`` is a log ratio."""
 
     first: str
@@ -347,10 +356,8 @@ class InteractingPair(TypedDict):
     effect: float
 
 
-class RangeEdge(TypedDict):
-    """A parameter whose best value is at the ``low`` or ``high`` end of its range, and the range to
-    try.
-    """
+class RangeEdgeObject(TypedDict):
+    """A parameter whose best value is at the ``low`` or ``high`` end of its range, and what to try."""
 
     parameter: str
     value: Value
@@ -358,8 +365,8 @@ class RangeEdge(TypedDict):
     try_range: tuple[Value, Value]
 
 
-class Importance(TypedDict):
-    """The effect of ``parameters`` over the searched range, as an sd of the capacity's logarithm.
+class ImportanceObject(TypedDict):
+    """The effect over the searched range: an sd of the capacity's logarithm.
 
     Several parameters form one row if they always changed together. ``changed_in`` counts the
     measured configurations in which they differ from the baseline.
@@ -383,7 +390,7 @@ class PredictedLoss(TypedDict):
     measured: bool
 
 
-class MinimalChanges(Interval):
+class MinimalChangesObject(Interval):
     """A measured reduction: the changes ``kept`` provide ``share`` of the gain."""
 
     event: str
@@ -398,19 +405,19 @@ class MinimalChanges(Interval):
     trial: int | None
 
 
-class Explanation(VersionedObject):
-    """An explanation of a winner. ``configurations`` is the number of measured configurations;
-    predictions from fewer than ten are unreliable.
+class ExplanationObject(VersionedObject):
+    """``configurations`` is the number of measured configurations. Predictions based on fewer than ten
+    are unreliable.
     """
 
     study: str
     trial: int
     configurations: int
-    importance: Sequence[Importance]
-    interactions: Sequence[InteractingPair]
-    edges: Sequence[RangeEdge]
+    importance: Sequence[ImportanceObject]
+    interactions: Sequence[InteractingPairObject]
+    edges: Sequence[RangeEdgeObject]
     changes: Sequence[PredictedLoss]
-    minimal: MinimalChanges | None
+    minimal: MinimalChangesObject | None
 
 
 # Readings of a rate. A percentile is null if no response took that long.
@@ -440,11 +447,14 @@ MeasuredLoadStep = TypedDict(
 
 
 class MeasuredSide(Side):
-    """One measurement of a side. ``sd`` belongs to the capacity's logarithm. ``bindings`` are
-    settings that were changed to satisfy a rule.
+    """``sd`` is the sd of the capacity's logarithm. ``bindings`` lists the settings that were changed
+    to satisfy a rule.
+
+    ``requests`` is the number of requests in the readings that determine ``peak``.
     """
 
     sd: float
+    requests: int
     verdict: str
     limit: str | None
     p99: float | None
@@ -459,9 +469,17 @@ class RequiredCapacity(TypedDict):
     met: bool
 
 
-class Measurement(VersionedObject):
-    """A measurement: ``peaks`` of repeats or, with ``against``, the peaks of both sides and the
-    ``gain``.
+class MeasuredLatency(TypedDict):
+    """Latency at the rate of today's users. ``comparison`` is the other side of a comparison."""
+
+    rate: float
+    configuration: LatencyAnswer | None
+    comparison: LatencyAnswer | None
+
+
+class MeasurementObject(VersionedObject):
+    """The result of `measure`: the ``peaks`` of repeats or, with ``against``, both configurations'
+    peaks and the ``gain``.
     """
 
     study: str
@@ -475,21 +493,22 @@ class Measurement(VersionedObject):
     baseline: NotRequired[Sequence[MeasuredSide]]
     other: NotRequired[Sequence[MeasuredSide]]
     configuration: NotRequired[Sequence[MeasuredSide]]
-    gain: NotRequired[Gain]
+    gain: NotRequired[GainObject]
+    latency: NotRequired[MeasuredLatency]
 
 
-class MeasuredStackCeilings(VersionedObject, StackCeilings):
+class MeasuredStackCeilings(VersionedObject, StackCeilingsObject):
     """Throughput with a closed loop of clients, which is not a capacity within an SLO."""
 
 
-class MeasuredCacheCeilings(VersionedObject, CacheCeilings):
-    """Throughput of the caches alone. ``chain`` is the rate at which the whole stack reads them, in
-    keys/s.
+class MeasuredCacheCeilings(VersionedObject, CacheCeilingsObject):
+    """The ceilings of the caches alone. ``chain`` is the rate in keys/s at which the whole stack reads
+    the caches.
     """
 
 
-class Parameter(TypedDict):
-    """A parameter. Its values may be expressions of host facts, such as `4 * cpus`."""
+class ParameterObject(TypedDict):
+    """Values may be expressions of host facts, such as `4 * cpus`."""
 
     name: str
     meaning: str
@@ -512,4 +531,4 @@ class Parameter(TypedDict):
 
 
 class ParameterCatalogue(VersionedObject):
-    services: Mapping[str, Sequence[Parameter]]
+    services: Mapping[str, Sequence[ParameterObject]]

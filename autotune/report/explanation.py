@@ -59,7 +59,9 @@ def build_explanation(view: StudyView) -> Explanation:
     )
 
 
-def build_explanation_json(view: StudyView, explanation: Explanation) -> documents.Explanation:
+def build_explanation_json(
+    view: StudyView, explanation: Explanation
+) -> documents.ExplanationObject:
     """Return the explanation as one JSON object."""
     return {
         "schema": 1,
@@ -91,7 +93,7 @@ def build_explanation_json(view: StudyView, explanation: Explanation) -> documen
     }
 
 
-def _encode_edge(edge: RangeEdge) -> documents.RangeEdge:
+def _encode_edge(edge: RangeEdge) -> documents.RangeEdgeObject:
     return {
         "parameter": edge.parameter,
         "value": edge.value,
@@ -100,7 +102,7 @@ def _encode_edge(edge: RangeEdge) -> documents.RangeEdge:
     }
 
 
-def _encode_minimal(minimal: MinimalChanges | None) -> documents.MinimalChanges | None:
+def _encode_minimal(minimal: MinimalChanges | None) -> documents.MinimalChangesObject | None:
     if minimal is None:
         return None
     return {

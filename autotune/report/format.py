@@ -17,6 +17,11 @@ def format_rate(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def format_request_count(count: int) -> str:
+    """Return a number of requests as text: ``1 request``, ``1,234 requests``."""
+    return f"{count:,} request{'' if count == 1 else 's'}"
+
+
 def format_value(number: float | None) -> str:
     """Return a benchmark's value as text: ``12,345``, ``41.27``, ``0.003104``, ``-3.2e+09``."""
     if number is None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from autotune.optimize.confirmation import CLAIM_COVERAGE, MIN_PAIRS
 from autotune.report.beds import format_bed_count
 from autotune.report.conclusion import STOPPED_VERDICT
+from autotune.report.figures import StudyFigures
 from autotune.report.gain_shares import format_gain_shares
 from autotune.report.units import RequestUnits, ValueUnits
-from autotune.report.view import StudyView
 from autotune.target.messages import format_count
 
 VERDICT_MARKS = {
@@ -18,7 +20,25 @@ VERDICT_MARKS = {
 UNDECIDED_MARK = ("=", "yellow")
 
 
-def format_headline(view: StudyView) -> str:
+@dataclass(frozen=True)
+class Headline:
+    """The top line of a report: its ``text``, and the verdict's ``mark`` with the mark's color."""
+
+    mark: str
+    style: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.mark} {self.text}"
+
+
+def build_headline(view: StudyFigures) -> Headline:
+    """Return the top line of a report."""
+    mark, style = VERDICT_MARKS.get(view.verdict, UNDECIDED_MARK)
+    return Headline(mark, style, _format_verdict(view))
+
+
+def _format_verdict(view: StudyFigures) -> str:
     """Return the verdict in one line: ``+41 % [36, 47] requests/s at p99 ≤ 50 ms, 6 alternating pairs``.
 
     The line claims only proven results.
@@ -37,15 +57,14 @@ def format_headline(view: StudyView) -> str:
         case "unmeetable":
             text = _format_unmeetable(view)
         case _ if view.conclusion.baseline is None and not sum(view.trial_counts.values()):
-            text = (
-                f"no verdict: {view.name} compared no configurations{view.units.objective_suffix}"
-            )
+            suffix = view.units.objective_suffix
+            text = f"no verdict: {view.name} compared no configurations{suffix}"
         case _:
             text = f"unfinished: no verdict for {view.name} yet"
     return f"{text} (simulated; no host was touched)" if view.target.simulated else text
 
 
-def _format_no_improvement(view: StudyView) -> str:
+def _format_no_improvement(view: StudyFigures) -> str:
     units = view.units
     if view.gain is not None:
         is_worse = units.is_loss(view.gain)
@@ -74,7 +93,7 @@ def _format_no_improvement(view: StudyView) -> str:
     return f"no improvement{units.objective_suffix}: {reason}"
 
 
-def _format_load_limit(view: StudyView) -> str:
+def _format_load_limit(view: StudyFigures) -> str:
     """Return the highest capacity under a load limit, as text; empty if no trial hit a limit."""
     limited_peaks = [
         t.peak for t in view.state.trials if t.peak and t.peak.is_load_limited and t.peak.met_slo
@@ -89,7 +108,7 @@ def _format_load_limit(view: StudyView) -> str:
     )
 
 
-def _format_unmeetable(view: StudyView) -> str:
+def _format_unmeetable(view: StudyFigures) -> str:
     if limited := _format_load_limit(view):
         return f"no verdict{view.units.objective_suffix}: {limited}"
     if isinstance(view.units, ValueUnits):
@@ -98,17 +117,20 @@ def _format_unmeetable(view: StudyView) -> str:
         return (
             f"{view.units.objective} not met: trial {best.trial.number} met it once, but not again"
         )
-    return f"{view.units.objective} not attainable at any rate with any configuration tried"
+    evidence = f" ({text})" if (text := view.all_readings.failure_text) else ""
+    return (
+        f"{view.units.objective} not attainable at any rate with any configuration tried{evidence}"
+    )
 
 
-def _format_gain(view: StudyView) -> str:
+def _format_gain(view: StudyFigures) -> str:
     assert view.gain is not None
     pairs_text = format_count(view.gain.pairs, "alternating pair")
     return f"{view.gain.text}{view.units.objective_suffix}, {pairs_text}{format_bed_count(view)}"
 
 
-def format_gain_split(view: StudyView) -> str:
-    """Return the contributions of the preset and the search to a proven gain, as text; empty if
+def format_gain_split(view: StudyFigures) -> str:
+    """Return the contributions of the best preset and of the search to a proven gain, as text; empty if
     unknown.
     """
     conclusion = view.conclusion

@@ -13,7 +13,7 @@ from autotune.study.study_state import Trial
 MIN_LOG_EFFECT = 0.002  # smallest effect that is shown, as a log ratio
 
 
-def encode_pair(pair: InteractingPair) -> documents.InteractingPair:
+def encode_pair(pair: InteractingPair) -> documents.InteractingPairObject:
     """Return an interaction as JSON."""
     return {"first": pair.first, "second": pair.second, "effect": pair.effect}
 

@@ -1,4 +1,7 @@
-"""Latency against offered rate: a fitted curve, and its latency at any rate.
+"""Latency at the rate of today's users as measured, and against any offered rate as a fitted curve.
+
+The proof measures the latency of both sides at one rate. The mean and its interval are computed as
+for the pairs of the proof, from the logarithm of each reading's percentile.
 
 Latency never falls as the rate rises. The curve is the isotonic regression of the log latencies of
 all readings, weighted by their seconds. See Robertson, Wright, Dykstra, Order Restricted
@@ -12,23 +15,29 @@ Banerjee, Woodroofe, Annals of Statistics 38, 2010).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp, log
+from math import exp, isclose, log, sqrt
 from random import Random
 
+from autotune.environments.load_session import TODAY_PURPOSE
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
 from autotune.measure.reading import Reading
+from autotune.optimize.confirmation import compute_mean
 from autotune.report import format as fmt
+from autotune.report.figures import StudyFigures
 from autotune.report.trial_outcomes import WARM_UP_PURPOSE
-from autotune.report.view import StudyView
 from autotune.study.reading_records import RecordedReading
+from autotune.study.schedule import TODAY_CAPACITY_SHARE
 from autotune.target.slo import Slo
 
 AT_MOST_BOUND, MORE_THAN_BOUND = "at most", "more than"
+UNMEASURED_TEXT = "not measured"
 BOOTSTRAP_CURVES = 200  # number of bootstrap samples
 GRID_RATES = 40  # number of points of the drawn grid
+# Usual sd of the log percentile between readings, in addition to the sd from the number of requests.
+READING_LOG_SD = 0.15
 MIN_READINGS = 3  # minimum number of readings for a curve
 LogPoint = tuple[float, float, float]  # log rate, log seconds, weight
 
@@ -38,21 +47,77 @@ class LatencyEstimate:
     """The SLO's percentile at a rate, in seconds, with its 90 % interval.
 
     ``bound`` is ``at most`` if only higher rates were measured. It is ``more than`` for rates beyond
-    the capacity or the highest measured rate, where a queue grows as long as the load lasts.
+    the capacity or the highest measured rate, where a queue grows as long as the load lasts. ``why`` is
+    the reason for a bound. ``is_measured`` is true if readings at this rate were taken for it.
     """
 
     seconds: float
     low: float
     high: float
     bound: str = ""
+    why: str = ""
+    is_measured: bool = False
 
     def __str__(self) -> str:
         if self.bound:
             return f"{self.bound} {fmt.format_latency(self.seconds)}"
-        return (
-            f"{fmt.format_latency(self.seconds)} [{fmt.format_latency(self.low)}, "
-            f"{fmt.format_latency(self.high)}]"
-        )
+        return f"{fmt.format_latency(self.seconds)} {self.interval_text}"
+
+    @property
+    def interval_text(self) -> str:
+        return f"[{fmt.format_latency(self.low)}, {fmt.format_latency(self.high)}]"
+
+    @property
+    def short_text(self) -> str:
+        """The percentile without its interval: ``38 ms``, ``more than 50 ms``."""
+        return f"{self.bound} {fmt.format_latency(self.seconds)}".lstrip()
+
+
+@dataclass(frozen=True)
+class TodayLatency:
+    """The latency of ``baseline`` and ``best`` at ``rate`` requests/s, the load of today's users.
+
+    A latency is ``None`` if it was not measured. If the target does not declare the rate,
+    ``is_declared`` is false.
+    """
+
+    percentile: str
+    rate: float
+    is_declared: bool
+    baseline: LatencyEstimate | None
+    best: LatencyEstimate | None
+
+    @property
+    def sides(self) -> Mapping[str, LatencyEstimate]:
+        """The known latencies, by ``baseline`` and ``best``."""
+        sides = {"baseline": self.baseline, "best": self.best}
+        return {label: side for label, side in sides.items() if side is not None}
+
+    @property
+    def rate_text(self) -> str:
+        """The rate as text: ``today's 400/s``."""
+        rate = f"{fmt.format_rate(self.rate)}/s"
+        if self.is_declared:
+            return f"today's {rate}"
+        return f"{rate} ({100 * TODAY_CAPACITY_SHARE:g} % of the baseline's capacity)"
+
+    @property
+    def change_text(self) -> str:
+        """The latencies before and after: ``38 ms → 21 ms``."""
+        sides = (self.baseline, self.best)
+        return " → ".join(side.short_text if side else UNMEASURED_TEXT for side in sides)
+
+    @property
+    def text(self) -> str:
+        """The latencies with their intervals, and the reasons for bounds."""
+        sides = (self.baseline, self.best)
+        latencies = " → ".join(str(side) if side else UNMEASURED_TEXT for side in sides)
+        return "; ".join([f"{self.percentile} {latencies} at {self.rate_text}", *self.reasons])
+
+    @property
+    def reasons(self) -> list[str]:
+        """The reasons for bounds: ``baseline above the capacity of 350/s``."""
+        return [f"{label} {side.why}" for label, side in self.sides.items() if side.why]
 
 
 @dataclass(frozen=True)
@@ -70,38 +135,106 @@ class LatencyCurve:
 
     def estimate_at(self, rate: float) -> LatencyEstimate:
         """Return the estimate of the percentile at ``rate`` requests/s."""
-        if self.capacity is not None and rate > self.capacity.high:
-            return LatencyEstimate(
-                self.limit_seconds, self.limit_seconds, self.limit_seconds, MORE_THAN_BOUND
-            )
+        if bound := bound_by_capacity(rate, self.capacity, self.limit_seconds):
+            return bound
         bands = (self.median, self.low, self.high)
         middle, low, high = (_interpolate(self.rates, band, rate) for band in bands)
         if rate < self.rates[0]:
-            return LatencyEstimate(high, low, high, AT_MOST_BOUND)
+            why = f"extrapolated: the lowest measured rate is {fmt.format_rate(self.rates[0])}/s"
+            return LatencyEstimate(high, low, high, AT_MOST_BOUND, why)
         if rate > self.rates[-1]:
-            return LatencyEstimate(low, low, high, MORE_THAN_BOUND)
+            why = f"extrapolated: the highest measured rate is {fmt.format_rate(self.rates[-1])}/s"
+            return LatencyEstimate(low, low, high, MORE_THAN_BOUND, why)
         return LatencyEstimate(middle, low, high)
 
-    def describe_extrapolation(self, rate: float) -> str:
-        """Return why the estimate at ``rate`` is uncertain; empty between measured rates."""
-        if self.capacity is not None and rate > self.capacity.high:
-            return f"above the capacity of {fmt.format_rate(self.capacity.peak)}/s"
-        if rate < self.rates[0]:
-            return f"extrapolated: the lowest measured rate is {fmt.format_rate(self.rates[0])}/s"
-        if rate > self.rates[-1]:
-            return f"extrapolated: the highest measured rate is {fmt.format_rate(self.rates[-1])}/s"
-        return ""
+
+def bound_by_capacity(
+    rate: float, capacity: Peak | None, limit_seconds: float
+) -> LatencyEstimate | None:
+    """Return the bound of the percentile at a rate above the capacity; ``None`` up to the capacity."""
+    if capacity is None or not capacity.is_feasible or rate <= capacity.high:
+        return None
+    why = f"above the capacity of {fmt.format_rate(capacity.peak)}/s"
+    return LatencyEstimate(limit_seconds, limit_seconds, limit_seconds, MORE_THAN_BOUND, why)
 
 
-def fit_latency_curves(view: StudyView) -> dict[str, LatencyCurve]:
+def find_today_latency(figures: StudyFigures) -> TodayLatency | None:
+    """Return the latency at today's rate as measured; ``None`` if it is unknown on both sides."""
+    rate = find_today_rate(figures)
+    sides = find_known_latencies(figures, rate) if rate is not None else {}
+    if rate is None or not sides:
+        return None
+    return TodayLatency(
+        fmt.format_percentile(figures.target.slo.objective),
+        rate,
+        figures.target.load.today is not None,
+        sides.get("baseline"),
+        sides.get("best"),
+    )
+
+
+def find_today_rate(figures: StudyFigures) -> float | None:
+    """Return the target's rate of today, or else the rate at which the proof measured latency."""
+    if figures.target.command_goal is not None or figures.target.load.today is not None:
+        return figures.target.load.today
+    rates = [record.rate for record in figures.study.readings if record.purpose == TODAY_PURPOSE]
+    return rates[-1] if rates else None
+
+
+def find_known_latencies(figures: StudyFigures, rate: float) -> dict[str, LatencyEstimate]:
+    """Return the percentile of each side at a rate that is above its capacity, or that was measured."""
+    slo, timeout = figures.target.slo.objective, figures.target.load.timeout
+    sides = figures.conclusion.sides
+    latencies = {
+        label: bound_by_capacity(rate, sides[label].best_estimate, slo.limit)
+        or measure_latency(readings, rate, slo, timeout)
+        for label, readings in figures.readings_by_side().items()
+    }
+    return {label: latency for label, latency in latencies.items() if latency is not None}
+
+
+def measure_latency(
+    records: Iterable[RecordedReading], rate: float, slo: Slo, timeout_seconds: float
+) -> LatencyEstimate | None:
+    """Return the percentile as measured at exactly this rate; ``None`` if no reading was taken for it."""
+    estimates = [
+        _estimate_percentile(record.reading, slo, timeout_seconds)
+        for record in records
+        if record.purpose == TODAY_PURPOSE
+        and isclose(record.rate, rate)
+        and record.intended
+        and record.reading.is_valid
+    ]
+    if not estimates:
+        return None
+    return LatencyEstimate(*compute_mean(estimates), is_measured=True)
+
+
+def _estimate_percentile(reading: Reading, slo: Slo, timeout_seconds: float) -> Estimate:
+    """Return the percentile of one reading, with the sd of another reading's percentile."""
+    share_sd = sqrt(slo.quantile * (1 - slo.quantile) / reading.intended)
+    low, middle, high = (
+        _find_percentile(reading, min(slo.quantile + sds * share_sd, 1.0), timeout_seconds)
+        for sds in (-1, 0, 1)
+    )
+    return Estimate(log(middle), log(high / low) / 2).add_noise(READING_LOG_SD)
+
+
+def _find_percentile(reading: Reading, quantile: float, timeout_seconds: float) -> float:
+    """Return a percentile in seconds; the request timeout beyond all responses."""
+    latency = None if reading.truncated else reading.percentile(quantile)
+    return max(latency or timeout_seconds, 1e-6)
+
+
+def fit_latency_curves(figures: StudyFigures) -> dict[str, LatencyCurve]:
     """Return the curves of baseline and best, if there are enough readings. Raises AutotuneError."""
-    if view.target.command_goal is not None:
+    if figures.target.command_goal is not None:
         return {}
-    slo, timeout = view.target.slo.objective, view.target.load.timeout
-    sides = view.conclusion.sides
+    slo, timeout = figures.target.slo.objective, figures.target.load.timeout
+    sides = figures.conclusion.sides
     curves = {
         label: fit_curve(readings, slo, timeout, sides[label].best_estimate)
-        for label, readings in view.readings_by_side().items()
+        for label, readings in figures.readings_by_side().items()
     }
     return {label: curve for label, curve in curves.items() if curve is not None}
 
@@ -143,8 +276,8 @@ def fit_curve(
 
 
 def _build_point(reading: Reading, slo: Slo, timeout_seconds: float) -> LogPoint:
-    latency = None if reading.truncated else reading.percentile(slo.quantile)
-    return log(reading.rate), log(max(latency or timeout_seconds, 1e-6)), max(reading.seconds, 1e-3)
+    latency = _find_percentile(reading, slo.quantile, timeout_seconds)
+    return log(reading.rate), log(latency), max(reading.seconds, 1e-3)
 
 
 def _is_latency_bound(readings: Sequence[Reading], slo: Slo) -> bool:
@@ -199,9 +332,8 @@ def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
     return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
 
 
-def estimate_latency_at(view: StudyView, rate: float) -> dict[str, tuple[LatencyEstimate, str]]:
-    """Return the percentile at a rate in requests/s, and the reason for any uncertainty, by side."""
-    return {
-        label: (curve.estimate_at(rate), curve.describe_extrapolation(rate))
-        for label, curve in fit_latency_curves(view).items()
-    }
+def estimate_latency_at(figures: StudyFigures, rate: float) -> dict[str, LatencyEstimate]:
+    """Return the percentile at a rate in requests/s by side: as measured, or else from the curve."""
+    curves = fit_latency_curves(figures)
+    estimates = {label: curve.estimate_at(rate) for label, curve in curves.items()}
+    return {**estimates, **find_known_latencies(figures, rate)}

@@ -8,9 +8,11 @@ from autotune.environments.peak import Peak
 from autotune.report import documents
 from autotune.report import format as fmt
 from autotune.report.capacity import CapacityFigures, build_capacity
+from autotune.report.deciding_readings import sum_deciding_readings
+from autotune.report.latency import UNMEASURED_TEXT, LatencyEstimate, measure_latency
 from autotune.report.load_curve import PERCENTILES, LoadStep, average_host_usage, build_load_curve
 from autotune.report.studies import Study
-from autotune.report.summary import encode_finding, encode_gain
+from autotune.report.summary import encode_finding, encode_gain, encode_latency
 from autotune.report.trial_outcomes import VERDICT_TEXTS, describe_bottleneck
 from autotune.report.units import RequestUnits, Units, select_units
 from autotune.space.dimension import BASELINE_NAME
@@ -23,14 +25,15 @@ from autotune.target.messages import format_count
 
 def build_measurement_json(
     measurement: Measurement, study: Study, required_rate: float | None = None
-) -> documents.Measurement:
+) -> documents.MeasurementObject:
     """Return ``peaks`` and the ``spread`` of repeats; for a comparison, return both sides and the
     ``gain``.
 
     ``at_least`` contains the requested minimum capacity, if any, and whether it is ``met``. With a
     ``limit`` (``load.max_rate``, or a limit that the generator reported), ``peak`` is a lower bound.
     ``against`` is the name of the other side. Its measurements are under ``baseline`` for the baseline,
-    and under ``other`` for a preset or an export.
+    and under ``other`` for a preset or an export. If the target declares the rate of today's users,
+    ``latency`` is the latency at this rate.
 
     Peaks are in requests/s or a benchmark's values; ``sd`` belongs to a peak's logarithm. Each peak has
     a ``ladder``, ``hosts``, a ``bottleneck`` (``null`` if none was found) and ``bindings``, the
@@ -41,12 +44,14 @@ def build_measurement_json(
     """
     units = select_units(study.target, study.state)
     configuration_trials = [_build_trial_json(trial, study, units) for trial in measurement.trials]
-    envelope: documents.Measurement = {"schema": 1, "study": measurement.study}
+    envelope: documents.MeasurementObject = {"schema": 1, "study": measurement.study}
     if required_rate is not None:
         envelope["at_least"] = {
             "rate": required_rate,
             "met": measurement.reaches_rate(required_rate),
         }
+    if latency := _build_latency_json(measurement, study):
+        envelope["latency"] = latency
     if measurement.gain is not None and measurement.against is not None:
         comparison = [
             _build_trial_json(trial, study, units) for trial in measurement.comparison_trials
@@ -70,6 +75,29 @@ def build_measurement_json(
     }
 
 
+def _build_latency_json(measurement: Measurement, study: Study) -> documents.MeasuredLatency | None:
+    rate = study.target.load.today
+    if rate is None:
+        return None
+    return {
+        "rate": rate,
+        "configuration": encode_latency(_measure_latency(measurement.trials, study)),
+        "comparison": encode_latency(_measure_latency(measurement.comparison_trials, study)),
+    }
+
+
+def _measure_latency(trials: Iterable[Trial], study: Study) -> LatencyEstimate | None:
+    """Return the latency at the rate of today's users; ``None`` if it was not measured."""
+    rate, slo, timeout = (
+        study.target.load.today,
+        study.target.slo.objective,
+        study.target.load.timeout,
+    )
+    if rate is None:
+        return None
+    return measure_latency(_select_readings(trials, study), rate, slo, timeout)
+
+
 def _build_trial_json(trial: Trial, study: Study, units: Units) -> documents.MeasuredSide:
     assert trial.peak is not None  # the command exits if a measurement has no peak
     finding = study.state.bottlenecks.get(trial.number)
@@ -87,6 +115,7 @@ def _build_trial_json(trial: Trial, study: Study, units: Units) -> documents.Mea
         "verdict": peak.verdict,
         "p99": peak.p99,
         "limit": peak.limit,
+        "requests": sum_deciding_readings(study.readings, [trial.number]).requests,
         "trial": trial.number,
         "bindings": list(trial.bindings),
         "ladder": _build_load_curve_json([trial], study),
@@ -140,7 +169,9 @@ def format_measurement(
     measurement: Measurement, study: Study, required_rate: float | None = None
 ) -> str:
     """Return the result as text."""
-    report_lines = [*_format_result(measurement, select_units(study.target, study.state))]
+    units = select_units(study.target, study.state)
+    report_lines = [*_format_result(measurement, study, units)]
+    report_lines += _format_latency(measurement, study)
     if required_rate is not None:
         outcome = "reached" if measurement.reaches_rate(required_rate) else "not reached"
         report_lines.append(f"at least {fmt.format_rate(required_rate)}/s: {outcome}")
@@ -153,7 +184,21 @@ def format_measurement(
     return "\n".join([*report_lines, "", f"all readings are stored in study {measurement.study}"])
 
 
-def _format_result(measurement: Measurement, units: Units) -> Iterator[str]:
+def _format_latency(measurement: Measurement, study: Study) -> Iterator[str]:
+    """Yield the latency at the rate of today's users, for a comparison before and after."""
+    sides = [
+        _measure_latency(trials, study)
+        for trials in (measurement.comparison_trials, measurement.trials)
+        if trials
+    ]
+    latencies = [str(latency) if latency else UNMEASURED_TEXT for latency in sides]
+    if any(sides):
+        percentile = fmt.format_percentile(study.target.slo.objective)
+        rate = fmt.format_rate(study.target.load.today)
+        yield f"{percentile} {' → '.join(latencies)} at today's {rate}/s"
+
+
+def _format_result(measurement: Measurement, study: Study, units: Units) -> Iterator[str]:
     gain, against = measurement.gain, measurement.against
     if gain is not None and against is not None:
         comparison_peak = _list_peaks(measurement.comparison_trials)[0].peak
@@ -161,18 +206,25 @@ def _format_result(measurement: Measurement, units: Units) -> Iterator[str]:
         pairs_text = format_count(gain.pairs, "alternating pair")
         yield f"{gain_text}{units.objective_suffix} against {against.phrase}, {pairs_text}"
         return
-    for peak in _list_peaks(measurement.trials):
-        if peak.is_load_limited:
-            yield f"capacity {units.format_lower_bound(peak.peak)} (limited by {peak.limit})"
-            continue
-        if not peak.is_feasible and isinstance(units, RequestUnits):
-            yield f"{units.no_result_text} ({units.objective})"
-            continue
-        interval = units.format_interval(units.from_peak(peak.low), units.from_peak(peak.high))
-        verdict = VERDICT_TEXTS.get(peak.verdict) or peak.verdict
-        yield f"{units.format_amount(units.from_peak(peak.peak))} {interval}, {verdict}"
+    for trial in measurement.trials:
+        if trial.peak is not None:
+            yield _format_capacity(trial.number, trial.peak, study, units)
     if measurement.spread is not None:
         yield f"spread between repeats: {100 * measurement.spread:.1f} %"
+
+
+def _format_capacity(number: int, peak: Peak, study: Study, units: Units) -> str:
+    """Return a capacity as text, with the number of requests behind it."""
+    readings = sum_deciding_readings(study.readings, [number])
+    evidence = f", {readings.text}" if readings.text else ""
+    if peak.is_load_limited:
+        return f"capacity {units.format_lower_bound(peak.peak)} (limited by {peak.limit}){evidence}"
+    if not peak.is_feasible and isinstance(units, RequestUnits):
+        evidence = f": {readings.failure_text}" if readings.requests else ""
+        return f"{units.no_result_text} ({units.objective}){evidence}"
+    interval = units.format_interval(units.from_peak(peak.low), units.from_peak(peak.high))
+    verdict = VERDICT_TEXTS.get(peak.verdict) or peak.verdict
+    return f"{units.format_amount(units.from_peak(peak.peak))} {interval}, {verdict}{evidence}"
 
 
 def _format_side(trials: tuple[Trial, ...], study: Study) -> Iterator[str]:

@@ -29,7 +29,8 @@ class MemoryCosts:
 
     - ``modelled``: the change of the maximum use that the memory rules allow, best over baseline. The
       rules count each process with its size as measured in the study, if it was.
-    - ``by_change``: the same for single changes, best over the best without the change.
+    - ``by_change``: the modelled change of memory by single changes, best over the best without the
+      change.
     - ``measured``: the change of the memory in use at capacity, best over baseline.
     """
 

@@ -22,8 +22,8 @@ PORT_HINT = "such as --metrics-port 9876, or 10.0.0.5:9876 for an address other 
 
 
 class MetricsServer(ThreadingHTTPServer):
-    """An HTTP server for ``text``, which is always replaced as a whole. It starts to listen when it is
-    created.
+    """An HTTP server that sends ``text``, which is always replaced as a whole. The server listens as
+    soon as it is created.
 
     Threads of connected clients do not delay the end of a study.
     """

@@ -1,28 +1,45 @@
-"""The commands that continue a study, apply its winner, and undo this."""
+"""The commands that continue a study, apply its winner, and undo the applied changes."""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.report.conclusion import STOPPED_VERDICT
-from autotune.report.view import StudyView
+from autotune.report.figures import StudyFigures
+from autotune.study.study_state import APPLY_PURPOSE, Phase
 from autotune.study.winner_changes import MinimalChanges
 
 
 @dataclass(frozen=True)
 class NextSteps:
-    """Commands by purpose. ``note`` describes the manual step if no command applies the winner."""
+    """Commands by purpose. ``note`` describes the manual step if no command applies the winner.
+
+    ``commands`` are the next commands, the most useful first. `status` shows
+    ``status_command``, which is empty while the study runs.
+    """
 
     resume: tuple[str, ...] = ()
     apply: tuple[str, ...] = ()
     undo: tuple[str, ...] = ()
     note: str = ""
+    commands: tuple[str, ...] = ()
+    status_command: str = ""
 
 
-def build_next_steps(view: StudyView) -> NextSteps:
+def build_next_steps(view: StudyFigures) -> NextSteps:
     """Return the commands that are available for the study's verdict and runtime."""
+    steps = _list_steps(view)
+    return replace(
+        steps,
+        commands=tuple(_list_commands(view, steps)),
+        status_command=_choose_status_command(view),
+    )
+
+
+def _list_steps(view: StudyFigures) -> NextSteps:
     name = shlex.quote(view.name)
     if view.verdict == STOPPED_VERDICT and view.conclusion.baseline:
         return NextSteps(resume=() if view.study.running_process else (f"autotune resume {name}",))
@@ -48,6 +65,34 @@ def build_next_steps(view: StudyView) -> NextSteps:
     return NextSteps(
         apply=(export, f"autotune apply {output} {target}"), undo=(f"autotune restore {target}",)
     )
+
+
+def _list_commands(view: StudyFigures, steps: NextSteps) -> Iterator[str]:
+    """Yield the next commands, the most useful first."""
+    name = shlex.quote(view.name)
+    if view.verdict == STOPPED_VERDICT and view.conclusion.baseline:
+        yield from steps.resume
+        yield f"autotune status {name}"
+    yield from steps.apply[:1]
+    if view.gain and view.verdict == "improved" and len(view.changes) > 1:
+        measure_option = "" if view.state.minimal_changes else " --measure"
+        yield f"autotune explain {name}{measure_option}"
+    if view.conclusion.best:
+        yield f"autotune diff {name}"
+    if view.verdict != "improved":
+        yield f"autotune report {name} --open"
+    yield f"autotune report {name} --json"
+
+
+def _choose_status_command(view: StudyFigures) -> str:
+    if view.study.running_process:
+        return ""
+    if view.state.purpose:
+        command = "restore" if view.state.purpose == APPLY_PURPOSE else "report"
+    else:
+        is_over = view.state.verdict or view.state.list_finished(Phase.MEASURE)
+        command = "report" if is_over else "resume"
+    return f"autotune {command} {shlex.quote(view.name)}"
 
 
 def _shorten_path(path: Path) -> Path:

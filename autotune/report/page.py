@@ -18,10 +18,9 @@ from autotune import durable_files
 from autotune.report import text_report as text
 from autotune.report.beds import build_bed_rows
 from autotune.report.ceilings import build_ceilings_table
+from autotune.report.chart_data import ChartData
 from autotune.report.charts import build_chart_data
-from autotune.report.headline import UNDECIDED_MARK, VERDICT_MARKS, format_headline
 from autotune.report.load_curve import has_host_usage
-from autotune.report.next_steps import build_next_steps
 from autotune.report.page_summary import (
     build_cards,
     group_changes_by_tier,
@@ -30,7 +29,6 @@ from autotune.report.page_summary import (
 from autotune.report.studies import Study
 from autotune.report.trial_outcomes import describe_bottleneck
 from autotune.report.view import StudyView, build_study_view
-from autotune.report.warnings import collect_warnings
 from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
 from autotune.study.winner_changes import format_reduction
 from autotune.target.shipped_files import find_shipped_directory
@@ -107,23 +105,27 @@ def write_page(study: Study, path: Path) -> Path:
     return write_atomically(path, render_page(build_study_view(study)))
 
 
-def render_page(view: StudyView) -> str:
-    """Return the report as one HTML document, which reloads itself while the study runs."""
-    charts, configurations = build_chart_data(view), len(list_measured_trials(view.state))
-    warning_lines = [f"{warning.text} → {warning.remedy}" for warning in collect_warnings(view)]
-    sections = text.build_sections(view) | {"Warnings": warning_lines}
-    without_hosts = [
+def _list_sides_without_hosts(view: StudyView, charts: ChartData) -> list[str]:
+    """Return the sides with host usage in readings, none of which met the SLO."""
+    return [
         side
         for side, readings in view.readings_by_side().items()
         if side not in charts["hosts"] and has_host_usage(readings)
     ]
+
+
+def render_page(view: StudyView) -> str:
+    """Return the report as one HTML document, which reloads itself while the study runs."""
+    charts, configurations = build_chart_data(view), len(list_measured_trials(view.state))
+    warning_lines = [f"{warning.text} → {warning.remedy}" for warning in view.warnings]
+    sections = text.build_sections(view) | {"Warnings": warning_lines}
     minimal, importance = view.state.minimal_changes, charts.get("importance")
     template = load_templates().get_template("page.html.j2")
     return template.render(
         name=view.name,
-        mark=VERDICT_MARKS.get(view.verdict, UNDECIDED_MARK)[0],
+        mark=view.headline.mark,
         verdict=view.verdict,
-        headline=format_headline(view),
+        headline=view.headline.text,
         refresh=REFRESH_SECONDS if view.study.running_process else None,
         words=sections,
         intervals=importance is not None
@@ -137,7 +139,7 @@ def render_page(view: StudyView) -> str:
         settings_title=text.select_change_title(view),
         reduction=format_reduction(minimal) if minimal else "",
         limits=view.bottlenecks.items(),
-        steps=build_next_steps(view),
+        steps=view.next_steps,
         has_costs=bool(view.reversal_costs or minimal),
         has_actions=view.target.command is None,
         has_memory=view.memory_costs.has_memory_changes,
@@ -149,5 +151,5 @@ def render_page(view: StudyView) -> str:
         ceilings=[build_ceilings_table(record) for record in view.state.ceilings],
         unit=view.units.unit,
         quantity=view.units.quantity_name,
-        without_hosts=without_hosts,
+        without_hosts=_list_sides_without_hosts(view, charts),
     )

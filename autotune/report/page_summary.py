@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from autotune.report import format as fmt
 from autotune.report.conclusion import STOPPED_VERDICT, MeasuredConfiguration
-from autotune.report.headline import format_gain_split
 from autotune.report.memory_costs import format_memory_change
 from autotune.report.parameters import SettingChange
 from autotune.report.reversal_costs import format_reversal_cost, select_action
@@ -56,8 +55,8 @@ class TierChanges:
 def build_cards(view: StudyView) -> list[Card]:
     """Return the cards.
 
-    They show the gain, its memory, the SLO, and the capacities of the baseline, the best preset and
-    the best configuration.
+    They show the capacity before, with the best preset and after, the gain, the latency at today's rate,
+    the memory and the SLO.
     """
     conclusion = view.conclusion
     sides: dict[str, MeasuredConfiguration | None] = dict(conclusion.sides)
@@ -73,6 +72,7 @@ def build_cards(view: StudyView) -> list[Card]:
     return [
         *(_build_capacity_card(view, label, sides.get(label), t) for label, t in titles.items()),
         _build_gain_card(view),
+        *_build_latency_cards(view),
         *_build_memory_cards(view),
         _build_objective_card(view),
     ]
@@ -84,16 +84,19 @@ def _build_capacity_card(
     units = view.units
     if side is None:
         return Card(title, "–", "not measured")
-    capacity, repeats = view.capacities[label], f"re\u2011measured {side.repeat_count}×"
+    capacity, repeats = view.capacities[label], format_count(side.repeat_count, "repeat")
     if side.best_estimate is not None and side.best_estimate.is_load_limited:
         note = f"limited by {side.best_estimate.limit}"
         return Card(title, units.format_lower_bound(side.best_estimate.peak), note)
     if units.has_value(capacity.peak):
         interval = units.format_interval(capacity.low or 0.0, capacity.high or 0.0)
-        note = f"{interval}, trial {side.trial.number}" + (
-            f", {repeats}" if side.repeated_peak else ""
+        notes = (
+            interval,
+            f"trial {side.trial.number}",
+            repeats if side.repeated_peak else "",
+            view.deciding_readings[label].text,
         )
-        return Card(title, units.format_amount(capacity.peak), note)
+        return Card(title, units.format_amount(capacity.peak), ", ".join(filter(None, notes)))
     if side.selection_peak is not None and side.selection_peak.is_feasible:
         figure = units.format_amount(units.from_peak(side.selection_peak.peak))
         return Card(title, figure, "search result, not re-measured")
@@ -101,7 +104,7 @@ def _build_capacity_card(
 
 
 def _build_gain_card(view: StudyView) -> Card:
-    split_text = f"; {text}" if (text := format_gain_split(view)) else ""
+    split_text = f"; {view.gain_split}" if view.gain_split else ""
     if view.gain is None:
         figures = {"improved": "from zero", STOPPED_VERDICT: "none yet"}
         note = "not proven" if view.verdict != "improved" else "the baseline has no capacity"
@@ -112,6 +115,17 @@ def _build_gain_card(view: StudyView) -> Card:
     if view.verdict == "improved":
         return Card("Gain", figure, note)
     return Card("Gain", "none proven", f"{figure} {note}")
+
+
+def _build_latency_cards(view: StudyView) -> list[Card]:
+    """Return a card with the latency at the rate of today's users, if it is known."""
+    latency = view.latency
+    if latency is None:
+        return []
+    intervals = [side.interval_text for side in latency.sides.values() if not side.bound]
+    notes = [*([" → ".join(intervals)] if intervals else []), *latency.reasons]
+    title = f"{latency.percentile} at {latency.rate_text}"
+    return [Card(title, latency.change_text, "; ".join(notes))]
 
 
 def _build_memory_cards(view: StudyView) -> list[Card]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from autotune.errors import AutotuneError
 from autotune.parameter_name import ParameterName, select_service_settings
@@ -21,20 +21,25 @@ from autotune.services.base import (
     Settings,
     Value,
 )
-from autotune.services.registry import (
-    ALL_SERVICES,
-    DEPLOYABLE_SERVICES,
-    DEPLOYMENTS,
-    choice_name,
-    services_of,
-)
+from autotune.services.registry import SHIPPED, Catalogue, catalogue_of, choice_name
 from autotune.space.dimension import DEPLOYMENT_PARAMETER, is_deployment_choice
 from autotune.target.messages import is_same_value, suggest_name
 from autotune.target.model import ParameterRule, Target
 
-DeclaredParameters = Mapping[str, ParameterRule]
 NO_SETTINGS: Settings = {}
-NO_DECLARED: DeclaredParameters = {}
+
+
+@dataclass(frozen=True)
+class DeclaredParameters:
+    """The declarations of a target: ``rules`` of the parameters of its command, and ``catalogue``
+    with its services.
+    """
+
+    rules: Mapping[str, ParameterRule] = field(default_factory=dict)
+    catalogue: Catalogue = SHIPPED
+
+
+NO_DECLARED = DeclaredParameters()
 TEXT_INDENT = 6 * " "
 EFFECT_TEXTS = {
     Effect.CAPACITY: "on capacity (searched first)",
@@ -70,14 +75,16 @@ class CatalogueEntry:
     deployments: tuple[str, ...] = ()
 
 
-def list_catalogue(service_name: str | None = None) -> dict[str, list[CatalogueEntry]]:
+def list_catalogue(
+    service_name: str | None = None, catalogue: Catalogue = SHIPPED
+) -> dict[str, list[CatalogueEntry]]:
     """Return service → parameters, for one service or for all services that have any.
 
     A service with two kinds, such as Apache with threads or processes, appears once, with the
     parameters of both. Raises AutotuneError, with the nearest name as a hint.
     """
     kinds: dict[str, list[Service]] = {}
-    for service in ALL_SERVICES:
+    for service in catalogue.services:
         kinds.setdefault(service.name, []).append(service)
     if service_name is None:
         return {
@@ -85,11 +92,8 @@ def list_catalogue(service_name: str | None = None) -> dict[str, list[CatalogueE
             for name, services in kinds.items()
             if services[0].parameters
         }
-    name = (
-        DEPLOYABLE_SERVICES[service_name].name
-        if service_name in DEPLOYABLE_SERVICES
-        else service_name
-    )
+    deployable = catalogue.deployable.get(service_name)
+    name = deployable.name if deployable else service_name
     if name not in kinds:
         raise AutotuneError(
             f"unknown service {service_name!r}", hint=suggest_name(service_name, sorted(kinds))
@@ -111,18 +115,20 @@ def _merge_kinds(kinds: list[Service]) -> list[CatalogueEntry]:
     return [*map(CatalogueEntry, shared_parameters), *kind_entries]
 
 
-def build_catalogue_json(name: str | None = None) -> documents.ParameterCatalogue:
+def build_catalogue_json(
+    name: str | None = None, catalogue: Catalogue = SHIPPED
+) -> documents.ParameterCatalogue:
     """Return ``services`` → parameters with all fields of the catalogue. Raises AutotuneError."""
     return {
         "schema": 1,
         "services": {
             service: [_build_entry_json(entry) for entry in entries]
-            for service, entries in list_catalogue(name).items()
+            for service, entries in list_catalogue(name, catalogue).items()
         },
     }
 
 
-def _build_entry_json(entry: CatalogueEntry) -> documents.Parameter:
+def _build_entry_json(entry: CatalogueEntry) -> documents.ParameterObject:
     parameter = entry.parameter
     return {
         "name": parameter.name,
@@ -146,10 +152,12 @@ def _build_entry_json(entry: CatalogueEntry) -> documents.Parameter:
     }
 
 
-def format_catalogue(name: str | None = None, width: int = 100) -> str:
+def format_catalogue(
+    name: str | None = None, catalogue: Catalogue = SHIPPED, width: int = 100
+) -> str:
     """Return the catalogue as text, a few lines per parameter. Raises AutotuneError."""
     lines: list[str] = []
-    for service, entries in list_catalogue(name).items():
+    for service, entries in list_catalogue(name, catalogue).items():
         lines += [service, "=" * len(service)]
         for entry in entries:
             lines += _format_entry(entry, width)
@@ -236,8 +244,10 @@ class SettingChange:
 
 
 def find_declared_parameters(target: Target) -> DeclaredParameters:
-    """Return the parameters that a target declares for the user's own command."""
-    return target.parameters if target.command is not None else NO_DECLARED
+    """Return the parameters that a target declares for the user's own command, and its services."""
+    if target.command is not None:
+        return DeclaredParameters(target.parameters)
+    return DeclaredParameters(catalogue=catalogue_of(target))
 
 
 def find_parameter(
@@ -250,19 +260,20 @@ def find_parameter(
     Two kinds of a service can share a name, such as Apache with processes or threads. The entry then
     comes from the kind with the most parameters in ``settings``.
     """
-    if name in declared_parameters:
+    if rule := declared_parameters.rules.get(name):
         return Parameter(
             name=name,
             stock="",
             action=Action.NONE,
-            meaning=declared_parameters[name].meaning or "",
+            meaning=rule.meaning or "",
             source="the target",
-            unit=declared_parameters[name].unit or "",
+            unit=rule.unit or "",
         )
     if is_deployment_choice(name):
         return DEPLOYMENT_PARAMETER
     parameter_name = ParameterName.parse(name)
-    kinds = _index_by_parameter(tuple(ALL_SERVICES)).get(parameter_name.name_within_tier)
+    services_by_parameter = _index_by_parameter(declared_parameters.catalogue.services)
+    kinds = services_by_parameter.get(parameter_name.name_within_tier)
     if not kinds:
         return None
     kind = kinds[0]
@@ -272,7 +283,7 @@ def find_parameter(
     return next(p for p in kind.parameters if p.name == parameter_name.parameter)
 
 
-@cache
+@lru_cache(maxsize=8)
 def _index_by_parameter(services: tuple[Service, ...]) -> dict[str, tuple[Service, ...]]:
     """Return ``service.parameter`` → services with this parameter; several if a service has several
     kinds.
@@ -298,15 +309,16 @@ def has_effect(
     """True if the parameter has an effect under ``settings``."""
     return (
         _are_rule_conditions_met(name, settings, declared_parameters)
-        if declared_parameters
-        else _are_catalogue_conditions_met(name, settings)
+        if declared_parameters.rules
+        else _are_catalogue_conditions_met(name, settings, declared_parameters)
     )
 
 
 def _are_rule_conditions_met(
     name: str, settings: Settings, declared_parameters: DeclaredParameters
 ) -> bool:
-    conditions = (declared_parameters[name].when or {}) if name in declared_parameters else {}
+    rule = declared_parameters.rules.get(name)
+    conditions = (rule.when or {}) if rule else {}
     return all(
         settings.get(other) in values
         and _are_rule_conditions_met(other, settings, declared_parameters)
@@ -314,9 +326,11 @@ def _are_rule_conditions_met(
     )
 
 
-def _are_catalogue_conditions_met(name: str, settings: Settings) -> bool:
+def _are_catalogue_conditions_met(
+    name: str, settings: Settings, declared_parameters: DeclaredParameters
+) -> bool:
     """True if the parameter's conditions are met and the tier's deployment uses its service."""
-    parameter = find_parameter(name, settings)
+    parameter = find_parameter(name, settings, declared_parameters)
     if parameter is None or is_deployment_choice(name):
         return True
     parameter_name = ParameterName.parse(name)
@@ -325,22 +339,26 @@ def _are_catalogue_conditions_met(name: str, settings: Settings) -> bool:
         for other, values in parameter.when
     ):
         return False
-    roles = _index_roles_by_deployment(parameter_name.service).get(
-        str(settings.get(choice_name(parameter_name.tier)))
+    deployment = str(settings.get(choice_name(parameter_name.tier)))
+    roles_by_deployment = _index_roles_by_deployment(
+        declared_parameters.catalogue, parameter_name.service
     )
+    roles = roles_by_deployment.get(deployment)
     if roles is None:
         return True
     return bool(roles if parameter.roles is None else roles & parameter.roles)
 
 
-@cache
-def _index_roles_by_deployment(service: str) -> dict[str, set[Role]]:
+@lru_cache(maxsize=256)
+def _index_roles_by_deployment(catalogue: Catalogue, service: str) -> dict[str, set[Role]]:
     """Return deployment → the roles of the service in it; empty if no deployment uses it."""
     roles = {
         deployment: {
-            role for service_part, role in services_of(deployment) if service_part.name == service
+            role
+            for service_part, role in catalogue.services_of(deployment)
+            if service_part.name == service
         }
-        for deployment in DEPLOYMENTS
+        for deployment in catalogue.deployments
     }
     return roles if any(roles.values()) else {}
 

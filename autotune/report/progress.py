@@ -26,8 +26,8 @@ from autotune.report.trial_outcomes import (
     is_unusable,
 )
 from autotune.services.base import Action
+from autotune.study.progress_reporter import ForwardingReporter, ProgressReporter
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
-from autotune.study.trial_context import ProgressReporter
 from autotune.target.messages import format_count
 from autotune.target.model import Budget, Target
 from autotune.target.slo import Slo
@@ -38,6 +38,7 @@ PHASE_LABELS = {
     Phase.RECOMMENDED: "presets", Phase.ADVISED: "presets", Phase.PUBLISHED: "presets",
     Phase.TRY_FIRST: "presets",
     Phase.FINALIST: "finals", Phase.RUNNER_UP: "finals", Phase.SIMPLIFIED: "finals",
+    Phase.EXPLAIN: "finals",
 }  # fmt: skip
 ALWAYS_SHOWN_PHASES = frozenset({Phase.MEASURE})  # measurements that the user requested
 PAGE_INTERVAL_SECONDS = 15.0  # minimum seconds between two pages
@@ -169,7 +170,7 @@ class PlainProgress:
             terminal.write_text(self._stream, f"      {text}")
 
 
-class TeeProgress:
+class TeeProgress(ForwardingReporter):
     """A display that forwards every call to several displays, such as a terminal and a log file."""
 
     def __init__(self, *displays: ProgressDisplay) -> None:
@@ -184,36 +185,16 @@ class TeeProgress:
         for display in self._displays:
             display.__exit__(*error)
 
-    def on_trial_start(self, trial: Trial) -> None:
+    def forward(self, call: Callable[[ProgressReporter], None]) -> None:
         for display in self._displays:
-            display.on_trial_start(trial)
-
-    def on_deployed(self, trial: Trial, deployed: DeployResult) -> None:
-        for display in self._displays:
-            display.on_deployed(trial, deployed)
-
-    def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
-        for display in self._displays:
-            display.on_warm_up(trial, warm_up)
-
-    def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
-        for display in self._displays:
-            display.on_reading(trial, reading, purpose)
-
-    def on_trial_end(self, trial: Trial) -> None:
-        for display in self._displays:
-            display.on_trial_end(trial)
-
-    def note(self, text: str) -> None:
-        for display in self._displays:
-            display.note(text)
+            call(display)
 
     def report_error(self, error: Exception) -> None:
         for display in self._displays:
             display.report_error(error)
 
 
-class PageWriter:
+class PageWriter(ForwardingReporter):
     """A display that forwards every call to another display, and writes ``report.html`` after some of
     the trials.
 
@@ -236,30 +217,21 @@ class PageWriter:
         self._write_metrics()
         self._write_report_page()
 
+    def forward(self, call: Callable[[ProgressReporter], None]) -> None:
+        call(self._display)
+
     def on_trial_start(self, trial: Trial) -> None:
-        self._display.on_trial_start(trial)
+        super().on_trial_start(trial)
         self._write_metrics()
 
-    def on_deployed(self, trial: Trial, deployed: DeployResult) -> None:
-        self._display.on_deployed(trial, deployed)
-
-    def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
-        self._display.on_warm_up(trial, warm_up)
-
-    def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
-        self._display.on_reading(trial, reading, purpose)
-
     def on_trial_end(self, trial: Trial) -> None:
-        self._display.on_trial_end(trial)
+        super().on_trial_end(trial)
         self._write_metrics()
         start = time.monotonic()
         if start >= self._due:
             self._write_report_page()
             end = time.monotonic()
             self._due = end + max(PAGE_INTERVAL_SECONDS, (end - start) / PAGE_TIME_SHARE)
-
-    def note(self, text: str) -> None:
-        self._display.note(text)
 
     def report_error(self, error: Exception) -> None:
         """Report each cause of a missing page or missing metrics once; measuring continues."""

@@ -14,18 +14,18 @@ from autotune.report.capacity import CapacityFigures, build_capacity
 from autotune.report.conclusion import MeasuredConfiguration
 from autotune.report.documents import (
     BedStatus,
-    BedSummary,
     CheckedAnswers,
     RunningTrial,
     StatusSide,
     StudyStatus,
+    TrialProgress,
 )
-from autotune.report.headline import format_headline
 from autotune.report.studies import Study, open_study
+from autotune.report.summary import encode_today_latency
 from autotune.report.trial_outcomes import format_outcome_counts
 from autotune.report.units import RequestUnits, Units, ValueUnits
 from autotune.report.view import StudyView, build_study_view
-from autotune.study.study_state import APPLY_PURPOSE, Phase, Trial
+from autotune.study.study_state import Phase, Trial
 from autotune.target.messages import format_count
 
 # Seconds between polls. Polls are rare, because reading a journal takes CPU time from the stack.
@@ -49,14 +49,7 @@ def build_status(view: StudyView) -> StudyStatus:
     )
     is_over = state.verdict or state.list_finished(Phase.MEASURE)
     holder = view.study.running_process
-    running_by_bed = {t.bed: t for t in state.list_running()}
-    beds = {
-        bed: _summarize_bed(
-            view.study, summary, [running_by_bed[bed]] if bed in running_by_bed else []
-        )
-        for bed, summary in summarize_beds(view)["each"].items()
-    }
-    counts = view.trial_counts
+    beds = _summarize_bed_status(view)
     document: StudyStatus = {
         "schema": 1,
         "study": view.name,
@@ -64,13 +57,7 @@ def build_status(view: StudyView) -> StudyStatus:
         "holder": holder,
         "verdict": state.verdict.verdict if state.verdict else None,
         "trial": _summarize_running_trial(view.study, view.state.trials[-1:]),
-        "trials": {
-            "complete": counts["complete"],
-            "failed": counts["failed"],
-            "screened": counts["screened"],
-            "done": view.outlook.trial_count,
-            "budget": budget.trials,
-        },
+        "trials": _summarize_trials(view),
         "proof": {
             "finalists": len(state.list_finished(Phase.FINALIST)),
             "confirmations": len(state.list_finished(Phase.CONFIRM)),
@@ -79,6 +66,7 @@ def build_status(view: StudyView) -> StudyStatus:
         "best": best,
         "ratio": _compute_ratio(view, baseline, best),
         "change": _format_change(view),
+        "latency": encode_today_latency(view),
         "answers": summarize_answers(view.study),
         "seconds": {
             "elapsed": round(state.elapsed_seconds, 1),
@@ -91,8 +79,28 @@ def build_status(view: StudyView) -> StudyStatus:
     return document
 
 
-def _summarize_bed(study: Study, summary: BedSummary, running: Sequence[Trial]) -> BedStatus:
-    return {**summary, "trial": _summarize_running_trial(study, running)}
+def _summarize_trials(view: StudyView) -> TrialProgress:
+    counts = view.trial_counts
+    return {
+        "complete": counts["complete"],
+        "failed": counts["failed"],
+        "screened": counts["screened"],
+        "done": view.outlook.trial_count,
+        "budget": view.target.budget.trials,
+    }
+
+
+def _summarize_bed_status(view: StudyView) -> dict[str, BedStatus]:
+    running_by_bed = {t.bed: t for t in view.state.list_running()}
+    return {
+        bed: {
+            **summary,
+            "trial": _summarize_running_trial(
+                view.study, [running_by_bed[bed]] if bed in running_by_bed else []
+            ),
+        }
+        for bed, summary in summarize_beds(view)["each"].items()
+    }
 
 
 def summarize_answers(study: Study) -> CheckedAnswers:
@@ -191,42 +199,49 @@ def watch_status(
 
 
 def _format_lines(view: StudyView, status_document: StudyStatus) -> Iterator[str]:
-    units, trials, proof = view.units, status_document["trials"], status_document["proof"]
-    if (purpose := view.study.state.purpose) and status_document["state"] != "running":
-        command = "restore" if purpose == APPLY_PURPOSE else "report"
+    is_running = status_document["state"] == "running"
+    if (purpose := view.study.state.purpose) and not is_running:
         yield f"{view.name}: a configuration was {purpose}"
-        yield f"  next      autotune {command} {view.name}"
+        yield f"  next      {view.next_steps.status_command}"
         return
-    state = (
-        "stopped (no process holds the lock)"
-        if status_document["state"] == "stopped"
-        else status_document["state"]
-    )
-    yield f"{view.name}: {state}" + (
-        f", {status_document['holder']}" if status_document["holder"] else ""
-    )
+    is_stopped = status_document["state"] == "stopped"
+    state = "stopped (no process holds the lock)" if is_stopped else status_document["state"]
+    holder = status_document["holder"]
+    yield f"{view.name}: {state}" + (f", {holder}" if holder else "")
     if status_document["verdict"]:
-        yield f"  verdict   {format_headline(view)}"
+        yield f"  verdict   {view.headline.text}"
+    yield from _format_activity(view.units, status_document, running=is_running)
+    yield from _format_counts(view, status_document)
+    yield from _format_peaks(view.units, status_document)
+    if view.latency:
+        yield f"  latency   {view.latency.text}"
+    elapsed = fmt.format_duration(status_document["seconds"]["elapsed"])
+    left_text = (
+        f", about {view.outlook.time_left_text}" if status_document["seconds"]["left"] else ""
+    )
+    yield f"  time      {elapsed} spent{left_text}"
+    if view.next_steps.status_command:
+        yield f"  next      {view.next_steps.status_command}"
+
+
+def _format_activity(units: Units, status_document: StudyStatus, *, running: bool) -> Iterator[str]:
+    """Yield what each test bed, or the only stack, is measuring."""
     for bed, bed_status in status_document.get("beds", {}).items():
-        is_study_running = status_document["state"] == "running"
-        activity = (
-            _format_running_trial(bed_status["trial"], units, running=is_study_running)
-            if bed_status["trial"]
-            else "idle"
-        )
-        activity = (
-            bed_status["set_aside"] and f"removed from the study: {bed_status['set_aside']}"
-        ) or activity
+        trial = bed_status["trial"]
+        activity = _format_running_trial(trial, units, running=running) if trial else "idle"
+        if bed_status["set_aside"]:
+            activity = f"removed from the study: {bed_status['set_aside']}"
         pace = f", {bed_status['per_hour']:g} per hour" if bed_status["per_hour"] else ""
         yield f"  bed {bed:6}{format_count(bed_status['trials'], 'measurement')}{pace}; now {activity}"
     if status_document["trial"] and "beds" not in status_document:
-        is_running = status_document["state"] == "running"
-        trial_line = _format_running_trial(status_document["trial"], units, running=is_running)
-        yield f"  now       {trial_line}"
+        yield f"  now       {_format_running_trial(status_document['trial'], units, running=running)}"
+
+
+def _format_counts(view: StudyView, status_document: StudyStatus) -> Iterator[str]:
+    trials, proof = status_document["trials"], status_document["proof"]
     kinds = ", ".join(format_outcome_counts(view.trial_counts))
-    measurements = format_count(len(view.state.list_finished()), "measurement")
     yield f"  tried     {trials['done']} of {format_count(trials['budget'], 'configuration')}: {kinds}"
-    yield f"  measured  {measurements}"
+    yield f"  measured  {format_count(len(view.state.list_finished()), 'measurement')}"
     if any(proof.values()):
         finalists_text = f"{format_count(proof['finalists'], 'finalist')} measured again"
         confirmations_text = format_count(proof["confirmations"], "confirmation reading")
@@ -235,27 +250,16 @@ def _format_lines(view: StudyView, status_document: StudyStatus) -> Iterator[str
     if answers["wrong"] or answers["example"]:
         shares = f"{answers['wrong']} of {answers['looked_at']} checked responses are incorrect"
         yield f"  responses {shares}, such as {answers['example']}"
+
+
+def _format_peaks(units: Units, status_document: StudyStatus) -> Iterator[str]:
+    best, verdict = status_document["best"], status_document["verdict"]
     yield f"  baseline  {_format_peak(status_document['baseline'], units)}"
-    if status_document["best"] or not status_document["verdict"]:
-        change = (
-            f", {status_document['change']} over the baseline" if status_document["change"] else ""
-        )
-        claim_text = (
-            f"{change} (not yet proven)"
-            if status_document["best"] and not status_document["verdict"]
-            else ""
-        )
-        yield f"  best      {_format_peak(status_document['best'], units)}{claim_text}"
-    elapsed, left = (
-        fmt.format_duration(status_document["seconds"]["elapsed"]),
-        status_document["seconds"]["left"],
-    )
-    yield f"  time      {elapsed} spent" + (
-        f", about {view.outlook.time_left_text}" if left else ""
-    )
-    if status_document["state"] != "running":
-        command = "report" if status_document["state"] == "finished" else "resume"
-        yield f"  next      autotune {command} {view.name}"
+    if best or not verdict:
+        change = status_document["change"]
+        change_text = f", {change} over the baseline" if change else ""
+        claim_text = f"{change_text} (not yet proven)" if best and not verdict else ""
+        yield f"  best      {_format_peak(best, units)}{claim_text}"
 
 
 def _format_running_trial(trial: RunningTrial, units: Units, *, running: bool) -> str:

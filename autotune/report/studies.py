@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from autotune import foreign_files
 from autotune.errors import AutotuneError
 from autotune.report.trial_outcomes import ReadingCounts, count_readings
-from autotune.services.registry import add_declared
 from autotune.strict_parsing import parse_json
 from autotune.study import journal
 from autotune.study.directory import EVENTS_FILE, WORKERS_FILE, describe_lock_holder, is_locked
@@ -140,7 +139,6 @@ def open_study(directory: Path) -> Study:
     # This raises an error if the lock is not a regular file, before anything is shown.
     is_locked(directory / "lock")
     target = read_recorded_target(directory).target
-    add_declared(target.services)
     return Study(directory, target, records, replay_records(records))
 
 

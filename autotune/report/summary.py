@@ -7,11 +7,16 @@
   selection** (by the confirmation). The peak that decided the selection is never used, because it
   overstates the capacity. ``peak`` is ``null`` until there is one. The baseline was not selected by its
   peak. Its first measurement is used until the confirmation measures it again.
+  ``requests`` is the number of requests in the readings that determine ``peak``. ``lowest_rate`` is
+  their lowest rate in requests/s, or ``null`` for a command.
 - ``gain``: best over baseline from alternating ``pairs`` with its 90 % interval, or ``null``.
 - ``preset``: the best shipped preset, like ``best``; ``null`` if none was fully measured.
 - ``gain_shares``: ``preset`` is the best preset over the baseline, ``search`` the best over that
   preset. Each is a ratio with its 90 % interval, or ``null``. Without a proven gain, ``gain_shares`` is
   ``null``.
+- ``headline``: the verdict in one line of text.
+- ``latency``: the latency at ``rate``, like ``at``. If ``today`` is true, the target declares the rate;
+  otherwise it is a share of the baseline's capacity. A side is ``null`` if its latency is unknown.
 - ``memory``: the bytes that all changes add, summed over the hosts. ``modelled`` is the maximum by the
   memory rules, ``measured`` the use at capacity. Each is ``null`` if unknown.
 - ``changes``: the settings that turn the baseline into the best. ``action`` is none, reload or restart.
@@ -19,7 +24,7 @@
   ``cost`` is the capacity without the change over the best's capacity, with its 90 % interval, or
   ``null``.
 - ``next``: the commands to ``resume`` the study, to ``apply`` the best and to ``undo`` this, and a
-  ``note``.
+  ``note``. ``commands`` are the next ones, the most useful first.
 - ``trials``: the number of configurations in the budget, by outcome: ``failed`` (not deployed, or no
   load within the objective), ``screened`` (stopped early), ``complete``.
 - ``seconds``: wall-clock time over all sessions; ``load`` includes the warm-up.
@@ -32,7 +37,8 @@
   ``study.ceilings`` records them.
 - ``at``: only for requested rates: ``rate`` in requests/s. ``baseline`` and ``best`` contain the
   ``latency`` in seconds at the SLO's percentile, with its 90 % interval ``low`` to ``high``. ``bound``
-  is ``at most`` or ``more than`` if the rate is outside the measured range.
+  is ``at most`` or ``more than`` if the rate is outside the measured range, and ``why`` its reason.
+  ``measured`` is true for readings at this rate, and false for the fitted curve.
 - ``warnings``: each with ``code``, ``value``, ``threshold``, ``text`` and ``remedy``.
 """
 
@@ -46,13 +52,13 @@ from autotune.report.beds import summarize_beds
 from autotune.report.ceilings import encode_ceilings
 from autotune.report.conclusion import STOPPED_VERDICT, MeasuredConfiguration
 from autotune.report.latency import LatencyEstimate, estimate_latency_at
-from autotune.report.next_steps import build_next_steps
+from autotune.report.next_steps import NextSteps
 from autotune.report.parameters import SettingChange
 from autotune.report.reversal_costs import select_action
 from autotune.report.text_report import sort_changes
 from autotune.report.units import DifferenceFigures, GainFigures
 from autotune.report.view import StudyView
-from autotune.report.warnings import StudyWarning, collect_warnings
+from autotune.report.warnings import StudyWarning
 from autotune.study.journal_records import RecordedBottleneck
 from autotune.target.model import Target
 
@@ -62,13 +68,14 @@ VERDICT_NAMES: Mapping[str, documents.VerdictName] = {
 }  # fmt: skip
 
 
-def build_summary(view: StudyView) -> documents.Study:
+def build_summary(view: StudyView) -> documents.StudyObject:
     """Return the JSON object of a study, as described in this module's docstring."""
-    counts, seconds, steps = view.trial_counts, view.seconds_by_activity, build_next_steps(view)
+    counts, seconds = view.trial_counts, view.seconds_by_activity
     return {
         "schema": 1,
         "study": view.name,
         "verdict": VERDICT_NAMES[view.verdict],
+        "headline": view.headline.text,
         "slo": summarize_slo(view.target),
         **_summarize_goal(view.target),
         "baseline": _summarize_side(view, "baseline"),
@@ -76,17 +83,13 @@ def build_summary(view: StudyView) -> documents.Study:
         "preset": _summarize_configuration(view, "preset", view.conclusion.preset),
         "gain": encode_gain(view.gain) if view.gain else None,
         "gain_shares": _summarize_shares(view),
+        "latency": encode_today_latency(view),
         "memory": {
             "modelled": _round_bytes(view.memory_costs.modelled),
             "measured": _round_bytes(view.memory_costs.measured),
         },
         "changes": [_summarize_change(view, change) for change in sort_changes(view)],
-        "next": {
-            "resume": list(steps.resume),
-            "apply": list(steps.apply),
-            "undo": list(steps.undo),
-            "note": steps.note,
-        },
+        "next": _summarize_steps(view.next_steps),
         "trials": {
             "complete": counts["complete"],
             "failed": counts["failed"],
@@ -101,30 +104,56 @@ def build_summary(view: StudyView) -> documents.Study:
         },
         "bottleneck": _summarize_findings(view),
         **_summarize_optional_parts(view),
-        "warnings": [_encode_warning(warning) for warning in collect_warnings(view)],
+        "warnings": [_encode_warning(warning) for warning in view.warnings],
+    }
+
+
+def _summarize_steps(steps: NextSteps) -> documents.NextCommands:
+    return {
+        "resume": list(steps.resume),
+        "apply": list(steps.apply),
+        "undo": list(steps.undo),
+        "note": steps.note,
+        "commands": list(steps.commands),
     }
 
 
 def build_latency_answer(view: StudyView, rate: float) -> documents.RateAnswer:
     """Return an entry of ``at``; a side without enough readings is ``null``."""
-    answers = {
-        side: _encode_latency(latency, reason)
-        for side, (latency, reason) in estimate_latency_at(view, rate).items()
+    return _build_rate_answer(rate, estimate_latency_at(view, rate))
+
+
+def _build_rate_answer(rate: float, sides: Mapping[str, LatencyEstimate]) -> documents.RateAnswer:
+    return {
+        "rate": rate,
+        "baseline": encode_latency(sides.get("baseline")),
+        "best": encode_latency(sides.get("best")),
     }
-    return {"rate": rate, "baseline": answers.get("baseline"), "best": answers.get("best")}
 
 
-def _encode_latency(latency: LatencyEstimate, reason: str) -> documents.LatencyAnswer:
+def encode_today_latency(view: StudyView) -> documents.TodayLatencyObject | None:
+    """Return the latency at the rate of today's users as JSON."""
+    latency = view.latency
+    if latency is None:
+        return None
+    return {**_build_rate_answer(latency.rate, latency.sides), "today": latency.is_declared}
+
+
+def encode_latency(latency: LatencyEstimate | None) -> documents.LatencyAnswer | None:
+    """Return a latency as JSON."""
+    if latency is None:
+        return None
     return {
         "latency": latency.seconds,
         "low": latency.low,
         "high": latency.high,
         "bound": latency.bound or None,
-        "why": reason or None,
+        "why": latency.why or None,
+        "measured": latency.is_measured,
     }
 
 
-def summarize_slo(target: Target) -> documents.Slo | None:
+def summarize_slo(target: Target) -> documents.SloObject | None:
     """Return the SLO of a stack, or ``None`` for a command."""
     if target.command_goal is not None:
         return None
@@ -158,19 +187,21 @@ def _summarize_configuration(
 ) -> documents.Configuration | None:
     if side is None:
         return None
-    capacity = view.capacities[label]
+    capacity, readings = view.capacities[label], view.deciding_readings[label]
     return {
         "trial": side.trial.number,
         "peak": capacity.peak,
         "low": capacity.low,
         "high": capacity.high,
+        "requests": readings.requests,
+        "lowest_rate": readings.lowest_rate,
         "parameters": dict(sorted(side.trial.effective_settings.items())),
     }
 
 
-def encode_gain(gain: GainFigures) -> documents.Gain:
+def encode_gain(gain: GainFigures) -> documents.GainObject:
     """Return a gain as JSON; only a command's values have a ``difference``."""
-    document: documents.Gain = {
+    document: documents.GainObject = {
         "ratio": gain.ratio,
         "low": gain.low,
         "high": gain.high,
@@ -185,7 +216,7 @@ def _encode_difference(difference: DifferenceFigures) -> documents.Difference:
     return {"value": difference.value, "low": difference.low, "high": difference.high}
 
 
-def _summarize_shares(view: StudyView) -> documents.GainShares | None:
+def _summarize_shares(view: StudyView) -> documents.GainSharesObject | None:
     if view.verdict != "improved":
         return None
     shares, gain = view.gain_shares, view.gain
@@ -253,7 +284,7 @@ def encode_finding(finding: RecordedBottleneck) -> documents.Finding:
     }
 
 
-def _encode_warning(warning: StudyWarning) -> documents.StudyWarning:
+def _encode_warning(warning: StudyWarning) -> documents.StudyWarningObject:
     return {
         "code": warning.code,
         "value": warning.value,

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from autotune.report import format as fmt
 from autotune.report.beds import format_bed_lines
 from autotune.report.ceilings import format_ceiling_lines
 from autotune.report.conclusion import STOPPED_VERDICT, MeasuredConfiguration
-from autotune.report.headline import (
-    UNDECIDED_MARK,
-    VERDICT_MARKS,
-    format_gain_split,
-    format_headline,
-)
 from autotune.report.latency import estimate_latency_at
 from autotune.report.memory_costs import MIN_SHOWN_BYTES, format_memory_change
-from autotune.report.next_steps import build_next_steps
-from autotune.report.parameters import SettingChange, list_active_parameters
+from autotune.report.parameters import (
+    SettingChange,
+    find_declared_parameters,
+    list_active_parameters,
+)
 from autotune.report.reversal_costs import format_reversal_cost, select_action
 from autotune.report.trial_outcomes import (
     describe_bottleneck,
@@ -29,7 +25,6 @@ from autotune.report.trial_outcomes import (
     group_failures,
 )
 from autotune.report.view import StudyView
-from autotune.report.warnings import collect_warnings
 from autotune.study.study_state import Phase
 from autotune.target.messages import format_count
 from autotune.terminal import StyledLine
@@ -42,8 +37,8 @@ def format_latency_lines(view: StudyView, rate: float) -> Iterator[StyledLine]:
     """Yield the SLO's percentile at a rate, before and after, with a note if it is uncertain."""
     yield "", ""
     yield f"{fmt.format_percentile(view.target.slo.objective)} at {fmt.format_rate(rate)}/s", "bold"
-    for name, (latency, reason) in estimate_latency_at(view, rate).items():
-        yield f"  {name:9}{latency}" + (f", {reason}" if reason else ""), ""
+    for name, latency in estimate_latency_at(view, rate).items():
+        yield f"  {name:9}{latency}" + (f", {latency.why}" if latency.why else ""), ""
 
 
 def format_report_lines(view: StudyView, width: int | None = None) -> Iterator[StyledLine]:
@@ -51,8 +46,7 @@ def format_report_lines(view: StudyView, width: int | None = None) -> Iterator[S
 
     ``width`` (in columns) shortens the descriptions of parameters, which are otherwise printed in full.
     """
-    mark, style = VERDICT_MARKS.get(view.verdict, UNDECIDED_MARK)
-    yield f"{mark} {format_headline(view)}", style
+    yield str(view.headline), view.headline.style
     for title, lines in build_sections(view, width).items():
         yield "", ""
         if title not in ("Capacity", "Now"):
@@ -62,8 +56,7 @@ def format_report_lines(view: StudyView, width: int | None = None) -> Iterator[S
 
 def format_brief_lines(view: StudyView) -> Iterator[StyledLine]:
     """Yield the verdict in a few lines for the end of a run; `report` prints all sections."""
-    mark, style = VERDICT_MARKS.get(view.verdict, UNDECIDED_MARK)
-    yield f"{mark} {format_headline(view)}", style
+    yield str(view.headline), view.headline.style
     findings = [
         describe_bottleneck(finding, with_evidence=False) for finding in view.bottlenecks.values()
     ]
@@ -80,14 +73,14 @@ def format_brief_lines(view: StudyView) -> Iterator[StyledLine]:
     lines = (*_format_capacities(view), *findings, *changes, *_format_brief_warnings(view), report)
     for line in lines:
         yield f"  {line}", ""
-    next_command = next(_list_next_commands(view))
+    next_command = view.next_steps.commands[0]
     if not next_command.startswith("autotune report"):
         yield f"  next     {next_command}", "bold"
 
 
 def _format_brief_warnings(view: StudyView) -> Iterator[str]:
     """Yield the first warnings as sentences, and the number of further warnings."""
-    texts = [warning.text for warning in collect_warnings(view)]
+    texts = [warning.text for warning in view.warnings]
     for text in texts[:MAX_BRIEF_WARNINGS]:
         yield f"warning  {text}"
     hidden_count = len(texts) - MAX_BRIEF_WARNINGS
@@ -115,18 +108,18 @@ def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[
         ),
         select_change_title(view): _format_changes(view, width),
         "Apply": _format_apply_steps(view),
-        "Undo": build_next_steps(view).undo,
+        "Undo": view.next_steps.undo,
         "Ceilings": (line for record in state.ceilings for line in format_ceiling_lines(record)),
         "Test beds": format_bed_lines(view),
         "Configurations": _format_trials(view),
         "Time": _format_time(view),
         "Warnings": (
             line
-            for warning in collect_warnings(view)
+            for warning in view.warnings
             for line in (f"! {warning.text}", f"  → {warning.remedy}")
         ),
         "Not checked": _format_unchecked(view),
-        "Next": _list_next_commands(view),
+        "Next": view.next_steps.commands,
     }
     return {title: lines for title, section in sections.items() if (lines := list(section))}
 
@@ -154,16 +147,17 @@ def _list_shown_sides(view: StudyView) -> dict[str, MeasuredConfiguration]:
 
 
 def _format_apply_steps(view: StudyView) -> Iterator[str]:
-    steps = build_next_steps(view)
-    yield from steps.apply
-    if steps.note:
-        yield steps.note
+    yield from view.next_steps.apply
+    if view.next_steps.note:
+        yield view.next_steps.note
 
 
 def _format_capacities(view: StudyView) -> Iterator[str]:
     yield from _format_sides(view)
-    if split := format_gain_split(view):
-        yield f"{'gain':9}{split}"
+    if view.gain_split:
+        yield f"{'gain':9}{view.gain_split}"
+    if view.latency:
+        yield f"{'latency':9}{view.latency.text}"
     if view.verdict != "no-improvement" and (memory := view.memory_costs.text):
         yield f"{'memory':9}{memory}"
 
@@ -171,23 +165,27 @@ def _format_capacities(view: StudyView) -> Iterator[str]:
 def _format_sides(view: StudyView) -> Iterator[str]:
     units = view.units
     for name, side in _list_shown_sides(view).items():
-        capacity = view.capacities[name]
+        capacity, readings = view.capacities[name], view.deciding_readings[name]
         trial_text = f"trial {side.trial.number}"
+        evidence = f", {readings.text}" if readings.text else ""
         if side.best_estimate is not None and side.best_estimate.is_load_limited:
             bound_text = units.format_lower_bound(side.best_estimate.peak)
-            yield f"{name:9}{bound_text} (limited by {side.best_estimate.limit})  {trial_text}"
+            yield f"{name:9}{bound_text} (limited by {side.best_estimate.limit})  {trial_text}{evidence}"
         elif units.has_value(capacity.peak):
             interval = units.format_interval(capacity.low or 0.0, capacity.high or 0.0)
-            repeats = f", re-measured {side.repeat_count}×" if side.repeated_peak else ""
-            yield f"{name:9}{units.format_amount(capacity.peak)} {interval}  {trial_text}{repeats}"
+            repeats = f", {format_count(side.repeat_count, 'repeat')}" if side.repeated_peak else ""
+            yield (
+                f"{name:9}{units.format_amount(capacity.peak)} {interval}  "
+                f"{trial_text}{repeats}{evidence}"
+            )
         elif side.selection_peak is not None and side.selection_peak.is_feasible:
             yield (
                 f"{name:9}{units.format_amount(units.from_peak(side.selection_peak.peak))} (search "
-                f"only)  {trial_text}"
+                f"only)  {trial_text}{evidence}"
             )
         else:
             counts = view.study.reading_counts.get(side.trial.number)
-            reason = side.trial.failure or describe_errors(counts)
+            reason = side.trial.failure or describe_errors(counts) or readings.failure_text
             yield f"{name:9}{units.no_result_text}  {trial_text}" + (
                 f": {reason}" if reason else ""
             )
@@ -298,7 +296,9 @@ def _format_unchecked(view: StudyView) -> Iterator[str]:
     if target.command_goal is not None:
         yield "whether the command's value measures your goal; other machines"
     else:
-        settings = list_active_parameters(best.latest_trial.settings)
+        settings = list_active_parameters(
+            best.latest_trial.settings, find_declared_parameters(target)
+        )
         unread_names = sorted(settings - set(best.latest_trial.effective))
         if unread_names:
             names = ", ".join(unread_names[:3]) + (", …" if unread_names[3:] else "")
@@ -317,20 +317,3 @@ def _format_unchecked(view: StudyView) -> Iterator[str]:
         and not view.state.minimal_changes
     ):
         yield "the effects of single changes: they were measured together"
-
-
-def _list_next_commands(view: StudyView) -> Iterator[str]:
-    """Yield the next commands, the most useful first."""
-    name, steps = shlex.quote(view.name), build_next_steps(view)
-    if view.verdict == STOPPED_VERDICT and view.conclusion.baseline:
-        yield from steps.resume
-        yield f"autotune status {name}"
-    yield from steps.apply[:1]
-    if view.gain and view.verdict == "improved" and len(view.changes) > 1:
-        measure_option = "" if view.state.minimal_changes else " --measure"
-        yield f"autotune explain {name}{measure_option}"
-    if view.conclusion.best:
-        yield f"autotune diff {name}"
-    if view.verdict != "improved":
-        yield f"autotune report {name} --open"
-    yield f"autotune report {name} --json"

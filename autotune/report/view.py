@@ -1,166 +1,58 @@
-"""The facts in the reports about a study, computed once for text, JSON and HTML."""
+"""A study as shown in reports, computed once for text, JSON, HTML, CSV, metrics and `status`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from functools import cached_property
 
-from autotune.environments.clock import ACTIVITIES
-from autotune.optimize.reversal_cost import ReversalCost
-from autotune.report.capacity import CapacityFigures, build_capacity
-from autotune.report.conclusion import Conclusion, MeasuredConfiguration, find_conclusion
-from autotune.report.gain_shares import (
-    NO_SHARES,
-    GainShares,
-    PeakMeasurement,
-    compute_gain_shares,
-)
-from autotune.report.memory_costs import MemoryCosts, compute_memory_costs
-from autotune.report.outlook import StudyOutlook, build_outlook, select_feasible_peak
-from autotune.report.parameters import SettingChange, find_declared_parameters, list_changes
-from autotune.report.reversal_costs import select_reversal_costs
+from autotune.report.figures import StudyFigures, build_study_figures
+from autotune.report.headline import Headline, build_headline, format_gain_split
+from autotune.report.latency import TodayLatency, find_today_latency
+from autotune.report.next_steps import NextSteps, build_next_steps
 from autotune.report.studies import Study
-from autotune.report.trial_outcomes import count_by_outcome
-from autotune.report.units import GainFigures, Units
-from autotune.study.journal_records import RecordedBottleneck
-from autotune.study.reading_records import RecordedReading
-from autotune.study.study_state import State
-from autotune.target.model import Target
+from autotune.report.warnings import StudyWarning, collect_warnings
 
 
 @dataclass(frozen=True)
-class StudyView:
-    """A study as shown in reports. Numbers are in the user's own ``units``.
+class StudyView(StudyFigures):
+    """The figures of a study, with the headline, warnings and next steps derived from them. Renderers
+    add only layout.
 
-    - ``capacities``: ``peak`` with its 90 % interval ``low`` to ``high``, by ``baseline``, ``preset``
-      and ``best``. **The best's peak pools measurements made after its selection.** The search's own
-      peak would overstate the capacity.
-    - ``gain``: best over baseline from ``units.build_gain``; ``None`` until it is confirmed.
-    - ``gain_shares``: the parts of a proven gain from the best preset and from the search.
-    - ``reversal_costs``: the cost of reverting each change of the best, largest first.
-    - ``bottlenecks``: the newest finding by ``baseline`` and ``best``.
-    - ``trial_counts``: the number of trials in the budget, by outcome.
-    - ``changes``: the settings that turn the baseline into the best and have an effect.
-    - ``seconds_by_activity``: seconds spent on each activity; they add up to ``total``.
+    ``headline`` is the verdict in one line.
     """
 
-    study: Study
-    conclusion: Conclusion
-    outlook: StudyOutlook
-    capacities: Mapping[str, CapacityFigures]
-    gain: GainFigures | None
-    bottlenecks: Mapping[str, RecordedBottleneck]
-    trial_counts: Mapping[str, int]
-    changes: tuple[SettingChange, ...]
-    seconds_by_activity: Mapping[str, float]
-    gain_shares: GainShares = NO_SHARES
-    reversal_costs: Mapping[str, ReversalCost] = field(default_factory=dict)
-
-    @property
-    def best_peak(self) -> float:
-        """Return the peak of the best configuration, or 0 without one."""
-        return select_feasible_peak(self.conclusion.best)
-
-    @property
-    def name(self) -> str:
-        return self.study.name
-
-    @property
-    def target(self) -> Target:
-        return self.study.target
-
-    @property
-    def state(self) -> State:
-        return self.study.state
-
-    @property
-    def verdict(self) -> str:
-        return self.conclusion.verdict
-
-    @property
-    def units(self) -> Units:
-        return self.outlook.units
+    headline: Headline
 
     @cached_property
-    def memory_costs(self) -> MemoryCosts:
-        """Return the memory that the changes need. Raises AutotuneError for damaged readings."""
-        readings = self.readings_by_side()
-        return compute_memory_costs(self.study, self.conclusion, self.changes, readings)
+    def gain_split(self) -> str:
+        """The contributions of the best preset and of the search to a proven gain, as text; empty if
+        unknown.
+        """
+        return format_gain_split(self)
 
-    def readings_by_side(self) -> dict[str, list[RecordedReading]]:
-        """Return the readings of baseline and best, including their repeats. Raises AutotuneError."""
-        return {
-            label: [
-                reading for reading in self.study.readings if reading.trial in side.trial_numbers
-            ]
-            for label, side in self.conclusion.sides.items()
-        }
+    @cached_property
+    def next_steps(self) -> NextSteps:
+        """The commands that are available now."""
+        return build_next_steps(self)
+
+    @cached_property
+    def warnings(self) -> tuple[StudyWarning, ...]:
+        """All warnings, the most serious first. Raises AutotuneError for damaged readings."""
+        return collect_warnings(self)
+
+    @cached_property
+    def latency(self) -> TodayLatency | None:
+        """The latency at the rate of today's users, before and after; ``None`` if it is unknown.
+
+        Raises AutotuneError for damaged readings.
+        """
+        return find_today_latency(self)
 
 
 def build_study_view(study: Study) -> StudyView:
     """Return the view of a study. Readings are loaded only when they are needed."""
-    state, outlook, conclusion = (
-        study.state,
-        build_outlook(study.target, study.state),
-        find_conclusion(study.state),
-    )
-    baseline, best, gain = conclusion.baseline, conclusion.best, conclusion.gain
-    preset = conclusion.preset
-    estimates = {
-        "baseline": baseline.best_estimate if baseline else None,
-        "preset": preset.best_estimate if preset else None,
-        "best": best.repeated_peak if best else None,
-    }
-    baseline_peak = estimates["baseline"]
-    findings = {
-        label: _find_newest_bottleneck(state, side) for label, side in conclusion.sides.items()
-    }
-    declared_parameters = find_declared_parameters(study.target)
+    figures = build_study_figures(study)
     return StudyView(
-        study=study,
-        conclusion=conclusion,
-        outlook=outlook,
-        capacities={
-            label: build_capacity(estimate, outlook.units) for label, estimate in estimates.items()
-        },
-        gain=outlook.units.build_gain(gain, baseline_peak.peak) if gain and baseline_peak else None,
-        bottlenecks={label: finding for label, finding in findings.items() if finding},
-        trial_counts=count_by_outcome(state),
-        changes=list_changes(
-            baseline.trial.effective_settings, best.trial.effective_settings, declared_parameters
-        )
-        if baseline and best
-        else (),
-        seconds_by_activity=_sum_seconds(state),
-        gain_shares=_split_gain(state, conclusion),
-        reversal_costs=select_reversal_costs(state),
+        **{field.name: getattr(figures, field.name) for field in fields(StudyFigures)},
+        headline=build_headline(figures),
     )
-
-
-def _split_gain(state: State, conclusion: Conclusion) -> GainShares:
-    if conclusion.verdict != "improved":
-        return NO_SHARES
-    sides = (conclusion.baseline, conclusion.preset, conclusion.best)
-    baseline, preset, best = (
-        PeakMeasurement(side.best_estimate, max(1, side.repeat_count))
-        if side and side.best_estimate and side.best_estimate.is_feasible
-        else None
-        for side in sides
-    )
-    return compute_gain_shares(state, baseline, preset, best, preset_won=conclusion.preset_won)
-
-
-def _find_newest_bottleneck(state: State, side: MeasuredConfiguration) -> RecordedBottleneck | None:
-    """Return the newest finding about a configuration, from any of its measurements."""
-    findings = [
-        state.bottlenecks[number] for number in side.trial_numbers if number in state.bottlenecks
-    ]
-    return findings[-1] if findings else None
-
-
-def _sum_seconds(state: State) -> dict[str, float]:
-    seconds = {kind: state.average_seconds.get(kind, 0.0) for kind in ACTIVITIES}
-    other_seconds = state.elapsed_seconds - sum(seconds.values())
-    seconds_by_activity = {"total": state.elapsed_seconds, **seconds, "other": other_seconds}
-    return {kind: round(value, 1) for kind, value in seconds_by_activity.items()}

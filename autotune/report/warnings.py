@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import log
 from statistics import stdev
@@ -13,8 +13,9 @@ from autotune.measure.warm_up import MAX_WINDOWS
 from autotune.optimize.confirmation import MIN_PAIRS
 from autotune.report import format as fmt
 from autotune.report.conclusion import STOPPED_VERDICT
-from autotune.report.trial_outcomes import is_unusable
-from autotune.report.view import StudyView
+from autotune.report.figures import StudyFigures
+from autotune.report.trial_outcomes import ReadingCounts, is_unusable
+from autotune.study.ranking import list_proof_failures
 from autotune.study.study_state import Trial
 from autotune.target.messages import format_count
 
@@ -68,6 +69,12 @@ WARNING_KINDS = {
             "few-pairs",
             "The gain is based on too few alternating pairs for a reliable interval.",
             "raise `budget.time`, or lower `budget.trials`",
+        ),
+        WarningKind(
+            "failed-in-proof",
+            "A configuration failed or missed the SLO in measurements of the proof. A winner that"
+            " fails more often than the baseline is not proven.",
+            "find the cause in the logs of the services, then repeat the study",
         ),
         WarningKind(
             "few-repeats",
@@ -153,7 +160,7 @@ def _build_warning(
     return StudyWarning(code, value, threshold, text, remedy or WARNING_KINDS[code].remedy)
 
 
-def collect_warnings(view: StudyView) -> tuple[StudyWarning, ...]:
+def collect_warnings(view: StudyFigures) -> tuple[StudyWarning, ...]:
     """Return all warnings of a study, the most serious first."""
     checks = (
         _warn_of_model,
@@ -170,7 +177,7 @@ def collect_warnings(view: StudyView) -> tuple[StudyWarning, ...]:
     return tuple(warning for check in checks for warning in check(view))
 
 
-def _warn_of_model(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_model(view: StudyFigures) -> Iterator[StudyWarning]:
     if view.target.simulated is not None:
         yield _build_warning(
             "simulated", 1, 0,
@@ -178,7 +185,7 @@ def _warn_of_model(view: StudyView) -> Iterator[StudyWarning]:
         )  # fmt: skip
 
 
-def _warn_of_certificates(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_certificates(view: StudyFigures) -> Iterator[StudyWarning]:
     if view.target.load.insecure:
         yield _build_warning(
             "insecure", 1, 0,
@@ -186,7 +193,7 @@ def _warn_of_certificates(view: StudyView) -> Iterator[StudyWarning]:
         )  # fmt: skip
 
 
-def _warn_of_answers(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_answers(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn of wrong responses under load, and of trials in which few responses were checked."""
     counts = {
         number: count for number, count in view.study.reading_counts.items() if count.looked_at
@@ -224,7 +231,7 @@ def _warn_of_answers(view: StudyView) -> Iterator[StudyWarning]:
         )
 
 
-def _warn_of_proof(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_proof(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn if the gain has too few measurements after the best configuration was selected."""
     best, gain, units = view.conclusion.best, view.conclusion.gain, view.units
     if best is not None and best.repeated_peak is None and best.selection_peak is not None:
@@ -247,6 +254,7 @@ def _warn_of_proof(view: StudyView) -> Iterator[StudyWarning]:
             f"the gain comes from {format_count(gain.pairs, 'alternating pair')}; "
             f"a reliable interval needs {MIN_PAIRS}",
         )
+    yield from _warn_of_proof_failures(view)
     if gain is None and view.verdict == "improved" and best and 0 < best.repeat_count < MIN_PAIRS:
         yield _build_warning(
             "few-repeats", best.repeat_count, MIN_PAIRS,
@@ -255,13 +263,30 @@ def _warn_of_proof(view: StudyView) -> Iterator[StudyWarning]:
         )  # fmt: skip
 
 
-def _list_verdict_trials(view: StudyView) -> list[Trial]:
+def _warn_of_proof_failures(view: StudyFigures) -> Iterator[StudyWarning]:
+    if failed := list_proof_failures(view.state):
+        best = view.conclusion.best
+        best_failures = [
+            t for t in failed if best is not None and t.source_trial == best.trial.number
+        ]
+        numbers = fmt.format_first_numbers([trial.number for trial in failed])
+        yield _build_warning(
+            "failed-in-proof",
+            len(failed),
+            0,
+            f"{format_count(len(failed), 'measurement')} of the proof failed (trials {numbers}), "
+            f"{len(best_failures)} with the best configuration: "
+            f"{failed[0].failure or 'the SLO is not met at any rate'}",
+        )
+
+
+def _list_verdict_trials(view: StudyFigures) -> list[Trial]:
     """Return the trials that the verdict uses."""
     sides = view.conclusion.sides.values()
     return [trial for side in sides for trial in (side.repeats or (side.trial,))]
 
 
-def _warn_of_noise(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_noise(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn of measurements behind the verdict that did not converge, or that differ from each other."""
     trials = _list_verdict_trials(view)
     numbers = [trial.number for trial in trials if trial.peak and trial.peak.verdict == "unsettled"]
@@ -287,7 +312,7 @@ def _warn_of_noise(view: StudyView) -> Iterator[StudyWarning]:
             )
 
 
-def _warn_of_drift(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_drift(view: StudyFigures) -> Iterator[StudyWarning]:
     side = view.conclusion.baseline
     if (
         side is None
@@ -305,12 +330,21 @@ def _warn_of_drift(view: StudyView) -> Iterator[StudyWarning]:
         )  # fmt: skip
 
 
-def _warn_of_settings(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_settings(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn of settings in the best configuration that differ from the requested ones."""
     best = view.conclusion.best
     if best is None:
         return
-    if differences := best.latest_trial.differences:
+    baseline = view.conclusion.baseline
+    unchanged_settings = baseline.trial.settings.items() if baseline else ()
+    # A changed setting may limit an unchanged one, such as somaxconn the backlog of a server. The
+    # effective value of the unchanged one is among the changes.
+    differences = [
+        line
+        for line in best.latest_trial.differences
+        if (name := line.partition(":")[0], best.trial.settings.get(name)) not in unchanged_settings
+    ]
+    if differences:
         yield _build_warning(
             "took-effect-differently", len(differences), 0,
             f"effective value ≠ requested for {format_count(len(differences), 'setting')} of the best: "
@@ -327,7 +361,7 @@ def _warn_of_settings(view: StudyView) -> Iterator[StudyWarning]:
         )  # fmt: skip
 
 
-def _warn_of_readings(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_readings(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn of load on cold caches, CPU steal, and load that could not be sent."""
     counts = view.study.reading_counts
     cold_trials = [number for number, count in counts.items() if count.warmed >= MAX_WINDOWS]
@@ -347,17 +381,7 @@ def _warn_of_readings(view: StudyView) -> Iterator[StudyWarning]:
                 else ""
             ),
         )
-    discarded_count = sum(count.disturbed for count in counts.values())
-    disturbed_count = discarded_count + sum(count.stolen for count in counts.values())
-    total_readings = (
-        sum(count.readings + count.warmed for count in counts.values()) + discarded_count
-    )
-    if disturbed_count > MAX_DISTURBED_SHARE * total_readings:
-        treatment = "discarded and repeated" if discarded_count else "corrected"
-        yield _build_warning(
-            "cpu-steal", disturbed_count, round(MAX_DISTURBED_SHARE * total_readings, 1),
-            f"CPU steal: {disturbed_count} of {format_count(total_readings, 'reading')} {treatment}",
-        )  # fmt: skip
+    yield from _warn_of_steal(counts.values())
     peaks = {trial.number: trial.peak for trial in view.state.trials}
     limited_trials = [number for number, peak in peaks.items() if peak and peak.is_load_limited]
     if limited_trials:
@@ -371,7 +395,20 @@ def _warn_of_readings(view: StudyView) -> Iterator[StudyWarning]:
         )
 
 
-def _warn_of_trials(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_steal(counts: Collection[ReadingCounts]) -> Iterator[StudyWarning]:
+    """Warn if CPU steal affected many readings."""
+    discarded_count = sum(count.disturbed for count in counts)
+    disturbed_count = discarded_count + sum(count.stolen for count in counts)
+    total_readings = sum(count.readings + count.warmed for count in counts) + discarded_count
+    if disturbed_count > MAX_DISTURBED_SHARE * total_readings:
+        treatment = "discarded and repeated" if discarded_count else "corrected"
+        yield _build_warning(
+            "cpu-steal", disturbed_count, round(MAX_DISTURBED_SHARE * total_readings, 1),
+            f"CPU steal: {disturbed_count} of {format_count(total_readings, 'reading')} {treatment}",
+        )  # fmt: skip
+
+
+def _warn_of_trials(view: StudyFigures) -> Iterator[StudyWarning]:
     finished, budget = view.state.list_counted(), view.target.budget.trials
     finished_count, failed = len(finished), sum(map(is_unusable, finished))
     # If all trials failed, the verdict needs no further warning.
@@ -390,7 +427,7 @@ def _warn_of_trials(view: StudyView) -> Iterator[StudyWarning]:
         )  # fmt: skip
 
 
-def _warn_of_time(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_time(view: StudyFigures) -> Iterator[StudyWarning]:
     if view.target.command_goal is not None or view.target.simulated is not None:
         return  # the time of a command or a model is not spent on load
     total_seconds = view.state.elapsed_seconds

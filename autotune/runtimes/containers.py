@@ -1,8 +1,8 @@
 """Runtime `containers`: services of a Compose project (Docker or Podman) on their hosts.
 
-A unit is a service of the project. Its configuration files are in autotune's directory on the host.
-An additional Compose file mounts them over the container's files. The user's files and image are
-not changed.
+A unit is a service of the Compose project. The unit's configuration files are in autotune's
+directory on the host. An additional Compose file mounts these files over the container's files. The
+user's files and image are not changed.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ RUNNING_STATES = frozenset({"running", "restarting"})
 
 
 def parse_units(names: tuple[str, ...], text: str) -> dict[str, ObservedUnit]:
-    """Return the units in the output of ``units`` for ``names``. Raises AutotuneError for invalid
-    output.
+    """Return the state of each unit in ``names``, from the output of the shell function ``units``.
+    Raises AutotuneError for invalid output.
     """
     with wrap_parse_errors("containers", text):
         return {
@@ -101,7 +101,9 @@ class ContainerLayout(RuntimeLayout):
     def build_unit_files(
         self, active: Sequence[ServiceInstance], settings: Settings
     ) -> dict[str, tuple[str, bytes]]:
-        """Return the Compose files that mount each service's new files over its own files."""
+        """Return the Compose files that mount each service's new files over the files in its
+        container.
+        """
         services: dict[str, list[ServiceInstance]] = {}
         for instance in active:
             services.setdefault(instance.placement.unit, []).append(instance)
@@ -122,8 +124,8 @@ def _host_path(placement: Placement, path: str) -> str:
 
 
 def _format_override(unit: str, instances: Sequence[ServiceInstance], settings: Settings) -> bytes:
-    """Return the override file as JSON, which is valid YAML. Its label marks containers that were
-    made from it.
+    """Return the Compose override file as JSON, which is valid YAML. A label with a digest marks
+    containers that were created from the file.
     """
     paths = [(part.placement, file.path) for part in instances
              for file in resolve_config_files(part.service, part.placement)]  # fmt: skip
@@ -287,7 +289,7 @@ class Containers(Runtime):
         return contents
 
     def _fill_masked_files(self, transport: Transport, cases: ValidationCases) -> ValidationCases:
-        """Return the cases with masked values filled in from the services' own files."""
+        """Return the validation cases with masked values filled in from the services' own files."""
         masked_cases = [
             (instance, files)
             for instance, files in cases
@@ -378,8 +380,8 @@ def _unit_name(target: Target, tier: str) -> str:
 
 
 def _place_in_container(target: Target, instance: ServiceInstance) -> ServiceInstance:
-    """Return the instance as it is in its container. ``directory`` is the host directory with its
-    files.
+    """Return the instance with its container as unit, and with ``directory`` set to the host
+    directory with its files.
     """
     unit = _unit_name(target, instance.placement.tier)
     assert target.project is not None

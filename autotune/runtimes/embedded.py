@@ -57,8 +57,8 @@ Files = Mapping[str, bytes]
 
 
 class PrivateLayout(RuntimeLayout):
-    """Layout with files below each instance's directory. A process is identified by its instance's
-    name.
+    """Layout with files below each instance's directory. A process is identified by the name of its
+    service instance.
     """
 
     removes_inactive = True
@@ -109,7 +109,7 @@ class Embedded(Runtime):
         programs: Mapping[str, Mapping[str, str]],
         adopted_configs: Mapping[str, AdoptedConfig],
     ) -> Stack:
-        """Return the stack on ports that are now free. Raises AutotuneError."""
+        """Return the stack on ports that are currently free. Raises AutotuneError."""
         owner = private_servers.find_server_account() or (None, None)
         ports = private_servers.allocate_ports(file)
         return build_stack(file.target, StackContext(directory, ports, programs, facts, *owner))
@@ -142,7 +142,7 @@ RUNTIME = Embedded()
 
 
 class ProcessHosts:
-    """The servers in ``stack`` that this process started. None of them outlives the study."""
+    """The servers in ``stack`` that this process started. No server outlives the study."""
 
     def __init__(
         self, stack: Stack, study: Path, transports: Mapping[str, Transport], note: NoteCallback
@@ -323,8 +323,8 @@ def _find_validation_error(
     transport: Transport,
     validation: Argv | TrialStart | None = None,
 ) -> str | None:
-    """Return the error with which the software rejects ``files``, or ``None``. The files are
-    checked in a temporary directory.
+    """Return the software's error message about ``files``, or ``None``. The files are validated in
+    a temporary directory.
     """
     validation = validation or instance.service.build_validation(instance.placement, files)
     if validation is None:
@@ -338,7 +338,9 @@ def _find_validation_error(
 
 @contextmanager
 def _stage_files(instance: ServiceInstance, files: Files) -> Iterator[Path]:
-    """Create a temporary directory with the new files next to the instance's own directory."""
+    """Write ``files`` to a temporary directory next to the instance's own directory, and remove the
+    directory at the end.
+    """
     directory = Path(instance.placement.directory)
     staging = directory.with_name(f".staging.{directory.name}")
     modes = {
@@ -375,7 +377,9 @@ def _find_start_failure(
 
 
 def _map_paths(instance: ServiceInstance) -> dict[str, str]:
-    """Map the absolute path of each of an instance's files to the path that the service uses."""
+    """Return a mapping from the absolute path of each of an instance's files to the service's own
+    path.
+    """
     return {LAYOUT.path_for(instance, file.path): file.path
             for file in resolve_config_files(instance.service, instance.placement)}  # fmt: skip
 
@@ -389,7 +393,7 @@ def _make_directory(instance: ServiceInstance) -> None:
 
 
 def _write_file(path: Path, state: FileState) -> None:
-    """Write a file atomically."""
+    """Write a file with its content and mode atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = 0o644 if state.mode is None else state.mode
     durable_files.write_file(path, state.content or b"", mode, sync=False)

@@ -38,8 +38,8 @@ _LINES_PER_UNIT = 7
 
 
 def parse_units(names: tuple[str, ...], text: str) -> dict[str, ObservedUnit]:
-    """Return the units in the output of ``units`` for ``names``. Raises AutotuneError for invalid
-    output.
+    """Return the state of each unit in ``names``, from the output of the shell function ``units``.
+    Raises AutotuneError for invalid output.
     """
     with wrap_parse_errors("units", text):
         blocks = [dict(line.split("=", 1) for line in split_lines(block))
@@ -109,7 +109,7 @@ class Systemd(Runtime):
         programs: Mapping[str, Mapping[str, str]],
         adopted_configs: Mapping[str, AdoptedConfig],
     ) -> Stack:
-        """Return the stack. No file is private, so ``directory`` is not used."""
+        """Return the stack of a target. No file is private, so ``directory`` is not used."""
         context = StackContext(
             VALIDATION_DIRECTORY,
             {},

@@ -1,4 +1,4 @@
-"""Adopt running services: find where they are configured, and which parameters are tunable."""
+"""Adopt running services: find their configuration files and the parameters that are tunable."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _HOSTNAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9][A-Za-z0-
 
 @dataclass(frozen=True)
 class Listener:
-    """A program that listens on a TCP port. ``is_local`` is true if it listens only on loopback. An
-    unknown program has an empty name.
+    """A program that listens on a TCP port. ``is_local`` is true if the program listens only on
+    loopback. The name of an unknown program is empty.
     """
 
     program: str
@@ -33,7 +33,7 @@ class Listener:
 
 @dataclass(frozen=True, kw_only=True)
 class RunningHost:
-    """The state of a running host that adoption needs.
+    """The part of a running host's state that adoption needs.
 
     ``units`` maps units to states; a running unit that is masked has the state ``masked``.
     ``processors`` is the number of online CPUs, regardless of CPU quotas. ``backlogs`` maps
@@ -49,7 +49,7 @@ class RunningHost:
     effective: Mapping[tuple[str, int, str], Mapping[str, Value]] = field(default_factory=dict)
 
     def with_tree(self, tree: FileTree) -> RunningHost:
-        """Return a copy of the host with the files in ``tree``."""
+        """Return the host with the files in ``tree``."""
         return replace(self, tree=tree)
 
     def is_active(self, unit: str) -> bool:
@@ -64,15 +64,15 @@ class RunningHost:
 class RunningService:
     """A service that is running on a host.
 
-    ``key`` is the service's key in the registry. ``tier_kind`` is its kind of tier: lb, http_cache,
-    web, app, cache, store or db. ``port`` is the TCP port. ``listen_address`` is a Unix socket, or
-    an address if the port alone does not identify the listener. ``backends`` lists the servers to
-    which it forwards requests, as ``host:port``. ``gateway_protocol`` is the protocol between it
-    and an application server, and ``gateway_addresses`` are that server's addresses. ``instance``
-    distinguishes several versions of the service on one host. ``role`` is its role in the
-    deployment. ``tls`` is true if ``port`` uses TLS. Such a port is used only for a service without
-    a plain port. ``hostname`` is the name of the site that it serves. ``restart_loss`` describes
-    the data that a restart loses, or is empty. ``unit`` is set only if the systemd unit or its main
+    ``key`` is the service's key in the registry. ``tier_kind`` is the kind of the service's tier:
+    lb, http_cache, web, app, cache, store or db. ``port`` is the TCP port; ``listen_address`` is a
+    socket or address if the port is not enough. ``backends`` lists the servers to which the service
+    forwards requests, as ``host:port``. ``gateway_protocol`` is the protocol between the service
+    and an application server, and ``gateway_addresses`` are the application server's addresses.
+    ``instance`` distinguishes several versions of the service on one host. ``role`` is the
+    service's role in the deployment. ``tls`` is true if ``port`` uses TLS; a port without TLS is
+    preferred. ``hostname`` is the host name that the service serves. ``restart_loss`` describes the
+    data that a restart loses, or is empty. ``unit`` is set only if the systemd unit or its main
     file differs from Debian's.
     """
 
@@ -95,7 +95,8 @@ class RunningService:
 
 @dataclass(frozen=True)
 class DistributionLayout:
-    """The unit, the main file and the program directory of a service on ``distributions``.
+    """The systemd unit, main configuration file and program directory of a service on
+    ``distributions``.
 
     If several instances may run on one host, the paths contain ``{version}`` and ``{name}``.
     """
@@ -118,7 +119,8 @@ class DistributionLayout:
     def match_instance(self, text: str) -> DistributionLayout | None:
         """Return the layout of the instance that ``text`` belongs to, or ``None``.
 
-        ``text`` is a unit, or a path in the directory that contains a main file.
+        ``text`` is the name of a systemd unit, or a path in the directory of a main configuration
+        file.
         """
         for pattern in (re.escape(self.unit), f"{re.escape(dirname(self.main_file))}/.*"):
             fields = pattern.replace(r"\{version\}", "(?P<version>[0-9.]+)")
@@ -129,9 +131,7 @@ class DistributionLayout:
 
     @property
     def unit_unless_debian(self) -> str:
-        """Return the value of `RunningService.unit`: empty for Debian's unit, which `Service`
-        declares.
-        """
+        """Return the systemd unit for `RunningService.unit`, or an empty string on Debian."""
         return "" if self.distributions.startswith("Debian") else self.unit
 
 
@@ -145,8 +145,8 @@ class DistributionLayouts(tuple[DistributionLayout, ...]):
         return next(filter(None, (layout.match_instance(text) for layout in self)), None)
 
     def select_for_host(self, host: RunningHost) -> DistributionLayout | None:
-        """Return the first layout whose unit is running and whose file exists, or else Debian's if
-        that unit is running.
+        """Return the first layout whose unit is running and whose file exists, or else Debian's
+        layout if Debian's unit is running.
         """
         active_layouts = [layout for layout in self if host.is_active(layout.unit)]
         present_layouts = (
@@ -166,7 +166,7 @@ class DistributionLayouts(tuple[DistributionLayout, ...]):
 
     @property
     def running_condition(self) -> str:
-        """Return a shell condition that is true if one of the units is running, for
+        """Return a shell condition that is true if any of the service's units is running, for
         `Adoption.version_script`.
         """
         return "{ " + " || ".join(f"runs {layout.unit}" for layout in self) + "; }"
@@ -179,9 +179,10 @@ HiddenReason = Callable[[str], str]
 def explain_unread(
     config: Config, may_set: Callable[[str, tuple[tuple[str, ...], ...]], bool] = lambda *_: True
 ) -> HiddenReason:
-    """Return a function that explains which unread file may set a parameter.
+    """Return a function that explains which unread configuration file may set a given parameter.
 
-    ``may_set`` returns true if a file that is included inside these blocks may set the parameter.
+    ``may_set`` returns true if a file that is included inside the given blocks may set the
+    parameter.
     """
 
     def explain(name: str) -> str:
@@ -201,16 +202,16 @@ TunablesFunction = Callable[[RunningService], Iterable[Tunable]]
 
 @dataclass(frozen=True)
 class Adoption:
-    """How to detect a service on a host, and make its own files tunable.
+    """How to detect a service on a host, and how to tune the service's own configuration files.
 
     ``title`` is the service's display name. ``units`` are systemd units (names or patterns), and
-    ``other_units`` units on other distributions. ``paths`` are its configuration files and
-    directories below ``/`` (names or shell patterns). ``version_script`` is a shell line that
+    ``other_units`` units on other distributions. ``paths`` are the service's configuration files
+    and directories below ``/`` (names or shell patterns). ``version_script`` is a shell line that
     prints the name and version, and may test ``runs UNIT``. ``find_services`` yields running
-    services, or reasons why one is not tuned. ``list_tunables`` returns the parameters if each is a
-    separate directive; otherwise, ``tune_parameters`` maps them. ``visible`` determines which words
-    in its files may be shown. ``explain_hidden`` returns a function that explains which unread file
-    may set a parameter.
+    services, and reasons why a service is not tuned. ``list_tunables`` returns the parameters if
+    each is a separate directive; otherwise, ``tune_parameters`` maps them. ``visible`` determines
+    which words in the service's files may be shown. ``explain_hidden`` returns why files that were
+    not read may set a parameter.
     """
 
     title: str
@@ -253,7 +254,7 @@ def with_http_port(
     ``addresses`` contains HTTP addresses, each with a flag for TLS. ``programs`` are the names of
     the service's processes. A port is skipped if the kernel does not show that these processes
     listen on it, and loopback addresses are used last. The first TCP port without TLS is used, or
-    else the first with TLS.
+    else the first port with TLS.
     """
     listen_places = [(address, int(port), tls) for address, tls in addresses
               if is_uint(port := address.rpartition(":")[2])]  # fmt: skip

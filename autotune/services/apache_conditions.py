@@ -72,8 +72,8 @@ class ConditionReader:
         return all(enclosing_results) and not is_in_macro
 
     def parse_include(self, directive: Directive) -> str | None:
-        """Return the path pattern that a directive includes. A directory means all files in the
-        directory.
+        """Return the path pattern that a directive includes. For a directory, the pattern matches
+        all files in the directory.
         """
         words = [word.text.strip("\"'") for word in directive.arguments]
         if directive.name.text.lower() not in ("include", "includeoptional") or len(words) != 1:

@@ -115,7 +115,8 @@ def read_host_config(tree: FileTree, main: str, command: Sequence[str] = ()) -> 
 def _flatten_conditions(config: Config) -> Config:
     """Return the configuration with directives moved out of conditional sections.
 
-    Inside and outside of such sections, the last occurrence takes effect.
+    The last occurrence of a directive takes effect, whether inside or outside of conditional
+    sections.
     """
 
     def strip_conditions(placed: PlacedDirective) -> PlacedDirective:
@@ -149,7 +150,9 @@ def _runs_php(config: Config) -> bool:
 
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
-    """Yield the Apache service on a host, or the reason why Apache is not tuned."""
+    """Yield Apache as a running service, or the reason why it is not tuned. The loaded modules
+    decide which service it is.
+    """
     if not (layout := LAYOUTS.select_for_host(host)):
         return
     command = expand_command(host.tree, layout.unit)
@@ -175,7 +178,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
-    """Yield each HTTP address, and whether it uses TLS."""
+    """Yield each HTTP address on which Apache listens, and whether the address uses TLS."""
     encrypted_hosts = {
         word.rpartition(":")[2]
         for placed in config.find_all("SSLEngine")
@@ -208,7 +211,7 @@ def _list_backends(config: Config) -> tuple[str, ...]:
 def _uses_fastcgi(config: Config) -> bool:
     """True if some requests are forwarded to an application server through FastCGI.
 
-    This includes the handlers that distributions ship for PHP-FPM, and proxy directives
+    FastCGI includes the handlers that distributions ship for PHP-FPM, and proxy directives
     (mod_proxy_fcgi).
     """
     return any("fcgi://" in word for word in _list_words(config, "SetHandler", *PROXY_DIRECTIVES))

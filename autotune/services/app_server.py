@@ -63,12 +63,12 @@ _UNIT_TEMPLATE_REASON = "it is a template unit: only instances with their own un
 
 
 def explain_command_option(option: str, file: str) -> str:
-    """Return why a parameter that the unit's command sets is not tuned."""
+    """Return the reason why a parameter set by the unit's command is not tuned."""
     return f"its command sets `{option}`: move it to {file} to tune it"
 
 
 def explain_condition(file: str) -> str:
-    """Return why a parameter that is set only under a condition is not tuned."""
+    """Return the reason why a parameter set only under a condition is not tuned."""
     return f"{file} sets it conditionally: set it on a line without a condition to tune it"
 
 
@@ -84,9 +84,11 @@ def explain_socket_unit(host: RunningHost, unit: str) -> str:
 
 
 class AppServer(Service):
-    """A server in which each request occupies a worker (a process or a thread) until it is served.
+    """A server in which each request occupies a worker (a process or thread) until the response is
+    sent.
 
-    ``stats_script`` is Perl code that finds the address of the server's stats in its file.
+    ``stats_script`` is Perl code that finds the address of the stats server in the configuration
+    file.
     """
 
     role = Role.APP
@@ -134,7 +136,7 @@ def parse_stats(text: str) -> Mapping[str, Any]:
 
 
 def list_objects(mapping: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """Return the objects in the list with this name, or an empty list."""
+    """Return the JSON objects in the list called ``name``, or an empty list."""
     listed_objects = mapping.get(name)
     return (
         [item for item in listed_objects if isinstance(item, dict)]
@@ -155,9 +157,8 @@ def build_diagnosis(
     """Return the diagnosis data of a server.
 
     ``processes`` and ``threads`` are the parameters for the number of processes, and of threads in
-    each process. ``killed_workers`` describes terminated workers: a counter or a kind of log
-    message, a pattern for its lines, and the text that follows the count. ``counters`` parses the
-    stats.
+    each process. ``killed_workers`` describes terminated workers: a counter or kind of log message,
+    a pattern for log lines, and text that follows the count. ``counters`` parses the stats.
     """
     kind, line, reason = killed_workers
     pool = WorkerPool(
@@ -197,8 +198,8 @@ def build_adoption(
     version_script: str,
     visible: VisibleDirectives,
 ) -> Adoption:
-    """Return the adoption of a server that runs in the user's own units. Its files may be at
-    ``paths``.
+    """Return the adoption of a server that runs in the user's own units. ``paths`` are further
+    locations of configuration files.
     """
     return Adoption(
         title=service.title,
@@ -228,8 +229,8 @@ def match_sockets(host: RunningHost, pattern: str) -> list[str]:
 def _find_running(
     host: RunningHost, service: type[Service], candidates: Iterable[Candidate | str]
 ) -> Iterator[RunningService | str]:
-    """Yield the ``candidates`` that are listening: all of those on TCP ports, but only the first on
-    each Unix socket.
+    """Yield the ``candidates`` that are listening: all servers on TCP ports, but only the first on
+    a Unix socket.
 
     If a candidate is text, it is the reason why a server is not tuned. A systemd specifier (`%i`)
     in an address matches any text.
@@ -262,8 +263,8 @@ def tune_parameters(
     locations: Mapping[str, ParameterLocation],
     accepts: ValueCheck,
 ) -> AdoptionResult:
-    """Tune every parameter at its location. If several parameters share a number, only the first is
-    tuned.
+    """Tune every parameter at its location. If several parameters are set by the same number, only
+    the first is tuned.
     """
     parts, settings = [AdoptionResult()], list[EnvironmentSetting]()
     owners: dict[Word | tuple[str, str], str] = {}

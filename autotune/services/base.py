@@ -23,7 +23,7 @@ Installed = TypeVar("Installed")
 
 
 class Action(enum.IntEnum):
-    """The action that puts a change into effect, from the cheapest to the most expensive."""
+    """The action that applies a change, in ascending order of cost."""
 
     NONE = 0
     RELOAD = 1
@@ -39,7 +39,7 @@ class Effect(enum.StrEnum):
 
 
 class LoadTrait(enum.StrEnum):
-    """A property of a load under which otherwise minor parameters become decisive."""
+    """A property of a load that makes otherwise minor parameters decisive."""
 
     TLS = "tls"  # connections are encrypted
     CHURN = "churn"  # clients open a connection for every request
@@ -63,19 +63,20 @@ class Role(enum.StrEnum):
 class Parameter:
     """One setting of a service, spelled as the software spells it.
 
-    Numbers have ``low`` and ``high`` (inclusive). All other values have ``choices``, which default
-    to true and false for a boolean. ``stock`` is the distribution's default. ``recommended`` is the
-    value that documentation or common guides advise. ``published`` is the best value in the
-    reference measurements of a multi-tier stack. ``when`` lists the values of sibling parameters
-    under which the parameter has any effect. ``built_in`` marks choices that depend on the build;
-    the program validates each of them before the search. ``derive`` is an expression of siblings
-    that determines the value, so the value is not searched. ``adopted`` parameters are tuned only
-    in a host's own files, because shipped templates do not contain them. ``on_demand`` parameters
-    keep their stock value unless the target sets a range or choices. They cost something else, such
-    as disk space or a larger attack surface. ``capped_by`` is the kernel setting that limits the
-    value. ``effect`` is the expected effect, and ``decides`` lists the load traits that raise it to
-    the highest class. ``direction`` is the direction in which guides change the value, `+` or `-`.
-    ``safe`` is the range that no guide warns about; the search starts in it.
+    A number has ``low`` and ``high`` (inclusive), a switch has both values, and anything else has
+    ``choices``. ``stock`` is the distribution's default. ``recommended`` is the value that
+    documentation or common guides advise. ``published`` is the best value in the reference
+    measurements of a multi-tier stack. ``when`` lists the values of sibling parameters under which
+    the parameter has any effect. ``built_in`` marks choices that depend on the build; the program
+    validates each of them before the search. ``derive`` is an expression of siblings that
+    determines the value, so the value is not searched. ``adopted`` parameters are tuned only in a
+    host's own files, because shipped templates do not contain them. ``on_demand`` parameters keep
+    their stock value unless the target sets a range or choices. Such parameters have other costs,
+    such as disk space or a larger attack surface. ``capped_by`` is the kernel setting that limits
+    the value. ``effect`` is the expected effect, and ``decides`` lists the load traits that raise
+    the effect to the highest class. ``direction`` is the direction in which guides change the
+    value, `+` or `-`. ``safe`` is the range that no guide warns against, and in which the search
+    starts.
     """
 
     name: str
@@ -188,12 +189,13 @@ class ConfigFile:
 
 @dataclass(frozen=True)
 class AdoptedConfig:
-    """A host's own configuration of a service: its files, with tunable values.
+    """A host's own configuration files of a service, with tunable values.
 
     ``listen`` is the service's address, if other services on the host connect to it. ``loses``
     describes the data that a restart loses; such a unit is neither changed nor restarted. ``unit``
-    and ``main`` are set if they differ from Debian's. ``deployment`` is the deployment to which the
-    files belong, set only if the tier offers several.
+    and ``main`` are the systemd unit and the main file if they differ from Debian's. ``deployment``
+    is the deployment to which the files belong, and is empty unless the tier has several
+    deployments.
     """
 
     files: tuple[ConfigFile, ...] = ()
@@ -208,15 +210,15 @@ class AdoptedConfig:
 class Placement:
     """One service on one host: everything that its files and commands need, except the settings.
 
-    Paths in files are relative to ``directory``, which is the processes' working directory. This
-    keeps socket paths short in deep study directories. For the distribution's units, paths are
-    absolute, and a trial start may write to ``directory``. ``uses`` lists all services that the
-    tier's application calls, and ``caches`` and ``stores`` those with that role. ``local_cache`` is
-    the address of the host's local cache, if the tier may have one. ``user`` is the account of the
-    processes, or ``None`` for the account that starts them. ``installed`` is true for the
-    distribution's units, and false for private processes. ``adopted`` is set if templates made from
-    the host's files replace the service's templates. ``unit`` is set if the unit is not the
-    distribution's.
+    Paths in files are relative to ``directory``, which is the processes' working directory.
+    Relative paths keep socket paths short in deep study directories. For the distribution's units,
+    paths are absolute, and a trial start may write to ``directory``. ``uses`` lists the addresses
+    of all services that the tier's application calls; ``caches`` and ``stores`` list only caches
+    and stores. ``local_cache`` is the address of the host's local cache, if the tier may have one.
+    ``user`` is the account of the processes, or ``None`` for the account that starts them.
+    ``installed`` is true for the distribution's units, and false for private processes. ``adopted``
+    is set if templates made from the host's files replace the service's templates. ``unit`` is set
+    if the unit is not the distribution's.
     """
 
     tier: str
@@ -277,8 +279,8 @@ class ServerCheck:
     """A command that prints the states of a load balancer's servers when run as root, and a parser
     for its output.
 
-    ``parse`` returns the names of the servers that receive no requests because they failed. It
-    raises ValueError if the output contains no states.
+    ``parse`` returns the names of the servers that receive no requests because they failed.
+    ``parse`` raises ValueError if the output contains no states.
     """
 
     argv: Argv
@@ -318,7 +320,8 @@ class ResourceNeeds:
 
 @dataclass(frozen=True)
 class StoreLoader:
-    """Commands that fill a store on its own host, so that key-value pairs do not cross the network.
+    """Commands that fill a store on its own host, so that key-value pairs are not sent over the
+    network.
 
     ``read_mark_command`` prints the mark that the latest ``build_mark_commands(mark)`` set.
     ``build_write_command(first, count, mean)`` writes ``count`` pairs, starting with key number
@@ -346,27 +349,27 @@ class Service:
 
     Services override the attributes and methods that apply to them. The defaults have no effect.
 
-    ``programs`` maps names in ``Placement.programs`` to executables. The first one that exists is
-    used. ``packages`` are the Debian packages that contain them; ``package_source`` names another
-    source. ``ordering_rules`` contains pairs (a, b) of parameters or expressions with a ≤ b; ``a``
-    is lowered in a candidate that violates a rule. ``runs_when`` lists the values of the service's
-    own parameters, by bare name, under which it runs.
+    ``programs`` maps names in ``Placement.programs`` to executables. The first executable that
+    exists is used. ``packages`` are the Debian packages that contain them; ``package_source`` names
+    another source. ``ordering_rules`` contains pairs (a, b) of parameters or expressions with a ≤
+    b; ``a`` is lowered in a candidate that violates a rule. ``runs_when`` lists the values of the
+    service's own parameters, by bare name, under which it runs.
 
     ``config_paths`` contains the paths of the service's configuration file for private processes
     and for the distribution. ``template`` is the file's template, with ``{role}`` if it depends on
     the role. ``unit_name`` is the distribution's systemd unit.
 
-    ``deployment`` is the service's name under a tier's ``service:``, and ``other_names`` are names
-    that people use for it or for similar software. ``role`` is its function in that deployment.
-    ``port`` is the default port of the distribution's unit. An application server has no port, but
-    a ``gateway_protocol``. Each service that lists this protocol in ``gateway_protocols`` forms a
-    deployment with it (``nginx+php-fpm``). ``application`` is the name under a tier's ``app:`` for
-    files that an application server runs.
+    ``deployment`` is the service's name under a tier's ``service:``, and ``other_names`` are common
+    names of the service or of similar software. ``role`` is the service's function in that
+    deployment. ``port`` is the default port of the distribution's unit. An application server has
+    no port, but a ``gateway_protocol``. Each service that lists this protocol in
+    ``gateway_protocols`` forms a deployment with it (``nginx+php-fpm``). ``application`` is the
+    name under a tier's ``app:`` for files that an application server runs.
 
     A ``per_deployment`` host service exists once per deployment, see ``for_deployment``. An
     ``isolated_only`` service exists only on runtimes that isolate services from their hosts.
     ``interpreter`` is the build of the language interpreter, whose settings are a separate service.
-    ``runs_application`` is true if a request occupies a process until it is served.
+    ``runs_application`` is true if each request occupies a process until the response is sent.
 
     ``reload_keeps_processes`` is true if processes survive a reload and reread their files.
     ``forgets_on_restart`` is true if a restart empties the service, so that it needs a warm-up.
@@ -408,8 +411,8 @@ class Service:
 
     @property
     def key(self) -> str:
-        """Return the key in the registry and on the command line. It is the name, unless two
-        services share the name.
+        """Return the key in the registry and on the command line. The key is the service's name,
+        unless two services share that name.
         """
         return self.name
 
@@ -441,8 +444,8 @@ class Service:
         return (ConfigFile(self.config_path(placement), template),) if template else ()
 
     def list_created_files(self, placement: Placement) -> tuple[str, ...]:
-        """Return the files that the server itself creates. They are removed when the host is
-        restored.
+        """Return the files that the server itself creates. A restore of the host removes these
+        files.
         """
         return ()
 
@@ -477,8 +480,8 @@ class Service:
         return None
 
     def get_socket(self, placement: Placement) -> str | Endpoint | None:
-        """Return the address at which the service accepts connections: a socket's path in the
-        working directory, or an endpoint.
+        """Return the address at which the running service accepts connections: a socket's path in
+        the working directory, or an endpoint.
         """
         return placement.listen if self.port else None
 
@@ -487,11 +490,11 @@ class Service:
         return ()
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        """Return the commands that print the values in its configuration files without starting a
-        server.
+        """Return the commands that print the effective values of the configuration files, without a
+        running server.
 
-        The commands change nothing. They run in a mount namespace in which candidate files are
-        mounted over the service's own files.
+        The commands change nothing, and run while candidate files are mounted at the paths of the
+        configuration files.
         """
         return ()
 
@@ -504,8 +507,8 @@ class Service:
     def find_recovery_seconds(self, files: Mapping[str, bytes]) -> float:
         """Return the longest time in seconds until the service uses a recovered server again.
 
-        ``files`` are its configuration files. The result is 0 if the service tries failed servers
-        at once.
+        ``files`` are the load balancer's configuration files. The result is 0 if the service tries
+        failed servers at once.
         """
         return 0.0
 
@@ -520,8 +523,8 @@ class Service:
         return None
 
     def for_deployment(self, services: tuple[Service, ...]) -> Service | None:
-        """Return a ``per_deployment`` service for the deployment of these services, or ``None`` if
-        it is unrelated to them.
+        """Return this ``per_deployment`` service for a deployment of ``services``, or ``None`` if
+        the deployment does not need it.
         """
         return self
 
@@ -530,8 +533,8 @@ class Service:
     ) -> Settings:
         """Return the settings that a published tool advises, by bare parameter name.
 
-        ``facts`` are host facts (see `HostFacts.names`). The result is empty if there is no such
-        tool.
+        ``facts`` are host facts (see `HostFacts.names`). The result is empty if no published tool
+        advises settings for the service.
         """
         return {}
 

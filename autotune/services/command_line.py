@@ -41,8 +41,8 @@ def parse_options(
 ) -> Iterator[Directive]:
     """Yield the program's name (the first of ``programs``), then its options by their long names.
 
-    Nothing is yielded for other programs. ``flags`` are options without a value. Any unique prefix
-    of one of ``long_options`` is accepted, as these programs do.
+    Commands of other programs yield no directives. ``flags`` are options without a value. Like the
+    program itself, the parser accepts any unique prefix of one of ``long_options``.
     """
     remaining_words = iter(words)
     for word in remaining_words:
@@ -65,7 +65,9 @@ def parse_options(
 
 
 def expand_prefix(name: str, options: Collection[str]) -> str:
-    """Return the long option if only one starts with ``name``, or else ``name`` itself."""
+    """Return the only long option that starts with ``name``, or ``name`` itself if there is not
+    exactly one.
+    """
     matching_options = [option for option in options if option.startswith(name)]
     return (
         matching_options[0]
@@ -81,7 +83,7 @@ def starts_shell(words: Iterable[str], program: re.Pattern[str]) -> bool:
 
 
 def read_unit_command(tree: FileTree, unit: str, options: OptionParser) -> Config:
-    """Return the file with the effective command, the command's options, and the drop-in that
+    """Return a configuration with a unit's effective command, its options, and the drop-in that
     tuning may add.
     """
     drop_in = unit_files.drop_in_path(unit)

@@ -33,8 +33,9 @@ DEV_NULL = "/dev/null"
 
 @dataclass(frozen=True)
 class _ResolvedPath:
-    """A path with its links resolved: the target, the last link, and the shared directory that
-    makes it unsafe to follow this link.
+    """A path after its symbolic links were followed: the target and the last link.
+    ``shared_directory`` is set if other accounts can write to a directory, which makes that link
+    unsafe to follow.
     """
 
     target: str
@@ -52,10 +53,11 @@ def list_ancestors(directory: str) -> tuple[str, ...]:
 class FileTree:
     """The files, modes and links of a host by absolute path.
 
-    ``directories`` maps each directory to true if only root can write to it. Unless the mapping is
-    empty, links in other directories are not followed, because other accounts could redirect them.
-    ``unread`` maps files that exist on the host to the reason why they were not read. ``requested``
-    collects the paths and patterns that were requested, so that the reader can fetch them.
+    ``directories`` maps each directory to true if only root can write to it. If any directory is
+    known, only links in directories that only root can write to are followed. Links elsewhere are
+    not followed, because other accounts could redirect them. ``unread`` maps files that exist on
+    the host to the reason why they were not read. ``requested`` collects the paths and patterns
+    that were requested, so that the reader can fetch them.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -75,9 +77,7 @@ class FileTree:
         return children
 
     def resolve(self, path: str) -> str:
-        """Return the path with its links resolved, up to the first one that must not be
-        followed.
-        """
+        """Return the path with its links resolved, up to the first link that must not be followed."""
         self.requested.add(path)
         return self._follow_links(path).target
 
@@ -97,8 +97,8 @@ class FileTree:
         return f"{link} is a link to {walk.target}, which is missing or not a small text file"
 
     def find_broken_links(self, pattern: str) -> tuple[str, ...]:
-        """Return the paths that match a shell pattern and contain a link that cannot be resolved in
-        this tree.
+        """Return the paths that match a shell pattern but lead through links that this tree cannot
+        resolve.
         """
         words = [word for word in normpath(pattern).split("/") if word]
         literal_words = list(takewhile(lambda word: not set(word) & set("*?["), words))
@@ -115,7 +115,7 @@ class FileTree:
         return target in self._children or target in self.directories
 
     def exists(self, path: str) -> bool:
-        """True if a path leads to a file or a directory, even one that was not read."""
+        """True if a path leads to a file or directory, even to a file that was not read."""
         return self.is_directory(path) or self._follow_links(path).target in {
             **self.files,
             **self.unread,
@@ -319,8 +319,8 @@ IncludeParser = Callable[[Directive], str | None]
 
 @dataclass(frozen=True)
 class PlacedDirective:
-    """A directive with its file. ``within`` also contains the blocks around the include of that
-    file.
+    """A directive with its file. ``within`` also contains the blocks around the directive that
+    includes the file.
     """
 
     path: str
@@ -378,7 +378,9 @@ class Config:
         return self.uncertain.get(key) or self.uncertain.get("*", "")
 
     def last_word(self, name: str, default: str = "") -> str:
-        """Return the first word of the last directive with this name and at least one word."""
+        """Return the first argument of the last directive with this name, ignoring directives
+        without arguments.
+        """
         words = [placed.words[0] for placed in self.find_all(name) if placed.words]
         return words[-1] if words else default
 
@@ -389,7 +391,7 @@ class Config:
 
 
 def merge_configs(main: str, parts: Sequence[Config]) -> Config:
-    """Return the configurations that a program reads one after another, merged into one."""
+    """Return one configuration that merges ``parts``, which a program reads in this order."""
     return Config(
         main,
         {path: text for tree in parts for path, text in tree.texts.items()},
@@ -422,7 +424,7 @@ def read_config(
     applies: DirectiveFilter = lambda _: True,
 ) -> Config:
     """Return the directives in ``main`` and the files that it includes. `Config.unread_files` lists
-    unreadable ones.
+    files that cannot be read.
 
     Includes are relative to the directory of ``main`` or, with ``relative_to_includer``, to that of
     the including file. ``applies`` drops directives that do not take effect, including includes.

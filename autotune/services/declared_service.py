@@ -1,8 +1,7 @@
 """Build a service that a target declares: a `Service` from a `ServiceSpec`.
 
 The service's files are edited at the positions of their directives, or rendered from the user's
-templates. Commands never contain values: they are lists of words that the target contains
-literally.
+templates. Commands never contain tuned values: a command is a list of words from the target.
 """
 
 from __future__ import annotations
@@ -241,7 +240,7 @@ _VALUE_UNIT_PATTERN = re.compile(r"[A-Za-z%]{0,4}")
 
 
 def _parse_known_directives(spec: ServiceSpec, text: str) -> Iterator[Directive]:
-    """Yield the directives of parameters. The syntax of all other text is unknown."""
+    """Yield the directives of the declared parameters. The syntax of all other text is unknown."""
     for parameter in spec.parameters.values():
         if parameter.section:
             for header in re.finditer(rf"(?m)^\[?(?={re.escape(parameter.section)}\b)", text):
@@ -308,7 +307,9 @@ def _compile_directive(directive: str) -> re.Pattern[str]:
 
 
 def _select_notation(parameter: ServiceParameter) -> Notation:
-    """Return the notation of a parameter's values, with a suffix if the directive contains one."""
+    """Return the notation in which a value is read and written, including the unit that follows the
+    value in the directive.
+    """
     suffix_match = _SUFFIX_PATTERN.match((parameter.directive or "").partition("{}")[2])
     suffix = suffix_match[0] if suffix_match else ""
     numbers = (parameter.default, *(parameter.range or ()))
@@ -372,7 +373,9 @@ def _find_insertion(text: str, parameter: ServiceParameter) -> int | None:
 
 
 def _adopt_new_file(path: str, text: str, spec: ServiceSpec, accepts: ValueCheck) -> AdoptionResult:
-    """Return a file that does not exist on the host, with the parameters that it contains."""
+    """Return the adoption of a file that does not exist on the host, with the parameters in its
+    template.
+    """
     values = {
         name: _build_parameter(name, p).stock
         for name, p in spec.parameters.items()

@@ -51,14 +51,14 @@ class Resource(enum.StrEnum):
 class InstanceActivity:
     """The activity of a service on a host during a reading.
 
-    ``cpu`` is the CPU use in CPUs. ``cpu_delay`` is how long the service's processes were runnable
-    without getting a CPU, in seconds per second. ``waiting_connections`` and
-    ``accepted_connections`` are the mean numbers of connections at its socket. ``queued_fraction``
-    is the share of samples with waiting connections, and ``accepted_when_queued`` the mean number
-    of accepted connections in those samples. If a server reports its workers,
-    ``accepted_connections`` is the mean number of busy workers, and ``accepted_when_queued`` the
-    largest. ``answered_queries`` and ``unanswered_queries`` count the successful and failed queries
-    of its counters. ``refusal`` is the service's reply to a query that it refused.
+    ``cpu`` is the CPU use in CPUs. ``cpu_delay`` is how long (s/s) the service's processes were
+    runnable without getting a CPU. ``waiting_connections`` and ``accepted_connections`` are the
+    mean numbers of connections at the service's socket. ``queued_fraction`` is the share of samples
+    with waiting connections, and ``accepted_when_queued`` the mean number of accepted connections
+    in those samples. If a server reports its workers, ``accepted_connections`` is the mean number
+    of busy workers, and ``accepted_when_queued`` is the largest such number. ``answered_queries``
+    and ``unanswered_queries`` count the successful and failed queries of the service's counters.
+    ``refusal`` describes how the service refused a query.
     """
 
     name: str
@@ -97,7 +97,7 @@ class InstanceReading:
     """One service on one host during one reading, as the input for the service's rules.
 
     ``settings`` are the service's own settings by bare name. ``failed_requests`` counts failed
-    requests, and ``errors_dominate`` is true if there are more of them than late ones.
+    requests, and ``errors_dominate`` is true if failed requests outnumber late requests.
     ``idle_fraction`` is the idle share of the host's CPU time, if it is known.
     """
 
@@ -108,7 +108,9 @@ class InstanceReading:
     idle_fraction: float | None
 
     def get_setting(self, name: str) -> int | None:
-        """Return the tuned or current value as an integer, or ``None`` if it is not a number."""
+        """Return the tuned or current value as an integer, or ``None`` if the value is not a
+        number.
+        """
         value = self.settings.get(name)
         return int(value) if isinstance(value, int | float) else None
 
@@ -140,10 +142,10 @@ class CounterQuery:
 
     ``counter_names`` are the numeric counters, and ``level_names`` are counters that both rise and
     fall. ``parse_counters`` parses counters in other formats. ``is_local_only`` is true if only the
-    server's own host may query it and an open connection would occupy a worker. ``find_socket``
-    returns the Unix socket that is used instead of the port: a path, or a name in the working
-    directory. ``interval_seconds`` is how often the command runs during a reading; if it is 0, the
-    command runs only before and after.
+    server's own host may query the counters and an open connection would occupy a worker.
+    ``find_socket`` returns the Unix socket that is used instead of the port: a path, or a name in
+    the working directory. ``interval_seconds`` is how often the command runs during a reading; if
+    it is 0, the command runs only before and after.
     """
 
     request: bytes
@@ -171,9 +173,9 @@ command_query = partial(
 class ClientLimit:
     """The parameter that limits how many clients a server has.
 
-    ``refused_counter`` and ``closed_counter`` are counters or kinds of log messages, for rejected
-    connections and for pauses in accepting. ``queues_excess`` is true if clients beyond the limit
-    wait. ``alternative_advice`` recommends other changes.
+    ``refused_counter`` and ``closed_counter`` name counters or kinds of log messages: for rejected
+    connections, and for pauses in accepting connections. ``queues_excess`` is true if clients
+    beyond the limit wait. ``alternative_advice`` names other changes that help.
     """
 
     parameter: str
@@ -188,7 +190,7 @@ class LookupCounters:
     """The names of a cache's lookup counters, and of the parameter for its size.
 
     ``evictions`` counts items that were removed for lack of space; "" if the cache does not count
-    them.
+    evictions.
     """
 
     gets: str
@@ -203,12 +205,13 @@ class Diagnosis:
     """All data for the diagnosis of a service. ``None`` means that the data are not available.
 
     ``find_log`` returns the path of the service's error log, or the systemd unit whose journal
-    contains it. ``complaint_patterns`` are patterns of log messages by kind, in addition to those
-    for all services. ``recommended_changes`` lists changes by resource: parameters with a direction
-    (`+` more, `-` less), or a choice. Changes to a host service help any service on that host. Less
-    CPU work in one service helps all services in its tier. ``threads_parameter`` is the parameter
-    for the number of threads that do all of the service's work. ``refusal_rules`` detect rejected
-    requests, ``worker_rules`` occupied workers, and ``cache_rules`` a cache that is too small.
+    contains it. ``complaint_patterns`` are patterns of log lines by kind, in addition to the
+    patterns for all services. ``recommended_changes`` lists changes by resource: parameters with a
+    direction (`+` more, `-` less), or a choice. Changes to a host service help any service on that
+    host. Changes that reduce CPU work in one service help all services in its tier.
+    ``threads_parameter`` is the parameter for the number of threads that do all of the service's
+    work. ``refusal_rules`` detect rejected requests, ``worker_rules`` detect busy workers, and
+    ``cache_rules`` detect a cache that is too small.
     """
 
     counter_query: CounterQuery | None
@@ -229,7 +232,7 @@ EMPTY_DIAGNOSIS = Diagnosis(counter_query=None, find_log=None, recommended_chang
 def build_counter_rule(
     counter: str, explanation: str, resource: Resource = Resource.WORKERS
 ) -> DiagnosisRule:
-    """Return a rule for a counter, or a kind of log message, that alone proves that ``resource``
+    """Return a rule for a counter, or a kind of log message, that by itself shows which resource
     ran out.
 
     The evidence consists of the count and ``explanation``.
@@ -289,11 +292,11 @@ class WorkerPool:
     """A pool of workers, each of which handles one request at a time.
 
     ``processes_parameter`` and ``threads_parameter`` (per process) are the parameters that limit
-    the number of workers. ``increase_advice`` helps if all of them are running,
-    ``faster_start_advice`` if they start on demand but too slowly, and ``keepalive_advice`` if
-    keep-alive connections occupy them. ``answers_queries`` is true if a worker must respond to
-    status queries. ``log_complaint`` contains the kind of log message about an exhausted pool, and
-    its text.
+    the number of workers. ``increase_advice`` helps if all workers are running,
+    ``faster_start_advice`` if workers start on demand but too slowly, and ``keepalive_advice`` if
+    keep-alive connections occupy workers. ``answers_queries`` is true if status queries occupy a
+    worker. ``log_complaint`` contains the kind and the text of the log message about an exhausted
+    pool.
     """
 
     processes_parameter: str
@@ -337,8 +340,8 @@ class WorkerPool:
     def _find_busy_evidence(
         self, activity: InstanceActivity, running: int, max_workers: int
     ) -> tuple[str, float]:
-        """Return the evidence that no worker is free, and its confidence, which is 0 if one may be
-        free.
+        """Return the evidence that no worker is free, and its confidence, which is 0 if a worker
+        may be free.
         """
         kept_connections = activity.counters.get(KEEPALIVE_WORKERS, 0.0)
         if activity.queued_fraction < MIN_QUEUED_FRACTION:

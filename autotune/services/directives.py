@@ -1,4 +1,6 @@
-"""Where a service's parameters are in its files, and how their values are written."""
+"""Map a service's parameters to directives in its configuration files, and convert their values to
+text and back.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,9 @@ _AMOUNT_PATTERN = re.compile(r"([0-9]{1,15})([A-Za-z]*)")
 
 @dataclass(frozen=True)
 class Notation:
-    """A conversion between text and values.
+    """Converts between the text in a configuration file and a parameter's value.
 
-    ``parse`` returns the value that a text means, or ``None`` if it means no exact value.
+    ``parse`` returns the value of a text, or ``None`` if the text has no exact value.
     ``build_expression`` returns the template expression for the name of a variable.
     """
 
@@ -41,7 +43,7 @@ class Notation:
         """Return how many characters of ``written`` to replace, and the template text that replaces
         them.
 
-        With ``value``, the template text renders to the original text.
+        For the current ``value``, the template text renders to the original text.
         """
         digits = _DIGITS_PATTERN.match(written)
         # The value 0 may lack a unit, but other numbers need one.
@@ -230,8 +232,8 @@ def map_directives(
 ) -> AdoptionResult:
     """Return the value and the edits for each parameter, or the reason why it is not tuned.
 
-    Only the outermost occurrences of a directive count. They must agree, unless `Tunable.last_wins`
-    selects the last one.
+    Only the outermost occurrences of a directive count. Their values must be equal, unless
+    `Tunable.last_wins` selects the last occurrence.
     """
     adoption_result = AdoptionResult()
     for tunable in tunables:
@@ -272,7 +274,7 @@ def _map_directive(
 
 
 def merge_results(*results: AdoptionResult) -> AdoptionResult:
-    """Return one result with the edits, values and reasons of several."""
+    """Return one adoption result with the edits, values and reasons of all ``results``."""
     adoption_result = AdoptionResult(tuple(edit for result in results for edit in result.edits))
     for result in results:
         adoption_result.values.update(result.values)
@@ -404,7 +406,9 @@ def find_block_start(config: Config, block: str) -> list[FilePosition]:
 
 
 def find_value_end(config: Config, name: str) -> list[FilePosition]:
-    """Return the position after the value of the directive with this name, if there is only one."""
+    """Return the position after the value of the only directive with this name, or no position if
+    there is not exactly one.
+    """
     match config.find_all(name):
         case [placed] if placed.words:
             return [(placed.path, placed.directive.arguments[0].end)]
@@ -412,7 +416,9 @@ def find_value_end(config: Config, name: str) -> list[FilePosition]:
 
 
 def find_directive_start(config: Config, name: str) -> list[FilePosition]:
-    """Return the position before the directive with this name, if there is only one."""
+    """Return the position before the only directive with this name, or no position if there is not
+    exactly one.
+    """
     match config.find_all(name):
         case [placed]:
             return [(placed.path, placed.directive.name.start)]
@@ -421,7 +427,7 @@ def find_directive_start(config: Config, name: str) -> list[FilePosition]:
 
 def find_line_end(config: Config, *names: str, must_be_only: bool = False) -> list[FilePosition]:
     """Return the end of the line with the first directive of any of these names. With
-    ``must_be_only``, there must be only one.
+    ``must_be_only``, the result is empty if there are several such directives.
     """
     section_headers = [placed for name in names for placed in config.find_all(name)]
     if not section_headers or (must_be_only and len(section_headers) > 1):

@@ -1,9 +1,10 @@
-"""Configuration files with one option and its values per line: their syntax and adoption."""
+"""Syntax and adoption of configuration files with one option and its values per line."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from itertools import pairwise
 from posixpath import basename
@@ -52,8 +53,8 @@ def parse_directives(text: str, aliases: Mapping[str, str] | None = None) -> tup
 
 
 def _split_line(words: list[Word]) -> Iterator[list[Word]]:
-    """Yield the words of each option in a line. Debian ignores lines that start with `-d` or
-    `-h`.
+    """Yield the words of each option in a line. Lines that start with `-d` or `-h` have no effect
+    on Debian; only their first word is yielded.
     """
     if not words or not words[0].text.startswith("-") or words[0].text.startswith(("-d", "-h")):
         yield from [words[:1] if words[0].text.startswith(("-d", "-h")) else words] if words else ()
@@ -77,8 +78,8 @@ def _build_directive(words: list[Word], aliases: Mapping[str, str]) -> Directive
 
 
 def _split_option(word: Word) -> list[Word]:
-    """Return a command option and its value as separate words: `--threads=4` and `-t4` are one word
-    each.
+    """Return a command option and its value as separate words, even if they are joined as in
+    `--threads=4` and `-t4`.
     """
     option_match = _JOINED_OPTION_PATTERN.fullmatch(word.text)
     if option_match is None:
@@ -89,78 +90,100 @@ def _split_option(word: Word) -> list[Word]:
     ]
 
 
-def build_adoption(
-    service: Service,
-    options: Mapping[str, str],
-    *,
-    port_option: str,
-    address_option: str,
-    socket_option: str = "",
-    paths: tuple[str, ...],
-    version_script: str,
-    find_include: IncludeParser = parse_include,
-    describe_loss: Callable[[Config], str] = lambda _: "",
-    other_layouts: tuple[DistributionLayout, ...] = (),
-    aliases: Mapping[str, str] | None = None,
-) -> Adoption:
-    """Return the adoption of a service with one configuration file of this syntax.
+@dataclass(frozen=True)
+class OptionFile:
+    """A service whose settings are in one file with one option per line.
 
     ``options`` maps options to parameters. ``port_option`` and ``address_option`` set the listening
-    address, and ``socket_option`` replaces it by a Unix socket. ``version_script`` is a command
-    that prints the version. ``describe_loss`` returns the data that a restart loses,
+    address, and ``socket_option`` replaces this address with a Unix socket. ``version_script`` is a
+    command that prints the version. ``describe_loss`` returns the data that a restart loses,
     ``other_layouts`` contains the layouts of other distributions, and ``aliases`` maps aliases of
     options.
     """
-    layouts = DistributionLayouts(
-        (
-            DistributionLayout("Debian, Ubuntu", service.unit_name, service.config_paths[1]),
-            *other_layouts,
+
+    service: Service
+    options: Mapping[str, str]
+    _: KW_ONLY
+    port_option: str
+    address_option: str
+    socket_option: str = ""
+    paths: tuple[str, ...]
+    version_script: str
+    find_include: IncludeParser = parse_include
+    describe_loss: Callable[[Config], str] = lambda _: ""
+    other_layouts: tuple[DistributionLayout, ...] = ()
+    aliases: Mapping[str, str] | None = None
+
+    @property
+    def layouts(self) -> DistributionLayouts:
+        debian_layout = DistributionLayout(
+            "Debian, Ubuntu", self.service.unit_name, self.service.config_paths[1]
         )
-    )
+        return DistributionLayouts((debian_layout, *self.other_layouts))
 
-    def find_running(host: RunningHost) -> Iterator[RunningService | str]:
-        if layout := layouts.select_for_host(host):
-            command = unit_environment.expand_command(host.tree, layout.unit)
-            main = _find_main_file(command, layout.main_file)
-            if not main:
-                yield f"{service.title} is not tuned: {layout.unit} does not read {layout.main_file}"
-                return
-            config = read_config(
-                host.tree, main, partial(parse_directives, aliases=aliases), find_include
-            )
-            if reason := config.explain_missing_main():
-                yield f"{service.title} is not tuned: {reason}"
-                return
-            address = _find_address(config, address_option)
-            option_values = unit_environment.find_option_values(command, f"--{port_option}")
-            location = locate_port(config, [*option_values][-1:], address, service.port)
-            held_ports = {own.port for own in host.listeners
-                    if own.program in map(basename, service.programs)}  # fmt: skip
-            if not location or (held_ports and location not in held_ports):
-                yield f"{service.title} is not tuned: {_explain_port(location, held_ports)}"
-                return
-            yield RunningService(
-                host=host, key=service.key, config=config, tier_kind=service.role, port=location,
-                listen_address=_strip_port(address), restart_loss=describe_loss(config),
-                unit=layout.unit_unless_debian if main == layout.main_file else layout.unit,
-            )  # fmt: skip
+    def build_adoption(self) -> Adoption:
+        """Return the adoption data of the service, for detection and tuning."""
+        layouts = self.layouts
+        return Adoption(
+            title=self.service.title,
+            units=(self.service.unit_name,),
+            other_units=layouts.other_units,
+            paths=self.paths,
+            version_script=f"{layouts.running_condition} && {self.version_script}",
+            find_services=self._find_running,
+            visible=VisibleDirectives(
+                partial(parse_directives, aliases=self.aliases),
+                frozenset((*self.options, self.port_option, self.address_option)),
+                reads=frozenset((self.port_option, self.address_option)),
+            ),
+            list_tunables=self._list_tunables,
+        )
 
-    def locate_port(config: Config, by_command: list[str], address: str, default: int) -> int:
+    def _find_running(self, host: RunningHost) -> Iterator[RunningService | str]:
+        layout = self.layouts.select_for_host(host)
+        if layout is None:
+            return
+        service = self.service
+        command = unit_environment.expand_command(host.tree, layout.unit)
+        main = _find_main_file(command, layout.main_file)
+        if not main:
+            yield f"{service.title} is not tuned: {layout.unit} does not read {layout.main_file}"
+            return
+        parse = partial(parse_directives, aliases=self.aliases)
+        config = read_config(host.tree, main, parse, self.find_include)
+        if reason := config.explain_missing_main():
+            yield f"{service.title} is not tuned: {reason}"
+            return
+        address = _find_address(config, self.address_option)
+        option_values = unit_environment.find_option_values(command, f"--{self.port_option}")
+        port = self._locate_port(config, [*option_values][-1:], address)
+        held_ports = {listener.port for listener in host.listeners
+                if listener.program in map(basename, service.programs)}  # fmt: skip
+        if not port or (held_ports and port not in held_ports):
+            yield f"{service.title} is not tuned: {_explain_port(port, held_ports)}"
+            return
+        yield RunningService(
+            host=host, key=service.key, config=config, tier_kind=service.role, port=port,
+            listen_address=_strip_port(address), restart_loss=self.describe_loss(config),
+            unit=layout.unit_unless_debian if main == layout.main_file else layout.unit,
+        )  # fmt: skip
+
+    def _locate_port(self, config: Config, by_command: list[str], address: str) -> int:
         """Return the TCP port, or 0 if there is none."""
-        number = config.last_word(port_option, str(default))
+        number = config.last_word(self.port_option, str(self.service.port))
         address_port = address.rpartition(":")[2] if _has_port(address) else ""
         written_address = next(filter(None, (*by_command, address_port, number)))
-        is_socket_only = bool(socket_option) and bool(config.find_all(socket_option))
+        is_socket_only = bool(self.socket_option) and bool(config.find_all(self.socket_option))
         return int(written_address) if is_uint(written_address) and not is_socket_only else 0
 
-    def tunables(running: RunningService) -> Iterator[Tunable]:
+    def _list_tunables(self, running: RunningService) -> Iterator[Tunable]:
         """Yield a tunable for each option. A missing option has its stock value, and is added at
         the end of the file.
         """
-        unit = running.unit or service.unit_name
+        unit = running.unit or self.service.unit_name
         command = unit_environment.expand_command(running.host.tree, unit)
-        parameters = {parameter.name: parameter for parameter in service.parameters}
-        for option, name in options.items():
+        parameters = {parameter.name: parameter for parameter in self.service.parameters}
+        for option, name in self.options.items():
             stock, notation = parameters[name].stock, select_notation(parameters[name], YES_NO)
             insertion = append_line(running.config, stock, f"{option} ")
             is_set_by_command = any(word.partition("=")[0] == f"--{option}" for word in command)
@@ -168,21 +191,6 @@ def build_adoption(
             yield Tunable(
                 name, option, notation, insertion=insertion, last_wins=True, skip_reason=skip_reason
             )
-
-    return Adoption(
-        title=service.title,
-        units=(service.unit_name,),
-        other_units=layouts.other_units,
-        paths=paths,
-        version_script=f"{layouts.running_condition} && {version_script}",
-        find_services=find_running,
-        visible=VisibleDirectives(
-            partial(parse_directives, aliases=aliases),
-            frozenset((*options, port_option, address_option)),
-            reads=frozenset((port_option, address_option)),
-        ),
-        list_tunables=tunables,
-    )
 
 
 def _explain_port(written: int, held: set[int]) -> str:
@@ -192,8 +200,8 @@ def _explain_port(written: int, held: set[int]) -> str:
 
 
 def _find_main_file(command: tuple[str, ...], usual: str) -> str:
-    """Return the file that a command names, or an empty string. For a command that was not read,
-    return the ``usual`` file.
+    """Return the configuration file in a command's arguments, or an empty string without a unique
+    one. Without a command, the ``usual`` file is returned.
     """
     named_files = [word for word in command[1:] if word.startswith("/") and word.endswith(".conf")]
     if not command or usual in command:

@@ -30,8 +30,8 @@ def build_config_parser(
     """Return a parser for a configuration that a program prints.
 
     ``names`` maps directives to parameters. Among a directive's outermost occurrences, the first
-    counts. ``parse_value`` converts its word, without quotes, to a value, or to ``None`` if that is
-    impossible.
+    counts. ``parse_value`` converts the directive's argument, without quotes, to a value, or to
+    ``None`` if that is impossible.
     """
 
     def parse(text: str) -> Settings:
@@ -50,7 +50,9 @@ def build_config_parser(
 
 
 def convert_unit(parameter: Parameter, printed: str) -> Value:
-    """Return the parameter's value for printed text such as `ON`, `OFF` or a size in bytes."""
+    """Return the parameter's value, in its own unit, for printed text such as `ON`, `OFF` or a size
+    in bytes.
+    """
     value = parse_number(printed)
     if isinstance(parameter.stock, bool):
         return value == "ON"
@@ -78,7 +80,8 @@ def build_backlog_readback(
 ) -> Readback:
     """Return the command that reads the backlog that the kernel granted to a listening socket.
 
-    The socket is a Unix ``socket``, or else the one on the service's port.
+    The readback uses the Unix socket ``socket`` if it is given, or else the socket on the service's
+    port.
     """
     ss_options = (
         ("-lxH", f"src unix:{socket}") if socket else ("-ltnH", f"sport = :{placement.listen.port}")

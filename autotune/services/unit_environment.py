@@ -83,8 +83,8 @@ class UnitEnvironment:
 class EnvironmentSetting:
     """A parameter that is the value of a variable, or the number after an ``option=`` in the value.
 
-    ``default`` is the parameter's value if it is not set. Without a default, it is tuned only if it
-    is set.
+    ``default`` is the parameter's value if the variable does not set it. A parameter without a
+    default is tuned only if the variable sets it.
     """
 
     parameter: str

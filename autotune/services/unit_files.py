@@ -81,7 +81,7 @@ esac
 
 
 def list_unit_paths(unit: str) -> tuple[str, ...]:
-    """Return the possible paths of a unit and of its drop-ins, relative to ``/``."""
+    """Return the possible paths of a systemd unit and of its drop-ins, relative to ``/``."""
     names = (*_list_unit_names(unit), *(f"{name}.d" for name in _list_drop_in_names(unit)))
     return tuple(f"{location[1:]}/{name}" for location in UNIT_DIRECTORIES for name in names)
 
@@ -152,7 +152,7 @@ def find_unreadable_links(tree: FileTree, unit: str) -> tuple[str, ...]:
 
 
 def find_option(tree: FileTree, unit: str, name: str) -> str:
-    """Return the first word of the last value that a unit gives an option, or an empty string."""
+    """Return the first word of the last value of an option in a unit, or an empty string."""
     lines = [
         line
         for path in list_unit_files(tree, unit)
@@ -187,9 +187,7 @@ def parse_exec_start(text: str) -> Directive | None:
 
 @lru_cache(maxsize=64)  # all parameters of a service read the same few units
 def parse_directives(text: str) -> tuple[Directive, ...]:
-    """Return every assignment with its words as arguments, including those on continuation
-    lines.
-    """
+    """Return every assignment with its words as arguments, including words on continuation lines."""
     assignments: list[Directive] = []
     section, words, is_continued = "", list[Word](), False
     for line in _LINE_PATTERN.finditer(text):

@@ -44,14 +44,14 @@ def _parse_no_options(_: tuple[Word, ...]) -> Iterable[Directive]:
 class VisibleDirectives:
     """The directives of a service whose arguments may be shown.
 
-    ``parse_directives`` parses the service's files. ``names`` are the visible directives, and
+    ``parse_directives`` parses the service's files, ``names`` are visible directives, and
     ``is_visible`` accepts further directives. ``blocks`` are the blocks that contain directives; if
-    it is empty, all blocks do. Other blocks contain tables, whose names are data. If
-    ``ignores_case``, names are compared without regard to case. If ``hides_unknown_names``, unknown
-    names are hidden, as in a programming language. ``reads`` are names that are read but never
-    edited, such as addresses. ``writes`` are names and whole lines that edits of other directives
-    add. In units, ``parse_options`` parses the words of a command, and ``visible_variables``
-    matches the environment variables that are visible.
+    it is empty, all blocks do. Blocks that are not listed contain tables, whose names are data and
+    stay hidden. If ``ignores_case``, names are compared without regard to case. If
+    ``hides_unknown_names``, unknown names are hidden, as in a programming language. ``reads`` are
+    names that are read but never edited, such as addresses. ``writes`` are names and whole lines
+    that edits of other directives add. In units, ``parse_options`` parses the words of a command,
+    and ``visible_variables`` matches the environment variables that are visible.
     """
 
     parse_directives: DirectiveParser
@@ -72,7 +72,7 @@ class VisibleDirectives:
         )
 
     def build_outline(self, text: str, *, of_unit: bool) -> TextOutline:
-        """Return the visible parts of a text. There are none if it cannot be parsed."""
+        """Return the visible parts of a text. The result is empty if the text cannot be parsed."""
         try:
             directives = [*(self._parse_unit(text) if of_unit else self.parse_directives(text))]
         except (ConfigSyntaxError, UnicodeError, RecursionError):
@@ -122,8 +122,8 @@ class VisibleDirectives:
                     yield from self._parse_variable(word)
 
     def _parse_command(self, words: tuple[Word, ...]) -> Iterator[Directive]:
-        """Yield the options in a command after its program name, without which they could not be
-        parsed again.
+        """Yield the program name and the options in a command. Without the program name, the
+        options could not be parsed again.
         """
         starts = {word.start: word for word in words}
         for option in self.parse_options(words):
@@ -214,7 +214,9 @@ def _find_word_spans(text: str, words: Iterable[Word]) -> Iterator[Span]:
 
 
 def _find_owners(directives: Iterable[Directive]) -> tuple[tuple[int, int, str], ...]:
-    """Return the outermost directives, each from its name to its last word."""
+    """Return the start, end and lower-case name of each outermost directive, from its name to its
+    last word.
+    """
     owners: list[tuple[int, int, str]] = []
     for directive in sorted(directives, key=lambda directive: directive.name.start):
         end = max(word.end for word in (directive.name, *directive.arguments))

@@ -213,7 +213,9 @@ def diagnose_search(
 def name_cache_cause(
     topology: ChainTopology, settings: Settings, chain: StationChain, shortage: Bottleneck
 ) -> Bottleneck:
-    """Return a cache that is too small, if more memory would raise the capacity; else ``shortage``."""
+    """Return the shortage of a cache that is too small, if more memory would raise the capacity; else
+    ``shortage``.
+    """
     cache = topology.cache
     needed_bytes = topology.data.pairs * ITEM_BYTES / cache.count
     megabytes = min(needed_bytes, MAX_CACHE_SHARE * cache.memory) / 2**20

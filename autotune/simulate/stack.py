@@ -10,14 +10,15 @@ import numpy as np
 
 from autotune.deploy.deploy_result import DeployFailed, DeployResult, Fleet, build_host_records
 from autotune.deploy.desired_state import build_desired_state, changed_parameters
-from autotune.deploy.runtime import installed_layout
 from autotune.deploy.stack import ServiceInstance, Stack
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostUsage
+from autotune.runtimes import load_runtime
 from autotune.services.base import Action, Settings
 from autotune.simulate.chain import Array, StationChain, build_chain
 from autotune.simulate.noise import NoiseModel
 from autotune.simulate.topology import ChainTopology
+from autotune.target.runtimes import DEFAULT_RUNTIME
 from autotune.target.slo import Slo
 
 RAMP_SECONDS = 0.5  # seconds of load before a reading counts, as with real generators
@@ -187,7 +188,10 @@ class SimulatedFleet(Fleet):
     def deploy(self, settings: Settings) -> DeployResult:
         """Deploy ``settings``. Raises DeployFailed without any change if the software refuses them."""
         desired_state = build_desired_state(
-            settings, self._laid, partial(self._render, settings), installed_layout()
+            settings,
+            self._laid,
+            partial(self._render, settings),
+            load_runtime(DEFAULT_RUNTIME).layout,
         )
         refusal = self._stack.deploy(settings)
         if refusal is not None:

@@ -60,8 +60,8 @@ class QueueStation:
 def served_share(needed: float, available: float, sharpness: float = 3.0) -> float:
     """Return the share of a capacity that ``available`` slots (workers, connections) allow.
 
-    It is 1 with far more slots than ``needed``, and ``available / needed`` with far fewer. In between
-    it is ``(1 + x**s)**(-1/s)``: requests come in bursts, so some find no free slot long before the
-    average use reaches the limit.
+    The share is 1 with far more slots than ``needed``, and ``available / needed`` with far fewer. In
+    between it is ``(1 + x**s)**(-1/s)``: requests come in bursts, so some find no free slot long before
+    the average use reaches the limit.
     """
     return float((1.0 + (needed / max(available, 1e-9)) ** sharpness) ** (-1.0 / sharpness))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Role, Settings
-from autotune.services.registry import DEPLOYMENTS
+from autotune.services.registry import catalogue_of
 from autotune.space.facts import HostFacts
 from autotune.target.model import Data
 from autotune.target.read_target import TargetFile
@@ -71,8 +71,9 @@ TIER_TITLES = {"lb": "load balancer", "web": "web server", "cache": "cache", "st
 def build_topology(file: TargetFile, facts: Mapping[str, HostFacts]) -> ChainTopology:
     """Return the chain of a target. Raises TargetError if a kind of tier is missing or occurs twice."""
     tiers: dict[str, TierHosts] = {}
+    deployments = catalogue_of(file.target).deployments
     for name, tier in file.target.tiers.items():
-        roles = {role for _, role in DEPLOYMENTS[tier.service[0]]}
+        roles = {role for _, role in deployments[tier.service[0]]}
         field = next((f for role, f in ROLE_FIELDS.items() if role in roles), None)
         if field is None or field in tiers:
             problem = (

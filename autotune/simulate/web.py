@@ -166,22 +166,14 @@ def _build_fpm(
     )
     work = _request_cpu_seconds(hosts, caches, children, misses) * weight
     manager = PROCESS_MANAGER_SHARES[hosts.read_text(settings, "php_fpm.pm", "static")]
-    is_refused = event_method == "select" and connections > SELECT_LIMIT
     limits = {"FPM children in use": children_share, "connections in use": connection_share}
     scarcest_name = min(limits, key=lambda name: limits[name])
-    rate = (
-        hosts.total_cpus
-        * children_share
-        * connection_share
-        * manager
-        / work
-        / FPM_REFERENCE_SHARE
-        * evenness
-    )
+    limit = scarcest_name if limits[scarcest_name] < 0.9 else None
+    served = hosts.total_cpus * children_share * connection_share * manager
+    rate = served / work / FPM_REFERENCE_SHARE * evenness
+    is_refused = event_method == "select" and connections > SELECT_LIMIT
     return WebModel(
-        _build_station(
-            hosts, "php_fpm", rate, work, scarcest_name if limits[scarcest_name] < 0.9 else None
-        ),
+        _build_station(hosts, "php_fpm", rate, work, limit),
         children,
         children * CHILD_BYTES + workers * connections * 1024.0,
         f"the maximum number of files supported by select() is {SELECT_LIMIT}"

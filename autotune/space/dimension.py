@@ -33,9 +33,9 @@ class Dimension:
 
     ``baseline`` is its value unless the target sets another. Either ``low`` and ``high`` are numbers
     (inclusive) or ``choices`` is not empty. The parameter has no effect unless ``conditions`` are met.
-    ``advised`` is a published tool's value for these hosts, or else ``recommended``. ``expression``
-    over full names in base units computes a derived value. ``safe_range`` is the part of a range
-    without warnings in guides.
+    ``advised`` is the value that a published tuning tool computes for these hosts, or else
+    ``recommended``. ``expression`` over full names in base units computes a derived value.
+    ``safe_range`` is the part of a range without warnings in guides.
     """
 
     name: str

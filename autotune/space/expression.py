@@ -78,7 +78,7 @@ class Name:
     name: str
 
     def evaluate(self, names: NameValues) -> float:
-        """Return the value. Raises KeyError for a name without a value."""
+        """Return the value of this name in ``names``. Raises KeyError if the name has no value."""
         return float(names[self.name])
 
     def names(self) -> Iterator[str]:
@@ -94,7 +94,7 @@ class Operation:
     operands: tuple[Expression, ...]
 
     def evaluate(self, names: NameValues) -> float:
-        """Return the value. Raises ZeroDivisionError if the text divides by zero."""
+        """Return the result of the operation. Raises ZeroDivisionError for a division by zero."""
         return float(_OPERATIONS[self.symbol]([o.evaluate(names) for o in self.operands]))
 
     def names(self) -> Iterator[str]:

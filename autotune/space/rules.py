@@ -17,9 +17,9 @@ from autotune.parameter_name import ParameterName
 from autotune.services.base import Conditions, ResourceNeeds, Settings, Value, conditions_hold
 from autotune.services.registry import (
     TierService,
+    catalogue_of,
     choice_name,
     list_target_services,
-    list_tier_services,
 )
 from autotune.space.dimension import Dimension
 from autotune.space.expression import (
@@ -33,7 +33,7 @@ from autotune.space.expression import (
     parse_expression,
 )
 from autotune.space.facts import HostFacts
-from autotune.target.model import Target, Tier
+from autotune.target.model import Target
 from autotune.target.quantities import SIZE_UNITS
 
 # The fields of `ResourceNeeds` that a rule may name for a whole tier, and the memory that it occupies,
@@ -209,13 +209,13 @@ class RuleVocabulary:
         name, _, size = operand.name.partition(".")
         if name not in deployments or size not in SIZE_NAMES:
             return None
-        tier = self._target.tiers[name]
-        if not any(find_size_expressions(place, size) for place in list_tier_services(name, tier)):
+        services = catalogue_of(self._target).list_tier_services(name, self._target.tiers[name])
+        if not any(find_size_expressions(location, size) for location in services):
             raise KeyError(operand.name)
         settings = {choice_name(name): deployments[name]}
         terms: list[Expression] = [
             parse_expression(qualify_expression(text, f"{location.name}.", self._dimensions))
-            for location in list_tier_services(name, tier)
+            for location in services
             if conditions_hold(tuple(c for c in location.when if c[0] in settings), settings)
             for text in find_size_expressions(location, size)
         ]
@@ -228,7 +228,9 @@ class RuleVocabulary:
 
 
 def _merge_conditions(services: Iterable[TierService]) -> dict[str, Conditions]:
-    """Return the conditions of each service. Any of the deployments that contain it is enough."""
+    """Return the conditions of each service. A service with several conditions is active if any of the
+    conditions is met.
+    """
     alternatives: dict[str, list[Conditions]] = {}
     for service in services:
         alternatives.setdefault(service.name, []).append(service.when)
@@ -316,7 +318,7 @@ def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[s
 
 
 def list_order_rules(target: Target, dimensions: Iterable[Dimension]) -> Iterator[Comparison]:
-    """Yield the rules of software for its own values: their order, and bounds of derived values."""
+    """Yield the rules that software sets for the order of its values."""
     by_name = {d.name: d for d in dimensions}
     for location in list_target_services(target):
         for pair in location.service.ordering_rules:
@@ -324,7 +326,11 @@ def list_order_rules(target: Target, dimensions: Iterable[Dimension]) -> Iterato
             order = parse_comparison(f"{small} <= {large}")
             if order.names() <= by_name.keys():
                 yield order
-    for dimension in by_name.values():
+
+
+def list_derived_bounds(dimensions: Iterable[Dimension]) -> Iterator[Comparison]:
+    """Yield the upper bounds of derived values."""
+    for dimension in dimensions:
         if dimension.expression is not None and dimension.high is not None:
             yield parse_comparison(
                 f"{dimension.expression} <= {dimension.high * dimension.unit_factor:.12g}"
@@ -348,7 +354,7 @@ def _memory_rules(target: Target) -> Iterator[str]:
         tiers = [
             n
             for n, t in target.tiers.items()
-            if host in t.hosts and _states_size(n, t, OCCUPIED_MEMORY)
+            if host in t.hosts and _states_size(target, n, OCCUPIED_MEMORY)
         ]
         if tiers:
             occupied_sum = " + ".join(f"{tier}.{OCCUPIED_MEMORY}" for tier in tiers)
@@ -359,15 +365,18 @@ def _connection_rules(target: Target) -> Iterator[str]:
     """Yield rules for connections: each worker of an application holds one to each host of the tiers
     that it calls. A memcached server therefore gets workers × web hosts connections.
     """
-    for behind, tier in target.tiers.items():
+    for behind in target.tiers:
         users = [
-            n for n, t in target.tiers.items() if behind in t.uses and _states_size(n, t, "workers")
+            n
+            for n, t in target.tiers.items()
+            if behind in t.uses and _states_size(target, n, "workers")
         ]
-        if users and _states_size(behind, tier, "connections"):
+        if users and _states_size(target, behind, "connections"):
             workers = " + ".join(f"{user}.workers * count({user}.hosts)" for user in users)
             yield f"{workers} <= {behind}.connections"
 
 
-def _states_size(name: str, tier: Tier, size: str) -> bool:
+def _states_size(target: Target, tier: str, size: str) -> bool:
     """True if any deployment of a tier declares this size."""
-    return any(find_size_expressions(location, size) for location in list_tier_services(name, tier))
+    services = catalogue_of(target).list_tier_services(tier, target.tiers[tier])
+    return any(find_size_expressions(location, size) for location in services)

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from autotune.errors import AutotuneError, TargetError, TargetErrorCollector
+from autotune.parameter_name import ParameterName
 from autotune.services.base import (
     Bound,
     Effect,
@@ -18,16 +19,12 @@ from autotune.services.base import (
     Value,
     conditions_hold,
 )
-from autotune.services.registry import (
-    DEPLOYMENTS,
-    TierService,
-    list_tier_services,
-    services_of,
-    suggest_deployment,
-)
+from autotune.services.registry import SHIPPED, Catalogue, TierService, catalogue_of
 from autotune.space import derived_values, kernel
 from autotune.space.dimension import (
+    BASELINE_NAME,
     EMPTY_VALUES,
+    PRESET_NAMES,
     AdoptedValues,
     Dimension,
     build_deployment_choice,
@@ -55,13 +52,14 @@ from autotune.space.rules import (
     RuleVocabulary,
     collect_rule_facts,
     convert_to_base,
+    list_derived_bounds,
     list_limit_rules,
     list_order_rules,
 )
 from autotune.space.target_values import build_declared_dimensions, parse_value, read_tried_first
 from autotune.target import runtimes
 from autotune.target.messages import find_nearest_name
-from autotune.target.model import ParameterRule, Scalar, Tier
+from autotune.target.model import ParameterRule, Scalar, Target, Tier
 from autotune.target.parameter_selection import is_excluded, is_wildcard, list_unmatched_patterns
 from autotune.target.read_target import TargetFile
 from autotune.target.yaml_document import Location
@@ -91,7 +89,8 @@ class SearchSpace:
     ``excluded`` lists the parameters left out or narrowed because of these hosts, and the rules that
     the baseline breaks. ``try_first`` are the changes of configurations that the user wants to try
     first. ``caps`` limit the effective values of parameters, by name. ``searches_core_first`` is true
-    if parameters known to matter are searched before the rest.
+    if parameters known to matter are searched before the rest. ``catalogue`` contains the services
+    of the target.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -101,6 +100,7 @@ class SearchSpace:
     try_first: tuple[Settings, ...] = ()
     searches_core_first: bool = True
     caps: Mapping[str, ParameterCap] = field(default_factory=dict)
+    catalogue: Catalogue = SHIPPED
 
     @property
     def tunable_dimensions(self) -> tuple[Dimension, ...]:
@@ -141,18 +141,27 @@ class SearchSpace:
         return list_deployments(self.dimensions)
 
     def preset_settings(self, kind: str, deployment: Settings | None = None) -> dict[str, Value]:
-        """Return the values of one of the presets over the baseline, inside this space's bounds.
+        """Return the values of one of `NAMED_SETTINGS` over the baseline, inside this space's bounds.
 
         ``deployment`` is one of `deployments`; the default is the baseline's.
         """
         chosen: dict[str, Value] = {}
         for dimension in self.dimensions:
             value = getattr(dimension, kind)
-            chosen[dimension.name] = dimension.baseline if value is None else dimension.clip(value)
+            is_baseline = value is None or kind == BASELINE_NAME
+            chosen[dimension.name] = dimension.baseline if is_baseline else dimension.clip(value)
         return {**chosen, **(deployment or {})}
 
+    def iterate_presets(
+        self, names: Iterable[str] = PRESET_NAMES
+    ) -> Iterator[tuple[str, Settings]]:
+        """Yield the name and the settings of each preset, for every deployment."""
+        for name in names:
+            for deployment in self.deployments:
+                yield name, self.preset_settings(name, deployment)
+
     def without_choice(self, name: str, choice: Value) -> SearchSpace:
-        """Return the space without this choice."""
+        """Return the space in which the parameter ``name`` cannot have the value ``choice``."""
         dimensions = tuple(
             replace(d, choices=tuple(c for c in d.choices if c != choice)) if d.name == name else d
             for d in self.dimensions
@@ -243,7 +252,7 @@ class SearchSpace:
                 )
 
     def replace_impossible(self, settings: Settings, instead: Settings) -> dict[str, Value]:
-        """Return ``settings``, with each value that its parameter cannot have replaced by the value
+        """Return ``settings``, with each value that is invalid for its parameter replaced by the value
         from ``instead``.
         """
         dimensions = {d.name: d for d in self.dimensions}
@@ -326,9 +335,13 @@ def build_space(
         )
     named_facts = collect_rule_facts(target, facts)
     vocabulary = RuleVocabulary(target, every, named_facts)
+    order_rules = [vocabulary.build_rules(order) for order in list_order_rules(target, every)]
+    # The software accepts the user's files, and corrects values such as Apache's spare processes.
+    accepted_rules = [group for group in order_rules if _keeps_user_files(target, group)]
+    bound_rules = [vocabulary.build_rules(bound) for bound in list_derived_bounds(every)]
     rules = _build_target_rules(file, vocabulary)
-    for order in list_order_rules(target, every):
-        rules += vocabulary.build_rules(order)
+    for group in (*order_rules, *bound_rules):
+        rules += () if group in accepted_rules else group
     space = SearchSpace(
         every,
         tuple(rules),
@@ -336,7 +349,22 @@ def build_space(
         left_out,
         read_tried_first(file, every),
         target.tune != "all",
+        catalogue=catalogue_of(target),
     )
+    _check_baseline(file, space)
+    _check_deployments(file, space)
+    limit_rules = [vocabulary.build_rules(limit) for limit in list_limit_rules(target)]
+    space = _add_rules(space, accepted_rules, are_built_in=False)
+    space = _add_rules(space, limit_rules, are_built_in=True)
+    space = _limit_to_memory(file, space)
+    _check_deployments(file, space)
+    if target.command is None:
+        space = replace(space, caps=find_caps(target, every, facts))
+    return space
+
+
+def _check_baseline(file: TargetFile, space: SearchSpace) -> None:
+    """Raise TargetError if the baseline breaks one of the target's rules."""
     try:
         broken_rules = space.build_candidate({}).repairs
     except InfeasibleRule as error:
@@ -345,15 +373,15 @@ def build_space(
     if broken_rules:
         reason = f"the baseline itself breaks a constraint: {broken_rules[0].rule}"
         raise file.document.build_error(["constraints"], reason)
-    _check_deployments(file, space)
-    space = _add_builtin_rules(
-        space, [vocabulary.build_rules(limit) for limit in list_limit_rules(target)]
+
+
+def _keeps_user_files(target: Target, rules: Iterable[Rule]) -> bool:
+    """True if the rules are about a tier whose baseline comes from the user's own files."""
+    names = (name for rule in rules for name in rule.names())
+    tiers = {ParameterName.parse(name).tier for name in names} & target.tiers.keys()
+    return all(
+        target.edits_host_files(tier) or target.tiers[tier].templates is not None for tier in tiers
     )
-    space = _limit_to_memory(file, space)
-    _check_deployments(file, space)
-    if target.command is None:
-        space = replace(space, caps=find_caps(target, every, facts))
-    return space
 
 
 def _check_deployments(file: TargetFile, space: SearchSpace) -> None:
@@ -384,8 +412,10 @@ def _find_rule_location(file: TargetFile, rule: Rule, deployment: Settings) -> L
     return ["tiers", tier, "service"] if tier else ["constraints"]
 
 
-def _add_builtin_rules(space: SearchSpace, limiting: Iterable[tuple[Rule, ...]]) -> SearchSpace:
-    """Return the space with built-in rules added, one for each combination of deployments.
+def _add_rules(
+    space: SearchSpace, limiting: Iterable[tuple[Rule, ...]], *, are_built_in: bool
+) -> SearchSpace:
+    """Return the space with rules added, one for each combination of deployments.
 
     If the baseline breaks a rule, candidates may break it by the same amount at most.
     """
@@ -397,7 +427,8 @@ def _add_builtin_rules(space: SearchSpace, limiting: Iterable[tuple[Rule, ...]])
             baseline_rule.baseline_excess_for(numbers, parameters) if baseline_rule else None
         )
         constraints += (
-            replace(rule, is_built_in=True, baseline_excess=baseline_excess) for rule in rules
+            replace(rule, is_built_in=are_built_in, baseline_excess=baseline_excess)
+            for rule in rules
         )
         if baseline_rule and not space.is_kept(baseline_rule, baseline):
             arithmetic = space.format_arithmetic(
@@ -465,11 +496,11 @@ def build_dimensions(
     """
     for error in find_unknown_deployments(file):
         raise error
+    catalogue = catalogue_of(file.target)
     by_name: dict[str, Dimension] = {}
     for tier_name, tier in file.target.tiers.items():
-        for dimension in build_tier_dimensions(
-            tier_name, tier, find_common_facts(facts[host] for host in tier.hosts)
-        ):
+        common_facts = find_common_facts(facts[host] for host in tier.hosts)
+        for dimension in build_tier_dimensions(tier_name, tier, common_facts, catalogue):
             known_dimension = by_name.setdefault(dimension.name, dimension)
             if known_dimension is not dimension:
                 # The service has two roles in the tier, and the parameter has an effect in both. Both
@@ -520,7 +551,7 @@ def _collect_advice(
     """Yield the advice of published tools for each service on its hosts, given the adopted values."""
     for tier_name, tier in file.target.tiers.items():
         common_facts = find_common_facts(facts[host] for host in tier.hosts).to_names()
-        for location in list_tier_services(tier_name, tier):
+        for location in catalogue_of(file.target).list_tier_services(tier_name, tier):
             prefix = f"{location.name}."
             current_values = {d.parameter.name: d.baseline for name, d in by_name.items()
                        if name.startswith(prefix)}  # fmt: skip
@@ -562,18 +593,19 @@ def _apply_parameter_rule(
 
 def find_unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
     """Yield an error for each service of a tier that does not exist, or not with its runtime."""
+    catalogue = catalogue_of(file.target)
     for name, tier in file.target.tiers.items():
         for index, deployment in enumerate(tier.service):
-            if deployment not in DEPLOYMENTS:
+            if deployment not in catalogue.deployments:
                 yield file.document.build_error(
                     ["tiers", name, "service", index],
                     f"unknown service {deployment!r}",
-                    hint=suggest_deployment(deployment),
+                    hint=catalogue.suggest_deployment(deployment),
                 )
-            elif any(part.keeps_data for part, _ in services_of(deployment)):
+            elif any(part.keeps_data for part, _ in catalogue.services_of(deployment)):
                 yield from _find_data_mismatch(file, name, tier, deployment)
-            elif not (
-                tier.installed or all(part.can_run_privately for part, _ in services_of(deployment))
+            elif not tier.installed and not all(
+                part.can_run_privately for part, _ in catalogue.services_of(deployment)
             ):
                 yield file.document.build_error(
                     ["tiers", name, "service", index],
@@ -587,11 +619,14 @@ def _find_name_clashes(file: TargetFile, name: str, tier: Tier) -> Iterator[Targ
     """Yield an error for a choice between two services with the same name. Parameters are called
     ``tier.service.parameter``, so different parameters would have the same name.
     """
-    deployments = [(index, key) for index, key in enumerate(tier.service) if key in DEPLOYMENTS]
+    catalogue = catalogue_of(file.target)
+    deployments = [
+        (index, key) for index, key in enumerate(tier.service) if key in catalogue.deployments
+    ]
     for nth, (index, other) in enumerate(deployments):
-        keys_by_name = {part.name: part.key for part, _ in services_of(other)}
+        keys_by_name = {part.name: part.key for part, _ in catalogue.services_of(other)}
         for _, first in deployments[:nth]:
-            for part, _ in services_of(first):
+            for part, _ in catalogue.services_of(first):
                 if keys_by_name.get(part.name, part.key) != part.key:
                     yield file.document.build_error(
                         ["tiers", name, "service", index],
@@ -619,12 +654,14 @@ def _find_data_mismatch(
         )
 
 
-def build_tier_dimensions(name: str, tier: Tier, facts: HostFacts) -> Iterator[Dimension]:
+def build_tier_dimensions(
+    name: str, tier: Tier, facts: HostFacts, catalogue: Catalogue = SHIPPED
+) -> Iterator[Dimension]:
     """Yield every parameter of a tier from the catalogue, with bounds computed from its hosts' facts."""
     deployment_choice = build_deployment_choice(name, tier)
     if deployment_choice:
         yield deployment_choice
-    for location in list_tier_services(name, tier):
+    for location in catalogue.list_tier_services(name, tier):
         for parameter in location.service.parameters:
             if parameter.roles is None or location.role in parameter.roles:
                 dimension = _build_dimension(location, parameter, facts)

@@ -12,8 +12,9 @@ from autotune.errors import AutotuneError
 from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.strict_parsing import parse_json
+from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.study_state import APPLY_PURPOSE
-from autotune.study.trial_context import ProgressReporter, begin_study, open_session
+from autotune.study.trial_context import begin_study, open_session
 from autotune.target.messages import format_value
 
 MAX_RSS_BYTES = 2**60
@@ -30,7 +31,9 @@ def read_applicable_settings(environment: Environment, export: Path) -> Settings
 
 
 def read_compatible_settings(space: SearchSpace, export: Path) -> Settings:
-    """Return the same settings as `read_applicable_settings`, for a search space."""
+    """Return the settings of an export that all take effect unchanged in this search space. Raises the
+    errors of `read_applicable_settings`.
+    """
     settings = read_exported_settings(space, export)
     candidate = space.with_measured_memory(read_exported_rss(export)).build_candidate(settings)
     repaired_settings = {name: value for name, value in settings.items()

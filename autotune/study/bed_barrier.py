@@ -15,9 +15,9 @@ from autotune.environments.clock import StudyClock
 
 
 class BedBarrier:
-    """The clocks of all active beds, and the conditions for which they wait."""
+    """The clocks of all active beds or of the only stack (``None``), and what they wait for."""
 
-    def __init__(self, beds: Sequence[str], poll_seconds: float | None = None) -> None:
+    def __init__(self, beds: Sequence[str | None], poll_seconds: float | None = None) -> None:
         # If other processes have beds too, a waiting bed checks for their records at intervals.
         self._poll_seconds = poll_seconds
         # No bed starts before all beds are ready.
@@ -26,7 +26,7 @@ class BedBarrier:
         self._stopped = False
         self._changed = threading.Condition()
 
-    def wait_for_turn(self, bed: str, clock: StudyClock) -> None:
+    def wait_for_turn(self, bed: str | None, clock: StudyClock) -> None:
         """Return when this bed may make a decision or record something.
 
         Raises KeyboardInterrupt if the study must stop.
@@ -38,7 +38,7 @@ class BedBarrier:
             if self._stopped:
                 raise KeyboardInterrupt
 
-    def wait_for_others(self, bed: str, clock: StudyClock) -> None:
+    def wait_for_others(self, bed: str | None, clock: StudyClock) -> None:
         """Return when a trial of another bed finishes or that bed is removed.
 
         If other processes have beds too, it also returns after the poll interval.
@@ -55,13 +55,13 @@ class BedBarrier:
                 clock.skip(max(0.0, bed_time - clock.now()))
         self.wait_for_turn(bed, clock)
 
-    def finish_trial(self, bed: str, clock: StudyClock) -> None:
+    def finish_trial(self, bed: str | None, clock: StudyClock) -> None:
         """Finish a trial of this bed, so that waiting beds continue at the time on this bed's clock."""
         with self._changed:
             self._wake_waiting(clock.now())
             self._set_time(bed, clock.now())
 
-    def remove_bed(self, bed: str) -> None:
+    def remove_bed(self, bed: str | None) -> None:
         """Remove this bed, and wake the beds that wait for it."""
         with self._changed:
             self._wake_waiting(self._times.pop(bed, -inf))
@@ -73,7 +73,7 @@ class BedBarrier:
             self._stopped = True
             self._changed.notify_all()
 
-    def _set_time(self, bed: str, now: float) -> None:
+    def _set_time(self, bed: str | None, now: float) -> None:
         self._times[bed] = now
         self._changed.notify_all()
 

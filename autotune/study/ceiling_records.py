@@ -16,7 +16,8 @@ STACK_CEILING, CACHE_CEILING = "stack", "caches"  # values of the field ``of``
 
 @dataclass(frozen=True)
 class StackCeiling:
-    """The result with ``concurrency`` clients: correct responses/s, and latencies in seconds.
+    """The closed-loop result with ``concurrency`` clients: correct responses/s, and latencies in
+    seconds.
 
     ``failed`` is the reason for a missing result. ``limited``: ``load.max_rate`` limited the clients.
     """

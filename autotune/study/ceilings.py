@@ -21,7 +21,7 @@ from autotune.loads.load_commands import UNKNOWN_RATE, LoadCommand, find_excess_
 from autotune.loads.memcaslap import CACHE_PROTOCOL, CACHE_SHAPES, CacheCeiling, MemcaslapShape
 from autotune.loads.registry import CLOSED_LOOP_GENERATORS
 from autotune.services.base import Endpoint, Role, Settings
-from autotune.services.registry import any_speaks_protocol
+from autotune.services.registry import catalogue_of
 from autotune.strict_parsing import parse_uint
 from autotune.study import trial as trials
 from autotune.study.ceiling_records import (
@@ -31,9 +31,10 @@ from autotune.study.ceiling_records import (
     StackCeilings,
 )
 from autotune.study.measure_capacity import MeasurementRequest
+from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.schedule import MeasureStep
 from autotune.study.study_state import MEASURE_PURPOSE, Phase
-from autotune.study.trial_context import ProgressReporter, TrialContext, begin_study, open_session
+from autotune.study.trial_context import TrialContext, begin_study, open_session
 from autotune.target.messages import suggest_name
 from autotune.target.model import Target
 from autotune.target.slo import Slo
@@ -84,10 +85,11 @@ def build_ceiling_request(
         return CeilingRequest(
             request.settings, None, _parse_client_counts(concurrency), target.load.unpaced
         )
+    catalogue = catalogue_of(target)
     caches = [
         name
         for name, tier in target.tiers.items()
-        if any_speaks_protocol(tier.service, CACHE_PROTOCOL)
+        if catalogue.any_speaks_protocol(tier.service, CACHE_PROTOCOL)
     ]
     if cache_tier not in caches:
         raise UsageError(

@@ -1,6 +1,7 @@
 """Values that did not take effect in deployments, and trials with the same effective configuration.
 
-Both are derived from the records of trials, so that sessions, test beds and workers of a study agree.
+Both results are derived from the recorded trials, so that all sessions, test beds and workers of a
+study agree.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from autotune.space.parameter_caps import UNLIMITED, Clamp, infer_clamp
 
 
 class MeasuredTrial(Protocol):
-    """The attributes used from a trial: see `study.study_state.Trial`."""
+    """The attributes of a trial that this module reads: see `study.study_state.Trial`."""
 
     @property
     def number(self) -> int: ...
@@ -34,7 +35,7 @@ class MeasuredTrial(Protocol):
 
 
 def find_clamps(trials: Iterable[MeasuredTrial]) -> dict[str, Clamp]:
-    """Return the limits seen in deployments, by parameter.
+    """Return the limits beyond which values did not take effect in deployments, by parameter.
 
     If a limit varies between trials, it depends on other settings and does not limit the parameter. A
     limit is also dropped if a value beyond it took effect in any trial.

@@ -22,6 +22,7 @@ from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study import start
 from autotune.study import trial as trials
+from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.ranking import (
     estimate_study_drift,
     find_baseline,
@@ -29,20 +30,11 @@ from autotune.study.ranking import (
 )
 from autotune.study.recorded_environment import RecordedEnvironment, read_environment
 from autotune.study.schedule import MeasureStep
-from autotune.study.study_loop import (
-    REPEAT_LOG_SD,
-    catch_up_search,
-    list_searched_changes,
-    predict_reversal_costs,
-)
+from autotune.study.search_history import catch_up_search
+from autotune.study.study_loop import REPEAT_LOG_SD, list_searched_changes, predict_reversal_costs
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.study_store import load_state
-from autotune.study.trial_context import (
-    ProgressReporter,
-    TrialContext,
-    collect_versions,
-    open_session,
-)
+from autotune.study.trial_context import TrialContext, collect_versions, open_session
 from autotune.study.winner_changes import MinimalChanges
 
 MAX_MEASUREMENTS = 60  # default maximum number of measurements for a reduction

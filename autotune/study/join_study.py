@@ -23,12 +23,12 @@ from autotune.study.bed_barrier import BedBarrier
 from autotune.study.bed_workers import run_bed_workers
 from autotune.study.directory import EVENTS_FILE, iterate_candidate_directories
 from autotune.study.optuna_copy import copy_in_background
+from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.shared_store import HeartbeatPolicy, SharedStore, check_same_study
 from autotune.study.study_database import SharedStudy, StudyDatabase
 from autotune.study.study_state import replay_records
 from autotune.study.study_store import build_first_record, current_timestamp
 from autotune.study.trial_context import (
-    ProgressReporter,
     collect_versions,
     describe_environment,
     format_target,

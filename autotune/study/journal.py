@@ -68,7 +68,26 @@ class Journal:
 
 
 def encode_record(record: Mapping[str, object]) -> bytes:
-    return json.dumps(record, separators=(",", ":")).encode()
+    """Return the line of a record, without its end.
+
+    Path bytes that are not UTF-8 are escaped, because no reader of journals accepts invalid UTF-8.
+    Raises ValueError for a number that no reader accepts.
+    """
+    line = json.dumps(record, separators=(",", ":"), allow_nan=False)
+    if "\\ud" in line:  # surrogates: a pair is one character, others are bytes
+        line = json.dumps(_escape_lone_surrogates(record), separators=(",", ":"))
+    return line.encode()
+
+
+def _escape_lone_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {_escape_lone_surrogates(key): _escape_lone_surrogates(item)
+                for key, item in value.items()}  # fmt: skip
+    if isinstance(value, list | tuple):
+        return [_escape_lone_surrogates(item) for item in value]
+    return value
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:

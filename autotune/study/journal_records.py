@@ -107,7 +107,7 @@ class BedJoined(RecordedBed):
 
 @dataclass(frozen=True)
 class BedExclusion:
-    """A test bed that was removed from the session, and why."""
+    """A test bed that was removed from the session, and the reason."""
 
     bed: str
     set_aside: str
@@ -115,14 +115,16 @@ class BedExclusion:
 
 @dataclass(frozen=True)
 class BedOffsets:
-    """The estimated differences between the test beds."""
+    """The estimated differences in capacity between the test beds."""
 
     offsets: Mapping[str, BedOffset]
 
 
 @dataclass(frozen=True)
 class TrialStart:
-    """A trial before anything changes for it; `study_state.Trial` describes the fields."""
+    """The start of a trial, recorded before any host changes; `study_state.Trial` describes the
+    fields.
+    """
 
     trial: int
     phase: str
@@ -161,7 +163,7 @@ class Deployed:
 
 @dataclass(frozen=True)
 class WarmUp:
-    """A warm-up: ``carried`` is the last rate in requests/s with which the stack kept up."""
+    """A warm-up; ``carried`` is the last rate in requests/s that the stack sustained."""
 
     trial: int
     settled: bool
@@ -172,7 +174,9 @@ class WarmUp:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredPeak(Peak):
-    """The capacity of a trial, from ``readings`` that took ``load_seconds``."""
+    """The capacity measured in a trial, with the number of ``readings`` and their total
+    ``load_seconds``.
+    """
 
     trial: int
     readings: int = 0
@@ -182,7 +186,7 @@ class MeasuredPeak(Peak):
 
 @dataclass(frozen=True)
 class Failed:
-    """A trial that failed; ``fault``: the benchmark or the load is the cause."""
+    """A trial that failed; ``fault`` is true if the benchmark or the load caused the failure."""
 
     trial: int
     why: str
@@ -240,7 +244,9 @@ class TimeSpent:
 
 @dataclass(frozen=True)
 class Standings:
-    """The model's peaks of the measured configurations with their sds, and the noise of a peak."""
+    """The model's peak estimates for the measured configurations with their sds, and the noise of one
+    peak.
+    """
 
     peaks: Mapping[int, tuple[float, float]]
     noise: float
@@ -332,7 +338,7 @@ class SweepStart:
 
 @dataclass(frozen=True)
 class Swept:
-    """A trial that was the ``turn``-th measurement of a point."""
+    """A trial that was the ``turn``-th measurement of one point of a sweep."""
 
     trial: int
     point: int

@@ -25,10 +25,11 @@ from autotune.space.dimension import (
 from autotune.space.space import SearchSpace
 from autotune.study import trial as trials
 from autotune.study.apply_export import read_compatible_settings, read_exported_rss
+from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.schedule import MeasureStep
 from autotune.study.study_loop import REPEAT_LOG_SD
 from autotune.study.study_state import MEASURE_PURPOSE, Phase, Trial
-from autotune.study.trial_context import ProgressReporter, TrialContext, begin_study, open_session
+from autotune.study.trial_context import TrialContext, begin_study, open_session
 from autotune.target.quantities import parse_rate
 
 CONFIGURATION_LABEL = "the configuration"
@@ -138,8 +139,10 @@ def parse_required_capacity(
     except ValueError as error:
         raise UsageError(f"--at-least: {error}", hint="such as --at-least 1200/s") from None
     if reason := find_excess_rate(rate, environment.file.target.load.max_rate):
-        hint = "raise `load: {max_rate: …}` in the target, or require a lower rate"
-        raise UsageError(f"--at-least can never be reached: {reason}", hint=hint)
+        raise UsageError(
+            f"--at-least can never be reached: {reason}",
+            hint="raise `load: {max_rate: …}` in the target, or require a lower rate",
+        )
     return rate
 
 
@@ -178,10 +181,12 @@ class Measurement:
         return exp(fmean(self._log_peaks)) if self._log_peaks else 0.0
 
     def reaches_rate(self, rate: float) -> bool:
-        """True if the capacity is at least ``rate`` (requests/s). A lower bound is compared as if
-        it were the capacity.
+        """True if the capacity is at least ``rate`` (requests/s), and every repeat met the objective.
+
+        If the capacity is only a lower bound, that bound is compared with ``rate``.
         """
-        return self.peak >= rate * (1 - ROUNDING_TOLERANCE)
+        met_slo = all(trial.peak is not None and trial.peak.met_slo for trial in self.trials)
+        return met_slo and self.peak >= rate * (1 - ROUNDING_TOLERANCE)
 
     @property
     def _log_peaks(self) -> list[float]:
@@ -243,13 +248,31 @@ def _measure_once(
 ) -> tuple[Trial, Peak]:
     peaks = [trial.peak.peak for trial in earlier if trial.peak and trial.peak.is_feasible]
     prior = Estimate.from_value(peaks[-1], REPEAT_LOG_SD) if peaks else None
-    trial = trials.run_trial(MeasureStep(Phase.MEASURE, settings), context, prior, None)
+    # A repeat uses the settings of the first trial, even if the memory rules now allow others.
+    step = (
+        MeasureStep(Phase.MEASURE, earlier[0].settings, source_trial=earlier[0].number)
+        if earlier
+        else MeasureStep(Phase.MEASURE, settings)
+    )
+    trial = trials.run_trial(step, context, prior, None)
     context.record_time_spent()
     if trial.peak is None:
         raise AutotuneError(f"{label} cannot be used: {trial.failure}")
-    if differences := [line for line in trial.differences if line.partition(":")[0] in settings]:
+    if differences := find_unapplied(trial, settings):
         raise AutotuneError(
             f"{label} took effect with different values: {'; '.join(differences)}",
             hint="start a study with `autotune run` to find settings that take effect here",
         )
     return trial, trial.peak
+
+
+def find_unapplied(trial: Trial, settings: Settings) -> list[str]:
+    """Return the differences between requested and effective values in which ``settings`` did not take
+    effect.
+
+    An export contains effective values. An effective value counts as applied even if another setting
+    limits the larger value in the file.
+    """
+    names = {name for name in trial.clamped_parameters if name in settings
+             and trial.effective_settings[name] != settings[name]}  # fmt: skip
+    return [line for line in trial.differences if line.partition(":")[0] in names]

@@ -18,8 +18,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from autotune.errors import AutotuneError
 from autotune.optimize.searcher import Searcher
 from autotune.study import study_database
+from autotune.study.search_history import sync_outcomes
 from autotune.study.study_database import SharedStudy, StudyDatabase
-from autotune.study.study_loop import sync_outcomes
 from autotune.study.study_state import State, replay_records
 
 POLL_SECONDS = 2.0  # seconds between checks for new records

@@ -16,14 +16,14 @@ class VersionedObject(TypedDict):
     schema: Literal[1]
 
 
-class Deployment(TypedDict):
+class DeploymentObject(TypedDict):
     services: Settings
     servers: Sequence[str]
     parameters: int
     bindings: Sequence[str]
 
 
-class Budget(TypedDict):
+class BudgetObject(TypedDict):
     trials: int
     seconds: float
     proof_seconds: float
@@ -32,9 +32,9 @@ class Budget(TypedDict):
     max_rate: NotRequired[float]
 
 
-class HostMemory(TypedDict):
-    """Memory of the recommended settings in bytes. ``of_baseline`` is true if ``allowed`` is the
-    baseline's memory use.
+class HostMemoryObject(TypedDict):
+    """Memory of the recommended settings in bytes. ``of_baseline`` is true if the baseline determines
+    the ``allowed`` memory.
     """
 
     host: str
@@ -45,14 +45,14 @@ class HostMemory(TypedDict):
     of_baseline: bool
 
 
-class UnitChange(TypedDict):
+class UnitChangeObject(TypedDict):
     """Action on a unit (reload, restart, stop), and its causes: parameters, kernel values or files."""
 
     action: str
     because: Sequence[str]
 
 
-class HostChanges(TypedDict):
+class HostChangesObject(TypedDict):
     """Changes of one host. ``diff`` is unified, without secrets; ``sysctls`` maps names to old and new
     values.
     """
@@ -60,7 +60,7 @@ class HostChanges(TypedDict):
     diff: str
     files: Sequence[str]
     sysctls: Mapping[str, tuple[str, str]]
-    units: Mapping[str, UnitChange]
+    units: Mapping[str, UnitChangeObject]
 
 
 class Plan(VersionedObject):
@@ -72,7 +72,7 @@ class Plan(VersionedObject):
     tunable: Sequence[str]
     bindings: Sequence[str]
     diff: str
-    budget: Budget
+    budget: BudgetObject
     command: NotRequired[str]
     first: NotRequired[Sequence[Settings]]
     simulated: NotRequired[bool]
@@ -81,11 +81,11 @@ class Plan(VersionedObject):
     host_settings: NotRequired[Sequence[str]]
     installed: NotRequired[bool]
     core: NotRequired[Sequence[str]]
-    deployments: NotRequired[Sequence[Deployment]]
+    deployments: NotRequired[Sequence[DeploymentObject]]
     limits: NotRequired[Sequence[str]]
-    memory: NotRequired[Sequence[HostMemory]]
+    memory: NotRequired[Sequence[HostMemoryObject]]
     actions: NotRequired[Mapping[str, Sequence[str]]]
-    hosts: NotRequired[Mapping[str, HostChanges]]
+    hosts: NotRequired[Mapping[str, HostChangesObject]]
     may_restart: NotRequired[Mapping[str, Sequence[str]]]
     requests: NotRequired[Mapping[str, str]]
     right_answers: NotRequired[str]

@@ -15,15 +15,7 @@ from math import hypot, log
 from autotune.estimate import Estimate
 from autotune.optimize import ranking
 from autotune.optimize.bed_differences import BedReading
-from autotune.optimize.confirmation import (
-    BedConfirmation,
-    Gain,
-    SideMeasurement,
-    compute_gain,
-    compute_proven_gain,
-    is_proven,
-    repeat_sd,
-)
+from autotune.optimize.confirmation import Gain, Proof, SideMeasurement, repeat_sd
 from autotune.optimize.drift import StudyDrift, estimate_drift
 from autotune.optimize.ranking import (
     DECIDED_PROBABILITY,
@@ -46,6 +38,7 @@ MIN_REPEATS = 3  # minimum number of repeats for their spread to be used
 # configuration.
 PRE_PROOF_PHASES = (Phase.BASELINE, Phase.REFERENCE, *FINAL_PHASES)
 REPEATED_PHASES = (*PRE_PROOF_PHASES, Phase.CONFIRM)
+NO_SHIFT = Estimate(0.0, 0.0)  # of a peak that neither drift nor its test bed changed
 
 
 def select_feasible_trials(trials: Sequence[Trial]) -> list[Trial]:
@@ -107,7 +100,7 @@ def estimate_candidates(state: State) -> dict[int, Estimate]:
 def find_incumbent(state: State) -> Estimate | None:
     """Return the peak to beat, which belongs to the best configuration so far.
 
-    Its measurements as a reference also count, so that a lucky first measurement does not prune an
+    Later measurements as drift reference also count. A lucky first measurement then does not prune an
     equal candidate. Pruned trials are excluded, because their peak is only an upper bound.
     """
     _, peak = _find_highest_trial(state)
@@ -427,24 +420,23 @@ def estimate_study_drift(state: State) -> StudyDrift:
     On several test beds, the shifts also include the differences between beds.
     """
     drifts = estimate_bed_drifts(state)
-    if not state.beds:
-        return drifts[None]
     strongest_drift = max(drifts.values(), key=lambda drift: drift.probability)
+    shifts = {
+        trial.number: _compute_shift(state, trial, drifts[trial.bed])
+        for trial in state.trials
+        if trial.bed in drifts
+    }
     return replace(
         strongest_drift,
         bed_sds={bed: state.bed_offset(bed).sd for bed in state.beds},
-        shifts={
-            trial.number: _compute_shift(state, trial, drifts[trial.bed])
-            for trial in state.trials
-            if trial.bed
-        },
+        shifts={number: shift for number, shift in shifts.items() if shift != NO_SHIFT},
     )
 
 
 def estimate_bed_drifts(state: State) -> dict[str | None, StudyDrift]:
-    """Return the drift of each test bed, or of the stack (key ``None``) without beds."""
+    """Return the drift of each of the state's `stacks`."""
     reference = find_reference(state)
-    measured: dict[str | None, dict[int, Estimate]] = {bed: {} for bed in state.beds or (None,)}
+    measured: dict[str | None, dict[int, Estimate]] = {bed: {} for bed in state.stacks}
     numbers: dict[str | None, list[int]] = {bed: [] for bed in measured}
     for trial in state.trials:
         if trial.bed in numbers:
@@ -461,7 +453,7 @@ def estimate_bed_drifts(state: State) -> dict[str | None, StudyDrift]:
 def _compute_shift(state: State, trial: Trial, drift: StudyDrift) -> Estimate:
     offset, drift_shift = (
         state.bed_offset(trial.bed),
-        drift.shifts.get(trial.number, Estimate(0.0, 0.0)),
+        drift.shifts.get(trial.number, NO_SHIFT),
     )
     return Estimate(drift_shift.log_mean + offset.log, hypot(drift_shift.sd, offset.excess_sd))
 
@@ -479,7 +471,7 @@ def list_bed_readings(state: State) -> list[BedReading]:
             if baseline and trial.phase is Phase.BASELINE
             else state.configuration_number(trial),
             trial.bed,
-            trial.peak.estimate.ratio_to(drifts[trial.bed].shifts.get(trial.number, Estimate(0.0, 0.0))),
+            trial.peak.estimate.ratio_to(drifts[trial.bed].shifts.get(trial.number, NO_SHIFT)),
         )
         for trial in select_feasible_trials(state.list_finished(*REPEATED_PHASES))
         if trial.bed and trial.bed in drifts and trial.peak is not None
@@ -489,19 +481,12 @@ def list_bed_readings(state: State) -> list[BedReading]:
 def list_confirmations(
     state: State, challenger: int, phase: Phase = Phase.CONFIRM, bed: str | None = None
 ) -> list[SideMeasurement]:
-    """Return the alternating measurements so far in order, from one test bed, or whole pairs from all
-    beds.
+    """Return the alternating measurements so far in order, from one test bed or from the only stack.
 
     Their sd includes the noise of the study: the model's noise is added, and the result is at least the
     spread of repeats. The sd of a benchmark command's values already includes all of their noise
     (`measure.repeats`).
     """
-    if state.beds and bed is None:
-        return [
-            m
-            for bed_name in state.beds
-            for m in keep_whole_pairs(list_confirmations(state, challenger, phase, bed_name))
-        ]
     model_noise = repeat_noise = 0.0
     if not state.values:
         model_noise, repeat_noise = (
@@ -522,7 +507,30 @@ def list_confirmations(
     ]
 
 
-def keep_whole_pairs(measured: list[SideMeasurement]) -> list[SideMeasurement]:
+def list_proof_failures(state: State) -> list[Trial]:
+    """Return the measurements of the proof in which a configuration failed or missed the objective.
+
+    Failures of the benchmark, and a load that was too low, show nothing about the configuration.
+    """
+    return [
+        trial
+        for trial in state.list_finished(Phase.CONFIRM)
+        if not trial.is_feasible and not trial.is_unmeasured
+    ]
+
+
+def fails_in_proof(state: State, challenger: int) -> bool:
+    """True if the winner fails in the proof more often than the baseline.
+
+    Measurements in which such a winner met the objective then prove nothing. A random disturbance would
+    affect winner and baseline equally often.
+    """
+    failures = list_proof_failures(state)
+    own_count = sum(state.configuration_number(trial) == challenger for trial in failures)
+    return 2 * own_count > len(failures)
+
+
+def _keep_whole_pairs(measured: list[SideMeasurement]) -> list[SideMeasurement]:
     """Return only the measurements that form whole pairs."""
     return measured[: len(measured) // 2 * 2]
 
@@ -535,7 +543,7 @@ def _remove_bed_offset(state: State, trial: Trial) -> Estimate:
     """
     assert trial.peak is not None
     peak = trial.peak.estimate
-    return Estimate(peak.log_mean - state.bed_offset(trial.bed).log, peak.sd) if trial.bed else peak
+    return Estimate(peak.log_mean - state.bed_offset(trial.bed).log, peak.sd)
 
 
 def baseline_meets_slo(state: State) -> bool:
@@ -555,12 +563,16 @@ def decide_verdict(state: State) -> Verdict:
         repeats = estimate_peaks(state, state.list_finished(Phase.FINALIST))
         was_repeated = any(trial == challenger for trial, _ in repeats)
         return _conclude("improved" if was_repeated else "unmeetable", challenger)
-    if state.beds:
-        return _decide_bed_verdict(state, challenger)
-    confirmations = list_confirmations(state, challenger)
-    if is_proven(confirmations):
-        return _conclude("improved", challenger, compute_proven_gain(confirmations))
-    return _conclude("no-improvement", challenger, compute_gain(confirmations))
+    if fails_in_proof(state, challenger):
+        return _conclude("no-improvement", challenger)
+    proof = collect_proof(state, challenger)
+    gains = {bed: gain for bed, gain in proof.gain_by_bed.items() if bed is not None}
+    verdict = (
+        _conclude("improved", challenger, proof.compute_proven_gain())
+        if proof.is_proven
+        else _conclude("no-improvement", challenger, proof.compute_gain())
+    )
+    return replace(verdict, beds=gains, disagree=proof.beds_disagree if gains else None)
 
 
 def _conclude(verdict: str, best: int | None, gain: Gain | None = None) -> Verdict:
@@ -568,22 +580,11 @@ def _conclude(verdict: str, best: int | None, gain: Gain | None = None) -> Verdi
     return Verdict(verdict, best, gain, (Phase.CONFIRM,))
 
 
-def collect_bed_proof(state: State, challenger: int) -> BedConfirmation:
-    """Return the proof so far on each test bed."""
-    return BedConfirmation(
+def collect_proof(state: State, challenger: int) -> Proof:
+    """Return the proof so far."""
+    return Proof(
         {
-            bed: keep_whole_pairs(list_confirmations(state, challenger, bed=bed))
-            for bed in state.beds
+            bed: _keep_whole_pairs(list_confirmations(state, challenger, bed=bed))
+            for bed in state.stacks
         }
     )
-
-
-def _decide_bed_verdict(state: State, challenger: int) -> Verdict:
-    proof = collect_bed_proof(state, challenger)
-    decided = _conclude(
-        "improved" if proof.is_proven else "no-improvement",
-        challenger,
-        proof.compute_proven_gain() if proof.is_proven else proof.compute_gain(),
-    )
-    gains = proof.gain_by_bed
-    return replace(decided, beds=gains, disagree=proof.beds_disagree) if gains else decided

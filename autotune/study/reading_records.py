@@ -25,7 +25,7 @@ class RecordedReading:
     """A reading of load: its trial, time (ISO 8601), purpose, content and the usage of hosts.
 
     `Reading` describes the fields from ``rate`` to ``example``. Bin edges of ``histogram`` are in
-    milliseconds, to be short.
+    milliseconds, which keeps the records short.
     """
 
     trial: int

@@ -10,7 +10,6 @@ from typing import Any
 from autotune.discovery.host_templates import from_record
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings
-from autotune.services.registry import add_declared
 from autotune.space import kernel, space
 from autotune.space.dimension import AdoptedValues
 from autotune.space.facts import HostFacts
@@ -49,7 +48,6 @@ def rebuild_environment(
         raise AutotuneError("the study has no trials yet", hint="`autotune status` shows it")
     start = decode_valid_record(StudyStart, records[0])
     file, settings = read_recorded_target(directory), trials[0].settings
-    add_declared(file.target.services)
     bed = next(iter(_find_beds(records)), None)
     if bed is not None:
         file = file.for_bed(bed)

@@ -14,13 +14,13 @@ from autotune.deploy.backup import BackupStore
 from autotune.deploy.host_state import ServiceManager
 from autotune.deploy.private_servers import stop_orphaned
 from autotune.errors import AutotuneError, LockedError, join_errors
+from autotune.runtimes import load_runtime
 from autotune.study import ownership
 from autotune.study.directory import EVENTS_FILE, describe_lock_holder, is_locked
 from autotune.study.entry_check import await_entry
 from autotune.study.study_store import load_state, read_study_start
 from autotune.target.beds import BEDS_DIRECTORY, bed_directory, needs_bed
 from autotune.target.read_target import TARGET_FILE_NAME, TargetFile, read_addresses
-from autotune.target.runtimes import import_runtime
 from autotune.transports.base import Transport
 from autotune.transports.target_hosts import create_transports
 
@@ -52,9 +52,11 @@ def restore_target(target: Path, root: Path) -> list[str]:
     ``restore_study``.
     """
     file = read_addresses(target)
-    names = (name for name in foreign_files.list_names(root) if name.startswith(file.target.name))
+    # `--name` and sweeps give studies other names than the target's.
     candidates = [
-        root / name for name in names if _read_target_path(root / name) == target.resolve()
+        root / name
+        for name in foreign_files.list_names(root)
+        if _read_target_path(root / name) == target.resolve()
     ]
     studies = [study for study in candidates if ownership.is_own_study(study)]
     foreign_studies = [study for study in candidates if study not in studies]
@@ -130,10 +132,10 @@ def _reject_running_studies(studies: Sequence[Path]) -> None:
 
 
 def _read_target_path(study: Path) -> Path | None:
-    """Return the path of a study's target file; ``None`` if it is not recorded."""
+    """Return the path of a study's target file; ``None`` if it is not recorded or not readable."""
     try:
         source = read_study_start(study).source
-    except AutotuneError:
+    except (AutotuneError, OSError):
         return None
     return Path(source) if source else None
 
@@ -194,9 +196,9 @@ def _restore_over_transports(
     target = file.target
     if target.simulated is not None:
         return []
-    managers = [import_runtime(tier.runtime).RUNTIME.service_manager
-                for tier in target.tiers.values()]  # fmt: skip
-    if None in managers or not managers:
+    managers = [load_runtime(tier.runtime).service_manager for tier in target.tiers.values()]
+    manager = managers[0] if managers and None not in managers else None
+    if manager is None:
         return []
     load_hosts = (name for name in target.load.hosts if target.hosts[name].transport != "local")
     changed_hosts = {*load_hosts, *(host for tier in target.tiers.values() for host in tier.hosts)}
@@ -206,7 +208,7 @@ def _restore_over_transports(
             name: transports[name] for name in transports if name in changed_hosts
         }
         await_answer = partial(await_entry, file, transports)
-        return restore_hosts(study, changed_transports, managers[0], await_answer)
+        return restore_hosts(study, changed_transports, manager, await_answer)
     finally:
         for transport in transports.values():
             transport.close()

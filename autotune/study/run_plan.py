@@ -60,7 +60,7 @@ def build_plan(environment: Environment) -> Plan:
     return plan
 
 
-def _encode_memory(host: HostMemory) -> plan_documents.HostMemory:
+def _encode_memory(host: HostMemory) -> plan_documents.HostMemoryObject:
     return {
         "host": host.host,
         "rule": host.rule,
@@ -86,15 +86,17 @@ def _add_differences(plan: Plan, preview: Preview, stock: Settings, recommended:
     }
 
 
-def changes_to_json(changes: Mapping[str, HostChanges]) -> dict[str, plan_documents.HostChanges]:
+def changes_to_json(
+    changes: Mapping[str, HostChanges],
+) -> dict[str, plan_documents.HostChangesObject]:
     """Return, by host, files with their diff, kernel values (from → to), and units with action and
     reasons.
     """
     return {name: _encode_changes(change) for name, change in changes.items()}
 
 
-def _encode_changes(changes: HostChanges) -> plan_documents.HostChanges:
-    units: dict[str, plan_documents.UnitChange] = {
+def _encode_changes(changes: HostChanges) -> plan_documents.HostChangesObject:
+    units: dict[str, plan_documents.UnitChangeObject] = {
         unit: {"action": change.action, "because": change.because}
         for unit, change in changes.units.items()
     }
@@ -106,7 +108,7 @@ def _encode_changes(changes: HostChanges) -> plan_documents.HostChanges:
     }
 
 
-def format_changes(changes: Mapping[str, plan_documents.HostChanges]) -> Iterator[str]:
+def format_changes(changes: Mapping[str, plan_documents.HostChangesObject]) -> Iterator[str]:
     """Yield units with action, hosts and reasons, then kernel values; ``changes`` is in the JSON
     format.
     """
@@ -154,7 +156,7 @@ def _build_command_plan(environment: Environment) -> Plan:
     }
 
 
-def _describe_budget(environment: Environment) -> plan_documents.Budget:
+def _describe_budget(environment: Environment) -> plan_documents.BudgetObject:
     budget = environment.file.target.budget
     return {
         "trials": budget.trials,
@@ -174,20 +176,11 @@ def format_plan(plan: Plan) -> str:
         f"{format_count(budget['seconds'] / 60, 'minute')}. Up to {budget['proof_seconds'] / 60:.1f} min "
         f"are reserved to confirm the best {budget['finalists']}."
     )
+    rules = [f"  rule: {binding}" for binding in plan["bindings"]]
     if "command" in plan:
-        first_configurations = [
-            json.dumps(parameters, ensure_ascii=False) for parameters in plan["first"]
-        ]
-        rules = [f"  rule: {binding}" for binding in plan["bindings"]]
-        return "\n".join(
-            [
-                f"Command: {plan['command']}.",
-                budget_text,
-                "First calls:",
-                *first_configurations,
-                *rules,
-            ]
-        )
+        first_calls = [json.dumps(parameters, ensure_ascii=False) for parameters in plan["first"]]
+        command_line = f"Command: {plan['command']}."
+        return "\n".join([command_line, budget_text, "First calls:", *first_calls, *rules])
     servers = ", ".join(plan["servers"])
     introduction = (
         "The stack is a model: no host is contacted, no load is sent, and time is virtual.",
@@ -203,7 +196,7 @@ def format_plan(plan: Plan) -> str:
         budget_text,
         *_format_core_parameters(plan),
         *_format_actions(plan),
-        *(f"  rule: {binding}" for binding in plan["bindings"]),
+        *rules,
         *(f"  within: {limit}" for limit in plan["limits"]),
         *_format_memory(plan["memory"]),
         *_format_deployments(plan["deployments"]),
@@ -261,7 +254,7 @@ def _format_actions(plan: Plan) -> Iterator[str]:
 
 def _describe_deployment(
     environment: Environment, preview: Preview, chosen: Settings
-) -> plan_documents.Deployment:
+) -> plan_documents.DeploymentObject:
     """Return the services of one deployment, and the rules that limit its recommended settings."""
     candidate = environment.space.build_candidate(
         environment.space.preset_settings("recommended", chosen)
@@ -278,7 +271,7 @@ def _describe_deployment(
     }
 
 
-def _format_memory(hosts: Sequence[plan_documents.HostMemory]) -> Iterator[str]:
+def _format_memory(hosts: Sequence[plan_documents.HostMemoryObject]) -> Iterator[str]:
     """Yield the maximum memory of the recommended settings by host, with the limit."""
     for host in hosts:
         needed, allowed, memory = map(
@@ -291,7 +284,7 @@ def _format_memory(hosts: Sequence[plan_documents.HostMemory]) -> Iterator[str]:
         yield f"  memory of {host['host']}: {needed} of the allowed {allowed} ({reason})"
 
 
-def _format_deployments(deployments: Sequence[plan_documents.Deployment]) -> Iterator[str]:
+def _format_deployments(deployments: Sequence[plan_documents.DeploymentObject]) -> Iterator[str]:
     if len(deployments) < 2:
         return
     yield f"{len(deployments)} deployments. Each is tried with its recommended settings first:"

@@ -8,8 +8,9 @@ An interrupted trial is repeated first. The other steps follow this order:
 4. finalists
 5. the leader and its rival in alternation, if time allows
 6. the winner without changes that have no effect
-7. this winner and the baseline in alternation
-8. verdict
+7. this winner without a change whose cost is uncertain and may be large, if time allows
+8. this winner and the baseline in alternation
+9. verdict
 
 Test beds go through these stages together, and each requests its own next step. No bed waits within a
 stage. A new stage starts when no trial of the previous stage is running.
@@ -17,20 +18,20 @@ stage. A new stage starts when no trial of the previous stage is running.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import exp
+from math import exp, log
 
 from autotune.measure.capacity import SearchLimits
 from autotune.optimize import confirmation
-from autotune.optimize.confirmation import SideMeasurement
 from autotune.services.base import Settings
-from autotune.space.dimension import PRESET_NAMES
 from autotune.space.space import SearchSpace
 from autotune.study.ranking import (
+    MIN_CONFIGURATIONS,
     baseline_meets_slo,
-    collect_bed_proof,
+    collect_proof,
     estimate_candidates,
+    fails_in_proof,
     find_baseline,
     find_best_trial,
     find_doubtful_pruning,
@@ -40,6 +41,7 @@ from autotune.study.ranking import (
     is_exploring,
     is_undecided,
     list_confirmations,
+    list_measured_trials,
     select_feasible_trials,
     select_finalist_pair,
     select_finalists,
@@ -56,7 +58,10 @@ REFERENCE_INTERVAL_TRIALS = 6
 PRUNED_TRIALS_DIVISOR = 3
 # Maximum share of the time that is reserved for finals and proof, at the study's pace so far.
 MAX_RESERVE_SHARE = 0.45
-MIN_MEASUREMENT_SECONDS = 15.0  # shorter measurements are too imprecise to be useful
+# If pages are slow, each measurement may take this fraction of the time: some for the search, and the
+# minimum number of pairs.
+USUAL_MEASUREMENTS = 12
+MIN_MEASUREMENT_SECONDS = 15.0  # a shorter measurement shows nothing
 # Seconds for the minimum number of pairs and one block of changes. They are always reserved, up to
 # MAX_PROOF_SHARE of the time.
 MIN_PROOF_SECONDS = (2 * confirmation.MIN_PAIRS + 1) * MIN_MEASUREMENT_SECONDS
@@ -68,10 +73,14 @@ MAX_OVERRUN_FACTOR = 1.05
 SHORT_PROOF_SHARE = 0.75  # share of the usual proof if a rough finalist is measured again
 ROUGH_TRIAL_SHARE = 0.5  # duration of a rough trial, relative to a precise one
 MAX_PAIRS = 6
+# Without `load: {today: …}`, the proof measures latency at this share of the baseline's capacity.
+TODAY_CAPACITY_SHARE = 0.4
 MAX_RUNNER_UP_PAIRS = 2
 # Numbers of measurements that revert blocks of the winner's changes: reserved during the search,
 # reserved during the comparison with the best preset, and the maximum.
 RESERVED_BLOCKS, MIN_BLOCKS, MAX_BLOCKS = 4, 2, 8
+# Maximum number of measurements that revert one change, and the possible log loss that justifies one.
+MAX_REVERSALS, MIN_UNCERTAIN_LOSS = 2, 0.1
 # Maximum number of failed confirmation measurements, for example of a starved generator, that are
 # repeated.
 MAX_FAILED_CONFIRMATIONS = 2
@@ -123,7 +132,22 @@ class SimplifyStep:
     trial_number: int
 
 
-ScheduleStep = MeasureStep | SuggestStep | RankStep | SimplifyStep | WaitStep | ConcludeStep
+@dataclass(frozen=True)
+class EstimateCostsStep:
+    """Estimate the cost of reverting each change of this trial with the model."""
+
+    trial_number: int
+
+
+ScheduleStep = (
+    MeasureStep
+    | SuggestStep
+    | RankStep
+    | SimplifyStep
+    | EstimateCostsStep
+    | WaitStep
+    | ConcludeStep
+)
 
 
 def select_next_step(
@@ -145,6 +169,8 @@ def select_next_step(
         or _plan_wait(state, Phase.RUNNER_UP)
         or _plan_wait(state, Phase.SIMPLIFIED)
         or _plan_simplification(state, budget, elapsed)
+        or _plan_reversal(state, space, budget, elapsed)
+        or _plan_wait(state, Phase.EXPLAIN)
         or _plan_reproduction(state, budget, elapsed)
         or _plan_wait(state, Phase.FINALIST, Phase.BASELINE)
         or _plan_confirmation(state, budget, elapsed, bed)
@@ -224,7 +250,7 @@ def _plan_opening(
     maximum = max(3, int(MAX_OPENING_SHARE * budget.trials))
     tried, clamped = list[Settings](), space.with_clamps(state.clamps)
     effects: list[Settings] = []  # effective settings of the configurations tried so far
-    for phase, settings in _iterate_presets(space):
+    for phase, settings in _list_presets(space):
         active, effect = (
             space.select_active(settings),
             space.select_active(clamped.get_effective(settings)),
@@ -302,11 +328,9 @@ def _may_be_best(state: State, space: SearchSpace, settings: Settings) -> bool:
     return not lows or max(highs, default=0.0) >= max(lows)
 
 
-def _iterate_presets(space: SearchSpace) -> Iterator[tuple[Phase, Settings]]:
-    yield Phase.BASELINE, space.baseline
-    for phase in map(Phase, PRESET_NAMES):
-        for deployment in space.deployments:
-            yield phase, space.preset_settings(str(phase), deployment)
+def _list_presets(space: SearchSpace) -> list[tuple[Phase, Settings]]:
+    presets = ((Phase(name), settings) for name, settings in space.iterate_presets())
+    return [(Phase.BASELINE, space.baseline), *presets]
 
 
 def _select_deployment(settings: Settings, space: SearchSpace) -> Settings:
@@ -421,6 +445,23 @@ def max_reserve_seconds(budget: Budget) -> float:
 def min_proof_seconds(state: State) -> float:
     """Return the seconds needed for the minimum number of pairs."""
     return 2 * _measurements_per_bed(state, confirmation.MIN_PAIRS) * average_trial_seconds(state)
+
+
+def select_today_rate(state: State, phase: Phase, today_rate: float | None) -> float | None:
+    """Return the rate in requests/s at which a measurement also measures the latency; ``None`` if
+    latency is not measured.
+
+    The proof measures it at the target's rate, or else at a share of the baseline's capacity. Without a
+    study, only the target's rate is known.
+    """
+    if phase not in (Phase.CONFIRM, Phase.MEASURE) or state.values:
+        return None
+    baseline = find_baseline(state)
+    if today_rate is not None or phase is Phase.MEASURE or baseline is None:
+        return today_rate
+    if baseline.peak is None or not baseline.peak.is_feasible:
+        return None
+    return float(f"{TODAY_CAPACITY_SHARE * baseline.peak.peak:.3g}")
 
 
 def average_trial_seconds(state: State) -> float:
@@ -539,6 +580,47 @@ def _plan_simplification(state: State, budget: Budget, elapsed: float) -> Schedu
     return MeasureStep(Phase.SIMPLIFIED, simplified.settings, source_trial=number)
 
 
+def _plan_reversal(
+    state: State, space: SearchSpace, budget: Budget, elapsed: float
+) -> ScheduleStep | None:
+    """Return a measurement of the winner without a change whose cost is uncertain and may be large.
+
+    The cost is uncertain because the parameter was rarely measured at its baseline value. The gain may
+    depend on this change.
+    """
+    number, reversals = find_best_trial(state), state.list_started(Phase.EXPLAIN)
+    if (
+        number is None
+        or state.posterior is None
+        or state.values
+        or state.list_started(Phase.CONFIRM)
+        or not baseline_meets_slo(state)
+        or len(list_measured_trials(state)) < MIN_CONFIGURATIONS
+        or len(reversals) >= MAX_REVERSALS
+        or elapsed + average_trial_seconds(state) + min_proof_seconds(state) > budget.time
+    ):
+        return None
+    if state.cost_trial != number:
+        return EstimateCostsStep(number)
+    uncertain_names = _list_uncertain_changes(state)
+    if len(reversals) >= len(uncertain_names):
+        return None
+    winner, name = state.find_trial(number), uncertain_names[len(reversals)]
+    settings = space.replace_impossible(winner.effective_settings, winner.settings)
+    return MeasureStep(Phase.EXPLAIN, {**settings, name: space.baseline[name]})
+
+
+def _list_uncertain_changes(state: State) -> list[str]:
+    """Return the changes whose cost may be zero or large, the largest possible cost first."""
+    possible_losses = {
+        name: -log(cost.ratio.interval()[0])
+        for name, cost in state.reversal_costs.items()
+        if not cost.is_distinguishable
+    }
+    names = sorted(possible_losses, key=lambda name: -possible_losses[name])
+    return [name for name in names if possible_losses[name] >= MIN_UNCERTAIN_LOSS]
+
+
 def misses_slo(state: State) -> bool:
     """True if the baseline was measured and did not meet the objective at any rate."""
     stock = find_baseline(state)
@@ -548,15 +630,15 @@ def misses_slo(state: State) -> bool:
 def _plan_reproduction(state: State, budget: Budget, elapsed: float) -> ScheduleStep | None:
     """Return a repeated measurement after a baseline that missed the objective.
 
-    No comparison is possible then, so the time reserved for it is available. The baseline is measured
-    once more, because a disturbance may have been the cause. The best trial is then measured until its
-    result is reproduced.
+    No gain over such a baseline can be computed, so the time reserved for the proof is available. The
+    baseline is measured once more, because a disturbance may have been the cause. The best trial is
+    then measured until its result is reproduced.
     """
     trial_seconds = min(average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
     if state.values or not misses_slo(state) or elapsed + trial_seconds > budget.time:
         return None
     stock, challenger = find_baseline(state), find_best_trial(state)
-    if stock is not None and len(state.list_started(Phase.BASELINE)) <= max(1, len(state.beds)):
+    if stock is not None and len(state.list_started(Phase.BASELINE)) <= len(state.stacks):
         return MeasureStep(Phase.BASELINE, stock.settings, source_trial=stock.number)
     if challenger is None:
         return None
@@ -580,8 +662,8 @@ def _plan_confirmation(
         or not baseline.peak.is_feasible
     ):
         return None
-    confirmations = list_confirmations(state, challenger)
-    has_min_pairs = len(confirmations) >= 2 * confirmation.MIN_PAIRS
+    proof = collect_proof(state, challenger)
+    has_min_pairs = proof.measurement_count >= 2 * confirmation.MIN_PAIRS
     trial_seconds = average_trial_seconds(state)
     pair_seconds = 2 * (
         trial_seconds if has_min_pairs else min(trial_seconds, MIN_MEASUREMENT_SECONDS)
@@ -591,15 +673,11 @@ def _plan_confirmation(
         if has_min_pairs
         else min(budget.time + pair_seconds, MAX_OVERRUN_FACTOR * budget.time)
     )
-    is_over = elapsed + pair_seconds >= latest_end and len(confirmations) >= 2
-    is_over = is_over or _count_started_pairs(state, Phase.CONFIRM, confirmations) >= MAX_PAIRS
-    is_decided = (
-        collect_bed_proof(state, challenger).is_decided
-        if bed
-        else confirmation.is_decided(confirmations)
-    )
+    is_late = elapsed + pair_seconds >= latest_end and proof.measurement_count >= 2
+    is_over = is_late or _count_started_pairs(state, Phase.CONFIRM) >= MAX_PAIRS or proof.is_decided
+    is_over = is_over or fails_in_proof(state, challenger)
     return _plan_alternation(
-        state, Phase.CONFIRM, challenger, baseline.number, bed, is_over=is_over or is_decided
+        state, Phase.CONFIRM, challenger, baseline.number, bed, is_over=is_over
     )
 
 
@@ -608,32 +686,24 @@ def _plan_runner_up(
 ) -> ScheduleStep | None:
     """Return the next measurement of the leader or its rival, which alternate if time allows.
 
-    They come before any claim. The rival is the best preset, or else the second best configuration.
+    The rival is the best preset, or else the second best configuration. These measurements end before
+    the proof starts.
     """
     finalist_pair = select_finalist_pair(state)
     if finalist_pair is None or state.list_started(Phase.CONFIRM):
         return None
     reserved_seconds = min_proof_seconds(state) + MIN_BLOCKS * average_trial_seconds(state)
     is_over = elapsed + 2 * average_trial_seconds(state) + reserved_seconds > budget.time
-    confirmations = list_confirmations(state, finalist_pair[0], Phase.RUNNER_UP)
-    started_pairs = len(state.list_finished(Phase.RUNNER_UP)) / 2
-    started_pairs = (
-        _count_started_pairs(state, Phase.RUNNER_UP, confirmations) if bed else started_pairs
-    )
-    is_over = (
-        is_over or started_pairs >= MAX_RUNNER_UP_PAIRS or not is_undecided(state, *finalist_pair)
-    )
+    is_over = is_over or _count_started_pairs(state, Phase.RUNNER_UP) >= MAX_RUNNER_UP_PAIRS
+    is_over = is_over or not is_undecided(state, *finalist_pair)
     return _plan_alternation(state, Phase.RUNNER_UP, *finalist_pair, bed, is_over=is_over)
 
 
-def _count_started_pairs(state: State, phase: Phase, measured: Sequence[SideMeasurement]) -> float:
+def _count_started_pairs(state: State, phase: Phase) -> int:
     """Return the number of pairs, including running ones."""
-    if not state.beds:
-        return len(measured) / 2
-    counts_by_bed = [
-        sum(t.bed == bed for t in state.list_started(phase)) for bed in state.active_beds
-    ]
-    return sum(-(-count // 2) for count in counts_by_bed)
+    started_trials = state.list_started(phase)
+    counts = (sum(t.bed == bed for t in started_trials) for bed in state.active_stacks)
+    return sum(-(-count // 2) for count in counts)
 
 
 def _plan_alternation(

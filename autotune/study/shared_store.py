@@ -7,9 +7,7 @@ with all records in the database's order, and the readings of this worker.
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
-import threading
 import time
 import uuid
 from collections import Counter
@@ -27,6 +25,7 @@ from autotune import durable_files, foreign_files
 from autotune.deploy.deploy_result import DeployResult
 from autotune.errors import AutotuneError, LockedError
 from autotune.masking import mask_secrets
+from autotune.periodic_task import PeriodicTask
 from autotune.study import journal, study_database
 from autotune.study.directory import EVENTS_FILE
 from autotune.study.study_database import Lease, SharedStudy, StudyDatabase
@@ -120,14 +119,12 @@ class SharedStore(StudyStore):
         self._unwritten_lines: list[
             bytes
         ] = []  # lines that are in the database but not in the journal yet
-        self._monitor, self._stop_event = HeartbeatMonitor(), threading.Event()
-        self._heart = threading.Thread(target=self._run_heartbeats, name="heartbeat", daemon=True)
+        self._monitor = HeartbeatMonitor()
+        self._heart = PeriodicTask("heartbeat", self.pulse.interval_seconds, self._try_heartbeat)
         self.refresh()
 
     def close(self) -> None:
-        self._stop_event.set()
-        if self._heart.ident is not None:
-            self._heart.join()
+        self._heart.stop()
         super().close()
 
     def refresh(self) -> None:
@@ -193,7 +190,7 @@ class SharedStore(StudyStore):
     def release_bed(self, bed: str) -> None:
         """Release this bed's lease, so that other workers repeat its trial.
 
-        If the database is unavailable, they notice the missed heartbeats instead.
+        If the database is unavailable, other workers detect the missed heartbeats instead.
         """
         reason = self._exclusion_reasons.pop(bed, "its worker has stopped")
 
@@ -237,12 +234,11 @@ class SharedStore(StudyStore):
                     connection, self.study.study_id, uuid.uuid4().hex, [record]
                 )
 
-    def _run_heartbeats(self) -> None:
-        while not self._stop_event.wait(self.pulse.interval_seconds):
-            try:
-                self.send_heartbeat()
-            except SQLAlchemyError:
-                self._monitor.reset()
+    def _try_heartbeat(self) -> None:
+        try:
+            self.send_heartbeat()
+        except SQLAlchemyError:
+            self._monitor.reset()
 
     def run_decision(self, action: Callable[[], T]) -> T:
         """Run ``action``. Its records are stored together or not at all; in that case it runs again."""
@@ -323,7 +319,7 @@ class SharedStore(StudyStore):
         return study_database.read_lines_after(connection, self.study.study_id, self._number)
 
     def _apply_lines(self, lines: Sequence[bytes]) -> None:
-        self.state = replay_records(map(json.loads, lines), self.state)
+        self.state = replay_records(study_database.parse_lines(lines), self.state)
         self._number += len(lines)
         self._unwritten_lines += lines
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from optuna.storages import BaseStorage
 
 from autotune import foreign_files
-from autotune.environments.base import Environment, prepare
+from autotune.environments.base import Environment
 from autotune.environments.multi_bed import MultiBedEnvironment
 from autotune.environments.multi_bed import prepare as prepare_beds
+from autotune.environments.preparation import prepare
 from autotune.errors import AutotuneError, TargetError
 from autotune.loads.registry import compute_request_digests
 from autotune.optimize.ranking import transfer_settings
@@ -22,11 +23,11 @@ from autotune.optimize.storage import open_sqlite, translate_storage_errors
 from autotune.study import journal, ownership, ranking, study_loop
 from autotune.study.bed_workers import run_bed_workers as tune_on_beds
 from autotune.study.directory import EVENTS_FILE
+from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.recorded_environment import RecordedEnvironment
 from autotune.study.study_state import APPLY_PURPOSE, MEASURE_PURPOSE
 from autotune.study.study_store import StudyStore, load_state, read_study_start
 from autotune.study.trial_context import (
-    ProgressReporter,
     TrialContext,
     begin_study,
     collect_versions,

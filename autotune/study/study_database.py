@@ -30,6 +30,7 @@ from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError, SQLA
 
 from autotune import durable_files
 from autotune.errors import AutotuneError
+from autotune.foreign_files import MAX_RECORD_BYTES
 from autotune.masking import mask_secrets
 from autotune.optimize.storage import ConnectionTracker, find_database_error
 from autotune.study import journal, ownership
@@ -110,6 +111,9 @@ RETRY_TIMEOUT_SECONDS, RETRY_PAUSE_SECONDS = (
     600.0,
     0.5,
 )  # total seconds of retries, and seconds between attempts
+COMPROMISED_HINT = (
+    "the database may be compromised; stop all workers and find out who wrote this record"
+)
 ALIVE_SECONDS = 60.0  # seconds since its last heartbeat for which a worker is shown as running
 
 
@@ -241,7 +245,7 @@ class StudyDatabase:
         """Return the result of ``action`` with each statement committed separately, with the same
         retries.
 
-        No lock of a statement is held when the next statement is sent.
+        The locks of each statement are released before the next statement is sent.
         """
 
         def attempt_autocommit() -> T:
@@ -262,7 +266,8 @@ class StudyDatabase:
         """Yield Optuna's storage to the one worker that writes a study to it, and ``None`` to all
         others.
 
-        The storage's only database session holds the lock. After a lost connection, every write fails.
+        The storage's only database session holds the writer lock. After this session loses its
+        connection, every write fails.
         """
         lock = text("SELECT pg_try_advisory_lock(:first, :second)")
         # Outside the pool, the connection and thus the lock last exactly until the end of this block.
@@ -368,7 +373,7 @@ class StudyDatabase:
         durable_files.write_file(
             location / WORKERS_FILE, json.dumps(active_workers).encode(), 0o600, sync=False
         )
-        self.copy_files(study, map(json.loads, lines), location)
+        self.copy_files(study, parse_lines(lines), location)
         return location
 
     def copy_files(
@@ -377,11 +382,10 @@ class StudyDatabase:
         """Copy the rendered files of trials that are missing in ``directory``."""
         missing: dict[str, list[Path]] = {}
         for record in records:
-            if record["event"] == "deployed":
-                for name, digest in (record.get("files") or {}).items():
-                    path = _resolve_below(directory / "configs", f"{record['trial']}/{name}")
-                    if not path.exists():
-                        missing.setdefault(digest, []).append(path)
+            for name, digest in _list_file_digests(record):
+                path = _resolve_below(directory / "configs", f"{record.get('trial')}/{name}")
+                if not path.exists():
+                    missing.setdefault(digest, []).append(path)
         rows = self.run_transaction(lambda c: c.execute(
             text("SELECT digest, content FROM autotune_files WHERE study = :study"),
             {"study": study.study_id},
@@ -389,7 +393,8 @@ class StudyDatabase:
         for row in rows:
             for path in missing.get(row.digest, ()):
                 durable_files.make_directory(path.parent)
-                durable_files.write_file(path, zlib.decompress(row.content), 0o600, sync=False)
+                content = _decompress(row.content, MAX_RECORD_BYTES)
+                durable_files.write_file(path, content, 0o600, sync=False)
 
     def _create_optuna_tables(self) -> None:
         """Create Optuna's tables if they are missing. Raises AutotuneError if another version created
@@ -540,7 +545,25 @@ def _insert_files(connection: Connection, study: int, files: Mapping[str, bytes]
 
 def read_records_after(connection: Connection, study: int, number: int) -> list[dict[str, Any]]:
     """Return the records after this number, in order."""
-    return [json.loads(line) for line in read_lines_after(connection, study, number)]
+    return parse_lines(read_lines_after(connection, study, number))
+
+
+def parse_lines(lines: Iterable[bytes]) -> list[dict[str, Any]]:
+    """Return the records in these lines. Raises AutotuneError for a line that no journal can contain,
+    because other users write to the database.
+    """
+    try:
+        return [journal.parse_record("the database", line) for line in lines]
+    except AutotuneError as error:
+        raise AutotuneError(error.message, hint=COMPROMISED_HINT) from error
+
+
+def _list_file_digests(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the names of the files in a record of a deployment, with their digests."""
+    files = record.get("files")
+    if record.get("event") != "deployed" or not isinstance(files, Mapping):
+        return []
+    return [(name, digest) for name, digest in files.items() if isinstance(digest, str)]
 
 
 def read_lines_after(connection: Connection, study: int, number: int) -> list[bytes]:
@@ -553,7 +576,24 @@ def read_lines_after(connection: Connection, study: int, number: int) -> list[by
 
 def _decompress_lines(contents: Iterable[bytes]) -> list[bytes]:
     # Other writers may insert line breaks, which valid JSON contains only between values.
-    return [zlib.decompress(content).replace(b"\n", b" ") for content in contents]
+    return [
+        _decompress(content, journal.MAX_LINE_BYTES).replace(b"\n", b" ") for content in contents
+    ]
+
+
+def _decompress(content: bytes, max_bytes: int) -> bytes:
+    """Return compressed content. Raises AutotuneError if it is invalid or larger than ``max_bytes``."""
+    decompressor = zlib.decompressobj()
+    try:
+        plain_content = decompressor.decompress(content, max_bytes)
+    except zlib.error:
+        plain_content = b""
+    if not decompressor.eof:
+        raise AutotuneError(
+            f"content in the database is invalid, or larger than {max_bytes:,} bytes",
+            hint=COMPROMISED_HINT,
+        )
+    return plain_content
 
 
 def _resolve_below(directory: Path, name: str) -> Path:
@@ -562,7 +602,7 @@ def _resolve_below(directory: Path, name: str) -> Path:
     if "\0" in name or ".." in path.parts or not path.is_relative_to(directory):
         raise AutotuneError(
             f"invalid file name {name!r} in the database: it is outside of {directory}",
-            hint="the database may be compromised; stop all workers and find out who wrote this record",
+            hint=COMPROMISED_HINT,
         )
     return path
 
@@ -649,5 +689,5 @@ def compress_record(record: Mapping[str, object]) -> bytes:
 
 
 def decompress_record(content: bytes) -> dict[str, Any]:
-    record: dict[str, Any] = json.loads(zlib.decompress(content))
+    (record,) = parse_lines(_decompress_lines([content]))
     return record

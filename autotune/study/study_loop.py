@@ -1,76 +1,76 @@
 """The main loop of a study: select a step, run it, and report it to the sampler, until the study is
 complete.
+
+Each test bed runs the loop in its own thread. A study without beds runs it on its only stack.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 
-from autotune.diagnose.diagnosis import list_recommended_changes
 from autotune.environments.load_session import UNMEASURED_PEAK_SD
-from autotune.estimate import Estimate, InstanceCapacity
-from autotune.optimize.gp.surrogate import (
-    BED_KEY,
-    CAPACITIES_KEY,
-    CHANGES_KEY,
-    MIN_RELEVANT_GAIN,
-    SurrogateModel,
-)
+from autotune.estimate import Estimate
+from autotune.optimize.bed_differences import estimate_offsets
+from autotune.optimize.gp.surrogate import MIN_RELEVANT_GAIN, SurrogateModel
 from autotune.optimize.reversal import estimate_reversal_costs
 from autotune.optimize.reversal_cost import ReversalCost
-from autotune.optimize.searcher import Outcome, Searcher, Suggestion
+from autotune.optimize.searcher import Searcher, Suggestion
 from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study import trial as trials
+from autotune.study.bed_barrier import BedBarrier
 from autotune.study.ranking import (
-    FINAL_PHASES,
     MIN_CONFIGURATIONS,
     decide_verdict,
     estimate_study_drift,
     find_baseline,
     find_incumbent,
     find_incumbent_number,
+    list_bed_readings,
     list_measured_trials,
     select_feasible_trials,
 )
 from autotune.study.schedule import (
+    USUAL_MEASUREMENTS,
     ConcludeStep,
+    EstimateCostsStep,
     MeasureStep,
     RankStep,
+    ScheduleStep,
     SimplifyStep,
     SuggestStep,
     WaitStep,
     compute_time_limit,
     select_next_step,
 )
+from autotune.study.search_history import (
+    MODELLED_PHASES,
+    catch_up_search,
+    record_trial_outcome,
+    sync_search,
+)
 from autotune.study.simplification import select_next_block
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
+from autotune.study.study_store import StudyStore
 from autotune.study.trial_context import TrialContext
 from autotune.study.verdict import Verdict
 from autotune.target.messages import format_count
 from autotune.target.model import Budget
 
+NextStep = tuple[ScheduleStep, Trial | None]
 # Expected difference between a peak and an earlier measurement of the configuration, as the sd of the
 # logarithm.
 REPEAT_LOG_SD = 0.10
 # The search stops if the probability of a gain of at least MIN_RELEVANT_GAIN is below this.
 STOP_PROBABILITY = 0.05
-# Phases that the model is fitted to. The reference is included because the model could dismiss a single
-# measurement as noise. Finals and simplified trials are included to estimate changes without an effect.
-MODELLED_PHASES = (*COUNTED_PHASES, Phase.REFERENCE, *FINAL_PHASES, Phase.SIMPLIFIED)
-
-
-def run_study_loop(context: TrialContext, searcher: Searcher, budget: Budget) -> Verdict:
-    """Run or continue the study until it is complete."""
-    with context.clock.time_activity("search"):
-        catch_up_search(searcher, context.store.state)
-    while isinstance(step := resolve_next_step(context, searcher, budget), MeasureStep):
-        inputs = prepare_measurement(step, context, budget)
-        finished_trial = trials.run_trial(step, context, *inputs)
-        learn_from_trial(context, searcher, finished_trial)
-    return record_verdict(context, searcher)
+# Trials that show differences between beds.
+COMPARISON_PHASES = (Phase.BASELINE, Phase.REFERENCE, Phase.FINALIST)
+# From this number of active beds in a shared study, a bed requests its next configuration while it is
+# still measuring. The model then lacks only one of many outcomes.
+PREFETCH_MIN_BEDS = 16
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,129 @@ class Proposal:
     def is_still_new(self, state: State) -> bool:
         """True if no later trial uses the same suggestion."""
         return all(t.suggested != self.suggestion.values for t in state.trials[self.trial_count :])
+
+
+class StudyLoop:
+    """The loop of a study, which each of its stacks runs until the study is complete.
+
+    Only one bed at a time decides the next step, even across all processes of a shared study. Each
+    process has its own search.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        store: StudyStore,
+        searcher: Searcher,
+        budget: Budget,
+        barrier: BedBarrier,
+    ) -> None:
+        self._space, self._store, self._searcher = space, store, searcher
+        self._budget, self._barrier = budget, barrier
+        self._is_caught_up = False
+        self._search_lock = threading.Lock()
+        self._prefetcher = ThreadPoolExecutor(1, thread_name_prefix="asked ahead")
+        self._proposals: dict[str | None, Future[Proposal]] = {}
+
+    def run(self, context: TrialContext) -> None:
+        """Measure trials one after the other until there are none left."""
+        while True:
+            context.wait_for_turn()
+            step, trial = self._decide_next_step(context)
+            if isinstance(step, ConcludeStep):
+                return
+            if trial is None or not isinstance(step, MeasureStep):
+                self._barrier.wait_for_others(context.bed, context.clock)
+                continue
+            self._prefetch_proposal(context, trial)
+            inputs = prepare_measurement(step, context, self._budget)
+            finished_trial = (
+                trial if trial.is_finished else trials.measure_trial(trial, context, *inputs)
+            )
+            self._report_outcome(context, finished_trial)
+            self._barrier.finish_trial(context.bed, context.clock)
+
+    def close(self) -> None:
+        """Stop requesting suggestions."""
+        self._prefetcher.shutdown(cancel_futures=True)
+
+    def _decide_next_step(self, context: TrialContext) -> NextStep:
+        """Return the next step after recording it. In a shared study, the model runs without holding
+        the lock.
+        """
+        prefetched_proposal = self._proposals.pop(context.bed, None)
+        with context.clock.time_activity("search"):
+            proposal = prefetched_proposal.result() if prefetched_proposal else None
+        next_step = self._store.run_decision(partial(self._begin_next_step, context, proposal))
+        while isinstance(next_step[0], SuggestStep):
+            with context.clock.time_activity("search"):
+                proposal = self._propose_suggestion()
+            next_step = self._store.run_decision(partial(self._begin_next_step, context, proposal))
+        return next_step
+
+    def _prefetch_proposal(self, context: TrialContext, trial: Trial) -> None:
+        """Request the next suggestion during a trial of a shared study with many beds."""
+        is_large = (
+            self._store.is_shared and len(context.store.state.active_beds) >= PREFETCH_MIN_BEDS
+        )
+        if is_large and trial.phase in COUNTED_PHASES:
+            self._proposals[context.bed] = self._prefetcher.submit(self._propose_suggestion)
+
+    def _propose_suggestion(self) -> Proposal:
+        with self._search_lock:
+            return propose_configuration(self._store.state, self._searcher, self._space)
+
+    def _begin_next_step(self, context: TrialContext, proposal: Proposal | None) -> NextStep:
+        """Return the next step, with the trial that was started for it, if any."""
+        if self._store.state.verdict is not None:
+            return ConcludeStep(), None
+        if not (self._is_caught_up or self._store.is_shared):
+            with context.clock.time_activity("search"):
+                catch_up_search(self._searcher, self._store.state)
+            self._is_caught_up = True
+        step = resolve_next_step(context, self._searcher, self._budget, proposal)
+        if isinstance(step, ConcludeStep):
+            record_verdict(context, self._searcher)
+        return step, trials.begin_trial(step, context) if isinstance(step, MeasureStep) else None
+
+    def _report_outcome(self, context: TrialContext, trial: Trial) -> None:
+        """Report the outcome to the search.
+
+        In a shared study, the search instead reads all outcomes from the records at its next request.
+        """
+        if not self._store.is_shared:
+            self._store.run_decision(partial(self._report_local_outcome, context, trial))
+            return
+        if _shows_bed_differences(trial):
+            self._store.run_decision(partial(self._record_bed_offsets, trial))
+        context.record_time_spent()
+
+    def _report_local_outcome(self, context: TrialContext, trial: Trial) -> None:
+        self._record_bed_offsets(trial)
+        learn_from_trial(context, self._searcher, trial)
+
+    def _record_bed_offsets(self, trial: Trial) -> None:
+        """Record the differences between beds after a trial that gives more information about them.
+
+        The finals do not change them, because offsets must stay the same while measurements are
+        compared.
+        """
+        if _shows_bed_differences(trial):
+            state = self._store.state
+            self._store.record_offsets(estimate_offsets(list_bed_readings(state), state.beds))
+
+
+def _shows_bed_differences(trial: Trial) -> bool:
+    return trial.bed is not None and trial.phase in COMPARISON_PHASES and trial.peak is not None
+
+
+def run_study_loop(context: TrialContext, searcher: Searcher, budget: Budget) -> Verdict:
+    """Run or continue a study on its only stack until it is complete."""
+    barrier = BedBarrier((context.bed,))
+    StudyLoop(context.space, context.store, searcher, budget, barrier).run(context)
+    verdict = context.store.state.verdict
+    assert verdict is not None
+    return verdict
 
 
 def resolve_next_step(
@@ -113,12 +236,14 @@ def resolve_next_step(
                 _record_ranking(context, searcher)
             elif isinstance(step, SimplifyStep):
                 _record_simplification(context, searcher, step.trial_number)
+            elif isinstance(step, EstimateCostsStep):
+                _record_reversal_costs(context, searcher, step.trial_number)
             elif (search_step := _ask_sampler(context, searcher, proposal)) is not None:
                 return search_step
 
 
 def propose_configuration(state: State, searcher: Searcher, space: SearchSpace) -> Proposal:
-    """Return the model's suggestion from all recorded outcomes, which takes some time."""
+    """Return the configuration that the model suggests, based on all recorded outcomes."""
     searcher.narrow(state.limit_space(space))
     sync_search(searcher, state)
     suggestion = searcher.suggest(estimate_study_drift(state))
@@ -129,9 +254,9 @@ def propose_configuration(state: State, searcher: Searcher, space: SearchSpace) 
 
 def prepare_measurement(
     step: MeasureStep, context: TrialContext, budget: Budget
-) -> tuple[Estimate | None, Estimate | None, float]:
-    """Return the expected peak, the peak to beat, and the maximum duration of a measurement in
-    seconds.
+) -> tuple[Estimate | None, Estimate | None, float, float]:
+    """Return the expected peak, the peak to beat, and the maximum and the usual duration of a
+    measurement in seconds.
     """
     state = context.store.state
     offset = state.bed_offset(context.bed)
@@ -141,13 +266,14 @@ def prepare_measurement(
     )
     best_incumbent = None if is_refinement else find_incumbent(state)
     expected, incumbent = (
-        offset.add_to_peak(estimate) if estimate and context.bed else estimate
+        offset.add_to_peak(estimate) if estimate else None
         for estimate in (estimate_expected_peak(state, step), best_incumbent)
     )
     return (
         expected,
         incumbent,
         compute_time_limit(state, step.phase, budget, context.elapsed_seconds),
+        budget.time / USUAL_MEASUREMENTS,
     )
 
 
@@ -155,7 +281,7 @@ def learn_from_trial(context: TrialContext, searcher: Searcher, trial: Trial) ->
     """Report the outcome of a trial to the sampler."""
     if trial.phase in MODELLED_PHASES:
         with context.clock.time_activity("search"):
-            _record_trial_outcome(searcher, trial, context.store.state)
+            record_trial_outcome(searcher, trial, context.store.state)
     context.record_time_spent()
 
 
@@ -163,22 +289,22 @@ def record_verdict(context: TrialContext, searcher: Searcher) -> Verdict:
     """Decide and record the verdict, with the cost of reverting each change of the winner."""
     verdict = decide_verdict(context.store.state)
     with context.clock.time_activity("search"):
-        _record_reversal_costs(context, searcher, verdict)
+        if verdict.best is not None:
+            _record_reversal_costs(context, searcher, verdict.best)
     context.record_time_spent()
     context.store.record_verdict(verdict)
     return verdict
 
 
-def _record_reversal_costs(context: TrialContext, searcher: Searcher, verdict: Verdict) -> None:
+def _record_reversal_costs(context: TrialContext, searcher: Searcher, winner_number: int) -> None:
     state = context.store.state
-    if verdict.best is None or len(list_measured_trials(state)) < MIN_CONFIGURATIONS:
+    if len(list_measured_trials(state)) < MIN_CONFIGURATIONS:
         return
     if state.is_shared:
         sync_search(searcher, state)
     surrogate = searcher.fit_surrogate(estimate_study_drift(state))
-    costs = predict_reversal_costs(surrogate, context.space, state, verdict.best)
-    if costs:
-        context.store.record_reversal_costs(state.find_trial(verdict.best), costs)
+    costs = predict_reversal_costs(surrogate, context.space, state, winner_number)
+    context.store.record_reversal_costs(state.find_trial(winner_number), costs)
 
 
 def predict_reversal_costs(
@@ -266,7 +392,7 @@ def _record_simplification(context: TrialContext, searcher: Searcher, trial_numb
     context.store.record_simplification(record)
     winner = state.find_trial(trial_number).effective_settings
     changed_count = sum(winner[name] != value for name, value in space.baseline.items())
-    if record.reverted:
+    if record.reverted and not record.measured:  # one line is enough for all blocks
         context.progress.note(
             f"The model expects no effect from {len(record.reverted)} of "
             f"{format_count(changed_count, 'change')} in trial {trial_number}. If time allows, autotune "
@@ -277,61 +403,3 @@ def _record_simplification(context: TrialContext, searcher: Searcher, trial_numb
             f"Measurements show no effect from {len(record.without)} of "
             f"{format_count(changed_count, 'change')} in trial {trial_number}. The proof omits them."
         )
-
-
-def _record_trial_outcome(searcher: Searcher, trial: Trial, state: State) -> None:
-    moves = list_recommended_changes(state.bottlenecks.get(trial.number), trial.settings)
-    record_outcome(searcher, trial, moves, state.capacities.get(trial.number))
-
-
-def record_outcome(
-    searcher: Searcher,
-    trial: Trial,
-    moves: Sequence[str] = (),
-    capacities: Mapping[str, InstanceCapacity] | None = None,
-) -> None:
-    """Report the outcome of a trial to the sampler.
-
-    ``moves`` are the changes that its bottleneck suggests, and ``capacities`` the measured capacities
-    of service instances.
-    """
-    if trial.is_unmeasured:
-        # The result of the configuration is still unknown, so the sampler must not learn from it.
-        searcher.discard_trial(trial.suggestion_number)
-        return
-    peak = trial.peak
-    is_feasible = peak is not None and peak.is_feasible
-    notes: dict[str, str | float | int] = {"trial": trial.number, "phase": str(trial.phase)}
-    if peak is not None:
-        sd = peak.upper_sd if peak.is_pruned else peak.sd
-        notes |= {CHANGES_KEY: " ".join(moves)} if moves else {}
-        notes |= {CAPACITIES_KEY: json.dumps(capacities)} if capacities else {}
-        notes |= {BED_KEY: trial.bed} if trial.bed else {}
-        notes |= {"low": peak.low, "high": peak.high, "sd": sd, "verdict": peak.verdict}
-    else:
-        notes["why"] = trial.failure or ""
-    outcome = Outcome(peak.peak if peak is not None and is_feasible else None, notes)
-    searcher.record_outcome(trial.suggestion_number, trial.learned_settings, outcome)
-
-
-def catch_up_search(searcher: Searcher, state: State) -> None:
-    """Report missing outcomes to the search after a kill, and discard suggestions that were not
-    measured.
-    """
-    for trial in state.list_finished(*MODELLED_PHASES):
-        _record_trial_outcome(searcher, trial, state)
-    searcher.discard_pending()
-
-
-def sync_search(searcher: Searcher, state: State) -> None:
-    """Report all recorded outcomes and running trials to a search of a shared study."""
-    sync_outcomes(searcher, state)
-    searcher.add_pending({t.number: t.suggested for t in state.list_running(Phase.SEARCH)})
-
-
-def sync_outcomes(searcher: Searcher, state: State) -> None:
-    """Report the outcomes that are still missing in a search."""
-    recorded_trials = searcher.recorded_trials()
-    for trial in state.list_finished(*MODELLED_PHASES):
-        if trial.number not in recorded_trials:
-            _record_trial_outcome(searcher, replace(trial, suggestion_number=None), state)

@@ -170,7 +170,7 @@ class State:
     - ``stop_reason``: why the search stopped before its budget was used.
     - ``posterior``: the model's estimates after the search.
     - ``simplification``: the winner's changes without an effect according to the model.
-    - ``reversal_costs``: the modelled cost of reverting each of the winner's changes, largest first.
+    - ``reversal_costs``: the modelled cost of reverting each change of ``cost_trial``, largest first.
     - ``minimal_changes``: the winner's changes that its gain needs.
     - ``rss``: the largest process of each `tier.service` in any trial, in bytes.
     - ``capacities``: the capacities of the service instances, by trial.
@@ -200,6 +200,7 @@ class State:
     simplification: Simplification | None = None
     model: ModelView | None = None
     reversal_costs: Mapping[str, ReversalCost] = field(default_factory=dict)
+    cost_trial: int | None = None
     rss: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     ceilings: tuple[Ceilings, ...] = ()
@@ -217,12 +218,15 @@ class State:
         """Return the seconds spent over all sessions. Test beds work concurrently, so the longest time
         counts.
         """
-        return max(
-            map(self.bed_elapsed_seconds, self.bed_seconds), default=sum(self.seconds.values())
-        )
+        beds: Iterable[str | None] = self.bed_seconds or (None,)
+        return max(map(self.bed_elapsed_seconds, beds))
 
-    def bed_elapsed_seconds(self, bed: str) -> float:
-        """Return the elapsed seconds of the study for a test bed, including the time before it joined."""
+    def bed_elapsed_seconds(self, bed: str | None) -> float:
+        """Return the elapsed seconds of the study for one of `stacks`, including the time before it
+        joined.
+        """
+        if bed is None:
+            return sum(self.seconds.values())
         return self.bed_seconds.get(bed, 0.0) + self.missed_seconds.get(bed, 0.0)
 
     @cached_property
@@ -247,6 +251,16 @@ class State:
     def active_beds(self) -> tuple[str, ...]:
         """Return the test beds that take part in this session."""
         return tuple(bed for bed in self.beds if bed not in self.exclusion_reasons)
+
+    @property
+    def stacks(self) -> tuple[str | None, ...]:
+        """Return the test beds, or ``None`` for the only stack of a study without beds."""
+        return self.beds or (None,)
+
+    @property
+    def active_stacks(self) -> tuple[str | None, ...]:
+        """Return the stacks that take part in this session."""
+        return self.active_beds if self.beds else (None,)
 
     @cached_property
     def last_trial_by_bed(self) -> Mapping[str, Trial]:
@@ -273,8 +287,6 @@ class State:
         it.
         """
         assert trial.peak is not None
-        if trial.bed is None:
-            return trial.peak.estimate
         return self.bed_offset(trial.bed).remove_from_peak(trial.peak.estimate)
 
     def list_finished(self, *phases: Phase) -> tuple[Trial, ...]:
@@ -334,9 +346,8 @@ class State:
             if include_running
             else self.list_finished(*COUNTED_PHASES)
         )
-        baselines = [t.number for t in trials if t.phase is Phase.BASELINE and t.bed]
-        repeated_baselines = frozenset(baselines[1:])
-        return tuple(trial for trial in trials if trial.number not in repeated_baselines)
+        first_bed = next((t.bed for t in trials if t.phase is Phase.BASELINE), None)
+        return tuple(t for t in trials if t.phase is not Phase.BASELINE or t.bed == first_bed)
 
     def find_trial(self, number: int) -> Trial:
         return self.trials[_find_index(self.trials, number)]
@@ -396,7 +407,7 @@ def apply_record(state: State, record: Mapping[str, Any]) -> State:
 
 @singledispatch
 def _apply(_: object, state: State) -> State:
-    """Return the state after a record; it is unchanged by records that no decision depends on."""
+    """Return the state after a record. A record that affects no decision leaves the state unchanged."""
     return state
 
 
@@ -555,7 +566,7 @@ def _apply_model(record: records.RecordedModel, state: State) -> State:
 @_apply.register
 def _apply_costs(record: records.ReversalCosts, state: State) -> State:
     costs = {cost.parameter: ReversalCost(cost.loss, cost.sd) for cost in record.costs}
-    return replace(state, reversal_costs=costs)
+    return replace(state, reversal_costs=costs, cost_trial=record.trial)
 
 
 @_apply.register

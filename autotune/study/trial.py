@@ -21,7 +21,7 @@ from autotune.measure.benchmark import BenchmarkAnswer
 from autotune.measure.warm_up import WarmUpResult
 from autotune.space.space import InfeasibleRule
 from autotune.study.ranking import is_exploring
-from autotune.study.schedule import MeasureStep
+from autotune.study.schedule import MeasureStep, select_today_rate
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
 from autotune.study.trial_context import TrialContext
 
@@ -37,18 +37,19 @@ def run_trial(
     expected_peak: Estimate | None,
     incumbent: Estimate | None,
     max_seconds: float = inf,
+    usual_seconds: float = inf,
 ) -> Trial:
     """Repair the settings, evaluate them (deploy, warm-up, capacity), and record the outcome.
 
     The trial is recorded before anything changes, and each reading before any conclusion is drawn from
     it. A configuration that cannot be deployed or used is recorded as infeasible. ``max_seconds``
-    limits the duration of the trial.
+    limits the duration of the trial, and ``usual_seconds`` the load on slow pages.
     """
     trial = begin_trial(step, context)
     return (
         trial
         if trial.is_finished
-        else measure_trial(trial, context, expected_peak, incumbent, max_seconds)
+        else measure_trial(trial, context, expected_peak, incumbent, max_seconds, usual_seconds)
     )
 
 
@@ -89,6 +90,7 @@ def measure_trial(
     expected_peak: Estimate | None,
     incumbent: Estimate | None,
     max_seconds: float,
+    usual_seconds: float,
 ) -> Trial:
     """Evaluate a recorded trial, and record its outcome."""
     request = EvaluationRequest(
@@ -97,8 +99,10 @@ def measure_trial(
         incumbent if trial.phase in PRUNABLE_PHASES else None,
         is_reference=trial.phase in REFERENCE_PHASES,
         max_seconds=max_seconds,
+        usual_seconds=usual_seconds,
         is_claim=trial.phase not in COUNTED_PHASES,
         is_exploration=trial.phase in PRUNABLE_PHASES and is_exploring(context.store.state),
+        today_rate=select_today_rate(context.store.state, trial.phase, context.today_rate),
     )
     recorder = TrialRecorder(context, trial)
     evaluation = context.session.evaluate(trial.settings, request, recorder)

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from autotune import __version__
+from autotune.config_text import escape_non_utf8, is_utf8
 from autotune.deploy import run_directories
 from autotune.deploy.backup import BackupStore
-from autotune.deploy.deploy_result import DeployResult
 from autotune.deploy.private_servers import stop_orphaned
 from autotune.environments.base import Environment, Session
 from autotune.environments.clock import StudyClock
@@ -22,13 +22,12 @@ from autotune.environments.multi_bed import MultiBedEnvironment
 from autotune.errors import AutotuneError
 from autotune.loads.registry import compute_request_digests
 from autotune.measure.noise import Noise
-from autotune.measure.reading import Reading
-from autotune.measure.warm_up import WarmUpResult
 from autotune.space.space import SearchSpace
 from autotune.study import ownership
 from autotune.study.directory import StudyLock, is_locked
+from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.reading_records import load_records
-from autotune.study.study_state import APPLY_PURPOSE, Trial
+from autotune.study.study_state import APPLY_PURPOSE
 from autotune.study.study_store import StudyStore
 from autotune.target import runtimes
 from autotune.target.beds import find_study_directory
@@ -41,7 +40,7 @@ class TrialContext:
 
     If there are several test beds, each has its own context, with its name in ``bed``.
     ``wait_for_turn`` returns when the bed may record something. It raises KeyboardInterrupt if the
-    study must stop.
+    study must stop. ``today_rate`` is the target's ``load.today`` in requests/s.
     """
 
     space: SearchSpace
@@ -50,6 +49,7 @@ class TrialContext:
     progress: ProgressReporter
     bed: str | None = None
     wait_for_turn: Callable[[], None] = lambda: None
+    today_rate: float | None = None
 
     @property
     def clamped_space(self) -> SearchSpace:
@@ -65,10 +65,7 @@ class TrialContext:
     @property
     def elapsed_seconds(self) -> float:
         """Return the elapsed seconds of the study, as known in this session."""
-        state = self.store.state
-        return (
-            state.bed_elapsed_seconds(self.bed) if self.bed else state.elapsed_seconds
-        ) + self.clock.elapsed_seconds
+        return self.store.state.bed_elapsed_seconds(self.bed) + self.clock.elapsed_seconds
 
     def record_time_spent(self) -> None:
         """Record the time since the last call."""
@@ -87,7 +84,8 @@ def open_session(
         open_locked_store(environment, directory, progress) as store,
         environment.open_session(directory, progress.note, read_history(store)) as session,
     ):
-        yield TrialContext(environment.space, session, store, progress)
+        today_rate = environment.file.target.load.today
+        yield TrialContext(environment.space, session, store, progress, today_rate=today_rate)
 
 
 @contextmanager
@@ -102,6 +100,8 @@ def open_locked_store(
 
     If a session fails with nothing to resume or restore, the directory that it created is removed.
     """
+    for path in (environment.file.path.resolve(), directory.resolve()):
+        _check_recordable(path)
     is_new = not directory.exists()
     if not is_new:
         ownership.check_existing_study(directory)
@@ -122,6 +122,15 @@ def open_locked_store(
             ):
                 shutil.rmtree(directory)
             raise
+
+
+def _check_recordable(path: Path) -> None:
+    """Raise AutotuneError for a path that is not UTF-8: `restore` compares it with the record."""
+    if not is_utf8(str(path)):
+        raise AutotuneError(
+            f"{escape_non_utf8(str(path))} is not UTF-8, so a study cannot record it",
+            hint="rename that file or directory",
+        )
 
 
 def check_can_keep(environment: Environment) -> None:
@@ -224,17 +233,3 @@ def collect_versions() -> dict[str, str]:
         "kernel": platform.release(),
         "machine": platform.machine(),
     }
-
-
-class ProgressReporter(Protocol):
-    def on_trial_start(self, trial: Trial) -> None: ...
-
-    def on_deployed(self, trial: Trial, deployed: DeployResult) -> None: ...
-
-    def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None: ...
-
-    def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None: ...
-
-    def on_trial_end(self, trial: Trial) -> None: ...
-
-    def note(self, text: str) -> None: ...

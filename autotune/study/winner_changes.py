@@ -11,13 +11,14 @@ from autotune.target.messages import format_count
 
 @dataclass(frozen=True)
 class Simplification:
-    """The changes of trial ``of`` that were reverted before its proof, and what to measure next.
+    """The changes of winner ``of`` that were reverted before the proof, and the next settings to
+    measure.
 
-    - ``settings``: its settings with all of ``reverted`` as in the baseline. An empty ``reverted``
-      means that nothing is left to measure.
+    - ``settings``: the winner's settings with all ``reverted`` parameters at their baseline values. If
+      ``reverted`` is empty, no measurement is left.
     - ``accepted``: the trial that measured the winner without the changes in ``without``, which stay
       reverted.
-    - ``refused``: sets of changes whose loss is too large.
+    - ``refused``: sets of changes that lose too much capacity if reverted.
     - ``measured``: the number of measurements so far.
     """
 

@@ -83,7 +83,7 @@ def find_best_result(sweep: SweepResults) -> Result | None:
     the highest rate within the SLO is best, then the lowest mean response time.
     """
     if not sweep.plan.rates:
-        peaks = [r for r in sweep.results if r.peak]
+        peaks = [r for r in sweep.results if r.peak and not r.failure]
         return max(peaks, key=lambda r: r.peak.value if r.peak else 0.0, default=None)
     timed_results = [r for r in sweep.results if r.response and not r.failure]
     if find_horizontal_parameter(sweep) is None:

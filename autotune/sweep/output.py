@@ -21,7 +21,7 @@ LOG_AXIS_RATIO = 15.0  # ratio between largest and smallest value from which an 
 
 
 def build_sweep_json(sweep: SweepResults) -> dict[str, Any]:
-    """Return one object with every point; times are in seconds, rates in requests/s."""
+    """Return the sweep as one JSON object with every point. Times are in seconds, rates in requests/s."""
     best_result = figures.find_best_result(sweep)
     return {
         "schema": SCHEMA_VERSION,

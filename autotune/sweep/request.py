@@ -125,26 +125,21 @@ def build_request(
     """
     file, file_request = read_sweep_file(path)
     base_request = file_request or SweepRequest()
-    ranges = _split_assignments(
-        "--over", over, "missing values", "NAME=LOW:HIGH:STEP or NAME=A,B,C"
-    )
+    range_form = "NAME=LOW:HIGH:STEP or NAME=A,B,C"
+    ranges = _split_assignments("--over", over, "missing values", range_form)
+    values_by_name = {name: tuple(expand_values(values)) for name, values in ranges}
+    assignments = _split_assignments("--set", fixed, "missing value", "NAME=VALUE")
     request = replace(
         base_request,
-        over={
-            **base_request.over,
-            **{name: tuple(expand_values(values)) for name, values in ranges},
-        },
+        over={**base_request.over, **values_by_name},
         hosts={**base_request.hosts, **dict(map(_parse_host_counts, hosts or ()))},
-        settings={
-            **base_request.settings,
-            **dict(_split_assignments("--set", fixed, "missing value", "NAME=VALUE")),
-        },
+        settings={**base_request.settings, **dict(assignments)},
         rates=tuple(rates) if rates else base_request.rates,
         repeat=repeat or base_request.repeat,
     )
+    if peak and rates:
+        raise UsageError("--rate and --peak cannot be combined")
     if peak:
-        if rates:
-            raise UsageError("--rate and --peak cannot be combined")
         request = replace(request, rates=())
     elif not request.rates and file_request is None:
         raise UsageError(
@@ -161,7 +156,7 @@ def build_request(
 
 
 def explain_excess_rate(rates: Iterable[float], file: TargetFile) -> str | None:
-    """Return a text if the highest of these rates exceeds the target's limit; ``None`` if none does."""
+    """Return an explanation if the highest of these rates exceeds the target's limit; else ``None``."""
     return find_excess_rate(max(rates, default=0.0), file.target.load.max_rate)
 
 

@@ -13,11 +13,11 @@ from typing import Any
 from scipy.special import stdtrit  # not scipy.stats, whose import takes a second
 
 from autotune.measure.reading import Reading
-from autotune.services.registry import add_declared
 from autotune.study import journal
 from autotune.study.reading_records import RecordedReading, load_readings
 from autotune.study.study_state import replay_records
 from autotune.sweep.plan import SWEEP_PURPOSE, GridPoint, SweepPlan, read_plan
+from autotune.target.messages import format_count
 from autotune.target.model import Target
 from autotune.target.read_target import read_recorded_target
 
@@ -27,7 +27,9 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of ``count`` repeats and its 90 % interval (Student's t); a single repeat has none."""
+    """The mean of ``count`` repeats and its 90 % interval (Student's t); a single repeat has no
+    interval.
+    """
 
     value: float
     low: float | None = None
@@ -86,7 +88,6 @@ def load_results(directory: Path) -> SweepResults:
     records = list(journal.read_records(directory / "events.jsonl"))
     replay_records(records)  # raises an error for invalid records
     plan, target = read_plan(directory), read_recorded_target(directory).target
-    add_declared(target.services)
     measured: dict[int, list[int]] = defaultdict(list)
     for record in records:
         if record["event"] == "swept":
@@ -95,7 +96,7 @@ def load_results(directory: Path) -> SweepResults:
     if plan.rates:
         readings: dict[int, list[RecordedReading]] = defaultdict(list)
         for reading in load_readings(directory):
-            if reading.purpose == SWEEP_PURPOSE and not reading.disturbed:
+            if reading.purpose == SWEEP_PURPOSE:
                 readings[reading.trial].append(reading)
         results = [
             _summarize_rate(point, rate, measured[point.number], readings, failures, target)
@@ -128,16 +129,22 @@ def _summarize_rate(
     failures: Mapping[int, str],
     target: Target,
 ) -> Result:
-    records_at_rate = [r for trial in trials for r in readings.get(trial, ()) if r.rate == rate]
+    offered = [r for trial in trials for r in readings.get(trial, ()) if r.rate == rate]
+    # A reading whose load was not sent does not describe the servers.
+    records_at_rate = [record for record in offered if record.reading.is_valid]
+    unmeasured_trials = [t for t in trials if not any(record.trial == t for record in offered)]
+    failure = _describe_failed_repeats(
+        [failures[trial] for trial in unmeasured_trials if trial in failures], len(trials)
+    )
     if not records_at_rate:
-        return Result(point, rate, failure=_find_first_failure(failures, trials))
+        reasons = (record.limited or record.disturbed for record in offered)
+        return Result(point, rate, failure=failure or next(filter(None, reasons), None))
     responses = [
         time for record in records_at_rate if (time := mean_response_seconds(record)) is not None
     ]
-    failure = None
-    if not responses:
+    if failure is None and not responses:
         failure = "no request got a correct response"
-    elif any(record.truncated for record in records_at_rate):
+    elif failure is None and any(record.truncated for record in records_at_rate):
         failure = "overloaded: readings were cut short"
     pooled_reading = Reading.pool([record.reading for record in records_at_rate])
     return Result(
@@ -165,20 +172,34 @@ def _summarize_capacity(
     records = [peaks[trial] for trial in trials if trial in peaks]
     measured_peaks = [record["peak"] for record in records if record["peak"]]
     limit = next((record["limit"] for record in records if record.get("limit")), None)
-    failure = _find_first_failure(failures, trials)
-    if trials and failure is None:
-        failure = f"limited by {limit}" if limit else "the SLO is not met at any rate"
+    reasons = [failures[trial] for trial in trials if trial in failures]
+    reasons += [_describe_missing_peak(record) for record in records if not record["peak"]]
     return Result(
         point,
         None,
         peak=compute_mean(measured_peaks),
-        failure=None if measured_peaks else failure,
+        failure=_describe_failed_repeats(reasons, len(trials)),
         limit=limit,
     )
 
 
-def _find_first_failure(failures: Mapping[int, str], trials: Sequence[int]) -> str | None:
-    return next((failures[trial] for trial in trials if trial in failures), None)
+def _describe_missing_peak(record: Record) -> str:
+    limit = record.get("limit")
+    return f"limited by {limit}" if limit else "the SLO is not met at any rate"
+
+
+def _describe_failed_repeats(reasons: Sequence[str], repeats: int) -> str | None:
+    """Return the first reason for which repeats of a point failed; ``None`` if none failed.
+
+    The mean of the other repeats does not represent such a point.
+    """
+    if not reasons:
+        return None
+    return (
+        reasons[0]
+        if len(reasons) == repeats
+        else f"{len(reasons)} of {format_count(repeats, 'repeat')} failed: {reasons[0]}"
+    )
 
 
 def mean_response_seconds(reading: RecordedReading) -> float | None:

@@ -9,17 +9,18 @@ from itertools import groupby
 from pathlib import Path
 
 from autotune.deploy.deploy_result import DeployFailed
-from autotune.environments.base import prepare
 from autotune.environments.load_session import SETTLED_WINDOWS, LoadSession
+from autotune.environments.preparation import prepare
 from autotune.loads.load_commands import check_rate
 from autotune.measure.reading import Reading
 from autotune.measure.warm_up import run_warm_up
 from autotune.report.format import format_share
 from autotune.space.space import InfeasibleRule
 from autotune.study import trial as trials
+from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.schedule import MeasureStep
 from autotune.study.study_state import Phase, Trial
-from autotune.study.trial_context import ProgressReporter, TrialContext, begin_study, open_session
+from autotune.study.trial_context import TrialContext, begin_study, open_session
 from autotune.sweep.plan import (
     SWEEP_PURPOSE,
     GridPoint,
@@ -52,7 +53,10 @@ def run_sweep(
                      if measurement not in finished_measurements]  # fmt: skip
         if not remaining_measurements:
             continue
-        with open_session(prepare(limit_hosts(file, hosts)), directory, progress) as context:
+        with open_session(
+            prepare(limit_hosts(file, hosts)), directory, progress
+        ) as session_context:
+            context = replace(session_context, today_rate=None)  # a sweep has its own rates
             if context.store.state.started is None:
                 begin_study(prepare(file), context, directory)
                 context.store.record_sweep_plan(plan.to_record())
@@ -163,11 +167,16 @@ def _load_at_rates(
     outcome_by_rate: dict[float, str] = {}
     for rate in random.Random(seed).sample(plan.rates, len(plan.rates)):  # noqa: S311  # an order
         reading = session.take_reading(rate, plan.seconds, recorder, SWEEP_PURPOSE).reading
-        if session.slo.is_met(reading):
-            outcome_by_rate[rate] = f"SLO met at {rate:g}/s"
-        else:
-            outcome_by_rate[rate] = (
-                f"{format_share(reading.violation_fraction, 1)} late or failed at {rate:g}/s"
-            )
+        meets_slo = session.slo.is_met(reading)
+        outcome_by_rate[rate] = f"{_describe_reading(reading, meets_slo=meets_slo)} at {rate:g}/s"
+        if not meets_slo:
             session.meter.wait_until_drained()
     return ", ".join(outcome_by_rate[rate] for rate in plan.rates)
+
+
+def _describe_reading(reading: Reading, *, meets_slo: bool) -> str:
+    if meets_slo:
+        return "SLO met"
+    if not reading.is_valid:
+        return f"no result ({reading.limited or reading.disturbed})"
+    return f"{format_share(reading.violation_fraction, 1)} late or failed"

@@ -15,7 +15,7 @@ from autotune.target.beds import BED_PLACEHOLDER, build_bed_target
 from autotune.target.messages import format_value, is_same_value, suggest_name
 from autotune.target.model import REQUIRED_STACK_KEYS, Load, ParameterRule, Target
 from autotune.target.parameter_rule import WILDCARD
-from autotune.target.quantities import format_duration, format_fraction
+from autotune.target.quantities import format_duration, format_fraction, format_rate
 from autotune.target.yaml_document import Location
 
 # Keys that only a stack may have, and keys that only a command may have.
@@ -70,6 +70,12 @@ def _check_load(target: Target) -> Iterator[TargetMistake]:
     if load.requests_per_run is not None and load.script is None:
         yield TargetMistake(("load", "requests_per_run"), "`requests_per_run` needs `script`",
                       "load: {generator: k6, script: …, requests_per_run: …}")  # fmt: skip
+    if load.today is not None and load.today * (load.requests_per_run or 1) > load.max_rate:
+        yield TargetMistake(
+            ("load", "today"),
+            f"`today` exceeds `max_rate` ({format_rate(load.max_rate)})",
+            "raise `max_rate`, or lower `today`",
+        )
     request_list_keys = [key for key in REQUEST_LIST_KEYS if getattr(load, key) is not None]
     if len(request_list_keys) > 1:
         yield TargetMistake(

@@ -171,18 +171,18 @@ class Tier(TargetModel):
 
     @property
     def required_tiers(self) -> tuple[str, ...]:
-        """Return the tiers that it depends on."""
+        """Return the tiers that this tier depends on."""
         return (*self.uses, *((self.forwards_to,) if self.forwards_to else ()))
 
     @property
     def installed(self) -> bool:
-        """True if its services are installed on the hosts, not private to a study."""
-        return runtimes.is_installed(self.runtime)
+        """True if the tier's services are installed on the hosts, not private to a study."""
+        return runtimes.RUNTIMES[self.runtime].installed
 
     @property
     def isolated(self) -> bool:
-        """True if its services have their own file systems and limits."""
-        return runtimes.is_isolated(self.runtime)
+        """True if the tier's services have their own file systems and limits."""
+        return runtimes.RUNTIMES[self.runtime].isolated
 
 
 def _parse_http_version(value: object) -> object:
@@ -264,6 +264,9 @@ class Load(TargetModel):
     slow runs."""
     max_rate: Annotated[RatePerSecond, PositiveValidator] = 20_000.0
     """Highest rate that autotune ever offers, in requests/s."""
+    today: Annotated[RatePerSecond, PositiveValidator] | None = None
+    """Rate of your users today, in requests/s. The proof measures the latency of the baseline and of
+    the winner at this rate. Default: 40 % of the baseline's capacity."""
     unpaced: StrictBoolean = False
     """Allow ab and memcaslap, whose rate autotune cannot limit."""
     timeout: Annotated[Seconds, PositiveValidator] = 2.0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, Field, model_validator
 
 from autotune.errors import TargetErrorCollector
-from autotune.strict_parsing import split_lines
+from autotune.strict_parsing import parse_json, split_lines
 from autotune.target.expected_answer import Expect
 from autotune.target.field_types import (
     METHOD_PATTERN,
@@ -114,7 +113,7 @@ def _read_json_lines(path: Path) -> YamlDocument:
     for index, (_, line) in enumerate(lines):
         with mistakes.collect():
             try:
-                visits.append(json.loads(line))
+                visits.append(parse_json(line))
             except ValueError as error:
                 reason = f"not JSON: {getattr(error, 'msg', error)}"
                 hint = 'write lines such as `{"path": "/a", "weight": 3}`'

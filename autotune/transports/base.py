@@ -32,7 +32,7 @@ class CommandResult:
 
 
 class Transport(Protocol):
-    """Access to one host. Commands are lists of arguments, so no value passes through a shell.
+    """Access to one host. Commands are lists of arguments, so a shell does not interpret values.
 
     Every method raises ``HostUnreachable`` if the host cannot be reached or the time limit expires.
     """
@@ -54,8 +54,8 @@ class Transport(Protocol):
         ...
 
     def put(self, content: bytes, path: str, *, mode: int = 0o644, sudo: bool = False) -> None:
-        """Write ``content`` to ``path`` atomically, with these mode bits. Parent directories must
-        exist.
+        """Write ``content`` to ``path`` atomically, with the permissions ``mode``. Parent
+        directories must exist.
         """
         ...
 
@@ -67,7 +67,7 @@ class Transport(Protocol):
 
 
 class HostUnreachable(AutotuneError):
-    """A host did not respond, refused the connection or exceeded the time limit."""
+    """Error: a host did not respond, refused the connection or exceeded the time limit."""
 
 
 class HostKeyRejected(HostUnreachable):
@@ -80,8 +80,8 @@ _USER_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@\\-]*\$?")
 
 @dataclass(frozen=True)
 class SshHost:
-    """A host reached over SSH. ``None`` means the value from the SSH configuration, or else the
-    default.
+    """A host reached over SSH. A field that is ``None`` takes the value from the SSH configuration,
+    or else OpenSSH's default.
 
     ``name`` appears in messages. ``address`` is a DNS name, an IP address or a ``Host`` in the SSH
     configuration. ``config_file`` is the path for ``ssh -F``; ``None`` means ``~/.ssh/config`` and
@@ -102,8 +102,8 @@ class SshHost:
     config_file: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise ``AutotuneError`` for an invalid field, because ssh_config may pass it to
-        programs.
+        """Raise ``AutotuneError`` for an invalid field, because commands in ssh_config may contain
+        the field's value.
         """
         if not _ADDRESS_PATTERN.fullmatch(self.address):
             raise AutotuneError(f"{self.name}: {self.address!r} is not a valid host address")

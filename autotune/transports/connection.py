@@ -66,47 +66,56 @@ def close_connection(connection: Connection) -> None:
 
 @contextlib.contextmanager
 def translate_errors(host: SshHost, connection: Connection) -> Iterator[None]:
-    """Translate library errors during connection setup into errors with hints."""
-    address = f"{connection.user}@{host_keys.known_hosts_name(connection.host, connection.port)}"
-    port = "" if connection.port in (None, 22) else f"-p {connection.port} "
-    ssh_command = f"`ssh {port}{connection.user}@{connection.host}`"
+    """Translate the SSH library's errors during connection setup into errors with hints."""
     try:
         yield
     except AutotuneError:
         raise
-    except PasswordRequiredException:
-        raise HostUnreachable(
-            f"{host.name}: the key for {address} is locked with a passphrase",
-            hint="unlock it in an agent first: ssh-add " + (host.identity_file or "KEY"),
-        ) from None
-    except AuthenticationException:
-        raise HostUnreachable(
-            f"{host.name}: {address} refused the login",
-            hint=f"{ssh_command} must work without a password; set up a key, an agent or ~/.ssh/config",
-        ) from None
-    except (socket.gaierror, NoValidConnectionsError) as error:
-        raise HostUnreachable(
-            f"{host.name}: cannot connect to {address} ({error.strerror})",
-            hint=f"{ssh_command} must work from this machine; check the host name, the port and sshd",
-        ) from None
-    except TimeoutError:
-        raise HostUnreachable(
-            f"{host.name}: {address} did not respond within {host.connect_timeout:g} s",
-            hint="check that the host is up and that its firewall accepts this machine",
-        ) from None
-    except ChannelException as error:
-        raise HostUnreachable(
-            f"{host.name}: {address} refused to open a session ({error.text})",
-            hint="MaxSessions in sshd_config on that host must be 1 or more",
-        ) from None
     except (SSHException, OSError, EOFError) as error:
-        reason = str(error) or "the connection was closed"
-        lacks_ssh = "banner" in reason  # the library uses this word for the SSH greeting
-        raise HostUnreachable(
-            f"{host.name}: cannot connect to {address} "
-            f"({'no SSH server responded in time' if lacks_ssh else reason})",
-            hint=f"{ssh_command} must work from this machine; check the host name, the port and sshd",
-        ) from None
+        raise _translate_error(host, connection, error) from None
+
+
+def _translate_error(
+    host: SshHost, connection: Connection, error: SSHException | OSError | EOFError
+) -> HostUnreachable:
+    """Return the error that states what happened and what to do about it."""
+    address = f"{connection.user}@{host_keys.known_hosts_name(connection.host, connection.port)}"
+    port = "" if connection.port in (None, 22) else f"-p {connection.port} "
+    ssh_command = f"`ssh {port}{connection.user}@{connection.host}`"
+    match error:
+        case PasswordRequiredException():
+            return HostUnreachable(
+                f"{host.name}: the key for {address} is locked with a passphrase",
+                hint="unlock it in an agent first: ssh-add " + (host.identity_file or "KEY"),
+            )
+        case AuthenticationException():
+            return HostUnreachable(
+                f"{host.name}: {address} refused the login",
+                hint=f"{ssh_command} must work without a password; "
+                "set up a key, an agent or ~/.ssh/config",
+            )
+        case TimeoutError():
+            return HostUnreachable(
+                f"{host.name}: {address} did not respond within {host.connect_timeout:g} s",
+                hint="check that the host is up and that its firewall accepts this machine",
+            )
+        case ChannelException():
+            return HostUnreachable(
+                f"{host.name}: {address} refused to open a session ({error.text})",
+                hint="MaxSessions in sshd_config on that host must be 1 or more",
+            )
+    return HostUnreachable(
+        f"{host.name}: cannot connect to {address} ({_find_reason(error)})",
+        hint=f"{ssh_command} must work from this machine; check the host name, the port and sshd",
+    )
+
+
+def _find_reason(error: SSHException | OSError | EOFError) -> str:
+    if isinstance(error, socket.gaierror | NoValidConnectionsError):
+        return error.strerror or str(error)
+    reason = str(error) or "the connection was closed"
+    # The library uses the word banner for the SSH greeting.
+    return "no SSH server responded in time" if "banner" in reason else reason
 
 
 def _build_connection(
@@ -179,7 +188,8 @@ def _build_gateway(
 
 
 def find_known_hosts(host: SshHost, options: Mapping[str, Any]) -> tuple[Path, ...]:
-    """Return the files to search for the host's key. New keys are added to the first one.
+    """Return the known_hosts files to search for the host's key. New keys are added to the first
+    file.
 
     ``options`` are the host's options from the SSH configuration.
     """
@@ -191,7 +201,7 @@ def find_known_hosts(host: SshHost, options: Mapping[str, Any]) -> tuple[Path, .
 
 
 class _HostKeyPolicy:
-    """Policy that checks every host key. The library is given no known keys, so it always calls
+    """Policy that checks every host key. The SSH library is given no known keys, so it always calls
     this policy.
 
     ``name`` identifies the host in known_hosts, and ``principal`` identifies it in a certificate.
@@ -201,7 +211,7 @@ class _HostKeyPolicy:
         (self.host, self.name, self.principal, self.files) = (host, name, principal, files)
 
     def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:
-        """Accept a certificate from a known authority, or else check the key as ssh does."""
+        """Accept a host certificate from a known authority, or else check the host key as ssh does."""
         offered, entries = HostKey(key.get_name(), key.get_base64()), self.known_keys()
         certificate = parse_certificate(key.public_blob.key_blob) if key.public_blob else None
         reason = ""
@@ -218,7 +228,7 @@ class _HostKeyPolicy:
             raise HostKeyRejected(error.message + reason, hint=error.hint) from None
 
     def transport(self, sock: socket.socket, **options: Any) -> Transport:
-        """Return a transport that prefers the key types that are known for the host.
+        """Return an SSH transport that prefers the key types in the host's known_hosts entries.
 
         Certificates come first if known_hosts contains an authority for the host.
         """

@@ -60,9 +60,9 @@ def read_host_facts(transport: Transport, *, units: bool = False) -> HostFacts:
     """Return the CPUs, file descriptors and memory (bytes) that this account may use.
 
     The limits of control groups apply. ``units`` is true if services run as systemd units, which
-    may get more descriptors than this account: up to fs.nr_open. In a container without permission
-    to raise limits, the maximum is systemd's own limit. Raises ``AutotuneError`` if the host
-    reports no facts.
+    may get more descriptors than this account: up to fs.nr_open. In a container that may not raise
+    limits, units get at most the descriptor limit of systemd itself. Raises ``AutotuneError`` if
+    the host reports no facts.
     """
     result = transport.run(["sh", "-c", _FACTS_SCRIPT, "sh", "unit" if units else "login"])
     host = parse_facts(result.stdout, units=units)
@@ -81,8 +81,8 @@ def read_host_facts(transport: Transport, *, units: bool = False) -> HostFacts:
 def read_facts(
     target: Target, transports: Mapping[str, Transport], *, units: bool = False
 ) -> dict[str, HostFacts]:
-    """Return the facts of each host in a target. They are read in parallel, and reduced to the
-    limits in the target.
+    """Return the facts of each host in a target, read in parallel and capped by the limits in the
+    target.
 
     Raises ``AutotuneError``, which lists every host that cannot be reached or reports no facts.
     """
@@ -95,7 +95,9 @@ def read_facts(
 
 
 def parse_facts(output: str, *, units: bool = False) -> HostFacts | None:
-    """Return the facts in a host's output, or ``None`` if CPUs or memory are missing."""
+    """Return the facts in the output of a host's commands, or ``None`` if CPUs or memory are
+    missing.
+    """
     rows = [line.split() for line in split_lines(output)]
     numbers = {row[0]: int(row[1]) for row in rows if len(row) == 2 and is_uint(row[1])}
     if not numbers.get("cpus") or "memory" not in numbers:
@@ -109,7 +111,9 @@ def parse_facts(output: str, *, units: bool = False) -> HostFacts | None:
 
 
 def _parse_cpu_quotas(rows: list[list[str]]) -> Iterator[float]:
-    """Yield the number of CPUs that each group may use: quota divided by period (cgroups(7))."""
+    """Yield the number of CPUs that each control group may use: quota divided by period
+    (cgroups(7)).
+    """
     for row in rows:
         match row:
             case ["cpu.max" | "cpu.cfs", quota, period] if _is_positive(quota) and _is_positive(
@@ -119,8 +123,8 @@ def _parse_cpu_quotas(rows: list[list[str]]) -> Iterator[float]:
 
 
 def _parse_memory_limits(rows: list[list[str]]) -> Iterator[int]:
-    """Yield the bytes that each group may use. If there is no limit, version 1 shows its largest
-    value.
+    """Yield the memory limit of each control group in bytes. Without a limit, cgroup version 1
+    prints the largest possible value.
     """
     for row in rows:
         match row:
@@ -159,14 +163,14 @@ _STATE_REASONS = {
 
 @dataclass(frozen=True)
 class KernelValues:
-    """Kernel values by name. For each setting that cannot be changed, a few words say why."""
+    """Kernel values by name. ``unsettable`` maps settings that cannot be changed to the reason."""
 
     values: dict[str, str] = field(default_factory=dict)
     unsettable: dict[str, str] = field(default_factory=dict)
 
 
 def read_kernel_values(transport: Transport, keys: Iterable[str]) -> KernelValues:
-    """Read these keys with the permissions that setting them requires."""
+    """Return the values of the kernel settings ``keys``, read as root if the account may use sudo."""
     paths = (f"{_SYSCTL_ROOT}{key.replace('.', '/')}" for key in keys)
     script = f"set -- {shlex.join(paths)}\n{_KERNEL_SCRIPT}".encode()
     root_result = transport.run(["sh"], input=script, sudo=True)
@@ -175,7 +179,7 @@ def read_kernel_values(transport: Transport, keys: Iterable[str]) -> KernelValue
 
 
 def parse_kernel_values(output: str) -> KernelValues:
-    """Return the values in a host's output."""
+    """Return the kernel values in the output of a host's commands."""
     settings = KernelValues()
     for line in split_lines(output):
         state, _, rest = line.partition(" ")

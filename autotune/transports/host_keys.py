@@ -1,8 +1,9 @@
-"""Check host keys against known_hosts, and host certificates against its authorities.
+"""Check host keys against known_hosts, and host certificates against the certificate authorities in
+known_hosts.
 
 Formats: sshd(8), SSH_KNOWN_HOSTS FILE FORMAT; OpenSSH's PROTOCOL.certkeys. The SSH library ignores
-revoked keys, patterns, and all key types except the first. Its messages lack fingerprints and
-hints.
+revoked keys, patterns, and all key types except the first. The library's messages lack fingerprints
+and hints.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ def check_host_key(
 ) -> None:
     """Raise ``HostKeyRejected`` unless ``offered_key`` is known for ``address``.
 
-    ``host`` appears in messages. The hint names ``file`` as the place for accepted keys.
+    ``host`` appears in messages. The hint for an unknown key contains a command that adds the key
+    to ``file``.
     """
     reject_revoked(host, offered_key, entries)
     trusted_entries = [
@@ -186,8 +188,8 @@ _FORBIDDEN_SIGNATURE = "ssh-rsa"  # SHA-1 signatures, which ssh also refuses (CA
 
 @dataclass(frozen=True)
 class HostCertificate:
-    """A host certificate. Times are in seconds since 1970. ``signed_bytes`` is the part that is
-    signed.
+    """A host certificate. Times are in seconds since 1970. ``signed_bytes`` is the part of the
+    certificate that the authority signed.
     """
 
     kind: int

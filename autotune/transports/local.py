@@ -20,7 +20,7 @@ NOT_EXECUTABLE_STATUS = 126
 
 
 class LocalTransport:
-    """A transport that runs commands as child processes, each in its own session so that its whole
+    """Transport that runs commands as child processes, each in its own session so that its process
     tree can be killed.
 
     Unless autotune runs as root, ``sudo`` means ``sudo -n``, which never asks for a password.
@@ -67,12 +67,8 @@ class LocalTransport:
         except BaseException:
             _kill_session(process)
             raise
-        return CommandResult(
-            tuple(argv),
-            process.returncode,
-            out.decode(errors="replace"),
-            err.decode(errors="replace"),
-        )
+        out_text, err_text = out.decode(errors="replace"), err.decode(errors="replace")
+        return CommandResult(tuple(argv), process.returncode, out_text, err_text)
 
     def put(self, content: bytes, path: str, *, mode: int = 0o644, sudo: bool = False) -> None:
         """Write a file, keeping the owner and group of the file that it replaces.
@@ -104,7 +100,9 @@ class LocalTransport:
                 raise AutotuneError(f"{target} cannot be written: {command_result.error_text}")
 
     def get(self, path: str, *, sudo: bool = False) -> bytes | None:
-        """Return the bytes of a file. Raises AutotuneError if this account may not read it."""
+        """Return the content of a file as bytes, or ``None`` if it does not exist. Raises
+        AutotuneError if this account may not read it.
+        """
         try:
             return Path(path).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -127,7 +125,9 @@ class LocalTransport:
 
 
 def _build_sudo_command(argv: Argv, env: Mapping[str, str]) -> list[str]:
-    """Return ``argv`` with sudo. sudo clears the environment, so ``env`` is set after sudo."""
+    """Return the command that runs ``argv`` through sudo. sudo clears the environment, so ``env``
+    is set after sudo.
+    """
     variables = [f"{name}={value}" for name, value in env.items()]
     return ["sudo", "-n", "--", *(["env", *variables] if variables else []), *argv]
 

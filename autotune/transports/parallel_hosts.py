@@ -51,8 +51,8 @@ def run_on_all(
     """Run ``work`` to completion on every host, on at most ``max_parallel`` hosts at a time.
 
     Each ``AutotuneError`` is collected. Other exceptions are bugs, and are raised after all work
-    has finished. Interrupts are also delayed until then, but no further work starts. Unfinished
-    work could otherwise change a host after the caller has restored it.
+    has finished. Interrupts are also delayed until all running work has finished, but no further
+    work starts. Unfinished work could otherwise change a host after the caller has restored it.
     """
     gathered: HostResults[T] = HostResults()
     with _defer_signals() as pending, ThreadPoolExecutor(max_workers=max_parallel) as pool:
@@ -71,7 +71,8 @@ def run_on_all(
 
 @contextmanager
 def _defer_signals() -> Iterator[list[int]]:
-    """Collect termination signals and raise the first one after the block.
+    """Collect termination signals within the ``with`` block, and raise the first signal after the
+    block.
 
     Only the main thread handles signals.
     """

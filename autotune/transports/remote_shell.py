@@ -4,7 +4,8 @@ output.
 sshd passes one line of text to the account's login shell (RFC 4254, 6.5). The shell may be csh or
 fish, and its profile may print any text. The line therefore contains one single-quoted word for
 `sh`, which consists of characters that these shells do not interpret. `sh` prints random markers
-before and after the command, which separate the command's output from that of banners and profiles.
+before and after the command, which separate the command's output from output of banners and
+profiles.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def shell_script(
 
     After ``timeout`` seconds, the host kills the command and its children, even after a disconnect.
     Commands that run as another user (``sudo``) are not killed. ``sudo`` never asks for a password.
-    It clears the environment, so ``env`` is set after it. Raises ``AutotuneError`` for invalid
+    sudo clears the environment, so ``env`` is set after sudo. Raises ``AutotuneError`` for invalid
     arguments.
     """
     for name in env or {}:
@@ -65,7 +66,7 @@ def encode_word(text: str) -> str:
 
 @dataclass(frozen=True)
 class OutputMarks:
-    """Markers printed before and after a command on both streams. They are unique to each
+    """Markers printed before and after a command on both streams. Markers are unique to each
     command.
     """
 
@@ -73,7 +74,9 @@ class OutputMarks:
     end: str = field(default_factory=lambda: secrets.token_hex(16))
 
     def build_line(self, script: str) -> str:
-        """Return the line for the login shell that runs ``script`` between these markers."""
+        """Return the line for the login shell that prints the markers before and after running
+        ``script``.
+        """
         framed_script = (
             f"printf {self.start}; printf {self.start} >&2\n"
             f"{script}\n"
@@ -91,7 +94,7 @@ class MarkedStream:
         self.started = self.ended = False
 
     def add_output(self, piece: bytes) -> None:
-        """Append the next bytes."""
+        """Append the next bytes of the stream, and split them at the markers."""
         if not self.started:
             piece = self._find_start(piece)
         if self.ended:

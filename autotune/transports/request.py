@@ -1,4 +1,6 @@
-"""A request to the stack. Load generators, the readiness probe and the checks all use it."""
+"""The HTTP request to the stack that load generators, the readiness probe and the response checks
+send.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,8 @@ class Request:
 
     Connections go to ``endpoint`` and ``other_endpoints`` in equal shares. ``host`` is the site's
     name for the Host header, TLS and the certificate; it defaults to the address. Without
-    ``expected_body``, a response is correct if its status is in ``statuses`` and ``expectations``
-    are met. ``timeout`` is in seconds.
+    ``expected_body``, a response is correct if its status is in ``statuses`` and the response meets
+    ``expectations``. ``timeout`` is in seconds.
     """
 
     endpoint: Endpoint
@@ -91,7 +93,9 @@ class Request:
         )
 
     def with_trusted_ca(self, argv: Argv) -> Argv:
-        """Return ``argv`` so that it trusts the target's authority instead of the host's."""
+        """Return a command that runs ``argv`` with the target's certificate authority instead of
+        the host's trusted authorities.
+        """
         if self.tls is None or self.tls.ca is None:
             return argv
         return ("sh", "-c", _TRUST_CA_SCRIPT, "sh", self.tls.ca, *argv)

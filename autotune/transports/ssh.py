@@ -67,7 +67,7 @@ class ConnectionLost(HostUnreachable):
 
 
 class CommandExchange:
-    """A command's input and output over one SSH channel, without extra threads."""
+    """Transfers a command's input and output over one SSH channel, without extra threads."""
 
     def __init__(
         self, channel: Channel, content: bytes, deadline: float, marks: OutputMarks
@@ -123,8 +123,8 @@ class CommandExchange:
         return self.stdout.exit_status is not None and self.stderr.ended
 
     def _is_sending(self) -> bool:
-        """True if input remains to be sent. It is sent after the marker, or else the profile could
-        read it.
+        """True if input remains to be sent and the start marker has arrived. Before the marker, a
+        shell profile could read the input.
         """
         return bool(self._unsent) and self.stdout.started
 
@@ -134,7 +134,7 @@ class CommandExchange:
         return bool(is_closed and not channel.recv_ready() and not channel.recv_stderr_ready())
 
     def _transfer_available(self) -> bool:
-        """Read available output and send input. Return true if any data moved."""
+        """Read available output and send input. Return true if any bytes were transferred."""
         channel = self.channel
         has_transferred = False
         if channel.recv_ready():
@@ -183,11 +183,11 @@ class _RawResult:
 
 
 class SshTransport:
-    """A ``Transport`` over SSH. It connects at first use and is thread-safe.
+    """A ``Transport`` over SSH, which connects at first use and is thread-safe.
 
-    A dead connection is reopened once. A command is never sent twice: if the connection is lost
-    while it runs, it may have taken effect, so ``HostUnreachable`` is raised. File transfers are
-    repeated, because a second transfer has the same result.
+    A dead connection is reopened once. A command is never sent twice. If the connection is lost
+    while a command runs, the command may have taken effect, so ``HostUnreachable`` is raised. File
+    transfers are repeated, because a second transfer has the same result.
     """
 
     def __init__(self, host: SshHost) -> None:
@@ -226,7 +226,9 @@ class SshTransport:
             raise self._file_error(f"{path} cannot be written", command_result)
 
     def get(self, path: str, *, sudo: bool = False) -> bytes | None:
-        """Return the bytes of a file. Raises ``AutotuneError`` if an existing file cannot be read."""
+        """Return the content of a file as bytes, or ``None`` if it does not exist. Raises
+        ``AutotuneError`` if an existing file cannot be read.
+        """
         argv = ["env", "LC_ALL=C", "cat", "--", path]
         answer = self._transfer(argv, None, sudo=sudo)
         command_result = answer.decode(argv)
@@ -334,7 +336,7 @@ class SshTransport:
                 return new_connection.transport.open_session(timeout=limit)
 
     def _open_on_another(self, limit: float) -> tuple[Channel, Connection]:
-        """Open a session on an idle extra connection, or on a new one."""
+        """Open a session on an existing extra connection, or on a new connection."""
         while self._further:
             further_connection = self._further.popleft()
             try:

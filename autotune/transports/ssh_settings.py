@@ -33,7 +33,7 @@ _UNSET_VALUES = {("proxycommand", "none"), ("proxyjump", "none")}
 
 
 def read_ssh_settings(host: SshHost) -> Config:
-    """Return a host's settings as a configuration for the library. Raises HostUnreachable."""
+    """Return a host's settings as a configuration for the SSH library. Raises HostUnreachable."""
     if host.config_file is not None and not Path(host.config_file).is_file():
         raise HostUnreachable(
             f"{host.name}: SSH configuration {host.config_file} does not exist",
@@ -53,8 +53,8 @@ def read_ssh_settings(host: SshHost) -> Config:
 
 
 def _read_without_ssh(host: SshHost) -> Config:
-    """Read the configuration with the library, provided that ssh would read its directives in the
-    same way.
+    """Read the configuration with the SSH library, provided that ssh would interpret all of its
+    directives in the same way.
     """
     path = Path(host.config_file or "~/.ssh/config").expanduser()
     text = path.read_text(errors="replace") if path.is_file() else ""

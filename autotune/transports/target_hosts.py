@@ -10,7 +10,7 @@ from autotune.transports.local import LocalTransport
 
 
 def create_transports(file: TargetFile) -> dict[str, Transport]:
-    """Return a transport for each host, by name. Each connects when it is first used."""
+    """Return a transport for each host, by host name. Each transport connects at its first use."""
     return {name: create_transport(file, name) for name in file.target.hosts}
 
 

@@ -1,4 +1,4 @@
-"""Temporary files for programs on a host. They are removed after the program exits for any
+"""Temporary files for programs on a host. The files are removed after the program exits for any
 reason.
 """
 

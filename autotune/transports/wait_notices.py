@@ -1,4 +1,4 @@
-"""Notices about commands on a host that take long: the cause and the maximum duration of the wait.
+"""Notices about commands on a host that take long: the awaited command and its time limit.
 
 Transports report every command. One thread watches all of them, and sleeps while no command is
 late.
@@ -32,7 +32,7 @@ class Wait:
     line_count: int = 0
 
     def format_line(self, now: float) -> str:
-        """Return the text of the notice: the cause and the duration of the wait."""
+        """Return the notice: the awaited command, and how long autotune has waited."""
         return (
             f"waiting for {self.host}: {self.purpose} ({now - self.start_time:.0f} s so far, "
             f"{self.max_seconds:.0f} s at most)"
@@ -40,8 +40,8 @@ class Wait:
 
 
 class Watcher:
-    """Notifies the most recent listener about late commands. Only one is notified, so that no line
-    appears twice.
+    """Notifies the most recent listener about late commands. Only one listener is notified, so that
+    no line appears twice.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Watcher:
 
     @contextmanager
     def listen(self, listener: Listener) -> Iterator[None]:
-        """Send notices to ``listener`` within the block."""
+        """Send notices to ``listener`` within the ``with`` block."""
         self._listeners.append(listener)
         try:
             yield
@@ -66,8 +66,8 @@ class Watcher:
 
     @contextmanager
     def describe(self, what: str = "", *, usual: float = 0.0) -> Iterator[None]:
-        """Describe this thread's commands in the block as ``what``, and expect each to take
-        ``usual`` seconds.
+        """Describe this thread's commands within the ``with`` block as ``what``. Each command
+        usually takes ``usual`` seconds.
         """
         previous_description = self._describe_current()
         self._local.described = what or previous_description[0], usual
@@ -78,14 +78,14 @@ class Watcher:
 
     @contextmanager
     def watch_command(self, host: str, argv: Argv, maximum: float) -> Iterator[None]:
-        """Watch a command that runs within the block, for at most ``maximum`` seconds."""
+        """Watch a command that runs within the ``with`` block, for at most ``maximum`` seconds."""
         what, usual = self._describe_current()
         with self.watch(host, what or name_command(argv), maximum, usual=usual):
             yield
 
     @contextmanager
     def watch(self, host: str, what: str, maximum: float, *, usual: float = 0.0) -> Iterator[None]:
-        """Watch any other wait within the block, for at most ``maximum`` seconds."""
+        """Watch a wait for ``what`` within the ``with`` block, for at most ``maximum`` seconds."""
         current_time = self._clock()
         wait = Wait(what, host, current_time, maximum, current_time + usual + self._unnoticed)
         self._add_wait(wait)

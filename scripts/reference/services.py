@@ -11,13 +11,7 @@ from autotune.report import parameters
 from autotune.services.adoption import Adoption
 from autotune.services.base import Action, Effect, Parameter, Role, Service
 from autotune.services.reference import ServiceReference
-from autotune.services.registry import (
-    ALL_SERVICES,
-    DEPLOYMENTS,
-    map_adoptions,
-    references,
-    services_of,
-)
+from autotune.services.registry import SHIPPED, references
 from autotune.target.messages import format_count
 from scripts.reference.markdown import listed, page, section, table
 
@@ -60,14 +54,14 @@ def pages() -> Mapping[Path, str]:
 
 
 def _kinds(name: str) -> tuple[Service, ...]:
-    return tuple(service for service in ALL_SERVICES if service.name == name)
+    return tuple(service for service in SHIPPED.services if service.name == name)
 
 
 def _targets(kinds: Iterable[Service]) -> list[str]:
     """Return the values of `service:` and other keys of a tier for these services."""
     keys = {service.key for service in kinds}
-    services = [name for name in DEPLOYMENTS
-                if keys & {service.key for service, _ in services_of(name)}]  # fmt: skip
+    services = [name for name in SHIPPED.deployments
+                if keys & {service.key for service, _ in SHIPPED.services_of(name)}]  # fmt: skip
     return [*services, *(f"app: {s.application}" for s in kinds if s.application)]
 
 
@@ -88,8 +82,8 @@ def _roles(kinds: Iterable[Service]) -> str:
     """
     keys = {service.key: service.role for service in kinds}
     roles = dict.fromkeys(keys.values())
-    for name in DEPLOYMENTS:
-        roles |= {role: None for service, role in services_of(name) if service.key in keys}
+    for name in SHIPPED.deployments:
+        roles |= {role: None for service, role in SHIPPED.services_of(name) if service.key in keys}
     return ", ".join(ROLES[role] for role in roles)
 
 
@@ -116,7 +110,7 @@ def _page(name: str, reference: ServiceReference) -> str:
 
 
 def _facts(kinds: tuple[Service, ...]) -> Iterator[tuple[str, str]]:
-    by_key = map_adoptions()
+    by_key = SHIPPED.map_adoptions()
     adopted = next((by_key[service.key] for service in kinds if service.key in by_key), None)
     packages = dict.fromkeys(name for service in kinds for name in service.packages)
     yield "Units", _units(kinds, adopted)

@@ -13,10 +13,11 @@ from statistics import fmean
 
 from autotune.environments.base import Environment
 from autotune.services.base import Settings
+from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.schedule import MeasureStep
 from autotune.study.study_state import MEASURE_PURPOSE, Phase, Trial
 from autotune.study.trial import run_trial
-from autotune.study.trial_context import ProgressReporter, TrialContext, begin_study, open_session
+from autotune.study.trial_context import TrialContext, begin_study, open_session
 from scripts.workloads.catalogue import Factor
 
 # A peak this much higher is an improvement; less may be noise.

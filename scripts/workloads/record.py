@@ -12,7 +12,8 @@ from typing import Any
 from autotune import durable_files
 from autotune.cli.options import ProgressOptions
 from autotune.cli.session import open_progress
-from autotune.environments.base import Environment, prepare
+from autotune.environments.base import Environment
+from autotune.environments.preparation import prepare
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings
 from autotune.space.dimension import BASELINE_NAME, NAMED_SETTINGS
@@ -107,9 +108,9 @@ def _list_stages(workload: Workload) -> Mapping[str, Stage]:
         "presets": measure_presets,
         "engineer": record_engineer,
         "autotune": record_study,
-        **({"tpe": record_tpe} if workload.with_tpe else {}),
         "against_preset": compare_with_preset,
         "against_engineer": compare_with_engineer,
+        **({"tpe": record_tpe} if workload.with_tpe else {}),
     }
 
 
@@ -119,21 +120,23 @@ def measure_presets(recording: Recording, _: Record) -> Record:
     space = environment.space
     measured: Record = {}
     earlier: list[Settings] = []
+    rss: Mapping[str, int] = {}  # as in a study, presets follow the memory that processes need
     for name in NAMED_SETTINGS:
         preset = {} if name == BASELINE_NAME else space.preset_settings(name)
         settings = {n: value for n, value in preset.items() if value != space.baseline[n]}
         active = space.select_active(space.complete_unrepaired(settings).settings)
         if active not in earlier:
             earlier.append(active)
-            measured[name] = _measure(recording, environment, name, settings)
+            request = MeasurementRequest(settings, None, PRESET_REPEATS, rss)
+            measured[name] = _measure(recording, environment, name, request)
+            rss = measured[name].get("rss", rss)
     return measured
 
 
 def _measure(
-    recording: Recording, environment: Environment, name: str, settings: Settings
+    recording: Recording, environment: Environment, name: str, request: MeasurementRequest
 ) -> Record:
-    directory = recording.new_directory(name)
-    request = MeasurementRequest(settings, None, PRESET_REPEATS)
+    directory, settings = recording.new_directory(name), request.settings
     with open_progress(environment, directory, ProgressOptions(), with_page=False) as progress:
         try:
             measurement = measure_configuration(environment, request, directory, progress)
@@ -143,6 +146,7 @@ def _measure(
         "settings": settings,
         "capacity": measurement.peak,
         "repeats": [trial.peak.peak for trial in measurement.trials if trial.peak],
+        "rss": dict(load_state(directory).rss),
         "bottleneck": _find_bottleneck(load_state(directory), measurement.trials[0].number),
     }
 
@@ -204,6 +208,7 @@ def _run_study(recording: Recording, stage: str, sampler: str | None) -> Record:
         "challenger": _select_changes(environment.space, challenger),
         "capacity": winner.peak.peak if winner and winner.peak else 0.0,
         "trials": [_describe_trial(trial) for trial in state.trials],
+        "rss": dict(state.rss),
         "seconds": state.elapsed_seconds,
         "bottleneck": _find_bottleneck(state, winner.number) if winner else None,
     }
@@ -259,7 +264,8 @@ def _compare(recording: Recording, record: Record, name: str, settings: Settings
     if sides[0] == sides[1]:
         return {"against": name, "same": True}
     directory = recording.new_directory(f"winner-{name}")
-    request = MeasurementRequest(winner, ComparisonConfiguration(name, settings), PAIRS)
+    compared = ComparisonConfiguration(name, settings)
+    request = MeasurementRequest(winner, compared, PAIRS, record["autotune"].get("rss", {}))
     with open_progress(environment, directory, ProgressOptions(), with_page=False) as progress:
         try:
             measurement = measure_configuration(environment, request, directory, progress)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from autotune.environments.base import prepare
 from autotune.environments.evaluation import MeasurementHistory
+from autotune.environments.preparation import prepare
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings
 from autotune.target.read_target import read_target

@@ -116,11 +116,21 @@ show_value() { # NAME VALUE
   [ "$now" = "$2" ] || echo "$1 $now -> $2"
 }
 is_needed() { # true if something differs from the configuration, or an earlier run was interrupted
-  any_pending || ! for_each_value is_value || ! are_units && return
-  for each in "$backups"/autotune-20[0-9]*/complete; do
-    [ ! -e "$each" ] || [ -e "${each%complete}done" ] || return 0
+  any_pending || ! for_each_value is_value || ! are_units || [ -n "$(interrupted_backup)" ]
+}
+interrupted_backup() { # prints the backup of an earlier run of this script that was interrupted
+  for each in "$backups"/autotune-20[0-9]*; do
+    is_interrupted "$each" && describe_changes | cmp -s -- "$each/changes" - && echo "$each" && return
   done
-  return 1
+}
+is_interrupted() { # BACKUP
+  [ -e "$1/complete" ] && [ ! -e "$1/done" ]
+}
+describe_changes() { # prints everything that this script changes
+  each_file print_words && for_each_value print_words && for_each_unit print_words
+}
+print_words() {
+  printf '%s\n' "$*"
 }
 is_value() { # NAME VALUE
   [ "$(value_of "$1")" = "$2" ]
@@ -129,9 +139,8 @@ configure() {
   examine_all
   refuse_differing
   is_needed || { echo "nothing to change"; exit 0; }
-  trap discard_all EXIT
-  make_backup "$backups/autotune-$(date +%Y%m%d-%H%M%S)-$$" && stage_and_validate &&
-    for_each keep_file && complete_backup || exit 1
+  earlier=$(interrupted_backup)
+  back_up "${earlier:-$backups/autotune-$(date +%Y%m%d-%H%M%S)-$$}"
   trap fail EXIT
   stop_units && for_each swap_file && act && for_each verify_file || exit 1
   trap close_work EXIT
@@ -151,10 +160,8 @@ check_place() {
 }
 # DIRECTORY: validates all files, and makes a backup. An existing backup that was never restored stays in use: it
 # contains the previous state of units and kernel values, and the originals of files that were changed already.
-prepare() {
-  examine_all
-  refuse_differing
-  if [ -e "$1/complete" ] && [ ! -e "$1/done" ]; then
+back_up() {
+  if is_interrupted "$1"; then
     is_ours "$1" || exit 1
     backup=$1
     trap drop_and_close EXIT
@@ -164,6 +171,11 @@ prepare() {
   fi
   stage_and_validate && for_each keep_file || exit 1
   [ -e "$backup/complete" ] || complete_backup || exit 1
+}
+prepare() { # DIRECTORY
+  examine_all
+  refuse_differing
+  back_up "$1"
   trap drop_and_close EXIT
 }
 drop_and_close() {

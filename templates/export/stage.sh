@@ -74,6 +74,7 @@ make_backup() { # DIRECTORY
   mkdir -p -- "$backups" && is_ours "$backups" && rm -rf -- "$1" && mkdir -m 0700 -- "$1" || return
   backup=$1
   for list in units kernel directories absent; do : >"$backup/$list" || return; done
+  describe_changes >"$backup/changes"
 }
 keep_file() {
   is_pending "$1" || return 0
@@ -104,7 +105,10 @@ copy_of() ( # PATH COPY
   fi
 )
 complete_backup() {
-  for_each_unit keep_unit && for_each_value keep_value && : >"$backup/complete" && sync -- "$backup"
+  for_each_unit keep_unit && for_each_value keep_value && sync_backup && : >"$backup/complete" && sync_backup
+}
+sync_backup() { # writes all files and names in the backup to disk
+  find "$backup" -exec sync -- {} + && sync -- "$backups"
 }
 keep_unit() { # UNIT
   echo "$1 $(unit_state "$1")" >>"$backup/units"

@@ -84,7 +84,8 @@ function atRate(fit, asked) {
 
 function answerRate() {
   const asked = Number(by("rate").value);
-  const answers = SIDES.filter(([side]) => data.fitted[side]).map(([side]) => element("span", `${side} ${data.slo.percentile}: ${atRate(data.fitted[side], asked)}`));
+  const measured = data.today && asked === data.today.rate ? data.today.answers : {};
+  const answers = SIDES.filter(([side]) => measured[side] || data.fitted[side]).map(([side]) => element("span", `${side} ${data.slo.percentile}: ${measured[side] || atRate(data.fitted[side], asked)}`));
   by("at-rate").replaceChildren(...(asked > 0 ? answers : []));
   drawLatency();
 }
@@ -405,7 +406,7 @@ Promise.all([unpacked(), plotlyLoaded()]).then(async ([study]) => {
   // report.html#all unfolds everything; report.html#rate=800 shows the latency at 800 requests/s.
   const asked = new URLSearchParams(location.hash.slice(1));
   more.open = asked.has("all");
-  by("rate").value = asked.get("rate") || "";
+  by("rate").value = asked.get("rate") || data.today?.rate || "";
   fillSelects();
   fillTrials();
   by("rate").oninput = answerRate;

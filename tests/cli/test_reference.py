@@ -21,7 +21,7 @@ from autotune.loads.registry import CLOSED_LOOP_GENERATORS, LOAD_GENERATORS
 from autotune.report import warnings
 from autotune.services.base import Endpoint, Placement, Role, Service, TrialStart
 from autotune.services.reference import SECOND_INSTANCE_TEXT
-from autotune.services.registry import ALL_SERVICES, references
+from autotune.services.registry import SHIPPED, references
 from scripts import reference_results
 from scripts.cli_reference import FILE, MANUAL, REPOSITORY, commands, help_of, manual, text
 from scripts.reference import troubleshooting
@@ -51,7 +51,7 @@ def test_a_generated_page_is_made_from_the_code(path: Path) -> None:
 
 
 def test_every_service_has_a_page_and_no_page_is_left_over() -> None:
-    names = {service.name for service in ALL_SERVICES}
+    names = {service.name for service in SHIPPED.services}
     assert {*references()} == names
     assert {path.name for path in (DOCS / "services").iterdir()} == {
         "README.md", *(f"{name}.md" for name in names)
@@ -64,7 +64,7 @@ def program(argv: Sequence[str]) -> str:
 
 
 @pytest.mark.parametrize(
-    "service", [s for s in ALL_SERVICES if s.role != Role.HOST], ids=lambda s: s.key
+    "service", [s for s in SHIPPED.services if s.role != Role.HOST], ids=lambda s: s.key
 )
 def test_a_page_of_a_service_names_the_programs_that_check_and_show_it(service: Service) -> None:
     """Of scripts only the names inside are known, so those are not looked for."""

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from autotune.deploy import run_directories
-from autotune.environments.base import prepare
+from autotune.environments.preparation import prepare
 from autotune.study import trial_context
 from autotune.study.trial_context import TrialContext
 from autotune.target.read_target import read_target

@@ -7,7 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_commands import STATE_DIRECTORY
+from autotune.deploy.restoration import restore_in_order
 from autotune.transports.base import Argv, CommandResult
 from autotune.transports.local import LocalTransport
 
@@ -38,3 +40,8 @@ class Here(LocalTransport):
         """Return the script, with the paths of a real host replaced by paths below ``place``."""
         script = script.replace(STATE_DIRECTORY.encode(), str(self.place / "autotune").encode())
         return script.replace(b"</var/lib", f"<{self.place}".encode())
+
+
+def restore_host(host: ManagedHost) -> tuple[str, ...]:
+    """One host restored by itself: the lines about it."""
+    return restore_in_order([host]).unwrap()[host.name]

@@ -25,7 +25,7 @@ from autotune.deploy.deploy_result import DeployFailed
 from autotune.deploy.host_commands import STATE_DIRECTORY
 from autotune.deploy.host_state import HostState, ObservedHost, list_differences
 from autotune.discovery.host_reading import list_config_paths
-from autotune.environments.base import prepare
+from autotune.environments.preparation import prepare
 from autotune.environments.stack import StackEnvironment
 from autotune.errors import AutotuneError
 from autotune.runtimes.containers import (

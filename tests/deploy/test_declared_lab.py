@@ -8,7 +8,7 @@ from textwrap import indent
 import pytest
 
 from autotune.deploy.deploy_result import DeployFailed
-from autotune.environments.base import prepare
+from autotune.environments.preparation import prepare
 from autotune.environments.stack import StackEnvironment
 from autotune.lab.plan import derive_names
 from autotune.parameter_name import select_service_settings

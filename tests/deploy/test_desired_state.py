@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy.deploy_result import build_host_manifest
 from autotune.deploy.desired_state import (
     DesiredState,
     build_desired_state,
@@ -17,9 +16,10 @@ from autotune.deploy.desired_state import (
 )
 from autotune.deploy.stack import StackContext, build_stack
 from autotune.errors import AutotuneError
+from autotune.export.host_setup import build_host_setup
 from autotune.runtimes.systemd import RUNTIME
 from autotune.services.base import Action, Settings
-from autotune.services.registry import DEPLOYMENT_PORTS, DEPLOYMENTS, list_tier_services
+from autotune.services.registry import SHIPPED
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
 from autotune.target.read_target import read_target
@@ -62,7 +62,9 @@ def wanted(directory: Path, *changes: tuple[str, str], **changed: Any) -> Desire
         {name.replace("__", "."): value for name, value in changed.items()}
     ).settings  # fmt: skip
     services = [
-        p.service for name, tier in target.tiers.items() for p in list_tier_services(name, tier)
+        p.service
+        for name, tier in target.tiers.items()
+        for p in SHIPPED.list_tier_services(name, tier)
     ]
     alternatives = {name: found for one in services for name, found in one.programs.items()}
     programs = {name: f"/usr/sbin/{found[0]}" for name, found in alternatives.items()}
@@ -86,7 +88,7 @@ def stock(tmp_path: Path) -> DesiredState:
 
 
 def test_every_deployment_has_a_port() -> None:
-    assert DEPLOYMENT_PORTS.keys() == DEPLOYMENTS.keys()
+    assert SHIPPED.deployment_ports.keys() == SHIPPED.deployments.keys()
 
 
 def test_hosts_have_the_distributions_files_and_units(stock: DesiredState) -> None:
@@ -206,5 +208,5 @@ def test_hosts_whose_settings_are_known_need_what_differs_from_them(
     tmp_path: Path, stock: DesiredState, changed: dict[str, Any], known: bool, needed: str
 ) -> None:
     before = stock.settings if known else None
-    manifest = build_host_manifest(wanted(tmp_path, **changed), "web1", before)
-    assert manifest.files[CONF].units == {NGINX: needed}
+    setup = build_host_setup(wanted(tmp_path, **changed), "web1", before)
+    assert setup.files[CONF].units == {NGINX: needed}

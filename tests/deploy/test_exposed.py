@@ -15,9 +15,8 @@ from autotune.deploy.backup import BackupStore
 from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_state import FileState, HostState
-from autotune.deploy.restoration import restore_host
 from autotune.errors import AutotuneError
-from tests.deploy.doubles import Here
+from tests.deploy.doubles import Here, restore_host
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 SECRET = b"a secret that only root can read\n"

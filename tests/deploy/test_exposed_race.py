@@ -23,7 +23,6 @@ from autotune.deploy.backup import BackupStore
 from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_state import FileState, HostState
-from autotune.deploy.restoration import restore_host
 from autotune.deploy.runtime import ConfigurationCheck
 from autotune.errors import AutotuneError
 from autotune.lab.machine import find_init_pid
@@ -31,7 +30,7 @@ from autotune.lab.plan import derive_names
 from autotune.transports.base import Transport
 from tests import soak
 from tests.deploy import adversary
-from tests.deploy.doubles import Here
+from tests.deploy.doubles import Here, restore_host
 from tests.deploy.lab import Ground
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

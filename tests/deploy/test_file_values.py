@@ -15,7 +15,7 @@ from autotune.services.base import AdoptedConfig, Readback, Settings, Value
 from autotune.services.mariadb.service import parse_option_table
 from autotune.services.php_ini.service import parse_information
 from autotune.services.postgresql.service import parse_dump
-from autotune.services.registry import ALL_SERVICES
+from autotune.services.registry import SHIPPED
 from tests.deploy.doubles import Here
 
 OPTION_TABLE = """mysqld  Ver 10.11
@@ -102,7 +102,7 @@ def test_installed_programs_read_candidates(
 ) -> None:
     path = str(tmp_path / file)
     Path(path).write_text("nothing valid")
-    service = next(each for each in ALL_SERVICES if each.name == name)
+    service = next(each for each in SHIPPED.services if each.name == name)
     programs = {
         key: next(found for word in words if (found := shutil.which(word)))
         for key, words in service.programs.items()

@@ -90,9 +90,9 @@ def test_servers_that_are_down_are_named_and_waited_for(monkeypatch: pytest.Monk
     states = iter([(DOWN,), (DOWN,), ()])
     monkeypatch.setattr(fleet, "_note", notes.append)
     monkeypatch.setattr(fleet._watch, "find_down", lambda *_: next(states))
-    fleet.ready_seconds = 600.0
+    monkeypatch.setattr(BootTimes, "late_limit", 600.0)
     fleet.await_service(is_answer_doubtful=False)
-    fleet.ready_seconds = 0.05
+    monkeypatch.setattr(BootTimes, "late_limit", 0.05)
     assert [note for note in notes if "app/w1 (HAProxy on lb1)" in note] == notes
     assert len(notes) == 2
     monkeypatch.setattr(fleet._watch, "find_down", lambda *_: (DOWN,))

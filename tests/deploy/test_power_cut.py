@@ -21,11 +21,10 @@ from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_commands import BACKUP_FILE
 from autotune.deploy.host_state import FileState, HostState
 from autotune.deploy.managed_hosts import restore_hosts
-from autotune.deploy.restoration import restore_host
 from autotune.errors import AutotuneError
 from autotune.runtimes.systemd import SERVICE_MANAGER
 from tests import soak
-from tests.deploy.doubles import Here
+from tests.deploy.doubles import Here, restore_host
 from tests.power_cut import Cut, Disk, Image, following, restored_from
 
 FILES = {"etc/conf": b"original\n", "etc/more": b"more\n"}

@@ -18,15 +18,19 @@ from autotune.deploy.host_commands import Command, run_commands
 from autotune.deploy.private_servers import (
     ProcessFailed,
     ServerProcess,
+    allocate_ports,
     is_accepting,
     reload_server,
     start_server,
     stop_server,
     wait_until,
 )
+from autotune.errors import AutotuneError
 from autotune.services.base import Endpoint
+from autotune.target.read_target import read_target
 from tests.deploy.doubles import Here
 
+LOCAL = Path(__file__).parents[2] / "targets" / "local.yaml"
 LISTENS = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1])"
 WAITS = "import sys; sys.stdout.flush(); sys.stdin.read()"
 
@@ -106,3 +110,12 @@ def test_a_host_tells_workers_that_finish_from_those_that_accept(
         else:
             assert done.returncode == 1
             assert f"old processes still accept connections: {worker}" in done.stdout
+
+
+def test_an_address_of_another_machine_is_refused_with_what_to_use_instead(tmp_path: Path) -> None:
+    text = LOCAL.read_text()
+    assert "address: 127.0.0.1" in text
+    (tmp_path / "t.yaml").write_text(text.replace("address: 127.0.0.1", "address: 192.0.2.7"))
+    with pytest.raises(AutotuneError, match="this machine has no address") as refused:
+        allocate_ports(read_target(tmp_path / "t.yaml"))
+    assert "`runtime: containers or systemd`" in (refused.value.hint or "")

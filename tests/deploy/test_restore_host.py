@@ -5,6 +5,7 @@ The host is this machine with the real script; `systemctl` is a stand-in that ke
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -38,15 +39,14 @@ from autotune.deploy.managed_hosts import (
     restore_orphaned,
     restore_study,
 )
-from autotune.deploy.restoration import restore_host
 from autotune.deploy.runtime import ConfigurationCheck
 from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError
 from autotune.runtimes.systemd import SERVICE_MANAGER
 from autotune.services.base import Action, Endpoint, Placement, Role
-from autotune.services.registry import list_by_role
+from autotune.services.registry import SHIPPED
 from autotune.transports.base import CommandResult, HostUnreachable
-from tests.deploy.doubles import Here
+from tests.deploy.doubles import Here, restore_host
 
 UNIT = "server.service"
 SYSTEMCTL = """\
@@ -331,7 +331,7 @@ def test_options_of_a_program_are_validated_as_its_original_has_them(
     site = Placement(tier="cache", host="here", role=Role.CACHE, directory=str(tmp_path / "trial"),
                 listen=Endpoint("::1", 1), installed=True,
                 programs={"memcached": "false"})  # fmt: skip
-    part, path = ServiceInstance(list_by_role(Role.CACHE)[0], site), "/etc/memcached.conf"
+    part, path = ServiceInstance(SHIPPED.list_by_role(Role.CACHE)[0], site), "/etc/memcached.conf"
     how = part.service.build_validation(site, {path: b"-m 64\n"})
     assert how is not None
     recorded = _build_backup_check(
@@ -468,6 +468,45 @@ def test_what_another_study_has_changed_since_is_restored_by_that_one(
     restore_hosts(tmp_path / "lost", {"here": here}, SERVICE_MANAGER)
     assert "others have restored it" in restored(here, tmp_path)[0]
     assert (tmp_path / "conf").read_text() == "later work\n"
+
+
+def kill_and_take_over(locked: Locked, rewrite: Callable[[dict[str, Any]], object]) -> ManagedHost:
+    """The next study on a host whose tuner was killed, after the host's root changed the record."""
+    killed = locked("study")
+    place = killed.transport.place  # type: ignore[attr-defined]  # a Host
+    deploy(killed, tuned(place))
+    record = place / "autotune" / "originals.json"
+    document = json.loads(record.read_text())
+    rewrite(document)
+    record.write_text(json.dumps(document))
+    killed.lock.unlock()
+    return locked("next")
+
+
+def test_the_copy_of_a_killed_study_goes_with_its_restore(locked: Locked, tmp_path: Path) -> None:
+    copy = tmp_path / "studies" / "study" / "originals" / "here.json"
+    host = kill_and_take_over(locked, lambda record: copy.exists())
+    assert copy.exists()
+    lines = restore_orphaned(host)
+    assert "(study study was killed)" in lines[0]
+    assert not copy.exists()
+
+
+@pytest.mark.parametrize("name", ["../studies/study", "..", ".", "", "a/b", "gone", "study"])
+def test_a_hosts_record_removes_no_copy_of_another(
+    locked: Locked, tmp_path: Path, name: str
+) -> None:
+    def rewrite(record: dict[str, Any]) -> None:
+        record["study"] = name
+        record["files"].pop(str(tmp_path / "more"))
+
+    copies = [tmp_path / "studies" / "study" / "originals" / "here.json"]
+    copies.append(tmp_path / "originals" / "here.json")
+    copies[1].parent.mkdir()
+    copies[1].write_text("{}")
+    host = kill_and_take_over(locked, rewrite)
+    assert restore_orphaned(host)
+    assert all(copy.exists() for copy in copies)
 
 
 def test_what_is_kept_is_restored_study_by_study_and_edits_since_are_kept_aside(

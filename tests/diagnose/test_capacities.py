@@ -17,7 +17,7 @@ from autotune.diagnose.capacities import (
     pool_capacities,
 )
 from autotune.diagnose.context import ReadingContext
-from autotune.environments.base import prepare
+from autotune.environments.preparation import prepare
 from autotune.environments.simulated import ModelMeter, SimulatedEnvironment
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostActivity

@@ -21,7 +21,7 @@ from autotune.monitor.activity import HostActivity
 from autotune.services import registry
 from autotune.services.base import Role
 from autotune.services.diagnosis import InstanceActivity, Resource
-from autotune.services.registry import ALL_SERVICES, find_diagnosis
+from autotune.services.registry import SHIPPED
 from autotune.target.slo import Slo
 
 CASES: list[dict[str, Any]] = YAML(typ="safe").load(
@@ -45,7 +45,9 @@ def part(name: str, values: dict[str, Any]) -> InstanceActivity:
     host = values.pop("host", "here")
     service = name.rpartition(".")[2]
     runs = any(
-        s.runs_application for s in registry.list_by_name(service) if role in (s.role, Role.APP)
+        s.runs_application
+        for s in registry.SHIPPED.list_by_name(service)
+        if role in (s.role, Role.APP)
     )
     return InstanceActivity(f"{tier}.{host}.{service}", tier, host, service, role, runs, **values)
 
@@ -173,10 +175,11 @@ def test_what_no_setting_mends_has_none(resource: Resource) -> None:
 
 def test_every_move_is_one_of_the_catalogue() -> None:
     known: dict[str, set[str]] = {}
-    for service in ALL_SERVICES:
+    for service in SHIPPED.services:
         known.setdefault(service.name, set()).update(p.name for p in service.parameters)
-    named = [(name, move) for name in known for told in find_diagnosis(name).recommended_changes.values()
-             for move in told]  # fmt: skip
+    diagnoses = {name: SHIPPED.find_diagnosis(name) for name in known}
+    named = [(name, move) for name, diagnosis in diagnoses.items()
+             for told in diagnosis.recommended_changes.values() for move in told]  # fmt: skip
     assert len(named) > 20
     for name, move in named:
         assert move.rstrip("+-").partition("=")[0] in known[name], (name, move)

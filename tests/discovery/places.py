@@ -10,7 +10,7 @@ from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import DiscoveredInstance, find_instances, group_tiers
 from autotune.masking import restore_secrets
 from autotune.services.config_files import FileTree
-from autotune.services.registry import map_adoptions
+from autotune.services.registry import SHIPPED
 from autotune.space.facts import HostFacts
 
 
@@ -18,7 +18,7 @@ def filled(instance: DiscoveredInstance, service: str, path: str, text: str) -> 
     """Return the rendered file of an instance's service with masked words filled in, as in a
     deployment.
     """
-    outliner = map_adoptions()[instance.services[service].key].visible.build_outliner(path)
+    outliner = SHIPPED.map_adoptions()[instance.services[service].key].visible.build_outliner(path)
     return config_text.decode(
         restore_secrets(text.encode(), instance.host.tree.files.get(path), path, outliner)
     )

@@ -22,7 +22,7 @@ from autotune.lab.plan import derive_names
 from autotune.masking import has_placeholder, restore_secrets
 from autotune.secret_detection import PLACEHOLDER_PATTERN
 from autotune.services.base import Action
-from autotune.services.registry import find_outliner, list_by_name
+from autotune.services.registry import SHIPPED, find_outliner
 from autotune.study import trial_context
 from autotune.study.study_state import Phase
 from autotune.target.read_target import read_target
@@ -265,7 +265,7 @@ def test_a_short_study_from_the_command_line(ground: Ground, written: AdoptionSu
     original = ground.sh(NAME, "cat /etc/php/8.2/fpm/pool.d/www.conf")
     own = f"{original}\n".encode()
     assert has_placeholder(pool.read_bytes())
-    (service,) = list_by_name("php_fpm")
+    (service,) = SHIPPED.list_by_name("php_fpm")
     assert (
         restore_secrets(pool.read_bytes(), own, "www.conf", find_outliner(service, "www.conf"))
         == own

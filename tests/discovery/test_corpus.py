@@ -27,7 +27,7 @@ from autotune.environments.edit_proof import is_same_value, list_alternatives
 from autotune.errors import AutotuneError
 from autotune.services.base import Endpoint, Placement, Readback, Service, Value
 from autotune.services.haproxy.stats import STATS_COMMANDS
-from autotune.services.registry import list_tier_services
+from autotune.services.registry import SHIPPED
 from autotune.space.facts import HostFacts
 from autotune.target.model import Tier
 from autotune.target.runtimes import DEFAULT_RUNTIME
@@ -212,7 +212,7 @@ def find_upstream(socket: str) -> str:
 
 def find_service(tier: AdoptedTier, name: str) -> Service | None:
     model = Tier(hosts=("h1",), service=(tier.discovered_tier.deployment,), runtime=DEFAULT_RUNTIME)
-    services = (location.service for location in list_tier_services("corpus", model))
+    services = (location.service for location in SHIPPED.list_tier_services("corpus", model))
     return next((service for service in services if service.name == name), None)
 
 

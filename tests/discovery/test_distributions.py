@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.deploy import manifest
+from autotune.deploy import adopted_files
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import find_instances
 from autotune.services.base import AdoptedConfig, Endpoint, Placement, Value
-from autotune.services.registry import DEPLOYABLE_SERVICES
+from autotune.services.registry import SHIPPED
 from tests.discovery.places import POOL, WEB_FILES, host
 from tests.discovery.test_tier_adoption import adopted, given_back, rendered
 
@@ -131,14 +131,15 @@ def test_it_is_tuned_where_its_distribution_has_it(
     own = tier.adopted_configs[part]
     assert (own.unit, own.main) == (unit, main)
     assert (
-        manifest.parse_record(manifest.build_record(tier.adopted_configs)) == tier.adopted_configs
+        adopted_files.parse_record(adopted_files.build_record(tier.adopted_configs))
+        == tier.adopted_configs
     )
     assert not {*tier.baseline_values} & {*tier.skipped}
     changes = {k: v for k, v in changed.items() if f"{service}.{k}" in tier.baseline_values}
     assert changes == changed
     text = rendered(tier, changes)[f"h1{path}"]
     assert line in text.splitlines()
-    running = next(s for s in DEPLOYABLE_SERVICES.values() if s.name == service)
+    running = next(s for s in SHIPPED.deployable.values() if s.name == service)
     site = Placement(tier="t", host="h1", role=running.role, directory="/run/t", installed=True,
                 listen=Endpoint("10.0.0.9", 80), adopted=own,
                 programs={name: f"/usr/sbin/{name}" for name in running.programs})  # fmt: skip
@@ -173,4 +174,4 @@ def test_debian_s_own_names_come_first() -> None:
     both = replace(on({"/etc/redis/redis.conf": REDIS}, "redis.service", "redis-server.service"))
     own = adopted(both)["store"].adopted_configs["store.h1.redis"]
     assert (own.unit, own.main) == ("", "")
-    assert AdoptedConfig() == manifest.parse_record({"p": {"files": {}, "listen": ""}})["p"]
+    assert AdoptedConfig() == adopted_files.parse_record({"p": {"files": {}, "listen": ""}})["p"]

@@ -11,7 +11,7 @@ from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.target_writer import write_target
 from autotune.discovery.tiers import find_instances
 from autotune.services.base import Value
-from autotune.services.registry import map_adoptions
+from autotune.services.registry import SHIPPED
 from autotune.space.facts import HostFacts
 from autotune.target.read_target import read_target
 from tests.discovery.places import host, web
@@ -139,7 +139,5 @@ def test_a_frontend_with_tls_alone() -> None:
 
 
 def test_one_that_does_not_run_is_not_there() -> None:
-    assert (
-        list(map_adoptions()["haproxy"].find_services(replace(balancer(DEBIAN + FRONT), units={})))
-        == []
-    )
+    stopped = replace(balancer(DEBIAN + FRONT), units={})
+    assert list(SHIPPED.map_adoptions()["haproxy"].find_services(stopped)) == []

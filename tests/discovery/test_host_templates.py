@@ -17,7 +17,7 @@ from autotune.errors import AutotuneError, TargetError
 from autotune.masking import has_placeholder, mask_secret_bytes, restore_secrets
 from autotune.services.adoption import Listener
 from autotune.services.config_files import FileTree
-from autotune.services.registry import find_outliner, list_by_name
+from autotune.services.registry import SHIPPED, find_outliner
 from autotune.space import space as spaces
 from autotune.space.space import SearchSpace
 from autotune.strict_parsing import parse_json
@@ -225,7 +225,7 @@ def test_bytes_that_are_no_utf8_hide_no_file_and_come_back(
         has_placeholder(config_text.encode(file.text or "")) for file in mine if not file.optional
     )
     for part, own in kept.adopted_configs.items():
-        (service, *_) = list_by_name(part.rpartition(".")[2])
+        (service, *_) = SHIPPED.list_by_name(part.rpartition(".")[2])
         for path in {file.path for file in own.files} & {*files}:
             shown = mask_secret_bytes(files[path], find_outliner(service, path))
             assert (

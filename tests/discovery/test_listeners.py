@@ -121,6 +121,8 @@ def test_a_redirect_is_followed_to_the_same_host(
             _choose_request([here]).load_keys,
             "ca: FILE" in _choose_request([here]).remark,
         ) == (url, False)
+        requested = _choose_request([here], ["/list?first=7"])
+        assert requested.load_keys == f'url: "https://{NAME}:{site.other}/list?first=7"'
 
 
 @pytest.mark.stack
@@ -136,6 +138,8 @@ def test_a_site_with_tls_alone_is_asked_by_its_name(
         url = f"https://{NAME}:{site.other}/index.php"
         remark = f"The site uses HTTPS only, at {url}."
         assert _choose_request([here]) == LoadRequest(f'url: "{url}"', remark)
+        requested = _choose_request([here], ["/list?first=7"])
+        assert requested.load_keys == f'url: "https://{NAME}:{site.other}/list?first=7"'
         other = replace(here, instances=(replace(named, hostname="other.example"),))
         assert "its certificate is for another name" in _choose_request([other]).remark
         nameless = replace(here, instances=(replace(named, hostname=""),))

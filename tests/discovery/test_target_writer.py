@@ -9,16 +9,16 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
-from autotune.deploy import manifest, stack
+from autotune.deploy import adopted_files, stack
 from autotune.deploy.desired_state import render_files
 from autotune.deploy.host import fill_secrets
 from autotune.deploy.stack import StackContext
 from autotune.discovery import host_reading
 from autotune.discovery.target_writer import write_target
-from autotune.environments.stack import find_template_overrides
+from autotune.environments.stack_files import find_template_overrides
 from autotune.errors import AutotuneError
 from autotune.services.base import Argv, resolve_config_files
-from autotune.services.registry import list_tier_services
+from autotune.services.registry import SHIPPED
 from autotune.space import space as spaces
 from autotune.target.read_target import read_target
 from autotune.transports.base import CommandResult, SshHost
@@ -40,11 +40,11 @@ def test_the_target_reads_and_its_baseline_is_every_file_as_it_was(tmp_path: Pat
     file = read_target(written.target_file)
     facts = dict.fromkeys(file.target.hosts, FACTS)
     space = spaces.build_space(file, facts)
-    own = manifest.read_manifest(find_template_overrides(file))
+    own = adopted_files.read_adopted_files(find_template_overrides(file))
     programs = {
         program: f"/usr/sbin/{program}"
         for name, tier in file.target.tiers.items()
-        for place in list_tier_services(name, tier)
+        for place in SHIPPED.list_tier_services(name, tier)
         for program in place.service.programs
     }
     programs["php-fpm"] = "/usr/sbin/php-fpm8.2"
@@ -52,7 +52,7 @@ def test_the_target_reads_and_its_baseline_is_every_file_as_it_was(tmp_path: Pat
         "/run/x", {}, dict.fromkeys(facts, programs), facts, installed=True, adopted=own
     )
     laid = stack.build_stack(file.target, context)
-    manifest.check_manifest(own, [part.name for part in laid.instances])
+    adopted_files.check_adopted_files(own, [part.name for part in laid.instances])
     assert str(laid.entry) == "10.0.0.9:80"
     settings = space.build_candidate({}).settings
     before = {one.name: one.tree.files for one in HOSTS}
@@ -72,17 +72,17 @@ def test_the_target_reads_and_its_baseline_is_every_file_as_it_was(tmp_path: Pat
 
 def test_a_tier_that_was_renamed_is_refused(tmp_path: Path) -> None:
     written = write_target(HOSTS, tmp_path / "mine.yaml", None, "/")
-    own = manifest.read_manifest(written.templates_directory)
+    own = adopted_files.read_adopted_files(written.templates_directory)
     with pytest.raises(AutotuneError, match=r"web\.web1\.nginx") as raised:
-        manifest.check_manifest(own, [part.replace("web.", "site.") for part in own])
+        adopted_files.check_adopted_files(own, [part.replace("web.", "site.") for part in own])
     assert "use the same names" in (raised.value.hint or "")
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"a": {}}', '{"a": {"files": "x"}}'])
 def test_a_manifest_that_cannot_be_read(tmp_path: Path, text: str) -> None:
-    (tmp_path / manifest.MANIFEST_FILE).write_text(text)
+    (tmp_path / adopted_files.ADOPTED_FILE).write_text(text)
     with pytest.raises(AutotuneError, match="cannot be read"):
-        manifest.read_manifest(tmp_path)
+        adopted_files.read_adopted_files(tmp_path)
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_host_without_systemd_is_told(tmp_path: Path) -> None:
 
 def test_the_manifest_is_json_that_says_which_file_comes_from_what(tmp_path: Path) -> None:
     written = write_target(HOSTS, tmp_path / "mine.yaml", None, "/")
-    found = json.loads((written.templates_directory / manifest.MANIFEST_FILE).read_text())
+    found = json.loads((written.templates_directory / adopted_files.ADOPTED_FILE).read_text())
     assert found["web.web1.php_fpm"] == {
         "files": {
             "/etc/php/8.2/fpm/pool.d/www.conf": {

@@ -11,6 +11,7 @@ import pytest
 from autotune.environments.edit_proof import EditProof, list_alternatives, prove_edits
 from autotune.services.base import Action, Parameter, Settings, Value
 from autotune.space.dimension import Dimension
+from autotune.space.parameter_caps import ParameterCap
 from autotune.space.space import SearchSpace
 
 
@@ -130,6 +131,20 @@ def test_what_the_software_does_not_print_is_not_proven_and_named() -> None:
     assert len(silent.unproven) == len(DIMENSIONS)
     assert [*silent.describe_unproven()] == [
         "web.server: effect of edits to mode, spare, timeout, workers (its program does not print them)"
+    ]
+
+
+def test_what_cannot_be_changed_now_is_not_proven_and_named() -> None:
+    """The kernel's limit is the lowest value in the range, as long as the study does not raise it."""
+    dimensions = (number("web.server.backlog", 4, 4, 64), *DIMENSIONS)
+    caps = {"web.server.backlog": ParameterCap("net.core.somaxconn", {"web1": 4})}
+    space = SearchSpace(dimensions, (), {}, caps=caps)
+    proof = prove_edits(space, [instance("web1")], Software())
+    assert proof.untested == ("web.server.backlog",)
+    assert proof.proven == tuple(sorted(d.name for d in DIMENSIONS))
+    assert (proof.refuted, proof.unproven) == ({}, ())
+    assert [*proof.describe_unproven()] == [
+        "web.server: effect of edits to backlog (the rules allow no other value now)"
     ]
 
 

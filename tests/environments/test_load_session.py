@@ -21,13 +21,13 @@ from autotune.environments.load_session import (
     UNMEASURED_PEAK_SD,
     LoadSession,
     StackMeter,
-    _loses_cache,
     update_expected_peak,
 )
 from autotune.errors import AutotuneError, LockedError
 from autotune.estimate import Estimate
 from autotune.measure.warm_up import WarmUpResult, WarmUpWindow
 from autotune.monitor.activity import HostUsage
+from autotune.services.registry import SHIPPED
 from autotune.study import trial
 from autotune.study.reading_records import load_readings
 from autotune.study.schedule import MeasureStep
@@ -169,7 +169,7 @@ def test_a_peak_is_guessed_from_what_was_carried(
     [("cache.cache1.memcached", True), ("store.store1.redis", False), ("web.web1.php_fpm", False)],
 )
 def test_only_a_restarted_cache_has_to_be_filled_again(part: str, forgets: bool) -> None:  # a case
-    assert _loses_cache(part) is forgets
+    assert SHIPPED.loses_cache(part) is forgets
 
 
 class Interrupted(FormulaFleet):

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from autotune import errors, exit_handling
 from autotune.cli import app
-from autotune.environments.base import prepare
+from autotune.environments.preparation import prepare
 from autotune.errors import TargetError
 from autotune.target.read_target import read_target
 from tests.printed import printed

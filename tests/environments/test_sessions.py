@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from autotune.deploy.deploy_result import DeployFailed
-from autotune.environments.base import Environment, prepare
+from autotune.environments.base import Environment
 from autotune.environments.evaluation import (
     Evaluation,
     EvaluationRequest,
@@ -21,6 +21,7 @@ from autotune.environments.evaluation import (
     MeasurementHistory,
 )
 from autotune.environments.load_session import LoadSession
+from autotune.environments.preparation import prepare
 from autotune.services.base import Settings
 from autotune.target.read_target import read_target
 

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from autotune.cli import app
-from autotune.environments.base import environment_module, prepare
+from autotune.environments.preparation import environment_module, prepare
 from autotune.errors import AutotuneError, TargetError
 from autotune.study import ranking, start
 from autotune.study.reading_records import load_readings
@@ -105,6 +105,33 @@ def test_a_tuned_configuration_against_recommended_settings_and_another_export(
     said = autotune(*words, other, *studies, cwd=tmp_path).stdout
     assert f"against {other}, 3 alternating pairs" in said.splitlines()[0]
     assert said.startswith("+")
+
+
+@pytest.mark.parametrize("rate", [100.0, 9000.0])
+def test_a_comparison_measures_latency_at_the_rate_of_today(
+    target: Path, tmp_path: Path, rate: float
+) -> None:
+    studies = ("--studies", tmp_path / "studies")
+    text = target.read_text().replace("max_rate: 20000/s", f"max_rate: 20000/s, today: {rate:g}/s")
+    target.write_text(text)
+    (tmp_path / "tuned.json").write_text('{"parameters": {"web.php_fpm.max_children": 60}}')
+    words = (
+        "measure",
+        target,
+        "--config",
+        tmp_path / "tuned.json",
+        "--yes",
+        "--against",
+        "baseline",
+    )
+    done = autotune(*words, "--json", *studies, cwd=tmp_path)
+    latency = printed("measurement", done.stdout)["latency"]
+    assert latency["rate"] == rate
+    for side in (latency["configuration"], latency["comparison"]):
+        assert (side is not None) == (rate < 1000)  # the model sustains less than 9,000/s
+        assert side is None or 0 < side["low"] < side["latency"] < side["high"] < 0.05
+    said = autotune(*words, *studies, cwd=tmp_path).stdout
+    assert ("at today's 100/s" in said) == (rate < 1000)
 
 
 class Impatient:

@@ -22,7 +22,7 @@ from autotune.export.scripts import build_patch_script, build_script, export_pat
 from autotune.export.unit_commands import can_run_commands
 from autotune.masking import mask_secret_bytes
 from autotune.report.studies import open_study
-from autotune.services.registry import map_adoptions
+from autotune.services.registry import SHIPPED
 from autotune.study.study_state import Phase, Trial
 from autotune.unified_diff import Hunk, find_hunks
 from tests.discovery.test_field import CASES, found_of, tier_of
@@ -109,7 +109,7 @@ def field_edits() -> Iterator[tuple[bytes, HostFile]]:
         services = tier.discovered_tier.instances[0].services
         for name, key, path, text in masked_texts(tier, data["changed"]):
             own, new = found.tree.files.get(path, b""), encode(after[f"{name}{path}"])
-            outliner = map_adoptions()[services[key].key].visible.build_outliner(path)
+            outliner = SHIPPED.map_adoptions()[services[key].key].visible.build_outliner(path)
             shown = decode(mask_secret_bytes(own, outliner))
             file = edit(own, new, shown, decode(mask_secret_bytes(encode(text))))
             if file.has_masked_edits and not can_run_commands(path):

@@ -294,6 +294,41 @@ def _kill_at(machine: Machine, turn: int) -> None:
         program.chmod(0o755)
 
 
+# The swap of a file that is followed by a power failure, and the point after the last one.
+INTERRUPTED = [
+    ("\nswap_file() {", '[ ! -e "$backup/swapped" ] || kill -9 $$; : >"$backup/swapped"'),
+    ("\nact() {", "kill -9 $$"),
+]
+
+
+@pytest.mark.parametrize(("head", "kill"), INTERRUPTED, ids=["between files", "before units"])
+def test_a_run_after_an_interrupted_one_keeps_its_backup(
+    machine: Machine, head: str, kill: str
+) -> None:
+    before, text = machine.state(), of_host()
+    assert text.count(head) == 1
+    assert machine.run(text.replace(head, f"{head}\n  {kill}")).returncode == -9
+    assert machine.state() != before
+    done = machine.run(text)
+    assert done.returncode == 0, done.stderr
+    assert machine.conf.read_text() == AFTER
+    assert machine.unit("nginx.service") == "enabled active"
+    (backup,) = (machine.top / "root/var/backups").iterdir()
+    assert f"--restore {backup} restores it" in done.stdout
+    assert "nothing to change" in machine.run(text).stdout
+    restored = machine.run(text, "--restore", str(backup))
+    assert restored.returncode == 0, restored.stderr
+    assert machine.state() == before
+
+
+def test_the_interrupted_run_of_another_script_is_not_continued(machine: Machine) -> None:
+    machine.run(of_host().replace("\nact() {", "\nact() {\n  kill -9 $$"))
+    digest = sha256(AFTER.encode()).hexdigest()
+    file = HostFile("lb1", "lb", "/etc/nginx/nginx.conf", AFTER.encode(), 0o644, None, {}, digest)
+    other = build_script("Trial 4", "lb1", ExportedHosts((file,), {"lb1": {}}, {"lb1": {}}))
+    assert machine.run(other).stdout == "nothing to change\n"
+
+
 def test_a_file_that_is_gone_is_not_taken_for_the_one_expected(machine: Machine) -> None:
     machine.conf.unlink()
     before = machine.state()

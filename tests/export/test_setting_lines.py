@@ -16,7 +16,7 @@ from autotune.export.export_error import ExportError
 from autotune.export.setting_lines import check_lines
 from autotune.export.unit_commands import can_run_commands
 from autotune.report.studies import open_study
-from autotune.services.registry import ALL_SERVICES, list_by_name
+from autotune.services.registry import SHIPPED
 from autotune.unified_diff import Hunk, find_hunks
 from tests.deploy.test_desired_state import wanted
 from tests.discovery.test_field import CASES, found_of, tier_of
@@ -40,7 +40,7 @@ def part(tmp_path_factory: pytest.TempPathFactory) -> ServiceInstance:
 
 
 def of_service(part: ServiceInstance, key: str) -> ServiceInstance:
-    service = next(service for service in ALL_SERVICES if key in (service.key, service.name))
+    service = next(service for service in SHIPPED.services if key in (service.key, service.name))
     return replace(part, service=service)
 
 
@@ -190,6 +190,6 @@ def test_nothing_but_settings_is_exchanged(part: ServiceInstance, name: str) -> 
 
 
 def test_a_service_without_files_of_its_own_has_none_edited(part: ServiceInstance) -> None:
-    (service,) = list_by_name("sysctl")
+    (service,) = SHIPPED.list_by_name("sysctl")
     with pytest.raises(AutotuneError, match="changes something other than settings"):
         check(replace(part, service=service), Hunk(2, (), ("a = 1\n",)))

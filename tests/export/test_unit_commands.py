@@ -12,7 +12,7 @@ from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError
 from autotune.export.unit_commands import check_commands
 from autotune.report.studies import open_study
-from autotune.services.registry import list_by_name
+from autotune.services.registry import SHIPPED
 from autotune.unified_diff import Hunk
 from tests.deploy.test_desired_state import wanted
 
@@ -79,7 +79,7 @@ EDITS = {
 
 @pytest.fixture(scope="module")
 def part(tmp_path_factory: pytest.TempPathFactory) -> ServiceInstance:
-    (service,) = list_by_name("nodejs")
+    (service,) = SHIPPED.list_by_name("nodejs")
     return replace(wanted(tmp_path_factory.mktemp("target")).instances[0], service=service)
 
 

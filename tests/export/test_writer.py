@@ -10,7 +10,6 @@ import pytest
 
 from autotune.errors import AutotuneError
 from autotune.export.writer import SETTINGS_FORMATS, write_export
-from autotune.report.headline import format_headline
 from autotune.report.studies import Study, open_study
 from autotune.report.view import build_study_view
 from autotune.target.read_target import read_target
@@ -148,7 +147,7 @@ def test_a_read_me_says_what_changes_and_what_is_proven(study: Opened, tmp_path:
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     for change in manifest["changes"]:
         assert f"- `{change['parameter']}`: " in text
-    assert format_headline(build_study_view(opened)) in text
+    assert build_study_view(opened).headline.text in text
     assert {"## Apply, check, roll back"} <= set(text.splitlines())
     write_export(opened, tmp_path / "other", trial="baseline")
     assert "no gain is claimed" in (tmp_path / "other" / "README.md").read_text()

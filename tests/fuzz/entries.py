@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.deploy import backup, host_lock, manifest
+from autotune.deploy import adopted_files, backup, host_lock
 from autotune.deploy.host_commands import Command, run_commands
 from autotune.deploy.host_state import parse_files, parse_sysctls
 from autotune.deploy.templates import render_text
@@ -21,7 +21,7 @@ from autotune.discovery.file_collection import unpack_archive
 from autotune.discovery.host_reading import DiscoveredHost, _parse_backlogs
 from autotune.discovery.tier_adoption import adopt_tier
 from autotune.discovery.tiers import find_instances, group_tiers
-from autotune.environments.base import prepare
+from autotune.environments.preparation import prepare
 from autotune.errors import AutotuneError
 from autotune.export.writer import build_export
 from autotune.loads import (
@@ -85,7 +85,7 @@ from autotune.services.postgresql.service import parse_effective as postgresql_i
 from autotune.services.puma import service as puma
 from autotune.services.readback import build_backlog_parser, build_config_parser
 from autotune.services.redis_protocol import _is_bulk_complete, build_pair_parser
-from autotune.services.registry import find_diagnosis, map_adoptions
+from autotune.services.registry import SHIPPED
 from autotune.services.sysctl.service import parse_effective as sysctl_in_effect
 from autotune.services.uwsgi import service as uwsgi
 from autotune.services.varnish import service as varnish
@@ -242,7 +242,7 @@ def not_negative(value: Any) -> None:
 
 
 def _loads() -> Iterator[Entry]:
-    sessions = SessionGenerator(workload.parse_session_kinds("/s1\n/other\n/s3\n"))
+    sessions = SessionGenerator().with_visits(workload.parse_sessions("/s1\n/other\n/s3\n"))
     order = LoadSpec(60, 1.0, latency_limit=0.050, timeout=0.4, seed=5)
     (started,) = sessions.build_processes(ORDER, order)
 
@@ -327,7 +327,10 @@ def _loads() -> Iterator[Entry]:
     )
     yield Entry("k6 scripts", (SCRIPT,), _script, refusals=(workload.UnusableWorkload,), weight=0.5)
     yield Entry(
-        "sessions", (SESSIONS,), workload.parse_session_kinds, refusals=(workload.UnusableWorkload,)
+        "sessions",
+        (SESSIONS,),
+        lambda text: workload.group_sessions(workload.parse_sessions(text)),
+        refusals=(workload.UnusableWorkload,),
     )
     yield Entry("ports of load hosts", (PORTS,), ClientPorts.parse, **never)
     yield Entry("kernel of load hosts", ("32768 60999|2|100", "1 2|0|9999999"), _fit, **never)
@@ -482,7 +485,7 @@ def _hosts(desk: Desk) -> Iterator[Entry]:
     yield Entry(
         "files.json",
         (own,),
-        lambda t: manifest.read_manifest(desk.file("files.json", t).parent),
+        lambda t: adopted_files.read_adopted_files(desk.file("files.json", t).parent),
         mutate.document,
     )
     yield Entry(
@@ -496,7 +499,7 @@ def _hosts(desk: Desk) -> Iterator[Entry]:
     )
     yield Entry("ssh config", (SSH,), lambda t: _ssh(desk, t), weight=0.3)
     for name in ("redis", "memcached", "apache"):
-        if (query := find_diagnosis(name).counter_query) is not None:
+        if (query := SHIPPED.find_diagnosis(name).counter_query) is not None:
             texts = {
                 "redis": "monitor/fixtures/redis-info.txt",
                 "apache": "services/fixtures/apache.txt",
@@ -706,7 +709,7 @@ def _services() -> Iterator[Entry]:
 
     for case in test_withheld.CASES:
         key = case.get("key", case["service"])
-        outliner = map_adoptions()[key].visible.build_outliner(case["path"])
+        outliner = SHIPPED.map_adoptions()[key].visible.build_outliner(case["path"])
         text, _ = test_withheld.filled(case)
         yield Entry(
             f"masking {key}", (text,), lambda t, o=outliner: _masked(t, o), **never, weight=0.3
@@ -766,7 +769,7 @@ def _same(
 ) -> None:
     from autotune.discovery.tier_adoption import _select_baseline
 
-    outliner = map_adoptions()[running.key].visible.build_outliner(path)
+    outliner = SHIPPED.map_adoptions()[running.key].visible.build_outliner(path)
     if render_text(template, _select_baseline(adopted, service)) != mask_secrets(text, outliner):
         raise Impossible("a template that does not give its file back")
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 
 @contextmanager
-def nginx(directory: Path, config: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Yield nginx's process once it serves ``config``. It exits after ten minutes at the latest."""
+def nginx(directory: Path, config: str, seconds: int = 600) -> Iterator[subprocess.Popen[bytes]]:
+    """Yield nginx's process once it serves ``config``. It exits after ``seconds`` at the latest."""
     (directory / "nginx.conf").write_text(config)
     process = subprocess.Popen(
-        ["timeout", "600", "nginx", "-p", f"{directory}/", "-c", "nginx.conf"],
+        ["timeout", str(seconds), "nginx", "-p", f"{directory}/", "-c", "nginx.conf"],
         stderr=subprocess.DEVNULL,
     )
     try:

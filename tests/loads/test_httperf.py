@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from autotune.loads.base import LoadProcess, LoadResult, LoadSpec, Request
 from autotune.loads.httperf import (
     CLIENT_NUMBERS,
+    FEW_REQUESTS,
+    SLOW_RATE,
     HttperfGenerator,
     HttperfOutput,
     compute_mean_gap,
+    draw_request_count,
     sum_unit_gaps,
 )
 from autotune.services.base import Endpoint
@@ -150,6 +153,36 @@ def test_a_seed_repeats_the_arrivals_and_processes_do_not_share_them(seed, rate)
 def test_without_a_seed_no_two_readings_are_alike() -> None:
     found = {HttperfGenerator().build_processes(REQUEST, LoadSpec(100, 1.0)) for _ in range(20)}
     assert len(found) > 15
+
+
+def test_few_requests_vary_as_random_arrivals_do() -> None:
+    counts = [draw_request_count(LoadSpec(2.0, 25.0)) for _ in range(1000)]
+    mean = sum(counts) / len(counts)
+    variance = sum((count - mean) ** 2 for count in counts) / len(counts)
+    assert 48 < mean < 52
+    assert 35 < variance < 70
+
+
+@pytest.mark.parametrize(
+    ("spec", "count"),
+    [
+        (LoadSpec(FEW_REQUESTS / 40, 40.0), FEW_REQUESTS),  # many
+        (LoadSpec(SLOW_RATE, 3.0), 60),  # at a higher rate
+        (LoadSpec(2.0, 25.0, seed=7), 50),  # to be repeated
+    ],
+)
+def test_many_requests_and_those_to_be_repeated_do_not_vary(spec: LoadSpec, count: int) -> None:
+    assert {draw_request_count(spec) for _ in range(50)} == {count}
+
+
+@given(rate=st.floats(0.01, 30.0), share=st.floats(0.3, 1.0), seconds=st.floats(0.25, 10.0))
+def test_few_requests_never_exceed_the_maximum_rate(
+    rate: float, share: float, seconds: float
+) -> None:
+    spec = LoadSpec(share * rate, seconds, max_rate=rate)
+    assert 1 <= draw_request_count(spec) <= max(1, rate * seconds + 1e-9)
+    found = HttperfGenerator().build_processes(REQUEST, spec)
+    assert sum(process.max_rate for process in found) <= rate * (1 + 1e-9)
 
 
 @given(st.text())

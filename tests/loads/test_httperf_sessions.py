@@ -12,7 +12,7 @@ from autotune.loads.base import LoadGenerator, LoadResult, LoadSpec, Request
 from autotune.loads.httperf import HttperfGenerator
 from autotune.loads.httperf_sessions import SessionGenerator, SessionProcess
 from autotune.loads.reading_run import take_reading
-from autotune.loads.workload import parse_session_kinds
+from autotune.loads.workload import parse_sessions
 from autotune.services.base import Endpoint
 from autotune.target.requests_file import WeightedVisit
 from autotune.transports.local import LocalTransport
@@ -26,7 +26,7 @@ THREE = "/s1\n/other\n/s3\n"
 
 
 def parse(name: str, sessions: str = THREE) -> LoadResult:
-    load = SessionGenerator(parse_session_kinds(sessions))
+    load = SessionGenerator().with_visits(parse_sessions(sessions))
     (process,) = load.build_processes(REQUEST, ORDER)
     return load.parse_checked(process, (FIXTURES / f"{name}.txt").read_text(), REQUEST, ORDER)
 
@@ -60,7 +60,7 @@ def test_recorded(name: str, errors: dict[str, int], right: int, late: int) -> N
 
 
 def test_output_cut_anywhere_is_no_result() -> None:
-    load = SessionGenerator(parse_session_kinds(BROWSING))
+    load = SessionGenerator().with_visits(parse_sessions(BROWSING))
     (process,) = load.build_processes(REQUEST, ORDER)
     text = (FIXTURES / "healthy.txt").read_text()
     for end in range(0, text.index("Session rate"), 53):
@@ -71,7 +71,7 @@ def test_output_cut_anywhere_is_no_result() -> None:
 @pytest.mark.parametrize("rate", [30.0, 600.0, 9000.0])
 def test_kinds_make_the_rate_in_requests_together(rate: float, hosts: int) -> None:
     spec = LoadSpec(rate, 4.0, latency_limit=0.050)
-    load = SessionGenerator(parse_session_kinds(f"{BROWSING}\n{BROWSING}\n/a\n"))
+    load = SessionGenerator().with_visits(parse_sessions(f"{BROWSING}\n{BROWSING}\n/a\n"))
     processes = load.build_processes(REQUEST, spec, hosts)
     assert len(processes) >= min(2 * hosts, 20)
     assert sum(one.request_count for one in processes) == pytest.approx(rate * 4, rel=0.02, abs=4)
@@ -89,8 +89,8 @@ def test_kinds_make_the_rate_in_requests_together(rate: float, hosts: int) -> No
 @pytest.mark.parametrize(
     "load",
     [
-        SessionGenerator(parse_session_kinds("/s1 think=0.2\n   /img1\n   /img2\n/s2\n")),
-        SessionGenerator(()).with_visits(
+        SessionGenerator().with_visits(parse_sessions("/s1 think=0.2\n   /img1\n   /img2\n/s2\n")),
+        SessionGenerator().with_visits(
             (
                 WeightedVisit.model_validate(
                     {
@@ -139,7 +139,7 @@ def test_real_uris_are_asked_for_in_turn() -> None:
 @pytest.mark.parametrize(
     "load",
     [
-        SessionGenerator(parse_session_kinds("/s1 think=0.2\n   /img1\n   /img2\n/s2\n")),
+        SessionGenerator().with_visits(parse_sessions("/s1 think=0.2\n   /img1\n   /img2\n/s2\n")),
         HttperfGenerator(uris=("/a", "/b")),
     ],
 )

@@ -41,7 +41,7 @@ from autotune.loads.load_commands import (
 )
 from autotune.loads.oha import OhaGenerator
 from autotune.loads.reading_run import count_requests, take_reading
-from autotune.loads.workload import parse_session_kinds
+from autotune.loads.workload import parse_sessions
 from autotune.measure import Reading, SearchLimits, Slo, search_peak
 from autotune.measure.warm_up import run_warm_up
 from autotune.services.base import Argv, Endpoint
@@ -73,8 +73,8 @@ LOADS: dict[str, Callable[[], LoadGenerator]] = {
     "httperf": HttperfGenerator,
     "httperf, paths": lambda: HttperfGenerator(uris=("/a", "/b")),
     "httperf, forms": lambda: HttperfGenerator().with_visits((LISTED[1],)),
-    "httperf, visits": lambda: SessionGenerator(()).with_visits(LISTED),
-    "httperf, sessions": lambda: SessionGenerator(parse_session_kinds(SESSIONS)),
+    "httperf, visits": lambda: SessionGenerator().with_visits(LISTED),
+    "httperf, sessions": lambda: SessionGenerator().with_visits(parse_sessions(SESSIONS)),
     "oha": OhaGenerator,
     "oha, paths": lambda: OhaGenerator().with_visits(PAGES),
     "k6": K6Generator,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,15 @@ from autotune.errors import TargetError
 from autotune.loads.httperf import HttperfGenerator
 from autotune.loads.httperf_sessions import SessionGenerator
 from autotune.loads.registry import find_generator
-from autotune.loads.workload import UnusableWorkload, parse_session_kinds, parse_uris
+from autotune.loads.workload import (
+    UnusableWorkload,
+    format_session_line,
+    group_sessions,
+    parse_sessions,
+    parse_uris,
+)
 from autotune.target.read_target import read_target
+from autotune.target.requests_file import SessionStep
 
 LOCAL = (Path(__file__).parents[2] / "targets" / "local.yaml").read_text()
 WRITTEN = "load: {generator: httperf, path: /kv.php, max_rate: 8000/s}"
@@ -17,7 +25,7 @@ WRITTEN = "load: {generator: httperf, path: /kv.php, max_rate: 8000/s}"
 
 @pytest.mark.parametrize("text", ["/a\n/b?x=1\n", "/a\0/b?x=1\0", "\n/a  \n\n/b?x=1"])
 def test_uris(text: str) -> None:
-    assert parse_uris(text) == ("/a", "/b?x=1")
+    assert [visit.path for visit in parse_uris(text)] == ["/a", "/b?x=1"]
 
 
 def test_sessions_alike_are_one_kind() -> None:
@@ -34,14 +42,51 @@ def test_sessions_alike_are_one_kind() -> None:
 /seven think=0.25
 /eight think=0.25
 """
-    found = parse_session_kinds(text)
+    found = group_sessions(parse_sessions(text))
     # The pause after the last burst is nobody's.
     assert [(kind.request_count, kind.think_seconds, kind.session_count) for kind in found] == [
         (3, 0.5, 2),
         (3, 0.25, 1),
     ]
     assert found[0].session_log.count("\n\n") == 1
-    assert parse_session_kinds(found[0].session_log) == (found[0],)
+    assert group_sessions(parse_sessions(found[0].session_log)) == (found[0],)
+
+
+# A line, its step, and the line that httperf gets.
+@pytest.mark.parametrize(
+    ("line", "step", "written"),
+    [
+        ("/a", SessionStep(path="/a"), "/a"),
+        ("/a   think=2.5", SessionStep.model_construct(path="/a", think=2.5), "/a think=2.5"),
+        (
+            r"""/a method=POST contents='say "a b" \\ more' think=1""",
+            SessionStep.model_construct(
+                path="/a", method="POST", body='say "a b" \\ more', think=1.0
+            ),
+            r"""/a method=POST contents="say \"a b\" \\ more" think=1""",
+        ),
+        (
+            r'''/a method=PUT contents="one\ntwo"''',
+            SessionStep(path="/a", method="PUT", body="one\ntwo"),
+            r'''/a method=PUT contents="one\ntwo"''',
+        ),
+    ],
+)
+def test_lines_of_a_session(line: str, step: SessionStep, written: str) -> None:
+    (visit,) = parse_sessions(line)
+    assert visit.session_steps == (step,)
+    assert format_session_line(step) == written
+
+
+def test_a_pause_follows_the_last_request_of_its_burst() -> None:
+    (visit,) = parse_sessions("/page think=0.5\n  /image\n  /icon think=9\n/next think=1\n")
+    assert [(step.path, step.think) for step in visit.session_steps] == [
+        ("/page", 0.0), ("/image", 0.0), ("/icon", 0.5), ("/next", 1.0),
+    ]  # fmt: skip
+
+
+def sessions(text: str) -> object:
+    return group_sessions(parse_sessions(text))
 
 
 @pytest.mark.parametrize(
@@ -49,15 +94,17 @@ def test_sessions_alike_are_one_kind() -> None:
     [
         (parse_uris, " \n", "contains no path"),
         (parse_uris, "http://elsewhere.example/\n", "not a path"),
-        (parse_session_kinds, "# nothing\n", "no session"),
-        (parse_session_kinds, "http://elsewhere.example/\n", "not a path"),
-        (parse_session_kinds, "  /image\n", "starts with"),
-        (parse_session_kinds, "/a think=soon\n/b\n", "not a number"),
-        (parse_session_kinds, "/a think=60\n/b\n", "60 s"),
-        (parse_session_kinds, "\n\n".join("/a\n" * n for n in range(1, 10)), "9 different"),
+        (parse_uris, "/a b\n", "contains a space"),
+        (parse_uris, "/ü\n", "not ASCII"),
+        (sessions, "# nothing\n", "no session"),
+        (sessions, "http://elsewhere.example/\n", "not a path"),
+        (sessions, "  /image\n", "starts with"),
+        (sessions, "/a think=soon\n/b\n", "not a number"),
+        (sessions, "/a think=60\n/b\n", "60 s"),
+        (sessions, "\n\n".join("/a\n" * n for n in range(1, 10)), "9 different"),
     ],
 )
-def test_unusable(reader: type, text: str, said: str) -> None:
+def test_unusable(reader: Callable[[str], object], text: str, said: str) -> None:
     with pytest.raises(UnusableWorkload, match=said):
         reader(text)
 

@@ -19,13 +19,15 @@ from autotune.services.apache.service import STATUS_HOST
 from autotune.services.apache_mod_php.service import ApacheModPhp
 from autotune.services.base import Endpoint, Placement, Role
 from autotune.services.memcached.service import Memcached
-from autotune.services.registry import find_diagnosis
+from autotune.services.registry import SHIPPED
 from autotune.transports.base import CommandResult
 from autotune.transports.local import LocalTransport
 
 FIXTURES = Path(__file__).parent / "fixtures"
 QUERIES = {
-    name: query for name in ("memcached", "redis") if (query := find_diagnosis(name).counter_query)
+    name: query
+    for name in ("memcached", "redis")
+    if (query := SHIPPED.find_diagnosis(name).counter_query)
 }
 
 

@@ -27,7 +27,7 @@ from autotune.services.memcached.service import Memcached
 from autotune.services.nginx.service import Nginx
 from autotune.services.php_fpm.service import PhpFpm
 from autotune.services.postgresql.service import Postgresql
-from autotune.services.registry import find_diagnosis
+from autotune.services.registry import SHIPPED
 from autotune.transports.base import Argv, CommandResult, HostUnreachable, Transport
 from autotune.transports.local import LocalTransport
 
@@ -231,7 +231,7 @@ class Asked(LocalTransport):
 def test_a_server_that_is_asked_by_a_command_alone_is_asked_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    query = find_diagnosis("postgresql").counter_query
+    query = SHIPPED.find_diagnosis("postgresql").counter_query
     assert query is not None
     assert query.interval_seconds > 0
     monkeypatch.setattr(

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.estimate import Estimate
 from autotune.optimize.bed_differences import BedReading, estimate_offsets
-from autotune.optimize.confirmation import BedConfirmation, SideMeasurement, is_winner_turn
+from autotune.optimize.confirmation import Proof, SideMeasurement, is_winner_turn
 
 TRUE = {"a": 0.0, "b": log(0.8), "c": log(1.25)}
 NOISES = {"a": 0.03, "b": 0.03, "c": 0.15}
@@ -78,9 +78,9 @@ def alternating(
     ]
 
 
-def proof(rng: np.random.Generator, *gains: float, pairs: int = 3) -> BedConfirmation:
+def proof(rng: np.random.Generator, *gains: float, pairs: int = 3) -> Proof:
     """One bed for each gain, unequal ones."""
-    return BedConfirmation(
+    return Proof(
         {f"bed{n}": alternating(rng, gain, 7.0 + 0.2 * n, pairs) for n, gain in enumerate(gains)}
     )
 
@@ -120,9 +120,9 @@ def test_what_is_worse_on_a_bed_is_not_claimed() -> None:
 def test_nothing_is_decided_before_a_second_bed_has_a_pair() -> None:
     rng = np.random.default_rng(8)
     measured = dict(proof(rng, 1.5, 1.5).measured)
-    assert BedConfirmation(measured).is_decided
-    assert not BedConfirmation({**measured, "bed1": []}).is_decided
-    assert BedConfirmation({"bed0": measured["bed0"]}).is_decided
+    assert Proof(measured).is_decided
+    assert not Proof({**measured, "bed1": []}).is_decided
+    assert Proof({"bed0": measured["bed0"]}).is_decided
 
 
 def test_disagreement_is_seldom_seen_where_there_is_none() -> None:

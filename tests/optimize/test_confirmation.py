@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import exp
 
 import numpy as np
@@ -7,11 +8,9 @@ import pytest
 
 from autotune.estimate import Estimate
 from autotune.optimize.confirmation import (
+    Proof,
     SideMeasurement,
     compute_gain,
-    compute_proven_gain,
-    is_decided,
-    is_proven,
     is_winner_turn,
     repeat_sd,
 )
@@ -37,6 +36,11 @@ def readings(
             SideMeasurement(is_winner_turn(index), Estimate.from_value(peak, told or noise))
         )
     return found
+
+
+def proof(measured: Sequence[SideMeasurement]) -> Proof:
+    """The proof of a study without test beds."""
+    return Proof({None: measured})
 
 
 def test_sides_alternate_so_that_drift_cancels() -> None:
@@ -69,15 +73,15 @@ def test_without_effect_nothing_is_claimed_even_when_looked_at_after_every_pair(
     claims = 0
     for _ in range(1000):
         all_of_them = readings(rng, 1.0, 12, 0.04)
-        taken = next((n for n in range(6, 13, 2) if is_decided(all_of_them[:n])), 12)
-        claims += is_proven(all_of_them[:taken])
+        taken = next((n for n in range(6, 13, 2) if proof(all_of_them[:n]).is_decided), 12)
+        claims += proof(all_of_them[:taken]).is_proven
     assert claims / 1000 <= 0.05
 
 
 def test_fewer_than_three_pairs_prove_nothing() -> None:
     clear = readings(np.random.default_rng(3), 2.0, 12, 0.01)
-    assert not is_proven(clear[:4])
-    assert is_proven(clear[:6])
+    assert not proof(clear[:4]).is_proven
+    assert proof(clear[:6]).is_proven
 
 
 def test_noise_twice_what_it_was_taken_for_is_not_claimed_as_a_gain() -> None:
@@ -85,16 +89,16 @@ def test_noise_twice_what_it_was_taken_for_is_not_claimed_as_a_gain() -> None:
     claims = 0
     for _ in range(2000):
         measured = readings(rng, 1.0, 12, 0.08, told=0.04)
-        taken = next((n for n in range(6, 13, 2) if is_decided(measured[:n])), 12)
-        claims += is_proven(measured[:taken])
+        taken = next((n for n in range(6, 13, 2) if proof(measured[:n]).is_decided), 12)
+        claims += proof(measured[:taken]).is_proven
     assert claims / 2000 <= 0.075
 
 
 def test_a_clear_gain_is_decided_early() -> None:
     rng = np.random.default_rng(3)
     clear = readings(rng, 2.0, 12, 0.04)
-    assert not is_decided(clear[:4])
-    assert is_decided(clear[:6])
+    assert not proof(clear[:4]).is_decided
+    assert proof(clear[:6]).is_decided
 
 
 def halved(measured: SideMeasurement) -> SideMeasurement:
@@ -135,8 +139,8 @@ def test_a_proven_gain_is_right_on_average_over_the_proofs(true: float) -> None:
     rng, shown, corrected = np.random.default_rng(3), list[float](), list[float]()
     for _ in range(1500):
         pairs = readings(rng, true, 12, 0.05)
-        if is_proven(pairs):
-            plain, gain = compute_gain(pairs), compute_proven_gain(pairs)
+        if proof(pairs).is_proven:
+            plain, gain = compute_gain(pairs), proof(pairs).compute_proven_gain()
             assert plain is not None
             assert gain is not None
             assert plain.low <= gain.ratio <= plain.ratio
@@ -149,8 +153,8 @@ def test_a_proven_gain_is_right_on_average_over_the_proofs(true: float) -> None:
 
 def test_a_gain_far_above_the_noise_is_reported_as_measured() -> None:
     pairs = readings(np.random.default_rng(1), 1.8, 6, 0.03)
-    plain, gain = compute_gain(pairs), compute_proven_gain(pairs)
+    plain, gain = compute_gain(pairs), proof(pairs).compute_proven_gain()
     assert plain is not None
     assert gain is not None
     assert gain.ratio == pytest.approx(plain.ratio, rel=1e-6)
-    assert compute_proven_gain([]) is None
+    assert proof([]).compute_proven_gain() is None

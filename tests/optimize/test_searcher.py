@@ -210,6 +210,20 @@ def test_a_pending_suggestion_has_the_values_that_take_effect(storage: RDBStorag
     assert replaced
 
 
+def test_values_with_the_same_effect_are_one_point() -> None:
+    """A deployment reports the value that the cap leaves. The sampler must recognize its suggestion."""
+    children, keepalive = "web.php_fpm.max_children", "lb.nginx.upstream_keepalive"
+    dimensions = tuple(replace(d, baseline=200) if d.name == children else d for d in SPACE)
+    space = SearchSpace(dimensions, (), {}, caps={children: ParameterCap(tuned_by=(keepalive,))})
+    task = SamplerTask(space)
+    suggested, reported, lower = (
+        task.grid.encode({keepalive: 20, children: value}).tolist() for value in (200, 20, 10)
+    )
+    assert suggested == reported != lower
+    without_caps = task.with_space(replace(space, caps={})).grid
+    assert without_caps.encode({keepalive: 20, children: 20}).tolist() != suggested
+
+
 @pytest.mark.parametrize("kind", ["random", "gp", "tpe", "hill-climb"])
 def test_a_range_from_zero_keeps_its_scale_when_it_is_narrowed(
     storage: RDBStorage, kind: str

@@ -38,7 +38,7 @@ from autotune.loads.base import LoadSpec
 from autotune.loads.registry import LOAD_GENERATORS
 from autotune.loads.reading_run import take_reading
 from autotune.services.base import Endpoint, Placement, Role
-from autotune.services.registry import DEPLOYABLE_SERVICES
+from autotune.services.registry import SHIPPED
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request
 import socket
@@ -48,7 +48,7 @@ with socket.socket() as free:
 placement = Placement(tier="web", host="here", role=Role.WEB, directory=".", listen=place,
             programs={"python3": sys.executable})
 quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-server = subprocess.Popen(DEPLOYABLE_SERVICES["pages"].build_start_command(placement, {}), **quiet)
+server = subprocess.Popen(SHIPPED.deployable["pages"].build_start_command(placement, {}), **quiet)
 try:
     for _ in range(2000):
         with socket.socket() as client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,11 +10,16 @@ from typing import NamedTuple
 
 import pytest
 
+from autotune.environments.load_session import TODAY_PURPOSE
+from autotune.measure.reading import Reading
 from autotune.report.latency import estimate_latency_at
 from autotune.report.page import write_page
 from autotune.report.studies import Study, open_study
 from autotune.report.view import build_study_view
 from autotune.study.directory import StudyLock
+from autotune.study.reading_records import record_reading
+from autotune.study.record_codec import encode
+from autotune.study.study_state import Phase
 from tests.report.browser import Browser, Drawn
 from tests.report.recorded_lab import grown, lab_study, shop_study
 
@@ -160,15 +166,36 @@ def test_the_page_answers_for_a_rate_what_the_terminal_does(
     assert_answered(document, lab.study, rate)
 
 
+def test_the_latency_of_today_is_shown_as_measured(
+    copied: Callable[[str], Path], browser: Browser, tmp_path: Path
+) -> None:
+    directory = copied("improved")
+    target = directory / "target.yaml"
+    target.write_text(target.read_text().replace("load: {", "load: {today: 400/s, "))
+    reading = Reading(400.0, 5.0, 2000, 0, histogram={0.002: 1900, 0.0123: 100})
+    lines = [
+        json.dumps(encode(record_reading(trial.number, trial.ended_at, TODAY_PURPOSE, reading, {})))
+        for trial in open_study(directory).state.list_finished(Phase.CONFIRM)
+    ]
+    with (directory / "readings.jsonl").open("a") as file:
+        file.write("".join(f"{line}\n" for line in lines))
+    study = open_study(directory)
+    page = write_page(study, tmp_path / "report.html")
+    document, console = browser.drawn(page, "")  # no rate is requested
+    assert console == []
+    assert_answered(document, study, 400)
+    assert "12.3 ms [" in chart(document, "latency")
+
+
 def assert_answered(document: str, study: Study, rate: float) -> None:
     """The page answers for each side, with an interval or a bound, and as the terminal does."""
     answers = re.findall(r"<span>(\w+) p99: (.*?)</span>", chart(document, "latency"))
     view = build_study_view(study)
     assert dict(answers).keys() == view.conclusion.sides.keys()
-    for side, (latency, why) in estimate_latency_at(view, rate).items():
-        assert ("[" in dict(answers)[side]) is not bool(why)
+    for side, latency in estimate_latency_at(view, rate).items():
+        assert ("[" in dict(answers)[side]) is not bool(latency.why)
         assert rounded(dict(answers)[side]) == rounded(
-            f"{latency} ({why})" if why else str(latency)
+            f"{latency} ({latency.why})" if latency.why else str(latency)
         )
 
 

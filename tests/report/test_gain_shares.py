@@ -17,7 +17,6 @@ from autotune.report.gain_shares import (
     compute_gain_shares,
     format_gain_shares,
 )
-from autotune.report.headline import format_gain_split
 from autotune.report.reversal_costs import format_reversal_cost, select_reversal_costs
 from autotune.report.studies import Study
 from autotune.report.summary import build_summary
@@ -112,7 +111,7 @@ def test_a_preset_wins_as_it_is_or_simplified(
 
 def test_a_winning_preset_has_the_proven_gain_in_text_and_json(study: Opened) -> None:
     view = build_study_view(study("improved"))
-    assert format_gain_split(view) == "from the preset alone; the search found nothing better"
+    assert view.gain_split == "from the preset alone; the search found nothing better"
     shares, gain = build_summary(view)["gain_shares"], view.gain
     assert gain is not None
     preset = {"ratio": gain.ratio, "low": gain.low, "high": gain.high}
@@ -121,7 +120,7 @@ def test_a_winning_preset_has_the_proven_gain_in_text_and_json(study: Opened) ->
 
 def test_nothing_is_split_without_a_proven_gain(study: Opened) -> None:
     view = build_study_view(study("aa"))
-    assert format_gain_split(view) == ""
+    assert view.gain_split == ""
     assert build_summary(view)["gain_shares"] is None
 
 

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
-from math import log
+from math import ceil, log
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
+from autotune.environments.load_session import TODAY_PURPOSE
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
 from autotune.report.latency import (
@@ -17,10 +20,12 @@ from autotune.report.latency import (
     LatencyCurve,
     fit_curve,
     fit_latency_curves,
+    measure_latency,
 )
 from autotune.report.studies import open_study
 from autotune.report.view import build_study_view
 from autotune.study.reading_records import RecordedReading
+from autotune.study.study_state import Phase
 from autotune.target.slo import Slo
 from tests.printed import printed
 from tests.report.recorded_lab import lab_study, shop_study
@@ -80,8 +85,9 @@ def test_what_was_not_measured_is_a_bound() -> None:
     assert (below.bound, beyond.bound) == (AT_MOST_BOUND, MORE_THAN_BOUND)
     assert p99(100) <= below.seconds
     assert beyond.seconds == SLO.limit
-    assert "the lowest measured rate is 500/s" in known.describe_extrapolation(100)
-    assert known.describe_extrapolation(700) == ""
+    assert "the lowest measured rate is 500/s" in below.why
+    assert beyond.why == "above the capacity of 1,000/s"
+    assert known.estimate_at(700).why == ""
     assert curve(RATES, None).estimate_at(1500).bound == MORE_THAN_BOUND
 
 
@@ -127,3 +133,83 @@ def test_the_terminal_answers_for_a_rate() -> None:
     assert first["baseline"]["low"] <= first["baseline"]["latency"] <= first["baseline"]["high"]
     assert first["baseline"]["bound"] is None
     assert second["best"]["bound"] == MORE_THAN_BOUND
+
+
+def at_rate(rate: float, late: float, **changes: Any) -> RecordedReading:
+    """A reading of latency whose 99th percentile is ``late`` milliseconds."""
+    histogram = {f"{late / 5:g}": 1900, f"{late:g}": 100}
+    record = RecordedReading(0, "", TODAY_PURPOSE, rate, 5.0, 2000, 0, histogram=histogram)
+    return replace(record, **changes)
+
+
+@pytest.mark.parametrize(
+    ("records", "seconds"),
+    [
+        ([at_rate(400, 40)] * 3, 0.040),
+        ([at_rate(400, 20), at_rate(400, 80)], 0.040),  # the mean of the logarithms
+        ([at_rate(400, 40), at_rate(400, 900, limited="no free port")], 0.040),
+        ([at_rate(400, 40), at_rate(400, 900, purpose="peak"), at_rate(300, 900)], 0.040),
+        ([at_rate(400, 40, histogram={"40": 100})], 2.0),  # no response within the time limit
+        ([at_rate(400, 40, truncated=True)], 2.0),
+        ([at_rate(300, 40)], None),
+        ([], None),
+    ],
+)
+def test_latency_at_a_rate_is_measured(
+    records: list[RecordedReading], seconds: float | None
+) -> None:
+    latency = measure_latency(records, 400.0, SLO, timeout_seconds=2.0)
+    if seconds is None or latency is None:
+        assert latency is seconds
+        return
+    assert latency.is_measured
+    assert latency.seconds == pytest.approx(seconds)
+    assert latency.low < latency.seconds < latency.high
+
+
+@pytest.mark.parametrize(("scatter", "share"), [(0.05, 0.9), (0.15, 0.85), (0.3, 0.75)])
+def test_its_interval_holds_the_truth_if_readings_scatter_as_usual(
+    scatter: float, share: float
+) -> None:
+    draws, held, studies = Random(2), 0, 300
+    for _ in range(studies):
+        histograms = [draw_histogram(draws, scatter) for _ in range(3)]
+        records = [at_rate(400, 40, histogram=histogram) for histogram in histograms]
+        latency = measure_latency(records, 400.0, SLO, timeout_seconds=2.0)
+        assert latency is not None
+        held += latency.low <= 0.040 <= latency.high
+    assert held / studies >= share
+
+
+def draw_histogram(draws: Random, scatter: float) -> dict[str, int]:
+    """Exponential response times with a p99 of 40 ms, which varies between readings."""
+    scale = 40 / log(100) * draws.lognormvariate(0, scatter)
+    counts = Counter(f"{max(1, ceil(draws.expovariate(1 / scale)))}" for _ in range(500))
+    return {edge: 4 * count for edge, count in counts.items()}
+
+
+@pytest.mark.parametrize(
+    ("declared", "rate", "shown"),
+    [
+        (True, 400.0, "p99 40 ms [34.9 ms, 45.8 ms] → 20 ms [17.5 ms, 22.9 ms] at today's 400/s"),
+        (False, 400.0, "→ 20 ms [17.5 ms, 22.9 ms] at 400/s (40 % of the baseline's capacity)"),
+        (True, 1500.0, "p99 more than 50 ms → not measured at today's 1,500/s; baseline above the"),
+        (True, 9000.0, "p99 more than 50 ms → more than 50 ms at today's 9,000/s; baseline above"),
+        (True, 9000.0, "; baseline above the capacity of 1,215/s; best above the capacity of 2,174/s"),
+    ],
+)  # fmt: skip
+def test_latency_is_shown_before_and_after(declared: bool, rate: float, shown: str) -> None:
+    study = open_study(STUDIES / "improved")
+    load = study.target.load.model_copy(update={"today": rate if declared else None})
+    changed = replace(study, target=study.target.model_copy(update={"load": load}))
+    late = {0: 40.0, 1: 20.0}
+    vars(changed)["_all_readings"] = (
+        *study.readings,
+        *(
+            at_rate(400.0, late[trial.source_trial or 0], trial=trial.number)
+            for trial in study.state.list_finished(Phase.CONFIRM)
+        ),
+    )
+    latency = build_study_view(changed).latency
+    assert latency is not None
+    assert shown in latency.text

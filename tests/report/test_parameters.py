@@ -12,7 +12,7 @@ from autotune.report.parameters import (
     list_changes,
 )
 from autotune.services.base import Settings
-from autotune.services.registry import ALL_SERVICES
+from autotune.services.registry import SHIPPED
 
 POOL = "web.php_fpm."
 
@@ -46,8 +46,10 @@ def test_a_service_of_two_kinds_is_listed_with_the_parameters_of_both() -> None:
     limits = [each for each in entries if each.parameter.name == "MaxRequestWorkers"]
     assert [each.deployments for each in limits] == [("apache",), ("apache+mod_php",)]
     assert "in apache+mod_php only" in format_catalogue("apache")
-    assert {service.name for service in ALL_SERVICES if service.parameters} == set(list_catalogue())
-    for service in ALL_SERVICES:
+    assert {service.name for service in SHIPPED.services if service.parameters} == set(
+        list_catalogue()
+    )
+    for service in SHIPPED.services:
         assert all(
             p in [e.parameter for e in list_catalogue()[service.name]] for p in service.parameters
         )

@@ -53,8 +53,9 @@ def test_status(name: str, study: Opened) -> None:
 def test_summary_keeps_the_contract(name: str, study: Opened) -> None:
     found = summarised(study(name))
     assert list(found) == [
-        "schema", "study", "verdict", "slo", "baseline", "best", "preset", "gain", "gain_shares",
-        "memory", "changes", "next", "trials", "seconds", "bottleneck", "warnings",
+        "schema", "study", "verdict", "headline", "slo", "baseline", "best", "preset", "gain",
+        "gain_shares", "latency", "memory", "changes", "next", "trials", "seconds", "bottleneck",
+        "warnings",
     ]  # fmt: skip
     assert found["schema"] == 1
     assert set(found["slo"]) == {"percentile", "limit", "errors"}
@@ -64,7 +65,9 @@ def test_summary_keeps_the_contract(name: str, study: Opened) -> None:
     assert set(seconds) == {"load", "deploy", "search", "other"}
     assert sum(seconds.values()) == pytest.approx(total, abs=0.3)
     for side in (found["baseline"], found["best"], found["preset"]):
-        assert side is None or set(side) == {"trial", "peak", "low", "high", "parameters"}
+        assert side is None or set(side) == {
+            "trial", "peak", "low", "high", "requests", "lowest_rate", "parameters",
+        }  # fmt: skip
     if found["gain"]:
         assert set(found["gain"]) == {"ratio", "low", "high", "pairs"}
         assert found["gain"]["low"] <= found["gain"]["ratio"] <= found["gain"]["high"]

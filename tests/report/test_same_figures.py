@@ -18,20 +18,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from autotune.environments.load_session import TODAY_PURPOSE
 from autotune.environments.peak import Peak
 from autotune.report import format as fmt
 from autotune.report.charts import build_chart_data
 from autotune.report.conclusion import MeasuredConfiguration
 from autotune.report.csv_and_metrics import format_csv, format_metrics
-from autotune.report.headline import format_gain_split, format_headline
 from autotune.report.live_progress import LiveProgress
 from autotune.report.page import render_page
 from autotune.report.status import build_status, format_status
 from autotune.report.studies import Study, open_study
-from autotune.report.summary import build_summary
+from autotune.report.summary import build_latency_answer, build_summary
 from autotune.report.text_report import format_brief_lines, format_report_lines
 from autotune.report.view import StudyView, build_study_view
 from autotune.study import ranking
+from autotune.study.reading_records import RecordedReading
 from autotune.study.study_state import Phase, State, Trial
 from tests.report.recorded_lab import lab_study, shop_study
 from tests.report.test_progress import Terminal
@@ -84,9 +85,13 @@ def render(view: StudyView) -> Renderings:
 def check_figures(renderings: Renderings) -> None:
     """Compare every figure in every rendering with the view's."""
     check_capacities(renderings)
+    check_requests(renderings)
     check_gain(renderings)
     check_counts(renderings)
     check_shares(renderings)
+    check_latency(renderings)
+    check_next_steps(renderings)
+    check_warnings(renderings)
     check_trials(renderings)
 
 
@@ -112,6 +117,30 @@ def check_capacities(renderings: Renderings) -> None:
             assert interval in text, (name, label, interval)
         assert f"{amount} {interval}" in renderings.brief
     check_status(renderings)
+
+
+def check_requests(renderings: Renderings) -> None:
+    """The number of requests behind each capacity is equal in JSON, text and page."""
+    view, summary = renderings.view, build_summary(renderings.view)
+    sides = {"baseline": summary["baseline"], "best": summary["best"], "preset": summary["preset"]}
+    for label, readings in view.deciding_readings.items():
+        side, measured = sides[label], view.conclusion.configurations[label]
+        assert side is not None
+        assert (side["requests"], side["lowest_rate"]) == (readings.requests, readings.lowest_rate)
+        is_shown = label != "preset" or view.conclusion.shows_preset
+        if not is_shown or not view.capacities[label].peak or _is_limited(measured):
+            continue
+        assert readings.requests == sum(
+            reading.intended
+            for reading in view.study.readings
+            if reading.trial in measured.deciding_trials and reading.purpose == "peak"
+        )
+        if readings.requests:
+            assert readings.text in renderings.text
+            assert readings.text in renderings.brief
+            assert readings.text in renderings.page
+    if view.verdict == "unmeetable" and view.conclusion.best is None:
+        assert view.all_readings.failure_text in single_spaced(view.headline.text)
 
 
 def _is_limited(side: MeasuredConfiguration | None) -> bool:
@@ -154,7 +183,7 @@ def check_gain(renderings: Renderings) -> None:
         view.gain.ratio, view.gain.low, view.gain.high, view.gain.pairs,
     )  # fmt: skip
     assert status["ratio"] == view.gain.ratio
-    headline = single_spaced(format_headline(view))
+    headline = single_spaced(view.headline.text)
     assert view.gain.text in headline
     for name, text in {**renderings.texts, "brief": renderings.brief}.items():
         assert headline in text, (name, headline)
@@ -195,7 +224,7 @@ def check_counts(renderings: Renderings) -> None:
 
 
 def check_shares(renderings: Renderings) -> None:
-    split = format_gain_split(renderings.view)
+    split = renderings.view.gain_split
     if split:
         for name, text in {**renderings.texts, "brief": renderings.brief}.items():
             assert split in text, (name, split)
@@ -205,6 +234,62 @@ def check_shares(renderings: Renderings) -> None:
     for document, share in ((shares["preset"], figures.preset), (shares["search"], figures.search)):
         if document is not None and share is not None and not renderings.view.conclusion.preset_won:
             assert document["ratio"] == round(share.value, 4)
+
+
+def check_latency(renderings: Renderings) -> None:
+    """The latency at today's rate is the same everywhere, also for those who ask for this rate."""
+    view, latency = renderings.view, renderings.view.latency
+    document, status = build_summary(view)["latency"], build_status(view)["latency"]
+    assert document == status
+    samples = {
+        (sample.labels["side"], sample.labels["value"]): sample.value
+        for family in text_string_to_metric_families(format_metrics(view))
+        if family.name == "autotune_latency_seconds"
+        for sample in family.samples
+    }
+    today = build_chart_data(view)["today"]
+    if latency is None or document is None or today is None:
+        assert latency is document is today is None
+        assert samples == {}
+        return
+    assert {**build_latency_answer(view, latency.rate), "today": latency.is_declared} == document
+    for text in (renderings.text, renderings.brief, renderings.status_text):
+        assert single_spaced(latency.text) in text
+    assert f"{latency.percentile} at {latency.rate_text}" in renderings.page
+    assert latency.change_text in renderings.page
+    assert today["rate"] == document["rate"] == latency.rate
+    for label, encoded in (("baseline", document["baseline"]), ("best", document["best"])):
+        side = latency.sides.get(label)
+        if side is None or encoded is None:
+            assert side is encoded is None
+            continue
+        figures = (side.seconds, side.low, side.high)
+        assert (encoded["latency"], encoded["low"], encoded["high"]) == figures
+        assert today["answers"][label].startswith(str(side))
+        shown = [samples.get((label, end)) for end in ("latency", "low", "high")]
+        assert shown == (list(map(pytest.approx, figures)) if side.is_measured else [None] * 3)
+
+
+def check_next_steps(renderings: Renderings) -> None:
+    steps, document = renderings.view.next_steps, build_summary(renderings.view)["next"]
+    assert document["commands"] == list(steps.commands)
+    assert (document["resume"], document["apply"]) == (list(steps.resume), list(steps.apply))
+    for command in (*steps.commands, *steps.apply, *steps.undo):
+        assert single_spaced(command) in renderings.text
+    assert single_spaced(steps.status_command) in renderings.status_text
+
+
+def check_warnings(renderings: Renderings) -> None:
+    warnings, documents = renderings.view.warnings, build_summary(renderings.view)["warnings"]
+    assert [warning["text"] for warning in documents] == [warning.text for warning in warnings]
+    for name, text in renderings.texts.items():
+        for sentence in (sentence for w in warnings for sentence in (w.text, w.remedy)):
+            assert bare(sentence) in bare(text), (name, sentence)
+
+
+def bare(text: str) -> str:
+    """The text without spaces and marks of code, which the page turns into elements."""
+    return "".join(text.split()).replace("`", "")
 
 
 def check_trials(renderings: Renderings) -> None:
@@ -265,6 +350,40 @@ def _generate_trial(trial: Trial, capacity: float, draws: random.Random) -> Tria
     return replace(trial, peak=peak)
 
 
+def with_latencies(study: Study, seed: int) -> Study:
+    """The study with readings at today's rate, some of which are slow, invalid or too few to count."""
+    draws = random.Random(seed)
+    rate = draws.choice([40.0, 0.5 * find_level(study.state), 2.0 * find_level(study.state)])
+    declared = {"today": draws.choice([None, rate, 7.0])}
+    load = study.target.load.model_copy(update=declared)
+    target = study.target.model_copy(update={"load": load})
+    readings = [
+        _generate_reading(trial.number, rate, draws)
+        for trial in study.state.list_finished(Phase.CONFIRM)
+    ]
+    changed = replace(study, target=target)
+    vars(changed)["_all_readings"] = (*study.readings, *readings)
+    return changed
+
+
+def find_level(state: State) -> float:
+    """The capacity of the baseline."""
+    baseline = ranking.find_baseline(state)
+    return baseline.peak.peak if baseline and baseline.peak and baseline.peak.peak else 100.0
+
+
+def _generate_reading(trial: int, rate: float, draws: random.Random) -> RecordedReading:
+    count, slow = draws.randrange(1, 5000), draws.choice([0.0, 0.005, 0.02, 1.0])
+    late = round(slow * count)
+    edge = draws.lognormvariate(3, 1)
+    histogram = {f"{edge:.4g}": count - late, f"{30 * edge:.4g}": round(late * draws.random())}
+    limited = draws.choice([None, None, None, "no free port"])
+    return RecordedReading(
+        trial, "2026-03-02T09:30:00+00:00", TODAY_PURPOSE, rate, 5.0, count, late,
+        histogram=histogram, limited=limited, truncated=draws.random() < 0.1,
+    )  # fmt: skip
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 10**6), name=st.sampled_from(["improved", "aa", "noisy"]),
        ended=st.booleans())  # fmt: skip
@@ -273,6 +392,6 @@ def test_all_renderings_of_generated_studies_agree(
 ) -> None:
     recorded = study(name)
     state = generate_state(recorded, seed, ended=ended)
-    view = build_study_view(replace(recorded, state=state))
+    view = build_study_view(with_latencies(replace(recorded, state=state), seed))
     check_figures(render(view))
     json.dumps(build_summary(view), allow_nan=False)

@@ -9,10 +9,10 @@ import pytest
 from autotune.optimize.confirmation import Gain
 from autotune.report.capacity import CapacityFigures
 from autotune.report.conclusion import Conclusion, MeasuredConfiguration
-from autotune.report.headline import format_headline
+from autotune.report.figures import build_study_figures
+from autotune.report.headline import build_headline
 from autotune.report.studies import Study
 from autotune.report.units import GainFigures, RequestUnits
-from autotune.report.view import build_study_view
 from autotune.study.study_state import Phase, State, Trial
 from autotune.target.model import Simulated, Target
 from autotune.target.read_target import read_target
@@ -25,9 +25,9 @@ BEST = MeasuredConfiguration(Trial(7, Phase.SEARCH, {}), ())
 
 def told(verdict: str, target: Target = TARGET, **known: Any) -> str:
     """The headline of a study that concluded this, of which that is known."""
-    empty = build_study_view(Study(Path("lab"), target, (), State()))
+    empty = build_study_figures(Study(Path("lab"), target, (), State()))
     known = {"baseline": BASELINE, "best": BEST, "gain": None, "trials": {"complete": 5}, **known}
-    return format_headline(
+    return build_headline(
         replace(
             empty,
             conclusion=Conclusion(verdict, known["baseline"], known["best"], None),
@@ -35,7 +35,7 @@ def told(verdict: str, target: Target = TARGET, **known: Any) -> str:
             gain=known["gain"],
             trial_counts=known["trials"],
         )
-    )
+    ).text
 
 
 def gain(ratio: float, low: float, high: float, pairs: int = 6) -> GainFigures:

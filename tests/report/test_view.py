@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from math import exp, log
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -133,3 +135,18 @@ def test_only_what_was_measured_after_selection_is_fresh() -> None:
     assert round(found.peak) == 1000
     assert log(found.high / found.low) / 2 == pytest.approx(1.645 * 0.02 / 2**0.5)  # of two
     assert MeasuredConfiguration(state.trials[6], list_repeats(state, 7)).repeated_peak is None
+
+
+# Functions that only the view calls, and the modules that define them.
+BUILDERS = ("build_headline", "format_gain_split", "build_next_steps", "collect_warnings",
+            "find_today_latency")  # fmt: skip
+
+
+def test_no_renderer_computes_what_the_view_contains() -> None:
+    callers = {
+        path.name
+        for path in (Path(__file__).parents[2] / "autotune").rglob("*.py")
+        for builder in BUILDERS
+        if re.search(rf"(?<!def )\b{builder}\(", path.read_text())
+    }
+    assert callers == {"view.py"}

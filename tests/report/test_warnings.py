@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,14 @@ def test_a_sound_study_has_none() -> None:
     assert found(SOUND) == {}
 
 
+def test_an_unchanged_setting_that_a_change_limits_needs_no_warning() -> None:
+    difference = "web.x.y: requested 9, effective 4"
+    of_both = [replace(trial, settings={**trial.settings, "web.x.y": 9})
+               for trial in trials(differences=(difference,))]  # fmt: skip
+    state = State(trials=(*of_both, *some(20)), verdict=verdict())
+    assert "took-effect-differently" not in found(state)
+
+
 CASES: list[tuple[str, State, float, float]] = [
     ("few-pairs", State(trials=(*trials(), *some(20)), verdict=verdict(2)), 2, 3),
     ("few-trials", State(trials=(*trials(), *some(2)), verdict=verdict()), 4, 9),
@@ -68,6 +77,19 @@ CASES: list[tuple[str, State, float, float]] = [
         State(trials=(*trials(again=(1500,)), *some(20)), verdict=verdict(0)),
         1,
         3,
+    ),
+    (
+        "failed-in-proof",
+        State(
+            trials=(
+                *trials(),
+                Trial(60, Phase.CONFIRM, {}, source_trial=1, failure="it stopped"),
+                *some(20),
+            ),
+            verdict=verdict(0, "no-improvement"),
+        ),
+        1,
+        0,
     ),
     ("not-remeasured", State(trials=(*trials(again=()), *some(20))), 0, 1),
     (

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.services.mariadb import parameters as mysqltuner
 from autotune.services.postgresql.service import Postgresql
-from autotune.services.registry import DEPLOYMENTS, services_of
+from autotune.services.registry import SHIPPED
 from autotune.space.dimension import PRESET_NAMES
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace, build_space
@@ -111,9 +111,9 @@ def test_advice_is_a_preset_of_its_own_where_there_is_any(tmp_path: Path, servic
     assert space.select_active(settings) != space.select_active(space.baseline)
 
 
-@pytest.mark.parametrize("deployment", sorted(DEPLOYMENTS))
+@pytest.mark.parametrize("deployment", sorted(SHIPPED.deployments))
 def test_advice_names_parameters_that_there_are(deployment: str) -> None:
-    for service, _ in services_of(deployment):
+    for service, _ in SHIPPED.services_of(deployment):
         stock = {p.name: p.stock for p in service.parameters}
         if {"cpus"} & set(map(str, stock.values())):
             continue

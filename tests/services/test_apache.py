@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from autotune.deploy.desired_state import render_files
 from autotune.services.base import Endpoint, Placement, Role
-from autotune.services.registry import DEPLOYABLE_SERVICES
+from autotune.services.registry import SHIPPED
 from autotune.target.model import Data
 from tests.space.targets import fleet
 
@@ -22,7 +22,7 @@ CASES: list[dict[str, Any]] = YAML(typ="safe").load(
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_files(case: dict[str, Any]) -> None:
-    service = DEPLOYABLE_SERVICES[case["service"]]
+    service = SHIPPED.deployable[case["service"]]
     user = case.get("user", "www-data")
     site = Placement(
         tier="t",

@@ -8,14 +8,14 @@ import pytest
 
 from autotune.services.base import Bound, Parameter, Role, Service, Value
 from autotune.services.limits.service import Limits
-from autotune.services.registry import APPLICATIONS, DEPLOYABLE_SERVICES, DEPLOYMENTS, services_of
+from autotune.services.registry import SHIPPED
 from autotune.services.sysctl.service import Sysctl
 from autotune.space.expression import parse_expression
 from autotune.target.quantities import DURATION_UNITS, SIZE_UNITS
 
 ALL: dict[str, Service] = {
-    **DEPLOYABLE_SERVICES,
-    **APPLICATIONS,
+    **SHIPPED.deployable,
+    **SHIPPED.applications,
     "sysctl": Sysctl(),
     "limits": Limits(),
 }
@@ -115,7 +115,8 @@ def test_its_conditions_name_siblings_and_their_choices(service: Service) -> Non
 @EACH
 def test_roles_are_those_the_service_plays(service: Service) -> None:
     for parameter in service.parameters:
-        played = {role for deployment in DEPLOYMENTS for part, role in services_of(deployment)
+        played = {role for deployment in SHIPPED.deployments
+                  for part, role in SHIPPED.services_of(deployment)
                   if part.name == service.name}  # fmt: skip
         assert set(parameter.roles or ()) <= played
         assert set(parameter.published) <= (parameter.roles or played)
@@ -155,10 +156,10 @@ def stock(service: Service) -> dict[str, float]:
 
 
 def test_every_deployment_has_services_and_roles() -> None:
-    for deployment, services in DEPLOYMENTS.items():
+    for deployment, services in SHIPPED.deployments.items():
         assert deployment
-        assert {name for name, _ in services} <= set(DEPLOYABLE_SERVICES)
+        assert {name for name, _ in services} <= set(SHIPPED.deployable)
         assert {type(role) for _, role in services} == {Role}
-    assert {name for services in DEPLOYMENTS.values() for name, _ in services} == set(
-        DEPLOYABLE_SERVICES
+    assert {name for services in SHIPPED.deployments.values() for name, _ in services} == set(
+        SHIPPED.deployable
     )

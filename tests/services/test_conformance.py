@@ -22,12 +22,7 @@ from autotune.services.base import (
 )
 from autotune.services.config_files import FileTree
 from autotune.services.diagnosis import Resource
-from autotune.services.registry import (
-    ALL_SERVICES,
-    DEPLOYABLE_SERVICES,
-    DEPLOYMENTS,
-    list_tier_services,
-)
+from autotune.services.registry import SHIPPED
 from autotune.space.facts import HostFacts
 from autotune.space.space import build_tier_dimensions
 from autotune.target import runtimes
@@ -39,23 +34,23 @@ Case = tuple[Service, Placement, Settings]
 
 
 def tier_of(deployment: str, runtime: str) -> Tier:
-    application = {role for _, role in DEPLOYMENTS[deployment]} & {Role.APP, Role.WEB}
+    application = {role for _, role in SHIPPED.deployments[deployment]} & {Role.APP, Role.WEB}
     return Tier(hosts=("h1",), service=(deployment,), runtime=runtime,
                 app="reference" if application else None, local_cache=bool(application))  # fmt: skip
 
 
 def cases() -> Iterator[tuple[str, Case]]:
     """Every service in every deployment and under every runtime, at its stock values."""
-    for deployment in DEPLOYMENTS:
+    for deployment in SHIPPED.deployments:
         for runtime in runtimes.RUNTIME_NAMES:
-            if not runtimes.is_installed(runtime) and not all(
-                part.can_run_privately for part, _ in registry.services_of(deployment)
+            if not runtimes.RUNTIMES[runtime].installed and not all(
+                part.can_run_privately for part, _ in registry.SHIPPED.services_of(deployment)
             ):
                 continue  # it is refused: see tests/space
             tier = tier_of(deployment, runtime)
             settings = {d.name: d.parameter.stock if d.baseline is None else d.baseline
                         for d in build_tier_dimensions("t", tier, FACTS)}  # fmt: skip
-            for place in list_tier_services("t", tier):
+            for place in SHIPPED.list_tier_services("t", tier):
                 case = (place.service, site_of(place.service, place.role, runtime), settings)
                 yield f"{deployment}-{runtime}-{place.service.key}", case
 
@@ -66,19 +61,19 @@ def site_of(service: Service, role: Role, runtime: str) -> Placement:
         tier="t", host="h1", role=role, directory="/run/t.h1", listen=Endpoint("10.0.0.1", 8080),
         forwards_to=(Endpoint("10.0.0.2", 80),), caches=(Endpoint("10.0.0.3", 11_211),),
         stores=(Endpoint("10.0.0.4", 6379),), local_cache=Endpoint("127.0.0.1", 11_311),
-        user="www-data", group="www-data", installed=runtimes.is_installed(runtime), programs=programs,
-        facts=dict(FACTS.to_names()),
+        user="www-data", group="www-data", installed=runtimes.RUNTIMES[runtime].installed,
+        programs=programs, facts=dict(FACTS.to_names()),
     )  # fmt: skip
 
 
 CASES = dict(cases())
 EACH = pytest.mark.parametrize(("service", "site", "settings"), CASES.values(), ids=list(CASES))
-BY_KEY = pytest.mark.parametrize("service", ALL_SERVICES, ids=lambda service: service.key)
+BY_KEY = pytest.mark.parametrize("service", SHIPPED.services, ids=lambda service: service.key)
 
 
 def test_every_service_is_in_a_case() -> None:
     assert {service.key for service, _, _ in CASES.values()} == {
-        service.key for service in ALL_SERVICES
+        service.key for service in SHIPPED.services
     }
 
 
@@ -126,10 +121,10 @@ def test_it_reads_back(service: Service, site: Placement, settings: Settings) ->
 @BY_KEY
 def test_it_says_how_it_is_diagnosed(service: Service) -> None:
     declared = registry.find_declaration(service, "DIAGNOSIS")
-    diagnosis = registry.find_diagnosis(service.name)
+    diagnosis = registry.SHIPPED.find_diagnosis(service.name)
     if service.build_start_command.__func__ is not Service.build_start_command:  # type: ignore[attr-defined]  # it has processes
         assert declared is not None
-    named = {p.name for s in registry.list_by_name(service.name) for p in s.parameters}
+    named = {p.name for s in registry.SHIPPED.list_by_name(service.name) for p in s.parameters}
     limits = [
         diagnosis.threads_parameter,
         diagnosis.client_limit.parameter if diagnosis.client_limit else "",
@@ -152,9 +147,9 @@ def test_it_says_how_it_is_diagnosed(service: Service) -> None:
         assert lookups <= diagnosis.counter_query.counter_names
 
 
-@pytest.mark.parametrize("service", DEPLOYABLE_SERVICES.values(), ids=lambda service: service.key)
+@pytest.mark.parametrize("service", SHIPPED.deployable.values(), ids=lambda service: service.key)
 def test_it_is_adopted_or_says_why_not(service: Service) -> None:
-    adoption = registry.map_adoptions().get(service.key)
+    adoption = registry.SHIPPED.map_adoptions().get(service.key)
     # Of what the distribution does not have, neither units nor paths are known.
     assert (adoption is None) == bool(service.package_source)
     if adoption is not None:
@@ -166,8 +161,8 @@ def test_it_is_adopted_or_says_why_not(service: Service) -> None:
         assert list(adoption.find_services(RunningHost(tree=FileTree()))) == []
 
 
-@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+@pytest.mark.parametrize("deployment", SHIPPED.deployments)
 def test_its_deployment_can_be_reached(deployment: str) -> None:
-    assert registry.DEPLOYMENT_PORTS[deployment] > 0
-    front = registry.services_of(deployment)[-1][0]
+    assert registry.SHIPPED.deployment_ports[deployment] > 0
+    front = registry.SHIPPED.services_of(deployment)[-1][0]
     assert front.packages or front.package_source

@@ -18,9 +18,8 @@ from autotune.discovery.host_templates import build_host_templates
 from autotune.environments import name_checks
 from autotune.errors import TargetError
 from autotune.masking import restore_secrets
-from autotune.services import registry
 from autotune.services.base import Action, ConfigFile, Endpoint, Role, Service, Settings, Value
-from autotune.services.registry import find_outliner, list_by_name
+from autotune.services.registry import SHIPPED, catalogue_of, extend_catalogue, find_outliner
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace, build_tier_dimensions
@@ -57,18 +56,18 @@ services:
 """
 
 
+BALANCER = {"balancer": validate_document(load_yaml(HAPROXY), ServiceSpec)}
+CATALOGUE = extend_catalogue(BALANCER)
+
+
 def declared() -> Service:
-    spec = validate_document(load_yaml(HAPROXY), ServiceSpec)
-    registry.add_declared({"balancer": spec})
-    return registry.DEPLOYABLE_SERVICES["balancer"]
+    return CATALOGUE.deployable["balancer"]
 
 
 def target(directory: Path, text: str) -> TargetFile:
     path = directory / "target.yaml"
     path.write_text(text)
-    file = read_target(path)
-    registry.add_declared(file.target.services)
-    return file
+    return read_target(path)
 
 
 def with_quick(directory: Path, *changes: tuple[str, str]) -> TargetFile:
@@ -88,7 +87,7 @@ def space(file: TargetFile, *hosts: DiscoveredHost) -> SearchSpace:
 
 
 def test_its_parameters_are_those_of_the_one_that_ships() -> None:
-    shipped = registry.DEPLOYABLE_SERVICES["haproxy"]
+    shipped = SHIPPED.deployable["haproxy"]
     # A declaration has no place for the loads under which a parameter decides.
     assert declared().parameters == tuple(
         replace(p, decides=frozenset()) for p in shipped.parameters
@@ -97,7 +96,7 @@ def test_its_parameters_are_those_of_the_one_that_ships() -> None:
     tiers = [Tier(hosts=("h1",), service=(name,)) for name in ("balancer", "haproxy")]
     own, other = (
         [replace(d, name="", parameter=replace(d.parameter, decides=frozenset()))
-         for d in build_tier_dimensions("lb", tier, FACTS)]
+         for d in build_tier_dimensions("lb", tier, FACTS, CATALOGUE)]
         for tier in tiers
     )  # fmt: skip
     assert own == other
@@ -111,10 +110,11 @@ def test_its_files_are_those_of_the_one_that_ships(changed: dict[str, Value]) ->
     written = {}
     for name, service in (
         ("balancer", declared()),
-        ("haproxy", registry.DEPLOYABLE_SERVICES["haproxy"]),
+        ("haproxy", SHIPPED.deployable["haproxy"]),
     ):
         tier = Tier(hosts=("h1",), service=(name,))
-        stock = {d.name: d.baseline for d in build_tier_dimensions("t", tier, FACTS)}
+        dimensions = build_tier_dimensions("t", tier, FACTS, CATALOGUE)
+        stock = {d.name: d.baseline for d in dimensions}
         settings = {**stock, **{f"t.{name}.{key}": value for key, value in changed.items()}}
         site = site_of(service, Role.PROXY, "systemd")
         written[name] = render_files(service, site, settings, Data())
@@ -129,7 +129,7 @@ def test_its_files_are_those_of_the_one_that_ships(changed: dict[str, Value]) ->
 
 def test_it_reads_back_what_the_one_that_ships_does() -> None:
     read_back = []
-    for service in (declared(), registry.DEPLOYABLE_SERVICES["haproxy"]):
+    for service in (declared(), SHIPPED.deployable["haproxy"]):
         site = replace(site_of(service, Role.PROXY, "systemd"), listen=Endpoint("10.0.0.1", 80))
         values: dict[str, Value] = {}
         for readback in service.list_readbacks(site):
@@ -141,7 +141,7 @@ def test_it_reads_back_what_the_one_that_ships_does() -> None:
 
 
 def test_it_is_asked_for_its_counters() -> None:
-    query = registry.find_diagnosis(declared().name).counter_query
+    query = CATALOGUE.find_diagnosis(declared().name).counter_query
     assert query is not None
     assert query.parse_counters("CumConns: 7\nIdle_pct: 93\n") == {
         "CumConns": 7.0,
@@ -170,20 +170,19 @@ def test_a_host_s_own_file_is_edited_as_for_the_one_that_ships(
 ) -> None:
     text = (STYLES / "haproxy-debian.cfg").read_text() + FRONT
     there = host("lb1", "10.0.0.9", {MAIN: text}, "haproxy.service")
-    there = replace(there, processors=2, backlogs={"80": 4096})
-    declared()
+    there = replace(there, processors=2, backlogs={"80": 4096}, catalogue=CATALOGUE)
     edited = []
     for name in ("balancer", "haproxy"):
-        files = build_host_templates(
-            target(tmp_path, TARGET.replace("SERVICE", name)), {"lb1": there}
-        )
-        (file,) = files.adopted_configs[f"lb.lb1.{name}"].files
-        assert file.text
+        file = target(tmp_path, TARGET.replace("SERVICE", name))
+        file = replace(file, target=file.target.model_copy(update={"services": BALANCER}))
+        files = build_host_templates(file, {"lb1": there})
+        (config,) = files.adopted_configs[f"lb.lb1.{name}"].files
+        assert config.text
         bare = {key.rpartition(".")[2]: value for key, value in files.adopted_values.values.items()}
         values: Settings = {**bare, "nbthread": 2} if name == "balancer" else bare
-        service = list_by_name(name)[0]
-        assert deployed(service, file, text, values) == text
-        after = deployed(service, file, text, {**values, **changed})
+        service = CATALOGUE.list_by_name(name)[0]
+        assert deployed(service, config, text, values) == text
+        after = deployed(service, config, text, {**values, **changed})
         edited.append({line.strip() for line in {*after.splitlines()} - {*text.splitlines()}})
     own, other = edited
     # A default over the host, as that of nbthread, is not compared with: no line comes.
@@ -193,8 +192,13 @@ def test_a_host_s_own_file_is_edited_as_for_the_one_that_ships(
 # -- what a user declares --------------------------------------------------------------------------
 
 
-def quick(text: str) -> DiscoveredHost:
-    return host("lb1", "10.0.0.9", {"/etc/quick.conf": text}, "quick.service")
+def quick(file: TargetFile, text: str) -> DiscoveredHost:
+    found = host("lb1", "10.0.0.9", {"/etc/quick.conf": text}, "quick.service")
+    return replace(found, catalogue=catalogue_of(file.target))
+
+
+def quick_service(file: TargetFile) -> Service:
+    return catalogue_of(file.target).deployable["quick"]
 
 
 @pytest.mark.parametrize(
@@ -208,12 +212,11 @@ def quick(text: str) -> DiscoveredHost:
 )
 def test_a_directive_in_place(tmp_path: Path, text: str, baseline: int, after: str) -> None:
     file = with_quick(tmp_path)
-    built = space(file, quick(text))
+    built = space(file, quick(file, text))
     assert built.baseline["lb.quick.threads"] == baseline
-    own = build_host_templates(file, {"lb1": quick(text)}).adopted_configs["lb.lb1.quick"]
-    (quick_service, *_) = list_by_name("quick")
-    assert deployed(quick_service, own.files[0], text, {"threads": baseline}) == text
-    assert deployed(quick_service, own.files[0], text, {"threads": 7}) == after
+    own = build_host_templates(file, {"lb1": quick(file, text)}).adopted_configs["lb.lb1.quick"]
+    assert deployed(quick_service(file), own.files[0], text, {"threads": baseline}) == text
+    assert deployed(quick_service(file), own.files[0], text, {"threads": 7}) == after
 
 
 @pytest.mark.parametrize(
@@ -224,7 +227,8 @@ def test_a_directive_in_place(tmp_path: Path, text: str, baseline: int, after: s
     ],
 )
 def test_what_stays_as_it_is_is_told(tmp_path: Path, text: str, why: str) -> None:
-    left = build_host_templates(with_quick(tmp_path), {"lb1": quick(text)}).adopted_values.skipped
+    file = with_quick(tmp_path)
+    left = build_host_templates(file, {"lb1": quick(file, text)}).adopted_values.skipped
     assert why in left["lb.quick.threads"]
 
 
@@ -244,12 +248,10 @@ def test_what_a_directive_may_look_like(
         ('"threads = {}"', f"'{directive}'"),
         ("4, range: [1, 4 * cpus]", "64, range: [1, 99]"),
     )
-    own = build_host_templates(
-        with_quick(tmp_path, *written), {"lb1": quick(text)}
-    ).adopted_configs["lb.lb1.quick"]
-    (quick_service, *_) = list_by_name("quick")
-    assert deployed(quick_service, own.files[0], text, {"threads": 64}) == text
-    assert deployed(quick_service, own.files[0], text, {"threads": 70}) == after
+    file = with_quick(tmp_path, *written)
+    own = build_host_templates(file, {"lb1": quick(file, text)}).adopted_configs["lb.lb1.quick"]
+    assert deployed(quick_service(file), own.files[0], text, {"threads": 64}) == text
+    assert deployed(quick_service(file), own.files[0], text, {"threads": 70}) == after
 
 
 def test_a_drop_in_comes_with_the_first_value_that_differs(tmp_path: Path) -> None:
@@ -258,27 +260,30 @@ def test_a_drop_in_comes_with_the_first_value_that_differs(tmp_path: Path) -> No
     file = with_quick(
         tmp_path, ("/etc/quick.conf: {}", f"{path}: {text}"), (', directive: "threads = {}"', "")
     )
-    (own,) = build_host_templates(file, {"lb1": quick("")}).adopted_configs["lb.lb1.quick"].files
+    templates = build_host_templates(file, {"lb1": quick(file, "")})
+    (own,) = templates.adopted_configs["lb.lb1.quick"].files
     assert own.path == path
     assert render_text(own.text or "", {"threads": 4}) == ""
     assert render_text(own.text or "", {"threads": 6}) == "[Service]\nEnvironment=WORKERS=6\n"
 
 
 def test_what_a_change_needs(tmp_path: Path) -> None:
-    with_quick(tmp_path, ("unit: quick.service", "unit: quick.service\n    reload: true"),
-               ("threads: {", "threads: {action: reload, "))  # fmt: skip
-    service = registry.DEPLOYABLE_SERVICES["quick"]
+    file = with_quick(
+        tmp_path,
+        ("unit: quick.service", "unit: quick.service\n    reload: true"),
+        ("threads: {", "threads: {action: reload, "),
+    )
+    service = quick_service(file)
     assert service.reload_signal
     assert service.parameters[0].action is Action.RELOAD
 
 
 def test_a_script_that_applies_values_elsewhere(tmp_path: Path) -> None:
-    with_quick(tmp_path, ("unit: quick.service", "unit: quick.service\n    listens: false"))
-    service = registry.DEPLOYABLE_SERVICES["quick"]
+    change = ("unit: quick.service", "unit: quick.service\n    listens: false")
+    service = quick_service(with_quick(tmp_path, change))
     site = site_of(service, Role.WEB, "systemd")
     assert service.get_socket(site) is None
-    with_quick(tmp_path)
-    assert registry.DEPLOYABLE_SERVICES["quick"].get_socket(site) == site.listen
+    assert quick_service(with_quick(tmp_path)).get_socket(site) == site.listen
 
 
 CONTROL = ("directive:", "choices: [a, b], directive:")
@@ -332,7 +337,7 @@ def test_a_value_is_a_value_in_files_and_no_part_of_commands(tmp_path: Path, val
     file = with_quick(tmp_path, ("default: 4, range: [1, 4 * cpus]",
                                  f"default: a, choices: [a, '{value}']"))  # fmt: skip
     (own,) = (
-        build_host_templates(file, {"lb1": quick("threads = a\n")})
+        build_host_templates(file, {"lb1": quick(file, "threads = a\n")})
         .adopted_configs["lb.lb1.quick"]
         .files
     )
@@ -341,7 +346,6 @@ def test_a_value_is_a_value_in_files_and_no_part_of_commands(tmp_path: Path, val
 
 def test_it_is_listed_and_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_quick(tmp_path)
-    registry.DEPLOYABLE_SERVICES.pop("quick")
     path = str(tmp_path / "target.yaml")
     listed = CliRunner().invoke(app, ["params", "quick", "--target", path, "--json"])
     (parameter,) = printed("parameters", listed.stdout)["services"]["quick"]
@@ -356,9 +360,22 @@ def everything(service: Service) -> Any:
     return {name: getattr(service, name) for name in ("name", "role", "parameters", "needs")}
 
 
-def test_what_a_target_says_comes_in_place_of_what_another_said(tmp_path: Path) -> None:
-    with_quick(tmp_path)
-    first = everything(registry.DEPLOYABLE_SERVICES["quick"])
-    with_quick(tmp_path, ("default: 4", "default: 5"))
-    assert everything(registry.DEPLOYABLE_SERVICES["quick"]) != first
-    assert [s.name for s in registry.ALL_SERVICES].count("quick") == 1
+def test_targets_do_not_share_what_they_declare(tmp_path: Path) -> None:
+    first, other = (
+        with_quick(tmp_path, *changes) for changes in ((), (("default: 4", "default: 5"),))
+    )
+    assert everything(quick_service(first)) != everything(quick_service(other))
+    for file in (first, other):
+        services = catalogue_of(file.target).services
+        assert [service for service in services if service not in SHIPPED.services] == [
+            quick_service(file)
+        ]
+    assert "quick" not in SHIPPED.deployable
+    again = with_quick(tmp_path)
+    assert catalogue_of(again.target) is catalogue_of(first.target)
+
+
+def test_what_ships_is_not_replaced() -> None:
+    assert extend_catalogue({}) is SHIPPED
+    extended = extend_catalogue({"haproxy": BALANCER["balancer"]})
+    assert extended.deployable["haproxy"] is SHIPPED.deployable["haproxy"]

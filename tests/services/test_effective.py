@@ -11,13 +11,13 @@ from autotune.services.memcached import service as memcached
 from autotune.services.nginx import service as nginx
 from autotune.services.php_fpm import service as php_fpm
 from autotune.services.redis import service as redis
-from autotune.services.registry import DEPLOYABLE_SERVICES
+from autotune.services.registry import SHIPPED
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
 
 def site(role: Role) -> Placement:
-    programs = {name: name for service in DEPLOYABLE_SERVICES.values() for name in service.programs}
+    programs = {name: name for service in SHIPPED.deployable.values() for name in service.programs}
     # The directory that the fixtures were recorded in: it is part of the socket's name.
     return Placement(tier="web", host="here", role=role, directory="/tmp/stack/web",
                 listen=Endpoint("127.0.0.1", 28302), programs=programs)  # fmt: skip
@@ -77,7 +77,7 @@ def test_reads_back(
     service: str, role: Role, fixtures: tuple[str, ...], settings: Settings
 ) -> None:
     found: dict[str, object] = {}
-    readbacks = DEPLOYABLE_SERVICES[service].list_readbacks(site(role))
+    readbacks = SHIPPED.deployable[service].list_readbacks(site(role))
     for readback, fixture in zip(readbacks, fixtures, strict=True):
         found.update(readback.parse((FIXTURES / f"{fixture}.txt").read_text()))
     assert found == settings
@@ -93,13 +93,13 @@ def test_reads_back(
     ],
 )
 def test_what_is_read_back_is_a_parameter(service: str, table: dict[str, str]) -> None:
-    known = {parameter.name for parameter in DEPLOYABLE_SERVICES[service].parameters}
+    known = {parameter.name for parameter in SHIPPED.deployable[service].parameters}
     assert set(table.values()) <= known
     assert len(set(table.values())) == len(table)
 
 
 def test_another_pool_on_the_host_is_not_ours() -> None:
-    _, backlog = DEPLOYABLE_SERVICES["php-fpm"].list_readbacks(site(Role.APP))
+    _, backlog = SHIPPED.deployable["php-fpm"].list_readbacks(site(Role.APP))
     other = [line for line in (FIXTURES / "ss-unix.txt").read_text().splitlines() if " 99 " in line]
     assert backlog.parse("\n".join(other)) == {}
 
@@ -124,7 +124,7 @@ def test_what_apache_lowers_is_read_back_as_it_is(
     text = (FIXTURES / f"{fixture}.txt").read_text()
     for name, value in asked.items():
         assert f"{name} <i>{value}</i>" in text
-    found = DEPLOYABLE_SERVICES[service].list_readbacks(site(role))[0].parse(text)
+    found = SHIPPED.deployable[service].list_readbacks(site(role))[0].parse(text)
     assert {name: found[name] for name in effective} == effective
 
 
@@ -133,7 +133,7 @@ def test_slots_above_a_lowered_limit_are_not_workers(beyond: str) -> None:
     """As Apache 2.4 shows them after a reload from 150 processes to 40, at first and for good."""
     text = (FIXTURES / "apache-mod-php.txt").read_text()
     board = "_W_____" + 33 * "."
-    page = DEPLOYABLE_SERVICES["apache-mod-php"].list_readbacks(site(Role.WEB))[0]
+    page = SHIPPED.deployable["apache-mod-php"].list_readbacks(site(Role.WEB))[0]
     found = page.parse(text.replace(f"Scoreboard: {board}\n", f"Scoreboard: {board}{beyond}\n"))
     assert found["MaxRequestWorkers"] == 40
 
@@ -142,12 +142,12 @@ def test_a_lowered_limit_that_apache_does_not_list_is_read_from_the_slots() -> N
     """As on a host with Debian's own files, whose status pages listed no such directive."""
     text = (FIXTURES / "apache-mod-php.txt").read_text().replace("MaxRequestWorkers", "Other")
     board = "__W__......."
-    page = DEPLOYABLE_SERVICES["apache-mod-php"].list_readbacks(site(Role.WEB))[0]
+    page = SHIPPED.deployable["apache-mod-php"].list_readbacks(site(Role.WEB))[0]
     found = page.parse(text.replace(f"Scoreboard: _W_____{33 * '.'}", f"Scoreboard: {board}GGGG"))
     assert found["MaxRequestWorkers"] == len(board)
 
 
 def test_half_of_what_apache_says_says_nothing() -> None:
     status, info = (FIXTURES / "apache.txt").read_text().split("<!DOCTYPE", 1)
-    page = DEPLOYABLE_SERVICES["apache"].list_readbacks(site(Role.PROXY))[0]
+    page = SHIPPED.deployable["apache"].list_readbacks(site(Role.PROXY))[0]
     assert page.parse(status) == page.parse(info) == {}

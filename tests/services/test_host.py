@@ -10,7 +10,7 @@ from autotune.deploy.desired_state import render_files
 from autotune.services.base import Endpoint, Placement, Role
 from autotune.services.limits import service as limits
 from autotune.services.limits.service import Limits
-from autotune.services.registry import services_of
+from autotune.services.registry import SHIPPED
 from autotune.services.sysctl import service as sysctl
 from autotune.services.sysctl.service import Sysctl
 from autotune.target.model import Data
@@ -61,7 +61,7 @@ def test_the_kernels_values_are_read_back() -> None:
     ],
 )
 def test_a_drop_in_for_each_unit(deployment: str, units: tuple[str, ...]) -> None:
-    service = Limits(tuple(service for service, _ in services_of(deployment)))
+    service = Limits(tuple(service for service, _ in SHIPPED.services_of(deployment)))
     rendered = render_files(service, SITE, {"web.limits.nofile": 65535}, Data())
     assert tuple(rendered) == tuple(f"/etc/systemd/system/{unit}.d/autotune.conf" for unit in units)
     for content in rendered.values():
@@ -70,7 +70,7 @@ def test_a_drop_in_for_each_unit(deployment: str, units: tuple[str, ...]) -> Non
 
 @pytest.mark.parametrize(("nofile", "set_by_apachectl"), [(1024, 8192), (65535, 65535)])
 def test_apachectl_is_told_what_it_would_set_itself(nofile: int, set_by_apachectl: int) -> None:
-    service = Limits((services_of("apache")[0][0],))
+    service = Limits((SHIPPED.services_of("apache")[0][0],))
     (content,) = render_files(service, SITE, {"web.limits.nofile": nofile}, Data()).values()
     lines = content.decode().splitlines()
     assert f"LimitNOFILE={nofile}:524288" in lines
@@ -89,7 +89,7 @@ def test_the_hard_limit_stays_what_the_distribution_has(
     nofile: int, allowed: int, line: str
 ) -> None:
     site = Placement(**{**SITE.__dict__, "facts": {"nofile": allowed}})
-    service = Limits((services_of("nginx")[0][0],))
+    service = Limits((SHIPPED.services_of("nginx")[0][0],))
     (content,) = render_files(service, site, {"web.limits.nofile": nofile}, Data()).values()
     assert line in content.decode()
 

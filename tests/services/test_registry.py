@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.services.registry import DEPLOYMENTS, suggest_deployment
+from autotune.services.registry import SHIPPED
 
 
 @pytest.mark.parametrize(
@@ -23,10 +23,10 @@ from autotune.services.registry import DEPLOYMENTS, suggest_deployment
     ],
 )
 def test_names_that_people_use(name: str, meant: str) -> None:
-    assert meant in DEPLOYMENTS
-    assert f"did you mean {meant!r}?" in suggest_deployment(name)
+    assert meant in SHIPPED.deployments
+    assert f"did you mean {meant!r}?" in SHIPPED.suggest_deployment(name)
 
 
 @pytest.mark.parametrize("name", ["mysql", "squid", "rabbitmq"])
 def test_other_software_can_be_declared(name: str) -> None:
-    assert "Declare other software under `services:`" in suggest_deployment(name)
+    assert "Declare other software under `services:`" in SHIPPED.suggest_deployment(name)

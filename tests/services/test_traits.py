@@ -5,7 +5,7 @@ import pytest
 from autotune.loads.target_request import find_traits
 from autotune.report import parameters
 from autotune.services.base import Effect, LoadTrait, on_reload, with_guidance
-from autotune.services.registry import ALL_SERVICES
+from autotune.services.registry import SHIPPED
 from autotune.space.dimension import Dimension
 from autotune.space.space import SearchSpace
 from autotune.target.model import Load
@@ -54,6 +54,6 @@ def test_names_that_are_no_parameters_are_refused() -> None:
 def test_every_trait_makes_a_parameter_decisive_that_hardly_matters_otherwise(
     trait: LoadTrait,
 ) -> None:
-    decided = [p for s in ALL_SERVICES for p in s.parameters if trait in p.decides]
+    decided = [p for s in SHIPPED.services for p in s.parameters if trait in p.decides]
     assert any(p.effect is not Effect.CAPACITY for p in decided)
     assert all(parameters.TRAIT_LABELS[trait] in parameters.format_effect(p) for p in decided)

@@ -11,7 +11,7 @@ import pytest
 
 from autotune.errors import INVALID_TARGET_EXIT_CODE, TargetError
 from autotune.services.base import Value
-from autotune.space.dimension import Dimension
+from autotune.space.dimension import AdoptedValues, Dimension
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace, build_space
 from autotune.target.read_target import read_target
@@ -112,6 +112,43 @@ def test_where_the_baseline_exceeds_a_host_no_candidate_uses_more(tmp_path: Path
         )
         (used,) = (m for m in space.compute_memory_use(candidate.settings) if m.host == "mc1")
         assert used.needed <= of_cache.needed * (1 + 1e-9)
+
+
+MOD_PHP = """\
+name: shop
+slo: {p99: 500ms, errors: 0.1%}
+hosts: {web1: {address: 10.0.0.1}}
+tiers: {web: {hosts: web1, service: apache+mod_php}}
+load: {path: /}
+"""
+# Of a site with few workers, and Debian's numbers of spare ones.
+FEW_WORKERS: dict[str, Value] = {
+    "web.apache.MaxRequestWorkers": 5,
+    "web.apache.StartServers": 5,
+    "web.apache.MinSpareServers": 5,
+    "web.apache.MaxSpareServers": 10,
+}
+
+
+def test_an_order_that_the_running_software_accepts_is_no_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "shop.yaml"
+    path.write_text(MOD_PHP)
+    space = build_space(read_target(path), {"web1": ROOMY}, AdoptedValues(FEW_WORKERS))
+    assert space.build_candidate({}).repairs == ()
+    assert [line for line in space.excluded if "MaxSpareServers <= " in line]
+    # Candidates may break the order as far as the baseline does, and no further.
+    kept = space.build_candidate({"web.apache.MaxSpareServers": 10}).settings
+    assert kept["web.apache.MaxSpareServers"] == 10
+    more = space.build_candidate({"web.apache.MaxSpareServers": 40}).settings
+    assert more["web.apache.MaxSpareServers"] - more["web.apache.MaxRequestWorkers"] <= 5
+
+
+def test_an_order_that_a_target_breaks_is_a_mistake(tmp_path: Path) -> None:
+    path, names = tmp_path / "shop.yaml", FEW_WORKERS
+    defaults = "".join(f"  {name}: {{default: {value}}}\n" for name, value in names.items())
+    path.write_text(f"{MOD_PHP}replace: true\nparameters:\n{defaults}")
+    with pytest.raises(TargetError, match="the baseline itself breaks a constraint"):
+        build_space(read_target(path), {"web1": ROOMY})
 
 
 def test_processes_that_prove_larger_are_larger_in_the_baseline_too(tmp_path: Path) -> None:

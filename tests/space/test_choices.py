@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import TargetError
+from autotune.space.dimension import NAMED_SETTINGS
 from autotune.space.space import SearchSpace
 from tests.space.targets import fleet
 from tests.space.test_built_in import sampled
@@ -46,6 +47,16 @@ def test_parameters_of_the_others_have_no_effect(space: SearchSpace) -> None:
         assert ("web.php_fpm" in services) == (deployment["web.service"] == "nginx+php-fpm")
         assert ("web.apache" in services) == (deployment["web.service"] == "apache+mod_php")
         assert {"cache.memcached", "store.redis"} <= services
+
+
+def test_every_preset_exists_for_every_deployment(space: SearchSpace) -> None:
+    presets = list(space.iterate_presets(NAMED_SETTINGS))
+    assert [name for name, _ in presets] == [name for name in NAMED_SETTINGS for _ in range(4)]
+    assert presets[0][1] == space.baseline
+    assert [{name: settings[name] for name in space.deployments[0]} for _, settings in presets] == [
+        *space.deployments
+    ] * len(NAMED_SETTINGS)
+    assert list(space.iterate_presets()) == presets[4:]
 
 
 def test_a_rule_about_a_tier_is_over_what_runs_there(space: SearchSpace) -> None:

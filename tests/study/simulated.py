@@ -123,13 +123,20 @@ class FormulaMeter:
 
 
 def context(
-    store: StudyStore, peaks: Peaks, fleet: FormulaFleet, *, seed: int, pace: float
+    store: StudyStore,
+    peaks: Peaks,
+    fleet: FormulaFleet,
+    *,
+    seed: int,
+    pace: float,
+    today: float | None = None,
+    progress: Any = None,
 ) -> TrialContext:
     """Return a trial context whose readings come from ``peaks``."""
     meter = FormulaMeter(peaks, fleet, seed=seed, pace=pace)
     session = LoadSession(fleet, meter, Slo(), SearchLimits(max_rate=8000.0), read_history(store))
-    silent: Any = Silent()  # accepts every call
-    return TrialContext(space(), session, store, silent)
+    reporter = progress or Silent()  # accepts every call
+    return TrialContext(space(), session, store, reporter, today_rate=today)
 
 
 def study(
@@ -140,12 +147,22 @@ def study(
     fleet: FormulaFleet | None = None,
     seed: int = 1,
     pace: float = 0.0,
+    today: float | None = None,
+    progress: Any = None,
 ) -> tuple[Verdict, StudyStore]:
     """Start or continue the study in ``directory``."""
     with StudyLock(directory / "lock"), closing(StudyStore(directory)) as store:
         if store.state.started is None:
             store.record_study_start(directory.name, LOCAL.read_text(), source=str(LOCAL), facts={})
-        made = context(store, peaks, fleet or FormulaFleet(), seed=seed, pace=pace)
+        made = context(
+            store,
+            peaks,
+            fleet or FormulaFleet(),
+            seed=seed,
+            pace=pace,
+            today=today,
+            progress=progress,
+        )
         allowed: dict[str, Any] = {"trials": 8, "time": "10m"}
         with open_sqlite(directory / "study.db") as storage:
             searcher = Searcher(storage, "s", made.space, "tpe", seed)

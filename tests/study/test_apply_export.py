@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from autotune.deploy.deploy_result import DeployFailed
-from autotune.environments.base import prepare
+from autotune.environments.preparation import prepare
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings
 from autotune.study.apply_export import (
@@ -106,6 +106,21 @@ def test_nor_does_a_session_that_never_began(tmp_path: Path, before: bool) -> No
     ):
         raise locked
     assert directory.exists() == (directory / "notes.txt").exists() == before
+
+
+def test_a_path_that_no_record_can_contain_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "jos\udce9").mkdir()
+    for target, directory in (
+        (tmp_path / "jos\udce9" / "modelled.yaml", tmp_path / "studies" / "shop"),
+        (tmp_path / "modelled.yaml", tmp_path / "jos\udce9" / "shop"),
+    ):
+        target.write_text(noisy("budget: {trials: 5, time: 30m}\n"))
+        with (
+            pytest.raises(AutotuneError, match=r"jos\\xe9.* is not UTF-8"),
+            open_locked_store(prepare(read_target(target)), directory, Silent()),
+        ):
+            pass
+        assert not directory.exists()
 
 
 def written(directory: Path, document: dict[str, object]) -> Path:

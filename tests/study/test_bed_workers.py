@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from autotune.cli import app
 from autotune.environments import multi_bed
 from autotune.environments.evaluation import Evaluation
+from autotune.environments.load_session import TODAY_PURPOSE
 from autotune.environments.simulated import SimulatedEnvironment
 from autotune.errors import AutotuneError
 from autotune.optimize.bed_offset import BedOffset
@@ -25,6 +26,7 @@ from autotune.report.page import render_page as whole_page
 from autotune.report.studies import open_study
 from autotune.report.view import build_study_view
 from autotune.study import start
+from autotune.study.ranking import find_baseline
 from autotune.study.reading_records import load_readings
 from autotune.study.schedule import (
     ConcludeStep,
@@ -343,3 +345,18 @@ def test_beds_spend_their_time_at_once() -> None:
     state = replay_records(records)
     assert state.elapsed_seconds == 40.0
     assert sum(state.average_seconds.values()) == pytest.approx(40.0)
+
+
+def test_every_bed_measures_latency_at_the_same_rate(three: Path) -> None:
+    state, baseline = load_state(three), find_baseline(load_state(three))
+    assert baseline is not None
+    assert baseline.peak is not None
+    proof = {trial.number for trial in state.list_finished(Phase.CONFIRM)}
+    readings = [r for r in load_readings(three) if r.purpose == TODAY_PURPOSE]
+    assert Counter(reading.trial for reading in readings) == Counter(proof)
+    assert {reading.rate for reading in readings} == {readings[0].rate}
+    assert readings[0].rate == pytest.approx(0.4 * baseline.peak.peak, rel=0.005)
+    latency = build_study_view(open_study(three)).latency
+    assert latency is not None
+    assert latency.baseline is not None
+    assert latency.baseline.is_measured

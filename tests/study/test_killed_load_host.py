@@ -11,8 +11,8 @@ import pytest
 
 from autotune.deploy.host_commands import Command, run_commands
 from autotune.deploy.host_lock import read_lock
-from autotune.environments.base import prepare
 from autotune.environments.evaluation import MeasurementHistory
+from autotune.environments.preparation import prepare
 from autotune.environments.stack import StackEnvironment
 from autotune.errors import LockedError
 from autotune.lab.plan import derive_names

@@ -7,10 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
-from autotune.study.measure_capacity import ComparisonConfiguration, build_comparison_configuration
+from autotune.study.measure_capacity import (
+    ComparisonConfiguration,
+    Measurement,
+    build_comparison_configuration,
+    find_unapplied,
+)
+from autotune.study.study_state import Phase, Trial
 from tests.space.targets import fleet
 
 CHOICE = ("service: nginx, forwards_to", "service: [nginx, apache], forwards_to")
@@ -82,3 +89,31 @@ def test_what_has_no_effect_is_no_difference(tmp_path: Path) -> None:
     assert effective(space, {parameter.name: other}) == effective(space, {})
     changed = {"lb.service": "apache", parameter.name: other}
     assert effective(space, changed) != effective(space, {"lb.service": "apache"})
+
+
+@pytest.mark.parametrize(
+    ("requested", "is_refused"), [({}, False), ({"backlog": 885}, False), ({"backlog": 4096}, True)]
+)
+def test_an_exported_effective_value_is_not_refused(requested: Settings, is_refused: bool) -> None:
+    """The file requests 4096, of which another setting of the export leaves 885."""
+    difference = "backlog: requested 4096, effective 885"
+    trial = Trial(0, Phase.MEASURE, {"backlog": 4096, "somaxconn": 885}, effective={"backlog": 885},
+                  differences=(difference,))  # fmt: skip
+    assert find_unapplied(trial, requested) == [difference] * is_refused
+
+
+def test_a_rate_is_reached_only_if_every_repeat_meets_the_objective() -> None:
+    good, unmet = (
+        Peak(120.0, 110.0, 130.0, 0.03, "measured"),
+        Peak(0.0, 0.0, 0.0, 0.5, "unmeetable"),
+    )
+    bound = Peak(110.0, 110.0, 110.0, 0.03, "limited", limit="load.max_rate")
+
+    def reaches(*peaks: Peak) -> bool:
+        trials = tuple(Trial(n, Phase.MEASURE, {}, peak=peak) for n, peak in enumerate(peaks))
+        return Measurement("shop", trials).reaches_rate(110.0)
+
+    assert reaches(good, good)
+    assert reaches(good, bound)
+    assert not reaches(good, unmet)
+    assert not reaches(unmet)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import hypot
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from autotune.study.ranking import (
     select_finalist_pair,
     select_finalists,
 )
-from autotune.study.schedule import MeasureStep, SimplifyStep, select_next_step
+from autotune.study.schedule import ConcludeStep, MeasureStep, SimplifyStep, select_next_step
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.winner_changes import Simplification
 from autotune.target.model import Budget
@@ -256,3 +257,49 @@ def test_what_is_proven_is_chosen_once_and_for_all(confirmed: int) -> None:
     ]
     state = measured_again(state, Phase.CONFIRM, *pairs[:confirmed])
     assert find_best_trial(state) == decide_verdict(state).best == 2
+
+
+PROOF = ((0, 90.0), (2, 121.0), (2, 120.0), (0, 91.0), (0, 90.0), (2, 120.0), (2, 121.0), (0, 90.0))
+UNMET = Peak(0.0, 0.0, 0.0, 0.5, "unmeetable")
+LIMITED = Peak(80.0, 80.0, 80.0, 0.03, "limited", limit="load.max_rate")
+
+
+@pytest.mark.parametrize(
+    ("failures", "verdict"),
+    [
+        ((), "improved"),
+        (((2, {"failure": "stopped or restarted under load"}),), "no-improvement"),
+        (((2, {"peak": UNMET}),), "no-improvement"),
+        (((0, {"peak": UNMET}),), "improved"),
+        # A disturbance of the whole machine affects both sides.
+        (((0, {"peak": UNMET}), (2, {"peak": UNMET})), "improved"),
+        (((2, {"failure": "the load broke", "is_fault": True}),), "improved"),
+        (((2, {"peak": LIMITED}),), "improved"),
+    ],
+)
+def test_a_winner_that_fails_in_the_proof_is_not_proven(
+    failures: tuple[tuple[int, dict[str, Any]], ...], verdict: str
+) -> None:
+    state = believed((STOCK, 90.0), (ADVICE, 100.0), (OTHER, 120.0), sd=0.02)
+    state = measured_again(state, Phase.FINALIST, (2, 121.0), (1, 100.0))
+    state = measured_again(state, Phase.CONFIRM, *PROOF)
+    for of, outcome in failures:
+        trial = Trial(len(state.trials), Phase.CONFIRM, {}, source_trial=of, **outcome)
+        state = replace(state, trials=(*state.trials, trial))
+    decided = decide_verdict(state)
+    assert (decided.verdict, decided.best) == (verdict, 2)
+    assert (decided.gain is None) is (verdict == "no-improvement")
+
+
+def test_nothing_more_is_measured_for_a_winner_that_fails() -> None:
+    state = believed((STOCK, 90.0), (ADVICE, 100.0), (OTHER, 120.0), sd=0.02)
+    state = measured_again(state, Phase.FINALIST, (2, 121.0), (1, 100.0))
+    state = replace(state, simplification=Simplification(), seconds={"load": 60.0})
+    space, budget = SearchSpace((), (), {}), Budget.model_construct(trials=3, time=3600.0)
+    state = measured_again(state, Phase.CONFIRM, *PROOF[:2])
+    step = select_next_step(state, space, budget, 60.0)
+    assert isinstance(step, MeasureStep)
+    assert (step.phase, step.source_trial) == (Phase.CONFIRM, 2)
+    failed = Trial(len(state.trials), Phase.CONFIRM, {}, source_trial=2, failure="it stopped")
+    failing = replace(state, trials=(*state.trials, failed))
+    assert select_next_step(failing, space, budget, 60.0) == ConcludeStep()

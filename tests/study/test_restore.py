@@ -139,6 +139,16 @@ def test_a_host_that_is_gone_stops_no_other(killed: Killed, named: str, host: st
     assert BackupStore(killed.study).list_hosts() == (host,)
 
 
+def test_a_study_with_another_name_than_its_target_is_restored_with_it(killed: Killed) -> None:
+    """As after `run --name`, or a sweep of a file of its own."""
+    killed.study = killed.study.rename(killed.study.with_name("blackfriday"))
+    (killed.study.parent / "notes.txt").write_text("not a study\n")
+    code, output = killed.autotune_restore(str(killed.target))
+    assert code == 0, output
+    assert killed.restored == set(HOSTS)
+    assert "blackfriday: load1: restored 1 file," in output
+
+
 def test_a_host_that_the_target_has_lost_stops_no_other(killed: Killed) -> None:
     BackupStore(killed.study).write(
         HostBackup("web9", "lab", HostState(sysctls={"net.core.somaxconn": "1"}))

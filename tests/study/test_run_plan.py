@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.environments.base import prepare
+from autotune.environments.preparation import prepare
 from autotune.study.run_plan import build_plan, format_plan
 from autotune.target.read_target import read_target
 

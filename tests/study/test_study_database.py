@@ -30,7 +30,6 @@ from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError, LockedError
 from autotune.optimize.searcher import Searcher, Suggestion
 from autotune.space.space import SearchSpace
-from autotune.study import bed_workers as study_beds
 from autotune.study import journal, study_loop
 from autotune.study import study_database as storage
 from autotune.study.join_study import (
@@ -41,9 +40,10 @@ from autotune.study.join_study import (
 )
 from autotune.study.optuna_copy import copy_in_background
 from autotune.study.schedule import BED_SPECIFIC_PHASES
+from autotune.study.search_history import MODELLED_PHASES
 from autotune.study.shared_store import HeartbeatPolicy, SharedStore
 from autotune.study.study_database import LeaseLostError, SharedStudy, StudyDatabase
-from autotune.study.study_loop import MODELLED_PHASES, Proposal
+from autotune.study.study_loop import Proposal
 from autotune.study.study_state import Phase, State, replay_records
 from autotune.study.study_store import StudyStore
 from tests.optimize.test_searcher import dimension
@@ -55,6 +55,35 @@ from tests.study.test_dashboard import studies_in_dashboard
 # Heartbeats only where a test asks for them.
 BY_HAND = HeartbeatPolicy(interval_seconds=3600, max_missed=2)
 FIRST = {"event": "study", "started": "now", "shared": True}
+
+
+RECORD = b'{"event":"spent","seconds":{"load":1}}'
+DEEP = b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"not compressed",
+        zlib.compress(RECORD)[:-6],
+        zlib.compress(DEEP),
+        zlib.compress(b'{"event":NaN}'),
+        zlib.compress(b'{"event":"\\udcff"}'),
+        zlib.compress(b"[]"),
+        zlib.compress(b" " * (journal.MAX_LINE_BYTES + 1)),
+    ],
+)
+def test_what_no_journal_can_contain_is_refused(content: bytes) -> None:
+    assert storage.decompress_record(zlib.compress(RECORD)) == json.loads(RECORD)
+    with pytest.raises(AutotuneError, match="the database"):
+        storage.decompress_record(content)
+
+
+@pytest.mark.parametrize("files", [None, [1], "a", 5, {"a": None}, {"a": ["b"]}])
+def test_a_deployment_without_valid_files_copies_none(files: object, tmp_path: Path) -> None:
+    record = {"event": "deployed", "trial": 0, "files": files}
+    StudyDatabase.copy_files(None, None, [record, {}], tmp_path)  # type: ignore[arg-type]  # queries nothing
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.fixture(scope="module")
@@ -176,13 +205,14 @@ def test_in_a_study_of_many_beds_the_next_suggestion_is_there_when_a_trial_ends(
     opened: StudyDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked_by: list[str] = []
+    propose_configuration = study_loop.propose_configuration
 
     def propose(state: State, searcher: Searcher, space: SearchSpace) -> Proposal:
         asked_by.append(threading.current_thread().name)
-        return study_loop.propose_configuration(state, searcher, space)
+        return propose_configuration(state, searcher, space)
 
-    monkeypatch.setattr(study_beds, "PREFETCH_MIN_BEDS", 3)
-    monkeypatch.setattr(study_beds, "propose_configuration", propose)
+    monkeypatch.setattr(study_loop, "PREFETCH_MIN_BEDS", 3)
+    monkeypatch.setattr(study_loop, "propose_configuration", propose)
     environment = multi_bed.prepare(target(tmp_path, "{trials: 14, time: 30m}"), ("a", "b", "c"))
     study = create_shared_study(environment, opened, tmp_path / "none")
     silent: Any = Silent()

@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial
 from autotune.optimize.storage import open_sqlite
 from autotune.study import journal
 from autotune.study.schedule import MAX_FINALISTS, MIN_FINALISTS
-from autotune.study.study_loop import MODELLED_PHASES
+from autotune.study.search_history import MODELLED_PHASES
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, replay_records
 from autotune.target.model import Budget
 from tests import soak

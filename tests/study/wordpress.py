@@ -51,13 +51,9 @@ CREATE USER shop@'@WEB@' IDENTIFIED BY '@PASSWORD@';
 GRANT ALL ON shop.* TO shop@'@WEB@';
 END
 """
-_WEB = r"""
-set -e
-exec 2>&1
-mkdir -p /etc/ssl/shop
-cp /root/site.crt /root/site.key /etc/ssl/shop/
-chmod 600 /etc/ssl/shop/site.key
-cat >/etc/wordpress/config-@SITE@.php <<'END'
+# What WordPress reads first: `@CONFIG@` is the name of the file.
+CONFIGURE = r"""
+cat >/etc/wordpress/@CONFIG@ <<'END'
 <?php
 define('DB_NAME', 'shop');
 define('DB_USER', 'shop');
@@ -69,8 +65,37 @@ define('WP_HTTP_BLOCK_EXTERNAL', true);
 define('DISABLE_WP_CRON', true);
 $_SERVER['HTTPS'] = 'on';
 END
-chown root:www-data /etc/wordpress/config-@SITE@.php
-chmod 640 /etc/wordpress/config-@SITE@.php
+chown root:www-data /etc/wordpress/@CONFIG@
+chmod 640 /etc/wordpress/@CONFIG@
+"""
+FILL = r"""
+cat >/root/fill.php <<'END'
+<?php
+$_SERVER['HTTP_HOST'] = '@SITE@';
+$_SERVER['SERVER_NAME'] = '@SITE@';
+define('WP_INSTALLING', true);
+require '/usr/share/wordpress/wp-load.php';
+require ABSPATH . 'wp-admin/includes/upgrade.php';
+wp_install('Shop', 'admin', 'admin@@SITE@', true, '', 'Adm1n-of-the-shop');
+foreach (['siteurl', 'home'] as $name) update_option($name, 'https://@SITE@');
+update_option('permalink_structure', '');
+switch_theme("twentytwentyone");
+for ($i = 1; $i <= @PAGES@; $i++) {
+    wp_insert_post(['post_title' => "Offer $i", 'post_status' => 'publish', 'post_author' => 1,
+        'post_content' => str_repeat("<p>Offer number $i is better than the one before it.</p>\n", 40)]);
+}
+END
+php /root/fill.php
+rm /root/fill.php
+"""
+_CERTIFICATE = r"""
+set -e
+exec 2>&1
+mkdir -p /etc/ssl/shop
+cp /root/site.crt /root/site.key /etc/ssl/shop/
+chmod 600 /etc/ssl/shop/site.key
+"""
+_NGINX = r"""
 cat >/etc/nginx/sites-available/shop <<'END'
 server {
     listen 80;
@@ -101,32 +126,15 @@ ln -s ../sites-available/shop /etc/nginx/sites-enabled/shop
 nginx -t
 systemctl enable --now php8.2-fpm nginx
 systemctl restart php8.2-fpm nginx
-cat >/root/fill.php <<'END'
-<?php
-$_SERVER['HTTP_HOST'] = '@SITE@';
-$_SERVER['SERVER_NAME'] = '@SITE@';
-define('WP_INSTALLING', true);
-require '/usr/share/wordpress/wp-load.php';
-require ABSPATH . 'wp-admin/includes/upgrade.php';
-wp_install('Shop', 'admin', 'admin@@SITE@', true, '', 'Adm1n-of-the-shop');
-foreach (['siteurl', 'home'] as $name) update_option($name, 'https://@SITE@');
-update_option('permalink_structure', '');
-switch_theme("twentytwentyone");
-for ($i = 1; $i <= @PAGES@; $i++) {
-    wp_insert_post(['post_title' => "Offer $i", 'post_status' => 'publish', 'post_author' => 1,
-        'post_content' => str_repeat("<p>Offer number $i is better than the one before it.</p>\n", 40)]);
-}
-END
-php /root/fill.php
-rm /root/fill.php
 """
+_WEB = _CERTIFICATE + CONFIGURE.replace("@CONFIG@", "config-@SITE@.php") + _NGINX + FILL
 # Everything except temporary entries of visitors' requests: transients, and the next time of cron.
-_DUMP = """
+DUMP = """
 mysqldump --skip-dump-date --skip-comments --ignore-table=shop.wp_options shop | sha256sum
 mysql shop -e "SELECT option_name, option_value, autoload FROM wp_options
     WHERE option_name NOT LIKE '%transient%' AND option_name <> 'cron' ORDER BY 1" | sha256sum
 """
-_CONTENT = r"""
+CONTENT = r"""
 cd /var/lib/wordpress/wp-content && find . -printf '%p %y %m %U:%G %l\n' | sort
 find . -type f -exec sha256sum {} + | sort
 """
@@ -148,7 +156,7 @@ class Shop:
 
     def data(self) -> tuple[str, str]:
         """Return checksums of the whole database, and the state of the site's files."""
-        return self.sh("db", _DUMP), self.sh("web", _CONTENT)
+        return self.sh("db", DUMP), self.sh("web", CONTENT)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from autotune.cli import app
-from autotune.environments.base import prepare
+from autotune.environments.preparation import prepare
 from autotune.errors import AutotuneError
 from autotune.report.page import encode_plotly
 from autotune.study.reading_records import load_readings

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.environments.base import prepare
+from autotune.environments.preparation import prepare
 from autotune.sweep import figures, request, results, runner
 from autotune.sweep.results import SweepResults
 from tests.sweep import modelled

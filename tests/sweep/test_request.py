@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.environments.base import prepare
+from autotune.environments.preparation import prepare
 from autotune.errors import AutotuneError
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts

@@ -47,6 +47,8 @@ def test_a_request_a_line(tmp_path: Path) -> None:
         ("r.yaml", "requests:\n- session:\n  - {path: /, think: 2}",
          "3:15: think: 2 has no unit"),
         ("r.jsonl", '{"path": "/"}\n{"path": ', "2:1: not JSON"),
+        ("r.jsonl", '{"path": "/"}\n' + "[" * 99_999, "2:1: not JSON: JSON is nested too deeply"),
+        ("r.jsonl", '{"path": "/", "weight": 1e999}', "1:1: not JSON"),
         ("r.jsonl", '{"path": "/"}\n{"path": "x"}', "2:1: path: 'x' is not a path"),
     ],
 )  # fmt: skip

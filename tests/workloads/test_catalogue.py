@@ -11,7 +11,7 @@ from autotune.errors import AutotuneError
 from autotune.lab.plan import build_plan
 from autotune.lab.target_labs import LABS_DIRECTORY, build_lab_hosts
 from autotune.parameter_name import ParameterName
-from autotune.services.registry import list_tier_services
+from autotune.services.registry import SHIPPED
 from autotune.target.model import Target
 from autotune.target.read_target import read_target
 from scripts.workloads import catalogue, page
@@ -32,7 +32,7 @@ def target(workload: Workload) -> Target:
 
 def list_parameters(target: Target) -> Iterator[str]:
     for name, tier in target.tiers.items():
-        for location in list_tier_services(name, tier):
+        for location in SHIPPED.list_tier_services(name, tier):
             for parameter in location.service.parameters:
                 yield f"{name}.{location.service.name}.{parameter.name}"
 

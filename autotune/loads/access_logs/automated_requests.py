@@ -43,14 +43,14 @@ _REGULAR_SHARE = 0.8  # share of similar intervals; restarts and outages cause t
 
 @lru_cache(maxsize=4096)
 def find_automation(agent: bytes) -> str:
-    """Return the kind of automated client that a user agent names, or an empty string."""
+    """Return the kind of automated client that a user agent identifies, or an empty string."""
     if _MONITOR_PATTERN.search(agent):
         return HEALTH_CHECK
     return _CRAWLER if _CRAWLER_PATTERN.search(agent) else ""
 
 
 def is_check_path(path: bytes) -> bool:
-    """True if a path is conventionally used for health checks."""
+    """True if a path is used for health checks by convention."""
     return _CHECK_PATH_PATTERN.fullmatch(path) is not None
 
 
@@ -64,7 +64,8 @@ class _Series:
 
 @dataclass
 class RegularRequests:
-    """Requests without user agent, kept by client and page until their regularity is known.
+    """Requests without a user agent, kept by client and page until it is known whether they are
+    periodic.
 
     Load balancers check the health of servers at fixed intervals, and usually send no user agent.
     """
@@ -72,7 +73,7 @@ class RegularRequests:
     series: dict[tuple[bytes, bytes], _Series] = field(default_factory=dict)
 
     def keep(self, request: LoggedRequest, page: bytes) -> bool:
-        """Keep a request that may be a health check, and return true if it is kept."""
+        """Keep a request if it may be a health check, and return true if it was kept."""
         if request.agent or (request.agent is None and request.protocol != b"1.0"):
             return False
         key = find_client(request.head), page
@@ -85,7 +86,9 @@ class RegularRequests:
         return True
 
     def split(self) -> tuple[int, dict[bytes, int]]:
-        """Return the number of health checks, and the other requests by page."""
+        """Return the number of kept requests that are health checks, and the counts of all other
+        kept requests by page.
+        """
         checks, pages = 0, dict[bytes, int]()
         for (_, page), series in self.series.items():
             if is_regular(series.times):
@@ -98,7 +101,7 @@ class RegularRequests:
 def is_regular(times: list[float]) -> bool:
     """True if requests were sent at a fixed interval, by up to ``_MAX_CHECKERS`` processes.
 
-    Most logs have a resolution of one second.
+    The tolerance allows for timestamps with a resolution of one second.
     """
     if len(times) < _MIN_TIMES:
         return False
@@ -121,14 +124,18 @@ def is_regular(times: list[float]) -> bool:
 
 
 def _spreads(ordered: list[float]) -> bool:
-    """True if few requests have the same time, because health checks do not come in bursts."""
+    """True if at most half of the requests have the same time as the previous one; bursts are not
+    health checks.
+    """
     same_count = sum(later == earlier for earlier, later in pairwise(ordered))
     return same_count <= len(ordered) / 2
 
 
 @lru_cache(maxsize=256)
 def parse_time(text: bytes) -> float | None:
-    """Return a time in seconds, for comparison with other times in the same log, or ``None``."""
+    """Return a log line's time in seconds, comparable only within that log, or ``None`` for an
+    unknown format.
+    """
     try:
         if text[2:3] == b"/":  # day/month/year, then a zone or a fraction
             clock = time.struct_time((

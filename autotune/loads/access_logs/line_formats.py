@@ -1,6 +1,7 @@
 """Parse lines of access logs: Common Log Format and its extensions, HAProxy's HTTP log, and JSON.
 
-A line is untrusted bytes. Each pattern is bounded, and each parsed path is printable ASCII.
+Lines are untrusted bytes. The length of each pattern's match is bounded, and parsed paths are
+printable ASCII.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class LoggedRequest(NamedTuple):
 
 
 def parse_line(line: bytes) -> LoggedRequest | None:
-    """Return the request of a line, or ``None`` if its format is unknown."""
+    """Return the request in a log line, or ``None`` if the line's format is unknown."""
     if line[:1] == b"{":
         return _parse_json_line(line)
     if plain := _parse_plain_line(line):
@@ -75,9 +76,9 @@ def parse_line(line: bytes) -> LoggedRequest | None:
 
 
 def _parse_plain_line(line: bytes) -> LoggedRequest | None:
-    """Return the request of a line in combined format without escapes, as nearly all lines are.
+    """Return the request in a line in combined format without escapes, the most common format.
 
-    Splitting at quotes is several times as fast as the pattern, and gives the same result.
+    Splitting at quotes gives the same result as the regular expression, several times as fast.
     """
     words = line.split(b'"', 6)
     if len(words) != 7 or words[4] != b" " or b"\\" in line:
@@ -91,7 +92,8 @@ def _parse_plain_line(line: bytes) -> LoggedRequest | None:
 
 
 def find_client(head: bytes) -> bytes:
-    """Return the client's address: the first address, or the third word from the end.
+    """Return the client's address: the first IP address in ``head``, or the third word from the
+    end.
 
     Apache can log a resolved name instead of an address.
     """
@@ -111,7 +113,9 @@ def _build_request(
 
 @lru_cache(maxsize=1 << 14)
 def _split_request(request: bytes) -> tuple[bytes, bytes, bytes]:
-    """Return method, path and version of a request; all are empty if it is not HTTP."""
+    """Return the method, path and HTTP version of a request line, or empty values if it is not
+    HTTP.
+    """
     match = _REQUEST_PATTERN.fullmatch(request)
     if match is None or len(request) > _MAX_REQUEST_LENGTH:
         return b"", b"", b""
@@ -219,7 +223,7 @@ def _find_agent(record: Mapping[str, Any]) -> bytes | None:
 
 
 def _find_field(record: Mapping[str, Any], name: str) -> bytes:
-    """Return the first scalar value among the possible keys of a field, or empty bytes."""
+    """Return the first scalar value under the known JSON keys of a field, or empty bytes."""
     for keys in _JSON_FIELDS[name]:
         if text := _encode(_descend(record, keys)):
             return text

@@ -35,7 +35,9 @@ _DECOMPRESSORS: Mapping[bytes, Callable[[Any], _Stream]] = {
 
 @dataclass(frozen=True)
 class ReadProgress:
-    """Lines read so far, in all files. ``share`` is the read share of the current file, if known."""
+    """Lines read so far, in all files. ``share`` is the fraction of the current file that was read,
+    if known.
+    """
 
     name: str
     line_count: int
@@ -85,8 +87,8 @@ def _open_raw(path: Path) -> Iterator[BufferedReader[Any]]:
 
 
 def _decompress(path: Path, raw: BufferedReader[Any]) -> _Stream:
-    """Return the stream of a log's text. Its first bytes determine the compression, because names
-    of rotated logs vary.
+    """Return the stream of a log's text. The compression is detected from the first bytes, because
+    names of rotated logs vary.
     """
     magic = raw.peek(6)[:6]
     if magic.startswith(_ZSTANDARD_MAGIC):
@@ -102,7 +104,9 @@ def _decompress(path: Path, raw: BufferedReader[Any]) -> _Stream:
 
 
 def _split_blocks(stream: _Stream) -> Iterator[list[bytes]]:
-    """Yield lists of lines. The rest of an overlong line is skipped."""
+    """Yield the lines of a stream in lists, one for each block read. The rest of an overlong line
+    is skipped.
+    """
     start, is_overlong = b"", False
     while block := stream.read(_BLOCK_BYTES):
         *lines, last_block = (start + block).split(b"\n")

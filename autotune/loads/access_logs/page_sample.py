@@ -1,8 +1,8 @@
 """A bounded number of pages that represents all pages of a log.
 
 Priority sampling (Duffield, Lund, Thorup 2007) keeps frequent pages with their counts, and a random
-sample of the others. The sampled pages have larger weights, so that every group of pages keeps its
-expected share.
+sample of the other pages. The sampled pages have larger weights, so that every group of pages keeps
+its expected share of requests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ MAX_HELD_BYTES = 32 << 20
 
 @dataclass
 class PageSample:
-    """Counts of pages. ``represented`` contains a page's share of the requests for dropped pages.
+    """Counts of pages. ``represented`` maps each kept page to the number of requests for dropped
+    pages that it represents.
 
     ``was_reduced`` is true if pages were dropped.
     """
@@ -39,11 +40,13 @@ class PageSample:
             self.reduce(len(self.counts) // 4)
 
     def weigh(self, page: bytes) -> float:
-        """Return a page's own requests and its share of those for dropped pages."""
+        """Return a page's weight: its own requests plus the requests for dropped pages that it
+        represents.
+        """
         return self.counts[page] + self.represented.get(page, 0.0)
 
     def reduce(self, max_pages: int) -> None:
-        """Keep at most ``max_pages`` pages, which then represent the others."""
+        """Keep at most ``max_pages`` pages, which then represent the dropped pages."""
         if len(self.counts) <= max_pages:
             return
         self._reductions += 1
@@ -56,6 +59,8 @@ class PageSample:
         represented_counts = {
             page: max(self.weigh(page), threshold) - self.counts[page] for page in chosen_pages
         }
+        if not any(represented_counts.values()):  # all chosen pages are frequent
+            represented_counts = {page: self.weigh(page) for page in chosen_pages}
         self.counts = {page: self.counts[page] for page in chosen_pages}
         # The estimate of the total varies, but the total is known.
         scale = (total_count - sum(self.counts.values())) / sum(represented_counts.values())
@@ -71,5 +76,5 @@ class PageSample:
 
 
 def _draw(page: bytes, seed: int) -> float:
-    """Return a pseudo-random number above 0 up to 1 that depends on the page only."""
+    """Return a pseudo-random number above 0 up to 1 that depends only on the page and ``seed``."""
     return (crc32(page, seed * 0x9E3779B1 & 0xFFFFFFFF) + 1) / (1 << 32)

@@ -1,7 +1,7 @@
 """An access log as a workload: its successful requests, with their frequencies.
 
-Skipped lines are counted by reason. Values of a query and components of a path that look like
-secrets are masked; the load requests the page without them.
+Skipped lines are counted by reason. Query values and path components that look like secrets are
+masked; the load requests the masked path.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _SEPARATOR_PATTERN = re.compile(r"([/?&;=])")
 class RecordedRequests:
     """Requests of a log by page, and counts of ``skipped`` lines by reason.
 
-    ``used_count`` is the number of requests that ``pages`` represents, and ``masked_count`` the number
-    of those with a possible secret.
+    ``used_count`` is the number of requests that ``pages`` represents, and ``masked_count`` is the
+    number of such requests with a possible secret.
     """
 
     pages: PageSample = field(default_factory=PageSample)
@@ -62,7 +62,7 @@ class RecordedRequests:
 
     @property
     def coverage(self) -> float:
-        """Return the share of requests whose own page is in the list."""
+        """Return the fraction of used requests whose page was kept in the sample."""
         return sum(self.pages.counts.values()) / self.used_count if self.used_count else 1.0
 
     def add(self, page: bytes, count: int = 1) -> None:
@@ -73,7 +73,7 @@ class RecordedRequests:
         self.pages.add(masked_page, count)
 
     def limit_pages(self, max_requests: int, max_bytes: int = MAX_TARGET_BYTES) -> None:
-        """Reduce the pages to the number and size that a `requests:` file may contain."""
+        """Drop pages until a `requests:` file with the pages is within both limits."""
         self.pages.reduce(max_requests)
         while (size := len(self.format_request_file(()))) > max_bytes - _COMMENT_BYTES:
             share = (max_bytes - _COMMENT_BYTES) / size
@@ -104,7 +104,7 @@ class RecordedRequests:
             yield "caches may hit more often than on the site, because it serves more pages"
 
     def describe_skipped(self) -> Iterator[str]:
-        """Yield one line for each reason to skip requests, the most frequent first."""
+        """Yield one line for each reason why requests were skipped, the most frequent reason first."""
         for reason, count in self.skipped.most_common():
             yield f"{count} × {reason}"
 
@@ -113,8 +113,8 @@ class RecordedRequests:
 class RequestFilter:
     """A filter for the requests of a log.
 
-    ``keep_unsafe`` keeps methods that may change data. ``exclude`` contains patterns as in a shell, for
-    a whole path, client address or user agent.
+    ``keep_unsafe`` keeps methods that may change data. ``exclude`` contains shell patterns that
+    match a whole path, client address or user agent.
     """
 
     keep_unsafe: bool = False
@@ -162,7 +162,7 @@ _EVERYTHING = RequestFilter()
 
 
 def describe_exclusion(pattern: str) -> str:
-    """Return the reason for skipping the requests that match a pattern."""
+    """Return the skip reason for requests that match an exclusion pattern."""
     return f"excluded by {pattern}"
 
 

@@ -19,9 +19,15 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from autotune.estimate import MEASUREMENT_LOG_SD, InstanceCapacity
-from autotune.optimize.gp.gaussian_process import GaussianProcess, ProcessPriors, fit_process
+from autotune.optimize.gp.gaussian_process import (
+    GaussianProcess,
+    ProcessPriors,
+    disregard,
+    fit_process,
+)
 from autotune.optimize.gp.grid import GridPoints, ParameterGrid
 from autotune.optimize.gp.scale import compress_loss, compress_shared
+from autotune.optimize.outliers import exceeds_prediction
 from autotune.parameter_name import ParameterName
 
 Array = npt.NDArray[np.float64]
@@ -37,7 +43,6 @@ RESIDUAL_PRIORS = ProcessPriors(effect_size=0.06, noise_sd=0.05)
 # Most trials varied another, narrower part. A typical effect learned from these alone would shrink
 # until no untried setting looked worth a trial.
 CAPACITY_PRIORS = ProcessPriors(effect_size=0.2, noise_sd=0.1, scale_width=1.0)
-OUTLIER_SDS = 3.0  # a capacity this many sds from the prediction by the others is regarded as wrong
 MIN_COMPARED_TRIALS = 6  # minimum number of trials to compare one with the others
 # A peak is evidence about a part if the part's share of the soft minimum is above LIMITING_MARGIN. The
 # log peak must also be within NEAR_BEST_MARGIN of the best. A peak more than DISTURBED_SDS sds below
@@ -50,7 +55,7 @@ InstanceCapacities = Sequence[Mapping[str, InstanceCapacity]]  # for each trial,
 
 @dataclass(frozen=True)
 class CapacityModel:
-    """The log capacity of one part, over the ``axes`` of its tiers."""
+    """A model of the log capacity of one part of a stack, over the parameters (``axes``) of its tiers."""
 
     axes: GridPoints
     process: GaussianProcess
@@ -175,26 +180,14 @@ def fit_composite(
     """
     evidence = _collect_evidence(grid, capacities)
     fitted_models = [_fit_capacity(tables, points, shared_sds, each) for each in evidence]
-    left_out_peaks = np.array(
-        [
-            part.predict_left_out(points, each.rows)
-            for part, each in zip(fitted_models, evidence, strict=True)
-        ]
-    )
-    top, chosen = float(log_peaks.max()), list(range(len(fitted_models)))
-    if len(chosen) < MIN_MODELLED_INSTANCES:
+    if len(fitted_models) < MIN_MODELLED_INSTANCES:
         return None
-    error, sharpness = _select_sharpness(left_out_peaks, log_peaks, top)
-    while len(chosen) > MIN_MODELLED_INSTANCES:
-        # A part with a wrong capacity that looks narrower than it is makes the predictions worse.
-        smaller_sets = [[c for c in chosen if c != part] for part in chosen]
-        scored_sets = [
-            (*_select_sharpness(left_out_peaks[rest], log_peaks, top), rest)
-            for rest in smaller_sets
-        ]
-        if min(scored_sets)[0] > 0.95 * error:
-            break
-        error, sharpness, chosen = min(scored_sets)
+    parts_with_evidence = zip(fitted_models, evidence, strict=True)
+    left_out_peaks = np.array(
+        [model.predict_left_out(points, each.rows) for model, each in parts_with_evidence]
+    )
+    top = float(log_peaks.max())
+    sharpness, chosen = _select_parts(left_out_peaks, log_peaks, top)
     peak_inferences = _infer_from_peaks(
         [fitted_models[index] for index in chosen], sharpness, points, log_peaks, sds
     )
@@ -205,19 +198,45 @@ def fit_composite(
     soft_minima = soft_minimum(
         np.array([part.predict(points)[0] for part in capacity_models]), sharpness
     )
-    offset = _estimate_offset(soft_minima, log_peaks)
-    remainder = compress_log_peaks(log_peaks, top) - compress_log_peaks(soft_minima + offset, top)
-    remainder_sds = compress_shared(log_peaks, shared_sds)
-    residual_process = fit_process(
-        tables, points, remainder, sds**2, RESIDUAL_PRIORS, level=0.0, shared_sds=remainder_sds
-    )
     left_out_minima = soft_minimum(left_out_peaks[chosen], sharpness)
+    offset = _estimate_offset(soft_minima, log_peaks)
+    residual_process = fit_process(
+        tables, points, _compute_remainder(log_peaks, soft_minima, top), sds**2, RESIDUAL_PRIORS,
+        level=0.0, shared_sds=compress_shared(log_peaks, shared_sds),
+    )  # fmt: skip
     error = _leave_one_out_error(
-        residual_process,
-        compress_log_peaks(log_peaks, top)
-        - compress_log_peaks(left_out_minima + _estimate_offset(left_out_minima, log_peaks), top),
+        residual_process, _compute_remainder(log_peaks, left_out_minima, top)
     )
     return CompositeModel(tuple(capacity_models), sharpness, offset, top, residual_process, error)
+
+
+def _compute_remainder(log_peaks: Array, soft_minima: Array, top: float) -> Array:
+    """Return the part of the compressed log peaks that the soft minima do not explain."""
+    explained = soft_minima + _estimate_offset(soft_minima, log_peaks)
+    return compress_log_peaks(log_peaks, top) - compress_log_peaks(explained, top)
+
+
+def _select_parts(
+    left_out_peaks: Array, log_peaks: Array, best_log_peak: float
+) -> tuple[float, list[int]]:
+    """Return the sharpness of the soft minimum, and the parts that predict the peaks best.
+
+    A part with a wrong capacity that looks narrower than it is makes the predictions worse.
+    """
+    selected_rows = list(range(len(left_out_peaks)))
+    error, sharpness = _select_sharpness(left_out_peaks, log_peaks, best_log_peak)
+    while len(selected_rows) > MIN_MODELLED_INSTANCES:
+        smaller_sets = [
+            [row for row in selected_rows if row != omitted] for omitted in selected_rows
+        ]
+        scored_sets = [
+            (*_select_sharpness(left_out_peaks[rest], log_peaks, best_log_peak), rest)
+            for rest in smaller_sets
+        ]
+        if min(scored_sets)[0] > 0.95 * error:
+            break
+        error, sharpness, selected_rows = min(scored_sets)
+    return sharpness, selected_rows
 
 
 def _refine_capacity(
@@ -259,8 +278,8 @@ def _infer_from_peaks(
     trial]``.
 
     The soft minimum is linearised at the predicted capacities, as in an extended Kalman filter
-    (Anderson & Moore, 1979, §8.2). Its derivative with respect to a part is that part's weight in
-    the minimum. The uncertainty of the other parts widens the variance.
+    (Anderson & Moore, 1979, §8.2). The derivative of the soft minimum with respect to a part is that
+    part's share in the minimum. The uncertainty of the other parts widens the variance.
     """
     means, own = (np.array(each) for each in zip(*(p.predict(points) for p in parts), strict=True))
     soft_minima = soft_minimum(means, sharpness)
@@ -353,7 +372,7 @@ def _fit_capacity(
     process = fit(evidence.variances, similar)
     if len(evidence.rows) >= MIN_COMPARED_TRIALS:
         error, sd = process.leave_one_out()
-        is_outlier = np.abs(error) > OUTLIER_SDS * sd
+        is_outlier = exceeds_prediction(np.abs(error), sd)
         if is_outlier.any():
-            process = fit(evidence.variances + np.where(is_outlier, 4 * error**2, 0.0), process)
+            process = fit(disregard(evidence.variances, is_outlier, error, sd), process)
     return CapacityModel(evidence.axes, process)

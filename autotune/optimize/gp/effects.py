@@ -20,7 +20,8 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LevelEffects:
-    """``values``, ``[axis, level, column]``, of the effect of a parameter at each level.
+    """The effects of parameters at each level, as the array ``values`` with axes ``[axis, level,
+    column]``.
 
     ``axes`` are the numbers of these parameters on the grid. ``variances``, ``[parameter, level]``, are
     positive where a parameter of the grid has an effect.

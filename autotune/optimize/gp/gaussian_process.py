@@ -233,6 +233,13 @@ class GaussianProcess:
         return self.observation_weights * variance, np.sqrt(variance)
 
 
+def disregard(variances: Array, is_void: npt.NDArray[np.bool_], errors: Array, sds: Array) -> Array:
+    """Return the variances of the observations, increased for those marked in ``is_void``.
+    `GaussianProcess.leave_one_out` returns ``errors`` and ``sds``.
+    """
+    return variances + np.where(is_void, 4.0 * np.maximum(errors**2, sds**2), 0.0)
+
+
 def fit_process(
     tables: tuple[Array, ...],
     points: GridPoints,

@@ -7,7 +7,7 @@ exponentials. Inactive parameters are set to their baseline, so that they cannot
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, log
 from typing import Any
@@ -58,7 +58,7 @@ class GridAxis:
 
     @property
     def safe_levels(self) -> tuple[int, int]:
-        """Return the first and the last level without a warning in guides."""
+        """Return the lowest and the highest level that tuning guides do not warn against."""
         last_level = len(self.values) - 1
         bounds = self.dimension.safe_range
         if bounds is None or not self.is_ordered:
@@ -88,7 +88,9 @@ def _has_integer_levels(dimension: Dimension) -> bool:
 
 
 def to_unit(dimension: Dimension, value: Value) -> float:
-    """Return the position of a number in its range, 0 to 1; a logarithmic range from 0 counts from 1."""
+    """Return the position of a number in its range, 0 to 1; a logarithmic range that starts at 0 is
+    shifted to start at 1.
+    """
     low, high = float(dimension.low or 0), float(dimension.high or 0)
     if not dimension.is_logarithmic:
         return (float(value) - low) / (high - low)
@@ -113,12 +115,15 @@ def _log_shift(low: float) -> float:
 @dataclass(frozen=True)
 class ParameterGrid:
     """The tunable parameters. ``conditions`` lists child axis, parent axis, and the parent's levels at
-    which the child is active. ``baseline`` is a point.
+    which the child is active. ``baseline`` is a point. ``get_effective`` returns values as a suggestion
+    contains them: a value with the same effect as the baseline value is replaced by it. All
+    configurations with the same effect then have the same point.
     """
 
     axes: tuple[GridAxis, ...]
     conditions: tuple[tuple[int, int, npt.NDArray[np.bool_]], ...]
     baseline: GridPoints
+    get_effective: Callable[[Settings], Settings] | None = None
     # Points by configuration, because each suggestion encodes all earlier configurations.
     _encoding_cache: dict[tuple[Any, ...], GridPoints] = field(
         default_factory=dict, repr=False, compare=False
@@ -129,7 +134,12 @@ class ParameterGrid:
     )
 
     @classmethod
-    def from_dimensions(cls, dimensions: Sequence[Dimension], baseline: Settings) -> ParameterGrid:
+    def from_dimensions(
+        cls,
+        dimensions: Sequence[Dimension],
+        baseline: Settings,
+        get_effective: Callable[[Settings], Settings] | None = None,
+    ) -> ParameterGrid:
         """Return a grid; ``baseline`` may also contain values of parameters that are not searched."""
         axes = tuple(GridAxis.from_dimension(dimension) for dimension in dimensions)
         index = {axis.dimension.name: i for i, axis in enumerate(axes)}
@@ -141,7 +151,7 @@ class ParameterGrid:
                     is_active = np.array([value in allowed for value in parent.values])
                     conditions.append((child, index[name], is_active))
         levels = [axis.find_level(baseline[axis.dimension.name]) for axis in axes]
-        return cls(axes, tuple(conditions), np.array(levels, np.intp))
+        return cls(axes, tuple(conditions), np.array(levels, np.intp), get_effective)
 
     @property
     def sizes(self) -> GridPoints:
@@ -151,6 +161,8 @@ class ParameterGrid:
     def encode(self, values: Mapping[str, Any]) -> GridPoints:
         """Return the point of a configuration; missing parameters are at the baseline."""
         point = self.baseline.copy()
+        if self.get_effective is not None:
+            values = self.get_effective(values)
         for i, axis in enumerate(self.axes):
             if axis.dimension.name in values:
                 point[i] = self._find_level(i, values[axis.dimension.name])

@@ -1,9 +1,9 @@
 """Moves that a diagnosis recommends: their length, and the outcome of earlier moves.
 
 A diagnosis shows which of a hundred parameters to change, and in which direction. The measured peak
-does not contain this information. The diagnosis does not show how far. A move goes far until a
-configuration ahead of it fails, and then half as far. A harmful value bounds a parameter for the whole
-study, and `bisect_harm` closes in on that bound.
+does not contain this information. The diagnosis does not show how far to change a parameter. A move
+goes far until a configuration ahead of it fails, and then half as far. A harmful value bounds a
+parameter for the whole study, and `bisect_harm` closes in on that bound.
 
 The gain of a long step ends where another part becomes the limit. The rest of the step may cost
 memory or CPU time. Once long steps no longer bring gains, `retreat` reverts half of the surplus.
@@ -141,8 +141,8 @@ class MoveHistory:
     def limit_levels(self, move: Move, step: int) -> int:
         """Return the number of levels to move, for a move of ``step`` levels.
 
-        A repeat of the move that led here goes twice as far. A failure ahead halves the distance to
-        that value. Two failures ahead that did no harm end the move.
+        A repeat of the move that led to the current configuration goes twice as far. A failure ahead
+        halves the distance to that value. Two failures ahead that did no harm end the move.
         """
         distance_moved = self._distance_moved(move)
         step = (
@@ -227,7 +227,7 @@ def _find_origin(points: GridPoints, log_peaks: Array, point: GridPoints) -> int
 def apply_moves(
     grid: ParameterGrid, past: MoveHistory, moves: Sequence[Move], length: float | None
 ) -> GridPoints:
-    """Return the start of ``past`` after these moves.
+    """Return the start configuration of ``past`` after these moves.
 
     ``length`` is a fraction of a range. Without it, a move multiplies by ``LONG_STEP_FACTOR``, or
     crosses a quarter of a range that is not logarithmic. No move leaves the range. A move stops at
@@ -294,10 +294,10 @@ def list_guided_candidates(
     moves: Sequence[str],
     lengths: Sequence[float | None] = (*STEP_FRACTIONS, None),
 ) -> GridPoints:
-    """Return the start of ``past`` after the recommended moves, all together and each alone, with
-    each of ``lengths``.
+    """Return the start of ``past`` with the recommended moves, all moves together and each move alone,
+    at each length.
 
-    Equal points are listed once, because repairs and predictions take time.
+    Duplicate points are listed only once, because every point must be repaired and predicted.
     """
     readable, start = read_moves(grid, moves), past.start
     candidates = [np.empty((0, len(grid.axes)), np.intp)]
@@ -360,7 +360,8 @@ def retreat(grid: ParameterGrid, observations: TrialObservations, past: MoveHist
     """Return the start, with each value that is too high reduced by half of its surplus on a
     logarithmic scale.
 
-    The surplus is the part of a value above the lowest one that can sustain the peak of the start.
+    The surplus is the amount by which a value exceeds the lowest value that can sustain the start's
+    peak.
     """
     point = past.start.copy()
     for index, axis in enumerate(grid.axes):

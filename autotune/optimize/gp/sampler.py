@@ -7,7 +7,7 @@ a model (`moves.suggest_long_step`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import log
@@ -96,30 +96,35 @@ class GpSampler(SpaceSampler):
         if trial.number % ALL_PARAMETERS_INTERVAL == ALL_PARAMETERS_INTERVAL - 1:
             core_region = SearchRegion.from_grid(grid)  # parameters of any class may matter
         surrogate = SurrogateModel.fit(grid, observations)
-        # The most recent deployment that the sampler knows of.
-        deployed_settings = [t.params for t in trials if t.params and t.state.is_finished()]
-        current_point = (
-            grid.reset_inactive(grid.encode_all(deployed_settings[-1:]))[0]
-            if deployed_settings
-            else None
+        current_point = _find_current_point(grid, trials)
+        point, probability = self._propose(
+            surrogate, rng, current_point, core_region, started_count
         )
+        self.improvement_probability = probability
+        return dict(grid.decode(point))
+
+    def _propose(
+        self,
+        surrogate: SurrogateModel,
+        rng: np.random.Generator,
+        current_point: GridPoints | None,
+        core_region: SearchRegion,
+        started_count: int,
+    ) -> tuple[GridPoints, float | None]:
+        """Return the most promising point, and the probability that any is clearly better.
+
+        If the region is exhausted, the point is from the whole grid.
+        """
         point, runners_up = propose_points(
             surrogate, self._repair_points, rng, current_point, core_region
         )
-        probability = (
-            surrogate.improvement_probability(runners_up, rng)
-            if started_count >= MIN_STOP_TRIALS
-            else None
-        )
-        if (
-            probability is not None
-            and probability < EXHAUSTED_PROBABILITY
-            and not core_region.is_whole(grid)
-        ):
+        if started_count < MIN_STOP_TRIALS:
+            return point, None
+        probability = surrogate.improvement_probability(runners_up, rng)
+        if probability < EXHAUSTED_PROBABILITY and not core_region.is_whole(surrogate.grid):
             point, runners_up = propose_points(surrogate, self._repair_points, rng, current_point)
             probability = surrogate.improvement_probability(runners_up, rng)
-        self.improvement_probability = probability
-        return dict(grid.decode(point))
+        return point, probability
 
     def _suggest_near_preset(
         self, observations: TrialObservations, rng: np.random.Generator, core: SearchRegion
@@ -177,8 +182,9 @@ class GpSampler(SpaceSampler):
 def _select_distinct(grid: ParameterGrid, point: GridPoints, origin: GridPoints) -> set[str]:
     """Return the parameters of a move that keep their values if the rules allow it.
 
-    These are the raised parameters, so that their prerequisites are raised with them. If the move
-    lowers any parameter, these are all parameters except the lowered ones.
+    If the move lowers no parameter, the result contains the changed parameters, so that prerequisites
+    of a raise are raised too. If the move lowers any parameter, the result contains all parameters
+    except the lowered ones.
     """
     is_lowered = np.array([axis.is_ordered for axis in grid.axes]) & (point < origin)
     kept_mask = ~is_lowered if is_lowered.any() else point != origin
@@ -283,6 +289,14 @@ class _Acquisition:
         )
         is_tried = np.array([point.tobytes() in self.tried_points for point in points])
         return np.where(is_tried, TRIED_SCORE, scores)
+
+
+def _find_current_point(grid: ParameterGrid, trials: Sequence[FrozenTrial]) -> GridPoints | None:
+    """Return the most recent deployment that the sampler knows of."""
+    deployed_settings = [t.params for t in trials if t.params and t.state.is_finished()]
+    if not deployed_settings:
+        return None
+    return np.asarray(grid.reset_inactive(grid.encode_all(deployed_settings[-1:]))[0])
 
 
 def propose_points(

@@ -20,10 +20,12 @@ from autotune.optimize.gp.gaussian_process import (
     GaussianProcess,
     ProcessPriors,
     axis_covariance,
+    disregard,
     fit_process,
 )
 from autotune.optimize.gp.grid import GridAxis, GridPoints, ParameterGrid, distinct_indices
 from autotune.optimize.gp.scale import compress, compress_loss, compress_shared, decompress
+from autotune.optimize.outliers import exceeds_prediction
 from autotune.services.base import Effect
 from autotune.space.dimension import PRESET_NAMES
 
@@ -44,8 +46,6 @@ PRESET_PHASES = (*PRESET_NAMES, "known")  # phases of the study that measure pre
 SEARCH_PHASE = "search"  # the phase that measures suggestions
 NO_TRIAL = -1  # for `collect_observations`: no trial is being suggested
 
-# An observation this many sds below the prediction by all others was disturbed and is disregarded.
-OUTLIER_SDS = 3.0
 MIN_COMPARED_OBSERVATIONS = 8  # minimum number of observations to compare one with the others
 # A disturbance hides at most a third of a peak. A configuration below two thirds of the prediction
 # failed for a reason that the other trials do not show.
@@ -350,9 +350,8 @@ class SurrogateModel:
         predicted_peaks = decompress(mean)
         measured_peaks = self.observations.log_peaks - self.observations.log_peaks.max()
         noise = np.hypot(np.sqrt(self.log_peak_model.noise_variance), MEASUREMENT_LOG_SD)
-        is_counted = (
-            np.abs(measured_peaks - predicted_peaks) <= OUTLIER_SDS * noise
-        ) & ~self.observations.pruned
+        is_contradicted = exceeds_prediction(np.abs(measured_peaks - predicted_peaks), noise)
+        is_counted = ~(is_contradicted | self.observations.pruned)
         return (
             np.where(is_counted, (predicted_peaks + measured_peaks) / 2, predicted_peaks),
             np.where(is_counted, np.maximum(sd, noise / 2), sd),
@@ -372,8 +371,8 @@ def _build_composite(
     """Return the model of the parts; ``None`` if too few parts are known or ``log_peak`` predicts
     better.
 
-    Its error for peaks that are left out of the fit may be larger by the factor ``MAX_ERROR_RATIO``. A
-    model of parts misleads if tiers influence each other.
+    The composite model's error for peaks left out of the fit may be larger by the factor
+    ``MAX_ERROR_RATIO``. A model of parts misleads if tiers influence each other.
     """
     if not any(observations.capacities) or not observations.has_enough_capacities:
         return None
@@ -404,10 +403,10 @@ def _fit_log_peak(tables: tuple[Array, ...], observations: TrialObservations) ->
     if len(values) < MIN_COMPARED_OBSERVATIONS:
         return process
     residual, sd = process.leave_one_out()
-    is_void = (residual < -OUTLIER_SDS * sd) | (observations.pruned & (residual > 0.0))
+    is_void = exceeds_prediction(-residual, sd) | (observations.pruned & (residual > 0.0))
     if not is_void.any():
         return process
-    variances = sds**2 + np.where(is_void, np.maximum(residual**2, sd**2) * 4.0, 0.0)
+    variances = disregard(sds**2, is_void, residual, sd)
     return fit_process(
         tables, observations.points, values, variances, ProcessPriors(), shared_sds=compressed_sds,
         similar=process,

@@ -44,14 +44,16 @@ WORKER_LIMIT_DIRECTIVES = ("ServerLimit", "ThreadLimit", "ThreadsPerChild", "Max
 
 
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
-    """Return every parameter that these files set for Apache with mpm_event."""
+    """Return every parameter of Apache with mpm_event, tuned in the service's files or skipped with
+    a reason.
+    """
     config = service.config
     adoption_result = map_directives(config, list_tunables(config, EVENT_DIRECTIVES), accepts)
     return merge_results(adoption_result, _tune_processes(config, adoption_result, accepts))
 
 
 def list_tunables(config: Config, numeric_directives: Iterable[str]) -> Iterator[Tunable]:
-    """Yield the parameters that all MPMs have in common, and the active MPM's
+    """Yield the parameters common to all multi-processing modules, and the active module's
     ``numeric_directives``.
     """
     for name, notation, default in (
@@ -70,7 +72,9 @@ def list_tunables(config: Config, numeric_directives: Iterable[str]) -> Iterator
 
 
 def _explain_override(config: Config, name: str) -> str:
-    """Return why a site overrides the server-wide value of a directive, or an empty string."""
+    """Return text that a virtual host overrides the server-wide value of a directive, or an empty
+    string.
+    """
     is_nested = any(placed.block.lower() == "virtualhost" for placed in config.find_all(name))
     return f"a <VirtualHost> overrides `{name}`" if is_nested else ""
 
@@ -140,8 +144,9 @@ def _explain_workers(config: Config, workers: int, threads: Value | None) -> str
 def raise_limit(
     config: Config, name: str, variable: str, adopted: AdoptionResult
 ) -> AdoptionResult:
-    """Raise a limit if a parameter exceeds it, but never lower it. The limit is not changed at the
-    parameter's current value, which Apache truncates if it exceeds the limit.
+    """Return edits that raise a limit directive if the parameter ``variable`` exceeds the limit.
+    The limit is never lowered, and is not changed at the parameter's current value, even if Apache
+    truncates that value.
     """
     limits, workers = ([placed for placed in config.find_all(it) if placed.words]
                      for it in (name, "MaxRequestWorkers"))  # fmt: skip

@@ -27,7 +27,7 @@ LEVEL_COUNTERS = frozenset({"BusyWorkers", "IdleWorkers", "Processes"})
 
 
 def count_workers(text: str) -> Mapping[str, float]:
-    """Return the numbers of busy workers and of workers with a kept-alive connection.
+    """Return the numbers of busy workers and of workers that hold an idle keep-alive connection.
 
     The worker that serves this status page is not counted. The result is empty if the page lacks a
     scoreboard, which contains one letter per worker (mod_status).
@@ -65,7 +65,9 @@ EVENT_POOL = _worker_pool(
 
 
 def detect_exhausted_workers(reading: InstanceReading) -> ResourceShortage | None:
-    """Return a shortage if the active MPM has no free worker."""
+    """Return a shortage if the workers of Apache's active processing module are exhausted. Rules of
+    back-end tiers apply first, because Apache's workers wait for those tiers.
+    """
     if reading.activity.runs_application:
         return PREFORK_POOL.detect_exhaustion(reading)
     return EVENT_POOL.detect_exhaustion(reading) if reading.get_setting("ThreadsPerChild") else None

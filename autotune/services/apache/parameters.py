@@ -1,4 +1,4 @@
-"""Parameters of mpm_event, and parameters that all MPMs of Apache have in common."""
+"""Parameters of mpm_event, and parameters common to all of Apache's multi-processing modules."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Apache with mpm_event, and the parts that all MPMs have in common: validation, start and queries.
+"""Apache with mpm_event, and the validation, start and status queries that all modules share.
 
 ``server-info?config`` lists the effective directives, and ``server-status?auto`` the scoreboard,
-with one slot per possible worker. If the scoreboard has fewer slots than configured, a limit in the
-file, or one that a reload cannot change, has reduced it.
+with one slot per possible worker. If the scoreboard is shorter than configured, a limit in the file
+or a limit that a reload cannot change applies.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ class ApacheServer(Service):
 
 
 class Apache(ApacheServer):
-    """Apache with mpm_event: processes with many threads. In role ``web``, it forwards to
-    PHP-FPM.
+    """Apache with mpm_event: processes with many threads. In role ``web``, Apache forwards requests
+    to PHP-FPM.
     """
 
     deployment = "apache"

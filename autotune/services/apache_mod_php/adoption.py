@@ -1,4 +1,6 @@
-"""Map directives of Apache with mod_php to parameters. Its workers are processes (mpm_prefork)."""
+"""Map directives of Apache with mod_php to parameters. With mod_php, workers are processes
+(mpm_prefork).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apache with mod_php: its parameters, and how it differs from mpm_event."""
+"""Apache with mod_php: its parameters, and its differences from Apache with mpm_event."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ RESOURCE_NEEDS = ResourceNeeds(
 
 
 class ApacheModPhp(ApacheServer):
-    """Serves the application's files, and runs them in one process per request (mpm_prefork,
-    mod_php).
+    """Apache that serves an application's files and runs PHP in one process per request
+    (mpm_prefork, mod_php).
     """
 
     key = "apache-mod-php"

@@ -121,7 +121,9 @@ def _locate_port(host: RunningHost, unit: str, config: Config, location: str) ->
 
 
 def _is_opaque(tree: FileTree, path: str) -> bool:
-    """True if code in a configuration file may assign any variable."""
+    """True if a configuration file cannot be parsed, or may set names that its source does not
+    show.
+    """
     try:
         statements = ast.parse(tree.files.get(tree.resolve(path), b"")).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -180,7 +182,7 @@ def option_name(name: str) -> str:
 
 
 def _find_config_path(tree: FileTree, config: Config, unit: str) -> str:
-    """Return the path of the configuration file."""
+    """Return the path of gunicorn's configuration file."""
     directory = unit_files.find_option(tree, unit, "WorkingDirectory").lstrip("-") or "/"
     arguments = {
         line.name.text: line.arguments
@@ -243,7 +245,9 @@ def _find_configured_value(
 
 
 def _parse_environment_options(environment: UnitEnvironment) -> Iterable[Directive]:
-    """Return the options in the unit's environment. They override the file, but not the command."""
+    """Return the options in the unit's environment. Options in the environment override the
+    configuration file, but not the command.
+    """
     try:
         words = shlex.split(environment.get_value("GUNICORN_CMD_ARGS"))
     except ValueError:
@@ -302,8 +306,8 @@ def _may_set_any_name(statement: ast.stmt) -> bool:
 
 
 def _evaluate_expression(node: ast.expr | ast.stmt, processors: int) -> int | str:
-    """Return the value of an arithmetic expression of numbers and the processor count, as in common
-    examples.
+    """Return the value of an expression of numbers, sums, products and the processor count, as in
+    common examples.
 
     For any other expression, the source is returned.
     """

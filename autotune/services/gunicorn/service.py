@@ -1,7 +1,8 @@
-"""gunicorn in a user's unit. Its options are on the command line, so each change needs a restart.
+"""gunicorn in a user's unit. gunicorn's options are on the command line, so each change needs a
+restart.
 
-If it is started in the same way as by the unit, gunicorn can print its effective settings. To do
-so, it loads the application.
+Started with the unit's own command, gunicorn can print its effective settings. To print them,
+gunicorn loads the application.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ unit=$3
 
 
 class Gunicorn(AppServer):
-    """An application server for Python behind a proxy, with processes of one or more threads."""
+    """gunicorn, which runs a Python application behind a proxy, in processes with one or more
+    threads.
+    """
 
     name = "gunicorn"
     title = "gunicorn"

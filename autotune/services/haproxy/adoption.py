@@ -70,7 +70,9 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _read_variables(tree: FileTree, config: Config) -> dict[str, str]:
-    """Return the environment of HAProxy: the variables of its unit, extended by its own files."""
+    """Return HAProxy's environment variables: its unit's variables, and variables that its own
+    files set.
+    """
     variables = dict(read_environment(tree, UNIT_NAME).values)
     for line in config.directives:
         if line.name in ("setenv", "presetenv") and len(line.words) > 1:
@@ -81,8 +83,8 @@ def _read_variables(tree: FileTree, config: Config) -> dict[str, str]:
 
 
 def _read_host_config(tree: FileTree) -> Config:
-    """Return the configuration in all files that the unit's command names. In directories, only
-    ``.cfg`` files are read.
+    """Return the configuration in all files that are given in the unit's command. In directories,
+    only ``.cfg`` files are read.
     """
     words = unit_environment.expand_command(tree, UNIT_NAME)
     named_files = unit_environment.find_option_values(words, "-f") or [MAIN_FILE]
@@ -122,7 +124,7 @@ def _list_http_addresses(
 
 
 def _map_modes(config: Config) -> dict[tuple[tuple[str, ...], ...], str]:
-    """Return the mode of each section. Sections inherit it from the `defaults` section above
+    """Return the mode of each section. Sections inherit the mode from the `defaults` section above
     them.
     """
     modes: dict[tuple[tuple[str, ...], ...], str] = {}

@@ -24,8 +24,8 @@ from autotune.services.haproxy.stats import (
 def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage | None:
     """Return a shortage if connections are the bottleneck.
 
-    In the first case, requests wait longer for a web host than it takes to respond. In the others,
-    clients wait for a connection, or web hosts refuse connections.
+    There are three cases: requests wait longer for a web host than its response time, clients wait
+    for a connection, or web hosts refuse connections.
     """
     counted, activity = reading.activity.counters, reading.activity
     waited, answered = counted.get("qtime", 0.0), counted.get("rtime", 0.0)

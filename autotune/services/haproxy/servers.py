@@ -36,8 +36,8 @@ def parse_down_servers(text: str) -> tuple[str, ...]:
 
 
 def find_recovery_seconds(files: Mapping[str, bytes]) -> float:
-    """Return the longest check interval times the highest `rise` in seconds, or 0 if health checks
-    are disabled.
+    """Return the longest check interval in seconds times the most successful checks required; 0
+    without health checks.
     """
     intervals, rises, checks = [DEFAULT_INTERVAL_SECONDS], [DEFAULT_RISE], False
     with suppress(ConfigSyntaxError):

@@ -1,5 +1,5 @@
-"""HAProxy as a load balancer: a master process reads the files, and a worker process runs the
-threads.
+"""HAProxy as a load balancer: a master process reads the configuration, and the threads of a worker
+process forward requests.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autotune.services.readback import build_backlog_readback
 
 
 class Haproxy(Service):
-    """A load balancer for the tier to which it forwards requests."""
+    """HAProxy as a load balancer, which distributes requests over the hosts of the tier behind it."""
 
     name = "haproxy"
     title = "HAProxy"

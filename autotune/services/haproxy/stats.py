@@ -61,8 +61,8 @@ def parse_rows(text: str) -> list[Mapping[str, str]]:
 
 
 def parse_effective(text: str) -> Settings:
-    """Return the values of the running process. Values of servers are included only if all servers
-    agree.
+    """Return the effective parameter values of the running HAProxy process. Values of servers are
+    included only if all servers agree.
     """
     values: dict[str, Value] = {name: int(match[1]) for name, pattern in _INFO_PATTERNS.items()
                                 if (match := re.search(pattern, text))}  # fmt: skip

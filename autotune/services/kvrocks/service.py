@@ -80,7 +80,7 @@ PARAMETERS_BY_OPTION = {_SERVER_NAMES.get(p.name, f"rocksdb.{p.name}"): p.name f
 
 
 class Kvrocks(RedisProtocolServer):
-    """A store that keeps its data on disk, even across restarts."""
+    """Kvrocks, a key-value store whose data stay on disk across restarts."""
 
     name = "kvrocks"
     title = "Kvrocks"

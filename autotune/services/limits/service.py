@@ -1,5 +1,5 @@
-"""systemd's limit of open files for a tier's units. Each unit gets a drop-in next to the
-distribution's.
+"""systemd's limit of open files for a tier's units. Each unit gets a drop-in in addition to the
+distribution's drop-ins.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _UNIT_LIMIT_PATTERN = re.compile(r"^LimitNOFILESoft=([0-9]{1,19})$", re.MULTILIN
 
 @dataclass(frozen=True)
 class Limits(Service):
-    """Drop-ins for the units of ``services``, which run together in one deployment."""
+    """Drop-ins that limit the open files of ``services``, which run together in one deployment."""
 
     name = "limits"
     title = "unit limits"
@@ -47,8 +47,8 @@ class Limits(Service):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Return the limit as a parameter. Its stock value is the distribution's own LimitNOFILE,
-        if that is set.
+        """Return the open-files limit as a parameter. The parameter's stock value is the
+        LimitNOFILE in the distribution's unit, if one is set.
         """
         raised_limits = [
             s.unit_nofile for s in self.services if s.unit_nofile != NOFILE_PARAMETER.stock
@@ -61,9 +61,7 @@ class Limits(Service):
 
     @property
     def programs(self) -> Programs:
-        """Return the programs of the services, because names of units may depend on their
-        versions.
-        """
+        """Return the programs of all services, because unit names may depend on program versions."""
         return {
             name: paths for service in self.services for name, paths in service.programs.items()
         }
@@ -93,9 +91,10 @@ DIAGNOSIS = Diagnosis(
 
 
 def parse_open_files(text: str) -> dict[str, Value]:
-    """Return the soft limit in ``/proc/PID/limits``, or the unit's setting if that is lower.
+    """Return the soft limit of open files in ``/proc/PID/limits``, or the unit's setting if that is
+    lower.
 
-    Some software raises its own limit at startup.
+    The unit's setting counts, because some software raises its own soft limit at startup.
     """
     current_limit = _CURRENT_LIMIT_PATTERN.search(text)
     limits = [int(match[1]) for match in (current_limit, _UNIT_LIMIT_PATTERN.search(text)) if match]

@@ -1,1 +1,1 @@
-"""A small, short-lived memcached on each web host, in front of the remote one."""
+"""A small memcached with short expiry on each web host, in front of the remote memcached."""

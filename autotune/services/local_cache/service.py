@@ -1,7 +1,8 @@
-"""A small, short-lived memcached on each web host, in front of the remote one.
+"""A small memcached with short expiry on each web host, in front of the remote memcached.
 
-It serves the most frequent requests without the network, with data that are at most ``ttl`` old. It
-may improve the mean but worsen the tail, so the search decides whether to enable it.
+The local cache serves the most frequent keys without network access, with data that are at most
+``ttl`` old. The cache may improve the mean latency but worsen the tail, so the search decides
+whether to enable it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ PARAMETERS = with_guidance((
 
 
 class LocalCache(Service):
-    """A cache that listens only for its own host. The host's application queries it first."""
+    """A cache that listens only for its own host. The host's application queries the local cache
+    first.
+    """
 
     name = "local_cache"
     title = "local cache"

@@ -58,7 +58,7 @@ _BOOLEAN_WORDS = {"1": True, "on": True, "true": True, "0": False, "off": False,
 
 
 def read_host_config(tree: FileTree, main: str = DEBIAN_FILE) -> Config:
-    """Return the effective line of each option in the groups that the server reads."""
+    """Return the options in groups that the MariaDB server reads."""
     config = read_config(tree, main, syntax.parse_directives, syntax.parse_include)
     counting_directives = {(placed.name, group["version"] or ""): placed for placed in config.directives
                 if (group := _SERVER_GROUP_PATTERN.fullmatch(placed.block))}  # fmt: skip
@@ -97,7 +97,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
-    """Yield every parameter. Missing ones can be added at the end of the server's last group."""
+    """Yield every parameter. Missing parameters can be added at the end of the server's last group."""
     clients = service.config.last_number("max_connections", 151)
     # The server computes these values if no file sets them (MariaDB manual).
     computed_defaults = {
@@ -132,7 +132,9 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
 
 
 def _find_aliases(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield the parameters that an option sets under another name, together with that name."""
+    """Yield each parameter that an option sets under another name, together with that option's
+    name.
+    """
     for option in {placed.name for placed in config.directives} - {*_PARAMETER_NAMES}:
         yield from _match_alias(option)
 

@@ -125,8 +125,8 @@ def recommend_settings(facts: Mapping[str, float], current_settings: Settings) -
     """Return MySQLTuner's advice, insofar as it depends only on the host and the settings.
 
     Source: github.com/major/MySQLTuner-perl 2.8.8, mysqltuner.pl: `mysql_stats`, `mysql_innodb`,
-    `mariadb_threadpool`. Its other rules need counters from a server that has been running for a
-    day.
+    `mariadb_threadpool`. MySQLTuner's other rules need counters from a server that has been running
+    for a day.
 
     InnoDB's buffer pool should contain all data if there is enough memory. The amount of data is
     unknown, so the pool gets all available memory, but never less than its current size.

@@ -49,7 +49,7 @@ _UNSET_NUMBERS = ("4294967295", "18446744073709551615")  # the server computes t
 
 
 class Mariadb(Service):
-    """A MariaDB server. Its data directory, accounts and addresses are not changed."""
+    """A MariaDB server. The server's data directory, accounts and addresses are not changed."""
 
     name = "mariadb"
     other_names = ("mysql", "mysqld", "mariadbd", "percona")
@@ -111,7 +111,8 @@ SERVICES = (Mariadb(),)
 def build_query_command(placement: Placement, statement: str) -> Argv:
     """Return the command that prints names and values through the Unix socket.
 
-    Root needs no password there. Variables and counters require an account, but no privileges.
+    Root needs no password on the Unix socket. Reading variables and counters requires an account,
+    but no privileges.
     """
     location = (
         f"--socket={placement.adopted_address}"

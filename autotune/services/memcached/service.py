@@ -124,7 +124,7 @@ echo '{FILE_REPLACED_HINT}'
 
 
 class Memcached(Service):
-    """A cache with an option file as Debian's unit reads it, with one option per line."""
+    """memcached with an option file in the format of Debian's unit: one option per line."""
 
     name = "memcached"
     other_names = ("memcache",)
@@ -161,7 +161,7 @@ class Memcached(Service):
     def build_unpersisted_check(
         self, placement: Placement, files: Mapping[str, bytes]
     ) -> Argv | None:
-        """Return a check for client authentication that only the replaced file may configure."""
+        """Return a check for client authentication that only the file to be replaced configures."""
         words = (word for content in files.values() for word in parse_options(content))
         if placement.adopted is not None or any(
             re.match(_LOGIN_OPTIONS_PATTERN, word) for word in words
@@ -173,7 +173,7 @@ class Memcached(Service):
         self, placement: Placement, pairs: Mapping[str, str]
     ) -> tuple[Argv, bytes]:
         """Return a client command, and its input: `set` commands in memcached's protocol. The reply
-        to the final `version` arrives after all `set` commands are done.
+        to the final `version` command arrives after all pairs are stored.
         """
         location = (placement.listen.host, str(placement.listen.port))
         sets = (
@@ -201,7 +201,9 @@ def build_stats_command(placement: Placement, subcommand: str) -> Argv:
 def build_settings_parser(
     names: Collection[str] = frozenset(PARAMETERS_BY_SETTING.values()),
 ) -> Parser:
-    """Return a parser for `memcached-tool … settings` that extracts the parameters in ``names``."""
+    """Return a parser for the output of `memcached-tool … settings` that extracts the parameters in
+    ``names``.
+    """
     names_by_setting = {
         theirs: ours for theirs, ours in PARAMETERS_BY_SETTING.items() if ours in names
     }
@@ -273,7 +275,7 @@ DIAGNOSIS = Diagnosis(
     cache_rules=(_detect_evictions,),
 )
 
-ADOPTION = option_lines.build_adoption(
+ADOPTION = option_lines.OptionFile(
     Memcached(),
     {
         "-t": "threads",
@@ -303,4 +305,4 @@ ADOPTION = option_lines.build_adoption(
         "--listen": "-l",
         "--unix-socket": "-s",
     },
-)
+).build_adoption()

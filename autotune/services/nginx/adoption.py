@@ -66,7 +66,7 @@ DEFAULT_BACKLOG, DEFAULT_LOG_BUFFER = 511, 0  # nginx's defaults on Linux
 
 
 def read_host_config(tree: FileTree, main: str = MAIN_FILE) -> Config:
-    """Return the directives in ``main`` and its includes that concern HTTP."""
+    """Return the HTTP directives in ``main`` and its includes."""
     return scopes.select_http(read_config(tree, main, syntax.parse_directives, parse_include))
 
 
@@ -97,7 +97,9 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
-    """Yield every parameter in these files. `auto` means the number of processors on the host."""
+    """Yield a tunable for every parameter of nginx. `auto` means the number of processors on the
+    host.
+    """
     config = service.config
     keepalive_tunables = (
         _list_proxy_keepalive(config)
@@ -165,7 +167,9 @@ def _list_plain_tunables(service: RunningService) -> Iterator[Tunable]:
 
 
 def _list_block_tunables(config: Config, names: Iterable[str], *blocks: str) -> Iterator[Tunable]:
-    """Yield tunable directives. Missing ones are added to the first of ``blocks``."""
+    """Yield a tunable for each directive in ``names``. A missing directive is added to the first of
+    ``blocks``.
+    """
     for name in names:
         stock, notation = DIRECTIVE_NOTATIONS[name]
         insertion = DirectiveInsertion(
@@ -175,8 +179,8 @@ def _list_block_tunables(config: Config, names: Iterable[str], *blocks: str) -> 
 
 
 def _raise_descriptor_limit(config: Config, connections: Value) -> Iterable[Edit]:
-    """Raise the descriptor limit if there are more connections: each needs two, and files need
-    some.
+    """Return edits that raise the descriptor limit for more than ``connections``: two descriptors
+    per connection, and 64 for files.
     """
     needed, more = "2 * worker_connections + 64", f"worker_connections > {connections}"
     limits = config.find_all("worker_rlimit_nofile")
@@ -190,8 +194,8 @@ def _raise_descriptor_limit(config: Config, connections: Value) -> Iterable[Edit
 
 
 def _list_listen_tunables(config: Config) -> Iterator[Tunable]:
-    """Yield the options that nginx accepts only once per address. They are added to the address's
-    first `listen`.
+    """Yield tunables for `listen` options that nginx accepts only once per address. An option is
+    added to the address's first `listen`.
     """
     listens = [placed for server in scopes.list_servers(config) for placed in server.listens]
     options = {word.partition("=")[0] for placed in listens for word in placed.words}
@@ -287,8 +291,8 @@ def _list_fastcgi_keepalive(config: Config) -> Iterator[Tunable]:
 
 
 def _find_upstream_ends(config: Config, directive: str) -> list[FilePosition]:
-    """Return the ends of the upstreams to which ``directive`` refers, or none if one of them has
-    `keepalive…`.
+    """Return the end positions of the upstreams to which ``directive`` refers. The result is empty
+    if one of these upstreams sets `keepalive…`.
     """
     targets = set(_list_pass_targets(config, directive))
     upstreams = [inner for name, inner in _map_upstreams(config).items() if name in targets]

@@ -21,7 +21,9 @@ class Server:
 
     @property
     def listens(self) -> tuple[PlacedDirective, ...]:
-        """Return the server's `listen` lines for TCP. HTTP/3 uses UDP, and is left out."""
+        """Return the server's `listen` lines for TCP. `listen` lines for HTTP/3, which uses UDP,
+        are omitted.
+        """
         return tuple(
             placed
             for placed in self.directives
@@ -75,7 +77,7 @@ def _is_in_server(placed: PlacedDirective, depth: int) -> bool:
 
 
 def list_addresses(config: Config) -> Iterator[tuple[str, bool]]:
-    """Yield the addresses of sites, and whether they use TLS. Default servers come first."""
+    """Yield the address of each site, and whether the address uses TLS. Default servers come first."""
     servers = list_servers(config)
     sites = [server for server in servers if not server.only_reports_status] or servers
     if any(not any(p.name == "listen" for p in server.directives) for server in sites):
@@ -94,8 +96,8 @@ def normalize_address(word: str) -> str:
 
 
 def is_bound_alone(address: str, addresses: Collection[str]) -> bool:
-    """True if nginx opens a separate socket for an address. A wildcard address with the same port
-    replaces all others.
+    """True if nginx binds an address itself. A wildcard address with the same port replaces all
+    other addresses.
     """
     host, _, port = address.rpartition(":")
     v4, v6 = f"*:{port}", f"[::]:{port}"
@@ -110,7 +112,8 @@ def is_bound_alone(address: str, addresses: Collection[str]) -> bool:
 def limit_to_port(tunable: Tunable, config: Config, port: int) -> Tunable:
     """Return the tunable with only those lines that apply to the servers on a port.
 
-    A value in a server overrides the value in ``http``, and a location overrides both.
+    A value in a ``server`` block overrides the value in ``http``, and a value in a ``location``
+    overrides both.
     """
     servers = [server for server in list_servers(config) if server.has_port(port)]
     name = tunable.directive

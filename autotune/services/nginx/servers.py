@@ -1,7 +1,7 @@
 """Find nginx upstreams that have no usable server.
 
-The free version of nginx has no interface for the states of its upstream servers. If no server in
-an upstream is available for a request, nginx writes a line to the error log.
+The free version of nginx has no interface for the states of its upstream servers. For each request
+for which no upstream server is usable, nginx writes a line to the error log.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def build_server_check(command: Argv) -> ServerCheck:
 
 
 def parse_dead_upstreams(text: str) -> tuple[str, ...]:
-    """Return the upstreams that had no usable server at some time within the last `fail_timeout`.
+    """Return the upstreams that had no usable server at any time within the last `fail_timeout`.
 
     Raises ValueError if the output lacks the host's time.
     """

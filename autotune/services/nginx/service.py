@@ -215,7 +215,9 @@ _OTHER_BLOCKS = frozenset({"upstream", "stream", "mail"})
 
 
 def _parse_http_directives(text: str) -> Iterator[Directive]:
-    """Yield directives, except those for connections to upstream servers and for other protocols."""
+    """Yield directives outside of blocks for upstream connections and for protocols other than
+    HTTP.
+    """
     for directive in parse_directives(text):
         if not any(block[:1] and block[0] in _OTHER_BLOCKS for block in directive.blocks):
             yield directive
@@ -229,9 +231,10 @@ _parse_printed_files = build_config_parser(
 
 
 def parse_effective(text: str) -> Settings:
-    """Return the values in nginx's dump of its files, except the number of workers for `auto`.
+    """Return the values in nginx's configuration dump (``nginx -T``), except the number of workers
+    for `auto`.
 
-    Messages before the first file are removed, because they would become part of its first
+    Messages before the first file are dropped, because they would become part of the first
     directive.
     """
     _, mark, files = text.partition("# configuration file ")
@@ -239,8 +242,8 @@ def parse_effective(text: str) -> Settings:
 
 
 class Nginx(Service):
-    """nginx, which balances requests over a tier in role ``proxy``, and forwards them to PHP-FPM in
-    role ``web``.
+    """In role ``proxy``, nginx distributes requests over the hosts of the tier behind it. In role
+    ``web``, nginx forwards requests to PHP-FPM.
     """
 
     name = "nginx"

@@ -1,6 +1,8 @@
-"""Node.js in a user's unit. Its environment configures it, so each change needs a restart.
+"""Node.js in a user's unit. Environment variables configure Node.js, so each change needs a
+restart.
 
-Node.js validates its own options. The number of workers is the number of running processes.
+Node.js validates its own options. The effective number of workers is the number of running
+processes.
 """
 
 from __future__ import annotations
@@ -96,7 +98,9 @@ done
 
 
 class Nodejs(Service):
-    """A JavaScript application. Each process has one thread and serves many concurrent requests."""
+    """Node.js, which runs a JavaScript application. Each process has one thread and serves many
+    concurrent requests.
+    """
 
     name = "nodejs"
     other_names = ("node", "node.js", "npm")
@@ -143,7 +147,8 @@ SERVICES = (Nodejs(),)
 
 
 def parse_effective(text: str) -> Settings:
-    """Return the effective values. The workers are the forked processes, or the only process.
+    """Return the effective values of Node.js parameters. The number of workers is the number of
+    forked processes, or 1 for a single process.
 
     A parameter that is missing from the environment has Node's default.
     """

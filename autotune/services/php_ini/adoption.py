@@ -1,7 +1,7 @@
 """Read PHP's settings on a host, and find the file in which to change them.
 
-Debian's builds share the files of extensions, which are never edited. Each build has its own last
-file, which no other build reads and which overrides the shared files.
+Debian's builds share the files of extensions, which are never edited. The last file of each build
+is read by no other build, and overrides the shared files.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _read_module_config(host: RunningHost) -> Config:
-    """Return Apache's lines about PHP in the form of pool settings."""
+    """Return the PHP directives in Apache's files (``php_value`` and others), converted to
+    PHP-FPM's pool settings.
+    """
     config = apache_config.read_host_config(host.tree, apache_config.LAYOUTS[0].main_file)
     lines = tuple(
         replace(placed, directive=Directive(Word(f"php_value[{placed.words[0]}]", 0)))
@@ -69,8 +71,8 @@ def _build_running(
 ) -> RunningService:
     """Return the service for a PHP build.
 
-    Its configuration consists of the editable file and the settings of pools. Its address is that
-    of the first pool, which is queried for effective values.
+    The service's configuration consists of the editable file and the settings of pools. The
+    service's address is that of the first pool, which is queried for effective values.
     """
     ini = _read_host_config(host.tree, f"/etc/php/{version}/{build}/conf.d/{FILE_NAME}")
     settings = [placed for placed in pools.directives if _POOL_SETTING_PATTERN.match(placed.name)]
@@ -112,8 +114,8 @@ def _read_host_config(tree: FileTree, path: str) -> Config:
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
-    """Yield every parameter, with the reason if it is not tuned: for example, a pool sets it, or
-    its extension is missing.
+    """Yield a tunable for every parameter. A parameter that a pool sets, or whose extension is
+    missing, gets a skip reason.
     """
     tree, own = service.host.tree, service.config.main_file
     before, unread = _read_other_files(tree, own)
@@ -174,7 +176,7 @@ def _explain_jit(parameter: Parameter, path: str) -> str:
 def _read_other_files(tree: FileTree, location: str) -> tuple[Mapping[str, str], str]:
     """Return the values in this PHP's other files, and an error if a file is unreadable.
 
-    The last value of a name takes effect, but for ``zend_extension``, all values do.
+    Only the last value of a name takes effect, except that all values of ``zend_extension`` do.
     """
     values: dict[str, str] = {}
     build = location.partition("/conf.d/")[0]

@@ -1,5 +1,5 @@
-"""PHP's own settings, in a file that PHP reads last. PHP validates the file, and its values are
-read back.
+"""PHP's own settings, in a file that PHP reads last. PHP validates the file, and autotune reads the
+effective values back.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ _HTTP_SCRIPT = f"""{_TEMP_SCRIPT}
 class PhpIni(Service):
     """Settings of the PHP that ``server`` runs.
 
-    The unit of ``server`` reads them, and one reload applies changes to both. ``interpreter`` is
-    also the name of its directory in /etc/php/VERSION.
+    The unit of ``server`` reads PHP's settings, and one reload applies changes to both services.
+    ``interpreter`` is also the name of the build's directory in /etc/php/VERSION.
     """
 
     name = "php_ini"
@@ -195,7 +195,7 @@ def build_status_command(placement: Placement) -> Argv:
 
 
 def parse_information(text: str) -> Settings:
-    """Return the directives that ``-i`` prints, in the parameters' units."""
+    """Return the directives in the output of PHP's option ``-i``, in the units of the parameters."""
     rows = (line.split(" => ") for line in split_lines(text))
     printed = {row[0]: row[1].replace("no value", "") for row in rows if len(row) == 3}
     return _convert_directives(printed)
@@ -211,7 +211,9 @@ def _convert_directives(printed: Mapping[str, str]) -> dict[str, Value]:
 
 
 def parse_effective(text: str) -> Settings:
-    """Return the directives, in the units of the parameters."""
+    """Return the effective PHP directives in the output of the status command, in the units of the
+    parameters.
+    """
     printed_values = dict(line.split(" ", 1) for line in split_lines(text) if " " in line)
     values = _convert_directives(printed_values)
     # The memory that is actually mapped counts, not the requested size.

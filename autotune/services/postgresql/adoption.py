@@ -49,7 +49,7 @@ def parse_include(directive: Directive) -> str | None:
 
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
-    """Yield every running cluster."""
+    """Yield every running PostgreSQL cluster."""
     running_clusters = (LAYOUTS.match_instance(unit) for unit in host.units if host.is_active(unit))
     for location in filter(None, running_clusters):
         if not location.name and host.tree.resolve(location.main_file) not in host.tree.files:
@@ -91,7 +91,7 @@ def _find_value(config: Config, name: str, default: str) -> str:
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     """Yield every parameter.
 
-    Missing ones are added at the end of the main file. Settings from the command line or from
+    Missing parameters are added at the end of the main file. Settings from the command line or from
     `ALTER SYSTEM` are not tuned.
     """
     config, tree = service.config, service.host.tree

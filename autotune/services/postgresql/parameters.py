@@ -159,7 +159,7 @@ def parse_value(parameter: Parameter, text: str, default_unit: str) -> Value | N
 
 
 def get_bare_unit(parameter: Parameter) -> str:
-    """Return the unit of numbers without a unit in files."""
+    """Return the unit that PostgreSQL assumes for a parameter's number without a unit."""
     return _DEFAULT_UNITS.get(parameter.name, parameter.unit)
 
 

@@ -108,8 +108,8 @@ _CHECKPOINT_QUERIES = (
 
 
 def find_cluster(placement: Placement) -> DistributionLayout:
-    """Return the cluster of the host's own files, or else Debian's first cluster of the newest
-    version.
+    """Return the cluster to which the host's own files belong, or else Debian's first cluster of
+    the newest version.
     """
     paths = [file.path for file in placement.adopted.files] if placement.adopted else []
     program = _PROGRAM_PATH_PATTERN.search(placement.programs.get("postgres", ""))
@@ -167,8 +167,8 @@ def parse_dump(text: str) -> Settings:
 
 
 class Postgresql(Service):
-    """A cluster with a file in `conf.d`, or with its own files. Its data directory is never
-    changed.
+    """A PostgreSQL cluster with autotune's file in `conf.d`, or with the host's own files. The
+    cluster's data directory is never changed.
     """
 
     name = "postgresql"
@@ -229,8 +229,8 @@ class Postgresql(Service):
         later.
 
         The rules are published in src/features/configuration/configurationSlice.js. If the user set
-        ``max_connections``, it is an input. Advice that is the same for all hosts is in the
-        parameters' ``recommended``.
+        ``max_connections``, the rules use the user's value as an input. Advice that is the same for
+        all hosts is in the parameters' ``recommended``.
         """
         total, cpus = int(facts["memory"]) // 1024, int(facts["cpus"])  # PGTune calculates in kB
         shared, connections = total // 4, int(current_settings.get("max_connections", 100))

@@ -100,7 +100,7 @@ def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
 
 
 def _find_config_path(host: RunningHost, command: Config, environment: UnitEnvironment) -> str:
-    """Return the path of the configuration file."""
+    """Return the path of Puma's configuration file."""
     unit_directory = unit_files.find_option(host.tree, environment.unit, "WorkingDirectory")
     directory = command.last_word("--dir") or unit_directory
     names = (environment.get_value(name) for name in ("APP_ENV", "RACK_ENV", "RAILS_ENV"))
@@ -128,9 +128,7 @@ def _find_listen_address(host: RunningHost, config: Config, environment: UnitEnv
 
 
 def _build_address_pattern(config: Config, environment: UnitEnvironment, address: str) -> str:
-    """Return the port or path in ``address``, with a star for each part that only Ruby can
-    evaluate.
-    """
+    """Return the port or path in ``address``, with `*` for each part that only Ruby can evaluate."""
 
     def number(match: re.Match[str]) -> str:
         source = syntax.resolve_number(config, Word(match[1], 0), environment.values)
@@ -190,7 +188,9 @@ def _locate_missing(
 
 
 def _build_backlog_insertion(config: Config, default: Value) -> DirectiveInsertion | None:
-    """Return an insertion before the closing quote of the address, if Puma listens on only one."""
+    """Return an insertion before the closing quote of the address, if Puma listens on only one
+    address.
+    """
     match config.find_all("bind"):
         case [bind] if bind.words[0].endswith(("'", '"')) and not bind.directive.blocks:
             sign, (path, end) = "&" if "?" in bind.words[0] else "?", bind.end_position

@@ -1,7 +1,7 @@
 """Puma with a user's configuration file.
 
-If it is started in the same way as by its unit, Puma can print its options and exit before it
-listens. To do so, it does not load the application.
+Started with its unit's own command, Puma can print its options and exit before it listens. Puma
+does not load the application for this.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ $request = "GET /stats?token=" . ($token || '') . " HTTP/1.0\r\n\r\n";
 
 
 class Puma(AppServer):
-    """An application server for Ruby behind a proxy, with processes of several threads."""
+    """Puma, which runs a Ruby application behind a proxy, in processes with several threads."""
 
     name = "puma"
     title = "Puma"
@@ -209,7 +209,9 @@ def parse_effective_stats(text: str) -> Settings:
 
 
 def parse_counters(text: str) -> Mapping[str, float]:
-    """Return the number of requests in flight in a single process. Workers report it too late."""
+    """Return the number of requests in flight if Puma runs as a single process. Worker processes
+    report this number too late.
+    """
     match _parse_pools(text):
         case 0, [{"max_threads": int(limit), "pool_capacity": int(free)}]:
             return {BUSY_WORKERS: float(limit - free)}

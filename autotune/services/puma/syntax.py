@@ -56,7 +56,7 @@ def parse_directives(text: str, *, strict: bool = True) -> tuple[Directive, ...]
 
     ``within`` lists the blocks around a call, and a condition that follows it.
 
-    With ``strict``, raises ConfigSyntaxError for code whose blocks or calls cannot be followed.
+    With ``strict``, raises ConfigSyntaxError for code whose blocks or calls cannot be analysed.
     Without it, blocks may lack an end, as in text with masked parts.
     """
     directives: list[Directive] = []
@@ -94,7 +94,7 @@ class _BlockStack:
         return tuple((word,) for _, word, _ in self._open)
 
     def read_line(self, code: str, start: int, first: str) -> None:
-        """Update the open blocks: a statement may open some and close others."""
+        """Update the stack of open blocks for one statement, which may open and close blocks."""
         endless_match = _ENDLESS_METHOD_PATTERN.match(code)
         loops, begins = 0, True
         for token in _KEYWORD_PATTERN.finditer(code):
@@ -233,5 +233,5 @@ def resolve_number(
 
 
 def _default_text(match: re.Match[str]) -> str:
-    """Return the default for an environment variable."""
+    """Return the default text for an environment variable in matched Ruby code."""
     return (match["or"] or match["block"] or match["else"] or "").strip("\"'")

@@ -67,7 +67,7 @@ PARAMETERS_BY_OPTION = {
 class Redis(RedisProtocolServer):
     """A store that keeps its data set across restarts, in a dump that the loader creates once.
 
-    In the distribution's unit, it uses a separate dump. An existing dump is not changed.
+    In the distribution's unit, Redis uses a separate dump. An existing dump is not changed.
     """
 
     name = "redis"
@@ -121,7 +121,7 @@ SERVICES = (Redis(),)
 
 
 def describe_restart_loss(config: Config) -> str:
-    """Return which data a restart loses: all of them, unless there are snapshots (the default) or
+    """Return which data a restart loses: all data, unless Redis writes snapshots (the default) or
     an append-only log.
     """
     last_values = {name: line.words[0].strip("\"'") for name in ("save", "appendonly")
@@ -146,7 +146,7 @@ DIAGNOSIS = Diagnosis(
     client_limit=CLIENT_LIMIT,
 )
 
-ADOPTION = option_lines.build_adoption(
+ADOPTION = option_lines.OptionFile(
     Redis(),
     PARAMETERS_BY_OPTION,
     port_option="port",
@@ -169,4 +169,4 @@ ADOPTION = option_lines.build_adoption(
             "SUSE, its instance named default", "redis@default.service", "/etc/redis/default.conf"
         ),
     ),
-)
+).build_adoption()

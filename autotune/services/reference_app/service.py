@@ -1,6 +1,6 @@
 """The reference application: a PHP script that reads a hundred cached keys per request.
 
-It follows Wajahat, Masood, Sau, Gandhi, IGSC 2017, doi:10.1109/IGCC.2017.8323580.
+The application follows Wajahat, Masood, Sau, Gandhi, IGSC 2017, doi:10.1109/IGCC.2017.8323580.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ $place =~ s/^:/127.0.0.1:/ if $place;
 
 
 class Uwsgi(AppServer):
-    """An application server behind a proxy, with processes of one or more threads."""
+    """uWSGI, which runs an application behind a proxy, in processes with one or more threads."""
 
     name = "uwsgi"
     title = "uWSGI"
@@ -143,7 +143,9 @@ def parse_effective(text: str) -> Settings:
 
 
 def parse_counters(text: str) -> Mapping[str, float]:
-    """Return the number of requests in flight, and the number of processes that harakiri killed."""
+    """Return the number of requests in flight, and the number of processes that uWSGI killed after
+    the harakiri timeout.
+    """
     workers = list_objects(parse_stats(text), "workers")
     cores = [core for worker in workers for core in list_objects(worker, "cores")]
     if not cores:

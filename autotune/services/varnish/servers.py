@@ -15,7 +15,8 @@ def build_server_check(admin_command: Argv) -> ServerCheck:
 
 
 def parse_sick_backends(text: str) -> tuple[str, ...]:
-    """Return the backends whose probe fails. Raises ValueError if the table's header is missing.
+    """Return the backends whose health probe fails. Raises ValueError if the table's header is
+    missing.
 
     A backend that an administrator has set to `sick` is not returned.
     """

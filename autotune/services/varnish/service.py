@@ -1,6 +1,6 @@
-"""The distribution's Varnish. Its options are in its unit, and its VCL belongs to the user.
+"""The distribution's Varnish. Varnish's options are in its unit, and the VCL belongs to the user.
 
-All options take effect at a restart, because `param.set` changes would be lost at the next restart.
+All changes are applied by a restart, because `param.set` changes would be lost at the next restart.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ exit 1
 
 
 class Varnish(Service):
-    """An HTTP cache in memory, which forwards all other requests to the tier behind it."""
+    """Varnish, which serves cached responses from memory, and forwards other requests to the tier
+    behind it.
+    """
 
     name = "varnish"
     other_names = ("varnishd",)
@@ -116,7 +118,9 @@ def build_counters_command(placement: Placement) -> Argv:
 
 
 def parse_effective(text: str) -> Settings:
-    """Return the parameters in the output of `param.show -j`, in their own units."""
+    """Return the parameters in the output of `param.show -j`, in the units of autotune's
+    parameters.
+    """
     values: dict[str, Any] = {str(row.get("name")): row.get("value") for row in _parse_json(text, [])
                               if isinstance(row, dict)}  # fmt: skip
     return {

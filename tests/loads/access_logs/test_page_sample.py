@@ -52,3 +52,13 @@ def test_the_same_log_gives_the_same_sample() -> None:
             sample.add(b"%d" % n)
         sample.reduce(50)
     assert [*samples[0].list_weights()] == [*samples[1].list_weights()]
+
+
+def test_rare_pages_next_to_frequent_ones_are_represented() -> None:
+    sample = PageSample()
+    for number in range(10):
+        sample.add(b"GET /%d" % number, 1000)
+    sample.add(b"GET /rare", 1)
+    sample.reduce(10)
+    assert len(sample.counts) == 10
+    assert sum(map(sample.weigh, sample.counts)) == pytest.approx(10_001)

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 from autotune.loads.access_logs import recorded_requests
 from autotune.loads.access_logs.recorded_requests import RequestFilter, record_requests
 from autotune.target import requests_file
@@ -212,3 +212,12 @@ def test_hostile_lines_reach_no_terminal_and_no_list(tmp_path: Path) -> None:
     assert '"/%1B\\u005d52;c;aGk=%07"' in ended.stdout
     assert '"/%FF%FE"' in ended.stdout
     assert "1 × line of more than 64 KB" in ended.stderr
+
+
+@pytest.mark.parametrize("pattern", ["/a\nrequests: []", "/\udcff", "\x1b[2J"])
+def test_a_pattern_that_no_list_can_contain_is_refused(pattern: str, tmp_path: Path) -> None:
+    (tmp_path / "access.log").write_bytes(b"\n".join(LINES))
+    words = ["workload", "from-log", str(tmp_path / "access.log"), "--exclude", pattern]
+    ended = CliRunner().invoke(app, words)
+    assert isinstance(ended.exception, UsageError)
+    assert "--exclude" in str(ended.exception)

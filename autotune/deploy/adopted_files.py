@@ -1,6 +1,4 @@
-"""The manifest that describes host files with templates. It is next to the templates of an adopted
-stack.
-"""
+"""Records of host files with templates: in a study's journal, or next to the templates of a target."""
 
 from __future__ import annotations
 
@@ -15,17 +13,17 @@ from autotune.errors import AutotuneError
 from autotune.services.base import AdoptedConfig, ConfigFile
 from autotune.strict_parsing import parse_file_mode, parse_json
 
-MANIFEST_FILE = "files.json"
+ADOPTED_FILE = "files.json"
 _TEXT_FIELDS = ("loses", "unit", "main", "deployment")  # text fields of a file, omitted if empty
 
 
-def read_manifest(directory: Path | None) -> dict[str, AdoptedConfig]:
-    """Return the hosts' own files by instance (``web.web1.nginx``). The result is empty without a
-    manifest.
+def read_adopted_files(directory: Path | None) -> dict[str, AdoptedConfig]:
+    """Return the hosts' own files by instance (``web.web1.nginx``). The result is empty if
+    ``directory`` does not contain a record.
 
-    Raises AutotuneError for an unreadable manifest.
+    Raises AutotuneError for an unreadable record.
     """
-    path = directory / MANIFEST_FILE if directory else None
+    path = directory / ADOPTED_FILE if directory else None
     if path is None or not path.exists():
         return {}
     try:
@@ -38,20 +36,22 @@ def read_manifest(directory: Path | None) -> dict[str, AdoptedConfig]:
         ) from error
 
 
-def check_manifest(adopted_configs: Mapping[str, AdoptedConfig], parts: Collection[str]) -> None:
-    """Raise AutotuneError if the manifest contains files of an instance that is not in the stack.
+def check_adopted_files(
+    adopted_configs: Mapping[str, AdoptedConfig], parts: Collection[str]
+) -> None:
+    """Raise AutotuneError if the record contains files of an instance that is not in the stack.
 
     Otherwise, a renamed tier would get autotune's files instead of the host's.
     """
     if unknown := sorted(set(adopted_configs) - set(parts)):
         raise AutotuneError(
-            f"{MANIFEST_FILE} lists files of {', '.join(unknown)}, which are not in the target",
-            hint=f"use the same names of tiers, hosts and services in {MANIFEST_FILE} as in the target",
+            f"{ADOPTED_FILE} lists files of {', '.join(unknown)}, which are not in the target",
+            hint=f"use the same names of tiers, hosts and services in {ADOPTED_FILE} as in the target",
         )
 
 
-def format_manifest(adopted_configs: Mapping[str, AdoptedConfig]) -> str:
-    """Return the manifest as JSON text."""
+def format_adopted_files(adopted_configs: Mapping[str, AdoptedConfig]) -> str:
+    """Return the record as JSON text."""
     return json.dumps(build_record(adopted_configs), indent=2) + "\n"
 
 
@@ -73,7 +73,7 @@ def build_record(adopted_configs: Mapping[str, AdoptedConfig]) -> dict[str, Any]
 
 
 def _encode_text(text: str | None) -> dict[str, str]:
-    """Return a text as JSON values, even if it contains bytes that are not UTF-8."""
+    """Return a text as JSON values, even if the text contains bytes that are not UTF-8."""
     if text is None:
         return {}
     if config_text.is_utf8(text):

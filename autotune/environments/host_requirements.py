@@ -1,0 +1,57 @@
+"""Requirements of a stack that only its hosts can show, checked before the first change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotune.deploy.host_commands import Command, run_commands
+from autotune.deploy.stack import ServiceInstance
+from autotune.discovery.host_templates import REPLACE_FILES_HINT
+from autotune.environments.stack_files import StackFiles
+from autotune.errors import AutotuneError
+from autotune.services.base import Argv, Role, Settings
+
+
+def require_applications(files: StackFiles, instances: Sequence[ServiceInstance]) -> None:
+    """Raise TargetError if files on a host are edited but the host lacks autotune's application."""
+    for instance in instances:
+        tier = instance.placement.tier
+        if instance.placement.role is Role.APP and files.file.target.edits_host_files(tier):
+            paths = [each.path for each in instance.service.list_config_files(instance.placement)]
+            commands = [Command(("test", "-e", path)) for path in paths]
+            answers = run_commands(files.transports[instance.placement.host], commands)
+            for path in (p for p, done in zip(paths, answers, strict=True) if not done.ok):
+                message = (
+                    f"{instance.placement.host} does not serve {instance.service.title}: {path} does not "
+                    "exist"
+                )
+                hint = "remove `app:` to tune the existing site; in a lab, run `autotune lab up`"
+                raise files.file.document.build_error(
+                    ["tiers", tier, "app"], message, hint=f"{hint}, {REPLACE_FILES_HINT}"
+                )
+
+
+def require_persisted_state(
+    files: StackFiles, settings: Settings, instances: Sequence[ServiceInstance]
+) -> None:
+    """Raise AutotuneError if a restart would lose settings that are not in any file."""
+    for instance in instances:
+        argv = instance.service.build_unpersisted_check(
+            instance.placement, files.render(instance, settings)
+        )
+        if argv and (answer := _run_on_host(files, instance, argv)):
+            sentence, _, hint = answer.partition("\n")
+            raise AutotuneError(
+                f"{instance.placement.host}: {instance.service.title} {sentence}", hint=hint
+            )
+
+
+def _run_on_host(files: StackFiles, instance: ServiceInstance, argv: Argv) -> str:
+    """Return the output of a command in the environment of an instance, without surrounding blanks."""
+    manager = files.runtime.service_manager
+    if manager and manager.wrap_command:
+        argv = manager.wrap_command(instance.placement, argv)
+    functions = manager.shell_functions if manager else ""
+    host = files.transports[instance.placement.host]
+    (answer,) = run_commands(host, [Command(argv)], functions=functions)
+    return answer.stdout.strip()

@@ -1,0 +1,39 @@
+"""Select and prepare the environment of a target."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from autotune.environments import name_checks
+from autotune.environments.base import Environment
+from autotune.target.model import Target
+from autotune.target.read_target import TargetFile
+
+
+def environment_module(target: Target) -> str:
+    """Return the name of the environment's module: a command, a simulated stack, or a stack of
+    servers.
+    """
+    if target.command is not None:
+        return "command"
+    return "stack" if target.simulated is None else "simulated"
+
+
+def prepare(file: TargetFile) -> Environment:
+    """Inspect the hosts and return the environment with its search space. Nothing is changed.
+
+    Raises TargetError if the target does not fit its hosts, and AutotuneError if programs are
+    missing.
+    """
+    name_checks.check_names(file)
+    runtimes = {name: tier.runtime for name, tier in file.target.tiers.items()}
+    for name, runtime in runtimes.items():
+        if file.target.simulated is None and runtime != next(iter(runtimes.values())):
+            raise file.document.build_error(
+                ["tiers", name], f"tier {name}: all tiers of a target must have the same `runtime:`"
+            )
+    # Import lazily: commands and models do not need the slow libraries that stacks use.
+    environment: Environment = import_module(
+        f"{__package__}.{environment_module(file.target)}"
+    ).prepare(file)
+    return environment

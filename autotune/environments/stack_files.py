@@ -1,0 +1,156 @@
+"""The configuration files of a stack, as the software on its hosts validates and reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.deploy.desired_state import DesiredState, build_desired_state, render_files
+from autotune.deploy.runtime import InvalidConfiguration, Runtime
+from autotune.deploy.stack import ServiceInstance, Stack
+from autotune.errors import AutotuneError
+from autotune.parameter_name import ParameterName
+from autotune.services.base import Settings, Value
+from autotune.space.space import SearchSpace
+from autotune.strict_parsing import split_lines
+from autotune.target.read_target import TargetFile
+from autotune.transports.base import Transport
+from autotune.transports.parallel_hosts import run_on_all
+
+SettingsValidator = Callable[[ServiceInstance, Sequence[Settings]], Sequence[str | None]]
+"""Maps an instance and several settings to the software's one-line objection to each, or ``None``."""
+
+
+@dataclass(frozen=True)
+class StackFiles:
+    """The files of a target's instances, and the hosts whose software reads them."""
+
+    file: TargetFile
+    runtime: Runtime
+    transports: Mapping[str, Transport]
+
+    def render(self, instance: ServiceInstance, settings: Settings) -> dict[str, bytes]:
+        """Return the content of an instance's files by path. Raises RenderError."""
+        return render_instance(self.file, instance, settings)
+
+    def build_desired_state(self, stack: Stack, settings: Settings) -> DesiredState:
+        def files(instance: ServiceInstance) -> dict[str, bytes]:
+            return self.render(instance, settings)
+
+        return build_desired_state(settings, stack, files, self.runtime.layout)
+
+    def validate_states(self, states: Iterable[DesiredState]) -> None:
+        """Validate each distinct set of files once, in one round trip per host.
+
+        Raises an error with the instance whose software rejects its files, and with the software's
+        message.
+        """
+        cases: dict[str, dict[object, tuple[ServiceInstance, Mapping[str, bytes]]]] = {}
+        for instance, files in (
+            (p, state.rendered_files[p.name]) for state in states for p in state.instances
+        ):
+            if files:
+                case = (instance.name, *sorted(files.items()))
+                cases.setdefault(instance.placement.host, {})[case] = (instance, files)
+
+        def validate(host: Transport) -> None:
+            host_cases = [*cases[host.name].values()]
+            refusals = self.runtime.find_validation_errors(host, host_cases)
+            for (part, _), message in zip(host_cases, refusals, strict=True):
+                if message is not None:
+                    raise InvalidConfiguration(f"{part.name}: {message}")
+
+        run_on_all([self.transports[host] for host in cases], validate).unwrap()
+
+    def read_values(
+        self, cases: Sequence[tuple[ServiceInstance, Settings]]
+    ) -> list[Mapping[str, Value]]:
+        """Return the values that the software reads from each instance's files, rendered with the
+        given settings.
+        """
+        by_host: dict[str, list[int]] = {}
+        for index, (instance, _) in enumerate(cases):
+            by_host.setdefault(instance.placement.host, []).append(index)
+        values: list[Mapping[str, Value]] = [{} for _ in cases]
+
+        def read(host: Transport) -> None:
+            indexes = by_host[host.name]
+            rendered_files = [(instance, self.render(instance, settings))
+                        for instance, settings in (cases[index] for index in indexes)]  # fmt: skip
+            for index, own in zip(
+                indexes, self.runtime.read_file_values(host, rendered_files), strict=True
+            ):
+                values[index] = own
+
+        run_on_all([self.transports[host] for host in by_host], read).unwrap()
+        return values
+
+    def find_validation_errors(
+        self, instance: ServiceInstance, candidates: Sequence[Settings]
+    ) -> list[str | None]:
+        """Return the validation error of the instance's program for each of ``candidates``, or
+        ``None``: see `SettingsValidator`.
+        """
+        cases = [(instance, self.render(instance, settings)) for settings in candidates]
+        messages = self.runtime.find_validation_errors(
+            self.transports[instance.placement.host], cases
+        )
+        return [message and split_lines(message)[0] for message in messages]
+
+
+def find_template_overrides(file: TargetFile) -> Path | None:
+    """Return the directory with templates that override autotune's own templates. Raises
+    AutotuneError.
+    """
+    template_directories = {tier.templates for tier in file.target.tiers.values() if tier.templates}
+    if len(template_directories) > 1:
+        raise AutotuneError("all tiers must share one `templates:` directory")
+    return (
+        (file.path.parent / template_directories.pop()).resolve() if template_directories else None
+    )
+
+
+def render_instance(
+    file: TargetFile, instance: ServiceInstance, settings: Settings
+) -> dict[str, bytes]:
+    """Return the content of an instance's files by path. Raises RenderError."""
+    return render_files(
+        instance.service,
+        instance.placement,
+        settings,
+        file.target.data,
+        find_template_overrides(file),
+    )
+
+
+def exclude_rejected_choices(
+    space: SearchSpace,
+    instances: Sequence[ServiceInstance],
+    find_validation_errors: SettingsValidator,
+) -> tuple[SearchSpace, tuple[str, ...]]:
+    """Return the space without the choices that the installed programs do not support.
+
+    The second value contains a line for each removed choice.
+    """
+    remaining_space, dropped = space, list(space.excluded)
+    for dimension in space.tunable_dimensions:
+        owner = ParameterName.parse(dimension.name).service_prefix
+        instance = next((p for p in instances if p.parameter_prefix == owner), None)
+        if instance is None or not dimension.parameter.built_in:
+            continue
+        choices = [choice for choice in dimension.choices if choice != dimension.baseline]
+        settings = [space.build_candidate({dimension.name: choice}).settings for choice in choices]
+        messages = find_validation_errors(instance, settings) if choices else []
+        rejected_choices = {
+            c: message for c, message in zip(choices, messages, strict=True) if message
+        }
+        for choice in rejected_choices:
+            remaining_space = remaining_space.without_choice(dimension.name, choice)
+        if rejected_choices:
+            names, message = (
+                ", ".join(map(str, rejected_choices)),
+                next(iter(rejected_choices.values())),
+            )
+            dropped.append(f"{dimension.name}: the program does not support {names} ({message})")
+    return remaining_space, tuple(dropped)

@@ -1,0 +1,82 @@
+"""Report a study's outcomes to its search: new ones, ones missing after a kill, and ones from other
+workers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from autotune.diagnose.diagnosis import list_recommended_changes
+from autotune.estimate import InstanceCapacity
+from autotune.optimize.gp.surrogate import BED_KEY, CAPACITIES_KEY, CHANGES_KEY
+from autotune.optimize.searcher import Outcome, Searcher
+from autotune.study.ranking import FINAL_PHASES
+from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
+
+# Phases that the model is fitted to. The reference is included because the model could dismiss a single
+# measurement as noise. Finals, and winners without some changes, show the effects of changes.
+MODELLED_PHASES = (
+    *COUNTED_PHASES, Phase.REFERENCE, *FINAL_PHASES, Phase.SIMPLIFIED, Phase.EXPLAIN
+)  # fmt: skip
+
+
+def record_trial_outcome(searcher: Searcher, trial: Trial, state: State) -> None:
+    moves = list_recommended_changes(
+        state.bottlenecks.get(trial.number), trial.settings, searcher.catalogue
+    )
+    record_outcome(searcher, trial, moves, state.capacities.get(trial.number))
+
+
+def record_outcome(
+    searcher: Searcher,
+    trial: Trial,
+    moves: Sequence[str] = (),
+    capacities: Mapping[str, InstanceCapacity] | None = None,
+) -> None:
+    """Report the outcome of a trial to the sampler.
+
+    ``moves`` are the changes that its bottleneck suggests, and ``capacities`` the measured capacities
+    of service instances.
+    """
+    if trial.is_unmeasured:
+        # The result of the configuration is still unknown, so the sampler must not learn from it.
+        searcher.discard_trial(trial.suggestion_number)
+        return
+    peak = trial.peak
+    is_feasible = peak is not None and peak.is_feasible
+    notes: dict[str, str | float | int] = {"trial": trial.number, "phase": str(trial.phase)}
+    if peak is not None:
+        sd = peak.upper_sd if peak.is_pruned else peak.sd
+        notes |= {CHANGES_KEY: " ".join(moves)} if moves else {}
+        notes |= {CAPACITIES_KEY: json.dumps(capacities)} if capacities else {}
+        notes |= {BED_KEY: trial.bed} if trial.bed else {}
+        notes |= {"low": peak.low, "high": peak.high, "sd": sd, "verdict": peak.verdict}
+    else:
+        notes["why"] = trial.failure or ""
+    outcome = Outcome(peak.peak if peak is not None and is_feasible else None, notes)
+    searcher.record_outcome(trial.suggestion_number, trial.learned_settings, outcome)
+
+
+def catch_up_search(searcher: Searcher, state: State) -> None:
+    """Report missing outcomes to the search after a kill, and discard suggestions that were not
+    measured.
+    """
+    for trial in state.list_finished(*MODELLED_PHASES):
+        record_trial_outcome(searcher, trial, state)
+    searcher.discard_pending()
+
+
+def sync_search(searcher: Searcher, state: State) -> None:
+    """Report all recorded outcomes and running trials to a search of a shared study."""
+    sync_outcomes(searcher, state)
+    searcher.add_pending({t.number: t.suggested for t in state.list_running(Phase.SEARCH)})
+
+
+def sync_outcomes(searcher: Searcher, state: State) -> None:
+    """Report the outcomes that are still missing in a search."""
+    recorded_trials = searcher.recorded_trials()
+    for trial in state.list_finished(*MODELLED_PHASES):
+        if trial.number not in recorded_trials:
+            record_trial_outcome(searcher, replace(trial, suggestion_number=None), state)
