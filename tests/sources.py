@@ -40,7 +40,7 @@ def count_code_lines(path: Path) -> int:
 
 
 def function_lengths(path: Path) -> dict[str, int]:
-    """The lines of code of each function, by name and first line."""
+    """Return the number of lines of code in each function, by the function's name and first line."""
     functions = (node for node in nodes(path) if isinstance(node, ast.FunctionDef))
     return {
         f"{node.name}:{node.lineno}": len(

@@ -43,5 +43,5 @@ class Here(LocalTransport):
 
 
 def restore_host(host: ManagedHost) -> tuple[str, ...]:
-    """One host restored by itself: the lines about it."""
+    """Restore a single host, and return the lines about it."""
     return restore_in_order([host]).unwrap()[host.name]

@@ -51,7 +51,7 @@ CREATE USER shop@'@WEB@' IDENTIFIED BY '@PASSWORD@';
 GRANT ALL ON shop.* TO shop@'@WEB@';
 END
 """
-# What WordPress reads first: `@CONFIG@` is the name of the file.
+# Writes WordPress's configuration file, whose name replaces `@CONFIG@`.
 CONFIGURE = r"""
 cat >/etc/wordpress/@CONFIG@ <<'END'
 <?php
