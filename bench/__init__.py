@@ -1,1 +1,1 @@
-"""Benchmarks: tables printed, deterministic under a seed."""
+"""Benchmarks that print tables. Their results depend only on the seed."""

@@ -1,4 +1,4 @@
-"""`make bench`: every benchmark in turn, as tables; ``python -m bench NAME`` for one of them."""
+"""Run every benchmark (`make bench`), or one of them: ``python -m bench NAME``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from importlib import import_module
 
-# Each is a module here with a ``main`` that takes its arguments.
+# Each benchmark is a module of this package; its ``main`` receives the arguments.
 BENCHES = (
     "probes",
     "capacity",
@@ -25,10 +25,12 @@ BENCHES = (
 
 
 def main(name: str | None = None, *arguments: str) -> None:
-    """Run the benchmark of this name with its arguments, or all of them as they are."""
+    """Run the benchmark called ``name`` with the given arguments, or all benchmarks without
+    arguments.
+    """
     if name is not None and name not in BENCHES:
         sys.exit(f"there is no benchmark {name!r}; there is: {', '.join(BENCHES)}")
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the same as in autotune's command line
     for known in BENCHES:
         if name in (None, known):
             print(f"\n== {known} ==\n", flush=True)

@@ -1,9 +1,10 @@
-"""A stack with a known answer as somebody's own benchmark: the command, and the target that calls it.
+"""A stack with a known optimum as a user's benchmark command, and the target that calls the
+command.
 
     python -m bench.answering FAMILY NAME SEED < question
 
-answers one question of the `command:` protocol with a noisy measurement, as any simulator outside
-this repository would. FAMILY and NAME are those of `python -m bench search`.
+The command answers one question of the `command:` protocol with a noisy measurement, as an external
+simulator would. FAMILY and NAME have the same meaning as in `python -m bench search`.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from autotune.space.dimension import Dimension
 from bench.stacks import Stack, random_stack, web_stack
 from bench.variants import VARIANTS
 
-CALLS = "calls"  # a line for each call, so that no two have the same noise
+CALLS = "calls"  # contains a line for each call, so that each call gets different noise
 REPOSITORY = Path(__file__).parents[1]
 
 
 def stack_of(family: str, name: str) -> Stack:
-    """A stack of the benchmarks by its family and name."""
+    """Return a benchmark stack by its family and name."""
     if family == "web":
         return web_stack(name)
     if family == "random":
@@ -36,7 +37,7 @@ def stack_of(family: str, name: str) -> Stack:
 
 
 def answer(stack: Stack, told: Settings, seed: int, call: int) -> dict[str, Any]:
-    """The answer to one call. Parameters that are not given stay at their baseline."""
+    """Return the answer to one call. Missing parameters have their baseline values."""
     known = {d.name: d for d in stack.space.dimensions}
     settings = {**stack.space.baseline, **{n: known[n].clip(v) for n, v in told.items()}}
     peak = stack.measure(settings, np.random.default_rng((seed, call, 9)))
@@ -44,7 +45,9 @@ def answer(stack: Stack, told: Settings, seed: int, call: int) -> dict[str, Any]
 
 
 def target(directory: Path, family: str, name: str, seed: int, trials: int, *, warm: bool) -> Path:
-    """Write a target that calls this module about a stack. JSON is YAML, too."""
+    """Write a target whose command is this module with a stack, and return its path. JSON is valid
+    YAML.
+    """
     space = stack_of(family, name).space
     advised = [space.preset_settings("recommended", way) for way in space.deployments]
     changes = [{n: v for n, v in a.items() if v != space.baseline[n]} for a in advised]

@@ -1,10 +1,10 @@
-"""Studies on many test beds, in virtual time: how much faster, and what is claimed.
+"""Studies on several test beds in virtual time: their speed, and the correctness of their claims.
 
 python -m bench beds [STUDIES [BEDS …]]
 
-Everything but the measurement is the real code: the order of a study, the search (with the model's
-beliefs about trials under way), offsets, the claim across beds. Beds are unequal (±20 %), slower and
-faster, and fail.
+Everything except the measurement is the real code: the order of a study, the search (with
+predictions for running trials), offsets, and the claim over all beds. Beds differ in peak and speed
+by up to 20 %, and some fail.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ from bench.stacks import Stack, best, random_stack
 from bench.studies import SAID_SD, SECONDS
 
 TRIALS = 40
-# Several beds may try more: the comparison is how soon they have tried something as good.
+# Several beds may try more configurations. The comparison is the time until they find an equally
+# good one.
 MORE = 1.25
 DRAWS = 200
 COUNTS = (2, 8, 32)
@@ -54,8 +55,9 @@ UNEQUAL = 0.2
 
 @dataclass
 class Bed:
-    """``level``: its peaks relative to the stack's; ``pace``: the seconds of a measurement relative to
-    others'. It breaks down after ``fails`` measurements."""
+    """A test bed. ``level`` is the factor of its peaks relative to the stack, and ``pace`` the
+    factor of its measurement time. It fails after ``fails`` measurements.
+    """
 
     name: str
     level: float = 1.0
@@ -67,21 +69,24 @@ class Bed:
 
 @dataclass(frozen=True)
 class Study:
-    """``curve``: the virtual time of each finished trial, with the best true peak tried by then."""
+    """A finished study. ``curve`` contains the virtual time of each finished trial, with the best
+    true peak until then.
+    """
 
     state: State
     verdict: Verdict
     curve: tuple[tuple[float, float], ...]
-    asking: float  # CPU seconds for a suggestion
+    asking: float  # mean CPU seconds of a suggestion
 
 
 class Simulation:
-    """A study whose beds measure a formula; events in the order of virtual time."""
+    """A study whose beds measure a formula, with events in the order of virtual time."""
 
     def __init__(self, stack: Stack, beds: Sequence[Bed], *, kind: str, trials: int, seed: int):
         self.stack, self.rng = stack, np.random.default_rng((seed, 78))
         self.beds = {bed.name: bed for bed in beds}
-        # Time is no limit: the comparison is how soon the same number is tried.
+        # The time budget is too large to matter: the comparison is the time for the same number of
+        # trials.
         self.budget = Budget.model_construct(trials=trials, time=SECONDS * (trials + 40) * 4)
         self.searcher = Searcher(
             optuna.storages.InMemoryStorage(), "s", stack.space, kind, seed + 1, trials,
@@ -92,7 +97,7 @@ class Simulation:
         self.curve: list[tuple[float, float]] = []
 
     def run(self) -> Study:
-        """To the end of the study."""
+        """Run the study until it is complete, and return it."""
         ends: list[tuple[float, str, Trial]] = []
         idle = dict.fromkeys(self.beds)
         while True:
@@ -111,7 +116,9 @@ class Simulation:
                 self.beds[waiting].now = at
 
     def _next(self, bed: Bed) -> Trial | None:
-        """What this bed begins to measure; ``None`` if there is nothing, for now or for good."""
+        """Return the next trial of this bed, or ``None`` if nothing is left to measure now or at
+        all.
+        """
         while True:
             step = select_next_step(self.state, self.stack.space, self.budget, bed.now, bed.name)
             if isinstance(step, WaitStep | ConcludeStep):
@@ -162,7 +169,7 @@ class Simulation:
         )
 
     def _over(self, bed: Bed, trial: Trial, at: float) -> bool:
-        """Put the outcome on record; return whether the bed still takes part."""
+        """Record the outcome of a trial. Return true if the bed remains in the study."""
         spent, bed.now = at - bed.now, at
         self._record("spent", seconds={"load": spent}, bed=bed.name)
         bed.measured += 1
@@ -205,7 +212,9 @@ def alike(count: int) -> list[Bed]:
 
 
 def unequal(count: int, seed: int, *, failing: float = 0.0) -> list[Bed]:
-    """Beds with levels and paces up to a fifth off; the part ``failing`` of them breaks down."""
+    """Return beds whose levels and paces differ by up to a fifth. The share ``failing`` of them
+    fails.
+    """
     rng = np.random.default_rng((seed, 79))
     return [
         Bed(
@@ -219,24 +228,26 @@ def unequal(count: int, seed: int, *, failing: float = 0.0) -> list[Bed]:
 
 
 def tried(studies: Sequence[Study], seconds: float) -> float:
-    """The mean log of the best true peak that was tried after so many seconds; if nothing was tried by
-    then, of the peak that was tried first."""
+    """Return the mean log of the best true peak tried within ``seconds``. A study without a trial
+    until then counts with its first peak.
+    """
     bests = [[peak for at, peak in one.curve if at <= seconds] or [one.curve[0][1]]
              for one in studies]  # fmt: skip
     return float(np.mean([log(peaks[-1]) for peaks in bests]))
 
 
 def time_of_one(alone: Sequence[Study]) -> float:
-    """Seconds that one bed searches, on average."""
+    """Return the mean duration of a search on one bed, in seconds."""
     return float(np.mean([one.curve[-1][0] for one in alone]))
 
 
 def efficiency(alone: Sequence[Study], several: Sequence[Study], count: int) -> float | None:
-    """How much sooner ``count`` beds have tried something as good as the best of one bed at the end of
-    its search, as a part of ``count``; ``None`` where they never do.
+    """Return the speed-up of ``count`` beds over one bed, divided by ``count``; ``None`` if they
+    never reach the result of one bed.
 
-    As good means on average over the studies. One study need not find what another one found by luck,
-    and to count it as found when the study ends would favour studies that end soon.
+    The speed-up is the ratio of the times until the mean result equals that of one bed at the end
+    of its search. Means over studies are compared, because a single study may find a good
+    configuration by luck.
     """
     seconds = time_of_one(alone)
     goal = tried(alone, seconds)
@@ -246,7 +257,7 @@ def efficiency(alone: Sequence[Study], several: Sequence[Study], count: int) -> 
 
 
 def between(alone: Sequence[Study], several: Sequence[Study], count: int) -> str:
-    """The efficiency as text, with the middle 80 % of its values over studies drawn from these."""
+    """Return the efficiency as text, with its 80 % bootstrap interval over studies."""
     rng, drawn = np.random.default_rng(1), []
     for _ in range(DRAWS):
         rows = rng.integers(len(alone), size=len(alone))
@@ -258,7 +269,7 @@ def between(alone: Sequence[Study], several: Sequence[Study], count: int) -> str
 
 
 def regret(stacks: Sequence[Stack], studies: Sequence[Study], seconds: float) -> float:
-    """In percent, after so many seconds."""
+    """Return the mean regret in percent after ``seconds``."""
     highest = np.mean([log(best(stack)[0]) for stack in stacks])
     return float(100 * (1 - exp(tried(studies, seconds) - highest)))
 
@@ -300,7 +311,7 @@ def _row(
 
 
 def _claims(count: int) -> None:
-    """A/A and coverage over two unequal beds."""
+    """Print the share of false claims and the coverage of intervals, with two unequal beds."""
     idle = without_effect()
     said = [study(idle, unequal(2, seed), kind="random", trials=12, seed=seed).verdict
             for seed in range(count)]  # fmt: skip

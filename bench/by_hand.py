@@ -1,4 +1,6 @@
-"""What others do in place of a model: an engineer with a diagnosis, one factor at a time, FLAML."""
+"""Search methods without autotune's model: an engineer with a diagnosis, one factor at a time, and
+FLAML.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from autotune.services.base import Settings, Value
 from autotune.space.space import SearchSpace
 from bench.stacks import Stack, _at, _drawn, _neighbours, _unit
 
-ASKED_AGAIN = 100  # how often FLAML is asked for a configuration that is new
+ASKED_AGAIN = 100  # maximum number of requests to FLAML for a new configuration
 QUARTER = 0.25
 GAIN = 1.01  # a peak this much higher is an improvement
 _MOVE = re.compile(r"([^=]+?)(?:([+-])|=(.*))")
@@ -23,8 +25,9 @@ Suggest = Callable[[Sequence[Settings], Sequence[float | None]], Settings]
 
 
 def ofat(stack: Stack, seed: int) -> Suggest:
-    """One factor at a time from the best so far, those known to matter first: a quarter of the range up
-    or down, or another choice."""
+    """Change one factor of the best configuration at a time, important factors first: by a quarter
+    of the range up or down, or to another choice.
+    """
     rng = np.random.default_rng((seed, 7))
     space = stack.space
     queue: list[tuple[str, Value]] = []
@@ -48,8 +51,10 @@ def ofat(stack: Stack, seed: int) -> Suggest:
 
 
 def engineer(stack: Stack, seed: int) -> Suggest:
-    """Follow the diagnosis of the best so far, one move of a quarter of the range at a time, and diagnose
-    again when one has helped; if none is left, one factor at a time."""
+    """Follow the diagnosis of the best configuration: one recommended change at a time, by a
+    quarter of the range. Diagnose again after an improvement. Without further recommendations,
+    change one factor at a time.
+    """
     one_at_a_time, made = ofat(stack, seed), set[str]()
 
     def suggest(tried: Sequence[Settings], peaks: Sequence[float | None]) -> Settings:
@@ -65,7 +70,7 @@ def engineer(stack: Stack, seed: int) -> Suggest:
 
 
 def _leading(peaks: Sequence[float | None]) -> int:
-    """The best so far; a later one has to be clearly better."""
+    """Return the index of the best peak so far; a later peak must be clearly higher."""
     best = 0
     for number, peak in enumerate(peaks):
         if (peak or 0.0) > GAIN * (peaks[best] or 0.0):
@@ -93,7 +98,7 @@ def _moves(space: SearchSpace, leader: Settings, advised: Sequence[str]) -> Iter
 
 
 def near(stack: Stack, seed: int) -> Suggest:
-    """The best so far, with one to four parameters moved anywhere in their ranges."""
+    """Change one to four parameters of the best configuration to random values."""
     rng = np.random.default_rng((seed, 8))
     space = stack.space
 
@@ -110,7 +115,9 @@ def near(stack: Stack, seed: int) -> Suggest:
 
 
 def flaml(stack: Stack, seed: int) -> Suggest:
-    """FLAML's CFO from the best preset: local search with random directions and restarts."""
+    """Search with FLAML's CFO from the best preset: local search with random directions and
+    restarts.
+    """
     from flaml import CFO, tune  # type: ignore[import-not-found]
 
     space = stack.space
@@ -134,7 +141,9 @@ def flaml(stack: Stack, seed: int) -> Suggest:
             )
 
     def suggested() -> tuple[str, dict[str, Any]] | None:
-        """CFO returns none where it would repeat itself; FLAML's own loop asks again, too."""
+        """Return a new suggestion. CFO returns ``None`` instead of a repeated configuration, so it
+        is called again, as in FLAML's own loop.
+        """
         for name in map(str, islice(names, ASKED_AGAIN)):
             if config := cfo.suggest(name):
                 return name, config

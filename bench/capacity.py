@@ -1,15 +1,16 @@
-"""Peak search: error against load-seconds for the methods of the field and for ours.
+"""Peak search: error and seconds under load of established methods and of autotune's method.
 
 ``python -m bench capacity [--runs 300] [--seed 1] [--columns NAME] [--methods NAME]``. In each
-column every method meets the same servers with the same seeds. Cells: median / 90th percentile of
-the absolute error in %, and median load-seconds: seconds under load, of which each reading costs
-one more than it counts (warm-up). A reading with more than half of its requests violated after a
-second is cut short, for all methods. The guess handed to a method is the true peak over the
-column's ratio, give or take 20 %.
+column, every method measures the same servers with the same seeds. Cells contain the median and the
+90th percentile of the absolute error in %, and the median seconds under load. Each reading costs
+one second more than it counts (warm-up). For all methods, a reading in which more than half of the
+requests violate the SLO after a second is cut short. Each method starts with a guess: the true peak
+divided by the column's ratio, within 20 %.
 
-Our search is shown as a study runs it (each search passes its ``Noise`` to the next) and cold (the
-first search of a study), with the coverage of its 90 % interval and its bias in %. Where CPU time is
-stolen in half of the readings, another row takes failed readings again and corrects nothing.
+autotune's search is shown as in a study (each search passes its ``Noise`` to the next one) and cold
+(as the first search of a study). The coverage of its 90 % interval and its bias in % are shown as
+well. In columns with CPU steal in half of the readings, an additional row repeats failed readings
+instead of correcting them.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ RETAKING = "ours, retaking failures"
 
 @dataclass(frozen=True)
 class Column:
-    """One case. ``ratio``: true peak over the guess; ``drift``: log capacity gained in 100 s of load;
-    ``live``: simulated request by request; ``stormy`` and ``lost`` as in `servers.Bench`."""
+    """One case. ``ratio`` is the true peak divided by the guess. ``drift`` is the gain of log
+    capacity in 100 s of load. ``live`` servers are simulated request by request. ``stormy`` and
+    ``lost`` have the same meaning as in `servers.Bench`.
+    """
 
     name: str
     server: Server = field(default_factory=Server)
@@ -50,7 +53,7 @@ class Column:
     lost: float = 0.0
 
     def probe(self, seed: int, run: int) -> Bench:
-        """A fresh server under test."""
+        """Return a new server under test."""
         rng = np.random.default_rng([seed, run])
         kind = LiveBench if self.live else Bench
         return kind(
@@ -64,12 +67,12 @@ class Column:
         )
 
     def guess(self, seed: int, run: int) -> float:
-        """The peak that is expected before the search."""
+        """Return the peak that is expected before the search."""
         jitter = np.random.default_rng([seed, run, 1]).uniform(-0.2, 0.2)
         return self.server.peak(SLO) / self.ratio * exp(jitter)
 
     def truth(self, probe: Bench) -> float:
-        """The true peak; where it drifts, that of the middle of the search."""
+        """Return the true peak; with drift, the true peak in the middle of the search."""
         return self.server.peak(SLO) * exp(self.drift * probe.spent / 200.0)
 
 
@@ -104,14 +107,18 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """Log errors and load-seconds of a method in a column, and the hits of its intervals if any."""
+    """The log errors and the seconds under load of a method in a column. ``hits`` are true for
+    intervals that contain the true peak.
+    """
 
     errors: tuple[float, ...]
     loads: tuple[float, ...]
     hits: tuple[bool, ...] = ()
 
     def __str__(self) -> str:
-        """``median / p90 / load`` and, where there are intervals, their coverage."""
+        """Return ``median / p90 / load`` and, for a method with intervals, their coverage and the
+        bias.
+        """
         error = 100.0 * np.abs(np.expm1(self.errors))
         p90, load = np.quantile(error, 0.9), np.median(self.loads)
         cell = f"{np.median(error):6.2f} /{p90:6.2f} /{load:6.1f}"
@@ -122,7 +129,7 @@ class Outcome:
 
 
 def peers(column: Column, name: str, runs: int, seed: int) -> Outcome:
-    """A peer's method over ``runs`` seeds."""
+    """Return the outcome of an established method over ``runs`` seeds."""
     errors, loads = [], []
     for run in range(runs):
         probe = column.probe(seed, run)
@@ -133,7 +140,9 @@ def peers(column: Column, name: str, runs: int, seed: int) -> Outcome:
 
 
 def ours(column: Column, runs: int, seed: int, *, study: bool, retaking: bool = False) -> Outcome:
-    """Our search over ``runs`` seeds; in a ``study`` what is learned of the noise is handed on."""
+    """Return the outcome of autotune's search over ``runs`` seeds. In a ``study``, each search
+    starts with the noise that the previous one learned.
+    """
     errors, loads, hits = [], [], []
     noise = Noise()
     for run in range(runs):
@@ -149,7 +158,7 @@ def ours(column: Column, runs: int, seed: int, *, study: bool, retaking: bool = 
 
 
 def _retaking(probe: Bench, rate: float, seconds: float) -> Reading:
-    """A reading that failed while CPU time was stolen is taken again; the stolen time is dropped."""
+    """Return a reading. A failed reading with CPU steal is repeated, and the steal is not recorded."""
     reading = probe(rate, seconds)
     while reading.stolen and not SLO.is_met(reading):
         reading = probe(rate, seconds)
@@ -158,7 +167,7 @@ def _retaking(probe: Bench, rate: float, seconds: float) -> Reading:
 
 @dataclass(frozen=True)
 class Row:
-    """One method in one column; our own are ``STUDY``, ``COLD`` and ``RETAKING``."""
+    """One method in one column. autotune's methods are ``STUDY``, ``COLD`` and ``RETAKING``."""
 
     column: Column
     method: str
@@ -166,7 +175,7 @@ class Row:
     seed: int
 
     def __call__(self) -> str:
-        """The cell, as printed."""
+        """Return the text of the cell."""
         if self.method in METHODS:
             return str(peers(self.column, self.method, self.runs, self.seed))
         study, retaking = self.method != COLD, self.method == RETAKING
@@ -175,7 +184,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Screening:
-    """Configurations ``low`` to ``high`` times as good as the incumbent, at so much ``noise``."""
+    """Searches of configurations with ``low`` to ``high`` times the incumbent's capacity, with this
+    ``noise``.
+    """
 
     noise: float
     low: float
@@ -185,7 +196,9 @@ class Screening:
     study: bool = False
 
     def __call__(self) -> str:
-        """Part of them that is screened out, and the median load-seconds each of those cost."""
+        """Return the share of configurations that are screened out, and their median seconds under
+        load.
+        """
         column, noise = Column("screening", noise=self.noise), Noise()
         costs = []
         for run in range(self.runs):
@@ -240,7 +253,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def screenings(runs: int, seed: int) -> list[Screening]:
-    """Bad configurations, somewhat worse ones, ones just worth having, and winners."""
+    """Return cases of bad, slightly worse, slightly better and clearly better configurations."""
     return [
         Screening(noise, low, high, runs, seed, study=study)
         for noise in (0.03, 0.08)

@@ -1,10 +1,11 @@
-"""The spaces of the shipped targets `local` and `lab` as a user searches them: every parameter.
+"""The search spaces of the shipped targets `local` and `lab`, with every parameter.
 
-Parameters that the modelled chain knows have the model's effect. Of the others, about half have none;
-some have a mild optimum near the default, and some do harm far from it. The seed draws which, whatever
-the catalogue says of them. The loss by a parameter reduces the capacity of its tier.
+Parameters in the simulated chain have the effect of the model. About half of the others have no
+effect. Some have a weak optimum near the default, and some do harm far from it. The seed selects
+them regardless of the catalogue. A parameter's loss reduces the capacity of its tier.
 
-So a parameter that the catalogue calls safe may do harm here, and one it calls decisive may do nothing.
+A parameter that is safe according to the catalogue may therefore do harm, and a decisive one may
+lack any effect.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from autotune.target.slo import Slo
 from bench.stacks import Stack, _climb, _unit
 
 TARGETS = Path(__file__).parents[1] / "targets"
-INERT, MILD = 0.5, 0.75  # up to these shares of the parameters that the model does not know
+INERT, MILD = 0.5, 0.75  # cumulative shares of the parameters that are not in the model
 # CPUs of load balancer, web, cache and store, and memory of each host.
 HARDWARE: Mapping[str, tuple[tuple[float, float, float, float], int]] = {
     "even": ((2, 4, 2, 2), 8 * GIB),
@@ -43,7 +44,7 @@ TIERS = ("lb", "web", "cache", "store")
 
 @dataclass(frozen=True)
 class Problem:
-    """A target's space on given hardware, with effects drawn by ``seed``."""
+    """A target's search space on the given hardware, with random effects."""
 
     file: TargetFile
     space: SearchSpace
@@ -52,7 +53,9 @@ class Problem:
     slo: Slo
 
     def chain(self, settings: Settings) -> StationChain:
-        """The modelled chain, each station's rate less the losses by its tier's other parameters."""
+        """Return the simulated chain, with each station's rate reduced by the losses from its
+        tier's other parameters.
+        """
         modelled, active = (
             build_chain(self.topology, settings),
             self.space.active_parameters(settings),
@@ -81,7 +84,9 @@ class Problem:
 
 
 def _effect(rng: np.random.Generator, dimension: Dimension) -> Callable[[float], float] | None:
-    """Log loss over the unit interval; ``None`` for a parameter without effect."""
+    """Return a log loss as a function of the position in the range (0 to 1); ``None`` for a
+    parameter without effect.
+    """
     kind, weight, shift = rng.random(), rng.uniform(), rng.normal(0, 0.1)
     now = _unit(dimension, dimension.baseline)
     if kind < INERT:
@@ -98,7 +103,7 @@ def _effect(rng: np.random.Generator, dimension: Dimension) -> Callable[[float],
 
 @cache
 def problem(name: str, seed: int) -> Problem:
-    """``name`` is `target/hardware`, such as `lab/thin-lb`."""
+    """Return the problem called ``name``: `target/hardware`, such as `lab/thin-lb`."""
     target, _, hardware = name.partition("/")
     cpus, memory = HARDWARE[hardware]
     file = read_target(TARGETS / f"{target}.yaml")
@@ -107,7 +112,7 @@ def problem(name: str, seed: int) -> Problem:
         for host in file.target.tiers[tier].hosts:
             facts[host] = replace(DEFAULT_FACTS, cpus=count, memory=memory)
     facts = {host: facts.get(host, DEFAULT_FACTS) for host in file.target.hosts}
-    if len(set(facts)) < len(TIERS):  # all tiers on one host: the whole host bounds each
+    if len(set(facts)) < len(TIERS):  # all tiers are on one host, whose resources limit each tier
         facts = {host: replace(DEFAULT_FACTS, cpus=max(cpus), memory=memory) for host in facts}
     space, model = build_space(file, facts), build_topology(file, facts)
     hosts = {t: replace(getattr(model, t), cpus=c) for t, c in zip(TIERS, cpus, strict=True)}
@@ -121,7 +126,9 @@ def problem(name: str, seed: int) -> Problem:
 
 
 def parts(at: Problem, settings: Settings) -> dict[str, tuple[float, tuple[str, ...]]]:
-    """Each station's log capacity, with its tier and the next one, whose answers it waits for."""
+    """Return each station's log capacity, with its tier and the next tier, for whose responses it
+    waits.
+    """
     kept = at.repaired(settings)
     if kept is None:
         return {}
@@ -133,7 +140,7 @@ def parts(at: Problem, settings: Settings) -> dict[str, tuple[float, tuple[str, 
 
 @cache
 def stack(name: str, seed: int) -> Stack:
-    """``name`` is `target/hardware`."""
+    """Return the stack called ``name``: `target/hardware`."""
     at = problem(name, seed)
 
     def advise(settings: Settings, peak: float) -> tuple[str, ...]:
@@ -150,12 +157,14 @@ def stack(name: str, seed: int) -> Stack:
 
 
 def presets(space: SearchSpace) -> list[Settings]:
-    """The baseline, and what guides and publications advise for each deployment."""
+    """Return the baseline, and the presets from guides and publications for each deployment."""
     return [space.baseline, *(settings for _, settings in space.iterate_presets())]
 
 
 @cache
 def best(at: Stack) -> float:
-    """The highest peak, by climbing from the two best presets: each effect has one way up."""
+    """Return the highest peak, found by hill climbing from the two best presets. Each effect has a
+    single maximum.
+    """
     ranked = sorted(presets(at.space), key=lambda settings: -(at.peak(settings) or 0.0))
     return max(_climb(at, settings)[0] for settings in ranked[:2])

@@ -1,14 +1,15 @@
-"""Fewest changes: how many of those that whole studies confirm are effective, and the gain they keep.
+"""Fewest changes: how many confirmed changes of whole studies are effective, and the gain that they
+keep.
 
     python -m bench changes [--seeds 3] [--first 1000] [--stacks local/even,…] [--measurements 30,80]
 
-Each is a study of a shipped target with all its parameters (`bench.catalogue`), as long as so many
-measurements: presets, search, finals, the simplified winner and the proof. A change is truly effective
-if reverting it alone costs the confirmed configuration a thousandth of its capacity. ``needed`` are the
-changes left after reverting, one after the other, each that then costs less: if two changes can replace
-each other, neither alone is effective, but one of them is needed. ``kept`` is the confirmed
-configuration's part of the gain that the winner had with all of its changes, ``ahead`` its gain over the
-best of what the study measured first: the baseline and the presets.
+Each study of a shipped target with all parameters (`bench.catalogue`) consists of presets, search,
+finals, the simplified winner and the proof. Its time suffices for the given number of measurements.
+A change is effective if reverting it alone costs at least a thousandth of the confirmed
+configuration's capacity. For ``needed``, changes that cost less are reverted one after the other,
+and the rest is counted. If two changes can replace each other, neither is effective, but one of
+them is needed. ``kept`` is the share of the original winner's gain that the confirmed configuration
+keeps. ``ahead`` is its gain over the best of the baseline and the presets.
 """
 
 from __future__ import annotations
@@ -31,15 +32,17 @@ from bench.stacks import Stack
 from bench.studies import SECONDS, study
 
 EFFECTIVE = 0.001
-KEPT, PRECISION = 0.97, 0.9  # the bars
+KEPT, PRECISION = 0.97, 0.9  # minimum values of the requirement
 WORSE = 0.01
 
 
 @dataclass(frozen=True)
 class Confirmed:
-    """How many changes the winner had (``before``) and the confirmed configuration has (``changes``),
-    and how many of the latter are effective and needed; ``kept`` is the part of the winner's gain that
-    is left, ``gain`` the log gain that was confirmed, ``ahead`` the log gain over the best preset."""
+    """The result of a study: the numbers of changes in the winner (``before``) and in the confirmed
+    configuration (``changes``). ``effective`` and ``needed`` count the latter. ``kept`` is the
+    share of the winner's gain that is left, ``gain`` the confirmed log gain, and ``ahead`` the log
+    gain over the best preset.
+    """
 
     before: int
     changes: int
@@ -51,7 +54,7 @@ class Confirmed:
 
 
 def confirmed(case: Case, measurements: int) -> Confirmed | None:
-    """One study; ``None`` where the baseline won."""
+    """Return the result of one study, or ``None`` if the baseline won."""
     stack = case.stack
     done = study(
         stack, trials=measurements, seed=case.seed, time=SECONDS * measurements,
@@ -74,8 +77,9 @@ def confirmed(case: Case, measurements: int) -> Confirmed | None:
 
 
 def needed(stack: Stack, settings: Settings, losses: Mapping[str, float]) -> int:
-    """How many of these changes are left when each that costs next to nothing is reverted, those that
-    cost the least by themselves first."""
+    """Return the number of changes that remain after each change with a negligible cost is
+    reverted, in ascending order of cost.
+    """
     left, height = len(losses), _log(stack, settings)
     for name in sorted(losses, key=lambda name: losses[name]):
         without = revert_changes(stack.space, settings, [name])
@@ -85,7 +89,7 @@ def needed(stack: Stack, settings: Settings, losses: Mapping[str, float]) -> int
 
 
 def changes(stack: Stack, settings: Settings) -> list[str]:
-    """The parameters that these settings change and that are active in them."""
+    """Return the parameters that these settings change and that have an effect."""
     active = stack.space.active_parameters(settings)
     return [n for n, v in stack.space.baseline.items() if n in active and settings[n] != v]
 

@@ -1,4 +1,4 @@
-"""What a study claims, against what is true: parameters without effect, with effect, under drift.
+"""The claims of studies compared with the truth: without any effect, with effects, and under drift.
 
 python -m bench claims [STUDIES [NOISE …]]
 
@@ -21,13 +21,13 @@ from bench.stacks import NOISE, Stack, best, number, random_stack
 from bench.studies import Study, study
 
 TRIALS = 12
-SMALL_GAINS = (0.03, 0.06, 0.12, 0.25)  # true ones, in the size of the noise and above
-UPPER_HALF = 32.0  # of a logarithmic range from 1 to 1000
+SMALL_GAINS = (0.03, 0.06, 0.12, 0.25)  # true gains, from the size of the noise upwards
+UPPER_HALF = 32.0  # middle of a logarithmic range from 1 to 1000
 Weather = Callable[[np.random.Generator], Iterator[float]]
 
 
 def without_effect() -> Stack:
-    """Eight parameters, none of which changes anything."""
+    """Return a stack with eight parameters without effect."""
     space = SearchSpace(
         tuple(number(f"t.s.p{i}", 1, 1000, 10, 100) for i in range(8)), (), {}
     )  # fmt: skip
@@ -39,7 +39,7 @@ def without_effect() -> Stack:
 
 
 def one_effect(gain: float) -> Stack:
-    """As `without_effect`, but one parameter gains this share in the upper half of its range."""
+    """Return a stack in which one parameter adds this gain in the upper half of its range."""
     idle = without_effect()
     name = idle.space.dimensions[0].name
 
@@ -50,13 +50,15 @@ def one_effect(gain: float) -> Stack:
 
 
 def twice(rng: np.random.Generator) -> Iterator[float]:
-    """What makes the noise of a measurement twice as large (sd) as a study expects."""
+    """Yield noise that doubles the sd of a measurement compared with the expectation of a study."""
     while True:
         yield rng.normal(0, NOISE * 3**0.5)
 
 
 def storms(rng: np.random.Generator) -> Iterator[float]:
-    """One measurement in ten begins a run of two to four that each lose a quarter."""
+    """Yield log losses: one measurement in ten starts a series of two to four that each lose a
+    quarter.
+    """
     while True:
         if rng.random() < 0.1:
             yield from [log(0.75)] * int(rng.integers(2, 5))
@@ -64,7 +66,7 @@ def storms(rng: np.random.Generator) -> Iterator[float]:
 
 
 def correlated(rng: np.random.Generator) -> Iterator[float]:
-    """An autoregressive process, as large as the noise itself."""
+    """Yield an autoregressive process with the same sd as the noise."""
     level = 0.0
     while True:
         level = 0.7 * level + rng.normal(0, NOISE * (1 - 0.7**2) ** 0.5)
@@ -88,7 +90,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def _claims(name: str, weather: Weather | None, count: int) -> None:
-    """What is claimed where nothing has an effect, and how accurate claims are where something has."""
+    """Print the share of false claims without any effect, and the accuracy of claims with effects."""
 
     def sky(seed: int) -> Iterator[float] | None:
         return weather(np.random.default_rng((seed, 9))) if weather else None
@@ -115,7 +117,7 @@ def _claims(name: str, weather: Weather | None, count: int) -> None:
 
 
 def _small_gain(gain: float, found: Sequence[tuple[Stack, Study]]) -> None:
-    """By how much the gains reported as improvements are too high, if the true one is small."""
+    """Print by how much reported improvements exceed the true gain if the true gain is small."""
     errors = [
         100 * (one.verdict.gain.ratio - _true_gain(stack, one, one.verdict.best))
         for stack, one in found
@@ -134,7 +136,9 @@ def _small_gain(gain: float, found: Sequence[tuple[Stack, Study]]) -> None:
 
 
 def _drift(count: int) -> None:
-    """Regret of the winner without drift, and if peaks drift up or down by a fifth over the study."""
+    """Print the regret of the winner without drift, and if peaks drift up or down by a fifth during
+    the study.
+    """
     for change in (0.0, log(1.2), log(0.8)):
         regrets = []
         for index in range(count):
@@ -167,7 +171,7 @@ def _coverage(found: Sequence[tuple[Stack, Study]]) -> None:
 
 
 def _shown(stack: Stack, one: Study, winner: int) -> float:
-    """By how much the logarithm of the winner's peak that reports show is too high."""
+    """Return the log error of the winner's peak in reports."""
     state = replace(one.state, verdict=one.verdict)
     peak = pool_peaks([trial.peak for trial in list_repeats(state, winner) if trial.peak])
     true = stack.peak(state.find_trial(winner).settings)
@@ -180,7 +184,7 @@ def _true_gain(stack: Stack, one: Study, winner: int) -> float:
 
 
 def regret(stack: Stack, one: Study) -> float:
-    """Of the winner, in percent of the best there is."""
+    """Return the regret of the winner, in percent of the optimum."""
     number_ = one.verdict.best
     settings = stack.space.baseline if number_ is None else one.state.find_trial(number_).settings
     return 100 * (1 - (stack.peak(settings) or 0.0) / best(stack)[0])

@@ -1,8 +1,9 @@
-"""Stacks in which parameters of several tiers act together, over the catalogue's real space.
+"""Stacks with joint effects of parameters in several tiers, over the catalogue's real search space.
 
-`products`: how good a value is depends on those of other tiers (a ridge across them). `cliffs`: beyond a
-sum of two parameters most is lost, as where memory or connections run out. `moving`: where the optimum
-is depends on the load that the stack carries. Structure and presets are drawn; nothing is additive.
+`products`: the effect of a value depends on values in other tiers. `cliffs`: beyond a sum of two
+parameters, most capacity is lost, as when memory or connections run out. `moving`: the optimum
+depends on the load that the stack sustains. Structure and presets are random, and no effect is
+additive.
 """
 
 from __future__ import annotations
@@ -25,18 +26,19 @@ Array = npt.NDArray[np.float64]
 
 KINDS = ("products", "cliffs", "moving")
 TIERS = ("lb", "web", "cache", "db")
-DECISIVE, OTHERS = 3, 1  # of each tier: known to matter, and not
-STEEP = 0.35  # the part of a tier's rate that is left beyond a cliff
+DECISIVE, OTHERS = 3, 1  # parameters per tier: known to matter, and all others
+STEEP = 0.35  # share of a tier's rate that remains beyond a cliff
 SHARPNESS = 5.0
-REACH = 2.0  # the optima move no further, in e-folds of the load
+REACH = 2.0  # maximum log change of the load for which optima move
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The log rate of a tier is ``base`` less a quadratic form of the distances to ``optimum``.
+    """A problem in which the log rate of a tier is ``base`` minus a quadratic form of the distances
+    to ``optimum``.
 
-    ``moves``: by how much each optimum moves per e-fold of the load. ``cliffs``: tier, two parameters,
-    and the sum beyond which most of its rate is lost.
+    ``moves`` is the shift of each optimum when the load grows by a factor of e. ``cliffs`` contains
+    a tier, two parameters, and the sum beyond which most of the tier's rate is lost.
     """
 
     space: SearchSpace
@@ -48,7 +50,9 @@ class Problem:
     cliffs: tuple[tuple[int, int, int, float], ...]
 
     def rates(self, settings: Settings) -> Array | None:
-        """Requests/s that each tier carries; ``None`` if the rules cannot be kept."""
+        """Return the requests/s that each tier sustains, or ``None`` if the rules cannot be
+        satisfied.
+        """
         try:
             kept = self.space.build_candidate(settings).settings
         except InfeasibleRule:
@@ -72,7 +76,9 @@ class Problem:
         return None if rates is None else _total(rates)
 
     def advise(self, settings: Settings, _: float) -> tuple[str, ...]:
-        """The three best moves of the narrowest tier's own parameters, by a tenth of a range."""
+        """Return the three best changes of the narrowest tier's parameters, each by a tenth of its
+        range.
+        """
         rates = self.rates(settings)
         if rates is None:
             return ()
@@ -88,7 +94,9 @@ class Problem:
         return tuple(move for move in ranked[:3] if gains[move] > 0.01)
 
     def parts(self, settings: Settings) -> Parts:
-        """Each tier's rate, as if it depended on its own parameters and the next tier's."""
+        """Return each tier's log rate, with the tiers on which it appears to depend: the tier
+        itself and the next one.
+        """
         rates = self.rates(settings)
         if rates is None:
             return {}
@@ -104,7 +112,7 @@ def _total(rates: Array) -> float:
 
 @cache
 def problem(kind: str, seed: int) -> Problem:
-    """Drawn until the best preset lacks 40 to 75 % of the optimum."""
+    """Return a random problem in which the best preset is 40 to 75 % below the optimum."""
     space = made(Workload(), np.random.default_rng(seed), effects=False).space
     for attempt in range(500):
         at = _drawn(kind, space, np.random.default_rng((seed, KINDS.index(kind), attempt, 9)))
@@ -142,13 +150,13 @@ def _drawn(kind: str, space: SearchSpace, rng: np.random.Generator) -> Problem:
 
 
 def _cliff(rng: np.random.Generator, optimum: Array) -> tuple[int, int, int, float]:
-    """A cliff close behind the optimum."""
+    """Return a cliff slightly beyond the optimum."""
     one, other = (int(i) for i in rng.choice(len(optimum), 2, replace=False))
     return int(rng.integers(len(TIERS))), one, other, float(optimum[[one, other]].sum() + 0.08)
 
 
 def _deciding(space: SearchSpace, rng: np.random.Generator) -> tuple[Dimension, ...]:
-    """Numbers without conditions; the rules may still couple some of them."""
+    """Return numeric parameters without conditions. Rules may still connect some of them."""
     chosen: list[Dimension] = []
     for tier in TIERS:
         own = [d for d in space.tunable_dimensions
@@ -173,6 +181,8 @@ def stack(name: str, seed: int) -> Stack:
 
 @cache
 def best(at: Stack, known: tuple[str, int]) -> float:
-    """The highest peak, by climbing from where the formula has its optimum."""
+    """Return the highest peak, found by hill climbing from the optimum of the formula and the best
+    presets.
+    """
     optimal: Mapping[str, object] = _optimal(problem(*known))
     return max(_climb(at, optimal)[0], *(_climb(at, preset)[0] for preset in presets(at.space)[:2]))

@@ -1,9 +1,10 @@
-"""Loading a store with many pairs: pairs/s, and the memory of what loads them and of the store.
+"""Loading many pairs into a store: pairs/s, and the memory of the loader and of the store.
 
 python -m bench loading [PAIRS]
 
-A private Redis on loopback is filled as a study fills its store. 100 million pairs, as the reference
-measurements have, are extrapolated: pairs/s of the second half, and bytes a pair.
+A private Redis on loopback is filled in the same way as in a study. The result is extrapolated to
+the 100 million pairs of the reference measurements, from the pairs/s of the second half and the
+bytes per pair.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 @contextmanager
 def _redis() -> Iterator[tuple[ServiceInstance, int]]:
-    """A store with nothing in it, and the id of its process, which ends with this one."""
+    """Yield an empty store, and the ID of its process, which stops with this process."""
     programs = {name: shutil.which(name) or name for name in ("redis-server", "redis-cli")}
     port = free_port()
     with tempfile.TemporaryDirectory() as directory:
@@ -78,7 +79,7 @@ def _redis() -> Iterator[tuple[ServiceInstance, int]]:
 
 
 def _resident(process: int) -> int:
-    """Bytes of memory that a process has."""
+    """Return the resident memory of a process in bytes."""
     status = Path(f"/proc/{process}/status").read_text()
     return 1024 * next(
         int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:")

@@ -1,7 +1,8 @@
-"""What others do to find a peak, each with ``probe(rate, seconds)`` and a guess of the peak.
+"""Established methods for finding a peak, each with ``probe(rate, seconds)`` and a guess of the
+peak.
 
-A bracket, where a method needs one, is a factor of 4 either side of the guess. To all of them a
-reading is either a pass or a failure.
+If a method needs a bracket, it spans a factor of 4 on either side of the guess. All methods treat a
+reading as either a pass or a failure.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ Probe = Callable[[float, float], Reading]
 Method = Callable[[Probe, Slo, float], float]
 
 _REACH = 4.0
-_WIDTH = 1.02  # a bracket this narrow is a result
+_WIDTH = 1.02  # ratio of a bracket's ends at which a search stops
 
 
 def ramp(probe: Probe, slo: Slo, guess: float) -> float:
-    """From half the guess (halved again if that fails), 10 % more every 5 s until a failure."""
+    """Increase the rate by 10 % every 5 s until a failure, starting at half the guess (or less,
+    until a reading passes).
+    """
     rate = guess / 2.0
     while not slo.is_met(probe(rate, 5.0)):
         rate /= 2.0
@@ -30,12 +33,12 @@ def ramp(probe: Probe, slo: Slo, guess: float) -> float:
 
 
 def bisection(probe: Probe, slo: Slo, guess: float) -> float:
-    """Eight readings of 5 s."""
+    """Bisect with eight readings of 5 s."""
     return _bisect(guess / _REACH, guess * _REACH, lambda rate: slo.is_met(probe(rate, 5.0)))
 
 
 def best_of_three(probe: Probe, slo: Slo, guess: float) -> float:
-    """Bisection that reads each rate until two readings of 5 s agree."""
+    """Bisect, and measure each rate until two readings of 5 s agree."""
 
     def majority(rate: float) -> bool:
         votes = [slo.is_met(probe(rate, 5.0)), slo.is_met(probe(rate, 5.0))]
@@ -45,7 +48,9 @@ def best_of_three(probe: Probe, slo: Slo, guess: float) -> float:
 
 
 def exponential(probe: Probe, slo: Slo, guess: float) -> float:
-    """Nighthawk's shape: double from half the guess until a failure, then bisect; 10 s each."""
+    """Search in the same way as Nighthawk: double the rate from half the guess until a failure,
+    then bisect, with readings of 10 s.
+    """
     low, high = 0.0, guess / 2.0
     while slo.is_met(probe(high, 10.0)):
         low, high = high, high * 2.0
@@ -53,14 +58,14 @@ def exponential(probe: Probe, slo: Slo, guess: float) -> float:
 
 
 def mlrsearch(probe: Probe, slo: Slo, guess: float) -> float:
-    """MLRsearch of FD.io CSIT (PyPI): trials of 1 to 5 s, 15 s in sum at a bound."""
+    """Search with MLRsearch of FD.io CSIT (PyPI): trials of 1 to 5 s, 15 s in total at a bound."""
     import MLRsearch as mlr  # noqa: N813 - its own name shouts
 
     class Measurer(mlr.AbstractMeasurer):
         def measure(self, intended_duration: float, intended_load: float) -> Any:
             got = probe(float(intended_load), intended_duration)
             sent = max(1, int(intended_load * intended_duration))
-            # A reading that was cut short failed: its fraction is taken for the whole trial.
+            # A reading that was cut short has failed, and its fraction counts for the whole trial.
             lost = round(sent * got.violation_fraction)
             return mlr.MeasurementResult(
                 intended_duration=intended_duration,
@@ -82,7 +87,7 @@ def mlrsearch(probe: Probe, slo: Slo, guess: float) -> float:
     )
     config = mlr.Config()
     config.goals = [goal]
-    config.min_load = guess / 16.0  # the order matters: each is checked against the other
+    config.min_load = guess / 16.0  # in this order, because each value is checked against the other
     config.max_load = guess * 8.0
     config.warmup_duration = None
     found = mlr.MultipleLossRatioSearch(config).search(Measurer(), debug=lambda _: None)

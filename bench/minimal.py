@@ -1,10 +1,11 @@
-"""Minimal diff: how well the changes that carry a winner's gain are told from those that do not.
+"""Minimal diff: how well the ablation separates the changes that cause a winner's gain from the
+others.
 
     python -m bench minimal [SEEDS] [MEASUREMENTS]
 
-A winner is the stack's optimum with every parameter that has no effect moved. The truly active changes
-are those left when the others are reverted by their exact losses, the least first, as long as 95 % of
-the gain is kept.
+A winner is the stack's optimum, with every parameter that has no effect set to a random value. To
+find the truly active changes, changes are reverted in order of their exact losses, smallest first,
+as long as 95 % of the gain is kept.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _line(name: str, found: Sequence[tuple[int, int, float, float, int]]) -> Non
 
 
 def modelled(name: str) -> Stack:
-    """A variant of the modelled stack, with the parameters that the model answers to."""
+    """Return a variant of the simulated stack, with its active parameters."""
     variant = VARIANTS[name]
     names = (d.name for d in variant.space.dimensions)
     active = frozenset(n for n in names if has_effect(variant.topology, n))
@@ -60,7 +61,9 @@ def modelled(name: str) -> Stack:
 def reduced(
     stack: Stack, seed: int, most: int = MAX_MEASUREMENTS
 ) -> tuple[int, int, float, float, int]:
-    """Changes, active ones, precision, recall, measurements."""
+    """Return the number of changes, the number of active changes, the precision, the recall, and
+    the number of measurements.
+    """
     rng = np.random.default_rng((seed, 5))
     baseline, winner = stack.space.baseline, _moved(stack, rng)
     changes = [
@@ -82,7 +85,7 @@ def reduced(
     full = height(frozenset()) or 0.0
     exact = {n: full - _or_nothing(height(frozenset({n}))) for n in changes}
     truth = set(changes) - _needless(changes, full - (1.0 - KEPT_GAIN_SHARE) * gain, height)
-    # What a model might believe: the truth within a tenth of the gain.
+    # A possible prediction of a model: the truth within a tenth of the gain.
     guess = {
         n: PredictedEffect(p + rng.normal(0, 0.1 * gain), 0.1 * gain) for n, p in exact.items()
     }
@@ -98,7 +101,9 @@ def reduced(
 def _needless(
     changes: Sequence[str], least: float, height: Callable[[RevertedChanges], float | None]
 ) -> RevertedChanges:
-    """The changes that can be reverted, least loss first, while the log peak is above ``least``."""
+    """Return the changes that can be reverted, smallest loss first, while the log peak is above
+    ``least``.
+    """
     reverted: RevertedChanges = frozenset()
     while left := [reverted | {name} for name in changes if name not in reverted]:
         following = max(left, key=lambda wider: _or_nothing(height(wider)))
@@ -109,12 +114,12 @@ def _needless(
 
 
 def _or_nothing(height: float | None) -> float:
-    """The log peak; if there is none, that of next to no load."""
+    """Return the log peak, or that of a negligible load if there is no peak."""
     return NOTHING if height is None else height
 
 
 def _moved(stack: Stack, rng: np.random.Generator) -> dict[str, Value]:
-    """The optimum, with parameters without effect moved anywhere, as a search would leave them."""
+    """Return the optimum, with random values for parameters without effect, as after a search."""
     _, winner = best(stack)
     moved = dict(winner)
     for dimension in stack.space.dimensions:
@@ -125,7 +130,7 @@ def _moved(stack: Stack, rng: np.random.Generator) -> dict[str, Value]:
         else:
             low, high = float(dimension.low or 0), float(dimension.high or 0)
             moved[dimension.name] = dimension.clip(low + rng.random() * (high - low))
-    # A parameter without effect on the peak may still decide whether the stack starts at all.
+    # A parameter without effect on the peak may still prevent the stack from starting.
     return moved if stack.peak(moved) else dict(winner)
 
 

@@ -1,7 +1,8 @@
-"""How long a browser takes to draw a report of 500 trials, compared with a page with Plotly alone.
+"""Time until a browser has drawn a report of 500 trials, compared with a page that contains only
+Plotly.
 
-``python -m bench page --trials 500 --runs 5``; needs Chromium. Times are wall clock of this machine:
-compare only the ratio of the medians, since both pages are taken in turn in the same run.
+``python -m bench page --trials 500 --runs 5``; needs Chromium. Times depend on this machine, so
+compare only the ratio of the medians. Both pages are drawn alternately in the same run.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update",
 )  # fmt: skip
-LONGEST = 120.0  # seconds that a page may take
+LONGEST = 120.0  # maximum seconds for a page
 TELL = """<script>const asked = setInterval(() => {
   if (document.documentElement.dataset.drawn) {
     clearInterval(asked);
@@ -42,7 +43,7 @@ plotlyLoaded().then(() => Plotly.newPlot("plot", [])).then(() => {{
 
 
 class Pages(HTTPServer):
-    """Serves pages by name and hears from each when it was drawn, in ms since it was asked for."""
+    """A server of pages by name. Each page reports when it was drawn, in ms since its request."""
 
     def __init__(self, pages: dict[str, bytes]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -52,7 +53,7 @@ class Pages(HTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: Pages
 
-    def do_GET(self) -> None:  # as http.server calls it
+    def do_GET(self) -> None:  # http.server requires this name
         name, _, milliseconds = self.path.strip("/").partition("?")
         content = self.server.pages.get(name, b"")
         if name == "drawn":
@@ -67,7 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def seconds_until_drawn(server: Pages, name: str) -> float:
-    """Seconds until a page was drawn, in a browser that was just started."""
+    """Return the seconds until a page was drawn in a new browser process."""
     browser = shutil.which("chromium") or sys.exit("chromium is not installed: scripts/setup --dev")
     url = f"http://127.0.0.1:{server.server_address[1]}/{name}"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
@@ -84,7 +85,9 @@ def seconds_until_drawn(server: Pages, name: str) -> float:
 
 
 def pages(trials: int) -> dict[str, bytes]:
-    """A report of so many trials, and a page with Plotly alone; both tell when they are drawn."""
+    """Return a report of ``trials`` trials, and a page that contains only Plotly. Both report when
+    they are drawn.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         study = open_study(grown(lab_study(Path(scratch)), Path(scratch) / "grown", trials))
         report = write_page(study, Path(scratch) / "report.html").read_text()

@@ -1,10 +1,12 @@
-"""Another tuner on the same question, under its own interpreter: nothing of autotune is imported here.
+"""Run another tuner on the same problem, in its own interpreter. This module imports nothing from
+autotune.
 
     PEER_PYTHON -m bench.peer smac3|opentuner < problem
 
-``problem`` is JSON: ``parameters`` as a target declares them, ``command`` and ``directory`` to call it
-in, ``first`` configurations, ``calls`` it may make, and a ``seed``. The last line of output is the
-configuration that it would choose. Conditions of parameters are passed to tuners that support them.
+``problem`` is JSON with these keys: ``parameters`` as in a target, the ``command`` and its
+``directory``, the ``first`` configurations, the maximum number of ``calls``, and a ``seed``. The
+last line of output is the configuration that the tuner selects. Conditions of parameters are passed
+to tuners that support them.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ Problem = Mapping[str, Any]
 
 
 def asked(problem: Problem, parameters: Mapping[str, Any], trial: int) -> float:
-    """What the command says of these parameters; 0 where they cannot be used."""
+    """Return the value that the command prints for these parameters, or 0 if they cannot be used."""
     question = json.dumps({"schema": 1, "trial": trial, "parameters": dict(parameters)})
     done = subprocess.run(
         problem["command"], cwd=problem["directory"], input=question, text=True, check=True,
@@ -30,7 +32,9 @@ def asked(problem: Problem, parameters: Mapping[str, Any], trial: int) -> float:
 
 
 def smac3(problem: Problem) -> dict[str, Any]:
-    """SMAC3's facade for expensive functions with many kinds of parameters: random forests."""
+    """Run SMAC3's facade for expensive functions with mixed kinds of parameters, which uses random
+    forests.
+    """
     from ConfigSpace import (  # type: ignore[import-not-found]
         AndConjunction,
         Categorical,
@@ -78,7 +82,7 @@ def smac3(problem: Problem) -> dict[str, Any]:
 
 
 def _configuration(kind: Any, space: Any, problem: Problem, changes: Mapping[str, Any]) -> Any:
-    """A complete configuration, with its active parameters only."""
+    """Return a complete configuration that contains only active parameters."""
     declared = problem["parameters"]
     values = {name: changes.get(name, said["default"]) for name, said in declared.items()}
     active = {
@@ -94,7 +98,7 @@ def _plain(value: Any) -> Any:
 
 
 def opentuner(problem: Problem) -> dict[str, Any]:
-    """OpenTuner's ensemble of techniques; it knows no conditions and no noise."""
+    """Run OpenTuner's ensemble of techniques, which supports neither conditions nor noise."""
     import argparse
 
     import opentuner as peer  # type: ignore[import-not-found]

@@ -1,12 +1,14 @@
-"""Regret against trials through the `command:` interface: ours, SMAC3 and OpenTuner, warm.
+"""Regret after a number of trials of autotune, SMAC3 and OpenTuner, all through the `command:`
+interface.
 
     python -m bench peers [--seeds 20] [--trials 30] [--interpreter PYTHON] [--tuners ours,smac3,…]
 
-All tune the same command, ``bench.answering``, from the current and the recommended configurations.
-The budget is a number of configurations. Ours may call the command a few times more, to prove what it
-found; the calls of each tuner are counted. SMAC3 and OpenTuner need an interpreter that has them
-(``python -m venv V && V/bin/pip install .[peers]``), by ``--interpreter`` or ``BENCH_PEERS``; without
-one their rows are left out. Regret is printed as median/90th percentile in percent.
+All tuners use the same command, ``bench.answering``, and start with the current and the recommended
+configurations. The budget is a number of configurations. autotune may call the command a few more
+times to prove its result; the calls of each tuner are counted. SMAC3 and OpenTuner need an
+interpreter in which they are installed (``python -m venv V && V/bin/pip install .[peers]``). It is
+given by ``--interpreter`` or ``BENCH_PEERS``; without it, their rows are left out. Regret is
+printed in percent as median/90th percentile.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ FIRST_SEED = 3000
 def chosen(
     tuner: str, declared: Mapping[str, Any], place: Path, interpreter: str | None
 ) -> Settings:
-    """What this tuner would choose. Raises CalledProcessError where it fails."""
+    """Return the settings that this tuner selects. Raises CalledProcessError if the tuner fails."""
     if tuner == OURS:
         argv = [sys.executable, "-m", "autotune", "run", "target.yaml", "--yes", "--json"]
         found = json.loads(_ran(argv, place, ""))
@@ -64,7 +66,7 @@ def _ran(argv: Sequence[str], place: Path, told: str) -> str:
 def tried(
     tuner: str, case: tuple[str, str], seed: int, trials: int, interpreter: str | None
 ) -> tuple[float, int]:
-    """Regret in percent, and calls of the command."""
+    """Return the regret in percent, and the number of calls of the command."""
     stack = stack_of(*case)
     with tempfile.TemporaryDirectory(prefix="autotune-bench-") as directory:
         place = Path(directory)

@@ -1,10 +1,10 @@
-"""What watching costs: the share of one core that probes take on this host, by processes watched.
+"""The cost of probes: their share of one core on this host, by number of watched processes.
 
     python -m bench.probes
 
-Idle processes in a session of their own stand in for a service's workers: reading about a process
-costs the same whatever it does. Two costs are printed: that on the watched machine (the stream's own
-`times`), and all the CPU time that this process spent meanwhile.
+Idle processes in a separate session represent a service's workers, because the cost of reading
+about a process does not depend on its work. Two costs are printed: the cost on the watched machine
+(`times` of the stream), and the CPU time of this process during the same period.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SECONDS = 6
 
 @contextmanager
 def workers(count: int, directory: Path) -> Iterator[None]:
-    program = directory / "nginx"  # a process is recognised by its program's name first
+    program = directory / "nginx"  # processes are recognised by the names of their programs
     program.symlink_to(str(shutil.which("sleep")))
     script = 'i=0; while [ "$i" -lt "$1" ]; do "$2" 60 & i=$((i + 1)); done; wait'
     argv = ["sh", "-c", script, "sh", str(count), str(program)]

@@ -1,10 +1,12 @@
-"""Stacks whose presets are wrong by construction: queueing formulas over the catalogue's real space.
+"""Stacks whose presets are wrong by construction: queueing formulas over the catalogue's real
+search space.
 
-A workload has something that guides do not expect: requests wait for I/O, memory is short, the database
-is the narrowest part, clients shake hands for TLS or connect for each request, or the cache is small.
-Workloads are drawn until the best preset lacks 35 to 70 % of the optimum. Every part is a station with a
-capacity in requests/s; the stack carries a soft minimum of them. Parameters that the formulas do not
-know have no effect, a mild one, or do harm far from their default, as drawn in `bench.catalogue`.
+Each workload has a property that guides do not expect. Requests wait for I/O, memory is short, the
+database is the bottleneck, clients use TLS handshakes or a connection for each request, or the
+cache is small. Workloads are random, and the best preset is 35 to 70 % below the optimum. Every
+part is a station with a capacity in requests/s. The stack sustains a soft minimum of these
+capacities. Parameters outside the formulas have no effect, a weak effect, or do harm far from their
+default, as in `bench.catalogue`.
 """
 
 from __future__ import annotations
@@ -30,16 +32,16 @@ from bench.stacks import Parts, Stack, _climb, _drawn, _unit
 
 TARGET = Path(__file__).parent / "queueing.yaml"
 KINDS = ("io-wait", "memory", "database", "tls", "churn", "small-cache", "mixed")
-LACKING = (35.0, 70.0)  # by so many percent of the optimum the best preset falls short
+LACKING = (35.0, 70.0)  # distance of the best preset from the optimum, in percent
 SHARPNESS = 4.0
-UNKNOWN = 0.3  # of the effects of `bench.catalogue`, for what the formulas do not know
+UNKNOWN = 0.3  # factor for the effects of `bench.catalogue`, for parameters outside the formulas
 GIB, MIB = 2**30, 2**20
 CLASSES = ("right", "wrong")
-CHURNING = 4  # a client connects anew at least every so many requests
-DECISIVE = 3  # parameters whose classes `wrong` makes wrong
+CHURNING = 4  # maximum requests per connection of a load with many new connections
+DECISIVE = 3  # number of parameters with a wrong class in `wrong`
 KERNEL = ("net.core.somaxconn", "net.ipv4.tcp_max_syn_backlog", "net.ipv4.tcp_tw_reuse",
           "net.ipv4.ip_local_port_range", "net.ipv4.tcp_fin_timeout")  # fmt: skip
-# Parameters of the formulas, by their last names; all others get drawn effects.
+# Parameters in the formulas, by the last part of their names. All others get random effects.
 KNOWN = frozenset((
     "worker_processes", "worker_connections", "backlog", "somaxconn", "keepalive_timeout",
     "ssl_session_cache", "ssl_session_timeout", "upstream_keepalive", "access_log_buffer",
@@ -54,9 +56,11 @@ KNOWN = frozenset((
 
 @dataclass(frozen=True)
 class Workload:
-    """Times in seconds of CPU or waiting, sizes in MB, per request unless it says otherwise."""
+    """A workload: times in seconds of CPU or waiting, sizes in MB, per request unless stated
+    otherwise.
+    """
 
-    lb: float = 2  # CPUs of each tier
+    lb: float = 2  # number of CPUs of each tier
     web: float = 4
     cache: float = 2
     db: float = 4
@@ -64,33 +68,33 @@ class Workload:
     db_memory: float = 8192
     cache_memory: float = 8192
     php: float = 0.004
-    waits: float = 0.005  # for what is outside of the stack
-    rss: float = 30  # of a child
-    code: float = 60  # of compiled scripts, and their number
+    waits: float = 0.005  # time waiting for systems outside of the stack
+    rss: float = 30  # size of a child process
+    code: float = 60  # size of compiled scripts; their number follows
     scripts: float = 3000
     gets: float = 10
-    dataset: float = 60  # what the cache should hold
-    always: float = 1  # queries, whatever the cache holds
-    on_miss: float = 4  # queries more if everything misses
+    dataset: float = 60  # size of the data that the cache should contain
+    always: float = 1  # database queries that do not depend on the cache
+    on_miss: float = 4  # additional queries if every get misses
     query: float = 0.0004
-    pages: float = 1500  # what the buffer pool should hold
-    reads: float = 2  # of pages, by a query
-    disk: float = 8000  # reads a second
+    pages: float = 1500  # size of the data that the buffer pool should contain
+    reads: float = 2  # pages that a query reads
+    disk: float = 8000  # reads per second
     writes: float = 0.2
     log: float = 200
     temporary: float = 2
     tables: float = 500
     handshake: float = 0.0
-    requests: float = 20  # of a session
-    gap: float = 2  # between requests of a client
-    away: float = 100  # between sessions of a client
+    requests: float = 20  # requests per session
+    gap: float = 2  # seconds between requests of a client
+    away: float = 100  # seconds between sessions of a client
     connect: float = 0.00005
     upstream: float = 0.00005
-    burst: float = 300  # connections that come at one time
+    burst: float = 300  # connections that arrive at the same time
 
 
 def drawn(kind: str, rng: np.random.Generator) -> Workload:
-    """A workload of a kind; ``mixed`` has the traits of three kinds, each milder."""
+    """Return a random workload of a kind; ``mixed`` combines weaker properties of three kinds."""
     if kind == "mixed":
         chosen = rng.choice([k for k in KINDS if k != "mixed"], 3, replace=False)
         load = _hardware(rng)
@@ -131,14 +135,14 @@ def _traits(kind: str, rng: np.random.Generator, milder: float = 1.0) -> dict[st
 
 @dataclass(frozen=True)
 class Problem:
-    """A space with a workload, and the drawn ``effects`` of what the formulas do not know."""
+    """A search space with a workload, and the random ``effects`` of parameters outside the formulas."""
 
     space: SearchSpace
     load: Workload
     effects: Mapping[str, Callable[[float], float]]
 
     def stations(self, settings: Settings) -> dict[str, float]:
-        """Requests/s that each part carries; none for a configuration that fails."""
+        """Return the requests/s that each part sustains; empty for a configuration that fails."""
         try:
             kept = self.space.build_candidate(settings).settings
         except InfeasibleRule:
@@ -163,7 +167,7 @@ class Problem:
         return total(rates)
 
     def advise(self, settings: Settings, _: float) -> tuple[str, ...]:
-        """The moves that the catalogue advises for the true cause."""
+        """Return the changes that the catalogue recommends for the true cause."""
         rates = self.stations(settings)
         if not rates:
             return ()
@@ -172,7 +176,7 @@ class Problem:
         return list_recommended_changes(Bottleneck(tier, service, "", Resource(resource), "", 1.0))
 
     def parts(self, settings: Settings) -> Parts:
-        """What can be seen of the parts: their CPUs, and PHP's workers."""
+        """Return the observable log capacities of the parts: CPUs, and PHP's workers."""
         rates = self.stations(settings)
         return {part: (log(rates[part]), tiers) for part, tiers in SEEN.items() if rates}
 
@@ -184,7 +188,7 @@ SEEN: Mapping[str, tuple[str, ...]] = {
 
 
 def total(rates: Mapping[str, float]) -> float:
-    """What the stack carries: the soft minimum of its stations."""
+    """Return the requests/s that the stack sustains: the soft minimum of its stations."""
     return float((np.array([*rates.values()]) ** -SHARPNESS).sum() ** (-1 / SHARPNESS))
 
 
@@ -197,7 +201,7 @@ def _crowded(workers: float, cpus: float, cost: float) -> float:
 
 
 def _missing(load: Workload, s: Settings) -> float:
-    """The share of gets that miss the cache."""
+    """Return the share of gets that miss the cache."""
     held = float(s["cache.memcached.memory"]) * (
         1 - 0.2 * (float(s["cache.memcached.growth_factor"]) - 1.05)
     )
@@ -212,13 +216,13 @@ def _swapped(load: Workload, s: Settings) -> float:
 
 
 def _spilt(load: Workload, s: Settings) -> float:
-    """The share of temporary tables that go to disk."""
+    """Return the share of temporary tables that are written to disk."""
     room = min(float(s["db.mariadb.tmp_table_size"]), float(s["db.mariadb.max_heap_table_size"]))
     return 1 / (1 + (room / load.temporary) ** 3)
 
 
 def _database(load: Workload, s: Settings, queries: float) -> tuple[dict[str, float], float]:
-    """Its stations, and the seconds that a query takes."""
+    """Return the stations of the database, and the seconds that a query takes."""
     pooled = s["db.mariadb.thread_handling"] == "pool-of-threads"
     threads = (
         float(s["db.mariadb.thread_pool_size"]) if pooled else float(s["web.php_fpm.max_children"])
@@ -312,7 +316,7 @@ def _stations(load: Workload, s: Settings) -> dict[str, float]:
 
 
 def _cause(load: Workload, s: Settings, narrowest: str) -> tuple[str, str, str]:
-    """Tier, service and resource of what makes the narrowest part narrow."""
+    """Return the tier, service and resource that limit the narrowest part."""
     tier, _, part = narrowest.partition(".")
     if tier == "web":
         starved = _swapped(load, s) > 0
@@ -332,7 +336,9 @@ def _cause(load: Workload, s: Settings, narrowest: str) -> tuple[str, str, str]:
 
 @cache
 def problem(kind: str, seed: int) -> Problem:
-    """Drawn until the best preset is as far behind as it has to be."""
+    """Return a random problem in which the best preset is as far below the optimum as ``LACKING``
+    requires.
+    """
     for attempt in range(500):
         rng = np.random.default_rng((seed, KINDS.index(kind), attempt))
         load = drawn(kind, rng)
@@ -343,8 +349,9 @@ def problem(kind: str, seed: int) -> Problem:
 
 
 def _lacking(at: Problem) -> float:
-    """By how many percent of the optimum the best preset falls short, without drawn effects and without
-    rules: a quick estimate. All of it, if the baseline itself fails."""
+    """Return a quick estimate, in percent, of the distance between the best preset and the optimum,
+    without random effects and rules. It is 100 if the baseline itself fails.
+    """
 
     def rough(settings: Settings) -> float:
         rates = _stations(at.load, settings)
@@ -358,7 +365,9 @@ def _lacking(at: Problem) -> float:
 
 
 def made(load: Workload, rng: np.random.Generator, *, effects: bool = True) -> Problem:
-    """The space that fits a workload's hosts, with drawn effects of what the formulas do not know."""
+    """Return the problem for a workload's hosts, with random effects of parameters outside the
+    formulas.
+    """
     file = read_target(TARGET)
     kernel = {key: value for key, value in DEFAULT_FACTS.kernel_values.items() if key in KERNEL}
     sizes = {"lb1": (load.lb, 4096), "web1": (load.web, load.web_memory),
@@ -379,18 +388,18 @@ def made(load: Workload, rng: np.random.Generator, *, effects: bool = True) -> P
 
 
 def _traits_of(load: Workload) -> frozenset[LoadTrait]:
-    """What a target says of this load."""
+    """Return the traits of this load that a target would declare."""
     of_load = {LoadTrait.TLS: load.handshake > 0, LoadTrait.CHURN: load.requests < CHURNING}
     return frozenset(trait for trait, present in of_load.items() if present)
 
 
 def presets(space: SearchSpace) -> list[Settings]:
-    """The baseline, and what guides, tools and publications advise."""
+    """Return the baseline, and the presets from guides, tools and publications."""
     return [space.baseline, *(space.preset_settings(kind) for kind in PRESET_NAMES)]
 
 
 def misled(at: Problem, seed: int) -> SearchSpace:
-    """The space with the parameters that decide most classed as if they hardly mattered."""
+    """Return the space with the most important parameters wrongly classed as unimportant."""
     stack = Stack("", at.space, at.peak, frozenset())
     top, optimum = _climb(stack, max(presets(at.space), key=lambda p: at.peak(p) or 0.0))
     losses = {
@@ -411,7 +420,9 @@ def misled(at: Problem, seed: int) -> SearchSpace:
 
 @cache
 def stack(name: str, seed: int) -> Stack:
-    """``name`` is a kind, for `misclassified` with the classes: `tls/wrong`."""
+    """Return the stack called ``name``: a kind or, for `misclassified`, a kind with its classes
+    such as `tls/wrong`.
+    """
     kind, _, classes = name.partition("/")
     at = problem(kind, seed)
     space = misled(at, seed) if classes == "wrong" else at.space
@@ -423,12 +434,16 @@ def stack(name: str, seed: int) -> Stack:
 
 @cache
 def best(at: Stack) -> float:
-    """The highest peak: by climbing over what the formulas know, then over everything."""
+    """Return the highest peak, found by hill climbing over the parameters of the formulas, then
+    over all parameters.
+    """
     return _climb(at, _highest(at, draws=300, climbs=3)[1])[0]
 
 
 def _highest(at: Stack, draws: int, climbs: int, least: float = 0.05) -> tuple[float, Settings]:
-    """The best over what the formulas know, from the best preset and the best of ``draws`` at random."""
+    """Return the best settings of the parameters in the formulas, found from the best preset and
+    the best of ``draws`` random points.
+    """
     rng, space = np.random.default_rng(1), at.space
     deciding = tuple(d for d in space.tunable_dimensions if d.name.rpartition(".")[2] in KNOWN)
     narrow = replace(at, space=replace(space, dimensions=deciding))

@@ -1,7 +1,7 @@
-"""The same servers request by request: first come, first served, every wait simulated.
+"""The same servers, simulated request by request: first come, first served.
 
-``bench.servers`` draws counts from a formula. Here violations come in bursts, as busy periods cause
-them, and a reading begins with whatever queue its warm-up left behind.
+``bench.servers`` draws counts from a formula. In this module, violations come in bursts during busy
+periods, and a reading starts with the queue that its warm-up left.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from bench.servers import Bench
 
 
 class LiveBench(Bench):
-    """A server under test whose requests are simulated one by one. Load starts ``overhead`` seconds
-    before the reading counts.
+    """A server under test whose requests are simulated one by one. The load starts ``overhead``
+    seconds before the reading counts.
     """
 
     def __call__(self, rate: float, seconds: float) -> Reading:
-        """One reading."""
+        """Return one reading."""
         capacity = self.capacity()
         waited = self._late(rate, self.overhead + seconds, capacity)
         counted = waited[1][waited[0] >= self.overhead]
@@ -41,7 +41,9 @@ class LiveBench(Bench):
         )
 
     def _late(self, rate: float, seconds: float, capacity: float) -> tuple[np.ndarray, np.ndarray]:
-        """Poisson arrival times in ``seconds``, and which requests take longer than the limit."""
+        """Return Poisson arrival times within ``seconds``, and a mask of the requests that exceed
+        the limit.
+        """
         n = self.rng.poisson(rate * seconds)
         arrivals = np.sort(self.rng.random(n)) * seconds
         cv, mean = self.server.cv, self.server.service / capacity

@@ -1,35 +1,37 @@
-"""Regret against trials of every sampler on stacks with a known answer.
+"""Regret of every sampler after a number of trials, on stacks with a known optimum.
 
     python -m bench search [--seeds 20] [--samplers auto,tpe,…] [--families web,…] [--parts seen,…]
                            [--at 15,30]
 
-Regret is by how much the configuration that a study would choose falls short of the best there is, in
-percent: mean, median and 90th percentile over stacks and seeds. All samplers have the same calls and
-the same final choice: the leaders of a model of all trials are measured once more, and the best preset
-is kept unless another one is likely to be better. ``with pairs`` is the mean regret if the first two of
-them are then measured in turn, as long as it is undecided which is better, as a study does before it
-proves anything. The presets come first and count as trials, except on `catalogue`, where only
-suggestions count. ``tried`` is the mean regret of the best configuration that was tried by then: the
-difference between it and the regret of the choice was lost by choosing, the rest by searching. ``over
-preset`` is the median gain over the best preset, ``worse`` the share of studies whose choice is over a
-point worse than that preset.
+Regret is the distance between the configuration that a study would choose and the optimum, in percent:
+mean, median and 90th percentile over stacks and seeds. All samplers have the same number of calls and
+the same final choice. The leaders of a model of all trials are measured once more, and the best preset
+wins unless another configuration is probably better. For ``with pairs``, the first two are then measured
+alternately until it is decided which one is better, as in a study before its proof. Presets come first
+and count as trials, except on `catalogue`, where only suggestions count. ``tried`` is the mean regret of
+the best configuration tried so far: the search lost this much, and the choice lost the rest. ``over
+preset`` is the median gain over the best preset. ``worse`` is the share of studies whose choice is more
+than a point worse than that preset.
 
-Families: `web` (formulas), `random` (drawn), `model` (the modelled chain), 16 to 19 parameters each;
-`catalogue` (`bench.catalogue`): the spaces of the shipped targets, 49 and 125. ``--parts`` says what a
-trial tells of the parts of a stack: `none`, as with a command; `seen`, with 15 % noise; `spoilt`, a third
-missing, each with an error of its own, one in ten wild, and 30 % of the diagnoses wrong.
+Families: `web` (formulas), `random` (random structure) and `model` (the simulated chain), with 16 to 19
+parameters each; `catalogue` (`bench.catalogue`): the spaces of the shipped targets, with 49 and 125
+parameters. ``--parts`` selects what a trial reveals about the parts of a stack: `none`, as for a
+command; `seen`, with 15 % noise; `spoilt`, with a third missing, an additional error for each part, one
+in ten completely wrong, and 30 % wrong diagnoses.
 
-`presets-wrong` (`bench.queueing`): the best preset lacks 35 to 70 % of the optimum. `misclassified`: the
-same, with the three parameters that decide most classed as if they hardly mattered. `entangled`
-(`bench.entangled`): products across tiers, cliffs, optima that move with the load. On these, presets
-count as trials, ``half`` is the median number of trials after which the best that was tried closes half
-the gap between the best preset and the optimum, and ``80 %`` the share of studies that close 80 % of it.
+`presets-wrong` (`bench.queueing`): the best preset is 35 to 70 % below the optimum. `misclassified`: in
+addition, the three most important parameters are wrongly classed as unimportant. `entangled`
+(`bench.entangled`): joint effects across tiers, cliffs, and optima that move with the load. In these
+families, presets count as trials. ``half`` is the median number of trials until the best configuration
+tried closes half of the gap between the best preset and the optimum. ``80 %`` is the share of studies
+that close 80 % of the gap.
 
-`engineer` follows the diagnosis in steps of a quarter of the range, then changes one factor at a time;
-`ofat` does that from the start; `near` changes one to four at random; `tpe-own` is TPE with the best
-measurement as its choice. `flaml` needs FLAML to be installed. Each row but the first ends with its
-regret less the first one's, paired by study, with half the width of the 90 % interval. Seeds below
-1000 were used to develop the samplers, those of this benchmark were not.
+`engineer` follows the diagnosis in steps of a quarter of the range, then changes one factor at a time.
+`ofat` changes one factor at a time from the start. `near` changes one to four random parameters.
+`tpe-own` is TPE whose choice is its best measurement. `flaml` needs FLAML to be installed. Each row
+except the first ends with the difference between its regret and that of the first row, paired by study,
+with half the width of the 90 % interval. Seeds below 1000 were used to develop the samplers; this
+benchmark uses other seeds.
 """
 
 from __future__ import annotations
@@ -85,7 +87,7 @@ FAMILIES = {
 WITH_GAP = (PRESETS_WRONG, MISCLASSIFIED, ENTANGLED)
 AT = dict.fromkeys(FAMILIES, (15, 30, 60))
 AT |= {"catalogue": (12, 20, 30), **dict.fromkeys(WITH_GAP, (10, 15, 20, 30))}
-OWN_CHOICE = "-own"  # of a sampler's name: its best measurement is its choice
+OWN_CHOICE = "-own"  # suffix of samplers whose choice is their best measurement
 CLOSED = (0.5, 0.8)  # shares of the gap between the best preset and the optimum
 NONE, SEEN, SPOILT = PARTS = ("none", "seen", "spoilt")
 NOISE_OF_PARTS, MISSING, WRONG, WILD = 0.15, 1 / 3, 0.3, 0.1
@@ -94,7 +96,9 @@ FINALISTS, PLAUSIBLE = 4, 2.0
 
 @dataclass(frozen=True)
 class Case:
-    """A stack to search, what a trial tells of its parts, and the seed of all chance."""
+    """A stack to search, the information that a trial gives about its parts, and the seed of all
+    random numbers.
+    """
 
     family: str
     name: str
@@ -129,16 +133,19 @@ class Case:
 
     @property
     def at(self) -> tuple[int, ...]:
-        """The numbers of trials after which the choice is looked at."""
+        """Return the numbers of trials after which the choice is evaluated."""
         more = len(self.presets) if self.family == "catalogue" else 0
         return tuple(more + count for count in AT[self.family])
 
 
 @dataclass(frozen=True)
 class Run:
-    """One study: at each look the regret of the choice, of the choice with pairs and of the best tried;
-    the regret of the best preset, the part of trials that failed, seconds per suggestion, and after how
-    many trials each share of the gap was closed."""
+    """The result of one study. ``regrets``, ``paired`` and ``tried`` are the regrets at each
+    evaluation: of the choice, of the choice with pairs, and of the best configuration tried.
+    ``preset`` is the regret of the best preset, ``failed`` the share of failed trials, and
+    ``seconds`` the time per suggestion. ``closed`` contains the numbers of trials after which each
+    share of the gap was closed.
+    """
 
     regrets: tuple[float, ...]
     paired: tuple[float, ...]
@@ -163,7 +170,7 @@ def stack_of(family: str, name: str) -> Stack:
 
 
 def advise(variant: Variant, settings: Settings, peak: float) -> tuple[str, ...]:
-    """The moves that the bottleneck of the modelled stack suggests."""
+    """Return the changes that the bottleneck of the simulated stack suggests."""
     made = build_chain(variant.topology, {**variant.space.baseline, **settings})
     return list_recommended_changes(find_bottleneck(variant.topology, made, peak, variant.slo))
 
@@ -179,7 +186,7 @@ def _stations(variant: Variant, settings: Settings) -> dict[str, tuple[float, tu
 
 @dataclass
 class Probes:
-    """What each trial tells beside its peak, as notes of an outcome."""
+    """The information that each trial gives in addition to its peak, as notes of an outcome."""
 
     case: Case
     rng: np.random.Generator = field(init=False)
@@ -218,7 +225,7 @@ class Probes:
 
 
 def searched(kind: str, case: Case) -> Run:
-    """One study on one stack."""
+    """Run one study on one stack."""
     stack, space, known = case.stack, case.stack.space, case.presets
     rng, probes = np.random.default_rng((case.seed, 3)), Probes(case)
     other = OTHERS[kind](stack, case.seed) if kind in OTHERS else None
@@ -262,7 +269,9 @@ def searched(kind: str, case: Case) -> Run:
 
 
 def _closed(case: Case, tried: Sequence[Settings], preset: float) -> tuple[float, ...]:
-    """After how many trials each share of the gap was closed by the best that was tried."""
+    """Return the numbers of trials after which the best configuration tried closed each share of
+    the gap.
+    """
     if case.family not in WITH_GAP:
         return ()
     best = np.minimum.accumulate([_regret(case, settings) for settings in tried])
@@ -271,16 +280,20 @@ def _closed(case: Case, tried: Sequence[Settings], preset: float) -> tuple[float
 
 
 def _regret(case: Case, settings: Settings) -> float:
-    """By how much these settings truly fall short of the best there is, in percent."""
+    """Return the true distance between these settings and the optimum, in percent."""
     return 100 * (1 - (case.stack.peak(settings) or 0.0) / case.best)
 
 
 Choice = tuple[Settings, Settings]
-"""What is chosen after the leaders were measured again, and after the first two were in pairs, too."""
+"""The choices after the leaders were measured again, and after the first two were also measured in
+pairs.
+"""
 
 
 def _chosen(case: Case, posterior: PosteriorPeaks, tried: Sequence[Settings]) -> Choice:
-    """Choose as a study does: measure leaders and best preset once more, keep the preset in doubt."""
+    """Choose in the same way as a study: measure the leaders and the best preset once more, and
+    choose the preset in case of doubt.
+    """
     peaks = {number: peak for number, peak in posterior.peaks.items() if number > 0}
     if not peaks:
         return tried[0], tried[0]
@@ -344,7 +357,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 def _line(
     kind: str, family: str, parts: str, runs: Sequence[Run], first: Sequence[Run] = ()
 ) -> None:
-    """Print a row. ``first``: the runs of the first row, on the same cases."""
+    """Print a row. ``first`` contains the runs of the first row, on the same cases."""
     regrets, preset = np.array([run.regrets for run in runs]), np.array([r.preset for r in runs])
     cells = " ".join(
         f"@{at} {values.mean():5.1f} ({np.median(values):4.1f}/{np.quantile(values, 0.9):4.1f})"
@@ -365,7 +378,9 @@ def _line(
 
 
 def _gap(runs: Sequence[Run]) -> str:
-    """When the gap was closed by half, and in how many studies by 80 % within so many trials."""
+    """Return the median trial at which half of the gap was closed, and the shares of studies that
+    closed 80 % of it, as text.
+    """
     if not runs[0].closed:
         return ""
     half, most = np.array([run.closed for run in runs]).T

@@ -1,9 +1,9 @@
-"""Servers with a known peak, whose readings are counts drawn from a queueing formula.
+"""Servers with a known peak. The counts in their readings are drawn from a queueing formula.
 
-Below saturation the wait has the stationary law of M/M/c (Erlang C, exponential tail), with the
-tail stretched by ``(1 + cv**2) / 2`` for services that vary more; the service time comes on top.
-Above saturation the backlog grows for as long as the reading lasts. The true peak solves the
-stationary formula without noise.
+Below saturation, the wait has the stationary distribution of M/M/c (Erlang C, exponential tail).
+Its tail is stretched by ``(1 + cv**2) / 2`` for more variable service times. The service time is
+added to the wait. Above saturation, the backlog grows as long as the reading lasts. The true peak
+is the solution of the stationary formula without noise.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from numpy.typing import NDArray
 from autotune.measure import Reading, Slo
 
 Array = NDArray[np.float64]
-_PARTS = 64  # points of the service time's distribution
-STOLEN = 0.06  # of the CPU time, in a reading of a storm
-_MOMENTS = 24  # points of a reading
+_PARTS = 64  # number of points in the distribution of service times
+STOLEN = 0.06  # share of CPU time that is stolen in a disturbed reading
+_MOMENTS = 24  # number of points in a reading
 
 
 @dataclass(frozen=True)
 class Server:
-    """``workers`` with a mean service of ``service`` seconds. ``cv``: its coefficient of variation,
-    exponential at 1.0 and log-normal otherwise. ``abrupt``: overload fails most requests at once.
+    """A server with ``workers`` and a mean service time of ``service`` seconds. ``cv`` is the
+    coefficient of variation of the service time, which is exponential for 1.0 and otherwise
+    log-normal. ``abrupt`` servers fail most requests immediately in an overload.
     """
 
     workers: int = 8
@@ -36,12 +37,12 @@ class Server:
 
     @property
     def saturation(self) -> float:
-        """Requests/s at which the workers are always busy."""
+        """Return the requests/s at which all workers are always busy."""
         return self.workers / self.service
 
     @cached_property
     def services(self) -> Array:
-        """Equally likely service times in seconds."""
+        """Return equally likely service times in seconds."""
         u = (np.arange(_PARTS * 16) + 0.5) / (_PARTS * 16)
         if self.cv == 1.0:
             return np.asarray(-self.service * np.log1p(-u))
@@ -49,13 +50,15 @@ class Server:
         return np.asarray(self.service * np.exp(spread * _normal_quantile(u) - spread**2 / 2.0))
 
     def late(self, use: float, limit: float, seconds: float | None) -> float:
-        """Chance that a request takes longer than ``limit`` at utilisation ``use``.
+        """Return the probability that a request takes longer than ``limit`` at utilisation ``use``.
 
-        Over a reading of ``seconds`` from an idle start, or in the long run (``None``).
+        It applies to a reading of ``seconds`` from an idle start, or to the long run if ``seconds``
+        is ``None``.
         """
         if seconds is None and use >= 1.0:
             return 1.0
-        # In so many seconds no queue reaches the stationary state of a utilisation this close to 1.
+        # Within ``seconds``, no queue reaches the stationary state of a utilisation above this
+        # limit.
         cap = 1.0 if seconds is None else 1.0 - 0.5 / sqrt(self.saturation * seconds)
         settled = min(use, cap)
         tail = self.saturation * (1.0 - settled) * 2.0 / (1.0 + self.cv**2)
@@ -70,7 +73,9 @@ class Server:
         return max(fraction, 0.9) if self.abrupt and use > 1.0 else fraction
 
     def peak(self, slo: Slo) -> float:
-        """The true peak in requests/s: the highest rate whose long-run violations are allowed."""
+        """Return the true peak in requests/s: the highest rate whose long-run violations are
+        allowed.
+        """
         low, high = 0.0, 1.0
         for _ in range(50):
             middle = (low + high) / 2.0
@@ -81,12 +86,13 @@ class Server:
 
 @dataclass
 class Bench:
-    """A server under test: counts readings and the load they cost.
+    """A server under test, which counts its readings and their seconds under load.
 
-    ``noise``: sd of log capacity per reading; ``disturbed``: part of the readings with 30 % less;
-    ``drift``: log capacity gained over 100 s of load. ``cut``: a reading with more than half of its
-    requests violated is given up after a second, as a careful generator does. In ``stormy`` of the
-    readings ``STOLEN`` of the CPU time is stolen, which takes ``lost`` of the capacity.
+    ``noise`` is the sd of log capacity between readings, ``disturbed`` the share of readings with
+    30 % less capacity, and ``drift`` the gain of log capacity over 100 s of load. With ``cut``, a
+    reading in which more than half of the requests violate the SLO stops after a second, as with a
+    careful generator. In the share ``stormy`` of the readings, the share ``STOLEN`` of the CPU time
+    is stolen, which costs the share ``lost`` of the capacity.
     """
 
     server: Server
@@ -104,7 +110,7 @@ class Bench:
     count: int = field(default=0, init=False)
 
     def __call__(self, rate: float, seconds: float) -> Reading:
-        """One reading."""
+        """Return one reading."""
         use = rate / (self.server.saturation * self.capacity())
         truncated = False
         fraction = self.server.late(use, self.slo.limit, seconds)
@@ -123,7 +129,7 @@ class Bench:
         )
 
     def capacity(self) -> float:
-        """The capacity that the next reading meets, relative to the server's."""
+        """Return the capacity during the next reading, relative to the server's."""
         gain = self.drift * self.spent / 100.0 - self.noise * self.rng.standard_normal()
         capacity = exp(gain) * (0.7 if self.rng.random() < self.disturbed else 1.0)
         self.stolen = STOLEN if self.stormy and self.rng.random() < self.stormy else 0.0
@@ -132,7 +138,7 @@ class Bench:
 
 @lru_cache(maxsize=4096)
 def _erlang_c(workers: int, use: float) -> float:
-    """Chance that a request waits in M/M/c (Erlang 1917)."""
+    """Return the probability that a request waits in M/M/c (Erlang 1917)."""
     if use >= 1.0:
         return 1.0
     load = workers * use
@@ -144,7 +150,7 @@ def _erlang_c(workers: int, use: float) -> float:
 
 
 def _normal_quantile(u: Array) -> Array:
-    """Standard normal quantiles."""
+    """Return standard normal quantiles."""
     from statistics import NormalDist
 
     inverse = NormalDist().inv_cdf

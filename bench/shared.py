@@ -1,11 +1,13 @@
-"""Many workers on one PostgreSQL: how long asking and telling take, and how much a trial stores there.
+"""Many workers on one PostgreSQL: the time for a request of the next trial and for records, and the
+size of a trial.
 
 python -m bench shared [WORKERS [TRIALS [SECONDS]]]
 
-Stores, database, order of a study, records and rendered files of `targets/lab.yaml` are real. A worker
-is a thread with its own connections, store and journal, and a measurement is a wait of SECONDS. The
-cost of the model is measured apart: no other worker waits for it. Most of the TRIALS are on record when
-the workers join; workers of a process share one copy of them. SIGTERM ends it with nothing left behind.
+Stores, database, order of a study, records and rendered files of `targets/lab.yaml` are real. A
+worker is a thread with its own connections, store and journal. A measurement is a wait of SECONDS.
+The cost of the model is measured separately, because no other worker waits for it. Most of the
+TRIALS are recorded before the workers join; the workers of a process share one copy of them. After
+SIGTERM, the benchmark removes everything that it created.
 """
 
 from __future__ import annotations
@@ -60,9 +62,9 @@ from tests.study.database import running
 from tests.study.simulated import Silent
 
 WORKERS, TRIALS, SECONDS = 128, 2000, 30.0
-# Processes of the threads, measurements of each thread, and changes of a configuration.
+# Number of processes, measurements per thread, and changes per configuration.
 PROCESSES, TURNS, CHANGES = 2, 3, 4
-SWITCHED = 0.0005  # seconds for which one thread has its process to itself
+SWITCHED = 0.0005  # seconds until Python switches to another thread
 HARDWARE = "lab/even"
 FIRST = {"event": "study", "started": "", "shared": True}
 TABLES = text(
@@ -70,13 +72,14 @@ TABLES = text(
     " WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace ORDER BY size DESC"
 )
 T = TypeVar("T")
-Times = list[tuple[float, float]]  # wall and the worker's own CPU seconds
-Found = tuple[list[tuple[Times, Times]], float]  # asks and tells of a process's workers, and its MB
+Times = list[tuple[float, float]]  # wall-clock seconds, and CPU seconds of the worker
+Found = tuple[list[tuple[Times, Times]], float]  # times per worker, and MB of the process
 
 
 class Early:
-    """What was on record before the workers joined, one copy for all workers of a process. A real
-    worker has a machine of its own, with some 25 MB of it at 2,000 trials."""
+    """The state that was recorded before the workers joined, one copy for all workers of a process.
+    A real worker has its own machine, where this state takes about 25 MB for 2,000 trials.
+    """
 
     def __init__(self) -> None:
         self._lock, self._state = threading.Lock(), State()
@@ -94,7 +97,7 @@ class Early:
 
 
 class Trials:
-    """Configurations, and what is on record of each when it was measured."""
+    """Random configurations, and the records of their measurements."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng((seed, 7))
@@ -120,7 +123,7 @@ class Trials:
         return Proposal(Suggestion(0, searched), len(state.trials))
 
     def outcome(self, store: SharedStore, trial: Trial) -> Callable[[], None]:
-        """A function that records what a worker knows after it has measured."""
+        """Return a function that records the results of a measurement."""
         settings = trial.settings
         peak = self.stack.measure(settings, self.rng) or 1.0
         deployed = DeployResult(self.files(settings), {}, settings)
@@ -140,7 +143,7 @@ class Trials:
 
 
 class Worker:
-    """What a worker of a study does, its measurements and its model aside."""
+    """A worker of a study, without its measurements and its model."""
 
     def __init__(self, store: SharedStore, bed: str, trials: int) -> None:
         self.made, self.store = Trials(int(bed) + 1), store
@@ -152,8 +155,9 @@ class Worker:
         self.budget = Budget.model_construct(trials=trials, time=1e9)
 
     def ask(self, proposal: Proposal) -> Trial | None:
-        """What is next, on record, and what to expect of it."""
-        # In a study of many beds the model was asked while the bed measured: one decision is enough.
+        """Return the next trial after recording it, and prepare its measurement."""
+        # In a study with many beds, the suggestion is computed during the previous measurement, so
+        # one decision is enough.
         ahead = len(self.store.state.active_beds) >= PREFETCH_MIN_BEDS
         step, trial = self.store.run_decision(partial(self._decide, proposal if ahead else None))
         if isinstance(step, SuggestStep):
@@ -172,7 +176,7 @@ class Worker:
 def work(
     url: str, place: Path, trials: int, seconds: float, bed: str, early: Early, start: Any
 ) -> tuple[Times, Times]:
-    """One worker's asks and tells: what it reads and claims, and what it records."""
+    """Return the times of one worker's requests (which read and claim trials) and records."""
     asks: Times = []
     tells: Times = []
     with closing(StudyDatabase(url)) as storage, closing(early.open(place / bed, storage)) as store:
@@ -205,17 +209,20 @@ def group(
     start: Any,
     results: Any,
 ) -> None:
-    """The workers of a process: their asks, their tells and its megabytes, or what went wrong."""
+    """Run the workers of a process, and put their times and the memory in MB, or an error, into
+    ``results``.
+    """
     early = Early()
 
     def one(bed: str) -> tuple[Times, Times]:
         try:
             return act(bed, early, start)
         except BaseException:
-            start.abort()  # nobody waits for a worker that is gone
+            start.abort()  # other workers must not wait for a failed worker
             raise
 
-    # Each thread stands for a machine: one that computes must not delay one that waits for an answer.
+    # Each thread represents a machine, so a computing thread must not delay a thread that waits for
+    # a response.
     sys.setswitchinterval(SWITCHED)
     try:
         with ThreadPoolExecutor(len(beds)) as pool:
@@ -227,7 +234,7 @@ def group(
 
 
 def fill(storage: StudyDatabase, trials: int, place: Path) -> None:
-    """Trials of beds that are gone, as they recorded them."""
+    """Record trials of a bed that has left the study."""
     made, space = Trials(0), catalogue.problem(HARDWARE, 0).space
     with closing(SharedStore(place, storage, storage.find_study("bench"))) as store:
         store.join_beds({"early": {}})
@@ -256,9 +263,9 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 @contextmanager
 def opened(workers: int) -> Iterator[tuple[Path, str, StudyDatabase]]:
-    """A directory and a PostgreSQL of its own; both are gone at the end, also after SIGTERM."""
+    """Yield a directory and a private PostgreSQL. Both are removed at the end, even after SIGTERM."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
-    # Durable, as by default: each record is on disk.
+    # The default durability applies: each record is on disk.
     options = ("listen_addresses=", f"max_connections={4 * workers + 20}")
     try:
         with tempfile.TemporaryDirectory(prefix="autotune-bench-") as directory:
@@ -293,7 +300,7 @@ def _print(
 
 
 def at_once(url: str, place: Path, workers: int, trials: int, seconds: float) -> list[Found]:
-    """All workers, and what each group of them found. Raises what went wrong in one."""
+    """Run all workers, and return the result of each process. Raises the first error of a process."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["bench.shared"])
     results, start = context.Queue(), context.Barrier(workers)
@@ -326,13 +333,13 @@ def _print_times(name: str, times: Times) -> None:
 
 
 def size(storage: StudyDatabase) -> int:
-    """Bytes of the database."""
+    """Return the size of the database in bytes."""
     query = text("SELECT pg_database_size(current_database())")
     return int(storage.run_transaction(lambda connection: connection.execute(query).scalar_one()))
 
 
 def _print_size(storage: StudyDatabase, before: int, trials: int) -> None:
-    """The size of what is stored, Optuna's tables included, once they have all outcomes."""
+    """Print the size of the records per trial, including Optuna's tables with all outcomes."""
     study = storage.find_study("bench")
     space = catalogue.problem(HARDWARE, 0).space
 
@@ -350,7 +357,7 @@ def _print_size(storage: StudyDatabase, before: int, trials: int) -> None:
 
 
 def _print_model(storage: StudyDatabase, trials: int) -> None:
-    """CPU seconds of a worker's own model, which learns of 100 trials since it was last asked."""
+    """Print the CPU seconds of a worker's model if 100 trials were added since its last suggestion."""
     records = storage.read_records(storage.find_study("bench"))
     state = replay_records(records)
     early = State(state.trials[: trials - 100], is_shared=True)

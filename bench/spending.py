@@ -1,26 +1,25 @@
-"""Regret against time: our whole study against TPE that measures by bisection, or as ours does.
+"""Regret over time: autotune's whole study, and TPE with bisection or with autotune's measurement.
 
     python -m bench spending [--seeds 20] [--minutes 30] [--jobs N]
 
-All meet the modelled stacks of ``autotune.simulate`` under the same noise (5 %, 3 % of the
-readings disturbed), and every second counts, that of a reading's ramp, of warm-up and of deploying
-included: a deployment takes as long as one did in a study of hosts in a lab. All warm up what was
-deployed.
+All methods measure the simulated stacks of ``autotune.simulate`` with the same noise (5 %, 3 % of
+the readings disturbed). Every second counts, including ramps, warm-up and deployments. A deployment
+takes as long as in a study of lab hosts. All methods warm up each deployment.
 
-Ours is ``autotune run``, except for configuration files: warm-up, screening, the drift reference,
-finalists and the proof at the end come out of its own time. "TPE + ours" is the same with Optuna's
-TPE in place of our sampler: our search of a capacity, our model for the choice, our finals. The other
-peer is Optuna's TPE as it comes: each of its trials is a bisection with readings of 5 s, from a factor
-of 4 either side of the best so far (of the true peak of the baseline, at first), and what it would
-choose is its best trial.
+"ours" is ``autotune run`` without configuration files: its time includes warm-up, screening, the
+drift reference, finalists and the proof. "TPE + ours" is the same with Optuna's TPE as the sampler.
+The other peer is plain TPE from Optuna. Each of its trials is a bisection with readings of 5 s. The
+bracket spans a factor of 4 on either side of the best peak so far (at first, of the baseline's true
+peak). Its choice is its best trial.
 
-"ours, all precise" measures every configuration as precisely as rivals. Stacks named ``io-wait`` have
-presets that are wrong by factors: there, the time until the choice is within 10 % of the optimum
-compares both.
+"ours, all precise" measures every configuration as precisely as close rivals. The presets of the
+stacks called ``io-wait`` are wrong by large factors. For these stacks, the time until the choice is
+within 10 % of the optimum is compared.
 
-Regret is by how much the configuration chosen at that time falls short of the best there is, in
-percent: the median over seeds. Ours begins with the current and the recommended configurations, the
-peer where it chooses. As "told" the peer begins with them too; as "cold" ours has no recommendations.
+Regret is the distance between the choice at a given time and the optimum, in percent, as the median
+over seeds. autotune starts with the current and the recommended configurations, and the peer with
+its own. The "told" peer starts with the same configurations as autotune; "cold" autotune has no
+recommendations.
 """
 
 from __future__ import annotations
@@ -70,19 +69,19 @@ from bench.variants import VARIANTS, Variant
 STACKS = ("wide", "thin-lb", "slow-store", "poor-cache", "io-wait", "io-wait-short")
 FIRST_SEED = 2000
 TENTHS = 10
-TRIALS = 300  # more than fit: time is the budget
+TRIALS = 300  # more than the time allows, so that time is the budget
 MAX_RATE = 1e5  # requests/s
 HALF = 0.5
 CLOSE_REGRET = 10.0  # percent
-# Seconds of a measurement without load: files, reload and what else is done between two measurements,
-# as in a study of the shipped lab (453 s of 71 measurements).
+# Seconds without load per measurement, for files, reloads and all other work, as in a study of the
+# shipped lab (453 s in 71 measurements).
 DEPLOYING = 6.4
 CACHE = "cache."  # the parameters with this prefix need a restart
 
 
 @dataclass(frozen=True)
 class Course:
-    """Regret in percent at each tenth of the time, and how many configurations were tried.
+    """The regret in percent at each tenth of the time, and the number of configurations tried.
 
     ``reached_seconds`` is the time from which the choice stays within 10 % of the optimum, at most the
     time of the study.
@@ -94,11 +93,11 @@ class Course:
 
 
 Chosen = list[tuple[float, Settings]]
-"""Seconds, and the settings that would be chosen from then on, in order."""
+"""Times in seconds, each with the settings that are chosen from then on, in order."""
 
 
 class Silent:
-    """Ignores progress."""
+    """A progress reporter that shows nothing."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
@@ -106,7 +105,7 @@ class Silent:
 
 @dataclass
 class Model(Fleet):
-    """A modelled stack as a fleet and its meter: refuses what its software would refuse."""
+    """A simulated stack as a fleet and a meter, which refuses the same settings as real software."""
 
     stack: SimulatedStack
     variant: Variant
@@ -124,13 +123,13 @@ class Model(Fleet):
         )
 
     def restore(self) -> None:
-        """Nothing was touched."""
+        """Restore nothing, because the model changes no host."""
 
     def begin_measurement(self, *, is_deployed: bool) -> tuple[()]:
         return ()
 
     def end_warm_up(self, windows: int) -> None:
-        """There are no answers."""
+        """Discard nothing, because a model sends no responses."""
 
     def count_cache_lookups(self) -> tuple[int, int]:
         return self.stack.cache_hits, self.stack.cache_misses
@@ -144,7 +143,7 @@ class Model(Fleet):
     def find_bottleneck(
         self, settings: Settings, watched: Sequence[WatchedReading]
     ) -> Bottleneck | None:
-        """What the probes of a real stack would see."""
+        """Return the bottleneck that the probes of a real stack would show."""
         settings = {**self.variant.space.baseline, **settings}
         readings = [one.reading for one in watched]
         return diagnose_search(self.variant.topology, settings, readings, self.variant.slo)
@@ -155,18 +154,18 @@ class Model(Fleet):
         return ModelMeter(self.stack).estimate_capacities(settings, watched)
 
     def wait_until_drained(self) -> None:
-        """Nothing is left behind."""
+        """Return immediately, because the model has no backlog."""
 
 
 def modelled(name: str, seed: int) -> Model:
-    """A variant of the modelled stack with the noise of this seed."""
+    """Return a variant of the simulated stack with the noise of this seed."""
     variant = VARIANTS[name]
     noise = NoiseModel(seed, NOISE, 0.0, DISTURBED)
     return Model(SimulatedStack(variant.topology, variant.slo, noise), variant)
 
 
 def space_of(name: str, *, warm: bool) -> SearchSpace:
-    """The variant's space; cold, nobody recommends anything."""
+    """Return the variant's space, without recommendations unless ``warm``."""
     space = VARIANTS[name].space
     bare = (replace(d, recommended=None) for d in space.dimensions)
     return space if warm else replace(space, dimensions=tuple(bare))
@@ -181,7 +180,7 @@ def ours(
     sampler: str = "auto",
     precise: bool = False,
 ) -> Course:
-    """A study by ``autotune.study.study_loop``, judged by what its journal knew at each time."""
+    """Run a study with ``autotune.study.study_loop``, and judge it by its journal at each time."""
     model, space = modelled(name, seed), space_of(name, warm=warm)
     budget = Budget.model_construct(trials=TRIALS, time=seconds)
     limits = build_search_limits(MAX_RATE)
@@ -230,7 +229,7 @@ def _searcher(space: SearchSpace, seed: int, sampler: str = "auto") -> Searcher:
 
 
 def _states(records: Any, seconds: float) -> list[State]:
-    """The state of the study at each tenth."""
+    """Return the state of the study at each tenth of the time."""
     state, found = State(), list[State]()
     for record in records:
         later = apply_record(state, record)
@@ -241,8 +240,9 @@ def _states(records: Any, seconds: float) -> list[State]:
 
 
 def _pick(state: State, space: SearchSpace, seed: int) -> Settings:
-    """What a study that ends here would choose: by the finals if they have begun, else by the model,
-    with the best preset if in doubt."""
+    """Return the settings that a study would choose in this state: according to the finals if they
+    have started, or else to the model. In case of doubt, the best preset is chosen.
+    """
     if state.posterior is None and ranking.find_reference(state) is not None:
         searcher = _searcher(space, seed)
         catch_up_search(searcher, state)
@@ -253,7 +253,7 @@ def _pick(state: State, space: SearchSpace, seed: int) -> Settings:
 
 
 def tpe(name: str, seed: int, seconds: float, *, warm: bool) -> Course:
-    """Optuna's TPE with bisection: for a failed configuration it is told a peak of 0."""
+    """Run Optuna's TPE with bisection. The peak of a failed configuration is 0."""
     model, space = modelled(name, seed), space_of(name, warm=warm)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
@@ -285,14 +285,15 @@ def _bisected(model: Model, settings: Settings, guess: float) -> float:
         deployed = model.deploy(settings)
     except DeployFailed:
         return 0.0
-    # Both need a warm stack, and wait for a hit rate only after the cache was restarted.
+    # Both methods need a warm stack. They wait for a stable hit rate only if the cache was
+    # restarted.
     lookups = model.count_cache_lookups if deployed.restarted_instances else lambda: None
     run_warm_up(probe, lookups, guess, max_rate=MAX_RATE)
     return bisection(probe, model.stack.slo, guess)
 
 
 def _at(chosen: Chosen, seconds: float) -> list[Settings]:
-    """What was chosen at each tenth."""
+    """Return the settings chosen at each tenth of the time."""
     times = [seconds * (tenth + 1) / TENTHS for tenth in range(TENTHS)]
     return [[settings for since, settings in chosen if since <= at][-1] for at in times]
 
@@ -304,7 +305,7 @@ def _regret(name: str, settings: Settings) -> float:
 
 @cache
 def _stack(name: str) -> Stack:
-    """The same object each time, so that its optimum is searched for only once."""
+    """Return the same object each time, so that its optimum is computed only once."""
     return stack_of("model", name)
 
 

@@ -1,12 +1,14 @@
-"""Stacks with a known answer for the benchmarks of searching: formulas, no servers.
+"""Stacks with a known optimum for the search benchmarks: formulas instead of servers.
 
-Two families, so that nothing is tuned to one formula. ``web_stack``: a balancer, web servers of two
-kinds, a cache and a database on given hardware; tiers in series, worker counts with too few and too
-many, memory and descriptor limits that make a configuration fail. ``random_stack``: the same traits
-with structure, optimum and failing corner drawn by chance. Both have parameters without effect and
-parameters that matter under one choice only.
+There are two families, so that the search is not tuned to one formula. ``web_stack`` consists of a
+load balancer, web servers of two kinds, a cache and a database on given hardware. Its tiers are in
+series, worker counts can be too low or too high, and limits of memory and descriptors make a
+configuration fail. ``random_stack`` has the same properties, but a random structure, optimum and
+failing region. Both contain parameters without effect, and parameters that matter only under one
+choice.
 
-A measurement has 5 % noise, and 3 % of them are disturbed: 0.45 to 0.8 of what they should be.
+A measurement has 5 % noise. In 3 % of the measurements, a disturbance reduces the result to 0.45 to
+0.8 of the true value.
 """
 
 from __future__ import annotations
@@ -31,19 +33,23 @@ Parts = Mapping[str, tuple[float, tuple[str, ...]]]
 
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """``peak`` is the true peak in requests/s, ``None`` where the configuration fails."""
+    """A stack with a known optimum. ``peak`` returns the true peak in requests/s, or ``None`` if
+    the configuration fails.
+    """
 
     name: str
     space: SearchSpace
     peak: Callable[[Settings], float | None]
     active: frozenset[str]
-    # What a diagnosis would advise at a measured peak, where the stack is one that is diagnosed.
+    # Returns the changes that a diagnosis would recommend at a measured peak, if the stack supports
+    # a diagnosis.
     advise: Callable[[Settings, float], tuple[str, ...]] = lambda *_: ()
-    # The true log capacity of each part, with the tiers that it depends on: what probes would see.
+    # Returns the true log capacity of each part that probes would show, with the tiers on which it
+    # depends.
     parts: Callable[[Settings], Parts] = lambda _: {}
 
     def measure(self, settings: Settings, rng: np.random.Generator) -> float | None:
-        """One noisy measurement; ``None`` for a configuration that fails."""
+        """Return one noisy measurement, or ``None`` for a configuration that fails."""
         true = self.peak(settings)
         noise, disturbed = rng.normal(0, NOISE), rng.random() < DISTURBED
         share = rng.uniform(0.45, 0.8)
@@ -51,7 +57,7 @@ class Stack:
 
     @property
     def presets(self) -> list[dict[str, Value]]:
-        """The baseline, and what guides advise for every deployment."""
+        """Return the baseline, and the recommended settings of every deployment."""
         advised = [self.space.preset_settings("recommended", way) for way in self.space.deployments]
         return [self.space.baseline, *advised]
 
@@ -85,7 +91,9 @@ def _parameter(name: str, stock: Value, *, restart: bool) -> Parameter:
 
 @dataclass(frozen=True)
 class Hardware:
-    """CPUs per tier, memory of a web host in MB, load balancer's descriptors, miss latency in s."""
+    """The hardware of a stack: CPUs per tier, memory of a web host in MB, descriptors of the load
+    balancer, and the latency of a cache miss in seconds.
+    """
 
     lb: float
     web: float
@@ -113,7 +121,7 @@ def _saturating(value: float, half: float) -> float:
 
 
 def _crowding(workers: float, cpus: float, cost: float) -> float:
-    """Share of a CPU's work that is left when workers outnumber CPUs."""
+    """Return the share of CPU work that remains if there are more workers than CPUs."""
     return 1.0 / (1.0 + cost * max(0.0, log(workers / max(cpus, 0.5)) - 1.0) ** 2)
 
 
@@ -160,7 +168,7 @@ def web_stack(name: str) -> Stack:
 
 
 def _parts(rates: np.ndarray | None, of: Mapping[str, tuple[str, ...]]) -> Parts:
-    """The log capacity of each part with its tiers; nothing of a configuration that fails."""
+    """Return the log capacity of each part with its tiers; empty for a configuration that fails."""
     if rates is None:
         return {}
     return {p: (log(r), tiers) for (p, tiers), r in zip(of.items(), rates, strict=True)}
@@ -206,7 +214,9 @@ def _web_tiers(hw: Hardware, s: Mapping[str, Value]) -> np.ndarray | None:
 
 @cache
 def random_stack(seed: int, parameters: int = 16, tiers: int = 4, failing: float = 0.2) -> Stack:
-    """A quarter of the parameters without effect; ``failing``: share of the space that fails."""
+    """Return a random stack. A quarter of its parameters have no effect, and the share ``failing``
+    of the space fails.
+    """
     rng = np.random.default_rng(10_000 + seed)
     dimensions, effects = [], []
     optimum, spread = rng.uniform(0.2, 0.8, parameters), rng.uniform(0.35, 1.0, parameters)
@@ -272,7 +282,9 @@ def _total(rates: np.ndarray | None) -> float | None:
 def _effect(
     rng: np.random.Generator, dimension: Dimension, optimum: float, spread: float
 ) -> Callable[[float], float]:
-    """Loss of log peak over the unit interval: a valley, a slope that levels off, or per choice."""
+    """Return the loss of log peak as a function of the position in the range: a valley, a slope
+    that levels off, or a value per choice.
+    """
     weight = float(rng.choice([0.15, 0.4, 1.0, 2.0], p=[0.3, 0.3, 0.25, 0.15]))
     if dimension.choices:
         losses = rng.uniform(0, 0.5 * min(weight, 1.0), len(dimension.choices))
@@ -294,7 +306,7 @@ def _unit(dimension: Dimension, value: Value) -> float:
 
 @cache
 def best(stack: Stack) -> tuple[float, dict[str, Value]]:
-    """The optimum, by climbing from many places: its peak and its settings."""
+    """Return the peak and the settings of the optimum, found by hill climbing from many points."""
     rng = np.random.default_rng(1)
     starts = [*stack.presets, *(_drawn(stack.space, rng) for _ in range(300))]
     found = sorted(((stack.peak(s) or 0.0, i, s) for i, s in enumerate(starts)), reverse=True)
@@ -302,7 +314,9 @@ def best(stack: Stack) -> tuple[float, dict[str, Value]]:
 
 
 def _climb(stack: Stack, start: Settings, least: float = 0.004) -> tuple[float, dict[str, Value]]:
-    """One parameter after the other, in steps of a part of its range down to ``least``."""
+    """Climb one parameter after the other, in steps that shrink to the fraction ``least`` of its
+    range.
+    """
     here, height, step = dict(start), stack.peak(start) or 0.0, 0.25
     while step > least:
         before = height

@@ -1,4 +1,6 @@
-"""Whole studies on a formula: the real order of a study, sampler and claim, in memory and in no time."""
+"""Whole studies on a formula: the real order of a study, the real sampler and claim, in memory and
+without waiting.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,13 @@ from autotune.target.model import Budget
 from bench.search import Probes
 from bench.stacks import Stack
 
-SECONDS = 30.0  # of load that one measurement takes
-SAID_SD = 0.03  # the sd that a measurement reports: less than the actual noise
+SECONDS = 30.0  # seconds of load per measurement
+SAID_SD = 0.03  # sd that a measurement reports, which is below the actual noise
 
 
 @dataclass(frozen=True)
 class Study:
-    """A study as it ended, and what it claims."""
+    """The final state of a study, and its verdict."""
 
     state: State
     verdict: Verdict
@@ -55,8 +57,9 @@ def study(
     probes: Probes | None = None,
     weather: Iterator[float] | None = None,
 ) -> Study:
-    """A study of ``trials`` configurations; ``drift`` is the log change of all peaks over it.
-    ``probes`` tell of the stack's parts, and ``weather`` is what is added to each log peak."""
+    """Run a study of ``trials`` configurations. ``drift`` is the log change of all peaks during the
+    study. ``probes`` observe the stack's parts, and ``weather`` is added to each log peak.
+    """
     rng = np.random.default_rng((seed, 77))
     budget = Budget.model_construct(trials=trials, time=time or SECONDS * trials * 2)
     searcher = Searcher(optuna.storages.InMemoryStorage(), "s", stack.space, kind, seed + 1, trials)

@@ -1,8 +1,9 @@
-"""Modelled stacks on different hardware, for benchmarks of searching.
+"""Simulated stacks on different hardware, for search benchmarks.
 
-Each is a topology with a space of 19 parameters by the catalogue's names: some matter under one
-choice only, some hardly at all, and part of the space cannot be used (memory, connections, what the
-software refuses). The true peak of any settings can be asked, in half a millisecond.
+Each variant is a topology with a space of 19 parameters, with the catalogue's names. Some matter
+only under one choice, some hardly matter, and part of the space cannot be used (because of memory,
+connections, or settings that the software refuses). The true peak of any settings can be computed
+in half a millisecond.
 """
 
 from __future__ import annotations
@@ -25,23 +26,24 @@ from autotune.target.slo import Slo
 
 @dataclass(frozen=True)
 class Variant:
-    """A topology to search: ``true_peak`` for judging, ``peak`` for the search to see."""
+    """A topology to search. ``true_peak`` is for the evaluation, and ``peak`` for the search."""
 
     name: str
     topology: ChainTopology
     slo: Slo = field(default_factory=Slo)
-    searched: frozenset[str] = frozenset()  # names of the parameters to search, if not all
+    searched: frozenset[str] = frozenset()  # names of the parameters to search; empty for all
 
     @cached_property
     def space(self) -> SearchSpace:
-        """What may be tried: the flat space, without rules, so that part of it fails."""
+        """Return the flat search space, without rules, so that part of it fails."""
         every = _dimensions(self.topology)
         few = (replace(d, conditions=()) for d in every if d.name in self.searched)
         return SearchSpace(tuple(few) if self.searched else every, (), {})
 
     def true_peak(self, settings: Settings) -> float:
-        """Requests/s without noise; 0.0 where no rate meets the objective. Missing settings are at
-        their baseline."""
+        """Return the requests/s without noise, or 0.0 if no rate meets the objective. Missing
+        settings have their baseline values.
+        """
         return build_chain(self.topology, {**self.space.baseline, **settings}).compute_peak(
             self.slo
         )
@@ -54,10 +56,10 @@ class Variant:
         noise: float = 0.05,
         outliers: float = 0.03,
     ) -> float | None:
-        """A peak as a search would measure it; ``None`` for settings that cannot be used.
+        """Return a peak as a search would measure it, or ``None`` for settings that cannot be used.
 
-        ``noise`` is the sd of its logarithm, ``outliers`` the part of measurements that find only
-        0.45 to 0.8 of what is there. Draws the same random numbers whatever the settings.
+        ``noise`` is the sd of its logarithm. The share ``outliers`` of the measurements shows only
+        0.45 to 0.8 of the true peak. The random numbers do not depend on the settings.
         """
         scatter, disturbed = rng.normal(0.0, noise), rng.random() < outliers
         left = rng.uniform(0.45, 0.8)
@@ -129,7 +131,8 @@ def _variant(
     return Variant(name, ChainTopology(lb, web, cache, store, data), slo or Slo(), searched)
 
 
-# Parameters that differ by factors if processes wait for a store, and some that hardly matter.
+# Parameters whose best values change by factors if processes wait for a store, and some that hardly
+# matter.
 IO_WAIT_PARAMETERS = frozenset({
     "lb.nginx.worker_processes", "lb.nginx.upstream_keepalive", "web.php_fpm.pm",
     "web.php_fpm.max_children", "web.php_fpm.max_requests", "cache.memcached.threads",
@@ -171,7 +174,7 @@ VARIANTS: Mapping[str, Variant] = {
                  Data(pairs=100_000_000).model_copy(update={"store_latency": 0.015})),
         _variant("poor-cache", _lb(4), _web(3, 8, 16), _cache(1, 0.5, 4), _store(2),
                  Data(pairs=20_000_000)),
-        # The store makes workers wait, so the presets are too small by factors.
+        # Workers wait for the store, so the presets are too small by large factors.
         _variant("io-wait", _lb(8), _web(2, 4, 16), _cache(1, 2, 2), _store(4),
                  _data(100_000_000, 0.12), Slo(limit=0.6), IO_WAIT_PARAMETERS),
         _variant("io-wait-short", _lb(8), _web(1, 8, 32), _cache(1, 4, 4), _store(8),

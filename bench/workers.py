@@ -1,13 +1,13 @@
-"""Studies of several processes on one PostgreSQL, each with a test bed, against a bed that is alone.
+"""Studies of several processes on one PostgreSQL, each with a test bed, compared with a single bed.
 
 python -m bench workers [STUDIES [BEDS [TRIALS]]]
 
-Everything is what `autotune worker` runs, its model included; the beds are models of a stack, in a
-virtual time that all processes share: nothing is decided or recorded before its time has come,
-whichever process the machine lets run. Unequal beds carry up to a fifth more or less. Configurations
-are compared by what the stack carries without noise. The bed that is alone tries TRIALS configurations.
-Each bed measures the baseline first, so the shorter the study, the less time several beds can save.
-As many studies run at once as there are CPUs, for a turn is mostly one process's.
+All code is that of `autotune worker`, including its model. The beds are simulated stacks in a
+virtual time that all processes share, so that decisions and records are in the order of virtual
+time. The capacities of unequal beds differ by up to a fifth. Configurations are compared by their
+capacity without noise. The single bed tries TRIALS configurations. Each bed measures the baseline
+first, so several beds save less time in short studies. One study per CPU runs concurrently, because
+usually only one process of a study is active.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from tests.modelled import noisy
 from tests.study.simulated import Silent
 
 STUDIES, BEDS = 20, 8
-Levels = Callable[[int], list[float]]  # what each bed carries, by the seed
+Levels = Callable[[int], list[float]]  # capacity of each bed, by seed
 BARS = {"equal": 0.9, "unequal": 0.8}
 
 
 class Order:
-    """The turns of the beds of all processes, kept in one process; each call says its bed's time."""
+    """The order of all processes' beds, managed in one process. Each call contains the bed's time."""
 
     def __init__(self, beds: Sequence[str]) -> None:
         self._turns = BedBarrier(beds)
@@ -71,7 +71,7 @@ class Order:
 
 
 def _clock(at: list[float]) -> StudyClock:
-    """A clock that says ``at`` until it is set forward."""
+    """Return a clock that shows the time in ``at``, which skips can advance."""
 
     def skip(seconds: float) -> None:
         at[0] += seconds
@@ -80,14 +80,14 @@ def _clock(at: list[float]) -> StudyClock:
 
 
 class Ordering(BaseManager):
-    """The process that keeps the order."""
+    """The process that manages the order."""
 
 
 Ordering.register("order", Order)
 
 
 class SharedTurns(BedBarrier):
-    """The turns of a worker, which asks the process that keeps the order."""
+    """The barrier of a worker, which calls the process that manages the order."""
 
     def __init__(self, order: Any) -> None:
         super().__init__(())
@@ -108,7 +108,7 @@ class SharedTurns(BedBarrier):
 
 
 def target(directory: Path, levels: Sequence[float], seed: int, trials: int) -> TargetFile:
-    """A target of a modelled stack, with a bed for each level of what a bed carries."""
+    """Return the target of a simulated stack, with a bed for each capacity in ``levels``."""
     directory.mkdir()
     lines = [f"  b{n}: {{simulated: {{seed: {1000 * seed + n}, capacity: {level:.4f}}}}}"
              for n, level in enumerate(levels)]  # fmt: skip
@@ -120,7 +120,7 @@ def target(directory: Path, levels: Sequence[float], seed: int, trials: int) -> 
 
 
 def work(url: str, study: SharedStudy, target: Path, bed: str, order: Any) -> None:
-    """What `autotune worker` does."""
+    """Run the same code as `autotune worker`."""
     silent: Any = Silent()
     with closing(StudyDatabase(url)) as storage:
         environment = prepare_joining_beds(study, storage, read_target(target), bed)
@@ -131,7 +131,7 @@ def work(url: str, study: SharedStudy, target: Path, bed: str, order: Any) -> No
 def measured(
     url: str, storage: StudyDatabase, place: Path, levels: Sequence[float], seed: int, trials: int
 ) -> Study:
-    """A study with a process for each bed; its files are gone when it is over."""
+    """Run a study with a process for each bed, and remove its files at the end."""
     file = target(place, levels, seed, trials)
     study = create_shared_study(
         beds.prepare(file, tuple(file.target.beds)), storage, place / "none"
@@ -150,7 +150,9 @@ def measured(
 
 
 def ended(processes: Sequence[BaseProcess], name: str) -> None:
-    """Return when all have ended. Raises RuntimeError if one failed: others would wait for its turn."""
+    """Wait until all processes have exited. Raises RuntimeError if one failed, because the others
+    would wait for it.
+    """
     try:
         for process in processes:
             process.start()
@@ -167,7 +169,7 @@ def ended(processes: Sequence[BaseProcess], name: str) -> None:
 
 
 def found(records: Iterable[Mapping[str, Any]], model: simulated.SimulatedEnvironment) -> Study:
-    """What was tried, by the virtual time of the bed that measured it."""
+    """Return the tried configurations, with the virtual times of the beds that measured them."""
     state, slo = State(), model.file.target.slo.objective
     tried: list[tuple[float, float]] = []
     for record in records:
@@ -190,7 +192,7 @@ def unequal(count: int, seed: int) -> list[float]:
 def each_kind(
     url: str, place: Path, kinds: Mapping[str, Levels], trials: int, seed: int
 ) -> dict[str, Study]:
-    """The studies of one seed, one of each kind."""
+    """Return the studies of one seed, one of each kind."""
     with closing(StudyDatabase(url)) as storage:
         return {
             kind: measured(url, storage, place / f"{seed}-{kind}", levels(seed), seed, trials)
@@ -216,7 +218,7 @@ def main(arguments: Sequence[str] = ()) -> None:
                     by_kind[kind].append(study)
                 for kind in BARS:
                     _print(kind, by_kind["alone"], by_kind[kind], count)
-        except BaseException:  # SIGTERM: the other threads end with their processes
+        except BaseException:  # after SIGTERM, the other threads stop with their processes
             pool.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():
                 process.terminate()
@@ -224,7 +226,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def _print(kind: str, alone: Sequence[Study], several: Sequence[Study], count: int) -> None:
-    """Of the studies so far."""
+    """Print the results of the studies so far."""
     seconds = time_of_one(alone)
     share = exp(tried(several, seconds / count) - tried(alone, seconds))
     print(

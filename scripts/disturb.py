@@ -1,10 +1,10 @@
-"""Run a command while its processes are stopped and CPUs are busy, at moments chosen by a seed.
+"""Run a command, and stop its processes or keep CPUs busy at times that a seed determines.
 
     scripts/disturb.py SEED COMMAND...
 
-Three disturbances alternate: the kernel's freezer stops all processes of the command unnoticed, one of
-its processes stops, or other processes keep every CPU busy. Needs root. Exits with the status of the
-command.
+Three disturbances alternate: the kernel's freezer stops all processes of the command without their
+knowledge, one of its processes is stopped, or other processes keep every CPU busy. Needs root.
+Exits with the status of the command.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ def frozen(group: Path, seconds: float) -> None:
     for state, wait in zip(states, (seconds, 0), strict=True):
         # In cgroup v2, lab hosts have separate groups.
         for path in (group, *V2.glob("autotune-lab-*")):
-            with contextlib.suppress(FileNotFoundError):  # a lab that was taken down meanwhile
+            with contextlib.suppress(FileNotFoundError):  # the lab was removed in the meantime
                 (path / file).write_text(state)
         time.sleep(wait)
 
@@ -60,6 +60,6 @@ while process.poll() is None:
         process.wait(random.uniform(2.0, 6.0))
         break
     random.choice((frozen, stopped, contended))(group, random.uniform(1.0, 5.0))
-with contextlib.suppress(OSError):  # busy: something outlived the command
+with contextlib.suppress(OSError):  # busy: a process of the command is still running
     group.rmdir()
 sys.exit(process.returncode)

@@ -1,6 +1,6 @@
 """Build hooks: the wheel contains Plotly's JavaScript without the rest of Plotly, and project URLs.
 
-Who releases the wheel sets the URL with AUTOTUNE_URL.
+For a release, AUTOTUNE_URL sets the URL.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ PAGES = {"Source": "", "Changelog": "/blob/main/CHANGELOG.md", "Issues": "/issue
 
 
 class PlotlyHook(BuildHookInterface):  # type: ignore[type-arg]  # of its configuration
-    """Add the file that `autotune.report.page` reads from the shipped files."""
+    """A hook that adds the file that `autotune.report.page` reads."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add the file. An editable build finds it in the package instead."""
+        """Add the file, except to an editable build, which uses Plotly's package."""
         if version != "editable":
             script = files("plotly") / "package_data" / "plotly.min.js"
             build_data["force_include"][str(script)] = "autotune/_shipped/plotly.min.js"
 
 
 class AddressHook(MetadataHookInterface):
-    """Add the project's URLs to the metadata. A local build has none."""
+    """A hook that adds the project's URLs to the metadata, except in a local build."""
 
     def update(self, metadata: dict[str, Any]) -> None:
         """Change ``metadata``, the project table."""

@@ -1,4 +1,4 @@
-"""Reference results of the lab's hosts next to published ones, as a page.
+"""A page with reference results of the lab's hosts next to published results.
 
 ``python -m scripts.reference_results`` writes ``docs/reference-results.md`` of a checkout. It reads
 the sweeps in ``targets/sweeps/recorded`` (output of ``autotune sweep FILE --json``) and
@@ -67,7 +67,7 @@ def _shown(sweep: Sweep) -> str:
 
 
 def _difference(response: Point) -> float:
-    """Return the relative difference of two readings from the interval of their mean.
+    """Return the relative difference of two readings, computed from the interval of their mean.
 
     Half of the interval is Student's quantile times half the difference.
     """
@@ -101,7 +101,7 @@ def _place(point: Point, axes: Sequence[str], sweep: Sweep) -> tuple[str, str]:
 
 
 def _cell(point: Point) -> str:
-    """Return a cell; a dash without answers."""
+    """Return a cell, or a dash if there were no responses."""
     response = point["response"]
     if response is None:
         return "–"

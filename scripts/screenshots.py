@@ -1,8 +1,10 @@
-"""Pictures of reports, to be looked at: three widths side by side, two themes, each kind of study.
+"""Pictures of reports for visual inspection: three widths side by side, two themes, each kind of
+study.
 
-``python -m scripts.screenshots`` draws what is recorded under ``tests/report`` and what a model
-answers in a minute into ``build/screenshots``, everything unfolded, with the PDF that is printed;
-names of kinds draw those alone. ``--picture`` makes ``docs/report.png`` of the lab's.
+``python -m scripts.screenshots`` draws the studies recorded under ``tests/report``, and short
+studies of a model, into ``build/screenshots``. All sections are unfolded, and a PDF is written as
+well. Names of kinds select pictures. ``--picture`` writes ``docs/report.png`` from the study of the
+lab.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
-# Part of scripts/setup: load generators that no distribution has, built from source in versions that
-# their tests hold for, which takes minutes. One that is on PATH already is used as it is.
+# Part of scripts/setup: builds load generators that no distribution packages from source, in the
+# versions that the tests expect. This takes minutes. A generator on PATH is used instead.
 
 ensure_generators() {
-  PATH=$PWD/build/bin:$PATH # where scripts/test looks for them, too
+  PATH=$PWD/build/bin:$PATH # as in scripts/test
   have oha || build oha cargo https://rustup.rs \
     cargo install --quiet --locked --root build --version 1.16.0 oha
   have k6 || build k6 go https://go.dev/dl \
     env GOBIN="$PWD/build/bin" go install go.k6.io/k6@v0.52.0
 }
 
-build() { # program, its compiler, where that is, command
+build() { # PROGRAM COMPILER URL COMMAND…: URL is the download page of the compiler
   program=$1 compiler=$2 place=$3
   shift 3
   if ! have "$compiler"; then
     say "$program is built with $compiler, which is not on this machine: $place"
-    say "Or put a $program of your own on PATH. Then run the same command again."
+    say "Install it, or put your own $program on PATH. Then run the same command again."
     exit 1
   fi
   say "Building $program: $*"

@@ -1,7 +1,7 @@
-# Part of scripts/setup: the distribution packages. They are looked for by what they provide, not
-# by name, so that a machine of any distribution that has everything can go on.
+# Part of scripts/setup: distribution packages. The script checks for their programs and modules,
+# not for their names, so that it also accepts other distributions with the same programs.
 
-fpm_has() { # a PHP-FPM, or one that has a given module (so without FPM, no module counts)
+fpm_has() { # [MODULE]: true if PHP-FPM is installed, with this module if one is given
   for fpm in php-fpm "$root"/usr/sbin/php-fpm[0-9]*; do
     if have "$fpm" && { [ $# -eq 0 ] || "$fpm" -m 2>/dev/null | grep -qix "$1"; }; then return; fi
   done
@@ -30,36 +30,36 @@ apache_has_php() {
   return 1
 }
 
-# What lab hosts are made of serves root alone, and without it the lab's
-# tests say that they did not run: it is no reason to stop on a machine that cannot have it.
+# Packages for lab hosts are useful only to root. They are optional on unsupported distributions:
+# without them, the lab tests are skipped, with a message.
 missing_for_tests() {
-  have make || echo make # what runs them
-  have git || echo git # applies patches that were exported
+  have make || echo make # runs the tests
+  have git || echo git # applies exported patches
   apache_has_php || echo libapache2-mod-php
-  fpm_has mysqli || echo php-mysql # what asks a database
-  have chromium || echo chromium # looks at the HTML report
-  have wrk || echo wrk # loads a stack in closed loops
-  have memcaslap || echo libmemcached-tools # loads caches by themselves
-  have openssl || echo openssl # makes the certificates of sites that are loaded over TLS
+  fpm_has mysqli || echo php-mysql # queries a database
+  have chromium || echo chromium # opens the HTML report
+  have wrk || echo wrk # closed-loop load
+  have memcaslap || echo libmemcached-tools # load for caches
+  have openssl || echo openssl # creates certificates for tests with TLS
   if [ "$(id -u)" -ne 0 ] || ! supported; then return; fi
   have systemd-nspawn || echo systemd-container
   have sshd || echo openssh-server
   have ssh-keygen || echo openssh-client
   have fish || echo fish # a login shell that is not POSIX
   have tcsh || echo tcsh # likewise
-  have zsh || echo zsh # a login shell with globs of its own
+  have zsh || echo zsh # a login shell with a different glob syntax
   have gunicorn || echo gunicorn # runs an application on a lab host
   have uwsgi || echo uwsgi uwsgi-plugin-python3 # likewise
   have puma || echo puma # likewise
   have node || echo nodejs # likewise
-  have sudo || echo sudo # hosts are also reached by an account that is not root
+  have sudo || echo sudo # for tests that log in to hosts without root
 }
 
-# The tests start every service. Each declares its programs and packages; a module of one is no
-# program, see apache_has_php.
+# The tests start every service. Each service declares its programs and packages. Modules such as
+# Apache's PHP module are checked separately, because they are not programs.
 missing_for_services() { .venv/bin/python scripts/missing_packages.py; }
 
-# Tried on Debian 12 and 13; Ubuntu 24.04 has the same packages and the same way to install them.
+# Tested on Debian 12 and 13. Ubuntu 24.04 has the same packages and installs them in the same way.
 supported() {
   case "$(. "$os_release" 2>/dev/null && echo "${ID-} ${VERSION_ID-}")" in
     "debian 12" | "debian 13" | "ubuntu 24.04") ;;
@@ -76,31 +76,31 @@ debian_like() {
 
 may_ask_for_password() { [ -t 0 ] && [ -z "${CI-}" ]; }
 
-as_root() { # prints how a command gets to be run as root: "" or "sudo"
+as_root() { # prints the prefix that runs a command as root: "" or "sudo"
   if [ "$(id -u)" -eq 0 ]; then return; fi
   have sudo || return 1
   sudo -n true 2>/dev/null || may_ask_for_password || return 1
   echo sudo
 }
 
-stop_with_list() { # reason, packages
+stop_with_list() { # REASON PACKAGES
   say "autotune needs programs that are not on this machine, and $1." \
       "Nothing was installed."
-  say "Missing: ${2:-the rest of an installation that was cut off}"
+  say "Missing: ${2:-the rest of an interrupted installation}"
   if debian_like; then
-    say "Have an administrator run, in $PWD:"
+    say "Ask an administrator to run this command in $PWD:"
     say "  scripts/install-packages $2"
-    say "which starts and enables no service, or, if services may start:"
+    say "It neither starts nor enables services. If services may start, this command is enough:"
     say "  apt-get install --no-install-recommends $2"
   else
-    say "These are the names Debian gives them; install the like (nginx, PHP-FPM with the"
+    say "These are Debian package names. Install the equivalents (nginx, PHP-FPM with the"
     say "memcached and redis extensions, memcached, Redis, httperf, Python >= 3.11 with venv)."
   fi
   say "Then run the same command again."
   exit 1
 }
 
-ensure_packages() { # what lists those that are missing
+ensure_packages() { # FUNCTION: it prints the missing packages
   needed=$("$1" | tr '\n' ' ')
   needed=${needed% }
   if [ -z "$needed" ] && [ ! -e "$root/var/lib/autotune-setup" ]; then return; fi
@@ -109,19 +109,19 @@ ensure_packages() { # what lists those that are missing
   sudo=$(as_root) || stop_with_list "you are neither root nor allowed to use sudo here" "$needed"
 
   say "Going to install from the distribution${sudo:+, with sudo}:" \
-      "${needed:-what was cut off before}"
-  say "(with what they depend on; none of their services is started or enabled)"
-  # The names are split into words on purpose.
+      "${needed:-the rest of an interrupted installation}"
+  say "(with their dependencies; their services are neither started nor enabled)"
+  # Each word is a package name.
   # shellcheck disable=SC2086
   $sudo scripts/install-packages $needed 9<&- || {
     say "The packages could not be installed; see above."
-    say "Run the same command again once it is solved."
+    say "Fix the problem, then run the same command again."
     exit 1
   }
   needed=$("$1" | tr '\n' ' ')
   if [ -n "$needed" ]; then
     say "Still missing after the installation: $needed"
-    say "(is a program of the same name earlier on PATH, or another PHP version the default?)"
+    say "(Is a program with the same name earlier on PATH, or is another PHP version the default?)"
     exit 1
   fi
 }

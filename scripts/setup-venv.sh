@@ -1,9 +1,10 @@
-# Part of scripts/setup: .venv, exactly as the lock file says. A stamp, written last, holds what
-# .venv was made from; a set-up that was killed half-way leaves none and is done again.
+# Part of scripts/setup: creates .venv with exactly the versions in the lock file. A stamp file, written
+# last, contains the digests of its inputs. If a set-up was killed, the stamp is missing and the next
+# set-up starts again.
 
 venv_stamp=.venv/autotune-setup
 
-find_python() { # prints the first Python >= 3.11 that can make environments
+find_python() { # prints the first Python >= 3.11 with venv
   for python in python3 "$root/usr/bin/python3" python3.14 python3.13 python3.12 python3.11; do
     if have "$python" && "$python" -c \
       'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
@@ -15,11 +16,11 @@ find_python() { # prints the first Python >= 3.11 that can make environments
 
 digest() { sha256sum | cut -c1-32; }
 
-packages_key() { # of everything that is installed: a change makes .venv anew
+packages_key() { # PYTHON: prints a digest; if it changes, .venv is created again
   { pwd; "$1" -c 'import sys; print(sys.version_info[:2])'; cat requirements*.lock; } | digest
 }
 
-project_key() { digest <pyproject.toml; } # a change only installs autotune itself again
+project_key() { digest <pyproject.toml; } # if this digest changes, only autotune itself is installed again
 
 pip_install() {
   .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input \
@@ -36,7 +37,7 @@ ensure_venv() {
     read -r made_kind made_packages made_project <"$venv_stamp" || :
     if [ "$made_packages" != "$(packages_key .venv/bin/python)" ]; then made_packages=; fi
   fi
-  # The lock to develop holds all of the lock to run, in the same versions.
+  # The development lock file contains all packages of requirements.lock, in the same versions.
   case $made_kind in dev | "$kind") kind=$made_kind enough=yes ;; *) enough= ;; esac
   if [ -n "$enough" ] && [ -n "$made_packages" ] && [ "$made_project" = "$(project_key)" ]; then
     return
@@ -45,7 +46,7 @@ ensure_venv() {
   rm -f "$venv_stamp"
   if [ -z "$made_packages" ]; then make_venv; fi
   if [ -z "$enough" ] || [ -z "$made_packages" ]; then install_locked; fi
-  # Its build back end is in the lock file too: nothing is fetched unchecked.
+  # The build backend is in the lock file too, so the hash of every package is checked.
   pip_install --no-deps --no-build-isolation --editable .
   echo "$kind $(packages_key .venv/bin/python) $(project_key)" >"$venv_stamp.new"
   mv "$venv_stamp.new" "$venv_stamp"

@@ -25,7 +25,7 @@ COLUMNS, LINES = 84, 40
 
 
 class _Terminal(io.StringIO):
-    """A stream that reports to be a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True

@@ -1,7 +1,7 @@
-"""Every text that a user can read, as a list: a change of wording is a diff that a reviewer reads.
+"""A list of all texts that users can read, so that reviewers see each change of wording as a diff.
 
-``python -m scripts.user_messages`` writes it to ``tests/messages.txt`` of a checkout. Docstrings of
-models and commands are in it, since `--help` and the reference pages show them.
+``python -m scripts.user_messages`` writes it to ``tests/messages.txt`` of a checkout. It includes
+docstrings of models and commands, because `--help` and the reference pages show them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many rows per second SQLite takes and finds again, with the parameters it is told."""
+"""Print the number of rows per second that SQLite writes and reads with the given parameters."""
 
 import json
 import random
@@ -12,7 +12,7 @@ SECONDS = 0.4
 
 
 def work(database: Path, told: dict[str, int | str]) -> float:
-    """Rows per second: each is written, and one at random is read back."""
+    """Return rows per second. After each written row, a random row is read."""
     rows, chance = 0, random.Random(1)
     with sqlite3.connect(database, isolation_level=None) as connection:
         for pragma, value in pragmas(told).items():

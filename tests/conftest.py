@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Fixtures and hooks for all tests."""
 
 from __future__ import annotations
 
@@ -25,32 +25,34 @@ from tests.lab.shared import SharedLab
 from tests.report.browser import Browser, started
 
 NEEDS_PACKAGES = ("stack", "lab", "browser", "built", "containers", "long", "soak", "quiet")
-# Beside those of services and generators: ceilings, what hosts are reached with, what labs are made of.
+# Programs in addition to those of services and generators: for ceilings, connections to hosts, and
+# labs.
 INSTALLED = {"wrk", "memcaslap", "mutilate", "ss", "ip", "ssh", "ssh-keygen", "sshd", "sudo", "chromium",
              "systemd-nspawn", "curl", "openssl"}  # fmt: skip
 LEFT = pytest.StashKey[list[str]]()
-# The same examples every time, however slow the machine: a failure here is a failure there.
+# Examples do not depend on the machine or its speed, so failures are reproducible.
 settings.register_profile(
     "same", derandomize=True, deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 settings.load_profile("same")
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does, before it is read
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is imported
 
-# The commands are put together from their signatures once a worker, not once a call.
+# Typer builds the commands from their signatures only once per worker, not for each call.
 typer.main.get_command = functools.cache(typer.main.get_command)
 typer.testing._get_command = typer.main.get_command  # type: ignore[attr-defined]
 
-# Started in the background, a shell's children ignore Ctrl-C, and so would every program under test.
+# If a shell runs the tests in the background, its children ignore Ctrl-C, and so would the programs
+# under test.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that boot hosts are skipped where none can be made, and nowhere else.
+    """Skip tests that boot hosts only if this machine cannot create labs.
 
-    Those that may take the longest come first: at the end no worker waits for another.
+    The slowest tests come first, so that all workers finish at about the same time.
     """
     items.sort(key=lambda item: (_most_seconds(item), _shares(item.path)), reverse=True)
     marked = [item for item in items if item.get_closest_marker("lab")]
@@ -64,7 +66,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """The garbage collector leaves alone what lives to the end: thousands of tests and modules."""
+    """Exclude tests and modules from garbage collection, because they exist until the end."""
     gc.collect()
     gc.freeze()
 
@@ -75,8 +77,9 @@ def _most_seconds(item: pytest.Item) -> float:
 
 
 class Grouped(LoadScopeScheduling):
-    """Tests that share what their module makes, hosts or whole studies, go to one worker, in order:
-    each worker would make it again. Others go to any."""
+    """A scheduler that assigns tests with shared hosts or studies of their module to one worker, in
+    order, because each worker would create these again. All other tests go to any worker.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
@@ -95,7 +98,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Grouped
 
 @pytest.fixture(autouse=True)
 def _patience(request: pytest.FixtureRequest) -> None:
-    """However busy this machine is, real servers come up and answer."""
+    """Extend time limits, so that real servers start and respond on a busy machine."""
     if any(request.node.get_closest_marker(mark) for mark in ("lab", "stack")):
         monkeypatch = request.getfixturevalue("monkeypatch")
         monkeypatch.setattr("autotune.deploy.boot_times.MIN_READY_SECONDS", 60.0)
@@ -104,14 +107,18 @@ def _patience(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(autouse=True)
 def _closed_databases() -> Iterator[None]:
-    """A test that leaves an SQLite database open fails itself, not the one that collects garbage."""
+    """Fail a test that leaves an SQLite database open, instead of a later test in which garbage is
+    collected.
+    """
     with databases.expect_closed():
         yield
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The key and the run directories of tests are kept with the tests, not in the account's home."""
+    """Store the key and the run directories of tests in their temporary directory, not in the
+    account's home.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
@@ -119,11 +126,13 @@ def _state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def without_packages(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A ``PATH`` with all of this machine's programs but those that set-up installs packages for."""
+    """Return a ``PATH`` with all programs of this machine except those from packages that set-up
+    installs.
+    """
     directory = tmp_path_factory.mktemp("programs")
     needing = (*SHIPPED.services, *LOAD_GENERATORS.values())
     programs = {name for user in needing for names in user.programs.values() for name in names}
-    packaged = INSTALLED | programs - {"true"}  # which stands for software that may be anywhere
+    packaged = INSTALLED | programs - {"true"}  # a placeholder for software with an unknown path
     found: dict[str, Path] = {}
     for place in filter(Path.is_dir, map(Path, os.environ["PATH"].split(os.pathsep))):
         found = {program.name: program for program in place.iterdir()} | found
@@ -135,7 +144,7 @@ def without_packages(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(autouse=True)
 def _needs_no_package(request: pytest.FixtureRequest) -> None:
-    """A test finds only what is there before set-up, unless a mark says that it needs more."""
+    """Hide the programs that set-up installs, unless a mark shows that the test needs them."""
     if not any(request.node.get_closest_marker(mark) for mark in NEEDS_PACKAGES):
         monkeypatch = request.getfixturevalue("monkeypatch")
         monkeypatch.setenv("PATH", request.getfixturevalue("without_packages"))
@@ -143,7 +152,7 @@ def _needs_no_package(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="session")
 def shared_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedLab]:
-    """Four hosts for every test of this worker; each test has them renewed."""
+    """Yield four hosts for all tests of this worker. They are reset for each test."""
     directory = tmp_path_factory.mktemp("shared") / "lab"
     try:
         yield SharedLab.made(directory)
@@ -153,7 +162,7 @@ def shared_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedLab]:
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One Chromium for every test of this worker; each page is a profile of its own."""
+    """Yield one Chromium for all tests of this worker. Each page has a separate profile."""
     with started(tmp_path_factory.mktemp("browser")) as browser:
         yield browser
 
@@ -163,17 +172,17 @@ def pytest_report_header() -> str:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """What a run that was killed has left is taken away by the next one."""
+    """Remove everything that killed test runs have left."""
     if _leads(session):
-        # Told to end, it ends as by Ctrl-C: tests and their fixtures come to their ends.
+        # SIGTERM acts as Ctrl-C, so that tests and their fixtures clean up.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         for base in leftovers.abandoned(_base(session)):
             leftovers.remove(base)
 
 
-@pytest.hookimpl(trylast=True)  # after xdist has ended its workers
+@pytest.hookimpl(trylast=True)  # after xdist has stopped its workers
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Whatever became of the tests, nothing of theirs is left; they fail if there was anything."""
+    """Remove everything that the tests have left, and fail the run if there was anything."""
     if _leads(session) and (found := leftovers.staying(_base(session))):
         leftovers.remove(_base(session))
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -190,7 +199,7 @@ def pytest_terminal_summary(
 
 
 def _leads(session: pytest.Session) -> bool:
-    """Not one of xdist's workers; and root, without which there are no labs."""
+    """True if this process is not a worker of xdist and runs as root, which labs require."""
     return os.geteuid() == 0 and not hasattr(session.config, "workerinput")
 
 
@@ -200,5 +209,5 @@ def _base(session: pytest.Session) -> Path:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Every attempt at a test, the first and any other."""
+    """Record the start of each attempt at a test."""
     stolen.begins(item)

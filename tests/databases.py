@@ -1,6 +1,6 @@
-"""SQLite connections that a test opens: each must be closed when it ends.
+"""SQLite connections that a test opens. All of them must be closed at its end.
 
-Python warns of the others from 3.13 on, and only once the garbage collector finds them.
+Python warns of open connections only since version 3.13, and only during garbage collection.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ OPEN: set[sqlite3.Connection] = set()
 
 
 class Tracked(sqlite3.Connection):
-    """A connection that is in ``OPEN`` until it is closed."""
+    """A connection that is listed in ``OPEN`` until it is closed."""
 
     def __init__(self, database: Any, *options: Any, **more: Any) -> None:
         super().__init__(database, *options, **more)
@@ -28,13 +28,13 @@ class Tracked(sqlite3.Connection):
         OPEN.discard(self)
 
 
-for _module in (sqlite3, dbapi2):  # SQLAlchemy calls the one of the second
+for _module in (sqlite3, dbapi2):  # SQLAlchemy calls the function of the second module
     _module.connect = partial(_module.connect, factory=Tracked)  # type: ignore[assignment]
 
 
 @contextmanager
 def expect_closed() -> Iterator[None]:
-    """Raises AssertionError for connections that the block leaves open, and closes them."""
+    """Close connections that the block leaves open, and raise AssertionError for them."""
     before = set(OPEN)
     yield
     left = OPEN - before

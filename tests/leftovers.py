@@ -1,7 +1,8 @@
-"""What tests leave on this machine beyond their files: processes, mounts, links and control groups.
+"""Objects that tests leave on this machine in addition to files: processes, mounts, links and
+control groups.
 
-All of it is told by the directory that pytest gave the run: tests work nowhere else, and the names of a
-lab's things derive from its directory.
+They are found by the directory of the test run: tests use no other directory, and the names of a
+lab's objects derive from its directory.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from autotune.errors import AutotuneError
 from autotune.lab.lifecycle import remove_lab
 from autotune.lab.plan import derive_names
 
-LABS = ("lab", "other")  # what tests call the directories of their labs
-DEPTH = 3  # below the run's directory: worker, test, lab
+LABS = ("lab", "other")  # names of the directories that tests use for labs
+DEPTH = 3  # levels below the run's directory: worker, test, lab
 
 
 def find_leftovers(base: Path) -> list[str]:
-    """Everything that is still there of the tests that ran in ``base``, in words."""
+    """Return descriptions of everything that tests in ``base`` have left."""
     return [
         *(f"lab {lab}: {', '.join(said)}" for lab, said in _labs(base).items()),
         *(f"mount {path}" for path in _mounts(base)),
@@ -31,7 +32,9 @@ def find_leftovers(base: Path) -> list[str]:
 
 
 def staying(base: Path, seconds: float = 60.0) -> list[str]:
-    """What is left for so long: a busy machine takes its time to end what was told to end."""
+    """Return the objects that still exist after ``seconds``, because processes may exit slowly on a
+    busy machine.
+    """
     deadline = time.monotonic() + seconds
     while (found := find_leftovers(base)) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -39,7 +42,7 @@ def staying(base: Path, seconds: float = 60.0) -> list[str]:
 
 
 def remove(base: Path) -> None:
-    """End and take away what is left."""
+    """Stop and remove everything that is left."""
     for lab in _labs(base):
         with contextlib.suppress(AutotuneError):
             remove_lab(lab)
@@ -49,7 +52,7 @@ def remove(base: Path) -> None:
 
 
 def abandoned(base: Path) -> list[Path]:
-    """Directories beside ``base`` of runs that were killed: their process has gone."""
+    """Return the directories next to ``base`` of killed runs, whose processes no longer exist."""
     return [
         lock.parent
         for lock in base.parent.glob("pytest-*/.lock")
@@ -58,7 +61,7 @@ def abandoned(base: Path) -> list[Path]:
 
 
 def _labs(base: Path) -> dict[Path, list[str]]:
-    """The directory of each lab of which something is left, and what."""
+    """Return the directories of labs that are not completely removed, each with the remains."""
     links = {path.name[2:8]: f"link {path.name}" for path in Path("/sys/class/net").iterdir()}
     trees = Path("/sys/fs/cgroup")
     groups = {path.name.rpartition("-")[2]: f"group {path}"
@@ -73,7 +76,7 @@ def _labs(base: Path) -> dict[Path, list[str]]:
 
 
 def _places(base: Path) -> Iterator[Path]:
-    directories = [base] if base.exists() else []  # pytest removes it where nothing failed
+    directories = [base] if base.exists() else []  # pytest removes it unless a test failed
     for _ in range(DEPTH):
         yield from (directory / name for directory in directories for name in LABS)
         directories = [
@@ -88,7 +91,7 @@ def _mounts(base: Path) -> list[str]:
 
 
 def _processes(base: Path) -> Iterator[tuple[int, str]]:
-    """Those that work below ``base`` or were started for something in it."""
+    """Yield the processes with a working directory below ``base`` or an argument in it."""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")

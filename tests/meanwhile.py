@@ -1,4 +1,4 @@
-"""Something asked again and again, in a thread of its own, while a test goes on."""
+"""A function that a separate thread calls repeatedly during a test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Answer = TypeVar("Answer")
 
 @contextmanager
 def asked_meanwhile(ask: Callable[[], Answer], every: float = 0.0) -> Iterator[list[Answer]]:
-    """What was answered so far; the next question comes ``every`` so many seconds after an answer."""
+    """Yield the list of results so far. The next call follows ``every`` seconds after a result."""
     answers: list[Answer] = []
     over = threading.Event()
 

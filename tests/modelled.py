@@ -1,4 +1,4 @@
-"""A stack that is a model, small enough for tests of whole commands."""
+"""A simulated stack that is small enough for tests of whole commands."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ data: {{pairs: 10000000}}
 
 
 def noisy(more: str) -> str:
-    """One deployment whose readings scatter and are disturbed now and then."""
+    """Return a target with one deployment, noisy readings and occasional disturbances."""
     one = {"lb": "nginx", "web": "nginx+php-fpm", "memory": "16GB", "children": "20"}
     return _TEXT.format(noise="2%", outliers="2%", parameters="", **one) + more
 
 
 def quiet(parameters: str) -> str:
-    """Four deployments on roomy web hosts, measured almost exactly; with more ``parameters`` in lines."""
+    """Return a target with four deployments on large web hosts, almost exact readings, and further
+    lines of ``parameters``.
+    """
     four = {"lb": "[nginx, apache]", "web": "[nginx+php-fpm, apache+mod_php]"}
     web = {"memory": "32GB", "children": "40", "parameters": parameters}
     return _TEXT.format(noise="0.5%", outliers="0%", **four, **web)

@@ -1,7 +1,9 @@
-"""What a power cut may leave of a directory: all that was synced, and of all else some, or nothing.
+"""Possible contents of a directory after a power failure: all synced data, and any part of the
+other data.
 
-Files are as they were last synced, or empty, or as they are by chance; so are the names in each
-directory, one directory apart from the other: file systems promise no order between them.
+Each file contains its last synced content, nothing, or its current content. The same applies to the
+names in each directory, independently of other directories, because file systems guarantee no order
+between them.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-Names = Mapping[str, int | str]  # an inode's number, or where a link points
-Image = dict[str, bytes | str]  # path → content, or where a link points
-OWN_SYNC = ".db"  # files that a database writes, which syncs them by itself
+Names = Mapping[str, int | str]  # the number of an inode, or the target of a link
+Image = dict[str, bytes | str]  # path → content, or the target of a link
+OWN_SYNC = ".db"  # files that a database writes and syncs itself
 
 
 SHIM = """\
@@ -35,7 +37,7 @@ exec PROGRAM "$@"
 
 @dataclass(frozen=True)
 class Cut:
-    """The state at one instant: names and contents as last synced, and as everybody sees them."""
+    """The state at one time: names and contents as last synced, and as other processes see them."""
 
     step: str
     root: int
@@ -45,7 +47,9 @@ class Cut:
     contents: Mapping[int, bytes]
 
     def images(self, chance: random.Random, more: int) -> Iterator[Image]:
-        """Nothing but what was synced; every name, with what was synced of the files; ``more`` others."""
+        """Yield possible results: only synced data; all names with synced contents; and ``more``
+        random results.
+        """
         yield self._image(lambda _: False, lambda _: False)
         yield self._image(lambda _: True, lambda _: False)
         for _ in range(more):
@@ -76,7 +80,7 @@ class Cut:
 
 @dataclass
 class Disk:
-    """Follows a directory: ``synced`` is called for whatever is, ``step`` before each change."""
+    """A monitor of a directory. ``synced`` is called for each sync, and ``step`` before each change."""
 
     root: Path
     cuts: list[Cut] = field(default_factory=list)
@@ -92,7 +96,7 @@ class Disk:
                 self.synced(Path(directory, name))
 
     def synced(self, path: Path) -> None:
-        """A file's content, or the names in a directory, are on disk from now on."""
+        """Record that a file's content, or the names in a directory, are on disk."""
         if not path.is_relative_to(self.root) or path.is_symlink() or not path.exists():
             return
         inode = self._inode(path)
@@ -102,7 +106,7 @@ class Disk:
             self._contents[inode] = path.read_bytes()
 
     def step(self, what: str) -> None:
-        """Something is about to be changed: the power may be cut now."""
+        """Record a possible power failure before a change."""
         names, contents = {}, {}
         for directory, _, files in os.walk(self.root):
             names[self._inode(Path(directory))] = self._listed(Path(directory))
@@ -119,7 +123,7 @@ class Disk:
 
     def _inode(self, path: Path) -> int:
         inode = path.stat().st_ino
-        if inode not in self._open:  # held open, so that no other file gets its number
+        if inode not in self._open:  # kept open, so that no other file gets the same inode number
             self._open[inode] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return inode
 
@@ -139,7 +143,7 @@ class Disk:
 
 
 def restored_from(image: Image, directory: Path) -> None:
-    """Make a directory what is left."""
+    """Write the files of an image below a directory."""
     for path, node in image.items():
         place = directory / path
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -153,10 +157,10 @@ def restored_from(image: Image, directory: Path) -> None:
 def following(
     disks: Sequence[Disk], shims: Path, place: Path, top: Path = Path("/")
 ) -> Iterator[None]:
-    """Each program that changes files tells of it, and the disks are looked at meanwhile.
+    """Monitor disks while programs report each change of a file.
 
-    The programs find what tells of them in ``shims``, which is in their PATH, and talk by ``place``;
-    ``top`` is what they have as their root.
+    Wrappers in ``shims``, which is in the programs' PATH, report changes through ``place``. ``top``
+    is the programs' root directory.
     """
     for fifo in ("asked", "answered"):
         os.mkfifo(place / fifo)

@@ -1,4 +1,4 @@
-"""What a command printed under ``--json``, held against its published schema."""
+"""Validation of a command's ``--json`` output against its published schema."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotune.cli.json_schemas import build_schema
 
 
 def printed(name: str, text: str) -> Any:
-    """The object in ``text``, which has to be as the schema ``name`` says and have no other keys."""
+    """Return the object in ``text``, which must match the schema ``name`` and contain no other keys."""
     document = json.loads(text)
     _validator(name).validate(document)
     return document
@@ -26,7 +26,7 @@ def _validator(name: str) -> Draft202012Validator:
 
 
 def _forbid_other_keys(part: Any) -> Any:
-    """What is not in a schema is allowed to those who read, for it may be added; not to tests."""
+    """Forbid additional keys. The published schema allows them, because keys may be added later."""
     if isinstance(part, list):
         return [_forbid_other_keys(each) for each in part]
     if not isinstance(part, dict):

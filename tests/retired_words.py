@@ -1,7 +1,8 @@
 """Retired words and names as data, and their counts.
 
-Words are those of everyday that hide who does what; names are those that do not describe what they hold.
-Counts per package may only fall: ``python -m tests.retired_words`` writes them to retired_words.txt.
+Words are everyday words that hide the actor or the action. Names are identifiers that do not
+describe their values. Counts per package may only fall: ``python -m tests.retired_words`` writes
+them to retired_words.txt.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ WORDS = {
     "seams?": "interface",
     "meanwhile": "during",
 }
-# Names of arguments, locals and fields, and what to name them after.
+# Names of arguments, locals and fields, with advice for a better name.
 NAMES = {
     "parts?": "instance, piece, component, word",
     "sites?": "placement, web site",
@@ -55,7 +56,8 @@ NAMES = {
     "settled|opened|drawn|put|gone|named|typed|listed|looked|written|chosen": "the thing itself",
     "beside|together|apart": "the thing itself",
 }  # fmt: skip
-# A function that is no property is not called by a participle alone: what does it do?
+# A function that is not a property must not be named by a participle alone, because its name should
+# describe its action.
 PARTICIPLE = re.compile(
     r"_*(?:[a-z]+ed|begun|bound|broken|brought|built|caught|chosen|done|drawn|found|given|gone|held|kept"
     r"|known|laid|left|lost|made|meant|met|paid|put|said|seen|sent|shown|spent|stood|taken|told|thrown"
@@ -63,7 +65,7 @@ PARTICIPLE = re.compile(
 )
 VERBS = {"embed", "feed", "need", "seed", "reseed", "proceed", "exceed"}
 JOINT = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|_+")
-Place = tuple[str, str]  # a package and what was counted there
+Place = tuple[str, str]  # a package, and a word or name
 
 
 def find_uses() -> Iterator[tuple[Place, str]]:

@@ -1,7 +1,7 @@
-"""Many kills at random moments, which can be had again: the same seed gives the same moments.
+"""Many kills at random times, which a seed makes reproducible.
 
-What each step of a protocol leaves behind when it is killed is proven by tests that choose the step
-(``make test``). These look for moments that nobody thought of.
+Other tests (``make test``) kill each known step of a protocol. These tests look for unexpected
+states.
 """
 
 from __future__ import annotations
@@ -17,22 +17,26 @@ Place = TypeVar("Place")
 
 
 def moments() -> random.Random:
-    """What chooses the moments of one test; ``AUTOTUNE_SEED`` chooses others."""
+    """Return the random generator for the times in one test. ``AUTOTUNE_SEED`` selects another seed."""
     return random.Random(SEED)
 
 
 def slice_of(steps: Mapping[Step, Place], part: int) -> dict[Step, Place]:
-    """The first and the last of the steps of a protocol, and each ``part``-th; the seed says which."""
+    """Return the first and the last step of a protocol, and every ``part``-th step between them.
+    The seed selects which.
+    """
     last = len(steps) - 1
     return {step: place for number, (step, place) in enumerate(steps.items())
             if number in (0, last) or (number + SEED) % part == 0}  # fmt: skip
 
 
 def kills(usual: int) -> int:
-    """How often to kill; ``AUTOTUNE_KILLS`` asks for more or fewer."""
+    """Return the number of kills, which ``AUTOTUNE_KILLS`` overrides."""
     return int(os.environ.get("AUTOTUNE_KILLS", usual))
 
 
 def races(usual: int) -> int:
-    """How many deployments and restores race with adversaries; ``AUTOTUNE_RACES`` sets another number."""
+    """Return the number of deployments and restores that race with adversaries, which
+    ``AUTOTUNE_RACES`` overrides.
+    """
     return int(os.environ.get("AUTOTUNE_RACES", usual))

@@ -1,4 +1,4 @@
-"""What is written in the project's Python files, parsed once however many tests look at it."""
+"""The syntax trees of the project's Python files, parsed only once for all tests."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _NO_CODE = {
 
 @functools.cache
 def nodes(path: Path) -> tuple[ast.AST, ...]:
-    """All nodes of a module, itself first."""
+    """Return all nodes of a module, starting with the module itself."""
     return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 @functools.cache
 def code_lines(path: Path) -> frozenset[int]:
-    """The lines of a Python file that hold code: no blank lines, comments or docstrings."""
+    """Return the lines with code in a Python file, without blank lines, comments and docstrings."""
     owners = (ast.Module, ast.ClassDef, ast.FunctionDef)
     docstrings = {
         line
@@ -40,7 +40,7 @@ def count_code_lines(path: Path) -> int:
 
 
 def function_lengths(path: Path) -> dict[str, int]:
-    """The lines of code of each function, by name and first line."""
+    """Return the number of lines of code in each function, by the function's name and first line."""
     functions = (node for node in nodes(path) if isinstance(node, ast.FunctionDef))
     return {
         f"{node.name}:{node.lineno}": len(

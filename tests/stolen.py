@@ -1,8 +1,8 @@
-"""Measurements of real servers on a machine whose CPUs others take away now and then.
+"""Measurements of real servers on a machine with occasional CPU steal.
 
-Such a test fails for want of CPU time as a reading does, and is run again
-(``autotune.measure.steal``): only when much of that time was stolen while it ran. A test that fails
-on a calm machine has failed. Every other attempt is counted in what pytest says at the end.
+Such a test may fail because of CPU steal, like a reading (``autotune.measure.steal``). It is run
+again only if there was much CPU steal during the test. A failure without CPU steal counts. pytest's
+summary shows the number of repeated attempts.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import pytest
 from autotune.measure.steal import HIGH_STEAL_SHARE
 from autotune.monitor.procfs import CPU_KINDS
 
-ATTEMPTS = 2  # more
-PAUSE = 30.0  # seconds between them
+ATTEMPTS = 2  # additional attempts
+PAUSE = 30.0  # seconds between attempts
 
-Spent = tuple[int, int]  # ticks stolen and ticks in all, of every CPU since boot
+Spent = tuple[int, int]  # stolen ticks and all ticks of all CPUs since boot
 _BEGAN = pytest.StashKey[Spent]()
 
 
 def watch(item: pytest.Item) -> None:
-    """Takes this test again if it fails while others took the machine's CPU time."""
+    """Repeat this test if it fails during CPU steal."""
     marker = item.get_closest_marker("timeout")
     limit = float(marker.args[0] if marker else item.config.getini("timeout"))
-    # The time limit is that of all its attempts together.
+    # The time limit applies to all attempts together.
     item.add_marker(pytest.mark.timeout((1 + ATTEMPTS) * (limit + PAUSE)), append=False)
     item.add_marker(
         pytest.mark.flaky(
@@ -37,7 +37,7 @@ def watch(item: pytest.Item) -> None:
 
 
 def begins(item: pytest.Item) -> None:
-    """An attempt starts."""
+    """Record the start of an attempt."""
     item.stash[_BEGAN] = spent()
 
 
@@ -51,12 +51,12 @@ def counted(stat: str) -> Spent:
 
 
 def ticks(stat: str) -> dict[str, int]:
-    """Those of every CPU since boot, by kind, of ``/proc/stat``."""
+    """Return the ticks of all CPUs since boot by kind, from the text of ``/proc/stat``."""
     of_all = stat.partition("\n")[0].split()[1:]
-    # More kinds follow, for guests: that time is in `user` already.
+    # Further kinds are for guests, whose time `user` already contains.
     return dict(zip(CPU_KINDS, map(int, of_all), strict=False))
 
 
 def fraction(began: Spent, ended: Spent) -> float:
-    """Of the CPU time between the two, what was stolen."""
+    """Return the fraction of CPU steal between two times."""
     return (ended[0] - began[0]) / max(1, ended[1] - began[1])

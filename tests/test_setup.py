@@ -395,7 +395,7 @@ def test_an_installation_that_was_killed_is_completed_by_the_next(sandbox: Sandb
     (sandbox.root / "halfway").unlink()
     status, output = sandbox.setup()
     assert status == 0, output
-    assert "cut off" in output
+    assert "earlier installation was interrupted" in output
     assert "dpkg --configure -a" in sandbox.log
     assert "deb-systemd-helper disable nginx.service\n" in sandbox.log
     assert sandbox.policy.read_text() == "#!/bin/sh\nexit 42\n"
@@ -412,7 +412,7 @@ def test_what_was_killed_is_completed_even_when_nothing_is_missing(sandbox: Sand
 
     status, output = sandbox.setup(SANDBOX_UID="1000")
     assert status == 1
-    assert "an installation that was cut off" in output
+    assert "the rest of an interrupted installation" in output
     status, output = sandbox.setup()
     assert status == 0, output
     assert "deb-systemd-helper disable nginx.service\n" in sandbox.log

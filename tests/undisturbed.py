@@ -1,4 +1,4 @@
-"""What a machine may spoil whose CPUs others take away for seconds: it is taken again until it is not."""
+"""Repeat measurements that CPU steal may have disturbed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ Taken = TypeVar("Taken")
 
 
 def undisturbed(take: Callable[[], Taken], right: Callable[[Taken], bool], most: int = 60) -> Taken:
-    """What is right, or the last of so many: tests look at it as if it were the only one."""
+    """Return the first result that is right, or the last of ``most`` results. Tests treat it as the
+    only result.
+    """
     for _ in range(most):
         taken = take()
         if right(taken):

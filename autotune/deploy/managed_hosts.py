@@ -282,8 +282,8 @@ def restore_hosts(
     """Restore each host from the backup on the host itself, if there is one. Return one line per
     result.
 
-    ``study`` is a directory for the controller's copies that does not exist. Raises the same errors
-    as `restore_study`.
+    ``study`` is a nonexistent directory, because the controller has no copies. Raises the same
+    errors as `restore_study`.
     """
     store = BackupStore(study)
     built = _build_hosts(transports, store, study, service_manager)

@@ -160,7 +160,7 @@ def _list_changes(
     among: Container[str] | None,
     catalogue: Catalogue,
 ) -> tuple[str, ...]:
-    """Return the moves against a shortage of ``resource``."""
+    """Return the parameter changes that reduce a shortage of ``resource``."""
     host_services = [s.name for s in catalogue.list_by_role(Role.HOST) if not s.interpreter]
     # All services of a tier share its CPUs, so less work in any of them leaves more for the others.
     other_services = [s.name for s in catalogue.services] if resource is Resource.CPU else []

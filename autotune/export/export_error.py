@@ -12,7 +12,7 @@ RENDER_DIRECTORY = "/run/autotune"  # where hosts validate configurations
 class ExportError(AutotuneError):
     """A study cannot be exported, because a record contradicts its target or services.
 
-    ``reason`` is a clause about the record, for the message.
+    ``reason`` is the reason, as part of the message's sentence.
     """
 
     def __init__(self, study: Study, reason: str, hint: str = "") -> None:

@@ -287,7 +287,9 @@ class PeakSearch:
         return log(max(passes)) + gap / 2.0 if is_wide else median
 
     def _next_higher_log_rate(self, passes: list[float]) -> float:
-        """Return a rate above the highest passed one: the posterior's median, within the step."""
+        """Return the logarithm of a rate above the highest passed one: a quantile of the posterior,
+        at most one step higher.
+        """
         best_log_rate = log(max(passes))
         step = min(_LOG_STEP_UP * 2.0 ** (len(passes) - 1), _MAX_STEP_UP)
         if self._may_be_rough and len(passes) > 1:

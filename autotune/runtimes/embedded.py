@@ -196,7 +196,7 @@ class ProcessHost:
         return HostState(units=dict.fromkeys(units, False))
 
     def assert_locked(self) -> None:
-        """Check nothing: the study's lock is held, and no process survives a reboot."""
+        """Needs no check, because the study's lock is held and no process survives a reboot."""
 
     def back_up(
         self,
@@ -235,7 +235,7 @@ class ProcessHost:
         return original, []  # no state existed before the study
 
     def discard_staged(self, plan: HostPlan) -> None:
-        """Delete nothing: staged files were already deleted after their check."""
+        """Needs no action, because staged files were already deleted after their check."""
 
     def apply(self, desired: HostState, plan: HostPlan) -> dict[str, float]:
         for name in reversed([*self._parts]):

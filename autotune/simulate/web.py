@@ -78,9 +78,10 @@ def build_web(
 ) -> WebModel:
     """Return the web tier.
 
-    ``caches`` is the number of cache hosts. ``misses`` is the number of a request's keys that come from
-    the store, and ``wait_seconds`` the time to wait for them, which occupies a process. ``evenness`` is
-    the share of the capacity that the balancer leaves.
+    ``caches`` is the number of cache hosts. ``misses`` is the number of a request's keys that come
+    from the store, and ``wait_seconds`` the time to wait for them, which occupies a process.
+    ``evenness`` is the fraction of the capacity that remains if the balancer distributes requests
+    unevenly.
     """
     apache = hosts.find_deployment(settings).startswith("apache")
     build = _build_prefork if apache else _build_fpm

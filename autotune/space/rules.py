@@ -238,7 +238,9 @@ def _merge_conditions(services: Iterable[TierService]) -> dict[str, Conditions]:
 
 
 def _join_alternatives(alternatives: Iterable[Conditions]) -> Conditions:
-    """Return the conditions that hold if any of the alternatives does; none if one is empty."""
+    """Return conditions that hold if any of the alternatives holds. An empty alternative always
+    holds, so the result is then empty.
+    """
     joined: dict[str, tuple[Value, ...]] = {}
     for conditions in alternatives:
         if not conditions:

@@ -293,9 +293,9 @@ class SearchStopped:
 
 @dataclass(frozen=True)
 class ReferenceAnswers:
-    """The reference answers of a session, one for each page.
+    """The reference responses of a session, one for each page.
 
-    The key ``problem`` of a page without one says which answer was wrong before the first trial.
+    The key ``problem`` of a page without one says which response was wrong before the first trial.
     """
 
     pages: tuple[Mapping[str, object], ...]

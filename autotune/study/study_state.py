@@ -177,7 +177,7 @@ class State:
     - ``values``: the values from a benchmark command, by trial, in order.
     - ``ceilings``: measured ceilings of the stack or of its caches (``study.ceiling_records``).
     - ``purpose``: ``APPLY_PURPOSE`` or ``MEASURE_PURPOSE`` for a study without a search.
-    - ``reference_count``: the number of pages with reference answers in the last session.
+    - ``reference_count``: the number of pages with reference responses in the last session.
     - ``pages_without_reference``: why pages had none in any session.
     - ``beds``: the test beds of a study on several; ``offsets`` are their differences.
     - ``bed_seconds``: the seconds that each bed has spent.

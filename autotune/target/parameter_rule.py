@@ -68,7 +68,7 @@ class ParameterRule(TargetModel):
     @model_validator(mode="before")
     @classmethod
     def _parse_false(cls, value: object) -> object:
-        """Return a rule: `false` excludes a parameter, as `{drop: true}` does."""
+        """Convert `false`, which excludes a parameter, to `{drop: true}`."""
         return {"drop": True} if value is False else value
 
     @model_validator(mode="after")

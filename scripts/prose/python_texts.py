@@ -21,7 +21,7 @@ _TWO_WORDS = re.compile(r"[A-Za-z]{2,}[,:;]? [a-z]{2,}")
 _WORD = re.compile(r"[A-Za-z]{3,}")
 _ERROR = re.compile(r"(?:Error|Unusable|Refused|Infeasible|Unreadable|error|finding|at|unknown)$")
 _PRAGMA = re.compile(r"#\s*(?:fmt|type|noqa|mypy|ruff|pragma)\b|#!")
-WIDEST = 32  # characters of an expression that stand for it; longer ones are shown as `…`
+WIDEST = 32  # maximum length of an expression that is shown; longer expressions are shown as `…`
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Text:
 def texts(
     path: str, source: str, commands: Collection[str] = (), models: Collection[str] = ()
 ) -> Iterator[Text]:
-    """Every text of a module, in the order of its lines.
+    """Yield every text of a module, in the order of its lines.
 
     The docstrings of functions named in ``commands`` are help, those of classes named in ``models``
     are messages.
@@ -100,7 +100,7 @@ def _expression(part: ast.FormattedValue) -> str:
 
 
 class _Strings(ast.NodeVisitor):
-    """Collects (surface, line, text) of strings by the place that they are in."""
+    """A collector of (surface, line, text) for strings, depending on their syntactic position."""
 
     def __init__(self, commands: Collection[str], models: Collection[str]) -> None:
         self.texts: list[tuple[str, int, str]] = []

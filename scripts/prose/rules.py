@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-# Things that a sentence must not make speak, hear or believe.
+# Things that must not be the subject of verbs such as "say", "hear" or "believe".
 _PROGRAMS = (
     "CODE|autotune|bed|catalogue|command|files?|generator|guides?|hosts?|intervals?|it|kernel|logs?|memory"
     "|model|page|plan|readings?|report|rules?|scripts?|search|servers?|sites?|software|store|study|target"
@@ -96,7 +96,7 @@ RULES = (
         r"[:;](?!//)[^:;]*[:;](?!//)", except_on=("docstrings",)),
 )  # fmt: skip
 
-# Words in a sentence, by surface; those of a document in any other.
+# Maximum number of words in a sentence, by surface. All other surfaces have the limit of documents.
 LONGEST = {"help": 12, "errors": 20, "messages": 20, "templates": 20, "comments": 25}
 LONGEST_IN_DOCUMENT = 25
 PARAGRAPH, SENTENCES, ITEM = 60, 4, 35

@@ -25,7 +25,7 @@ SURFACES = ("README", "docs", "SECURITY", "CONTRIBUTING", "CHANGELOG", "template
 # Pages that show what commands print.
 PRINTED = ("cli.md",)
 _PARAGRAPH = re.compile(r"\n\s*\n|\n\s*(?=[-*] |\d\. )")
-# First words of the help of commands; any other is reported.
+# Allowed first words in the help of commands.
 _IMPERATIVES = re.compile(
     "Add|Apply|Check|Compare|Continue|Convert|Create|Diff|Explain|Export|Join|List|Measure|Open|Print|Read"
     "|Remove|Report|Restore|Run|Set|Show|Start|Sweep|Try|Tune|Validate|Write"

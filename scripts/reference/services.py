@@ -77,7 +77,9 @@ def _index() -> str:
 
 
 def _roles(kinds: Iterable[Service]) -> str:
-    """Return the roles in deployments. A service that can balance and serve has both."""
+    """Return the roles in deployments. A service that can be a load balancer and a web server has
+    both.
+    """
     keys = {service.key: service.role for service in kinds}
     roles = dict.fromkeys(keys.values())
     for name in SHIPPED.deployments:

@@ -1,1 +1,1 @@
-"""Real workloads on lab hosts, where settings decide the capacity, and their recorded studies."""
+"""Real workloads on lab hosts whose capacity depends on settings, and their recorded studies."""

@@ -35,8 +35,8 @@ class HostSetup:
 class Factor:
     """One factor of the engineer's recipe.
 
-    ``service`` is the `tier.service` whose diagnosis leads to it. ``steps`` are settings to try in
-    this order.
+    ``service`` is the `tier.service` whose diagnosis suggests the factor. ``steps`` are settings to
+    try in this order.
     """
 
     service: str
@@ -45,7 +45,8 @@ class Factor:
 
 @dataclass(frozen=True)
 class SmokeCheck:
-    """Crude check: ``settings`` answer at least ``ratio`` times as many requests as the stock settings.
+    """A rough check: with ``settings``, the stack must serve at least ``ratio`` times as many
+    requests as with the stock settings.
 
     ``clients`` request the page without pauses: first for ``warm_seconds``, then for the counted
     ``seconds``.
@@ -60,7 +61,9 @@ class SmokeCheck:
 
 @dataclass(frozen=True)
 class Workload:
-    """A target with its hosts' content. ``with_tpe``: Optuna's TPE is recorded for comparison."""
+    """A target with its hosts' content. If ``with_tpe`` is true, Optuna's TPE is recorded for
+    comparison.
+    """
 
     name: str
     title: str
@@ -73,7 +76,7 @@ class Workload:
 
     @property
     def target(self) -> Path:
-        """Return its target file."""
+        """Return the path of the workload's target file."""
         return WORKLOADS_DIRECTORY / self.name / "target.yaml"
 
 
@@ -112,6 +115,6 @@ def _read_host(setup: Mapping[str, Any], directory: Path) -> HostSetup:
 
 
 def find_file(directory: Path, name: str) -> Path:
-    """Return a workload's own file, else the shared file with this name."""
+    """Return a workload's own file with this name, or else the shared file."""
     own = directory / name
     return own if own.exists() else WORKLOADS_DIRECTORY / "shared" / name

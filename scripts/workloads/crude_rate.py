@@ -1,6 +1,6 @@
-"""Crude capacity of a running workload: answers per second to clients without pauses.
+"""A rough capacity of a running workload: responses per second to clients without pauses.
 
-Only for smoke tests. Nothing is concluded from small differences, and no latency is measured.
+It is only for smoke tests: small differences are not significant, and no latency is measured.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Interval:
 
 
 def measure_crude_rate(file: TargetFile, check: SmokeCheck) -> float:
-    """Return the answers per second with status 200 that the entry gives.
+    """Return the rate of responses with status 200 from the entry, per second.
 
     Each request opens a connection, as httperf does. At most ``load.max_rate`` requests/s are sent.
     """
@@ -73,7 +73,7 @@ def _count_answers(
             answer.read()
             answers += answer.status == http.client.OK and time.monotonic() >= counted.begin
         except (OSError, http.client.HTTPException):
-            pass  # not an answer
+            pass  # not a valid response
         finally:
             connection.close()
         time.sleep(max(0.0, begun + gap - time.monotonic()))

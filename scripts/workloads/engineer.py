@@ -1,6 +1,7 @@
 """Tune a workload as an engineer does: diagnosis first, then one factor at a time.
 
-The recipe is data of the workload. The measurement, its precision and the minutes are those of a study.
+The workload contains the recipe. The measurement, its precision and the time are the same as in a
+study.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from scripts.workloads.catalogue import Factor
 
 # A peak this much higher is an improvement; less may be noise.
 _IMPROVEMENT = 1.05
-_EXPECTED_LOG_SD = 0.5  # of the capacity of the next step, given that of the best so far
-_FIRST_TRIAL_SECONDS = 60.0  # s that a trial is expected to take before the first is over
+_EXPECTED_LOG_SD = 0.5  # sd of the next step's log capacity around the best capacity so far
+_FIRST_TRIAL_SECONDS = 60.0  # expected seconds of a trial before the first trial is finished
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,9 @@ class Attempt:
 
 
 def choose_factor(remaining: Sequence[Factor], limiting_service: str | None) -> Factor | None:
-    """Return the first factor of the service that limits the stack, else the first of all."""
+    """Return the first factor of the service that limits the stack, or else the first of all
+    factors.
+    """
     for factor in remaining:
         if factor.service == limiting_service:
             return factor
@@ -48,7 +51,7 @@ def follow_recipe(
 ) -> list[Attempt]:
     """Measure the stock settings, then steps of ``factors`` until ``measure`` returns ``None``.
 
-    A step that helps is kept and diagnosed again. A factor is left when a step does not help.
+    A step that helps is kept and diagnosed again. If a step does not help, the next factor follows.
     """
     best = measure({}, None)
     attempts = [best] if best else []

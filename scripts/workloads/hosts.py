@@ -16,7 +16,7 @@ from autotune.transports.ssh import SshTransport
 from scripts.workloads import packages
 from scripts.workloads.catalogue import HostSetup, Workload
 
-_INSTALL_SECONDS = 600.0  # s for a script on a busy machine; databases are filled by it
+_INSTALL_SECONDS = 600.0  # seconds for a script, which may fill a database
 # File next to a host's disk, with a digest of the content that was installed.
 _MARKER = "workload"
 
@@ -32,7 +32,7 @@ def running_hosts(workload: Workload) -> Iterator[None]:
 
 
 def start_hosts(workload: Workload) -> None:
-    """Boot the hosts and install what they lack. Raises ``AutotuneError``.
+    """Boot the hosts and install missing content. Raises ``AutotuneError``.
 
     Hosts with another version of the content are replaced. Hosts whose installation fails are removed.
     """
@@ -50,7 +50,7 @@ def start_hosts(workload: Workload) -> None:
             _install_host(workload, host, setup)
             _marker(workload, host).write_text(digest, encoding="ascii")
     except BaseException:
-        remove_hosts(workload)  # scripts run once, on hosts as new
+        remove_hosts(workload)  # scripts run only once, on new hosts
         raise
 
 

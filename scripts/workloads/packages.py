@@ -12,7 +12,7 @@ from pathlib import Path
 from autotune.errors import AutotuneError
 from autotune.transports.ssh import SshTransport
 
-# Packages that would replace a server which the hosts run.
+# Packages that would replace a server that runs on the hosts.
 _EXCLUDED_PACKAGES = ("libapache2-mod-php-",)
 _INSTALL_SCRIPT = """
 set -e

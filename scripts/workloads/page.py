@@ -75,7 +75,9 @@ def format_page() -> str:
 
 
 def format_readme(readme: str) -> str:
-    """Return the text of the README with the current table of recorded workloads, if there are any."""
+    """Return the text of the README with the current table of recorded workloads, if any are
+    recorded.
+    """
     before, rest = readme.split(README_BEGIN + "\n")
     _, after = rest.split(README_END)
     rows = [

@@ -41,7 +41,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Recording:
-    """A workload's recording. Studies of ``minutes`` each go to ``directory``."""
+    """A workload's recording. Its studies take ``minutes`` each and are in ``directory``."""
 
     workload: Workload
     minutes: float
@@ -49,11 +49,11 @@ class Recording:
 
     @property
     def file(self) -> Path:
-        """Return the file of finished stages, with which an interrupted recording continues."""
+        """Return the file of finished stages, from which an interrupted recording continues."""
         return self.directory / "record.json"
 
     def prepare(self, study: str = "", sampler: str | None = None) -> Environment:
-        """Inspect the hosts. ``sampler`` replaces the target's method of search."""
+        """Inspect the hosts. ``sampler`` replaces the target's sampler."""
         overrides = [("--time", f"{self.minutes:g}m")]
         file = read_target(
             self.workload.target, [*overrides, *([("--name", study)] if study else [])]
@@ -215,7 +215,7 @@ def _run_study(recording: Recording, stage: str, sampler: str | None) -> Record:
 
 
 def _select_changes(space: SearchSpace, trial: Trial | None) -> Settings:
-    """Return the settings of a trial that differ from the stock ones."""
+    """Return the settings of a trial that differ from the stock settings."""
     settings = trial.effective_settings if trial else {}
     return {
         name: value

@@ -1,4 +1,4 @@
-"""Check in seconds that a workload runs, and that its decisive setting decides."""
+"""Check within seconds that a workload runs, and that its decisive setting determines the capacity."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scripts.workloads.crude_rate import measure_crude_rate
 
 @dataclass(frozen=True)
 class SmokeResult:
-    """Answers per second with the stock settings and with those of the check.
+    """Responses per second with the stock settings and with the settings of the check.
 
     ``missing`` are decisive parameters that the search cannot change.
     """
@@ -32,9 +32,9 @@ class SmokeResult:
 
 
 def check_workload(workload: Workload) -> SmokeResult:
-    """Deploy the stock settings and those of the check, and measure both crudely.
+    """Deploy the stock settings and the settings of the check, and measure both roughly.
 
-    The hosts must be running, and are restored. Raises ``AutotuneError`` for a wrong answer.
+    The hosts must be running, and are restored. Raises ``AutotuneError`` for a wrong response.
     """
     environment = prepare(read_target(workload.target))
     environment.check()

@@ -1,7 +1,7 @@
-"""An account that owns an application's directory and replaces names in it, until it is ended.
+"""An account that owns an application's directory and replaces names in it until it is stopped.
 
-`python adversary.py UID SEED TOP OUTSIDE`: ``TOP/app/config/puma.rb`` is the file that is tuned. Only
-what its own account may do is done: whatever the kernel refuses is tried again later.
+`python adversary.py UID SEED TOP OUTSIDE`: ``TOP/app/config/puma.rb`` is the file that is tuned. It
+acts only with the permissions of its account. Refused operations are tried again later.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Adversary:
         time.sleep(self.chance.uniform(0, 0.004))
         if self.chance.random() < 0.7:
             self.repair()
-            # Some deployments get through, so that the moments after them are attacked too.
+            # Some deployments succeed, so that the time after them is attacked as well.
             time.sleep(self.chance.choice([0.0, 0.002, 0.02, 0.2, 1.0]))
 
     def link(self) -> None:
@@ -50,7 +50,7 @@ class Adversary:
         self._over(lambda new: new.write_bytes(b"theirs\n"))
 
     def replace(self) -> None:
-        """A file of root that lies in the account's own directory takes the place of the file."""
+        """Replace the file by a file of root in the account's directory."""
         aside = self.app / "aside"
         self.conf.rename(aside)
         (self.app / "of-root").rename(self.conf)
@@ -75,7 +75,7 @@ class Adversary:
         self.staged.symlink_to(self.outside / "secret")
 
     def move_app(self) -> None:
-        """The directory of root in the account's own one takes the place of the file's directory."""
+        """Replace the file's directory by a directory of root in the account's directory."""
         self.directory.rename(self.app / "gone")
         (self.app / "roots").rename(self.directory)
         time.sleep(self.chance.uniform(0, 0.004))
@@ -90,7 +90,7 @@ class Adversary:
         new.rename(self.conf)
 
     def repair(self) -> None:
-        """The file and its directory are as a deployment expects them."""
+        """Restore the file and its directory to the state that a deployment expects."""
         with suppress(OSError):
             gone, roots = self.app / "gone", self.app / "roots"
             if self.directory.is_symlink():

@@ -17,7 +17,8 @@ from autotune.target.read_target import read_target
 from tests.deploy.lab import Ground, renewed
 from tests.lab.shared import SharedLab
 
-# For a page or two little data is enough; a change of an opened target is what has all of it again.
+# Little data is enough for one or two pages. Tests can request the whole data set in an opened
+# target.
 SOME, ALL = "pairs: 2000", "pairs: 100000"
 LOCAL = (Path(__file__).parents[2] / "targets" / "local.yaml").read_text().replace(ALL, SOME)
 Opened = Callable[..., AbstractContextManager[TrialContext]]
@@ -29,7 +30,7 @@ class Silent:
 
 
 def processes_below(directory: Path) -> list[psutil.Process]:
-    """Every process that works below a directory."""
+    """Return the processes whose working directory is below a directory."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -42,14 +43,16 @@ def processes_below(directory: Path) -> list[psutil.Process]:
 
 @pytest.fixture
 def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
-    """The session's lab as it was made, for one test."""
+    """Yield the session's lab in its original state for one test."""
     with renewed(shared_lab, tmp_path) as ground:
         yield ground
 
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Opened]:
-    """Opens the local stack with its target's text changed; afterwards nothing of it may be left."""
+    """Yield a function that opens the local stack with a changed target. Check that nothing remains
+    afterwards.
+    """
     runs: list[Path] = []
 
     @contextmanager

@@ -1,4 +1,6 @@
-"""A host that is this machine, with a place of its own for what autotune leaves on hosts."""
+"""A transport to this machine, with a separate directory for the files that autotune writes on
+hosts.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from autotune.transports.local import LocalTransport
 
 
 class Here(LocalTransport):
-    """Runs what is sent to a host, without becoming root and below ``place``."""
+    """A transport that runs scripts below ``place``, without becoming root."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -35,11 +37,11 @@ class Here(LocalTransport):
         )
 
     def rewritten(self, script: bytes) -> bytes:
-        """What is sent, with places of a real host replaced by those here."""
+        """Return the script, with the paths of a real host replaced by paths below ``place``."""
         script = script.replace(STATE_DIRECTORY.encode(), str(self.place / "autotune").encode())
         return script.replace(b"</var/lib", f"<{self.place}".encode())
 
 
 def restore_host(host: ManagedHost) -> tuple[str, ...]:
-    """One host restored by itself: the lines about it."""
+    """Restore a single host, and return the lines about it."""
     return restore_in_order([host]).unwrap()[host.name]

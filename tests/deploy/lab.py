@@ -1,4 +1,4 @@
-"""A stack on lab hosts for tests: a target, its fleet, and everything about its hosts in words."""
+"""A stack on lab hosts for tests: a target, its fleet, and the state of its hosts as text."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ data: {{pairs: 2000}}
 
 
 class News:
-    """Remembers the progress it is told."""
+    """A reporter that stores the progress."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -71,7 +71,7 @@ class News:
 
 @dataclass(frozen=True)
 class Ground:
-    """A lab that is up, and where tests keep targets and studies."""
+    """A running lab, and the directory for targets and studies of tests."""
 
     lab: Path
     directory: Path
@@ -90,7 +90,7 @@ class Ground:
         return bed.create_deployment(self.directory / study, (news or News()).note)
 
     def killed(self, fleet: Deployment) -> None:
-        """What is left of a tuner whose process has ended: nothing is put back or unlocked."""
+        """Simulate a killed tuner: nothing is restored or unlocked."""
         hosts = fleet.hosts
         assert isinstance(hosts, ManagedHosts)
         hosts._lease.stop()
@@ -102,7 +102,7 @@ class Ground:
 
     @contextmanager
     def opened(self, *changes: tuple[str, str], study: str = "study") -> Iterator[Deployment]:
-        """A fleet that has its baseline deployed; afterwards its hosts are as before."""
+        """Yield a fleet with its baseline deployed. Restore its hosts afterwards."""
         before = self.pictures()
         bed = self.bed(*changes)
         fleet = self.fleet(bed, study)
@@ -119,7 +119,9 @@ class Ground:
 
     @contextmanager
     def adopted(self, *hosts: str, path: str) -> Iterator[tuple[AdoptionSummary, Deployment]]:
-        """The fleet of what runs on these hosts, as `init --from` writes it; then they are as before."""
+        """Yield the fleet of the services on these hosts, as written by `init --from`. Restore the
+        hosts afterwards.
+        """
         before = self.pictures()
         out = self.directory / "own.yaml"
         written = adopt_hosts(hosts, out, derive_names(self.lab).ssh_config, path)
@@ -145,7 +147,7 @@ class Ground:
 
 @contextmanager
 def renewed(shared_lab: SharedLab, directory: Path) -> Iterator[Ground]:
-    """The session's hosts, as new."""
+    """Yield the session's hosts in their original state."""
     shared_lab.renew()
     lab = shared_lab.directory
     transports = {host.name: SshTransport(build_ssh_host(lab, host.name)) for host in HOSTS}
@@ -164,10 +166,11 @@ def diagnosed(
     tier: str,
     resource: Resource = Resource.WORKERS,
 ) -> Bottleneck:
-    """What holds down the settings in place at a ``rate`` beyond what they carry, by two readings.
+    """Return the bottleneck of the deployed settings, from two readings at a ``rate`` above their
+    capacity.
 
-    They are taken again where they show another tier or resource: a busy machine may have no free port
-    for a while, or no CPU time for the generator.
+    The readings are repeated if they show another tier or resource, because a busy machine may lack
+    free ports, or CPU time for the generator.
     """
     hosts = build_watched_hosts(
         fleet.stack, dict.fromkeys(ground.transports, 2.0), ground.transports
@@ -185,7 +188,7 @@ def diagnosed(
 
 
 def shown(diagnose: Callable[[], Bottleneck | None], tier: str, resource: Resource) -> Bottleneck:
-    """What a diagnosis of new readings says: that it is this tier and resource."""
+    """Return the diagnosis of new readings, repeated until it shows this tier and resource."""
 
     def right(found: Bottleneck | None) -> bool:
         return found is not None and (found.tier, found.resource) == (tier, resource)
@@ -197,20 +200,22 @@ def shown(diagnose: Callable[[], Bottleneck | None], tier: str, resource: Resour
 
 
 def differing(before: Mapping[str, list[str]], after: Mapping[str, list[str]]) -> list[str]:
-    """Lines about hosts that are in one of two pictures only."""
+    """Return the lines about hosts that occur in only one of two states."""
     return [
         f"{host}: {line}" for host in before for line in sorted({*before[host]} ^ {*after[host]})
     ]
 
 
 def settings(fleet: Deployment, **changed: Any) -> Settings:
-    """The baseline with some values changed; ``__`` stands for a dot."""
+    """Return the baseline with some values changed. In keywords, ``__`` represents a dot."""
     wanted = {name.replace("__", "."): value for name, value in changed.items()}
     return fleet.space.build_candidate(wanted).settings
 
 
 def give_up_soon(fleet: Deployment) -> None:
-    """What is deployed next and answers wrong is not waited for; rolling it back has all the time."""
+    """Do not wait for wrong responses after the next deployment. Its rollback keeps the usual time
+    limit.
+    """
     roll_back, patience = fleet._roll_back, fleet.ready_seconds
 
     def back(*changes: Any) -> None:
@@ -225,8 +230,10 @@ def acted(actions: Mapping[str, Action]) -> dict[str, Action]:
 
 
 def redeployed(fleet: Deployment, part: str, **values: object) -> tuple[Settings, Settings]:
-    """The settings with these values of a part (``tier.host.service``), and what is in effect of them:
-    just so, by its restart and nothing else, or by nothing where there are none."""
+    """Return the settings with these values of an instance (``tier.host.service``), and their
+    effective values. Check that only this instance was restarted, or nothing if there are no
+    values.
+    """
     tier, _, service = part.split(".")
     candidate = fleet.space.build_candidate({f"{tier}.{service}.{n}": v for n, v in values.items()})
     result = fleet.deploy(candidate.settings)
@@ -237,7 +244,7 @@ def redeployed(fleet: Deployment, part: str, **values: object) -> tuple[Settings
 
 
 def autotune(*words: str, cwd: Path) -> subprocess.Popen[str]:
-    """The command in a process of its own; what it prints is in ``stdout``, errors too."""
+    """Run the command in a separate process. ``stdout`` contains its output and errors."""
     return subprocess.Popen(
         [sys.executable, "-m", "autotune", *words],
         cwd=cwd,

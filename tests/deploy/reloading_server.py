@@ -1,7 +1,8 @@
-"""A server whose worker is replaced on SIGHUP; the old one stays until its connections are over.
+"""A server that replaces its worker on SIGHUP. The old worker runs until its connections are
+closed.
 
-As arguments: the socket to listen at, and whether an old worker closes it (`closes`), keeps it
-(`keeps`), or is the only one, as none is started anew (`alone`).
+Arguments: the listening socket, and the mode: an old worker closes the socket (`closes`), keeps it
+open (`keeps`), or no new worker is started (`alone`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 
 def work(listener: socket.socket, replaced: str) -> None:
-    """Serve one connection until the client ends it; a later one after that."""
+    """Serve one connection at a time, each until the client closes it."""
 
     def retire(*_: object) -> None:
         if replaced == "closes":

@@ -1,14 +1,16 @@
-"""A tuner in a process of its own, to be killed: ``tuner.py tune|restore TARGET STUDY [HOST STEP]``.
+"""A tuner in a separate process that can be killed: ``tuner.py tune|restore TARGET STUDY [HOST
+STEP]``.
 
-``tune`` says "open" when its hosts are locked, then deploys one configuration after the other;
-``restore`` says so before it begins. With a host and a step it deploys a few and kills itself as
-soon as the first exchange with that host that is this step is sent; with ``none`` it comes to its end,
-with ``first`` it does so after the first. Each exchange is told: ``exchange WHAT…``, the functions that
-the host was asked to run, which are the step.
+``tune`` prints "open" once its hosts are locked, then deploys one configuration after the other.
+``restore`` prints "open" before it starts. With a host and a step, the process deploys a few
+configurations, and kills itself after it has sent the first exchange with this step to this host.
+With ``none`` it runs to its end, and with ``first`` it stops after the first configuration. For
+each exchange, it prints ``exchange WHAT…``: the functions that the host runs, which identify the
+step.
 
-``tuner.py serve`` starts many of them, each a process that begins with everything imported, which
-takes longer than what it is to do. A line of standard input is the words for one of them, as JSON;
-its answer, the exit status and what it said.
+``tuner.py serve`` forks such processes after all imports, which take longer than a test. Each line
+of standard input contains the arguments of one process as JSON. The reply contains its exit status
+and output.
 """
 
 from __future__ import annotations
@@ -42,11 +44,11 @@ CHANGES = (
 )
 
 
-FEW = 3  # configurations: first ones, files that change, units that restart
+FEW = 3  # number of configurations: the first, one with changed files, one with restarts
 
 
 class Watched:
-    """Tells the exchanges with one host, and ends this process at one of them."""
+    """A transport that prints the exchanges with one host, and kills this process at one of them."""
 
     def __init__(self, host: str, step: str) -> None:
         self.host, self.step = host, step
@@ -67,7 +69,7 @@ class Watched:
         SshTransport.run = run  # type: ignore[assignment,method-assign]
 
     def _end(self) -> None:
-        """The whole of an input is with the host, which goes on alone."""
+        """Kill this process once the host has received the whole input; the host continues alone."""
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -104,7 +106,7 @@ def main(what: str, target: str, study: str, *at: str) -> None:
 def serve() -> None:
     for line in sys.stdin:
         with tempfile.TemporaryFile() as output:
-            pid = os.fork()  # no thread runs here: connections are made by the children alone
+            pid = os.fork()  # no threads exist here, because only the children open connections
             if pid == 0:
                 os.dup2(output.fileno(), sys.stdout.fileno())
                 main(*json.loads(line))

@@ -1,4 +1,4 @@
-"""Configurations as a host has them, made of a few texts."""
+"""Configurations of hosts, built from a few texts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from autotune.space.facts import HostFacts
 
 
 def filled(instance: DiscoveredInstance, service: str, path: str, text: str) -> str:
-    """A rendered file of an instance's service with what was masked filled in, as it is deployed."""
+    """Return the rendered file of an instance's service with masked words filled in, as in a
+    deployment.
+    """
     outliner = SHIPPED.map_adoptions()[instance.services[service].key].visible.build_outliner(path)
     return config_text.decode(
         restore_secrets(text.encode(), instance.host.tree.files.get(path), path, outliner)
@@ -102,7 +104,7 @@ def host(
 
 
 def web(name: str = "web1", address: str = "10.0.0.1", **changed: str) -> DiscoveredHost:
-    """A host with nginx and PHP-FPM; ``changed`` replaces the texts above."""
+    """Return a host with nginx and PHP-FPM. ``changed`` replaces the texts above."""
     texts = {"nginx": NGINX, "site": SITE, "pool": POOL, **changed}
     files = dict(zip(WEB_FILES, (texts["nginx"], texts["site"], FPM, texts["pool"]), strict=True))
     return host(name, address, files, *WEB, links=WEB_LINKS)
@@ -119,7 +121,7 @@ def store(text: str = "bind 10.0.0.4\nport 6379\nhz 10\n") -> DiscoveredHost:
 
 
 def adopted(of: DiscoveredHost) -> tier_adoption.AdoptedTier:
-    """The one tier that is found on a host, with what is tuned there."""
+    """Return the only tier on a host, with its tunable parameters."""
     (tier,) = group_tiers(find_instances(of)[0])
     each = tier_adoption.adopt_tier(tier)
     tier_adoption.check_templates(each)

@@ -1,4 +1,4 @@
-"""A site whose workers take their time for each page, simulated request by request."""
+"""A simulation of a site with a queue and several workers, request by request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MANY_REQUESTS, STEPS = 40_000, 9  # of a long measurement, and halvings of the r
 
 
 def list_latencies(arrivals: Iterable[float], page: float, workers: int) -> list[float]:
-    """Seconds until each request is answered: first come, first served."""
+    """Return the latency of each request in seconds. Requests are served in the order of arrival."""
     free, latencies = [0.0] * workers, list[float]()
     for moment in arrivals:
         done = max(free[0], moment) + page
@@ -33,14 +33,14 @@ def list_latencies(arrivals: Iterable[float], page: float, workers: int) -> list
 
 
 def measure_long(rate: float, page: float, workers: int, limit: float) -> float:
-    """The fraction of late requests in a long measurement."""
+    """Return the fraction of late requests in a long measurement."""
     arrivals = np.cumsum(np.random.default_rng(1).exponential(1.0 / rate, MANY_REQUESTS))
     latencies = list_latencies(arrivals.tolist(), page, workers)
     return sum(latency > limit for latency in latencies) / MANY_REQUESTS
 
 
 def find_true_capacity(page: float, workers: int, slo: Slo) -> float:
-    """The highest rate at which a long measurement meets the SLO."""
+    """Return the highest rate at which a long measurement meets the SLO."""
     low, high = 0.3 * workers / page, workers / page
     for _ in range(STEPS):
         rate = (low + high) / 2.0
@@ -51,9 +51,10 @@ def find_true_capacity(page: float, workers: int, slo: Slo) -> float:
 
 @dataclass
 class QueueMeter:
-    """Sends requests as httperf does, to ``workers`` that take ``page`` seconds each.
+    """A meter that sends requests like httperf. Each of ``workers`` needs ``page`` seconds per
+    request.
 
-    A reading starts with an empty queue, as the ramp-up is over before it.
+    A reading starts with an empty queue, because the ramp-up has ended.
     """
 
     page: float
@@ -101,7 +102,7 @@ class QueueMeter:
         return ()
 
     def end_warm_up(self, windows: int) -> None:
-        """There are no answers."""
+        """Discard nothing, because responses are not checked."""
 
     def count_cache_lookups(self) -> None:
         return None
@@ -110,4 +111,4 @@ class QueueMeter:
         return self.page
 
     def wait_until_drained(self) -> None:
-        """Each reading starts with an empty queue."""
+        """Return at once, because each reading starts with an empty queue."""

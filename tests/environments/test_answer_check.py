@@ -1,4 +1,4 @@
-"""Reference answers: when they are taken, and which sites are refused."""
+"""Reference responses: when they are taken, and which sites are refused."""
 
 from __future__ import annotations
 

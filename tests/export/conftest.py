@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def modelled(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    """A short study of targets/paper.yaml, whose files are those of real hosts."""
+    """Return a short study of targets/paper.yaml, whose files equal those of real hosts."""
     directory = tmp_path_factory.mktemp("exports")
     text = (ROOT / "targets" / "paper.yaml").read_text()
     target = directory / "short.yaml"

@@ -13,7 +13,7 @@ from autotune.export.scripts import build_script
 from autotune.unified_diff import find_hunks
 
 UNIT = "app.service"
-# What validates a file, by the name that the software knows it by.
+# Validates a file at the path that the software uses.
 READS = '[ "$(cat "$1")" = "$2" ] || { echo "validation reads $(cat "$1")"; exit 1; }'
 SYSTEMCTL = """#!/bin/sh
 case $1 in is-enabled) echo enabled ;; is-active) echo active ;; esac
@@ -21,7 +21,7 @@ case $1 in is-enabled) echo enabled ;; is-active) echo active ;; esac
 
 
 def of_file(conf: str, new: str, old: str | None = None, secret: str = "") -> str:
-    """The script for a whole file, or for an edit of ``old``; without the word ``secret``."""
+    """Return the script for a whole file, or for an edit of ``old``, without the word ``secret``."""
     shown = [text.replace(secret, "autotune-masked-1-of-1") if secret else text
              for text in (old or "", new)]  # fmt: skip
     edits = (
@@ -47,7 +47,9 @@ def of_file(conf: str, new: str, old: str | None = None, secret: str = "") -> st
 
 
 class Runner:
-    """Runs scripts with a place of their own for backups, and with units that always run."""
+    """A runner of scripts with a separate directory for backups, and with units that are always
+    running.
+    """
 
     def __init__(self, place: Path) -> None:
         self.place, self.backups = place, place / "backups"
@@ -67,5 +69,5 @@ class Runner:
         )  # fmt: skip
 
     def newest(self) -> str:
-        """The newest backup of a script; empty if there is none."""
+        """Return the newest backup of a script, or an empty string."""
         return max(map(str, self.backups.glob("autotune-20*")), default="")

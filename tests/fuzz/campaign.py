@@ -1,7 +1,7 @@
-"""A campaign: many inputs for one parser, each within 5 s, and what became of them.
+"""A campaign: many inputs for one parser, each with a limit of 5 s, and their results.
 
-A parser accepts an input or refuses it in the way it promises. Anything else is a fault: another
-exception, a hang, or a value accepted that cannot be.
+A parser accepts an input, or refuses it with one of its documented exceptions. All other results
+are faults: another exception, a hang, or an impossible value.
 """
 
 from __future__ import annotations
@@ -21,21 +21,23 @@ from typing import Any
 from autotune.errors import AutotuneError
 from tests.fuzz import mutate
 
-PATIENCE = 5.0  # s for one input
+PATIENCE = 5.0  # seconds for one input
 PACKAGE = str(Path(__file__).parents[2] / "autotune")
-LARGEST = 2**64  # nothing that is counted here is larger
+LARGEST = 2**64  # larger than any valid count
 
 
 class Hang(BaseException):
-    """An input took longer than PATIENCE. No ``except Exception`` may hide it."""
+    """An input took longer than PATIENCE. The class is not an Exception, so that no ``except
+    Exception`` hides it.
+    """
 
 
 class Impossible(AssertionError):
-    """A value was accepted that cannot be."""
+    """An impossible value was accepted."""
 
 
 def sane(value: object) -> None:
-    """Numbers are finite, whole ones of 64 bits; text can be written."""
+    """Check that numbers are finite, integers fit in 64 bits, and text can be encoded."""
     match value:
         case bool() | None:
             pass
@@ -68,8 +70,10 @@ def _writable(text: str) -> None:
 
 @dataclass(frozen=True)
 class Entry:
-    """``parse`` is called with inputs made of ``seeds`` and refuses some with ``refusals``; ``check``
-    raises for a value that it should have refused. ``weight``: inputs, relative to the others."""
+    """A parser under test. ``parse`` receives inputs derived from ``seeds``, and may raise
+    ``refusals``. ``check`` raises for a value that should have been refused. ``weight`` is the
+    relative number of inputs.
+    """
 
     name: str
     seeds: Sequence[str]
@@ -82,7 +86,9 @@ class Entry:
 
 @dataclass
 class Result:
-    """What became of the inputs of one entry; ``faults`` by place, each with one example."""
+    """The results of one entry's inputs. ``faults`` are by position in the code, each with one
+    example.
+    """
 
     name: str
     tried: int = 0
@@ -99,7 +105,7 @@ class Result:
 
 
 def run(entry: Entry, seed: int, inputs: int) -> Result:
-    """``inputs`` for one entry; the same ``seed`` makes the same."""
+    """Run ``inputs`` inputs for one entry. The same ``seed`` creates the same inputs."""
     random, result = Random(f"{seed} {entry.name}"), Result(entry.name)
     for _ in range(inputs):
         given = entry.mutation(random, entry.seeds)
@@ -120,7 +126,7 @@ def run(entry: Entry, seed: int, inputs: int) -> Result:
 
 
 def _place(error: BaseException) -> str:
-    """The exception, and the last line of the package it came through."""
+    """Return the exception, and the last line of the package in its traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if f.filename.startswith(PACKAGE)] or list(frames)
     place = f"{Path(own[-1].filename).relative_to(PACKAGE)}:{own[-1].lineno}" \
@@ -130,7 +136,9 @@ def _place(error: BaseException) -> str:
 
 @contextmanager
 def alarm(cpu: float, real: float = 0.0) -> Iterator[None]:
-    """Raise Hang after so many seconds of CPU, or of real time (0: no limit): others may have the CPU."""
+    """Raise Hang after ``cpu`` seconds of CPU time or ``real`` seconds of real time (0: no limit),
+    because other processes may use the CPU.
+    """
 
     def ring(*_: object) -> None:
         raise Hang(f"more than {cpu:g} s")

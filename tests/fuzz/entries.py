@@ -1,6 +1,6 @@
-"""Everything that autotune parses: who wrote it, what was recorded of it, how it may be refused.
+"""All parsers of autotune: the origin of their inputs, recorded examples, and allowed exceptions.
 
-A new parser is a line in ``entries``.
+Each new parser needs a line in ``entries``.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ OWNERS = ProcessOwners(sessions={5721: "fpm", 5693: "cache"})
 
 
 def recorded(folder: str, pattern: str = "*.txt") -> tuple[str, ...]:
-    """The recorded texts below tests/, small enough to be damaged many times."""
+    """Return the recorded texts below tests/ that are small enough for many variations."""
     texts = (
         path.read_bytes().decode(errors="replace")
         for path in sorted((TESTS / folder).glob(pattern))
@@ -182,7 +182,7 @@ def recorded(folder: str, pattern: str = "*.txt") -> tuple[str, ...]:
 
 @dataclass
 class Answering:
-    """A way to a host that answers ``text`` to whatever it is asked."""
+    """A transport to a host that responds with ``text`` to every command."""
 
     text: str
     name: str = "web1"
@@ -197,7 +197,9 @@ class Answering:
 
 
 class Desk:
-    """A directory for parsers that read files, and a modelled stack for those that need a space."""
+    """A directory for parsers that read files, and a simulated stack for parsers that need a search
+    space.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -212,7 +214,9 @@ class Desk:
 
 
 def counted(result: LoadResult) -> None:
-    """Every intended request is an answer or an error, or it is said that the load fell short."""
+    """Check that each intended request is a response or an error, unless the result is marked as
+    limited.
+    """
     sane(result)
     sane(list(result.histogram))
     if min([result.intended, result.sent, *result.errors.values(), *result.histogram.values()]) < 0:
@@ -226,7 +230,7 @@ def counted(result: LoadResult) -> None:
 
 
 def not_negative(value: Any) -> None:
-    """Counts and durations."""
+    """Check counts and durations."""
     sane(value)
     parts = asdict(value) if value is not None else {}
     numbers = [n for n in parts.values() if isinstance(n, int | float)]
@@ -345,7 +349,7 @@ def _loads() -> Iterator[Entry]:
 
 
 def _requests(desk: Desk, text: str) -> object:
-    """A target reads what is made of a log, whatever that is called."""
+    """Check that a target accepts the request list from a log."""
     recorded = recorded_requests.record_requests(
         text.encode("utf-8", "surrogateescape").split(b"\n")
     )
@@ -376,7 +380,7 @@ def _probed(text: str) -> list[probes.ProbeAnswer | None]:
 
 
 def _compared(text: str) -> str | None:
-    """A page compared with itself, and looked at for errors."""
+    """Compare a page with itself, and check it for errors."""
     page = probes.ProbeAnswer(200, len(text), text, {"content-type": "text/html"})
     answer_kind.find_error(page)
     return answer_kind.find_difference(answer_kind.ReferenceAnswer.from_samples([page, page]), page)
@@ -516,7 +520,7 @@ def _hosts(desk: Desk) -> Iterator[Entry]:
 
 
 def _samples(streamed: stream.StreamResult) -> None:
-    """What was sampled; what a log says may be anything."""
+    """Check the samples. The content of logs is arbitrary."""
     sane(streamed.samples)
     sane(streamed.cpu_seconds)
 
@@ -716,7 +720,7 @@ def _services() -> Iterator[Entry]:
 
 
 def _masked(text: str, outliner: Outliner | None) -> None:
-    """Masked twice is masked once; lines stay; the file itself fills in all that was masked."""
+    """Check that masking is idempotent, keeps lines, and can be reverted with the original file."""
     shown = mask_secrets(text, outliner)
     if mask_secrets(shown, outliner) != shown or shown.count("\n") != text.count("\n"):
         raise Impossible("a text that is not masked at once, line by line")
@@ -746,7 +750,7 @@ def _apache(text: str) -> DiscoveredHost:
 
 
 def _adopted(host: DiscoveredHost) -> None:
-    """At the baseline every template is the file it was made of."""
+    """Check that each template with the baseline values reproduces its file."""
     for tier in group_tiers(find_instances(host)[0]):
         adopted = adopt_tier(tier)
         sane(adopted.baseline_values)
@@ -865,7 +869,7 @@ def _host_counts(desk: Desk, text: str) -> object:
 
 
 def _rates(desk: Desk, text: str) -> object:
-    """As Typer reads the option: what float() takes."""
+    """Parse the option like Typer, which accepts everything that float() accepts."""
     try:
         rate = float(text)
     except ValueError:
@@ -903,7 +907,7 @@ def _studies(desk: Desk) -> Iterator[Entry]:
 
 
 def _one_each(text: str) -> str:
-    """A short journal: the first records of every kind."""
+    """Return a short journal with the first record of each kind."""
     kinds: dict[str, int] = {}
     kept = []
     for line in text[: text.rfind("\n")].splitlines():
@@ -932,7 +936,7 @@ def _reading(desk: Desk, text: str) -> object:
 
 
 def _reports(directory: Path, name: str, text: str, whole: str) -> None:
-    """Whatever a study's reports show of a damaged record, each by itself."""
+    """Run each report of a study with a damaged record."""
     try:
         (directory / name).write_bytes(_bytes(text))
         study = open_study(directory)
@@ -955,6 +959,6 @@ def _manifest(desk: Desk, text: str) -> object:
 
 
 def entries(directory: Path) -> tuple[Entry, ...]:
-    """All of them; those that need files have them in ``directory``."""
+    """Return all entries. Files for parsers are in ``directory``."""
     desk = Desk(directory)
     return (*_loads(), *_hosts(desk), *_services(), *_written(desk), *_studies(desk))

@@ -1,7 +1,8 @@
-"""Studies and exports as strangers might make them, and what commands do with each.
+"""Studies and exports from strangers, and the behaviour of commands with each of them.
 
-Each sandbox has a directory of studies, one of exports, and precious files that nothing may change. A
-command may read, refuse or write where it was told to; anything else is a fault.
+Each sandbox contains a directory of studies, a directory of exports, and precious files that no
+command may change. A command may read, refuse, or write to its requested path. All other behaviour
+is a fault.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ from tests.fuzz.campaign import Hang, alarm
 from tests.modelled import noisy
 
 RECORDED = Path(__file__).parents[1] / "report" / "studies"
-# Seconds of CPU, and in all: another process may have the CPU. Searching and modelling take their time.
+# Limits in seconds of CPU time, and in total, because other processes may use the CPU. Searches and
+# models take longer.
 WITHIN, COMPUTING, MOST = 5.0, 120.0, 300.0
 COMPUTE = ("run", "measure", "explain")
-# A run of a model takes seconds, that of a command a moment; what is read from the stranger is the same.
+# A run of a model takes seconds, and a run of a command less. Both read the same foreign files.
 EVERY = 0.1
 TOY = """\
 name: toy
@@ -52,7 +54,9 @@ EXPORTED = ("manifest.json", "target.yaml", "README.md", "changes.diff", "files"
 
 @dataclass(frozen=True)
 class Sandbox:
-    """``precious`` is what nothing may change; ``canary`` exists only if a command of a record ran."""
+    """A sandbox. No command may change ``precious``. ``canary`` exists only if a command in a
+    record was run.
+    """
 
     top: Path
 
@@ -73,7 +77,7 @@ class Sandbox:
         return self.top / "exports" / "stranger"
 
     def state(self) -> dict[str, object]:
-        """Everything that no command was told to change."""
+        """Return the state of everything that no command may change."""
         found: dict[str, object] = {"canary": self.canary.exists()}
         for path in sorted(self.precious.rglob("*")):
             status = path.lstat()
@@ -85,8 +89,9 @@ class Sandbox:
 
 @dataclass
 class Result:
-    """What became of all commands; ``faults`` by kind, each with one example. ``slowest``: of those that
-    neither search nor model, in seconds."""
+    """The results of all commands. ``faults`` are by kind, each with one example. ``slowest`` is
+    the longest duration, in seconds, of a command without a search or a model.
+    """
 
     tried: int = 0
     accepted: int = 0
@@ -101,7 +106,7 @@ class Result:
 
 
 def campaign(directory: Path, studies: int, seed: int) -> Result:
-    """Every command on each of so many sandboxes; the same ``seed`` makes the same ones."""
+    """Run every command on ``studies`` sandboxes. The same ``seed`` creates the same sandboxes."""
     result, exported = Result(), _made_export(directory)
     for number in range(studies):
         random = Random(f"{seed} {number}")
@@ -118,7 +123,7 @@ def campaign(directory: Path, studies: int, seed: int) -> Result:
 
 
 def commands(sandbox: Sandbox, random: Random) -> Iterator[Sequence[str]]:
-    """What a user might do with a study and an export from a stranger."""
+    """Yield the commands that a user might run on a study and an export from a stranger."""
     own, name = str(sandbox.top / "own.yaml"), "stranger"
     out = sandbox.top / "out"
     way = random.choice(("files", "ansible", "shell", "patch", "yaml", "json"))
@@ -206,7 +211,9 @@ def _sandbox(top: Path, exported: Path) -> Sandbox:
 
 
 def damage(random: Random, sandbox: Sandbox) -> str:
-    """Change one thing of the study or of the export, as a stranger might; what it was."""
+    """Change one detail of the study or the export, as a stranger might. Return a description of
+    the change.
+    """
     of_export = random.random() < 0.25
     top, names = (sandbox.export, EXPORTED) if of_export else (sandbox.study, NAMES)
     kind = random.choice((*LIES, "record", "record", "record", "version", "target", "planted"))
@@ -231,7 +238,7 @@ def damage(random: Random, sandbox: Sandbox) -> str:
 
 
 def _clear(path: Path) -> bool:
-    """Make room for something at a path; false if what was put above it is in the way."""
+    """Remove the file at a path. Return false if an earlier change above the path prevents this."""
     above = [parent for parent in path.parents if parent.is_symlink() or parent.exists()]
     if any(parent.is_symlink() or not parent.is_dir() for parent in above):
         return False
@@ -290,7 +297,7 @@ def _odd(random: Random, sandbox: Sandbox) -> Any:
 
 
 def _replace_somewhere(random: Random, value: Any, odd: Any) -> Any:
-    """The value with something in it replaced, removed or added."""
+    """Return the value with a random part replaced, removed or added."""
     if not isinstance(value, dict | list) or not value or random.random() < 0.2:
         return odd
     if isinstance(value, list):
@@ -352,7 +359,7 @@ def _damage_target(random: Random, top: Path, sandbox: Sandbox) -> str:
 
 
 def _plant(sandbox: Sandbox) -> None:
-    """Originals of files that no service has, and a run directory with a process in it."""
+    """Add originals of files that belong to no service, and a run directory with a process."""
     if not _clear(sandbox.study / "originals"):
         return
     (sandbox.study / "originals").mkdir()

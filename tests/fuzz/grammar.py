@@ -1,8 +1,8 @@
-"""Inputs that are wrong in their structure: whole tokens, lines, sections and documents out of place.
+"""Inputs with a wrong structure: misplaced tokens, lines, sections and documents.
 
-`mutate` damages letters, which most parsers refuse at once. These inputs look right from near:
-directives are swapped, repeated, nested, cut off and taken from other files. Quotes, heredocs and blocks
-begin and do not end. Numbers have other units.
+`mutate` damages single characters, which most parsers refuse immediately. These inputs look
+plausible: directives are swapped, repeated, nested, truncated and taken from other files. Quotes,
+heredocs and blocks are not closed. Numbers have other units.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _TOKEN = re.compile(
     r"""\n|[ \t]+|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|[A-Za-z_][\w.-]*|\d[\d.]*[A-Za-z%/]*|."""
 )
 _AMOUNT = re.compile(r"\d[\d.]*[A-Za-z%/]*")
-# Bounded, as each may begin anywhere: making an input must not take longer than reading it.
+# Bounded, because each may start anywhere, and creating an input must not take longer than parsing
+# it.
 _BLOCK = re.compile(r"(?m)^[^\n{}]{0,200}\{[^{}]{0,2000}\}\n?")
 _SECTION = re.compile(
     r"(?m)^[ \t]*(?:\[[^\]\n]*\]|<[^>\n]*>|[a-z]+(?: \w+)?:?)[ \t]*\n(?:.+\n?){0,60}"
@@ -49,18 +50,18 @@ PAIRS = (
     ("/*", "*/"), ("=begin\n", "\n=end\n"), ("<IfModule x>\n", "\n</IfModule>\n"), ("# ", "\n"),
     ("$(", ")"), ("http {\n", "\n}\n"), ("[x]\n", "\n"),
 )  # fmt: skip
-# Between lines and words: what ends a line to some programs, and what autotune itself writes.
+# Text between lines and words: line separators of some programs, and text that autotune writes.
 MARKS = (
     "\\\n", ";", ",", "=", " = ", ":", "\r\n", "\r", "\x1c", "\x1d", "\x85", "\u2028", "\x0b", "\x0c",
     "\0", "\ufeff", "autotune-masked-1-of-2", "autotune-masked-0-of-0", "include *;\n", "!include x\n",
     "{% raw %}", "-of-1",
 )  # fmt: skip
-_LONGEST = 40_000  # letters of an input
-_DEEPEST = 60  # levels that one damage adds
+_LONGEST = 40_000  # maximum number of characters in an input
+_DEEPEST = 60  # maximum number of levels that one change adds
 
 
 def text(random: Random, seeds: Sequence[str]) -> str:
-    """One of ``seeds`` with up to five damages of its structure."""
+    """Return one of ``seeds`` with up to five changes of its structure."""
     damaged = random.choice(seeds)
     for _ in range(random.choice((1, 1, 2, 2, 3, 5))):
         damaged = random.choice(_DAMAGES)(random, damaged, seeds)[:_LONGEST]
@@ -68,7 +69,7 @@ def text(random: Random, seeds: Sequence[str]) -> str:
 
 
 def document(random: Random, seeds: Sequence[str]) -> str:
-    """JSON with parts of it swapped, nested, repeated or taken from another document."""
+    """Return JSON with parts swapped, nested, repeated or taken from another document."""
     if random.random() < 0.1:
         return text(random, seeds)
     try:
@@ -76,12 +77,14 @@ def document(random: Random, seeds: Sequence[str]) -> str:
         for _ in range(random.choice((1, 1, 2, 3))):
             roots[0] = _replanted(random, *roots)
         return json.dumps(roots[0])
-    except (ValueError, RecursionError):  # it is damaged already
+    except (ValueError, RecursionError):  # it is already damaged
         return text(random, seeds)
 
 
 def lines(random: Random, seeds: Sequence[str]) -> str:
-    """A journal whose records are swapped, repeated, gone, those of another, or damaged in themselves."""
+    """Return a journal whose records are swapped, repeated, removed, taken from another journal, or
+    damaged.
+    """
     records = random.choice(seeds).splitlines()
     others = random.choice(seeds).splitlines()
     for _ in range(random.choice((1, 2, 3))):
@@ -144,7 +147,7 @@ def _tokens(old: str) -> list[str]:
 
 
 def _piece(random: Random, old: str) -> tuple[int, int]:
-    """A token, a line, a block or a section of a text, by where it is."""
+    """Return the position of a random token, line, block or section of a text."""
     kind = random.randrange(4)
     if kind == 0:
         places = [m.span() for m in _TOKEN.finditer(old)]
@@ -175,7 +178,7 @@ def _nested(random: Random, old: str, _: Sequence[str]) -> str:
 
 
 def _unended(random: Random, old: str, _: Sequence[str]) -> str:
-    """A quote, block or heredoc that begins or ends alone."""
+    """Return an opening or closing mark of a quote, block or heredoc without its counterpart."""
     at = random.choice(_piece(random, old))
     return old[:at] + random.choice(random.choice(PAIRS)) + old[at:]
 
@@ -197,7 +200,7 @@ def _removed(random: Random, old: str, _: Sequence[str]) -> str:
 
 
 def _counted(random: Random, old: str, _: Sequence[str]) -> str:
-    """Another amount, or another unit behind it."""
+    """Return another amount, or the amount with another unit."""
     amounts = [m.span() for m in _AMOUNT.finditer(old)]
     start, end = random.choice(amounts) if amounts else (0, 0)
     number = random.choice((*NUMBERS, old[start:end].rstrip("abcdefghijklmnopqrstuvwxyzKMGTB%/")))

@@ -1,7 +1,7 @@
-"""Inputs that somebody else's program, disk or keyboard may hold: recorded ones, damaged.
+"""Damaged variants of recorded inputs, as other programs, disks or users may produce them.
 
-The same generator of random numbers gives the same inputs. Text is damaged anywhere; JSON is also
-damaged as a document: other values, keys gone, deep nesting.
+The same random generator produces the same inputs. Text is damaged at any position. JSON is also
+changed as a document: other values, missing keys, deep nesting.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-# What parsers are known to stumble over.
+# Numbers that parsers often mishandle.
 NUMBERS = ("0", "-1", "1", "007", "1_000", "0x10", "1e5", "1e999", "-1e999", "inf", "-inf", "nan",
            "Infinity", "NaN", ".", "1.2.3", "1.", "5" * 25, "9" * 400, "9" * 5000, "1e-400",
            "18446744073709551616", "²", "٣", "１", "2.5", "-0", "+3", "")  # fmt: skip
@@ -27,7 +27,7 @@ VALUES: tuple[Any, ...] = (
 
 
 def text(random: Random, seeds: Sequence[str]) -> str:
-    """One of ``seeds`` with up to four damages, or now and then none."""
+    """Return one of ``seeds`` with up to four changes, or sometimes none."""
     damaged = random.choice(seeds)
     for _ in range(random.choice((0, 1, 1, 1, 2, 2, 3, 4))):
         damaged = random.choice(_DAMAGES)(random, damaged, seeds)
@@ -35,12 +35,12 @@ def text(random: Random, seeds: Sequence[str]) -> str:
 
 
 def document(random: Random, seeds: Sequence[str]) -> str:
-    """JSON with other values at a few places; one time in four damaged as text."""
+    """Return JSON with a few values changed; in one of four cases, it is damaged as text instead."""
     if random.random() < 0.25:
         return text(random, seeds)
     try:
         root = json.loads(random.choice(seeds))
-    except (ValueError, RecursionError):  # it is damaged already
+    except (ValueError, RecursionError):  # it is already damaged
         return text(random, seeds)
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         root = _exchanged(random, root)
@@ -50,7 +50,7 @@ def document(random: Random, seeds: Sequence[str]) -> str:
 
 
 def lines(random: Random, seeds: Sequence[str]) -> str:
-    """A journal: a line or two of it damaged as documents, or all of it as text."""
+    """Return a journal with one or two lines changed as documents, or damaged as text."""
     if random.random() < 0.2:
         return text(random, seeds)
     whole = random.choice(seeds).splitlines()
@@ -65,7 +65,7 @@ def lines(random: Random, seeds: Sequence[str]) -> str:
 def _json(root: object) -> str:
     try:
         return json.dumps(root)
-    except ValueError:  # a number beyond what Python writes
+    except ValueError:  # a number with more digits than Python converts to text
         return "9" * 5000
 
 
@@ -110,7 +110,7 @@ def _joined(random: Random, old: str, seeds: Sequence[str]) -> str:
 
 
 def _other_number(random: Random, old: str, _: Sequence[str]) -> str:
-    """Another number where there is one."""
+    """Return the text with a number replaced."""
     at = random.randrange(len(old) + 1)
     digits = [i for i in range(at, min(len(old), at + 300)) if old[i].isdigit()][:1]
     if not digits:

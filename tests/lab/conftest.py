@@ -1,4 +1,4 @@
-"""What is left of a lab on this machine, told by everything that bears its name."""
+"""Checks that nothing is left of a lab on this machine, by the names of its objects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _numbers = count()
 
 @pytest.fixture
 def lab_dir(tmp_path: Path) -> Iterator[Path]:
-    """Where a test keeps its lab; whatever the test made of it is gone afterwards."""
+    """Yield the directory for a test's lab, and check that the lab is removed afterwards."""
     directory = tmp_path / "lab"
     yield directory
     if os.geteuid() == 0:
@@ -39,7 +39,7 @@ def traces() -> Callable[[Path], list[str]]:
 
 
 def _described(number: int, **limits: float | int | None) -> list[LabHost]:
-    """Hosts in a /24 that no other worker uses at the same time."""
+    """Return hosts in a /24 network that no other worker uses at the same time."""
     network = f"198.18.{20 + 30 * WORKER + next(_numbers) % 30}"
     return [
         LabHost(f"host{i}", f"{network}.{10 + i}", **limits)  # type: ignore[arg-type]
@@ -48,7 +48,7 @@ def _described(number: int, **limits: float | int | None) -> list[LabHost]:
 
 
 def _traces(directory: Path) -> list[str]:
-    """Links, mounts in any namespace, groups, processes and directories of this lab."""
+    """Return the links, mounts in any namespace, groups, processes and directories of this lab."""
     names = plan.derive_names(directory)
     links = json.loads(subprocess.check_output(["ip", "-json", "link", "show"], text=True))
     named = json.loads(subprocess.check_output(["ip", "-json", "netns"], text=True) or "[]")
@@ -69,7 +69,9 @@ def _traces(directory: Path) -> list[str]:
 
 
 def _groups(tag: str) -> list[str]:
-    """Control groups named after the tag; `os.walk` passes over those that other tests remove."""
+    """Return the control groups named after the tag; `os.walk` ignores groups that other tests
+    remove.
+    """
     return [
         f"{parent}/{name}"
         for (parent, names, _) in os.walk("/sys/fs/cgroup")
@@ -79,7 +81,9 @@ def _groups(tag: str) -> list[str]:
 
 
 def _ended(process: Path) -> bool:
-    """Gone, but for the exit status that init has yet to collect (state Z or X)."""
+    """True if a process has exited, even if init has not yet collected its exit status (state Z or
+    X).
+    """
     try:
         return (process / "stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except OSError:

@@ -1,8 +1,8 @@
-"""Everything about a lab host that tuning it could change, in lines, looked at from outside it.
+"""The state of a lab host that tuning could change, as lines of text, read from outside the host.
 
-A host's disk is an overlay: what it changed lies in the upper layer, a directory of this machine. What
-lies there and is as it is below is no change: a file that was put back with its content, bits, owner
-and time is not to be told from one that was never touched.
+A host's disk is an overlay: its changes are in the upper layer, a directory of this machine. A file
+in the upper layer that equals the lower file is not a change: a restored file with the same
+content, mode, owner and time cannot be distinguished from an unchanged file.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from autotune.lab.plan import LabNames
 from autotune.services.sysctl.service import KERNEL_KEYS
 
 LOWER = Path("/")
-#: Of these a host sees nothing that this machine has there.
+# : Directories in which a host sees no files of this machine.
 OWN = frozenset({*EMPTIED_DIRECTORIES, *EMPTY_DIRECTORY_MODES, HIDDEN_DIRECTORY})
-#: What a host that runs writes by itself: logs, caches, temporary files, state of systemd.
+# : Paths that a running host itself writes: logs, caches, temporary files, the state of systemd.
 PASSING = frozenset({
     "dev", "proc", "run", "sys", "tmp", "root/.ansible", "var/cache", "var/log", "var/tmp",
     "var/lib/nginx", "var/lib/php", "var/lib/systemd", "var/lib/autotune/lease", "etc/.updated",
     "var/.updated", "etc/.pwd.lock",
-    "var/lib/dpkg/alternatives/php-fpm.sock",  # by Debian's unit, whenever it starts
-    "var/lib/varnish",  # compiled anew, and shared memory, whenever it starts
-    "var/lib/mysql",  # a database writes by itself: its rows are compared instead
+    "var/lib/dpkg/alternatives/php-fpm.sock",  # written by Debian's unit at each start
+    "var/lib/varnish",  # compiled VCL and shared memory, written at each start
+    "var/lib/mysql",  # written by the database; its rows are compared instead
 })  # fmt: skip
-#: Redis saves its own data when it likes; that which autotune loads has a file of its own.
+# : Redis saves its own data at any time; the data that autotune loads is in a separate file.
 DATA, LOADED = "var/lib/redis", "autotune.rdb"
 UNITS = ("nginx", "apache2", "php8.2-fpm", "memcached", "redis-server")
 PROPERTIES = "Id,ActiveState,UnitFileState,DropInPaths,LimitNOFILE"
@@ -45,20 +45,22 @@ systemctl show --property {PROPERTIES} -- {" ".join(UNITS)} | sed 's/^$/-/; s/^/
 
 
 def picture(names: LabNames, host: str) -> list[str]:
-    """Its files that differ from this machine's, each line ``path kind …``; of a host that runs also
-    ``kernel``, ``runtime`` (units made for this boot), ``mount`` and ``unit`` lines."""
+    """Return the files of a host that differ from this machine's, each as a line ``path kind …``.
+    For a running host, add ``kernel``, ``runtime`` (units created for this boot), ``mount`` and
+    ``unit`` lines.
+    """
     files = sorted(_changes(names.machine_directory(host) / "upper", ""))
     pid = machine.find_init_pid(names, host)
     return files if pid is None else files + _running(pid)
 
 
 def of_files(lines: list[str]) -> list[str]:
-    """Without what is only true of a host that runs, and other after it was booted again."""
+    """Return the lines without those that apply only to a running host and change at each boot."""
     return [line for line in lines if not line.startswith(("kernel", "runtime", "mount", "unit"))]
 
 
 def below(path: str) -> str | None:
-    """The line about a path as this machine shows it to a host, ``None`` if it does not."""
+    """Return the line about a path of the lower layer, or ``None`` if a host does not see it."""
     if _own(path):
         return None
     try:
@@ -78,7 +80,7 @@ def _own(path: str) -> bool:
 
 
 def _changes(upper: Path, inside: str, *, hidden: bool = False) -> Iterator[str]:
-    """``hidden``: nothing of the lower layer shows here."""
+    """Yield the changes below a directory. If ``hidden``, the lower layer is not visible there."""
     hidden = hidden or _opaque(upper / inside)
     there = {entry.name: entry for entry in os.scandir(upper / inside)}
     if hidden and not _own(inside):
@@ -115,7 +117,7 @@ def _opaque(directory: Path) -> bool:
 
 
 def _line(file: Path, path: str) -> str | None:
-    """``None``: a whiteout, which hides what is below."""
+    """Return the line about a file, or ``None`` for a whiteout, which hides the lower file."""
     known = file.lstat()
     whose = f"{stat.S_IMODE(known.st_mode):o} {known.st_uid}:{known.st_gid}{_attributes(file)}"
     time = f"{known.st_mtime_ns // 10**9}.{known.st_mtime_ns % 10**9:09d}"
@@ -130,7 +132,7 @@ def _line(file: Path, path: str) -> str | None:
 
 
 def _attributes(file: Path) -> str:
-    """Access control lists and the like."""
+    """Return extended attributes, such as access control lists."""
     names = os.listxattr(file, follow_symlinks=False)
     found = {name: os.getxattr(file, name, follow_symlinks=False) for name in sorted(names)
              if not name.startswith("trusted.overlay.")}  # fmt: skip

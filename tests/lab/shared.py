@@ -1,4 +1,6 @@
-"""One lab for all tests of a worker that want hosts as new: renewed between tests, not made again."""
+"""One lab for all tests of a worker that need new hosts. It is reset between tests instead of
+created again.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,13 @@ from autotune.lab.plan import LabHost, derive_names
 from autotune.transports.ssh import SshTransport
 from tests.lab.pictures import picture
 
-#: Which of pytest's workers this is; each has networks of its own.
+# : Number of this pytest worker. Each worker uses separate networks.
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-NETWORKS = 8  # for a worker's shared lab to choose from
+NETWORKS = 8  # number of networks for a worker's shared lab
 
 
 def free_network(first: int) -> str:
-    """The first three numbers of a /24 that nothing on this machine leads to yet."""
+    """Return the first three numbers of a /24 network without a route on this machine."""
     for number in range(first, first + NETWORKS):
         network = IPv4Network(f"198.19.{number}.0/24")
         if not any(network.overlaps(route) for route in _routes()):
@@ -28,7 +30,9 @@ def free_network(first: int) -> str:
 
 
 def _routes() -> list[IPv4Network]:
-    """As in /proc/net/route, without the default ones: addresses in the machine's byte order."""
+    """Return the routes in /proc/net/route without default routes. Addresses are in the machine's
+    byte order.
+    """
     rows = [line.split() for line in Path("/proc/net/route").read_text().splitlines()[1:]]
     routes = [[int.from_bytes(bytes.fromhex(row[at])[::-1]) for at in (1, 7)] for row in rows]
     return [IPv4Network((to, str(IPv4Address(mask)))) for to, mask in routes if mask]
@@ -41,7 +45,7 @@ HOSTS = [LabHost(f"fl{name}", f"{NETWORK}.{21 + number}")
 
 @dataclass(frozen=True)
 class SharedLab:
-    """Hosts that run; ``new``: their pictures after they were first booted."""
+    """Running hosts. ``new`` contains their states after the first boot."""
 
     directory: Path
     new: dict[str, list[str]]
@@ -56,7 +60,7 @@ class SharedLab:
         return {host.name: picture(derive_names(self.directory), host.name) for host in HOSTS}
 
     def renew(self) -> None:
-        """Every host as new: what was changed or stopped boots again, from an empty layer."""
+        """Reset every host: changed or stopped hosts boot again from an empty layer."""
         changed = [name for name, lines in self.pictures().items() if lines != self.new[name]]
         for name in changed:
             halt_host(self.directory, name)
@@ -67,7 +71,7 @@ class SharedLab:
 
 
 def settled(directory: Path, hosts: Iterable[str]) -> None:
-    """These hosts of a lab are booted to the end: nothing is written any more by what runs once."""
+    """Wait until these hosts have finished booting, so that one-time units write nothing more."""
     transports = [SshTransport(build_ssh_host(directory, name)) for name in hosts]
     for transport in transports:
         transport.run(["systemctl", "is-system-running", "--wait"], timeout=300.0)

@@ -1,4 +1,4 @@
-"""What the command lines on load hosts offer, read from the commands alone."""
+"""The load that command lines on load hosts offer, derived only from the commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ PROGRAMS = ("httperf", "oha", "k6", "curl", "wrk", "mutilate", "own", "metronome
 
 @dataclass(frozen=True)
 class Offered:
-    """``requests`` sent from ``begins`` to ``ends`` (seconds), evenly at ``rate`` per second."""
+    """Offered load: ``requests`` sent evenly from ``begins`` to ``ends`` (seconds), at ``rate`` per
+    second.
+    """
 
     begins: float
     ends: float
@@ -29,7 +31,7 @@ class Offered:
 
 @dataclass
 class Recorder:
-    """A load host that runs nothing and keeps what it was to run."""
+    """A load host that records commands instead of running them."""
 
     name: str
     ran: list[tuple[Argv, bytes | None]] = field(default_factory=list)
@@ -50,11 +52,11 @@ class Recorder:
         raise AssertionError("nothing is fetched")
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Release nothing, because the recorder holds no resources."""
 
 
 def highest(hosts: Iterable[Recorder]) -> float:
-    """The highest rate that all hosts offer together at any moment, in requests/s."""
+    """Return the highest rate that all hosts offer together at any time, in requests/s."""
     each = list(offered(hosts))
     return max(
         (sum(one.rate for one in each if one.begins <= at < one.ends) for at in
@@ -63,8 +65,9 @@ def highest(hosts: Iterable[Recorder]) -> float:
 
 
 def offered(hosts: Iterable[Recorder]) -> Iterator[Offered]:
-    """Every command in turn. Parts of a reading that follow each other begin where the last one ended,
-    unless a command waits for its moment by itself."""
+    """Yield the load of each command. Successive parts of a reading start at the end of the
+    previous part, unless the command itself waits for a start time.
+    """
     first: dict[str, int] = {}
     for host in hosts:
         for words, text in host.ran:
@@ -90,7 +93,7 @@ def _of_program(argv: Argv, text: bytes | None, begins: float) -> Iterator[Offer
         name = "curl"
     assert name is not None, argv
     rate, requests, seconds = globals()[f"_{name}"](argv, text)
-    # One request alone has no rate; it is spread over the time that its reading lasts.
+    # A single request has no rate, so it is spread over the duration of its reading.
     yield Offered(begins, begins + max(seconds, 1e-6), rate, requests)
 
 
@@ -132,7 +135,7 @@ def _k6(argv: Argv, text: bytes | None) -> tuple[float, float, float]:
             assert module is not None
             source = module.read().decode()
     order = json.loads(re.findall(r"^const order = (.*);$", source, re.M)[0])
-    if order.get("counting"):  # one client, which keeps a gap between its requests
+    if order.get("counting"):  # a single client, which pauses between its requests
         return 1000 / order["gap"], 1000 * order["span"] / 1000 / order["gap"], order["span"] / 1000
     weight = sum(visit["weight"] for visit in order["visits"])
     calls = sum(visit["weight"] * len(visit["steps"]) for visit in order["visits"]) / weight
@@ -142,7 +145,9 @@ def _k6(argv: Argv, text: bytes | None) -> tuple[float, float, float]:
 
 
 def _curl(argv: Argv, text: bytes | None) -> tuple[float, float, float]:
-    """Each of several curls waits whole milliseconds between the starts of its transfers."""
+    """Return the load of curl processes, which wait whole milliseconds between the starts of
+    transfers.
+    """
     lines = (text or b"").decode().splitlines()
     per_hour = [int(re.findall(r"\d+", line)[0]) for line in lines if line.startswith("rate = ")]
     rate = sum(1000 / (3_600_000 // each) for each in per_hour)
@@ -153,7 +158,7 @@ def _curl(argv: Argv, text: bytes | None) -> tuple[float, float, float]:
 def _wrk(argv: Argv, text: bytes | None) -> tuple[float, float, float]:
     rate = 1 / float(re.findall(r"gap, due, page = ([\d.]+),", (text or b"").decode())[0])
     seconds = float(_after(argv, "--duration").removesuffix("s"))
-    assert _after(argv, "--threads") == "1"  # each thread has a script, and a limit, of its own
+    assert _after(argv, "--threads") == "1"  # each thread has a separate script with its own limit
     return rate, rate * seconds, seconds
 
 

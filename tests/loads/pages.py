@@ -1,4 +1,4 @@
-"""Pages of sites whose content varies as real ones do, and the error pages that take their place."""
+"""Pages of sites with realistic variation, and error pages that may replace them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ HTML, JSON = "text/html; charset=utf-8", "application/json"
 
 
 def answer(text: str, kind: str = HTML, status: int = 200) -> ProbeAnswer:
-    """As it would be read of a long one."""
+    """Return a response in the form in which a sample reads it, with the middle of a long body
+    removed.
+    """
     shown = (
         text if len(text) <= HEAD_BYTES else text[:HEAD_BYTES] + ELISION_MARK + text[-TAIL_BYTES:]
     )
@@ -45,7 +47,7 @@ def _layout(title: str, main: str, foot: str = "") -> str:
 
 
 def shop(chance: random.Random) -> ProbeAnswer:
-    """A token, a time, and how long it took to make."""
+    """Return a page with a token, a time, and its creation time."""
     token = "".join(chance.choices("abcdef0123456789", k=64))
     main = f'<form method="post"><input type="hidden" name="csrf" value="{token}"></form>'
     main += "".join(
@@ -57,7 +59,7 @@ def shop(chance: random.Random) -> ProbeAnswer:
 
 
 def news(chance: random.Random) -> ProbeAnswer:
-    """Advertisements and teasers of any length: the size varies by ±30 %."""
+    """Return a page with advertisements and teasers, whose size varies by ±30 %."""
     teasers = (f"<h2>{_prose(chance, 6)}</h2><p>{_prose(chance, 30)}</p>" for _ in range(30))
     main = "".join(f'<article class="teaser">{teaser}</article>\n' for teaser in teasers)
     adverts = f'<aside class="ad">{_prose(chance, chance.randrange(0, 1400))}</aside>'
@@ -65,14 +67,14 @@ def news(chance: random.Random) -> ProbeAnswer:
 
 
 def personal(chance: random.Random) -> ProbeAnswer:
-    """A title with a name and a number of messages."""
+    """Return a page whose title contains a name and a number of messages."""
     name, count = chance.choice(WORDS).title(), chance.randrange(40)
     rows = "".join(f'<tr class="mail"><td>{_prose(chance, 8)}</td></tr>' for _ in range(count))
     return answer(_layout(f"({count}) {name} – inbox", f'<table class="mails">{rows}</table>'))
 
 
 def results(chance: random.Random) -> ProbeAnswer:
-    """From none to fifty hits, some of them about errors."""
+    """Return a page with up to fifty search results, some of them about errors."""
     hits = chance.randrange(50)
     topics = (
         "How to fix 'Fatal error: Allowed memory size'",
@@ -86,7 +88,7 @@ def results(chance: random.Random) -> ProbeAnswer:
 
 
 def document(chance: random.Random) -> ProbeAnswer:
-    """JSON with items of any number and length."""
+    """Return JSON with items of any number and length."""
     items = ", ".join(f'{{"id": {chance.randrange(10**6)}, "name": "{_prose(chance, 3)}", "stock": true}}'
                       for _ in range(chance.randrange(20, 40)))  # fmt: skip
     text = (
@@ -96,13 +98,13 @@ def document(chance: random.Random) -> ProbeAnswer:
 
 
 def large(chance: random.Random) -> ProbeAnswer:
-    """A page of which only the start and the end are read."""
+    """Return a page of which only the start and the end are read."""
     main = "".join(f"<p>{_prose(chance, 250)}</p>\n" for _ in range(60))
     return answer(_layout("The whole book", main))
 
 
 def unchanging(chance: random.Random) -> ProbeAnswer:
-    """A few bytes, as a health check has them."""
+    """Return a few bytes, as from a health check."""
     return answer("ok: all 3 shards are up\n", "text/plain")
 
 

@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server that keeps connections open and remembers what was asked."""
+"""A small HTTP/1.1 server that keeps connections open and records requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Asked(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     paths: list[str]
 
-    def do_GET(self) -> None:  # the name is the library's
+    def do_GET(self) -> None:  # http.server requires this name
         self.paths.append(self.path)
         if "slow" in self.path:
             time.sleep(0.5)
@@ -28,7 +28,7 @@ class Asked(BaseHTTPRequestHandler):
         self.wfile.write(BODY)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Not wanted."""
+        """Log nothing."""
 
 
 class Serving(ThreadingHTTPServer):
@@ -38,8 +38,9 @@ class Serving(ThreadingHTTPServer):
 
 @contextmanager
 def recording() -> Iterator[tuple[Endpoint, list[str]]]:
-    """Where it listens, and the paths asked for so far. `slow` ones take half a second, `broken`
-    ones are answered with 500."""
+    """Yield the server's address and the requested paths. `slow` pages take half a second, and
+    `broken` pages return status 500.
+    """
     paths: list[str] = []
     handler = type("Handler", (Asked,), {"paths": paths})
     server = Serving(("127.0.0.1", 0), handler)

@@ -1,4 +1,4 @@
-"""nginx for the tests of generators: private, on a port that was free, and gone afterwards."""
+"""A private nginx for tests of generators, on a free port. It is stopped afterwards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pm.max_children = {children}
 
 @contextmanager
 def nginx(directory: Path, config: str, seconds: int = 600) -> Iterator[subprocess.Popen[bytes]]:
-    """Its process, once it serves ``config``; it ends by itself after so many seconds."""
+    """Yield nginx's process once it serves ``config``. It exits after ``seconds`` at the latest."""
     (directory / "nginx.conf").write_text(config)
     process = subprocess.Popen(
         ["timeout", str(seconds), "nginx", "-p", f"{directory}/", "-c", "nginx.conf"],

@@ -1,4 +1,4 @@
-"""A TLS site on loopback, under a certificate of a private authority."""
+"""A TLS site on loopback, with a certificate from a private authority."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ http {{
 
 @dataclass(frozen=True)
 class Site:
-    """``directory`` has the authority, `ca.pem`, and what was asked, `access.log`; ``other`` is a
-    second port for a configuration that wants one."""
+    """A site. ``directory`` contains the authority (`ca.pem`) and the requests (`access.log`).
+    ``other`` is a second port for configurations that need it.
+    """
 
     endpoint: Endpoint
     directory: Path
@@ -61,7 +62,7 @@ class Site:
         return Request(self.endpoint, path, **fields)  # type: ignore[arg-type]
 
     def signal(self, pid: int, number: signal.Signals) -> None:
-        """Told to the server, where it is there still."""
+        """Send a signal to the server if it still exists."""
         with suppress(ProcessLookupError):
             os.kill(pid, number)
 
@@ -70,7 +71,9 @@ class Site:
 
 
 def each(generators: Iterable[str], *values: object) -> list[ParameterSet]:
-    """Parameters for a test: generators, those of no distribution marked, and values for all."""
+    """Return test parameters: generators (with a mark if no distribution packages them), and values
+    for all.
+    """
     return [
         pytest.param(
             name, *values, marks=[pytest.mark.built] if LOAD_GENERATORS[name].package_source else []
@@ -81,7 +84,7 @@ def each(generators: Iterable[str], *values: object) -> list[ParameterSet]:
 
 @contextmanager
 def serving(directory: Path, config: str = CONFIG) -> Iterator[Site]:
-    """nginx with a certificate for ``NAME`` and 127.0.0.1."""
+    """Yield nginx with a certificate for ``NAME`` and 127.0.0.1."""
     _certify(directory)
     port = free_port()
     other = free_port()

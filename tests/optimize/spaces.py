@@ -1,4 +1,4 @@
-"""Spaces for tests of samplers."""
+"""Search spaces for tests of samplers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ SPACE = SearchSpace(DIMENSIONS, (Rule(PRODUCT, parse_comparison(PRODUCT)),), {})
 
 
 def peak(settings: Settings) -> float | None:
-    """Best at 40 children, much keep-alive and nginx; fails with too many threads of children."""
+    """Return a peak that is highest with 40 children, long keep-alive and nginx. Too many threads
+    of children fail.
+    """
     children, threads = float(settings["web.x.children"]), float(settings["web.x.threads"])
     if children * threads > 200:
         return None
@@ -44,6 +46,6 @@ def peak(settings: Settings) -> float | None:
 
 
 def many(count: int) -> SearchSpace:
-    """So many numbers, all alike."""
+    """Return a space with ``count`` equal numeric parameters."""
     names = [f"t.x.p{index}" for index in range(count)]
     return SearchSpace(tuple(dimension(n, baseline=0.5, low=0.0, high=1.0) for n in names), (), {})

@@ -1,6 +1,7 @@
-"""Chromium without a window, by the DevTools protocol: JSON with a zero behind it, over two pipes.
+"""Headless Chromium, controlled by the DevTools protocol: JSON messages that end with NUL, over two
+pipes.
 
-One serves all tests of a worker: starting it takes longer than what they ask of it.
+All tests of a worker share one browser, because its start takes longer than a test.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--remote-debugging-pipe",
 )  # fmt: skip
-VIRTUAL_MS = 8000  # of the page's own time: enough for all its timers to have come
+VIRTUAL_MS = 8000  # virtual time of the page, which is enough for all its timers
 SAID = {"Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"}
 VIEW = {"width": 800, "height": 600, "deviceScaleFactor": 1, "mobile": False}
 
 
 class Drawn(NamedTuple):
-    """The document after its script ran, and what the console said."""
+    """The document after its script was run, and the output of the console."""
 
     document: str
     console: list[str]
 
 
 class Browser:
-    """Commands to it, and what it says meanwhile of each page by its session."""
+    """A running browser: its commands, and the events of each page by session."""
 
     def __init__(self, to: int, answers: int) -> None:
         self._to, self._answers, self._id, self._unread = to, answers, 0, b""
@@ -49,7 +50,7 @@ class Browser:
         return answer["result"]
 
     def next(self) -> dict[str, Any]:
-        """The next message, kept if it is an event of a page. Waits for it."""
+        """Wait for the next message and return it. Events of pages are stored."""
         while b"\0" not in self._unread:
             piece = os.read(self._answers, 1 << 16)
             assert piece, "the browser has ended"
@@ -62,7 +63,7 @@ class Browser:
 
     @contextmanager
     def page(self) -> Iterator[Page]:
-        """An empty page that shares nothing with any other."""
+        """Yield an empty page that shares no state with other pages."""
         context = self.call("Target.createBrowserContext")["browserContextId"]
         target = self.call("Target.createTarget", url="about:blank", browserContextId=context)
         attached = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
@@ -75,7 +76,9 @@ class Browser:
             self.call("Target.disposeBrowserContext", browserContextId=context)
 
     def drawn(self, page: Path, fragment: str = "all") -> Drawn:
-        """A page as it is when its own clock has gone on by ``VIRTUAL_MS``, however fast this one is."""
+        """Return a page after ``VIRTUAL_MS`` of virtual time, which does not depend on the real
+        time.
+        """
         with self.page() as opened:
             opened.open(f"{page.as_uri()}#{fragment}")
             opened.pass_time()
@@ -100,7 +103,9 @@ class Page:
         assert "errorText" not in answer, answer
 
     def pass_time(self) -> None:
-        """Its timers come as fast as they can, and the network is waited for."""
+        """Advance the virtual time: timers fire as fast as possible, and the page waits for the
+        network.
+        """
         policy = "pauseIfNetworkFetchesPending"
         self._call("Emulation.setVirtualTimePolicy", policy=policy, budget=VIRTUAL_MS)
         expired = "Emulation.virtualTimeBudgetExpired"

@@ -13,11 +13,11 @@ STUDIES = Path(__file__).parent / "studies"
 
 @pytest.fixture
 def study() -> Callable[[str], Study]:
-    """A recorded study, by name."""
+    """Return a function that opens a recorded study by name."""
     return lambda name: open_study(STUDIES / name)
 
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Callable[[str], Path]:
-    """The directory of a copy of a recorded study, to write to."""
+    """Return a function that copies a recorded study to a writable directory."""
     return lambda name: Path(shutil.copytree(STUDIES / name, tmp_path / "studies" / name))

@@ -1,6 +1,6 @@
-"""Write anew what the recorded studies are expected to say: ``python tests/report/expect.py``.
+"""Regenerate the expected reports of the recorded studies: ``python tests/report/expect.py``.
 
-Read the difference before committing it.
+Review the difference before committing it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Studies of hosts as they were recorded, and one of many trials grown out of that of the lab."""
+"""Recorded studies of real hosts, and an enlarged copy of the lab's study with many trials."""
 
 from __future__ import annotations
 
@@ -17,29 +17,32 @@ Record = dict[str, Any]
 
 
 def lab_study(directory: Path) -> Path:
-    """Unpack it: 49 trials of targets/lab.yaml with the files of the baseline and of the winner.
+    """Unpack the lab's study: 49 trials of targets/lab.yaml, with the files of the baseline and of
+    the winner.
 
-    A quarter of them failed to deploy, and other work went on beside it: a study as they come.
+    A quarter of the trials failed to deploy, and the machine had other work, as in a typical study.
     """
     return _unpacked("lab", directory)
 
 
 def shop_study(directory: Path) -> Path:
-    """Unpack it: an adopted WordPress over HTTPS, six minutes on a loaded machine, no improvement."""
+    """Unpack the study of an adopted WordPress over HTTPS: six minutes on a loaded machine, no
+    improvement.
+    """
     return _unpacked("shop", directory)
 
 
 def _unpacked(name: str, directory: Path) -> Path:
-    checked = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Debian 12 has none
+    checked = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # missing in Debian 12
     with tarfile.open(Path(__file__).with_name(f"{name}.tar.xz")) as packed:
         packed.extractall(directory, **checked)
     return directory / name
 
 
 def grown(source: Path, directory: Path, trials: int) -> Path:
-    """A study of ``trials`` trials: those of ``source``, and its search over and over.
+    """Return a study of ``trials`` trials: those of ``source``, and repeated copies of its search.
 
-    What comes again has other settings, peaks and rates, and files of its own.
+    The copies have other settings, peaks and rates, and separate files.
     """
     draws = random.Random(1)
     events, readings = _records(source / "events.jsonl"), _records(source / "readings.jsonl")
@@ -79,7 +82,7 @@ def _other(
 
 
 def _files(configs: Path, directory: Path, draws: random.Random) -> None:
-    """The winner's, with other numbers in those of the load balancer."""
+    """Write the winner's files, with other numbers in the files of the load balancer."""
     winner = max(configs.iterdir(), key=lambda path: int(path.name))
     shutil.copytree(winner, directory, copy_function=os.link)
     for path in directory.glob("lb.*/**/*.conf"):

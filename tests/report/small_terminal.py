@@ -1,6 +1,6 @@
-"""Follow a recorded study on the terminal of this process: ``python -m tests.report.small_terminal``.
+"""Show a recorded study on the terminal of this process: ``python -m tests.report.small_terminal``.
 
-It stops in the middle of a trial, with the panel on the screen.
+The program stops during a trial, with the panel on the screen.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ DEPLOYMENTS: Mapping[str, Chosen] = {
     "nginx, nginx": {**CACHE, **BOTH_NGINX},
     "nginx, apache": {**CACHE, **NGINX_LB, **APACHE_WEB},
 }
-# What a tuner may turn in each tier, on a grid around the published values.
+# Parameters that are tuned in each tier, on a grid around the published values.
 TURNED: Mapping[str, Iterable[int]] = {
     "web.apache.MaxRequestWorkers": range(250, 801, 50),
     "web.php_fpm.max_children": range(40, 121, 10),
@@ -62,7 +62,7 @@ def peak(settings: Mapping[str, Value], web: int = 1, cache: int = 1) -> float:
 
 
 def best(name: str, web: int, cache: int) -> float:
-    """The peak of a deployment with its web tier tuned to the number of hosts."""
+    """Return the peak of a deployment whose web tier is tuned for the number of hosts."""
     turned = next(p for p in TURNED if p.rpartition(".")[0].split(".")[1] in _web_of(name))
     settings = DEPLOYMENTS[name]
     return max(peak({**settings, turned: value}, web, cache) for value in TURNED[turned])
@@ -73,7 +73,7 @@ def _web_of(name: str) -> str:
 
 
 def optimum(settings: Mapping[str, Value], grid: Mapping[str, Iterable[int]]) -> tuple[int, ...]:
-    """The values of a grid's parameters with the highest peak."""
+    """Return the values of a grid's parameters with the highest peak."""
     return max(
         itertools.product(*grid.values()),
         key=lambda values: peak({**settings, **dict(zip(grid, values, strict=True))}),

@@ -1,4 +1,4 @@
-"""Targets and hosts that several tests of the space speak of."""
+"""Targets and hosts for several tests of the search space."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ tiers:
   store: {hosts: db1, service: redis}
 load: {path: /kv.php}
 """
-# Of Linux 6.1, in a container that may set what belongs to its network.
+# Kernel values of Linux 6.1 in a container that may change the settings of its network.
 KERNEL = {
     "net.core.somaxconn": "4096",
     "net.ipv4.tcp_tw_reuse": "2",
@@ -45,7 +45,9 @@ ROOMY = HostFacts(cpus=4, memory=16 * GB, nofile=100_000, kernel_values=KERNEL, 
 def fleet(
     directory: Path, more: str = "", *changed: tuple[str, str], **hosts: HostFacts
 ) -> SearchSpace:
-    """The space of a fleet of roomy hosts, but for those named, its target's text changed."""
+    """Return the search space of a fleet of large hosts, except for the given hosts, with a changed
+    target.
+    """
     text = FLEET
     for old, new in changed:
         text = text.replace(old, new)

@@ -1,8 +1,8 @@
-"""Databases of shops, as an administrator creates them: 2,000 offers, and a password."""
+"""Scripts that create a shop's database with 2,000 offers, as an administrator would."""
 
 from __future__ import annotations
 
-PASSWORD = "correct-Horse-7-battery"  # in nothing that autotune writes
+PASSWORD = "correct-Horse-7-battery"  # autotune must not write it to any file
 OFFERS = 2000
 MARIADB = f"""
 set -e
@@ -47,7 +47,7 @@ ALTER TABLE offers OWNER TO shop;
 ANALYZE offers;
 END
 """
-# A random word in the dump's first lines differs each time.
+# A random word in the first lines of the dump differs each time.
 POSTGRESQL_ROWS = r"""
 cd / && runuser -u postgres -- pg_dump shop | sed '/^.\(un\)\?restrict /d' | sha256sum
 """

@@ -1,4 +1,4 @@
-"""HAProxy with TLS and health checks before Apache prefork with mod_php, and MariaDB."""
+"""HAProxy with TLS and health checks in front of Apache (mpm_prefork, mod_php), and MariaDB."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ foreach ($shop->query("SELECT name, text, price $from") as $row)
 END
 systemctl restart apache2
 """
-# Quick for one visitor at a time. Each request then keeps one of five workers busy for two seconds.
+# The page responds quickly, but each request then occupies one of five workers for two seconds.
 _WORK_AFTERWARDS = """
 cat >/var/www/html/index.php <<'END'
 <?php
@@ -73,7 +73,7 @@ systemctl restart apache2
 """
 PAGES = {f"/index.php?first={first}": f": {first}</h2>" for first in range(0, 1000, 50)}
 
-# WordPress answers by any name, and redirects to its own.
+# WordPress accepts any host name, and redirects to the configured one.
 _WORDPRESS = (
     wordpress.CONFIGURE.replace("@CONFIG@", "config-default.php")
     + r"""
@@ -100,7 +100,7 @@ _WORDPRESS_PACKAGES = (
 
 
 def build_long(interval: str) -> Stack:
-    """WordPress."""
+    """Return the stack with WordPress."""
     script = _WORDPRESS.replace("@SITE@", NAME).replace("@PASSWORD@", PASSWORD)
     posts = range(4, 4 + wordpress.PAGES)  # WordPress makes three of its own
     return Stack(
@@ -119,12 +119,14 @@ def build_long(interval: str) -> Stack:
 
 
 def build_overloaded(interval: str) -> Stack:
-    """A page whose first latency suggests forty times the rate that it sustains."""
+    """Return a stack whose page responds quickly at first, but sustains only a fortieth of the rate
+    that this latency suggests.
+    """
     return _build("afterwards", interval, _WORK_AFTERWARDS, {"/index.php": "right"})
 
 
 def build_short(interval: str) -> Stack:
-    """A page of offers, from packages that every machine with the tests has."""
+    """Return the stack with a page of offers. It needs no additional packages."""
     return _build("offers", interval, _OFFERS, PAGES)
 
 

@@ -1,4 +1,4 @@
-"""nginx before Puma, which boots slowly, and PostgreSQL."""
+"""nginx in front of Puma, which boots slowly, and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.stacks.databases import PASSWORD, POSTGRESQL, POSTGRESQL_ROWS
 from tests.stacks.shop_parts import build_nginx_site
 from tests.stacks.site import Stack
 
-# Each worker boots the application by itself; the master listens at once.
+# Each worker boots the application separately. The master listens at once.
 _APPLICATION = f"""
 set -e
 exec 2>&1
@@ -49,7 +49,7 @@ systemctl daemon-reload
 systemctl enable --now shop
 """
 _QUERY = "SELECT name, text, price FROM offers WHERE price >= #{first} ORDER BY price, id LIMIT 20"
-# Every machine with the tests has the client, and not Ruby's driver.
+# psql is installed on every machine that runs the tests, but Ruby's driver is not.
 _BY_CLIENT = f"""
 def offers(first)
   rows = IO.popen(["psql", "-XAtqc", "{_QUERY}"], &:read)
@@ -79,12 +79,14 @@ PAGES = {f"/?first={first}": f": {first}</h2>" for first in range(0, 1000, 50)}
 
 
 def build_short(boot: int) -> Stack:
-    """Offers, by the database's client program; ``boot`` seconds until a worker answers."""
+    """Return the stack with a page of offers that calls psql. A worker needs ``boot`` seconds to
+    boot.
+    """
     return _build(boot, _BY_CLIENT, {})
 
 
 def build_long(boot: int) -> Stack:
-    """The same by Ruby's driver, on connections that stay open."""
+    """Return the stack with a page of offers that uses Ruby's driver, on persistent connections."""
     return _build(boot, _BY_DRIVER, {"lb": "ruby-pg"})
 
 

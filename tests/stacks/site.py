@@ -1,4 +1,4 @@
-"""Whole sites on lab hosts, as an administrator sets them up, with nothing of autotune's.
+"""Complete sites on lab hosts, set up as an administrator would, without autotune.
 
 Three hosts have the roles ``lb``, ``web`` and ``db``. Everything is installed from the distribution's
 packages.
@@ -31,7 +31,7 @@ from tests.study import wordpress
 NAME = "shop.example"
 CLIENTS = 4  # of a check of many answers
 INSTALL_SECONDS = 600.0
-# The authority's certificate is trusted where `update-ca-certificates` puts it.
+# Hosts trust the authority's certificate after `update-ca-certificates`.
 _CERTIFICATES = f"""
 set -e
 cd "$1"
@@ -53,11 +53,12 @@ update-ca-certificates >/dev/null 2>&1
 
 @dataclass(frozen=True)
 class Stack:
-    """How a site is set up.
+    """A description of how to set up a site.
 
-    ``scripts`` run on the host of each role, in this order. ``pages`` are paths, with text that each
-    right answer contains. ``rows`` prints a digest of the database. ``own`` are the first parts of paths
-    that the services write by themselves. ``packages`` are needed in addition to those of this machine.
+    ``scripts`` run on the host of each role, in this order. ``pages`` maps paths to text that each
+    correct response contains. ``rows`` prints a digest of the database. ``own`` contains prefixes
+    of the paths that the services themselves write. ``packages`` are the additional packages for
+    each role.
     """
 
     name: str
@@ -71,7 +72,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Site:
-    """A site that runs: ways to its hosts by role, and the authority of its certificate."""
+    """A running site, with the transports and addresses of its hosts by role."""
 
     stack: Stack
     lab: Path
@@ -85,7 +86,7 @@ class Site:
 
     @property
     def logins(self) -> list[str]:
-        """What `init --from` is given."""
+        """Return the logins for `init --from`."""
         return [f"root@{address}" for role, address in self.addresses.items() if role != "load"]
 
     def sh(self, role: str, script: str) -> str:
@@ -94,7 +95,7 @@ class Site:
         return done.stdout
 
     def install(self, packages: Path | None = None) -> None:
-        """Set everything up, and wait until each page answers right."""
+        """Set up the site, and wait until each page responds correctly."""
         if self.stack.tls:
             self._install_certificates()
         for role, text in self.stack.scripts.items():
@@ -127,7 +128,7 @@ class Site:
         raise AssertionError(wrong)
 
     def wrong_answers(self, count: int) -> list[str]:
-        """Of so many requests, sent now, those that were not answered right."""
+        """Send ``count`` requests, and return descriptions of the wrong responses."""
         with ThreadPoolExecutor(CLIENTS) as pool:
             answers = pool.map(self._find_fault, islice(cycle(self.stack.pages.items()), count))
             return [fault for fault in answers if fault]
@@ -147,7 +148,7 @@ class Site:
         return "" if is_right else f"{path}: status {answer.status}, {answer.body[:200]!r}"
 
     def pictures(self) -> dict[str, list[str]]:
-        """Everything about the hosts, without what the site's services write by themselves."""
+        """Return the state of all hosts, without files that the site's services themselves write."""
         names = derive_names(self.lab)
         return {
             role: [line for line in picture(names, transport.name)
@@ -156,13 +157,13 @@ class Site:
         }  # fmt: skip
 
     def digest(self) -> str:
-        """A digest of all rows."""
+        """Return a digest of all rows in the database."""
         return self.sh("db", self.stack.rows)
 
 
 @contextmanager
 def running(stack: Stack, directory: Path, network: str) -> Iterator[Site]:
-    """A site on hosts of its own in ``network`` (three numbers), which are gone afterwards."""
+    """Yield a site on new hosts in ``network`` (three numbers), which are removed at the end."""
     hosts = [
         LabHost("load", f"{network}.10"),
         LabHost("lb", f"{network}.11", cpus=0.5),

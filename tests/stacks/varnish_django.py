@@ -1,4 +1,4 @@
-"""Varnish before nginx, gunicorn with an application in Django, and PostgreSQL."""
+"""Varnish in front of nginx, gunicorn with a Django application, and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ backend web1 {
 }
 
 sub vcl_recv {
-    # What a visitor searches for is always fresh.
+    # Search results are not cached.
     if (req.url ~ "^/(events|search)") {
         return (pass);
     }
@@ -64,7 +64,7 @@ def _write_unit(user: str, module: str) -> str:
     return f"\ncat >/etc/systemd/system/shop.service <<'END'\n{unit}END\n"
 
 
-# Every machine with the tests has the client, and neither Django nor a driver.
+# psql is installed on every machine that runs the tests, but neither Django nor a driver is.
 _OFFERS = f"""
 printf 'PGHOST=@DB@\\nPGUSER=shop\\nPGDATABASE=shop\\nPGPASSWORD={PASSWORD}\\n' >/etc/shop.env
 chmod 600 /etc/shop.env
@@ -87,7 +87,7 @@ def application(environ, start_response):
 END
 """ + _write_unit("shop", "shop:application")
 EVENTS = 2000
-# Deployments of a company, five minutes apart: what the graphs of Graphite are annotated with.
+# Events about deployments, five minutes apart, with which Graphite annotates its graphs.
 _GRAPHITE = f"""
 cat >>/etc/graphite/local_settings.py <<'END'
 SECRET_KEY = '{PASSWORD}-sessions'
@@ -113,7 +113,7 @@ graphite-manage shell </root/fill.py
 rm /root/fill.py
 chown -R _graphite:_graphite /var/lib/graphite /var/log/graphite
 """ + _write_unit("_graphite", "graphite.wsgi:application")
-# Each has the twelve events of an hour.
+# Each page shows the twelve events of an hour.
 _HOURS = [divmod(hour, 24) for hour in range(0, EVENTS // 12, 5)]
 GRAPHITE_PAGES = {
     f"/events/get_data?from={hour:02}:00_202601{day + 1:02}&until={hour:02}:59_202601{day + 1:02}": (
@@ -130,12 +130,12 @@ PAGES = {
 
 
 def build_short(interval: str) -> Stack:
-    """Offers from an application of a few lines, which runs as one in Django does."""
+    """Return the stack with a small WSGI application that shows offers."""
     return _build("offers", interval, "/", _OFFERS, PAGES, {})
 
 
 def build_long(interval: str) -> Stack:
-    """Graphite, whose events are in the database."""
+    """Return the stack with Graphite, whose events are in the database."""
     packages = {"web": "graphite-web python3-psycopg2"}
     return _build("graphite", interval, "/version/", _GRAPHITE, GRAPHITE_PAGES, packages)
 

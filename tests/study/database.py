@@ -1,4 +1,4 @@
-"""A PostgreSQL of a test's own: an ordinary process of an account without privileges, on a socket."""
+"""A private PostgreSQL for a test: an ordinary process of an unprivileged account, on a Unix socket."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-ACCOUNT = "postgres"  # the package makes it; the server does not run as root
-# Killed machines are not what is tested here, and a test waits for every commit.
+ACCOUNT = "postgres"  # created by the package, because the server does not run as root
+# These tests do not cover power failures, and commits should be fast.
 OPTIONS = ("fsync=off", "listen_addresses=", "max_connections=50", "shared_buffers=16MB")
 
 
 class Database:
-    """A cluster in a directory. ``url`` is that of its only database."""
+    """A cluster in a directory. ``url`` is the URL of its only database."""
 
     def __init__(self, directory: Path, options: Sequence[str] = OPTIONS) -> None:
         self.directory, self._options = directory, options
@@ -32,7 +32,7 @@ class Database:
         return f"postgresql://tuner@/postgres?host={self.directory}"
 
     def start(self) -> None:
-        """Return when it takes connections."""
+        """Start the server, and return once it accepts connections."""
         words = [word for option in self._options for word in ("-c", option)]
         self._server = subprocess.Popen(
             [_program("postgres"), "-D", "data", "-k", str(self.directory), *words],
@@ -43,7 +43,7 @@ class Database:
             assert self._server.poll() is None
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """Connections are cut: SIGINT as in a restart, SIGQUIT as in a crash."""
+        """Stop the server and cut its connections: SIGINT as in a restart, SIGQUIT as in a crash."""
         assert self._server is not None
         self._server.send_signal(how)
         self._server.wait()

@@ -1,7 +1,7 @@
-"""A site in Django as an administrator sets it up on two Debian hosts, with nothing of autotune's.
+"""A Django site on two Debian hosts, set up as by an administrator, without autotune.
 
-nginx before gunicorn, which runs as an account of its own with its secrets in an environment file;
-PostgreSQL on a host of its own. All of it are the distribution's packages.
+nginx forwards to gunicorn, which runs under a separate account with its secrets in an environment
+file. PostgreSQL is on a separate host. All software comes from the distribution's packages.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ _CONTENT = "cd /srv/shop && find . -type f ! -name '*.pyc' -exec sha256sum {} + 
 
 @dataclass(frozen=True)
 class Site:
-    """Its hosts, with ways to them."""
+    """The site's hosts, with their transports."""
 
     lab: Path
     transports: Mapping[str, SshTransport]
@@ -106,13 +106,15 @@ class Site:
         return done.stdout
 
     def data(self) -> tuple[str, str]:
-        """Checksums of every row, and of the files of the site."""
+        """Return checksums of all rows, and of the site's files."""
         return self.sh("db", _DUMP), self.sh("web", _CONTENT)
 
 
 @contextmanager
 def running(directory: Path, network: str, packages: Path) -> Iterator[Site]:
-    """A site on hosts of a lab of its own in ``network`` (three numbers), gone afterwards."""
+    """Yield a site on the hosts of a separate lab in ``network`` (three numbers), and remove it
+    afterwards.
+    """
     hosts = [LabHost("load", f"{network}.10"), LabHost("web", f"{network}.11", cpus=0.8),
              LabHost("db", f"{network}.12", cpus=0.6)]  # fmt: skip
     lab = directory / "lab"

@@ -1,6 +1,6 @@
-"""A study of a stack that exists only as a formula, with everything else as it really is.
+"""A study of a stack that is a formula; all other code is real.
 
-``study`` starts a study or continues it, so that a test can kill the process that runs it.
+``study`` starts or continues a study, so that a test can kill its process.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ Peaks = Callable[[Settings], float]
 
 
 def climbing(settings: Settings) -> float:
-    """Few FPM children are too few, many too many; kept upstream connections help a little."""
+    """Return a peak with an optimum number of FPM children, and a small gain from persistent
+    upstream connections.
+    """
     children = float(settings["web.php_fpm.max_children"])
     kept = 1.1 if settings["lb.nginx.upstream_keepalive"] else 1.0
     return 2000.0 * kept * np.exp(-0.25 * np.log(children / 20.0) ** 2)
@@ -50,14 +52,14 @@ def flat(settings: Settings) -> float:
 
 
 class Silent:
-    """Ignores progress."""
+    """A progress reporter that shows nothing."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
 
 
 class FormulaFleet(Fleet):
-    """Deploys into memory; refuses what ``broken`` says."""
+    """A fleet that deploys into memory, and refuses settings for which ``broken`` returns a reason."""
 
     def __init__(self, broken: Callable[[Settings], bool] = lambda _: False) -> None:
         self.settings: Settings = {}
@@ -81,7 +83,7 @@ def space() -> SearchSpace:
 
 
 class FormulaMeter:
-    """Reads a stack whose peak is a formula; each reading takes ``pace`` seconds for real."""
+    """A meter for a stack whose peak is a formula. Each reading takes ``pace`` real seconds."""
 
     def __init__(self, peaks: Peaks, fleet: FormulaFleet, *, seed: int, pace: float) -> None:
         self._peaks, self._fleet, self._pace = peaks, fleet, pace
@@ -108,16 +110,16 @@ class FormulaMeter:
         return ()
 
     def end_warm_up(self, windows: int) -> None:
-        """There are no answers."""
+        """Discard nothing, because a formula sends no responses."""
 
     def count_cache_lookups(self) -> None:
         return None
 
     def probe_latency(self) -> None:
-        """A formula answers no single request."""
+        """Return ``None``, because a formula serves no single requests."""
 
     def wait_until_drained(self) -> None:
-        """There is no backlog."""
+        """Return immediately, because a formula has no backlog."""
 
 
 def context(
@@ -130,10 +132,10 @@ def context(
     today: float | None = None,
     progress: Any = None,
 ) -> TrialContext:
-    """A trial context whose readings come from ``peaks``."""
+    """Return a trial context whose readings come from ``peaks``."""
     meter = FormulaMeter(peaks, fleet, seed=seed, pace=pace)
     session = LoadSession(fleet, meter, Slo(), SearchLimits(max_rate=8000.0), read_history(store))
-    reporter = progress or Silent()  # takes every call there is
+    reporter = progress or Silent()  # accepts every call
     return TrialContext(space(), session, store, reporter, today_rate=today)
 
 

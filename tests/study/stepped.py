@@ -1,7 +1,7 @@
-"""autotune with a wall clock of its own: ``stepped.py FILE WORDS…``.
+"""Run autotune with a shifted wall clock: ``stepped.py FILE WORDS…``.
 
-The clock is ahead of this machine's by as many seconds as FILE says, at any time. What counts time by
-the monotonic clock does not notice, as on a machine whose clock is set.
+The clock is ahead of this machine's by the number of seconds in FILE, which may change at any time.
+The monotonic clock is not affected, as on a machine whose clock is set.
 """
 
 from __future__ import annotations

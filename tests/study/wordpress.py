@@ -1,8 +1,8 @@
-"""WordPress as an administrator sets it up on two Debian hosts, with nothing of autotune's.
+"""WordPress on two Debian hosts, set up as by an administrator, without autotune.
 
-nginx and PHP-FPM behind HTTPS, from a private CA, with a redirect from port 80; MariaDB on a host of
-its own. Everything comes from the distribution's packages, which are downloaded once and installed in
-the hosts' own layers: the machine that runs the lab is not changed.
+nginx and PHP-FPM use HTTPS with a certificate from a private CA, and a redirect from port 80.
+MariaDB is on a separate host. All software comes from the distribution's packages, which are
+downloaded once and installed in the hosts' layers. The machine that runs the lab is not changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autotune.transports.ssh import SshTransport
 from scripts.workloads.packages import download_packages, install_packages
 
 SITE = "shop.example"
-PASSWORD = "correct-Horse-7-battery"  # of the database: it must be in nothing that autotune writes
+PASSWORD = "correct-Horse-7-battery"  # autotune must not write it to any file
 PACKAGES = {
     "web": "nginx php-fpm php-mysql php-gd php-xml php-mbstring wordpress "
     "wordpress-theme-twentytwentyone",
@@ -51,7 +51,7 @@ CREATE USER shop@'@WEB@' IDENTIFIED BY '@PASSWORD@';
 GRANT ALL ON shop.* TO shop@'@WEB@';
 END
 """
-# What WordPress reads first: `@CONFIG@` is the name of the file.
+# Writes WordPress's configuration file, whose name replaces `@CONFIG@`.
 CONFIGURE = r"""
 cat >/etc/wordpress/@CONFIG@ <<'END'
 <?php
@@ -128,7 +128,7 @@ systemctl enable --now php8.2-fpm nginx
 systemctl restart php8.2-fpm nginx
 """
 _WEB = _CERTIFICATE + CONFIGURE.replace("@CONFIG@", "config-@SITE@.php") + _NGINX + FILL
-# All but what visitors' own requests keep there for a while: transients, and when cron is due.
+# Everything except temporary entries of visitors' requests: transients, and the next time of cron.
 DUMP = """
 mysqldump --skip-dump-date --skip-comments --ignore-table=shop.wp_options shop | sha256sum
 mysql shop -e "SELECT option_name, option_value, autoload FROM wp_options
@@ -142,7 +142,7 @@ find . -type f -exec sha256sum {} + | sort
 
 @dataclass(frozen=True)
 class Shop:
-    """Its hosts, with ways to them, and where the CA's certificate is."""
+    """The shop's hosts with their transports, and the path of the CA's certificate."""
 
     lab: Path
     transports: Mapping[str, SshTransport]
@@ -155,13 +155,15 @@ class Shop:
         return done.stdout
 
     def data(self) -> tuple[str, str]:
-        """Checksums of the whole database, and everything about the files of the site."""
+        """Return checksums of the whole database, and the state of the site's files."""
         return self.sh("db", DUMP), self.sh("web", CONTENT)
 
 
 @contextmanager
 def running(directory: Path, network: str, packages: Path) -> Iterator[Shop]:
-    """A shop on hosts of a lab of its own in ``network`` (three numbers), gone afterwards."""
+    """Yield a shop on the hosts of a separate lab in ``network`` (three numbers), and remove it
+    afterwards.
+    """
     hosts = [LabHost("load", f"{network}.10"), LabHost("web", f"{network}.11", cpus=0.8),
              LabHost("db", f"{network}.12", cpus=0.6)]  # fmt: skip
     lab, certificates = directory / "lab", directory / "certificates"
@@ -181,7 +183,7 @@ def running(directory: Path, network: str, packages: Path) -> Iterator[Shop]:
 
 
 def download(packages: Path, needed: Mapping[str, str] = PACKAGES) -> None:
-    """What the hosts need that this machine does not have, into a folder for each of them."""
+    """Download the packages that the hosts need and this machine lacks, into one directory per host."""
     for host, names in needed.items():
         download_packages(names.split(), packages / host)
 

@@ -1,5 +1,4 @@
-"""A worker of a study in a storage, as `autotune worker` is one, with quick heartbeats; killed, if it is
-to be, while it measures.
+"""A worker of a shared study with frequent heartbeats, which can be killed during a measurement.
 
 python -m tests.study.worker URL STUDY TARGET BED DIRECTORY [KILLED_AT]
 """
@@ -27,7 +26,7 @@ QUICK = HeartbeatPolicy(interval_seconds=0.2, max_missed=50)
 
 
 class Killed(SimulatedEnvironment):
-    """A model whose tuner does not survive its n-th trial."""
+    """A simulated environment that kills its tuner in the n-th trial."""
 
     at: int
 

@@ -1,4 +1,4 @@
-"""A modelled target for sweeps, and a progress whom nobody hears."""
+"""A simulated target for sweeps, and a progress reporter without output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def written(directory: Path, text: str = TARGET) -> Path:
 
 
 class Silent:
-    """Ends the sweep after so many readings, as Ctrl-C would."""
+    """A progress reporter that stops the sweep after a number of readings, like Ctrl-C."""
 
     def __init__(self, patience: int = -1) -> None:
         self.patience = patience

@@ -1,4 +1,4 @@
-"""A private SSH server on loopback, reached with a key of its own."""
+"""A private SSH server on loopback, with a separate key."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.ports import free_port
 
 
 def new_key(path: Path, kind: str = "ed25519") -> None:
-    short = ("-b", "2048") if kind == "rsa" else ()  # a key of the usual length takes half a second
+    short = ("-b", "2048") if kind == "rsa" else ()  # longer keys take half a second
     words = ["ssh-keygen", "-q", "-t", kind, *short, "-N", "", "-C", "", "-f", str(path)]
     subprocess.run(words, check=True, capture_output=True)
 
 
 @contextlib.contextmanager
 def ssh_server(directory: Path, *lines: str) -> Iterator[SshHost]:
-    """An sshd with the key `host` of the directory and further ``lines`` of configuration."""
+    """Yield an sshd with the directory's key `host`, and further ``lines`` of configuration."""
     for name in ("host", "login"):
         if not (directory / name).exists():
             new_key(directory / name)

@@ -135,7 +135,9 @@ class CompositeModel:
 
     @property
     def _normal_draws(self) -> Array:
-        """Return evenly spread standard normal numbers, in a different order for each part."""
+        """Return evenly spaced quantiles of the standard normal distribution, in a random order for
+        each part.
+        """
         rng, levels = (
             np.random.default_rng(1),
             ndtri((np.arange(PREDICTION_DRAWS) + 0.5) / PREDICTION_DRAWS),

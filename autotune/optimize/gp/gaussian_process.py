@@ -330,7 +330,7 @@ class _FitProblem:
         self.opening = np.concatenate([np.full(len(self.axes), -1.0), self.middle])
 
     def opening_from(self, process: GaussianProcess) -> Array:
-        """Return θ of a fitted process."""
+        """Return θ of a fitted process, from which another fit can start."""
         relative = np.log(process.amplitudes[self.axes]) - process.log_scale
         beta = np.log(process.interaction_weight) + process.log_scale
         return np.concatenate([relative, [process.log_scale, beta, np.log(process.noise_variance)]])

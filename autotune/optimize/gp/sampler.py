@@ -226,7 +226,7 @@ class SearchRegion:
         return cls(np.array(axes, np.intp), np.array(low), np.array(high))
 
     def is_whole(self, grid: ParameterGrid) -> bool:
-        """True if every axis may have all of its levels."""
+        """True if the region contains all levels of every axis."""
         levels = self.high - self.low + 1
         return len(self.axes) == len(levels) and bool((levels == grid.sizes).all())
 

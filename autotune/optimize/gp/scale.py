@@ -21,7 +21,7 @@ def compress(log_peaks: Array, sds: Array) -> tuple[Array, Array]:
 
 
 def compress_shared(log_peaks: Array, shared_sds: Array | None) -> Array | None:
-    """Return sds ``[observation, source]``, if there are any, scaled as `compress` scales sds."""
+    """Return shared sds, ``[observation, source]``, on the scale of `compress`."""
     return None if shared_sds is None else compress(log_peaks, shared_sds.T)[1].T
 
 

@@ -32,7 +32,9 @@ def find_stats_socket(placement: Placement) -> str:
 
 
 def build_stats_command(placement: Placement) -> Argv:
-    """Return the command that prints all three responses on HAProxy's host."""
+    """Return the command that prints the responses to all ``STATS_COMMANDS``. It runs on HAProxy's
+    host.
+    """
     directory = placement.choose(placement.directory, "/")
     return (
         "perl",

@@ -162,8 +162,8 @@ SERVICES = (PhpFpm(),)
 
 
 def _find_version(placement: Placement) -> str:
-    """Return the PHP version that is part of Debian's names: php-fpm8.2, php8.2-fpm.service,
-    /etc/php/8.2.
+    """Return the PHP version in Debian's names of programs, units and directories: php-fpm8.2,
+    php8.2-fpm.service, /etc/php/8.2.
     """
     return placement.programs["php-fpm"].rpartition("php-fpm")[2]
 

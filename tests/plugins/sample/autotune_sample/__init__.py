@@ -1,1 +1,1 @@
-"""A plug-in with one of each: a service, a load generator, a sampler."""
+"""A plug-in with a service, a load generator and a sampler."""

@@ -1,4 +1,4 @@
-"""One request after the other at set times, none before it is due: an open loop of low rates."""
+"""A generator that sends one request after the other at fixed times: an open loop for low rates."""
 
 from __future__ import annotations
 

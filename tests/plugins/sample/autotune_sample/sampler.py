@@ -1,4 +1,4 @@
-"""Anything within the space, by chance."""
+"""A sampler of random configurations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python's own web server, with a file of one option."""
+"""A service: Python's own web server, with one option in a file."""
 
 from __future__ import annotations
 
