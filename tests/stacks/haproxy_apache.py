@@ -60,6 +60,9 @@ cat >/var/www/html/index.php <<'END'
 header('Content-Type: text/plain');
 header('Content-Length: 6');
 echo "right\n";
+while (ob_get_level()) {
+    ob_end_flush();
+}
 flush();
 usleep(2000000);
 END

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from tests.stacks.site import Site
 from tests.stacks.test_whole_stacks import build_site, run_command
 
 pytestmark = [pytest.mark.lab, pytest.mark.soak, pytest.mark.timeout(3600)]
-INTERVAL, MINUTES = "10s", 12
+INTERVAL, MINUTES = "10s", int(os.environ.get("AUTOTUNE_MINUTES", "12"))
 _STATES = r"""
 perl -MIO::Socket::UNIX -e '
     my $socket = IO::Socket::UNIX->new("/run/haproxy/admin.sock") or die $!;
