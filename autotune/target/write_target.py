@@ -15,7 +15,6 @@ from typing import Any
 from autotune.target.consistency_checks import COMMAND_KEYS, STACK_KEYS
 from autotune.target.messages import format_value
 from autotune.target.model import Target
-from autotune.target.quantities import format_duration
 
 _PLAIN_WORD_PATTERN = re.compile(r"[A-Za-z0-9/][A-Za-z0-9_./%+-]*")
 
@@ -35,8 +34,6 @@ def target_to_tree(target: Target) -> dict[str, Any]:
         mode="json", exclude_none=True, exclude=set(foreign_keys), by_alias=True
     )
     load = tree.get("load", {})
-    if load:
-        load["timeout"] = format_duration(target.request_timeout)
     excluded_keys = {
         other for key in _EXCLUDED_LOAD_KEYS if load.get(key) for other in _EXCLUDED_LOAD_KEYS[key]
     }
