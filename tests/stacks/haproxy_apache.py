@@ -122,13 +122,14 @@ def build_long(interval: str) -> Stack:
 
 
 def build_overloaded(interval: str) -> Stack:
-    """A page whose first latency suggests forty times the rate that it sustains."""
+    """A page whose first latency suggests many times the rate that it sustains, and impatient checks."""
+    impatient = "\ttimeout check 1s\n\tserver web1"
     return Stack(
         "afterwards",
         scripts={
             "db": MARIADB,
             "web": _APACHE + _WORK_AFTERWARDS,
-            "lb": _BALANCER.replace("INTERVAL", interval),
+            "lb": _BALANCER.replace("INTERVAL", interval).replace("\tserver web1", impatient),
         },
         pages={"/index.php": "right"},
         rows=MARIADB_ROWS,
