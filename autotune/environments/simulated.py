@@ -117,7 +117,7 @@ class SimulatedEnvironment:
             self.topology,
             target.slo.objective,
             self.noise,
-            timeout=target.load.timeout,
+            timeout=target.request_timeout,
             virtual_seconds=history.elapsed_seconds,
             reading_count=history.reading_count,
         )

@@ -340,7 +340,7 @@ class StackEnvironment:
                 min_interval=len(request.per_endpoint()) / target.load.max_rate,
             ),
             note=note,
-            boot_times=BootTimes(target.ready, target.load.timeout),
+            boot_times=BootTimes(target.ready, target.request_timeout),
             loads_data=expected_content is not None or not self.runtime.installed,
             overrides=find_template_overrides(self.file),
             progress=note_loaded_pairs,
@@ -389,7 +389,7 @@ class StackEnvironment:
             self.load_hosts,
             stack,
             build_watched_hosts(stack, cpus, self.transports),
-            timeout=target.load.timeout,
+            timeout=target.request_timeout,
             max_rate=target.load.max_rate,
             read_deployed_settings=lambda: fleet.deployed_settings,
             generator_hosts=tuple(

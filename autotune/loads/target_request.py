@@ -66,7 +66,7 @@ def build_request(
         if load.expect and not load.has_request_file
         else ANY_2XX,
         expectations=None if load.has_request_file else load.expect,
-        timeout=load.timeout,
+        timeout=file.target.request_timeout,
     )
 
 

@@ -181,7 +181,7 @@ def find_today_rate(figures: StudyFigures) -> float | None:
 
 def find_known_latencies(figures: StudyFigures, rate: float) -> dict[str, LatencyEstimate]:
     """Return the percentile of each side at a rate that is above its capacity, or that was measured."""
-    slo, timeout = figures.target.slo.objective, figures.target.load.timeout
+    slo, timeout = figures.target.slo.objective, figures.target.request_timeout
     sides = figures.conclusion.sides
     latencies = {
         label: bound_by_capacity(rate, sides[label].best_estimate, slo.limit)
@@ -228,7 +228,7 @@ def fit_latency_curves(figures: StudyFigures) -> dict[str, LatencyCurve]:
     """Return the curves of baseline and best, if there are enough readings. Raises AutotuneError."""
     if figures.target.command_goal is not None:
         return {}
-    slo, timeout = figures.target.slo.objective, figures.target.load.timeout
+    slo, timeout = figures.target.slo.objective, figures.target.request_timeout
     sides = figures.conclusion.sides
     curves = {
         label: fit_curve(readings, slo, timeout, sides[label].best_estimate)

@@ -91,7 +91,7 @@ def _measure_latency(trials: Iterable[Trial], study: Study) -> LatencyEstimate |
     rate, slo, timeout = (
         study.target.load.today,
         study.target.slo.objective,
-        study.target.load.timeout,
+        study.target.request_timeout,
     )
     if rate is None:
         return None

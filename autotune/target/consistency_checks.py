@@ -13,7 +13,13 @@ from graphlib import CycleError, TopologicalSorter
 from autotune.secret_detection import find_secrets
 from autotune.target.beds import BED_PLACEHOLDER, build_bed_target
 from autotune.target.messages import format_value, is_same_value, suggest_name
-from autotune.target.model import REQUIRED_STACK_KEYS, Load, ParameterRule, Target
+from autotune.target.model import (
+    MIN_TIMEOUT_LIMITS,
+    REQUIRED_STACK_KEYS,
+    Load,
+    ParameterRule,
+    Target,
+)
 from autotune.target.parameter_rule import WILDCARD
 from autotune.target.quantities import format_duration, format_fraction, format_rate
 from autotune.target.yaml_document import Location
@@ -265,16 +271,17 @@ def _check_ports(target: Target) -> Iterator[TargetMistake]:
 
 
 def _check_objective(target: Target) -> Iterator[TargetMistake]:
-    slo, timeout = target.slo.objective, target.load.timeout
+    slo, timeout = target.slo.objective, target.request_timeout
     # Short timeouts would hide the real latency and relieve an overloaded server.
-    if timeout < 2 * slo.limit:
-        minimum = format_duration(2 * slo.limit)
+    if timeout < MIN_TIMEOUT_LIMITS * slo.limit:
+        minimum = format_duration(MIN_TIMEOUT_LIMITS * slo.limit)
         message = (
             f"timeout: {format_duration(timeout)} is too close to the latency limit "
             f"{format_duration(slo.limit)}"
         )
-        location = ("load", "timeout") if "timeout" in target.load.model_fields_set else ("slo",)
-        yield TargetMistake(location, message, f"raise it: `load: {{timeout: {minimum}}}`")
+        yield TargetMistake(
+            ("load", "timeout"), message, f"raise it: `load: {{timeout: {minimum}}}`"
+        )
     # Errors also count as late (Slo.allowed_violations), so a larger allowance would have no effect.
     if slo.errors > slo.allowed_violations + 1e-12:
         message = (

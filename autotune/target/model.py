@@ -269,8 +269,9 @@ class Load(TargetModel):
     the winner at this rate. Default: 40 % of the baseline's capacity."""
     unpaced: StrictBoolean = False
     """Allow ab and memcaslap, whose rate autotune cannot limit."""
-    timeout: Annotated[Seconds, PositiveValidator] = 2.0
-    """Time after which a request fails. Must be at least twice the latency limit."""
+    timeout: Annotated[Seconds, PositiveValidator] | None = None
+    """Time after which a request fails, at least twice the latency limit. Default: twice the latency
+    limit, at least 2s."""
     expect: Expect | None = None
     """Properties of a correct response. Default: as in the responses before the first trial."""
 
@@ -436,6 +437,8 @@ class SloSpec(TargetModel):
 
 # Keys that a stack requires. For a command they have defaults, so that code for stacks need not check
 # for None. `consistency_checks` requires them for a stack.
+DEFAULT_TIMEOUT_SECONDS = 2.0  # of a request, if the latency limit allows it
+MIN_TIMEOUT_LIMITS = 2.0  # shortest timeout in latency limits
 REQUIRED_STACK_KEYS = ("slo", "hosts", "tiers")
 _STACK_OR_COMMAND_SCHEMA: JsonDict = {
     "anyOf": [{"required": list(REQUIRED_STACK_KEYS)}, {"required": ["command"]}],
@@ -534,6 +537,12 @@ class Target(TargetModel):
     ready: Annotated[Seconds, PositiveValidator, max_duration_validator("1h")] | None = None
     """Longest time until a restarted stack is ready, such as `2m`. Default: based on measured boot
     times."""
+
+    @property
+    def request_timeout(self) -> float:
+        """Return the time in seconds after which a request fails."""
+        shortest_timeout = MIN_TIMEOUT_LIMITS * self.slo.objective.limit
+        return self.load.timeout or max(DEFAULT_TIMEOUT_SECONDS, shortest_timeout)
 
     def edits_host_files(self, tier: str) -> bool:
         """True if autotune edits the files on a tier's hosts in place instead of replacing them."""

@@ -60,6 +60,9 @@ cat >/var/www/html/index.php <<'END'
 header('Content-Type: text/plain');
 header('Content-Length: 6');
 echo "right\n";
+while (ob_get_level()) {
+    ob_end_flush();
+}
 flush();
 usleep(2000000);
 END
@@ -119,10 +122,11 @@ def build_long(interval: str) -> Stack:
 
 
 def build_overloaded(interval: str) -> Stack:
-    """Return a stack whose page responds quickly at first, but sustains only a fortieth of the rate
-    that this latency suggests.
+    """Return a stack whose page responds quickly at first, but sustains only a fraction of the rate
+    that this latency suggests. The balancer's checks time out after 1 s.
     """
-    return _build("afterwards", interval, _WORK_AFTERWARDS, {"/index.php": "right"})
+    balancer = _BALANCER.replace("\tserver web1", "\ttimeout check 1s\n\tserver web1")
+    return _build("afterwards", interval, _WORK_AFTERWARDS, {"/index.php": "right"}, balancer)
 
 
 def build_short(interval: str) -> Stack:
@@ -130,13 +134,15 @@ def build_short(interval: str) -> Stack:
     return _build("offers", interval, _OFFERS, PAGES)
 
 
-def _build(name: str, interval: str, application: str, pages: dict[str, str]) -> Stack:
+def _build(
+    name: str, interval: str, application: str, pages: dict[str, str], balancer: str = _BALANCER
+) -> Stack:
     return Stack(
         name,
         scripts={
             "db": MARIADB,
             "web": _APACHE + application,
-            "lb": _BALANCER.replace("INTERVAL", interval),
+            "lb": balancer.replace("INTERVAL", interval),
         },
         pages=pages,
         rows=MARIADB_ROWS,

@@ -75,7 +75,6 @@ def test_nothing_to_find(tiers: dict[str, Any]) -> None:
             "load.timeout",
             "timeout: 99ms is too close to the latency limit 50ms",
         ),
-        ({"slo": {"p99": "2s"}}, "slo", "timeout: 2s is too close to the latency limit 2s"),
         (
             {"slo": {"p99": "50ms", "errors": "1.1%"}},
             "slo.errors",
@@ -94,6 +93,13 @@ def test_finds(changes: dict[str, Any], location: str, message: str) -> None:
 )
 def test_as_many_may_fail_as_may_be_late(slo: dict[str, str]) -> None:
     assert list(find_mistakes(target(slo=slo))) == []
+
+
+@pytest.mark.parametrize(("limit", "seconds"), [("50ms", 2.0), ("1s", 2.0), ("5s", 10.0)])
+def test_the_usual_timeout_follows_the_limit(limit: str, seconds: float) -> None:
+    patient = target(slo={"p90": limit})
+    assert patient.request_timeout == seconds
+    assert list(find_mistakes(patient)) == []
 
 
 def test_a_timeout_of_twice_the_limit_is_enough() -> None:
