@@ -10,6 +10,7 @@ from autotune.report.conclusion import STOPPED_VERDICT
 from autotune.report.figures import StudyFigures
 from autotune.report.gain_shares import format_gain_shares
 from autotune.report.units import RequestUnits, ValueUnits
+from autotune.study.ranking import REPRODUCTIONS
 from autotune.target.messages import format_count
 
 VERDICT_MARKS = {
@@ -114,8 +115,13 @@ def _format_unmeetable(view: StudyFigures) -> str:
     if isinstance(view.units, ValueUnits):
         return "no configuration returned a reproducible value"
     if best := view.conclusion.best:
+        trials = [best.trial, *best.repeats]
+        measured_trials = [trial for trial in trials if not trial.is_unmeasured]
+        met_count = sum(trial.is_feasible for trial in measured_trials)
+        measurements_text = format_count(len(measured_trials), "measurement")
         return (
-            f"{view.units.objective} not met: trial {best.trial.number} met it once, but not again"
+            f"{view.units.objective} not met reliably: trial {best.trial.number} met it in {met_count} "
+            f"of {measurements_text}, and {REPRODUCTIONS + 1} must all meet it"
         )
     evidence = f" ({text})" if (text := view.all_readings.failure_text) else ""
     return (

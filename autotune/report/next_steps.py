@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autotune.report.conclusion import STOPPED_VERDICT
 from autotune.report.figures import StudyFigures
-from autotune.study.study_state import APPLY_PURPOSE, Phase
+from autotune.study.study_state import APPLY_PURPOSE
 from autotune.study.winner_changes import MinimalChanges
 
 
@@ -90,8 +90,7 @@ def _choose_status_command(view: StudyFigures) -> str:
     if view.state.purpose:
         command = "restore" if view.state.purpose == APPLY_PURPOSE else "report"
     else:
-        is_over = view.state.verdict or view.state.list_finished(Phase.MEASURE)
-        command = "report" if is_over else "resume"
+        command = "report" if view.state.is_over else "resume"
     return f"autotune {command} {shlex.quote(view.name)}"
 
 

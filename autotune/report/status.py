@@ -25,6 +25,7 @@ from autotune.report.summary import encode_today_latency
 from autotune.report.trial_outcomes import format_outcome_counts
 from autotune.report.units import RequestUnits, Units, ValueUnits
 from autotune.report.view import StudyView, build_study_view
+from autotune.study.ownership import guard_foreign_records
 from autotune.study.study_state import Phase, Trial
 from autotune.target.messages import format_count
 
@@ -47,13 +48,12 @@ def build_status(view: StudyView) -> StudyStatus:
     baseline, best = (
         _summarize_side(side, view.units) for side in (view.conclusion.baseline, best_side)
     )
-    is_over = state.verdict or state.list_finished(Phase.MEASURE)
     holder = view.study.running_process
     beds = _summarize_bed_status(view)
     document: StudyStatus = {
         "schema": 1,
         "study": view.name,
-        "state": "running" if holder else "finished" if is_over else "stopped",
+        "state": "running" if holder else "finished" if state.is_over else "stopped",
         "holder": holder,
         "verdict": state.verdict.verdict if state.verdict else None,
         "trial": _summarize_running_trial(view.study, view.state.trials[-1:]),
@@ -70,7 +70,7 @@ def build_status(view: StudyView) -> StudyStatus:
         "answers": summarize_answers(view.study),
         "seconds": {
             "elapsed": round(state.elapsed_seconds, 1),
-            "left": None if is_over else round(view.outlook.seconds_left, 1),
+            "left": None if state.is_over else round(view.outlook.seconds_left, 1),
             "budget": budget.time,
         },
     }
@@ -187,13 +187,15 @@ def watch_status(
     """
     previous_text = ""
     while True:
-        view = build_study_view(open_study(find_directory()))
-        text = format_status(view)
+        directory = find_directory()
+        with guard_foreign_records(directory):
+            view = build_study_view(open_study(directory))
+            text, state = format_status(view), build_status(view)["state"]
         if text != previous_text:
             out.write(CLEAR_SCREEN if out.isatty() else "\n" if previous_text else "")
             terminal.write_text(out, text, end="")
             previous_text = text
-        if build_status(view)["state"] != "running":
+        if state != "running":
             return
         sleep(POLL_SECONDS)
 

@@ -16,6 +16,10 @@ from autotune.target.read_target import TargetFile
 # The keys of a parameter rule that set a value, in order of precedence.
 VALUE_KEYS = ("fixed", "range", "choices", "default")
 
+# Lowest credible measurement as a share of a service's estimate. Workers of nginx that share most of
+# their memory were measured at 0.13 of it, and PHP-FPM's at 0.27.
+MIN_MEASURED_SHARE = 0.1
+
 
 @dataclass(frozen=True)
 class HostMemory:
@@ -40,6 +44,14 @@ def find_rule_host(rule: Rule) -> str | None:
     return (
         names[0].removeprefix("memory(").removesuffix(")") if rule.is_built_in and names else None
     )
+
+
+def limit_measured_size(estimate: float, measured: float) -> float:
+    """Return the measured size of a process in bytes, but at least a tenth of the service's estimate.
+
+    Sizes may come from an export, and a size of almost nothing would disable the memory rule.
+    """
+    return max(measured, MIN_MEASURED_SHARE * estimate)
 
 
 def is_plausible(rule: Rule, facts: Mapping[str, float]) -> bool:

@@ -38,6 +38,7 @@ from autotune.space.memory import (
     compute_memory_use,
     find_rule_host,
     is_plausible,
+    limit_measured_size,
 )
 from autotune.space.parameter_caps import (
     Clamp,
@@ -187,7 +188,11 @@ class SearchSpace:
     def with_measured_memory(self, rss: Mapping[str, int]) -> SearchSpace:
         """Return the space with the measured memory of processes, in bytes by `tier.service`."""
         measured_sizes = {f"rss({name})": float(size) for name, size in rss.items()}
-        sizes = {name: size for name, size in measured_sizes.items() if name in self.facts}
+        sizes = {
+            name: limit_measured_size(self.facts[name], size)
+            for name, size in measured_sizes.items()
+            if name in self.facts
+        }
         facts = {**self.facts, **sizes}
         # Sizes may come from an export: an implausible size must not justify a broken rule.
         constraints = tuple(

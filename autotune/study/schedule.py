@@ -28,6 +28,7 @@ from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study.ranking import (
     MIN_CONFIGURATIONS,
+    REPRODUCTIONS,
     baseline_meets_slo,
     collect_proof,
     estimate_candidates,
@@ -42,6 +43,8 @@ from autotune.study.ranking import (
     is_undecided,
     list_confirmations,
     list_measured_trials,
+    list_repeats,
+    misses_slo,
     select_feasible_trials,
     select_finalist_pair,
     select_finalists,
@@ -84,8 +87,6 @@ MAX_REVERSALS, MIN_UNCERTAIN_LOSS = 2, 0.1
 # Maximum number of failed confirmation measurements, for example of a starved generator, that are
 # repeated.
 MAX_FAILED_CONFIRMATIONS = 2
-# Maximum number of measurements of the best trial if the baseline missed the objective.
-MAX_REPRODUCTIONS = 3
 # Maximum share of the trials for known configurations, so that enough remain for the search.
 MAX_OPENING_SHARE = 0.5
 
@@ -428,7 +429,8 @@ def _can_search(state: State, budget: Budget, elapsed: float) -> bool:
 def compute_reserve_seconds(state: State, budget: Budget) -> float:
     """Return the seconds reserved to repeat the leaders, and to simplify and prove the winner."""
     if misses_slo(state):
-        reproduction_seconds = MAX_REPRODUCTIONS * average_trial_seconds(state)
+        # The first measurement of the baseline is one of its failures.
+        reproduction_seconds = (2 * REPRODUCTIONS - 1) * average_trial_seconds(state)
         return min(reproduction_seconds + MIN_MEASUREMENT_SECONDS, max_reserve_seconds(budget))
     trial_count = _measurements_per_bed(state, MIN_FINALISTS) + RESERVED_BLOCKS
     needed_seconds = trial_count * average_trial_seconds(state) + min_proof_seconds(state)
@@ -621,33 +623,34 @@ def _list_uncertain_changes(state: State) -> list[str]:
     return [name for name in names if possible_losses[name] >= MIN_UNCERTAIN_LOSS]
 
 
-def misses_slo(state: State) -> bool:
-    """True if the baseline was measured and did not meet the objective at any rate."""
-    stock = find_baseline(state)
-    return stock is not None and stock.peak is not None and stock.peak.verdict == "unmeetable"
-
-
 def _plan_reproduction(state: State, budget: Budget, elapsed: float) -> ScheduleStep | None:
     """Return a repeated measurement after a baseline that missed the objective.
 
     No gain over such a baseline can be computed, so the time reserved for the proof is available. The
-    baseline is measured once more, because a disturbance may have been the cause. The best trial is
-    then measured until its result is reproduced.
+    baseline is measured again, because a disturbance may have been the cause. The best trial is then
+    repeated until one repeat misses the objective, or enough have met it.
     """
     trial_seconds = min(average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
     if state.values or not misses_slo(state) or elapsed + trial_seconds > budget.time:
         return None
     stock, challenger = find_baseline(state), find_best_trial(state)
-    if stock is not None and len(state.list_started(Phase.BASELINE)) <= len(state.stacks):
+    baselines = state.list_started(Phase.BASELINE)
+    if stock is not None and _needs_more(baselines, max(REPRODUCTIONS, len(state.stacks) + 1)):
         return MeasureStep(Phase.BASELINE, stock.settings, source_trial=stock.number)
     if challenger is None:
         return None
     repeats = [t for t in state.list_started(Phase.FINALIST) if t.source_trial == challenger]
-    reproduced_trials = [t for t in repeats if t.is_finished and t.peak and t.peak.is_feasible]
-    if reproduced_trials or len(repeats) >= MAX_REPRODUCTIONS:
+    has_failed = not all(trial.is_feasible for trial in list_repeats(state, challenger))
+    if has_failed or not _needs_more(repeats, REPRODUCTIONS):
         return None
     settings = state.find_trial(challenger).settings
     return MeasureStep(Phase.FINALIST, settings, source_trial=challenger)
+
+
+def _needs_more(started: Sequence[Trial], needed: int) -> bool:
+    """True if fewer trials than needed measured something, and a few more may be started."""
+    measured_trials = [trial for trial in started if not trial.is_unmeasured]
+    return len(measured_trials) < needed and len(started) < needed + MAX_FAILED_CONFIRMATIONS
 
 
 def _plan_confirmation(

@@ -255,6 +255,11 @@ class State:
         return tuple(bed for bed in self.beds if bed not in self.exclusion_reasons)
 
     @property
+    def is_over(self) -> bool:
+        """True if the study ended with a verdict, or if `measure` measured something."""
+        return self.verdict is not None or bool(self.list_finished(Phase.MEASURE))
+
+    @property
     def stacks(self) -> tuple[str | None, ...]:
         """Return the test beds, or ``None`` for the only stack of a study without beds."""
         return self.beds or (None,)
