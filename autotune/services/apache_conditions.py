@@ -1,6 +1,6 @@
 """Evaluate Apache's conditional sections in the order in which Apache reads its files.
 
-A module must be loaded, or a variable defined, before the section that tests it.
+A condition depends only on modules and variables that Apache loads or defines before it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ CONDITIONAL_SECTIONS = ("ifmodule", "ifdefine", "ifversion", "iffile")
 BUILT_IN_MODULES = ("core", "so", "http", "log_config", "logio", "unixd", "version", "watchdog")
 # autotune supports only this release line. The patch level of the running Apache is unknown.
 SUPPORTED_RELEASE = (2, 4)
-# These directives change how later lines are read. If one of them is uncertain, all later values
-# are unknown.
+# These directives change how Apache reads later lines. If it is unknown whether one of them
+# applies, all later values are unknown.
 _CONTEXT_CHANGING_DIRECTIVES = (
     "include",
     "includeoptional",
@@ -40,9 +40,10 @@ def module_name(name: str) -> str:
 
 
 class ConditionReader:
-    """An evaluator of conditional sections and definitions, in the order in which Apache reads them.
+    """An evaluator of conditional sections and definitions, in the order in which Apache reads
+    them.
 
-    ``uncertain`` maps the lower-case names of directives whose values are unknown to the reasons.
+    ``uncertain`` maps lower-case names of directives to the reasons why their values are unknown.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class ConditionReader:
         self._tree, self._root, self._environment = tree, root, environment
         self._defined = dict(defined)
         self._modules = set(BUILT_IN_MODULES)
-        self._results: list[bool | None] = []  # results for the last condition at each depth
+        self._results: list[bool | None] = []  # result of the last condition at each depth
         self.uncertain: dict[str, str] = {}
 
     def applies(self, directive: Directive) -> bool:
@@ -122,8 +123,8 @@ class ConditionReader:
 
 
 def _compare_version(words: list[str]) -> bool | None:
-    """Return whether Apache's version fulfils ``words``, or None if that depends on the patch
-    level.
+    """Return whether Apache's version meets the condition in ``words``, or None if that depends on
+    the patch level.
     """
     operator, version = (words[0], words[1]) if len(words) > 1 else ("=", words[0])
     if not _VERSION_PATTERN.fullmatch(version) or operator not in ("=", "==", ">", ">=", "<", "<="):

@@ -1,8 +1,8 @@
 """Read Apache's configuration files: their syntax, effective directives, and the servers behind
 Apache.
 
-A directive is one line, and sections are in angle brackets. The loaded modules and defined
-variables determine which sections apply.
+Each line contains one directive, and angle brackets enclose the start and end of a section. The
+loaded modules and defined variables determine which sections apply.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ LAYOUTS = DistributionLayouts((
     DistributionLayout("Fedora, RHEL", "httpd.service", "/etc/httpd/conf/httpd.conf"),
     DistributionLayout("SUSE", "apache2.service", "/etc/apache2/httpd.conf"),
 ))  # fmt: skip
-DEFAULT_SERVER_LIMITS = {"event": 16, "worker": 16, "prefork": 256}  # default of ServerLimit
+# The default of ServerLimit for each multi-processing module.
+DEFAULT_SERVER_LIMITS = {"event": 16, "worker": 16, "prefork": 256}
 # A backslash at the end of a line continues it, even in a comment.
 _LINE_PATTERN = re.compile(r"(?:\\\r?\n|[^\n])*(?:\n|$)")
 _WORD_PATTERN = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?:(?!\\\r?\n)\S)+""", re.DOTALL)
@@ -58,7 +59,9 @@ PROXY_DIRECTIVES = ("ProxyPass", "BalancerMember", "ProxyPassMatch")
 
 
 def parse_directives(text: str) -> tuple[Directive, ...]:
-    """Return every directive, with sections before their content. Raises ConfigSyntaxError."""
+    """Return every directive, with each section before the directives inside it. Raises
+    ConfigSyntaxError.
+    """
     parsed: list[Directive] = []
     sections: list[tuple[str, ...]] = []
     for line in tokenize(text, _LINE_PATTERN, "invalid line"):
@@ -151,7 +154,7 @@ def _runs_php(config: Config) -> bool:
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     """Yield Apache as a running service, or the reason why it is not tuned. The loaded modules
-    decide which service it is.
+    decide whether Apache is the service `apache` or `apache-mod-php`.
     """
     if not (layout := LAYOUTS.select_for_host(host)):
         return
@@ -201,7 +204,7 @@ def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
 
 
 def _list_backends(config: Config) -> tuple[str, ...]:
-    """Return ``host:port`` of every web server to which the proxy forwards."""
+    """Return ``host:port`` of every web server to which the proxy forwards requests."""
     words = _list_words(config, *PROXY_DIRECTIVES)
     urls = (word.strip("\"'").partition("://") for word in words)
     schemes = ("http", "https")
@@ -211,15 +214,15 @@ def _list_backends(config: Config) -> tuple[str, ...]:
 def _uses_fastcgi(config: Config) -> bool:
     """True if some requests are forwarded to an application server through FastCGI.
 
-    FastCGI includes the handlers that distributions ship for PHP-FPM, and proxy directives
-    (mod_proxy_fcgi).
+    Both proxy directives (mod_proxy_fcgi) and the handlers that distributions ship for PHP-FPM
+    count.
     """
     return any("fcgi://" in word for word in _list_words(config, "SetHandler", *PROXY_DIRECTIVES))
 
 
 def _list_fastcgi_addresses(config: Config) -> Iterator[str]:
-    """Yield the sockets and addresses to which handlers and proxy directives forward through
-    FastCGI.
+    """Yield the sockets and addresses to which handlers and proxy directives forward requests
+    through FastCGI.
     """
     for word in _list_words(config, "SetHandler", *PROXY_DIRECTIVES):
         socket, mark, address = word.strip("\"'").removeprefix("proxy:").partition("fcgi://")

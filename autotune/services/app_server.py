@@ -39,9 +39,9 @@ from autotune.services.unit_environment import EnvironmentSetting, UnitEnvironme
 from autotune.services.visible_directives import VisibleDirectives
 from autotune.strict_parsing import is_uint, parse_json
 
-# Perl code that runs before and after a server's own ``stats_script``. $text is the server's file
-# without comments. ``stats_script`` sets $place to a Unix socket or to host:port, and may set
-# $request.
+# Perl code that runs before and after a server's own ``stats_script``. $text contains the server's
+# configuration file without comments. ``stats_script`` sets $place to a Unix socket or to
+# host:port, and may set $request.
 _READ_FILE_SCRIPT = r"""
 open my $file, '<', my $path = shift or exit;
 my $text = join '', grep { !/^\s*#/ } <$file>;
@@ -113,7 +113,7 @@ class AppServer(Service):
 def build_needs(processes: str, threads: str, source: str) -> ResourceNeeds:
     """Return the resource needs of a server with one managing process and ``processes`` workers.
 
-    ``threads`` is the total number of threads.
+    ``threads`` is an expression for the total number of threads.
     """
     return ResourceNeeds(
         workers=threads,
@@ -158,7 +158,8 @@ def build_diagnosis(
 
     ``processes`` and ``threads`` are the parameters for the number of processes, and of threads in
     each process. ``killed_workers`` describes terminated workers: a counter or kind of log message,
-    a pattern for log lines, and text that follows the count. ``counters`` parses the stats.
+    a pattern for log lines, and text that follows the count. ``counters`` parses the server's
+    stats.
     """
     kind, line, reason = killed_workers
     pool = WorkerPool(
@@ -263,8 +264,8 @@ def tune_parameters(
     locations: Mapping[str, ParameterLocation],
     accepts: ValueCheck,
 ) -> AdoptionResult:
-    """Tune every parameter at its location. If several parameters are set by the same number, only
-    the first is tuned.
+    """Return edits that tune every parameter at its location. If one number sets several
+    parameters, only the first of them is tuned.
     """
     parts, settings = [AdoptionResult()], list[EnvironmentSetting]()
     owners: dict[Word | tuple[str, str], str] = {}

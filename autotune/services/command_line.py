@@ -105,7 +105,7 @@ def find_command_end(config: Config) -> list[FilePosition]:
 def tune_options(
     config: Config, tunables: Iterable[Tunable], accepts: ValueCheck, drop_in: str
 ) -> AdoptionResult:
-    """Tune each option in the command, or append the option.
+    """Return edits that tune each option in the command, or append a missing option.
 
     A unit from a package is not changed; a drop-in repeats its command.
     """

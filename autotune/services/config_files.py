@@ -19,12 +19,13 @@ from posixpath import dirname, join, normpath
 from autotune import config_text
 from autotune.strict_parsing import is_uint
 
-# Bytes, as in Linux's limits.h. Longer patterns are ignored, because matching them may take
-# quadratic time.
+# The maximum length of a path in bytes, as in Linux's limits.h. Longer patterns are ignored,
+# because matching them may take quadratic time.
 MAX_PATH_BYTES = 4096
 _WRITABLE_BY_OTHERS = 0o022
-_MAX_LINKS = 40  # Linux's limit
-# Bytes in all files of a host together. An archive may unpack to a thousand times its own size.
+_MAX_LINKS = 40  # links that one path may lead through, as in Linux
+# Maximum total size of a host's files, in bytes. An archive could unpack to a thousand times its
+# own size.
 MAX_ARCHIVE_BYTES = 64 * 2**20
 
 
@@ -33,9 +34,9 @@ DEV_NULL = "/dev/null"
 
 @dataclass(frozen=True)
 class _ResolvedPath:
-    """A path after its symbolic links were followed: the target and the last link.
-    ``shared_directory`` is set if other accounts can write to a directory, which makes that link
-    unsafe to follow.
+    """The result of following a path's symbolic links: the target, and the last link on the way.
+    ``shared_directory`` is the directory that makes this link unsafe to follow, because other
+    accounts can write to it.
     """
 
     target: str
@@ -51,13 +52,13 @@ def list_ancestors(directory: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class FileTree:
-    """The files, modes and links of a host by absolute path.
+    """The files, file modes and links of a host, by absolute path.
 
-    ``directories`` maps each directory to true if only root can write to it. If any directory is
-    known, only links in directories that only root can write to are followed. Links elsewhere are
-    not followed, because other accounts could redirect them. ``unread`` maps files that exist on
-    the host to the reason why they were not read. ``requested`` collects the paths and patterns
-    that were requested, so that the reader can fetch them.
+    ``directories`` maps each directory to true if only root can write to it. If ``directories`` is
+    not empty, a link is followed only if no other account can write to its directory. Otherwise,
+    another account could redirect the link. ``unread`` maps files that exist on the host to the
+    reason why they were not read. ``requested`` collects the paths and patterns that callers
+    requested, so that autotune can fetch these files.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -123,7 +124,7 @@ class FileTree:
 
     @property
     def unread_targets(self) -> tuple[str, ...]:
-        """Return the targets of followed links that are missing in this tree."""
+        """Return the targets of followed links that are missing from this tree."""
         link_targets = dict.fromkeys(
             way.target for way in map(self._follow_links, self.links) if not way.shared_directory
         )
@@ -174,7 +175,7 @@ class FileTree:
         return _ResolvedPath(walked_path, link)
 
     def _find_shared_directory(self, directory: str) -> str:
-        """Return the first directory on the path to which accounts other than root can write, or an
+        """Return the first directory on the path that accounts other than root can write to, or an
         empty string.
         """
         if not self.directories:
@@ -230,8 +231,8 @@ class FileTree:
 
 
 def unpack_tree(archive: bytes, root: str = "/") -> FileTree:
-    """Return the tree in a tar archive, whose names are relative to ``root``. Raises
-    tarfile.TarError.
+    """Return the files in a tar archive as a tree. The archive's names are relative to ``root``.
+    Raises tarfile.TarError.
     """
     files, links, modes = dict[str, bytes](), dict[str, str](), dict[str, int]()
     directories = dict[str, bool]()
@@ -275,8 +276,8 @@ def strip_word(text: str, start: int) -> Word:
 
 @dataclass(frozen=True)
 class Directive:
-    """A directive. ``blocks`` lists the enclosing blocks from the outermost inwards, each as
-    words.
+    """A directive in a configuration file. ``blocks`` lists the enclosing blocks, outermost first,
+    each as a tuple of words.
     """
 
     name: Word
@@ -310,17 +311,17 @@ def tokenize(
         location = token.end()
 
 
-_OPTIONAL_INCLUDES = ("include_if_exists", "includeoptional")  # their files may be missing
+_OPTIONAL_INCLUDES = ("include_if_exists", "includeoptional")  # the included files may be missing
 MAX_INCLUDE_DEPTH = 16  # levels of nested includes
-MAX_INCLUDES = 1000  # for files that each include several others
-# Returns the path pattern that a directive includes, relative to a directory.
+MAX_INCLUDES = 1000  # limit for files that each include several others
+# Returns the path pattern that a directive includes, or None if it is not an include.
 IncludeParser = Callable[[Directive], str | None]
 
 
 @dataclass(frozen=True)
 class PlacedDirective:
-    """A directive with its file. ``within`` also contains the blocks around the directive that
-    includes the file.
+    """A directive and the path of its file. The directive's ``blocks`` also contain the blocks
+    around the include of that file.
     """
 
     path: str
@@ -336,7 +337,7 @@ class PlacedDirective:
 
     @property
     def end_position(self) -> tuple[str, int]:
-        """Return the file, and the position after the directive's last word."""
+        """Return the path of the file, and the position after the directive's last word."""
         return self.path, (self.directive.arguments or (self.directive.name,))[-1].end
 
     @property
@@ -350,9 +351,9 @@ class Config:
     """The parsed configuration of a service.
 
     ``unread_files`` maps files that were not read to the reason, and ``unread_blocks`` maps them to
-    the blocks around their include. If ``ignores_case``, names are compared without regard to case.
-    ``uncertain`` maps the names of directives whose values autotune cannot know, or `*` for all
-    directives, to the reason.
+    the blocks around their include. If ``ignores_case`` is true, names are compared without regard
+    to case. ``uncertain`` maps names of directives to the reason why their values are unknown; `*`
+    stands for all directives.
     """
 
     main_file: str
@@ -385,7 +386,9 @@ class Config:
         return words[-1] if words else default
 
     def last_number(self, name: str, default: int) -> int:
-        """Return the number in `last_word`, or ``default``."""
+        """Return the first argument of the last directive with this name as a number, or else
+        ``default``.
+        """
         word = self.last_word(name)
         return int(word) if is_uint(word) else default
 
@@ -410,7 +413,8 @@ def parse_include(directive: Directive) -> str | None:
     return directive.arguments[0].text.strip("\"'") if is_include else None
 
 
-# True if a directive takes effect. The reader calls it once per directive, in execution order.
+# Returns true if a directive takes effect. The reader calls the filter once per directive, in
+# execution order.
 DirectiveFilter = Callable[[Directive], bool]
 
 
@@ -427,7 +431,8 @@ def read_config(
     files that cannot be read.
 
     Includes are relative to the directory of ``main`` or, with ``relative_to_includer``, to that of
-    the including file. ``applies`` drops directives that do not take effect, including includes.
+    the including file. Directives for which ``applies`` returns false are dropped, and such
+    includes are not followed.
     """
     if tree.resolve(main) not in tree.files:
         return Config(main, unread_files={main: tree.explain_missing(main)})
@@ -445,7 +450,7 @@ def read_config(
 
 
 class _ConfigReader:
-    """A reader of a file and its includes, in execution order."""
+    """A reader that yields the directives of a file and its includes in execution order."""
 
     def __init__(
         self,

@@ -59,7 +59,7 @@ from autotune.strict_parsing import parse_decimal
 from autotune.target.declared_service import Answers, ServiceParameter, ServiceSpec
 from autotune.target.quantities import convert_to_unit
 
-# the kinds of tier that are not named after the role
+# The tier kinds that differ from the name of the service's role.
 _TIER_KINDS = {Role.PROXY: "lb", Role.DATABASE: "db"}
 _VALUE_PATTERN = r"([^\s;,\"']+)"
 _SUFFIX_PATTERN = re.compile(r"[A-Za-z%]*")
@@ -111,7 +111,7 @@ class _DeclaredService(Service):
         return _build_command(self.spec.check, placement) if self.spec.check else None
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        # The default of a range may be an expression of host facts.
+        # Values in a range are numbers, but the default may be an expression of host facts.
         kinds = {name: type(p.default) if p.choices else float
                  for name, p in self.spec.parameters.items()}  # fmt: skip
         return tuple(
@@ -194,7 +194,9 @@ def _build_adoption(name: str, spec: ServiceSpec) -> Adoption:
 
 
 def _read_host_config(host: RunningHost, spec: ServiceSpec) -> Config:
-    """Return the directives of all parameters in their files. A drop-in may not exist yet."""
+    """Return the directives of all parameters in their files. A file may be a drop-in that does not
+    exist yet.
+    """
     texts, unread = dict[str, str](), dict[str, str]()
     for path, file in spec.files.items():
         location = host.tree.resolve(path)
@@ -219,7 +221,9 @@ def _read_host_config(host: RunningHost, spec: ServiceSpec) -> Config:
 def _find_path(
     host: RunningHost, spec: ServiceSpec, parameter: ServiceParameter | None = None
 ) -> str:
-    """Return the path of the parameter's file, or of the first file without a parameter."""
+    """Return the path of the parameter's file, or of the service's first file if no parameter is
+    given.
+    """
     own_file = parameter.file if parameter else None
     return host.tree.resolve(own_file or next(iter(spec.files)))
 
@@ -250,7 +254,7 @@ def _parse_known_directives(spec: ServiceSpec, text: str) -> Iterator[Directive]
 
 
 def _list_literals(spec: ServiceSpec) -> frozenset[str]:
-    """Return the literal words in sections and directives."""
+    """Return the literal words in the declared sections and directives."""
     words = {parameter.section or "" for parameter in spec.parameters.values()}
     for parameter in spec.parameters.values():
         words |= {_literal_prefix(word) for word in (parameter.directive or "").split()}
@@ -258,7 +262,7 @@ def _list_literals(spec: ServiceSpec) -> frozenset[str]:
 
 
 def _literal_prefix(word: str) -> str:
-    """Return the text in a directive's word before its value; empty for a wildcard."""
+    """Return the text before the value in a word of a directive; empty for a wildcard."""
     literal = word.partition("{}")[0].rstrip("=")
     return "" if literal == "*" else literal
 
@@ -391,8 +395,8 @@ def _adopt_new_file(path: str, text: str, spec: ServiceSpec, accepts: ValueCheck
 
 
 def _build_diagnosis(spec: ServiceSpec) -> Diagnosis:
-    """Return the diagnosis with the declared counters, the unit's journal, and the advice in the
-    target.
+    """Return the diagnosis with the declared counters, the unit's journal, and the changes that the
+    target recommends.
     """
     return Diagnosis(
         counter_query=_build_query(spec) if spec.counters else None,

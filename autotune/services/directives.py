@@ -1,5 +1,5 @@
-"""Map a service's parameters to directives in its configuration files, and convert their values to
-text and back.
+"""Map a service's parameters to directives in its configuration files, and convert parameter values
+to text and back.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ _MICROSECONDS_BY_UNIT = {
     **{unit: seconds * 10**6 for unit, seconds in _SECONDS_BY_UNIT.items() if unit},
 }
 _BYTES_BY_UNIT = {"": 1, **dict.fromkeys("kK", 2**10), **dict.fromkeys("mM", 2**20)}
-# Text that a template would interpret as syntax, and carriage returns that it would drop.
+# Matches text that the template engine would interpret as syntax, and carriage returns, which it
+# would drop.
 _TEMPLATE_SYNTAX_PATTERN = re.compile(r"\{*\r|\{+[{%#]")
 _DIGITS_PATTERN = re.compile(r"[0-9]{1,15}")
-_REUSABLE_SUFFIXES = ("", "s", "k", "K", ".0")  # may follow a number that a variable replaces
+_REUSABLE_SUFFIXES = ("", "s", "k", "K", ".0")  # may remain after a number that a variable replaces
 _AMOUNT_PATTERN = re.compile(r"([0-9]{1,15})([A-Za-z]*)")
 
 
 @dataclass(frozen=True)
 class Notation:
-    """Converts between the text in a configuration file and a parameter's value.
+    """The conversion between text in a configuration file and a parameter's value.
 
     ``parse`` returns the value of a text, or ``None`` if the text has no exact value.
-    ``build_expression`` returns the template expression for the name of a variable.
+    ``build_expression`` returns the template expression that writes the variable with a given name.
     """
 
     parse: Callable[[str], Value | None]
@@ -56,7 +57,7 @@ class Notation:
         ):
             return digits.end(), f"{{{{ {variable} }}}}"
         if isinstance(value, str) and value in (written, written[1:-1]):
-            before, after = written.split(value, 1)  # quotes, or empty
+            before, after = written.split(value, 1)  # the quotes around the value, if any
             return len(written), f"{before}{{{{ {variable} }}}}{after}"
         unchanged_expression = f'"{written}" if {variable} == {format_literal(value)}'
         return len(
@@ -78,7 +79,7 @@ def _parse_number(text: str) -> Value | None:
 def _build_amount_parser(
     units: Mapping[str, int], base_units: int = 1
 ) -> Callable[[str], Value | None]:
-    """Return a parser for amounts in any of ``units``, which returns them as multiples of
+    """Return a parser that reads an amount in any of ``units``, and returns it as a multiple of
     ``base_units``.
     """
 
@@ -93,8 +94,8 @@ def _build_amount_parser(
 
 
 def build_size_notation(unit: str) -> Notation:
-    """Return the notation for whole ``KB`` or ``MB``, which may be written with K, M or G, or in
-    bytes.
+    """Return the notation for a size in whole ``KB`` or ``MB``. A file may contain it in bytes, or
+    with the suffix K, M or G.
     """
     units = {**_BYTES_BY_UNIT, **dict.fromkeys("gG", 2**30)}
     return Notation(
@@ -125,7 +126,7 @@ KILOBYTES = Notation(_build_amount_parser(_BYTES_BY_UNIT, 2**10), lambda name: f
 WORD = Notation(str)
 QUOTED_WORD = Notation(lambda text: text[1:-1] if text[:1] + text[-1:] in ('""', "''") else text)
 ON_OFF = build_switch_notation("on", "off")
-# a word without a value, which is not tuned if it is set
+# a directive without a value, which is not tuned if a file contains it
 FLAG = Notation(lambda _: None, lambda _: "")
 CAPITAL_ON_OFF = Notation(ON_OFF.parse, lambda name: f'("On" if {name} else "Off")')
 YES_NO = build_switch_notation("yes", "no")
@@ -153,14 +154,14 @@ def build_auto_notation(value: int) -> Notation:
     return Notation(lambda text: value if text == "auto" else _parse_number(text))
 
 
-# True if the catalogue allows this value for the parameter.
+# Returns true if the catalogue allows this value for the parameter with this name.
 ValueCheck = Callable[[str, Value], bool]
-FilePosition = tuple[str, int]  # a file and an offset
+FilePosition = tuple[str, int]  # the path of a file, and an offset in its text
 
 
 @dataclass(frozen=True)
 class Edit:
-    """A replacement of a file's text from ``start`` to ``end`` by template ``text``."""
+    """The replacement of a file's text from ``start`` to ``end`` with the template text ``text``."""
 
     path: str
     start: int
@@ -184,9 +185,9 @@ class DirectiveInsertion:
     """How to add a missing directive: at each of ``positions``, its value is written between
     ``text_before`` and ``text_after``.
 
-    ``default`` is the software's value without the directive, for which autotune writes no line.
-    Without ``positions``, the parameter is not tuned. ``condition`` replaces the comparison with
-    the default, and starts with the name of another parameter.
+    ``default`` is the value that the software uses without the directive. Without ``positions``,
+    the parameter is not tuned. The directive is written if the value differs from ``default``, or
+    if ``condition`` is true. A ``condition`` starts with the name of another parameter.
     """
 
     default: Value
@@ -200,9 +201,9 @@ class DirectiveInsertion:
 class Tunable:
     """A parameter, and the directive that sets it.
 
-    Only occurrences inside ``blocks`` count. ``last_wins`` is true if the last occurrence takes
-    effect. ``skip_reason`` is why the parameter is not tuned. ``extra_edits`` returns the other
-    edits that its value requires.
+    Only occurrences of the directive directly inside ``blocks`` count. ``last_wins`` is true if the
+    last occurrence takes effect. ``skip_reason`` is why the parameter is not tuned. ``extra_edits``
+    returns further edits that are required to tune the parameter from its current value.
     """
 
     parameter: str
@@ -218,8 +219,8 @@ class Tunable:
 
 @dataclass(frozen=True)
 class AdoptionResult:
-    """Result of adoption. ``values`` are the baseline, and ``skipped`` maps all other parameters to
-    reasons.
+    """The edits that make parameters tunable. ``values`` are the current values of these
+    parameters, and ``skipped`` maps each other parameter to the reason why it is not tuned.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -368,7 +369,7 @@ def add_new_file(
 
 
 def render_edits(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
-    """Return a template for ``text`` in which ``pieces`` (start, end, template text) are replaced.
+    """Return a template for ``text`` with the replacements ``pieces`` (start, end, template text).
 
     Pieces at the same position keep their order.
     """
@@ -377,8 +378,8 @@ def render_edits(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
         literal = _escape_text(text[location:start])
         bare_literal = literal.rstrip("{")
         if braces := literal[len(bare_literal) :]:
-            # Braces directly before a variable would become part of its syntax, so an expression
-            # writes them.
+            # Braces directly before a variable would become part of the variable's syntax, so an
+            # expression writes them.
             literal = f'{bare_literal}{{{{ "{braces}" }}}}'
         literals += [literal, own]
         location = end

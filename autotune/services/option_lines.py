@@ -35,11 +35,11 @@ _WORD_PATTERN = re.compile(r""""(?:\\.|[^"\\\n])*"|'[^'\n]*'|[^\s]+""")
 
 
 def parse_directives(text: str, aliases: Mapping[str, str] | None = None) -> tuple[Directive, ...]:
-    """Return every option. A comment is a whole line, or the rest of a line after a space.
+    """Return every option. A comment starts with `#` at the start of a line or after a space.
 
     Names are not case-sensitive, except for command options (`-x`), of which a line may contain
-    several. ``aliases`` maps other names and unique prefixes of long names to the name that
-    autotune uses.
+    several. ``aliases`` maps other names of options to the names that autotune uses. A unique
+    prefix of a long name is also accepted.
     """
     directives: list[Directive] = []
     for line in re.finditer(r"[^\n]+", text):
@@ -96,9 +96,9 @@ class OptionFile:
 
     ``options`` maps options to parameters. ``port_option`` and ``address_option`` set the listening
     address, and ``socket_option`` replaces this address with a Unix socket. ``version_script`` is a
-    command that prints the version. ``describe_loss`` returns the data that a restart loses,
-    ``other_layouts`` contains the layouts of other distributions, and ``aliases`` maps aliases of
-    options.
+    command that prints the version. ``describe_loss`` describes the data that a restart loses.
+    ``other_layouts`` are the layouts of other distributions, and ``aliases`` maps other names of
+    options to names in ``options``.
     """
 
     service: Service
@@ -200,8 +200,8 @@ def _explain_port(written: int, held: set[int]) -> str:
 
 
 def _find_main_file(command: tuple[str, ...], usual: str) -> str:
-    """Return the configuration file in a command's arguments, or an empty string without a unique
-    one. Without a command, the ``usual`` file is returned.
+    """Return the configuration file in a command's arguments, or an empty string if there is not
+    exactly one. If the command is unknown, the ``usual`` file is returned.
     """
     named_files = [word for word in command[1:] if word.startswith("/") and word.endswith(".conf")]
     if not command or usual in command:

@@ -29,9 +29,9 @@ def build_config_parser(
 ) -> Parser:
     """Return a parser for a configuration that a program prints.
 
-    ``names`` maps directives to parameters. Among a directive's outermost occurrences, the first
-    counts. ``parse_value`` converts the directive's argument, without quotes, to a value, or to
-    ``None`` if that is impossible.
+    ``names`` maps directives to parameters. If a directive occurs several times, the first of its
+    outermost occurrences counts. ``parse_value`` converts the directive's argument, without quotes,
+    to a value, or to ``None`` if that is impossible.
     """
 
     def parse(text: str) -> Settings:
@@ -61,8 +61,8 @@ def convert_unit(parameter: Parameter, printed: str) -> Value:
 
 
 def build_backlog_parser(name: str = "backlog") -> Parser:
-    """Return a parser for ``ss -ltnH`` and ``ss -lxH``. The Send-Q of a listening socket is its
-    backlog.
+    """Return a parser for the output of ``ss -ltnH`` or ``ss -lxH``, in which the Send-Q of a
+    listening socket is its backlog.
 
     If there are several sockets (per worker or address family), the shortest queue counts, because
     it overflows first.

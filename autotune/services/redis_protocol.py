@@ -1,4 +1,4 @@
-"""Common parts of servers with the Redis protocol: clients, their queue, and `CONFIG GET`."""
+"""Common parts of servers with the Redis protocol: client limit, accept queue, and `CONFIG GET`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from autotune.services.readback import Parser, build_backlog_readback, parse_num
 from autotune.strict_parsing import is_uint, split_lines
 
 DATA_SET_KEY = "autotune:data-set"
-# The values are deterministic, because a block's first key seeds the random numbers.
+# The values are reproducible, because the number of a block's first key seeds the random numbers.
 _WRITE_PAIRS_SCRIPT = """
 math.randomseed(tonumber(ARGV[1]) + 1)
 local first, count = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -54,7 +54,7 @@ def _is_bulk_complete(data: bytes) -> bool:
     return len(rest) >= int(length) + 2
 
 
-# Uses the password from the host's own files. The password never leaves the host.
+# Passes the password in the host's own files to redis-cli. The password never leaves the host.
 _AUTH_SCRIPT = r"""
 file=$1
 files="$1 $(sed -n 's/^[ \t]*include[ \t]\+//p' "$1")"
@@ -65,8 +65,8 @@ shift
 """
 _PROTECTED_PATTERN = re.compile(rb"(?m)^[ \t]*(?:requirepass|aclfile|user)[ \t]")
 _WITH_AUTH_SCRIPT = f'{_AUTH_SCRIPT}exec "$@"\n'
-# If the files define users, they also contain their passwords. Otherwise, the server is queried
-# with the password from the file, and refuses the query if its own password differs.
+# Files that define users also contain the users' passwords. Otherwise, the script queries the
+# server with the password in the files, which the server refuses if its own password differs.
 _UNPERSISTED_SCRIPT = (
     _AUTH_SCRIPT
     + r"""
@@ -124,7 +124,7 @@ COUNTER_QUERY = CounterQuery(
 CLIENT_LIMIT = ClientLimit("maxclients", "rejected_connections")
 
 
-# Each server adds the `source` in its own documentation.
+# Each server passes its own documentation as `source`.
 backlog = partial(accept_queue, "tcp_backlog", stock=511)
 clients = partial(on_restart, "maxclients", "Maximum number of concurrent clients. Others are refused.",
     low=128, high="min(65536, nofile - 100)", log=True, stock=10_000)  # fmt: skip
@@ -151,7 +151,7 @@ class RedisProtocolServer(Service):
     ) -> Argv | None:
         """Return a check for passwords that are not in any file.
 
-        `CONFIG SET` may have changed the password, and replacing a file may remove its password.
+        `CONFIG SET` may have set the password, or it may be only in a file that autotune replaces.
         """
         file, client = (
             _main_file(placement, self.config_path(placement)),
@@ -173,8 +173,8 @@ class RedisProtocolServer(Service):
         )
 
     def build_loader(self, placement: Placement) -> StoreLoader:
-        """Return a loader whose script runs inside the store and writes pairs, so that memory use
-        stays constant.
+        """Return a loader whose script runs inside the store and writes the pairs, so that
+        autotune's memory use stays constant.
         """
         eval_command = _build_client_command(placement, "-e")
         return StoreLoader(
@@ -205,7 +205,7 @@ def build_user_prefix(user: str | None, group: str | None) -> Argv:
     """Return a ``setpriv`` (util-linux) prefix for servers that cannot switch to another user
     themselves.
 
-    The result is empty if ``user`` is empty.
+    The result is empty if ``user`` is ``None``.
     """
     if user is None:
         return ()

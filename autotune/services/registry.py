@@ -1,7 +1,7 @@
 """Catalogues of services and deployments, and the services in a tier.
 
-Each folder in this package declares its services in ``service.SERVICES``, as plug-ins do. A target may
-declare more services: its catalogue contains them too.
+Each folder in this package declares its services in ``service.SERVICES``, as plug-ins do. A target
+may declare further services, which are added to its catalogue.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Deployment = tuple[tuple[str, Role], ...]
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """Services in the order of their roles, which is the order in which a request passes them.
+    """All available services, sorted by role in the order in which a request passes the roles.
 
     - ``deployable``: services that can form deployments, by key.
     - ``applications``: names that can appear under a tier's ``app``.
@@ -64,8 +64,8 @@ class Catalogue:
         )
 
     def suggest_deployment(self, name: str) -> str:
-        """Return a hint for an unknown name under ``service:``, with the software that people mean by
-        it.
+        """Return a hint for an unknown name under ``service:``, with the deployment that was
+        probably meant.
         """
         deployments = self.deployments
         aliases = {alias: s.key for s in self.deployable.values() for alias in s.other_names}
@@ -94,7 +94,7 @@ class Catalogue:
         return tuple(service for service in self.services if service.name == name)
 
     def loses_cache(self, instance: str) -> bool:
-        """True if a restart empties the service of the instance with this name."""
+        """True if a restart empties the cache of the service instance with this name."""
         services = self.list_by_name(instance.rpartition(".")[2])
         return any(service.forgets_on_restart for service in services)
 
@@ -107,7 +107,7 @@ class Catalogue:
         )
 
     def map_adoptions(self) -> dict[str, Adoption]:
-        """Return the adoptions by service key."""
+        """Return the adoption of each service that can be adopted, by service key."""
         adoptions = {service.key: find_adoption(service) for service in self.services}
         return {key: adoption for key, adoption in adoptions.items() if adoption is not None}
 
@@ -129,11 +129,12 @@ class Catalogue:
                 if diagnosis is not EMPTY_DIAGNOSIS}  # fmt: skip
 
     def list_tier_services(self, name: str, tier: TierLike) -> tuple[TierService, ...]:
-        """Return the services in a tier: kernels, application files, then the services of each
-        deployment.
+        """Return the services in a tier: kernel settings, application files, then the services of
+        each deployment.
 
-        Limits for units precede their deployment. A service that several deployments share appears
-        once. Raises KeyError for an unknown deployment or application.
+        The host services of a deployment, such as unit limits, precede its other services. A
+        service that several deployments share appears once. Raises KeyError for an unknown
+        deployment or application.
         """
         deployments: dict[tuple[Service, Role], tuple[str, ...]] = {}
         for service, role, deployment in self._iterate_services(tier):
@@ -148,8 +149,8 @@ class Catalogue:
         )
 
     def _iterate_services(self, tier: TierLike) -> Iterator[tuple[Service, Role, str]]:
-        """Yield services with their roles and deployments. Permanent services have the deployment
-        ``""``.
+        """Yield the services in a tier with their roles and deployments. The deployment of a
+        service that always runs is ``""``.
         """
         host_services = [service for service in self.list_by_role(Role.HOST)
                    if tier.installed and service.isolated_only == tier.isolated]  # fmt: skip
@@ -212,8 +213,8 @@ RESERVED_NAMES = frozenset(
 
 
 def extend_catalogue(specs: Mapping[str, ServiceSpec]) -> Catalogue:
-    """Return the catalogue with the services that a target declares, except those with the name of a
-    shipped service.
+    """Return the shipped catalogue, extended by the services in ``specs`` whose names no shipped
+    service uses.
     """
     return _extend_catalogue(_Specs(specs)) if specs else SHIPPED
 
@@ -291,7 +292,7 @@ def _find_in_folder(own_module: str, name: str) -> object:
 
 
 def find_adoption(service: Service) -> Adoption | None:
-    """Return the adoption of a service, or None if it is not adopted."""
+    """Return the adoption of a service, or None if autotune cannot adopt the service."""
     adoption = find_declaration(service, "ADOPTION")
     return adoption if isinstance(adoption, Adoption) else None
 
@@ -303,14 +304,14 @@ def find_own_diagnosis(service: Service) -> Diagnosis:
 
 
 def find_visible_directives(service: Service) -> VisibleDirectives | None:
-    """Return the rules for showing a service's files, or None if the service adopts no files."""
+    """Return the rules for showing a service's files, or None if autotune adopts none of them."""
     adoption = find_adoption(service)
     return adoption.visible if adoption else None
 
 
 def find_outliner(service: Service, path: str) -> Outliner | None:
-    """Return the function that finds the visible parts of a service's file, or None if the service
-    adopts no files.
+    """Return the function that finds the visible parts of a service's file, or None if autotune
+    adopts none of the service's files.
     """
     syntax = find_visible_directives(service)
     return syntax.build_outliner(path) if syntax else None

@@ -81,10 +81,11 @@ class UnitEnvironment:
 
 @dataclass(frozen=True)
 class EnvironmentSetting:
-    """A parameter that is the value of a variable, or the number after an ``option=`` in the value.
+    """A parameter whose value is that of an environment variable, or a number after ``option=`` in
+    the variable.
 
-    ``default`` is the parameter's value if the variable does not set it. A parameter without a
-    default is tuned only if the variable sets it.
+    ``default`` is the parameter's value if the variable does not set the parameter. Without a
+    default, the parameter is tuned only if the variable sets it.
     """
 
     parameter: str
@@ -163,7 +164,7 @@ def build_config(environment: UnitEnvironment, main: str) -> Config:
 def tune_variables(
     environment: UnitEnvironment, settings: Iterable[EnvironmentSetting], accepts: ValueCheck
 ) -> AdoptionResult:
-    """Tune variables in the host's own unit files, or else in a drop-in."""
+    """Return edits that tune variables in the host's own unit files, or else in a drop-in."""
     parts: list[AdoptionResult] = []
     lines, values = "", dict[str, Value]()
     sorted_settings = sorted(settings, key=lambda setting: setting.variable)

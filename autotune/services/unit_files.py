@@ -25,8 +25,8 @@ UNIT_DIRECTORIES = (
 ADMIN_DIRECTORY = "/etc/systemd/system"  # contains the administrator's own units and drop-ins
 _LINE_PATTERN = re.compile(r"[^\n]+")
 _WORD_PATTERN = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\\[^\s]|[^\s"'\\])+""")
-# Arguments: unit, option, argv… Runs argv and the option under the unit's account, in its directory
-# and with its environment. The running service and its socket are not affected.
+# Arguments: unit, option, argv… Runs argv with the option under the unit's account, in the unit's
+# directory and environment. The running service and its socket are not affected.
 UNIT_RUN_SCRIPT = """
 unit=$1 option=$2
 shift 2
@@ -86,7 +86,7 @@ def list_unit_paths(unit: str) -> tuple[str, ...]:
     return tuple(f"{location[1:]}/{name}" for location in UNIT_DIRECTORIES for name in names)
 
 
-# Units to read for a program whose unit may have any name.
+# The paths of all units, for a program whose unit may have any name.
 ALL_UNIT_PATHS = tuple(f"{place[1:]}/{name}" for place in UNIT_DIRECTORIES
             for name in ("*.service", "*.service.d", "service.d", "*.socket"))  # fmt: skip
 
@@ -112,7 +112,7 @@ def drop_in_path(unit: str) -> str:
 
 
 def find_exec_start(tree: FileTree, unit: str) -> tuple[str, Directive] | None:
-    """Return the effective command and its file: the last drop-in that contains a command, or else
+    """Return the effective command of a unit and its file: the last drop-in with a command, or else
     the unit.
     """
     for path in reversed(list_unit_files(tree, unit)):
@@ -141,7 +141,7 @@ def list_unit_files(tree: FileTree, unit: str) -> tuple[str, ...]:
 
 
 def find_unreadable_links(tree: FileTree, unit: str) -> tuple[str, ...]:
-    """Return the links among a unit's drop-ins that were not read."""
+    """Return those drop-ins of a unit that are links and could not be read."""
     links = (
         path
         for location in UNIT_DIRECTORIES
@@ -179,13 +179,15 @@ def find_units_mentioning(tree: FileTree, program: str) -> tuple[str, ...]:
 
 
 def parse_exec_start(text: str) -> Directive | None:
-    """Return the last ``ExecStart`` of a unit, or None if it is empty, which resets the command."""
+    """Return the last ``ExecStart`` of a unit, or None if it is empty. An empty ``ExecStart``
+    resets the command.
+    """
     commands = [line for line in parse_directives(text)
                 if line.name.text == "ExecStart" and line.blocks == (("[Service]",),)]  # fmt: skip
     return commands[-1] if commands and commands[-1].arguments else None
 
 
-@lru_cache(maxsize=64)  # all parameters of a service read the same few units
+@lru_cache(maxsize=64)  # adoption parses the same few units for each parameter of a service
 def parse_directives(text: str) -> tuple[Directive, ...]:
     """Return every assignment with its words as arguments, including words on continuation lines."""
     assignments: list[Directive] = []

@@ -1,6 +1,6 @@
 """Rules that determine which parts of a service's files may be shown.
 
-Names of directives are visible, as are the arguments of directives that are tuned or that adoption
+The names of directives may be shown, and so may the arguments of directives that autotune tunes or
 reads. All other text in a host's file never leaves the host.
 """
 
@@ -17,7 +17,8 @@ from autotune.services.config_files import ConfigSyntaxError, Directive, Directi
 
 # Parses the words of a command in a unit.
 OptionParser = Callable[[tuple[Word, ...]], Iterable[Directive]]
-# The name of a directive. A name with digits may be a key in a table, so it must have arguments.
+# Matches the name of a directive. A name with digits is shown only if arguments follow, because it
+# may be a key in a table.
 _NAME_PATTERN = re.compile(
     r"[!<]?[A-Za-z@_-][\w.-]{0,62}[!?]?(?:\[[\w.-]{0,60}\])?|\[[\w.-]{1,60}\]"
 )
@@ -29,7 +30,7 @@ _OPTION_PATTERN = re.compile(r"(?P<option>--[\w-]+)=(?P<number>\d{1,15})(?=$|[\s
 _PROGRAM_PATTERN = re.compile(r"[-@:+!]*(?:/[\w.-]{1,40}){0,8}/?[a-z][a-z0-9.-]{1,24}")
 _PROGRAM_DIRECTIVE, _VARIABLE_DIRECTIVE = "a program", "a variable"  # no directive has these names
 _MATCH_NOTHING = re.compile(r"(?!)")
-MAX_VISIBLE_LENGTH = 100  # the most characters in a visible argument
+MAX_VISIBLE_LENGTH = 100  # arguments with more characters are hidden
 
 
 def is_never_visible(_: Directive) -> bool:
@@ -44,14 +45,15 @@ def _parse_no_options(_: tuple[Word, ...]) -> Iterable[Directive]:
 class VisibleDirectives:
     """The directives of a service whose arguments may be shown.
 
-    ``parse_directives`` parses the service's files, ``names`` are visible directives, and
+    ``parse_directives`` parses the service's files. ``names`` are the visible directives, and
     ``is_visible`` accepts further directives. ``blocks`` are the blocks that contain directives; if
-    it is empty, all blocks do. Blocks that are not listed contain tables, whose names are data and
-    stay hidden. If ``ignores_case``, names are compared without regard to case. If
-    ``hides_unknown_names``, unknown names are hidden, as in a programming language. ``reads`` are
-    names that are read but never edited, such as addresses. ``writes`` are names and whole lines
-    that edits of other directives add. In units, ``parse_options`` parses the words of a command,
-    and ``visible_variables`` matches the environment variables that are visible.
+    it is empty, all blocks do. Any other block contains a table, whose keys are data and stay
+    hidden. If ``ignores_case`` is true, names are compared without regard to case. If
+    ``hides_unknown_names`` is true, the names of other directives are hidden too, because the file
+    contains code or its syntax is unknown. ``reads`` are directives that are read but never edited,
+    such as addresses. ``writes`` are names and whole lines that edits of other directives add. In
+    units, ``parse_options`` parses the words of a command, and ``visible_variables`` matches the
+    environment variables that are visible.
     """
 
     parse_directives: DirectiveParser
@@ -122,8 +124,8 @@ class VisibleDirectives:
                     yield from self._parse_variable(word)
 
     def _parse_command(self, words: tuple[Word, ...]) -> Iterator[Directive]:
-        """Yield the program name and the options in a command. Without the program name, the
-        options could not be parsed again.
+        """Yield the program name and the options in a command. The program name is visible, because
+        the masked command could not be parsed without it.
         """
         starts = {word.start: word for word in words}
         for option in self.parse_options(words):
@@ -162,7 +164,7 @@ def _word_span(word: Word) -> Span:
 
 
 def _find_name_spans(text: str, directive: Directive, *, is_known: bool) -> list[Span]:
-    """Return the positions of a name's words in the text, even if the parser renamed the
+    """Return the positions of the words in a directive's name, even if the parser renamed the
     directive.
     """
     locations, search_start = list[Span](), directive.name.start
@@ -192,7 +194,7 @@ def _find_name_spans(text: str, directive: Directive, *, is_known: bool) -> list
 
 
 def _find_word_spans(text: str, words: Iterable[Word]) -> Iterator[Span]:
-    """Yield the positions of words without quotes. Adjacent unquoted words form one position."""
+    """Yield the positions of words without quotes. Adjacent unquoted words share one position."""
     joined_span: Span | None = None
     for word in words:
         start, end = word.start, min(word.end, len(text))

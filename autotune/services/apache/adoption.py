@@ -72,15 +72,15 @@ def list_tunables(config: Config, numeric_directives: Iterable[str]) -> Iterator
 
 
 def _explain_override(config: Config, name: str) -> str:
-    """Return text that a virtual host overrides the server-wide value of a directive, or an empty
+    """Return a reason if a virtual host overrides a directive's server-wide value, or else an empty
     string.
     """
     is_nested = any(placed.block.lower() == "virtualhost" for placed in config.find_all(name))
     return f"a <VirtualHost> overrides `{name}`" if is_nested else ""
 
 
-# Added if no file sets the number of workers, as in most distributions. Apache's defaults are then
-# the baseline.
+# This template is added if no file sets the number of workers, as in most distributions. Apache's
+# defaults are then the baseline.
 _WORKER_LIMITS_TEMPLATE = """
 <IfModule mpm_event_module>
 ServerLimit {{ [16, ServerLimit] | max }}
@@ -145,8 +145,9 @@ def raise_limit(
     config: Config, name: str, variable: str, adopted: AdoptionResult
 ) -> AdoptionResult:
     """Return edits that raise a limit directive if the parameter ``variable`` exceeds the limit.
-    The limit is never lowered, and is not changed at the parameter's current value, even if Apache
-    truncates that value.
+
+    The limit is never lowered. It does not change while the parameter has its current value, even
+    if Apache truncates that value.
     """
     limits, workers = ([placed for placed in config.find_all(it) if placed.words]
                      for it in (name, "MaxRequestWorkers"))  # fmt: skip

@@ -21,7 +21,8 @@ from autotune.services.diagnosis import (
     WorkerPool,
 )
 
-# States of workers that have a request: reading, sending, DNS lookup, logging.
+# Letters for workers that have a request (reading, sending, DNS lookup, logging), and for
+# keep-alive.
 _SCOREBOARD_LETTERS = {BUSY_WORKERS: "RWDL", KEEPALIVE_WORKERS: "K"}
 LEVEL_COUNTERS = frozenset({"BusyWorkers", "IdleWorkers", "Processes"})
 
@@ -80,7 +81,7 @@ WORKER_CHANGES = (
 DIAGNOSIS = Diagnosis(
     counter_query=CounterQuery(
         request=f"GET /server-status?auto HTTP/1.0\r\nHost: {STATUS_HOST}\r\n\r\n".encode(),
-        is_complete=lambda _: False,  # the server closes the connection
+        is_complete=lambda _: False,  # the reply ends when the server closes the connection
         build_command=lambda site: build_status_command(site, "status?auto"),
         counter_names=LEVEL_COUNTERS,
         level_names=LEVEL_COUNTERS | {BUSY_WORKERS, KEEPALIVE_WORKERS},

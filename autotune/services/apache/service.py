@@ -1,8 +1,9 @@
-"""Apache with mpm_event, and the validation, start and status queries that all modules share.
+"""Apache with mpm_event, and the validation, start and status queries that all multi-processing
+modules share.
 
 ``server-info?config`` lists the effective directives, and ``server-status?auto`` the scoreboard,
-with one slot per possible worker. If the scoreboard is shorter than configured, a limit in the file
-or a limit that a reload cannot change applies.
+with one slot per possible worker. A scoreboard that is shorter than configured shows that another
+limit applies: one in the file, or one that a reload cannot change.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ _DIRECTIVE_PATTERN = re.compile(r"(?<!\d)\d+:\s*(\w+)\s+(\S[^\n]*)")
 
 
 class ApacheServer(Service):
-    """Base of Apache services. ``is_threaded`` is false if each request occupies a process."""
+    """The common part of all Apache services. ``is_threaded`` is false if each request occupies a
+    process.
+    """
 
     name = "apache"
     title = "Apache"
@@ -72,7 +75,9 @@ class ApacheServer(Service):
         return (Readback(words, self._parse_dump),)
 
     def _parse_dump(self, text: str) -> Settings:
-        """Parse the configuration that mod_info prints, in which the last occurrence applies."""
+        """Return the parameters in the configuration that mod_info prints. The last value of a
+        directive applies.
+        """
         lines = (line.strip().partition(" ") for line in split_lines(text))
         words = {name: argument.strip() for name, _, argument in lines if name[:1].isalpha()}
         values = {p.name: select_notation(p, ON_OFF).parse(words[p.name]) for p in self.parameters
@@ -131,7 +136,7 @@ class Apache(ApacheServer):
     parameters = EVENT_PARAMETERS
     needs = EVENT_NEEDS
     is_threaded = True
-    # Apache itself raises MaxSpareThreads if the value is less than one process.
+    # Apache itself raises MaxSpareThreads to at least MinSpareThreads + ThreadsPerChild.
     ordering_rules = (
         ("StartServers", "ServerLimit"),
         ("MinSpareThreads", "MaxSpareThreads - ThreadsPerChild"),

@@ -144,8 +144,8 @@ def _find_listen_address(tree: FileTree, config: Config, unit: str) -> str:
 
 
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
-    """Tune every parameter, unless the file sets it to an expression. New values go to the command,
-    which overrides the file.
+    """Return edits that tune every parameter, unless the file sets it to an expression. New values
+    are written to the command, which overrides the file.
     """
     config, tree, unit = service.config, service.host.tree, service.unit
     kind = (
@@ -197,7 +197,7 @@ def _find_config_path(tree: FileTree, config: Config, unit: str) -> str:
 
 
 def _explain_unread_config(tree: FileTree, config: Config, unit: str) -> str:
-    """Return why a configuration file may hide values, or an empty string."""
+    """Return why a configuration file may set unknown values, or an empty string."""
     path = _find_config_path(tree, config, unit)
     content = tree.files.get(tree.resolve(path))
     if content is None:
@@ -218,9 +218,10 @@ def _explain_unread_config(tree: FileTree, config: Config, unit: str) -> str:
 def _find_configured_value(
     tree: FileTree, config: Config, unit: str, name: str, processors: int = 1
 ) -> int | str | None:
-    """Return the value of a name in the environment, or else in the configuration file.
+    """Return the value of a setting in the environment, or else in the configuration file.
 
-    The result is a number, a text, the source of an expression, or ``None`` if the name is not set.
+    The result is a number, a text, the source of an expression, or ``None`` if neither of them sets
+    it.
     """
     environment = unit_environment.read_environment(tree, unit)
     environment_values = [line.arguments[0].text for line in _parse_environment_options(environment)
@@ -245,7 +246,7 @@ def _find_configured_value(
 
 
 def _parse_environment_options(environment: UnitEnvironment) -> Iterable[Directive]:
-    """Return the options in the unit's environment. Options in the environment override the
+    """Return gunicorn's options in the unit's environment. Options in the environment override the
     configuration file, but not the command.
     """
     try:
@@ -309,7 +310,7 @@ def _evaluate_expression(node: ast.expr | ast.stmt, processors: int) -> int | st
     """Return the value of an expression of numbers, sums, products and the processor count, as in
     common examples.
 
-    For any other expression, the source is returned.
+    For any other expression, the expression's source is returned.
     """
     match node:
         case ast.List(elts=[first, *_]):  # a list of listening addresses

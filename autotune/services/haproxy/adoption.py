@@ -26,9 +26,9 @@ from autotune.services.visible_directives import VisibleDirectives
 
 UNIT_NAME, CONFIG_DIRECTORY = "haproxy.service", "/etc/haproxy"
 MAIN_FILE = f"{CONFIG_DIRECTORY}/haproxy.cfg"
-_VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")  # references without a default value
+_VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")  # matches references without a default value
 PROXY_SECTIONS = ("defaults", "frontend", "backend", "listen")
-# Which timeout applies if a file does not set this one, in the order of the manual.
+# Maps each timeout to the timeout that applies if no file sets it, in the order of the manual.
 _TIMEOUT_FALLBACKS = {
     "client": "",
     "server": "",
@@ -184,7 +184,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
 
 
 def _explain_limit(service: RunningService) -> str:
-    """Return why maxconn cannot be changed freely, or an empty string."""
+    """Return why maxconn is not tuned, or an empty string."""
     if service.config.find_all("ulimit-n"):
         return "`ulimit-n` limits it: remove that line to tune it"
     command = unit_environment.expand_command(service.host.tree, UNIT_NAME)

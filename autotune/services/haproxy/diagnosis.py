@@ -24,8 +24,8 @@ from autotune.services.haproxy.stats import (
 def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage | None:
     """Return a shortage if connections are the bottleneck.
 
-    There are three cases: requests wait longer for a web host than its response time, clients wait
-    for a connection, or web hosts refuse connections.
+    There are three cases. Requests wait for a web host longer than it takes to respond, clients
+    wait for a connection, or web hosts refuse connections.
     """
     counted, activity = reading.activity.counters, reading.activity
     waited, answered = counted.get("qtime", 0.0), counted.get("rtime", 0.0)
@@ -55,7 +55,7 @@ def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage 
 DIAGNOSIS = Diagnosis(
     counter_query=CounterQuery(
         request=f"{STATS_COMMANDS}\n".encode(),
-        is_complete=lambda _: False,  # the server closes the connection
+        is_complete=lambda _: False,  # the reply ends when the server closes the connection
         build_command=build_stats_command,
         counter_names=frozenset(("CumConns", "Idle_pct")),
         level_names=frozenset(("Idle_pct", "qcur", "qmax", "qtime", "rtime", "smax", "slim")),
@@ -64,8 +64,8 @@ DIAGNOSIS = Diagnosis(
         find_socket=find_stats_socket,
     ),
     find_log=lambda site: site.choose(f"{site.directory}/haproxy.out", "haproxy.service"),
-    # One word in the log line encodes how a request ended. Its letters mean: s timeout, S server, Q
-    # queue, C connecting.
+    # One word in the log line encodes how a request ended. Its letters are s (timeout), S (server),
+    # Q (queue), C (connecting) and H (waiting for headers).
     complaint_patterns={
         "queue_timeout": re.compile(r" sQ[\w-]{2} "),
         "no_live_upstreams": re.compile(r"has no server available"),

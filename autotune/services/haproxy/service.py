@@ -42,7 +42,7 @@ class Haproxy(Service):
     ordering_rules = (("shards", "nbthread"), ("server_maxconn", "maxconn"))
 
     def list_created_files(self, placement: Placement) -> tuple[str, ...]:
-        # The unit mounts the log socket there, inside the worker's root directory.
+        # The unit mounts the log socket at this path, inside the worker's root directory.
         return placement.choose((), ("/var/lib/haproxy/dev/log",))
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:

@@ -97,7 +97,7 @@ class Kvrocks(RedisProtocolServer):
     needs = ResourceNeeds(
         processes="1",
         rss=64 * 2**20,
-        # There are write buffers for each column family, and plain strings use two families.
+        # Each column family has its own write buffers, and plain strings use two column families.
         memory="block_cache_size + row_cache_size + 2 * write_buffer_size *"
         " max_write_buffer_number",
         source="kvrocks.conf: capacity of its caches and buffers",
@@ -106,8 +106,8 @@ class Kvrocks(RedisProtocolServer):
     )
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> TrialStart:
-        # A database that is in use cannot be opened twice, and needs its port. The trial start
-        # therefore uses its own directory, and the same port on an unused address.
+        # The running server holds its port, and its database cannot be opened twice. The trial
+        # start therefore uses another directory, and the same port on an unused address.
         argv = (
             *self.build_start_command(placement, files),
             "--dir",

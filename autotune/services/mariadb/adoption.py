@@ -36,7 +36,7 @@ LAYOUTS = DistributionLayouts((
     DistributionLayout("Fedora, RHEL, SUSE", "mariadb.service", REDHAT_FILE),
 ))  # fmt: skip
 # Groups that the server reads. The last line with an option takes effect. Groups with a version are
-# counted separately.
+# handled separately.
 _SERVER_GROUP_PATTERN = re.compile(
     r"(?:mysqld|mariadbd?|server|client-server|galera)(?P<version>-[0-9.]+)?"
 )
@@ -104,7 +104,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         "back_log": min(900, 50 + clients // 5),
         "thread_cache_size": min(256, clients),
         "thread_pool_size": service.host.processors,
-        # If it is not set, this is twice the first limit.
+        # By default, this limit is twice innodb_io_capacity, but at least 2000.
         "innodb_io_capacity_max": max(
             2000, 2 * service.config.last_number("innodb_io_capacity", 200)
         ),

@@ -105,7 +105,7 @@ PARAMETERS_BY_SETTING = {
     "ext_wbuf_size": "ext_wbuf_size",
     "ext_recache_rate": "ext_recache_rate",
 }
-# Perl code, like memcached's own tool. It prints one line of the response.
+# This script is Perl code, like memcached's own tool. It prints one line of the response.
 _SEND_SCRIPT = """
 my $server = IO::Socket::IP->new(PeerHost => $ARGV[0], PeerService => $ARGV[1], Timeout => 5) or die $@;
 print $server $_ while <STDIN>;
@@ -141,7 +141,7 @@ class Memcached(Service):
     programs: ClassVar[Programs] = PROGRAMS
     parameters = PARAMETERS
     needs = ResourceNeeds(
-        # Items, their hash table, and the state of each connection and thread.
+        # Memory for items, for their hash table, and for the state of each connection and thread.
         memory="memory * 1.1 + connections * 4 KB + threads * 1 MB + 4 MB",
         source="memcached.org, user internals; `stats`: read buffers are shared since 1.6",
         connections="connections",
@@ -161,7 +161,9 @@ class Memcached(Service):
     def build_unpersisted_check(
         self, placement: Placement, files: Mapping[str, bytes]
     ) -> Argv | None:
-        """Return a check for client authentication that only the file to be replaced configures."""
+        """Return a check for client authentication, which autotune would disable by replacing the
+        file.
+        """
         words = (word for content in files.values() for word in parse_options(content))
         if placement.adopted is not None or any(
             re.match(_LOGIN_OPTIONS_PATTERN, word) for word in words

@@ -141,8 +141,8 @@ def _list_plain_tunables(service: RunningService) -> Iterator[Tunable]:
     yield from _list_block_tunables(config, EVENT_DIRECTIVES, "events")
     yield from _list_block_tunables(config, KEEPALIVE_DIRECTIVES, "http", "server", "location")
     if service.role is not Role.PROXY:
-        # Add these only if no file sets any of them. nginx rejects a busy size that is below the
-        # first buffer or close to the sum.
+        # Add these directives only if no file sets any of them. nginx rejects a busy size that is
+        # below the first buffer, or close to the size of all buffers.
         lacks_buffers = not any(placed.name.startswith("fastcgi_b") for placed in config.directives)
         http = find_block_start(config, "http") if lacks_buffers else []
         text_before = "\n    fastcgi_busy_buffers_size 16k;\n    fastcgi_buffer_size "
@@ -179,8 +179,8 @@ def _list_block_tunables(config: Config, names: Iterable[str], *blocks: str) -> 
 
 
 def _raise_descriptor_limit(config: Config, connections: Value) -> Iterable[Edit]:
-    """Return edits that raise the descriptor limit for more than ``connections``: two descriptors
-    per connection, and 64 for files.
+    """Return edits that raise the limit of file descriptors if there are more than ``connections``:
+    two descriptors per connection, and 64 for files.
     """
     needed, more = "2 * worker_connections + 64", f"worker_connections > {connections}"
     limits = config.find_all("worker_rlimit_nofile")
@@ -244,7 +244,7 @@ def _build_log_tunable(config: Config) -> Tunable:
 
 
 # -- persistent connections to upstream servers ---------------------------------------------------
-# `keepalive` must be below the balancing method of an upstream. It needs HTTP/1.1 without
+# In an upstream, `keepalive` must follow the balancing method. `keepalive` needs HTTP/1.1 without
 # `Connection: close` or, for PHP-FPM, `fastcgi_keep_conn` (nginx.org, ngx_http_upstream_module).
 
 _KEEPALIVE_PARAMETER = "upstream_keepalive"
@@ -308,7 +308,9 @@ def _find_statement_end(config: Config, placed: PlacedDirective) -> FilePosition
 
 
 def _omit_zero_keepalive(config: Config, connections: Value) -> Iterator[Edit]:
-    """Omit `keepalive 0` unless the file itself contains it, because some versions reject it."""
+    """Yield edits that omit `keepalive 0`, which some versions reject, unless the file itself
+    contains it.
+    """
     if not connections:
         return
     for placed in config.find_all("keepalive"):

@@ -96,8 +96,8 @@ def normalize_address(word: str) -> str:
 
 
 def is_bound_alone(address: str, addresses: Collection[str]) -> bool:
-    """True if nginx binds an address itself. A wildcard address with the same port replaces all
-    other addresses.
+    """True if nginx binds this address. If a wildcard address has the same port, nginx binds only
+    the wildcard address.
     """
     host, _, port = address.rpartition(":")
     v4, v6 = f"*:{port}", f"[::]:{port}"

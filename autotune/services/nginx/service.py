@@ -119,7 +119,7 @@ PARAMETERS = with_guidance((
         low=1, high=9, stock=1, when=IF_GZIP),
     gzip("gzip_min_length", "Minimum size in bytes of a response that is compressed.",
         low=20, high=4096, log=True, stock=20, recommended=1000, when=IF_GZIP),
-    # With this cache, changed files are served stale for some time.
+    # With this cache, nginx serves the old content of a changed file for some time.
     own("open_file_cache", "Number of files kept open. Changes to a file take effect late.",
         choices=(0, 1000, 10_000), stock=0, on_demand=True, source=HTTP_DOCS),
     own("open_file_cache_valid", "Interval between checks whether an open file has changed.",
@@ -147,8 +147,8 @@ PARAMETERS = with_guidance((
              "fastcgi_keep_conn fastcgi_keepalive upstream_keepalive_requests reuseport"},
 )  # fmt: skip
 
-# Directives with the same name as their parameter. TLS and cache locks are tuned if the site uses
-# them. The site's owner decides what is cached, and for how long.
+# Directives with the same name as their parameter. TLS sessions and cache locks are tuned only if
+# the site uses TLS or a cache. The site's owner decides what is cached, and for how long.
 PLAIN_DIRECTIVES = ("worker_processes", "worker_connections", "fastcgi_keep_conn")
 EVENT_DIRECTIVES = ("multi_accept", "accept_mutex", "use")
 KEEPALIVE_DIRECTIVES = ("keepalive_timeout", "keepalive_requests")
@@ -187,7 +187,8 @@ _SPECIAL_NOTATIONS = {
     "ssl_session_cache": Notation(
         _parse_session_cache, lambda v: f'("shared:autotune:" ~ {v} ~ "m" if {v} else "none")'
     ),
-    # A directive with a second word cannot be `off`, so the value 0 caches one file instead.
+    # If the directive has a second word, its first word cannot be `off`. The value 0 therefore
+    # caches one file.
     "open_file_cache": Notation(_parse_file_cache, lambda v: f'"max=" ~ ([{v}, 1] | max)'),
 }
 
@@ -263,7 +264,7 @@ class Nginx(Service):
         processes="worker_processes + 1",
         rss=12 * 2**20,
         source="resident size of a worker of nginx 1.22 under load, shared pages included",
-        # One for the client and one for the upstream.
+        # One descriptor for the client, and one for the upstream.
         descriptors="worker_connections * 2",
     )
 

@@ -77,7 +77,9 @@ def _command_words(host: RunningHost, unit: str) -> list[str]:
 
 
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
-    """Tune the parameters in a unit's environment, unless the unit's command overrides them."""
+    """Return edits that tune the parameters in a unit's environment, unless the unit's command
+    overrides them.
+    """
     environment = unit_environment.read_environment(service.host.tree, service.unit)
     words = [word.replace("_", "-") for word in _command_words(service.host, service.unit)]
     locations: dict[str, ParameterLocation] = {

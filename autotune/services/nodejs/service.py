@@ -66,8 +66,8 @@ POOL_VARIABLE, FLAGS_VARIABLE = "UV_THREADPOOL_SIZE", "NODE_OPTIONS"
 OPTIONS_BY_PARAMETER = {"max_semi_space_size": "--max-semi-space-size",
            "max_old_space_size": "--max-old-space-size"}  # fmt: skip
 
-# Arguments: script, unit, variables (one per line). Starts the unit's own Node.js with the
-# variables; it exits immediately.
+# Arguments: script, unit, variables (one per line). Starts the unit's own Node.js with these
+# variables, and without a program to run.
 _VALIDATION_SCRIPT = rf"""
 script=$1 unit=$2 variables=$3
 node=node
@@ -81,8 +81,8 @@ answer=$(sh -c "$script" sh "$unit" --eval=0 env $variables "$node" 2>&1) && exi
 printf '%s\n' "$answer" | grep . | head -n 1
 exit 1
 """
-# Argument: unit. For each Node.js process of the unit, prints a line and then the environment
-# variables to read back.
+# Argument: unit. For each Node.js process of the unit, prints the line `process`, and then the
+# environment variables to read back.
 _READBACK_SCRIPT = rf"""
 group=$(systemctl show -P ControlGroup -- "$1")
 for file in $(grep -lsF ":$group" /proc/[0-9]*/cgroup); do
@@ -127,7 +127,7 @@ class Nodejs(Service):
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         if not placement.adopted:
-            return None  # a drop-in, which systemd reads but Node.js does not
+            return None  # the only file is a drop-in, which systemd reads but Node.js does not
         variables = unit_environment.list_assignments(
             files, rf"{POOL_VARIABLE}=\d+|{FLAGS_VARIABLE}=.*"
         )

@@ -52,7 +52,7 @@ def read_host_config(tree: FileTree, main: str) -> Config:
 
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
-    """Yield every running version, starting with the newest."""
+    """Yield every running version of PHP-FPM, starting with the newest."""
     running_layouts = filter(
         None, (LAYOUTS[0].match_instance(unit) for unit in host.units if host.is_active(unit))
     )
@@ -78,7 +78,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
-    """Yield every parameter in these files. If pools differ, only values that all pools share are
+    """Yield a tunable for every parameter. If pools differ, only values that all pools share are
     tunable.
     """
     config = service.config
@@ -96,8 +96,8 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         insertion = DirectiveInsertion(default, locations, f"\n{directive} = ")
         yield Tunable(name, directive, notation, insertion=insertion)
     for name, default in SPARE_SERVER_DEFAULTS.items():
-        # FPM requires these if `pm` is `dynamic`. If `pm` is something else now, they are written
-        # once `pm` becomes `dynamic`.
+        # FPM requires these directives if `pm` is `dynamic`. If `pm` is not `dynamic` now, autotune
+        # writes them once it is.
         insertion = DirectiveInsertion(
             default, value_ends, f"\npm.{name} = ", condition='pm == "dynamic"'
         )

@@ -80,7 +80,7 @@ shift
 
 
 class PhpFpm(Service):
-    """One pool, ``www``, that listens on a Unix socket in the working directory."""
+    """PHP-FPM with one pool, ``www``, which listens on a Unix socket in the working directory."""
 
     name = "php_fpm"
     other_names = ("php",)

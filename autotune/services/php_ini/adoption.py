@@ -1,7 +1,7 @@
 """Read PHP's settings on a host, and find the file in which to change them.
 
-Debian's builds share the files of extensions, which are never edited. The last file of each build
-is read by no other build, and overrides the shared files.
+Debian's builds share the files of extensions, which autotune never edits. autotune edits the last
+file of each build, which no other build reads and which overrides the shared files.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def _read_other_files(tree: FileTree, location: str) -> tuple[Mapping[str, str],
 
 def _select_notation(parameter: Parameter) -> Notation:
     if parameter.name == PRELOAD_PARAMETER:
-        # This is rendered only to disable preloading.
+        # The expression is rendered only to disable preloading.
         return Notation(partial(parse_value, parameter), lambda _: '""')
     if isinstance(parameter.stock, bool):
         return Notation(partial(parse_value, parameter), lambda name: f"({name} | int)")

@@ -15,7 +15,7 @@ from autotune.services.diagnosis import (
 from autotune.services.php_ini.service import build_status_command
 
 MIN_MISSES = 100  # per reading; fewer misses are scripts that are loaded for the first time
-MIN_MISS_SHARE = 0.05  # share of the requested scripts
+MIN_MISS_SHARE = 0.05  # share of requested scripts that are not in the cache
 MIN_FREE_SHARE = 0.05  # share of OPcache's memory; if less is free, the next script may not fit
 TOTAL_COUNTERS = ("hits", "misses", "oom_restarts", "hash_restarts")
 LEVEL_COUNTERS = ("cache_full", "free_memory", "used_memory", "wasted_memory", "num_cached_keys",
@@ -47,7 +47,7 @@ def _detect_full_cache(reading: InstanceReading) -> ResourceShortage | None:
     return ResourceShortage(Resource.CACHE, f"{share}: {reason}", REPORTED)
 
 
-# Each process has its own copy of strings that do not fit.
+# Strings that do not fit into the buffer are copied into each process.
 STRING_BUFFER_RULE = build_evidence_rule(Resource.CACHE, INFERRED,
     lambda c: c["strings_free_memory"] < 0.01 * c["strings_buffer_size"],
     lambda c: f"its {c['strings_buffer_size'] / 2**20:.0f} MB for interned strings are full:"

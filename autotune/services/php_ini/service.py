@@ -58,7 +58,8 @@ wrong=$(printf '%s\n' "$said" | awk -F ' *=>* *' '
 ' "$file" -)
 [ -z "$wrong" ] || { printf '%s\n' "$wrong"; exit 1; }
 """
-# Runs in a process of the pool or of Apache, and prints directives and OPcache counters.
+# This script runs in a process of the pool or of Apache, and prints directives and OPcache
+# counters.
 _STATUS_SCRIPT = """<?php
 foreach (explode(' ', 'NAMES') as $name) echo "$name ", ini_get($name), "\\n";
 $status = function_exists('opcache_get_status') ? @opcache_get_status(false) : false;
@@ -85,8 +86,8 @@ for ($answer = ''; strlen($head = stream_get_contents($pool, 8)) === 8;) {
 }
 echo substr($answer, strpos($answer, "\\r\\n\\r\\n") + 4);
 """
-# Pools run under other accounts, which must be able to read the script. Only its owner can write to
-# it.
+# Pools run under other accounts, which must be able to read the script. Only the script's owner can
+# write to it.
 _TEMP_SCRIPT = """
 umask 022
 place=$(mktemp -d /run/autotune-php.XXXXXX) && trap 'rm -rf "$place"' EXIT || exit

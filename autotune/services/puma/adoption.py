@@ -44,7 +44,8 @@ _VALUE_OPTIONS = frozenset(f"--{name}" for name in (
     "redirect-stderr", "restart-cmd", "state", "tag", "extra-runtime-dependencies",
     "bind-to-activated-sockets", "version", "help",
 ))  # fmt: skip
-# Command options that set each parameter; if none is given, environment variables do.
+# The command options that set each parameter. Without such an option, an environment variable may
+# set it.
 _COMMAND_OPTIONS = {
     "workers": ("--workers",),
     "min_threads": ("--threads",),
@@ -57,7 +58,8 @@ _ENVIRONMENT_VARIABLES = {
     "min_threads": ("PUMA_MIN_THREADS", "MIN_THREADS"),
     "max_threads": ("PUMA_MAX_THREADS", "MAX_THREADS"),
 }
-# Options and calls that set an address, with the text that turns the address into a Ruby string.
+# Options and calls that set an address, each with the text before and after the address that makes
+# it a Ruby string.
 _ADDRESS_CALLS = (
     ("--bind", "", ""),
     ("bind", "", ""),
@@ -113,7 +115,9 @@ def _find_config_path(host: RunningHost, command: Config, environment: UnitEnvir
 
 
 def _find_listen_address(host: RunningHost, config: Config, environment: UnitEnvironment) -> str:
-    """Return the only port or socket path with a listener. Sockets from systemd come first."""
+    """Return the port or socket path on which Puma listens. A systemd socket unit overrides Puma's
+    own settings.
+    """
     socket_address = unit_files.find_socket_address(host.tree, environment.unit)
     own_addresses = [f"{before}{placed.words[0]}{after}" for name, before, after in _ADDRESS_CALLS
            for placed in config.find_all(name)]  # fmt: skip
@@ -138,7 +142,9 @@ def _build_address_pattern(config: Config, environment: UnitEnvironment, address
 
 
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
-    """Tune each parameter in Puma's file or in its unit's environment, or add the parameter."""
+    """Return edits that tune each parameter in Puma's file or in the unit's environment, or add the
+    parameter.
+    """
     environment = unit_environment.read_environment(service.host.tree, service.unit)
     locations = {
         parameter.name: _locate_parameter(service, environment, parameter)
@@ -188,8 +194,8 @@ def _locate_missing(
 
 
 def _build_backlog_insertion(config: Config, default: Value) -> DirectiveInsertion | None:
-    """Return an insertion before the closing quote of the address, if Puma listens on only one
-    address.
+    """Return an insertion of the backlog before the closing quote of the address, if there is only
+    one address.
     """
     match config.find_all("bind"):
         case [bind] if bind.words[0].endswith(("'", '"')) and not bind.directive.blocks:

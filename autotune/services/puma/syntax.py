@@ -54,7 +54,7 @@ def parse_directives(text: str, *, strict: bool = True) -> tuple[Directive, ...]
     """Return calls by name, with ``threads`` as ``min_threads`` and ``max_threads``, and
     assignments as ``name=``.
 
-    ``within`` lists the blocks around a call, and a condition that follows it.
+    A directive's ``blocks`` are the blocks around the call, and a condition that follows the call.
 
     With ``strict``, raises ConfigSyntaxError for code whose blocks or calls cannot be analysed.
     Without it, blocks may lack an end, as in text with masked parts.
@@ -149,7 +149,7 @@ def _list_statements(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _split_statements(code: str) -> Iterator[str]:
-    """Yield the parts of a line that semicolons outside of quotes separate."""
+    """Yield the statements in a line, which are separated by semicolons outside of quotes."""
     start_position = 0
     for token in _TOKEN_PATTERN.finditer(code):
         if token[0] == ";":
@@ -179,8 +179,8 @@ def _parse_statement(
 
 
 def _split_arguments(text: str, start: int) -> Iterator[Word]:
-    """Yield a call's arguments, which commas outside of brackets separate. The call's own bracket
-    ends them.
+    """Yield a call's arguments, which are separated by commas outside of brackets. The call's
+    closing bracket ends the arguments.
     """
     depth, start_position, end = 0, 0, len(text)
     for token in _TOKEN_PATTERN.finditer(text):

@@ -107,7 +107,7 @@ class Redis(RedisProtocolServer):
         return TrialStart(argv, "trial.sock")
 
     def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
-        # Debian's unit runs as Redis's own user.
+        # Debian's unit runs Redis under the account `redis`.
         user = placement.user and placement.choose(placement.user, "redis")
         group = placement.choose(placement.group, "redis")
         return (

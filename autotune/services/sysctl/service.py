@@ -90,13 +90,13 @@ PARAMETERS = with_guidance((
           "net.ipv4.tcp_max_tw_buckets": (65_536, 2_000_000)},
 )  # fmt: skip
 
-# Keys with which a host lists its choices.
+# Keys of kernel settings that list the choices that a host supports.
 AVAILABLE_CHOICES_KEYS = {
     "net.ipv4.tcp_congestion_control": "net.ipv4.tcp_available_congestion_control"
 }
-# In a private network namespace, a host may support only these choices
-# (tcp_set_default_congestion_control in net/ipv4/tcp_cong.c). A host that lacks the key
-# WHOLE_MACHINE is in such a namespace.
+# Keys of kernel settings that list the choices allowed in a private network namespace
+# (tcp_set_default_congestion_control in net/ipv4/tcp_cong.c). A host without HOST_ONLY_KEY is in
+# such a namespace.
 ALLOWED_CHOICES_KEYS = {
     "net.ipv4.tcp_congestion_control": "net.ipv4.tcp_allowed_congestion_control"
 }
@@ -109,8 +109,8 @@ KERNEL_KEYS = (
 
 
 class Sysctl(Service):
-    """Kernel settings, without a process or file. A deployment sets, reads back and restores the
-    values.
+    """Kernel settings, without a process or file. autotune sets the values directly, reads them
+    back and restores them.
     """
 
     name = "sysctl"

@@ -29,15 +29,15 @@ INCLUDE_OPTIONS = ("ini", "include", "inherit", "import", "ini-paste", "yaml", "
 
 
 def canonical_name(name: str) -> str:
-    """Return the canonical name of an option."""
+    """Return the name under which autotune handles an option, which may have several names."""
     return _OPTION_ALIASES.get(name, name)
 
 
 def parse_directives(text: str) -> tuple[Directive, ...]:
-    """Return the section and its options, by canonical name. A value is a single word that may
-    contain spaces.
+    """Return the header of the section `[uwsgi]`, and the section's options by canonical name. A
+    value is a single word that may contain spaces.
 
-    ``within`` is the condition or loop around an option.
+    The ``blocks`` of an option contain the condition or loop around the option.
     """
     directives: list[Directive] = []
     section, enclosing_blocks = "", tuple[tuple[str, ...], ...]()
@@ -59,7 +59,7 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
 
 
 def parse_include(directive: Directive) -> str | None:
-    """Return the path of an additional file that an option includes."""
+    """Return the path of an additional file that an option includes, or ``None``."""
     is_include = directive.name.text in INCLUDE_OPTIONS and directive.arguments
     path = directive.arguments[0].text if is_include else ""
     return path if path and ":" not in path else None

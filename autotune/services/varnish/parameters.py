@@ -55,7 +55,7 @@ PARAMETERS = with_guidance((
 PARAMETERS_BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
 
 RESOURCE_NEEDS = ResourceNeeds(
-    # Objects, the log in shared memory, and a stack and workspace for each thread.
+    # Memory for objects, for the log, and for the stack and workspace of each thread.
     memory="storage * 1.1 + 90 MB + thread_pools * thread_pool_max"
     " * (16 KB + (workspace_client + workspace_backend) / 2)",
     source=f"{GUIDE_DOCS}, Sizing your cache; resident size of 7.1: 14 KB a thread at rest, 116 KB a"

@@ -80,7 +80,7 @@ class Varnish(Service):
                     placement.programs["varnishd"],
                     *other_words,
                 )
-        return None  # the package's own command
+        return None  # the package's own command, which needs no validation
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         show_command = (
