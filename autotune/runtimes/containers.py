@@ -52,7 +52,7 @@ from autotune.transports.target_hosts import create_transports
 
 FILES_DIRECTORY = "/var/lib/autotune-containers"
 VALIDATION_DIRECTORY = "/run/autotune-check"
-# Seconds: the limit for a check, and the time for which a server must run in a trial start.
+# The time limit of a check, and how long a server must keep running in a trial start, in seconds.
 VALIDATION_SECONDS, TRIAL_START_SECONDS = (
     30,
     3,
@@ -85,7 +85,7 @@ def _parse_unit(line: str) -> ObservedUnit:
 
 
 class ContainerLayout(RuntimeLayout):
-    """Layout in which container paths are below one directory per service on the host."""
+    """The layout on a host, in which one directory per service contains the files of its container."""
 
     isolated = True
 
@@ -317,7 +317,7 @@ class Containers(Runtime):
     ) -> list[str | None]:
         commands: list[Command] = []
         asked: list[int | None] = []
-        # Unique, because another tuner may run the same check.
+        # The path is unique, because another tuner may run a check at the same time.
         location = f"{VALIDATION_DIRECTORY}/{secrets.token_hex(8)}"
         cases = self._fill_masked_files(transport, cases)
         for number, (instance, files) in enumerate(cases):
@@ -342,8 +342,8 @@ class Containers(Runtime):
                 for at in asked]  # fmt: skip
 
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterator[str]:
-        """Yield a line for each reachable host, and for containers that lose unsaved data when they
-        are recreated.
+        """Yield a line with the reachable hosts, and a line for each container that autotune
+        recreates.
         """
         yield f"reachable, as root: {', '.join(stack.hosts)}"
         for unit in dict.fromkeys(instance.placement.unit for instance in stack.instances):

@@ -57,8 +57,8 @@ Files = Mapping[str, bytes]
 
 
 class PrivateLayout(RuntimeLayout):
-    """Layout with files below each instance's directory. A process is identified by the name of its
-    service instance.
+    """The layout of private processes, with files below the directory of each service instance. The
+    name of the service instance identifies its process.
     """
 
     removes_inactive = True
@@ -171,7 +171,7 @@ class ProcessHosts:
         """Take no lock, because the study's lock is already held."""
 
     def unlock(self, *, restored: bool) -> None:
-        """Stop every server, starting with the entry, and remove the run directory."""
+        """Stop every server, starting in the entry tier, and remove the run directory."""
         for host in reversed(self._hosts.values()):
             host.stop_all()
         run_directories.remove_run_directory(self._study)
@@ -196,7 +196,7 @@ class ProcessHost:
         return HostState(units=dict.fromkeys(units, False))
 
     def assert_locked(self) -> None:
-        """Needs no check, because the study's lock is held and no process survives a reboot."""
+        """Check nothing, because the study's lock is held and no process survives a reboot."""
 
     def back_up(
         self,
@@ -235,7 +235,7 @@ class ProcessHost:
         return original, []  # no state existed before the study
 
     def discard_staged(self, plan: HostPlan) -> None:
-        """Needs no action, because staged files were already deleted after their check."""
+        """Delete nothing, because staged files were already deleted after their check."""
 
     def apply(self, desired: HostState, plan: HostPlan) -> dict[str, float]:
         for name in reversed([*self._parts]):
@@ -393,7 +393,7 @@ def _make_directory(instance: ServiceInstance) -> None:
 
 
 def _write_file(path: Path, state: FileState) -> None:
-    """Write a file with its content and mode atomically."""
+    """Write a file atomically, with the content and mode in ``state``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = 0o644 if state.mode is None else state.mode
     durable_files.write_file(path, state.content or b"", mode, sync=False)

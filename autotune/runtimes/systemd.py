@@ -61,7 +61,7 @@ def _parse_unit(block: Mapping[str, str]) -> ObservedUnit:
 
 
 class UnitLayout(RuntimeLayout):
-    """Layout with the distribution's files and units."""
+    """The layout of the distribution's files and units."""
 
     def unit_defined_by(self, path: str) -> str | None:
         return (
@@ -132,7 +132,9 @@ class Systemd(Runtime):
         return read_file_values(transport, cases)
 
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterator[str]:
-        """Yield a line for each reachable host, and for each host that another tuner has locked."""
+        """Yield a line with the reachable hosts, and a line for each host that another tuner has
+        locked.
+        """
         yield f"reachable, as root: {', '.join(stack.hosts)}"
         local_place = current_holder("").place
         for host in stack.hosts:
