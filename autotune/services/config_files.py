@@ -352,8 +352,8 @@ class Config:
 
     ``unread_files`` maps files that were not read to the reason, and ``unread_blocks`` maps them to
     the blocks around their include. If ``ignores_case`` is true, names are compared without regard
-    to case. ``uncertain`` maps names of directives to the reason why their values are unknown; `*`
-    stands for all directives.
+    to case. ``uncertain`` maps the names of directives with uncertain values, or `*` for all
+    directives, to the reason.
     """
 
     main_file: str
