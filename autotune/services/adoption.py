@@ -123,8 +123,8 @@ class DistributionLayout:
         file.
         """
         for pattern in (re.escape(self.unit), f"{re.escape(dirname(self.main_file))}/.*"):
-            fields = pattern.replace(r"\{version\}", "(?P<version>[0-9.]+)")
-            match = re.fullmatch(fields.replace(r"\{name\}", "(?P<name>[^/]+)"), text)
+            instance_pattern = pattern.replace(r"\{version\}", "(?P<version>[0-9.]+)")
+            match = re.fullmatch(instance_pattern.replace(r"\{name\}", "(?P<name>[^/]+)"), text)
             if match:
                 return self.for_instance(**match.groupdict())
         return None
@@ -157,14 +157,16 @@ class DistributionLayouts(tuple[DistributionLayout, ...]):
             if host.tree.resolve(layout.main_file) in host.tree.files
         )
         return next(present_layouts, None) or next(
-            (its for its in active_layouts if not its.unit_unless_debian), None
+            (layout for layout in active_layouts if not layout.unit_unless_debian), None
         )
 
     @property
     def other_units(self) -> tuple[str, ...]:
         """Return the units that do not exist on Debian, for `Adoption.other_units`."""
-        units = {layout.unit for layout in self if not layout.unit_unless_debian}
-        return tuple(dict.fromkeys(layout.unit for layout in self if layout.unit not in units))
+        debian_units = {layout.unit for layout in self if not layout.unit_unless_debian}
+        return tuple(
+            dict.fromkeys(layout.unit for layout in self if layout.unit not in debian_units)
+        )
 
     @property
     def running_condition(self) -> str:
@@ -259,25 +261,31 @@ def with_http_port(
     are skipped. Addresses that other hosts can reach take precedence over loopback addresses, and
     then ports without TLS over ports with TLS.
     """
-    listen_places = [(address, int(port), tls) for address, tls in addresses
+    listen_endpoints = [(address, int(port), tls) for address, tls in addresses
               if is_uint(port := address.rpartition(":")[2])]  # fmt: skip
-    held_ports = {each.port for each in running.host.listeners if each.program in programs}
-    listening_places = [
-        place for place in listen_places if not held_ports or place[1] in held_ports
+    listening_ports = {
+        listener.port for listener in running.host.listeners if listener.program in programs
+    }
+    active_endpoints = [
+        endpoint
+        for endpoint in listen_endpoints
+        if not listening_ports or endpoint[1] in listening_ports
     ]
-    if listen_places and not listening_places:
+    if listen_endpoints and not active_endpoints:
         file_ports = ", ".join(
-            str(port) for port in dict.fromkeys(port for _, port, _ in listen_places)
+            str(port) for port in dict.fromkeys(port for _, port, _ in listen_endpoints)
         )
-        actual_ports = ", ".join(map(str, sorted(held_ports)))
+        actual_ports = ", ".join(map(str, sorted(listening_ports)))
         return f"{title} is not tuned: its files set port {file_ports}, but it listens on {actual_ports}"
-    if not listen_places:
-        unread_text = "".join(
+    if not listen_endpoints:
+        unread_note = "".join(
             f" ({path}: {reason})" for path, reason in running.config.unread_files.items()
         )
-        return f"{title} listens on no TCP port{unread_text}: set `load: {{url: …}}` manually to load it"
-    chosen_place = min(listening_places, key=lambda place: (is_loopback(place[0]), place[2]))
-    return replace(running, port=chosen_place[1], tls=chosen_place[2])
+        return f"{title} listens on no TCP port{unread_note}: set `load: {{url: …}}` manually to load it"
+    chosen_endpoint = min(
+        active_endpoints, key=lambda endpoint: (is_loopback(endpoint[0]), endpoint[2])
+    )
+    return replace(running, port=chosen_endpoint[1], tls=chosen_endpoint[2])
 
 
 def is_loopback(address: str) -> bool:

@@ -31,7 +31,7 @@ _VERSION_PATTERN = re.compile(r"\d{1,4}(?:\.\d{1,4}){0,2}")
 ANY_DIRECTIVE = "*"
 
 
-def module_name(name: str) -> str:
+def shorten_module_name(name: str) -> str:
     """Return the short name of a module: `event` for `mpm_event_module` and `event.c`, `proxy` for
     `mod_proxy.c`.
     """
@@ -62,14 +62,14 @@ class ConditionReader:
         depth, name = directive.depth, directive.name.text.lower()
         enclosing_results = self._results[:depth]
         is_in_macro = any(block[0].lower() == "macro" for block in directive.blocks)
-        result: bool | None = all(enclosing_results) and not is_in_macro
+        takes_effect: bool | None = all(enclosing_results) and not is_in_macro
         if None in enclosing_results and False not in enclosing_results:
             self._note_unknown(name, directive)
-        elif result and name in CONDITIONAL_SECTIONS:
-            result = self._is_section_active(directive)
-        elif result:
+        elif takes_effect and name in CONDITIONAL_SECTIONS:
+            takes_effect = self._is_section_active(directive)
+        elif takes_effect:
             self._execute(name, [word.text.strip("\"'") for word in directive.arguments])
-        self._results = [*enclosing_results, result]
+        self._results = [*enclosing_results, takes_effect]
         return all(enclosing_results) and not is_in_macro
 
     def parse_include(self, directive: Directive) -> str | None:
@@ -88,7 +88,7 @@ class ConditionReader:
 
     def _substitute(self, text: str) -> str:
         values = {**self._environment, **self._defined}
-        return _VARIABLE_PATTERN.sub(lambda it: values.get(it[1], it[0]), text)
+        return _VARIABLE_PATTERN.sub(lambda reference: values.get(reference[1], reference[0]), text)
 
     def _execute(self, name: str, words: list[str]) -> None:
         if name == "define" and words:
@@ -96,7 +96,7 @@ class ConditionReader:
         elif name == "undefine" and words:
             self._defined.pop(words[0], None)
         elif name == "loadmodule" and words:
-            self._modules.add(module_name(words[0]))
+            self._modules.add(shorten_module_name(words[0]))
 
     def _note_unknown(self, name: str, directive: Directive) -> None:
         section = " ".join(directive.blocks[-1])
@@ -107,16 +107,16 @@ class ConditionReader:
 
     def _is_section_active(self, section: Directive) -> bool | None:
         """Return the result of a section's condition, or None if it is unknown."""
-        kind = section.name.text.lower()
+        section_type = section.name.text.lower()
         words = [word.text.strip("\"'") for word in section.arguments]
         is_negated = bool(words) and words[0].startswith("!")
         words = [words[0].removeprefix("!"), *words[1:]] if words else [""]
-        if kind == "ifversion":
+        if section_type == "ifversion":
             result = _compare_version(words)
-        elif kind == "ifdefine":
+        elif section_type == "ifdefine":
             result = words[0] in self._defined
-        elif kind == "ifmodule":
-            result = module_name(words[0]) in self._modules
+        elif section_type == "ifmodule":
+            result = shorten_module_name(words[0]) in self._modules
         else:
             result = self._tree.exists(join(self._root or "/", self._substitute(words[0])))
         return None if result is None else result != is_negated
@@ -129,11 +129,11 @@ def _compare_version(words: list[str]) -> bool | None:
     operator, version = (words[0], words[1]) if len(words) > 1 else ("=", words[0])
     if not _VERSION_PATTERN.fullmatch(version) or operator not in ("=", "==", ">", ">=", "<", "<="):
         return None
-    numbers = (*map(int, version.split(".")), 0, 0)
-    if numbers[:2] == SUPPORTED_RELEASE:
-        if numbers[2]:
+    version_numbers = (*map(int, version.split(".")), 0, 0)
+    if version_numbers[:2] == SUPPORTED_RELEASE:
+        if version_numbers[2]:
             return None
         return operator in (">", ">=")  # every release has a patch level greater than 0
-    return (numbers[:2] < SUPPORTED_RELEASE) == operator.startswith(
+    return (version_numbers[:2] < SUPPORTED_RELEASE) == operator.startswith(
         ">"
     ) and not operator.startswith("=")

@@ -142,20 +142,29 @@ def with_guidance(
         for effect, names in ((Effect.CAPACITY, capacity), (Effect.SMALL, small))
         for name in names.split()
     }
-    ranges, loads = safe or {}, {t: names.split() for t, names in (decides or {}).items()}
-    named_parameters = {*effects, *ranges, *(name for names in loads.values() for name in names)}
+    safe_ranges, names_by_trait = (
+        safe or {},
+        {trait: names.split() for trait, names in (decides or {}).items()},
+    )
+    named_parameters = {
+        *effects,
+        *safe_ranges,
+        *(name for names in names_by_trait.values() for name in names),
+    }
     if unknown := named_parameters - {parameter.name for parameter in parameters}:
         raise ValueError(f"guidance for unknown parameters: {', '.join(sorted(unknown))}")
     return tuple(
         replace(
-            p,
+            parameter,
             effect=effect,
             direction=direction,
-            safe=ranges.get(p.name),
-            decides=frozenset(trait for trait, names in loads.items() if p.name in names),
+            safe=safe_ranges.get(parameter.name),
+            decides=frozenset(
+                trait for trait, names in names_by_trait.items() if parameter.name in names
+            ),
         )
-        for p in parameters
-        for effect, direction in (effects.get(p.name, (Effect.COSMETIC, "")),)
+        for parameter in parameters
+        for effect, direction in (effects.get(parameter.name, (Effect.COSMETIC, "")),)
     )
 
 
@@ -548,7 +557,7 @@ class Service:
         """
         return {}
 
-    def expected_body(self, data: Data) -> bytes | None:
+    def expected_body(self, data_set: Data) -> bytes | None:
         """Return the body of a correct response from the application, or ``None`` if it is unknown."""
         return None
 

@@ -84,18 +84,20 @@ class FileTree:
 
     def explain_missing(self, path: str) -> str:
         """Return the reason why a path does not lead to a file."""
-        walk = self._follow_links(path)
-        if walk.target in self.unread:
-            return self.unread[walk.target]
-        if not walk.last_link:
+        resolved_path = self._follow_links(path)
+        if resolved_path.target in self.unread:
+            return self.unread[resolved_path.target]
+        if not resolved_path.last_link:
             return "it does not exist"
-        link = "it" if walk.last_link == path else walk.last_link
-        if walk.shared_directory:
+        link = "it" if resolved_path.last_link == path else resolved_path.last_link
+        if resolved_path.shared_directory:
             return (
-                f"{link} is a link to {self.links[walk.last_link]}. It is not followed, because accounts "
-                f"other than root can write to {walk.shared_directory}"
+                f"{link} is a link to {self.links[resolved_path.last_link]}. It is not followed, because accounts "
+                f"other than root can write to {resolved_path.shared_directory}"
             )
-        return f"{link} is a link to {walk.target}, which is missing or not a small text file"
+        return (
+            f"{link} is a link to {resolved_path.target}, which is missing or not a small text file"
+        )
 
     def find_broken_links(self, pattern: str) -> tuple[str, ...]:
         """Return the paths that match a shell pattern but lead through links that this tree cannot
@@ -126,9 +128,11 @@ class FileTree:
     def unread_targets(self) -> tuple[str, ...]:
         """Return the targets of followed links that are missing from this tree."""
         link_targets = dict.fromkeys(
-            way.target for way in map(self._follow_links, self.links) if not way.shared_directory
+            resolved_path.target
+            for resolved_path in map(self._follow_links, self.links)
+            if not resolved_path.shared_directory
         )
-        return tuple(end for end in link_targets if not self._contains(end))
+        return tuple(target for target in link_targets if not self._contains(target))
 
     def merge(self, other: FileTree) -> FileTree:
         """Return this tree with the entries of ``other`` added."""
@@ -163,8 +167,10 @@ class FileTree:
             current_path = join(walked_path, remaining_words.pop(0))
             if current_path in self.links:
                 link = current_path
-                if shared := self._find_shared_directory(walked_path):
-                    return _ResolvedPath(join(current_path, *remaining_words), link, shared)
+                if shared_directory := self._find_shared_directory(walked_path):
+                    return _ResolvedPath(
+                        join(current_path, *remaining_words), link, shared_directory
+                    )
                 target = normpath(join(walked_path, self.links[current_path]))
                 walked_path, remaining_words = (
                     "/",
@@ -181,7 +187,12 @@ class FileTree:
         if not self.directories:
             return ""
         return next(
-            (each for each in list_ancestors(directory) if not self.directories.get(each)), ""
+            (
+                ancestor
+                for ancestor in list_ancestors(directory)
+                if not self.directories.get(ancestor)
+            ),
+            "",
         )
 
     def read_text(self, path: str) -> str:
@@ -370,13 +381,15 @@ class Config:
         return f"{self.main_file}: {reason}" if reason and not self.texts else ""
 
     def find_all(self, name: str) -> tuple[PlacedDirective, ...]:
-        alike: Callable[[str], str] = str.lower if self.ignores_case else str
-        return tuple(placed for placed in self.directives if alike(placed.name) == alike(name))
+        normalize: Callable[[str], str] = str.lower if self.ignores_case else str
+        return tuple(
+            placed for placed in self.directives if normalize(placed.name) == normalize(name)
+        )
 
     def explain_uncertain(self, name: str) -> str:
         """Return why the values of a directive are unknown, or an empty string."""
-        key = name.lower() if self.ignores_case else name
-        return self.uncertain.get(key) or self.uncertain.get("*", "")
+        normalized_name = name.lower() if self.ignores_case else name
+        return self.uncertain.get(normalized_name) or self.uncertain.get("*", "")
 
     def last_word(self, name: str, default: str = "") -> str:
         """Return the first argument of the last directive with this name, ignoring directives
@@ -393,17 +406,17 @@ class Config:
         return int(word) if is_uint(word) else default
 
 
-def merge_configs(main: str, parts: Sequence[Config]) -> Config:
-    """Return one configuration that merges ``parts``, which a program reads in this order."""
+def merge_configs(main: str, configs: Sequence[Config]) -> Config:
+    """Return one configuration that merges ``configs``, which a program reads in this order."""
     return Config(
         main,
-        {path: text for tree in parts for path, text in tree.texts.items()},
-        tuple(placed for tree in parts for placed in tree.directives),
-        {path: reason for tree in parts for path, reason in tree.unread_files.items()},
+        {path: text for config in configs for path, text in config.texts.items()},
+        tuple(placed for config in configs for placed in config.directives),
+        {path: reason for config in configs for path, reason in config.unread_files.items()},
         unread_blocks={
-            path: blocks for tree in parts for path, blocks in tree.unread_blocks.items()
+            path: blocks for config in configs for path, blocks in config.unread_blocks.items()
         },
-        uncertain={name: reason for tree in parts for name, reason in tree.uncertain.items()},
+        uncertain={name: reason for config in configs for name, reason in config.uncertain.items()},
     )
 
 
@@ -479,8 +492,8 @@ class _ConfigReader:
             self._add_unread(path, f"more than {MAX_INCLUDE_DEPTH} levels of includes", within)
             return
         if next(self._followed) > MAX_INCLUDES:
-            limit = f"the limit of {MAX_INCLUDES} included files is reached"
-            self._add_unread(path, limit, within)
+            limit_reason = f"the limit of {MAX_INCLUDES} included files is reached"
+            self._add_unread(path, limit_reason, within)
             return
         try:
             parsed_directives = self._parse_file(path)
@@ -488,8 +501,8 @@ class _ConfigReader:
             self.texts.pop(path, None)
             self._add_unread(path, str(error), within)
             return
-        for bare in parsed_directives:
-            directive = replace(bare, blocks=(*within, *bare.blocks))
+        for local_directive in parsed_directives:
+            directive = replace(local_directive, blocks=(*within, *local_directive.blocks))
             if not self._applies(directive):
                 continue
             yield PlacedDirective(path, directive)
@@ -510,10 +523,11 @@ class _ConfigReader:
         location = join(dirname(path if self._relative_to_includer else self._main), pattern)
         matching_paths = tree.glob(location)
         missing_reasons = {
-            each: tree.explain_missing(each) for each in tree.find_broken_links(location)
+            unread_path: tree.explain_missing(unread_path)
+            for unread_path in tree.find_broken_links(location)
         }
-        for each, reason in {**missing_reasons, **tree.find_unread(location)}.items():
-            self._add_unread(each, reason, directive.blocks)
+        for unread_path, reason in {**missing_reasons, **tree.find_unread(location)}.items():
+            self._add_unread(unread_path, reason, directive.blocks)
         is_optional = "*" in location or directive.name.text.lower() in _OPTIONAL_INCLUDES
         if not matching_paths and not is_optional and location not in self.unread:
             reason = f"{path} includes this file, but it was not read"

@@ -246,8 +246,8 @@ def build_counter_rule(
 
     def rule(reading: InstanceReading) -> ResourceShortage | None:
         activity = reading.activity
-        number = int(activity.counters.get(counter, 0)) or activity.log_complaints.get(counter, 0)
-        return ResourceShortage(resource, f"{number} {explanation}", MEASURED) if number else None
+        count = int(activity.counters.get(counter, 0)) or activity.log_complaints.get(counter, 0)
+        return ResourceShortage(resource, f"{count} {explanation}", MEASURED) if count else None
 
     return rule
 
@@ -264,9 +264,17 @@ def build_evidence_rule(
     """Return a rule that reports ``resource`` as exhausted if ``holds`` is true for the counters."""
 
     def rule(reading: InstanceReading) -> ResourceShortage | None:
-        numbers = {k: v for k, v in reading.settings.items() if isinstance(v, int | float)}
-        counts = defaultdict(float, {**numbers, **reading.activity.counters})
-        return ResourceShortage(resource, evidence(counts), confidence) if holds(counts) else None
+        numeric_settings = {
+            name: value
+            for name, value in reading.settings.items()
+            if isinstance(value, int | float)
+        }
+        counter_values = defaultdict(float, {**numeric_settings, **reading.activity.counters})
+        return (
+            ResourceShortage(resource, evidence(counter_values), confidence)
+            if holds(counter_values)
+            else None
+        )
 
     return rule
 
@@ -318,14 +326,28 @@ class WorkerPool:
         """Return a shortage if all workers are busy and requests wait, at the socket or in worker
         threads.
         """
-        activity, each = reading.activity, reading.get_setting(self.threads_parameter) or 1
-        maximum = (reading.get_setting(self.processes_parameter) or activity.workers) * each
-        available_workers = (
-            min(activity.workers * each, maximum) if self.faster_start_advice else maximum
+        activity, threads_per_process = (
+            reading.activity,
+            reading.get_setting(self.threads_parameter) or 1,
         )
-        busy, confidence = self._find_busy_evidence(activity, available_workers, maximum)
-        if not confidence and each > 1 and activity.accepted_connections >= CROWDED_RATIO * maximum:
-            busy, confidence = f"{activity.accepted_connections:.1f} requests for all", INFERRED
+        max_workers = (
+            reading.get_setting(self.processes_parameter) or activity.workers
+        ) * threads_per_process
+        available_workers = (
+            min(activity.workers * threads_per_process, max_workers)
+            if self.faster_start_advice
+            else max_workers
+        )
+        busy_text, confidence = self._find_busy_evidence(activity, available_workers, max_workers)
+        if (
+            not confidence
+            and threads_per_process > 1
+            and activity.accepted_connections >= CROWDED_RATIO * max_workers
+        ):
+            busy_text, confidence = (
+                f"{activity.accepted_connections:.1f} requests for all",
+                INFERRED,
+            )
         if not (activity.workers and confidence):
             return None
         advice = (
@@ -333,10 +355,10 @@ class WorkerPool:
             if activity.counters.get(KEEPALIVE_WORKERS, 0.0) > 0.5 * available_workers
             else self.increase_advice
         )
-        if available_workers < FULL_FRACTION * maximum:
+        if available_workers < FULL_FRACTION * max_workers:
             advice = f"they start too slowly: {self.faster_start_advice}"
         evidence = (
-            f"{busy} of {available_workers} {self.worker_noun}, {maximum} allowed, and "
+            f"{busy_text} of {available_workers} {self.worker_noun}, {max_workers} allowed, and "
             f"{activity.waiting_connections:.0f}"
             " connections waited at the socket (up to "
             f"{activity.max_waiting}){reading.idle_clause}: {advice}"
@@ -344,7 +366,7 @@ class WorkerPool:
         return ResourceShortage(Resource.WORKERS, evidence, confidence)
 
     def _find_busy_evidence(
-        self, activity: InstanceActivity, running: int, max_workers: int
+        self, activity: InstanceActivity, running_workers: int, max_workers: int
     ) -> tuple[str, float]:
         """Return the evidence that no worker is free, and its confidence, which is 0 if a worker
         may be free.
@@ -356,25 +378,25 @@ class WorkerPool:
             return f"“{self.log_complaint[1]}” in its log", REPORTED
         if self.answers_queries and activity.unanswered_queries:
             return f"none free to report its state, {activity.unanswered_queries} times,", MEASURED
-        if activity.accepted_when_queued + kept_connections >= BUSY_FRACTION * running:
-            held_text = (
+        if activity.accepted_when_queued + kept_connections >= BUSY_FRACTION * running_workers:
+            keepalive_text = (
                 f" and {kept_connections:.0f} held by idle keep-alive connections"
                 if kept_connections
                 else ""
             )
-            return f"{round(activity.accepted_when_queued, 1):g} busy{held_text}", MEASURED
+            return f"{round(activity.accepted_when_queued, 1):g} busy{keepalive_text}", MEASURED
         # The kernel does not show which connections to a TCP port the server has accepted, and a
         # truncated reading ends before the next query. A free worker accepts connections
         # immediately, provided that it gets CPU time.
-        is_unseen = (
+        is_unobserved = (
             activity.answered_queries <= QUERIES_OUTSIDE_LOAD
             if activity.answered_queries
             else not activity.accepted_when_queued
         )
         if (
-            is_unseen
-            and running >= FULL_FRACTION * max_workers
-            and activity.waiting_connections >= NEGLIGIBLE_WAITING * running
+            is_unobserved
+            and running_workers >= FULL_FRACTION * max_workers
+            and activity.waiting_connections >= NEGLIGIBLE_WAITING * running_workers
         ):
             return "none free", INFERRED
         return "", 0.0

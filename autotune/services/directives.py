@@ -83,31 +83,31 @@ def _build_amount_parser(
     ``base_units``.
     """
 
-    def read(text: str) -> Value | None:
+    def parse_amount(text: str) -> Value | None:
         amount = _AMOUNT_PATTERN.fullmatch(text)
         if amount is None or amount[2] not in units:
             return None
-        number, rest = divmod(int(amount[1]) * units[amount[2]], base_units)
-        return None if rest else number
+        number, remainder = divmod(int(amount[1]) * units[amount[2]], base_units)
+        return None if remainder else number
 
-    return read
+    return parse_amount
 
 
 def build_size_notation(unit: str) -> Notation:
     """Return the notation for a size in whole ``KB`` or ``MB``. A file may contain it in bytes, or
     with the suffix K, M or G.
     """
-    units = {**_BYTES_BY_UNIT, **dict.fromkeys("gG", 2**30)}
+    bytes_by_unit = {**_BYTES_BY_UNIT, **dict.fromkeys("gG", 2**30)}
     return Notation(
-        _build_amount_parser(units, SIZE_UNITS[unit]), lambda name: f'{name} ~ "{unit[0]}"'
+        _build_amount_parser(bytes_by_unit, SIZE_UNITS[unit]), lambda name: f'{name} ~ "{unit[0]}"'
     )
 
 
 def build_switch_notation(on: str, off: str) -> Notation:
     """Return the notation for a switch with these two words, in upper or lower case."""
-    words = {on: True, off: False}
+    value_by_word = {on: True, off: False}
     return Notation(
-        lambda text: words.get(text.lower()),
+        lambda text: value_by_word.get(text.lower()),
         lambda name: f'("{on}" if {name} else "{off}")',
     )
 
@@ -143,8 +143,8 @@ def select_notation(
         return switch_notation
     if isinstance(parameter.stock, float):
         return REAL_NUMBER
-    words = any(isinstance(choice, str) for choice in parameter.choices)
-    return WORD if words else unit_notations.get(parameter.unit, NUMBER)
+    has_words = any(isinstance(choice, str) for choice in parameter.choices)
+    return WORD if has_words else unit_notations.get(parameter.unit, NUMBER)
 
 
 def build_auto_notation(value: int) -> Notation:
@@ -240,9 +240,9 @@ def map_directives(
     for tunable in tunables:
         tunable_result = _map_directive(config, tunable, accepts, adoption_result.values)
         extra_edits = tuple(
-            e
+            edit
             for value in tunable_result.values.values()
-            for e in tunable.extra_edits(config, value)
+            for edit in tunable.extra_edits(config, value)
         )
         adoption_result = merge_results(
             adoption_result, AdoptionResult(extra_edits), tunable_result
@@ -251,7 +251,7 @@ def map_directives(
 
 
 def _map_directive(
-    config: Config, tunable: Tunable, accepts: ValueCheck, mapped_values: Mapping[str, Value]
+    config: Config, tunable: Tunable, accepts: ValueCheck, adopted_values: Mapping[str, Value]
 ) -> AdoptionResult:
     if reason := tunable.skip_reason or config.explain_uncertain(tunable.directive):
         return AdoptionResult(skipped={tunable.parameter: reason})
@@ -271,7 +271,7 @@ def _map_directive(
             outermost_directives[-1:] if tunable.last_wins else outermost_directives,
             accepts,
         )
-    return _map_absent(tunable, accepts, mapped_values)
+    return _map_absent(tunable, accepts, adopted_values)
 
 
 def merge_results(*results: AdoptionResult) -> AdoptionResult:
@@ -284,25 +284,25 @@ def merge_results(*results: AdoptionResult) -> AdoptionResult:
 
 
 def _map_present(
-    tunable: Tunable, locations: list[PlacedDirective], accepts: ValueCheck
+    tunable: Tunable, occurrences: list[PlacedDirective], accepts: ValueCheck
 ) -> AdoptionResult:
     name = tunable.parameter
     values = {
         _parse_quoted(tunable.notation, placed.words[0] if placed.words else "")
-        for placed in locations
+        for placed in occurrences
     }
     if len(values) > 1:
         return AdoptionResult(skipped={name: f"`{tunable.directive}` occurs with several values"})
     value = values.pop()
     if value is None or not accepts(name, value):
-        written_value = " ".join(locations[0].words[:1])
+        written_value = " ".join(occurrences[0].words[:1])
         catalogue_note = "" if value is None else ": the catalogue allows other values"
         reason = (
             f"`{tunable.directive} {written_value}` is not a valid baseline value{catalogue_note}"
         )
         return AdoptionResult(skipped={name: reason})
     return AdoptionResult(
-        tuple(_replace_value(tunable, placed, value) for placed in locations), {name: value}
+        tuple(_replace_value(tunable, placed, value) for placed in occurrences), {name: value}
     )
 
 
@@ -321,25 +321,30 @@ def _replace_value(tunable: Tunable, placed: PlacedDirective, value: Value) -> E
 
 
 def _map_absent(
-    tunable: Tunable, accepts: ValueCheck, mapped_values: Mapping[str, Value]
+    tunable: Tunable, accepts: ValueCheck, adopted_values: Mapping[str, Value]
 ) -> AdoptionResult:
-    absent, name = tunable.insertion, tunable.parameter
-    if absent is None or not absent.positions:
+    insertion, name = tunable.insertion, tunable.parameter
+    if insertion is None or not insertion.positions:
         return AdoptionResult(skipped={name: f"`{tunable.directive}` is missing"})
-    other_name = absent.condition.partition(" ")[0]
-    if other_name and other_name not in mapped_values:
+    other_name = insertion.condition.partition(" ")[0]
+    if other_name and other_name not in adopted_values:
         return AdoptionResult(skipped={name: f"it depends on `{other_name}`, which is not tuned"})
-    if not accepts(name, absent.default):
-        reason = f"{absent.default!r} is not a valid baseline value of `{tunable.directive}`"
+    if not accepts(name, insertion.default):
+        reason = f"{insertion.default!r} is not a valid baseline value of `{tunable.directive}`"
         return AdoptionResult(skipped={name: reason})
-    end = absent.text_after and format_literal(absent.text_after)
+    end_literal = insertion.text_after and format_literal(insertion.text_after)
     expressions = filter(
-        None, (format_literal(absent.text_before), tunable.notation.build_expression(name), end)
+        None,
+        (
+            format_literal(insertion.text_before),
+            tunable.notation.build_expression(name),
+            end_literal,
+        ),
     )
-    condition = absent.condition or f"{name} != {format_literal(absent.default)}"
+    condition = insertion.condition or f"{name} != {format_literal(insertion.default)}"
     return AdoptionResult(
-        insert_expression(absent.positions, " ~ ".join(expressions), condition),
-        {name: absent.default},
+        insert_expression(insertion.positions, " ~ ".join(expressions), condition),
+        {name: insertion.default},
     )
 
 
@@ -368,28 +373,28 @@ def add_new_file(
     return AdoptionResult((Edit.insert_text((path, insert_at), block),), dict(values))
 
 
-def render_edits(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
-    """Return a template for ``text`` with the replacements ``pieces`` (start, end, template text).
+def render_edits(text: str, replacements: Iterable[tuple[int, int, str]]) -> str:
+    """Return a template for ``text`` with ``replacements`` (start, end, template text).
 
-    Pieces at the same position keep their order.
+    Replacements at the same position keep their order.
     """
-    literals, location = [], 0
-    for start, end, own in sorted(pieces, key=lambda piece: piece[:2]):
+    fragments, location = [], 0
+    for start, end, template_text in sorted(replacements, key=lambda replacement: replacement[:2]):
         literal = _escape_text(text[location:start])
         bare_literal = literal.rstrip("{")
         if braces := literal[len(bare_literal) :]:
             # Braces directly before a variable would become part of the variable's syntax, so an
             # expression writes them.
             literal = f'{bare_literal}{{{{ "{braces}" }}}}'
-        literals += [literal, own]
+        fragments += [literal, template_text]
         location = end
-    return "".join([*literals, _escape_text(text[location:])])
+    return "".join([*fragments, _escape_text(text[location:])])
 
 
 def _escape_text(text: str) -> str:
     """Return a template text that renders to ``text``."""
     return _TEMPLATE_SYNTAX_PATTERN.sub(
-        lambda ours: '{{ "' + ours[0].replace("\r", "\\r") + '" }}', text
+        lambda match: '{{ "' + match[0].replace("\r", "\\r") + '" }}', text
     )
 
 
@@ -446,5 +451,5 @@ def find_file_end(config: Config) -> list[FilePosition]:
 def append_line(config: Config, default: Value, before: str) -> DirectiveInsertion:
     """Return an insertion of a separate line at the end of the main file."""
     text = config.texts.get(config.main_file, "")
-    first, end = ("", "\n") if text.endswith("\n") or not text else ("\n", "")
-    return DirectiveInsertion(default, find_file_end(config), first + before, end)
+    line_break, line_end = ("", "\n") if text.endswith("\n") or not text else ("\n", "")
+    return DirectiveInsertion(default, find_file_end(config), line_break + before, line_end)

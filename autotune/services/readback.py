@@ -35,14 +35,20 @@ def build_config_parser(
     """
 
     def parse(text: str) -> Settings:
-        outermost: dict[str, Directive] = {}
+        outermost_directives: dict[str, Directive] = {}
         with contextlib.suppress(ConfigSyntaxError):  # ignore text after the configuration
             for directive in parse_directives(text):
                 name = names.get(directive.name.text, "")
-                is_inner = name in outermost and directive.depth >= outermost[name].depth
+                is_inner = (
+                    name in outermost_directives
+                    and directive.depth >= outermost_directives[name].depth
+                )
                 if name and directive.arguments and not is_inner:
-                    outermost[name] = directive
-        words = {name: d.arguments[0].text.strip("\"'") for name, d in outermost.items()}
+                    outermost_directives[name] = directive
+        words = {
+            name: directive.arguments[0].text.strip("\"'")
+            for name, directive in outermost_directives.items()
+        }
         values = {name: parse_value(name, word) for name, word in words.items()}
         return {name: value for name, value in values.items() if value is not None}
 

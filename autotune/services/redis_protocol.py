@@ -45,9 +45,9 @@ TOTAL_COUNTERS = frozenset((
 ))  # fmt: skip
 
 
-def _is_bulk_complete(data: bytes) -> bool:
+def _is_bulk_complete(reply: bytes) -> bool:
     r"""True if a RESP bulk string, ``$<length>\\r\\n<bytes>\\r\\n``, or an error has arrived."""
-    head, end, rest = data.partition(b"\r\n")
+    head, end, rest = reply.partition(b"\r\n")
     length = head[1:].decode(errors="replace")
     if not end or not head.startswith(b"$") or not is_uint(length):
         return bool(end)
@@ -90,7 +90,7 @@ done
 )
 
 
-def _main_file(placement: Placement, default: str) -> str:
+def _get_main_file(placement: Placement, default: str) -> str:
     """Return the path of the file that a server reads first."""
     return (
         placement.adopted.files[0].path
@@ -111,7 +111,7 @@ def _build_client_command(placement: Placement, *command: str) -> Argv:
     )
     if placement.adopted is None or not placement.adopted.files:
         return client_command
-    return ("sh", "-c", _WITH_AUTH_SCRIPT, "sh", _main_file(placement, ""), *client_command)
+    return ("sh", "-c", _WITH_AUTH_SCRIPT, "sh", _get_main_file(placement, ""), *client_command)
 
 
 COUNTER_QUERY = CounterQuery(
@@ -153,8 +153,8 @@ class RedisProtocolServer(Service):
 
         `CONFIG SET` may have set the password, or it may be only in a file that autotune replaces.
         """
-        file, client = (
-            _main_file(placement, self.config_path(placement)),
+        main_file, client_program = (
+            _get_main_file(placement, self.config_path(placement)),
             placement.programs["redis-cli"],
         )
         is_unprotected = placement.adopted is None and not any(
@@ -165,8 +165,8 @@ class RedisProtocolServer(Service):
             "-c",
             _UNPERSISTED_SCRIPT,
             "sh",
-            file,
-            client,
+            main_file,
+            client_program,
             placement.listen.host,
             str(placement.listen.port),
             "whole" if is_unprotected else "",
@@ -196,7 +196,10 @@ def build_pair_parser(names: Mapping[str, str], switches: Collection[str] = ()) 
         lines = [line.strip() for line in split_lines(text)]
         name_value_pairs = zip(lines[::2], lines[1::2], strict=False)
         values = {names[name]: value for name, value in name_value_pairs if name in names}
-        return {n: v == "yes" if n in switches else parse_number(v) for n, v in values.items()}
+        return {
+            name: value == "yes" if name in switches else parse_number(value)
+            for name, value in values.items()
+        }
 
     return parse
 

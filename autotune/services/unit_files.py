@@ -93,17 +93,19 @@ ALL_UNIT_PATHS = tuple(f"{place[1:]}/{name}" for place in UNIT_DIRECTORIES
 
 def _list_unit_names(unit: str) -> tuple[str, ...]:
     """Return the names that a unit's file may have, with the template's name last."""
-    template, at, rest = unit.partition("@")
-    kind = rest.rpartition(".")[2]
-    return (unit, f"{template}@.{kind}") if at and rest != kind else (unit,)
+    template, separator, instance_and_suffix = unit.partition("@")
+    suffix = instance_and_suffix.rpartition(".")[2]
+    return (
+        (unit, f"{template}@.{suffix}") if separator and instance_and_suffix != suffix else (unit,)
+    )
 
 
 def _list_drop_in_names(unit: str) -> tuple[str, ...]:
     """Return the names whose drop-ins apply to a unit, starting with the most specific."""
-    stem, _, kind = unit.rpartition(".")
+    stem, _, suffix = unit.rpartition(".")
     words = stem.partition("@")[0].split("-")
-    prefixes = ("-".join(words[:number]) + f"-.{kind}" for number in range(len(words) - 1, 0, -1))
-    return (*_list_unit_names(unit), *prefixes, kind)
+    prefixes = ("-".join(words[:number]) + f"-.{suffix}" for number in range(len(words) - 1, 0, -1))
+    return (*_list_unit_names(unit), *prefixes, suffix)
 
 
 def drop_in_path(unit: str) -> str:
@@ -130,10 +132,10 @@ def list_unit_files(tree: FileTree, unit: str) -> tuple[str, ...]:
         if (path := tree.resolve(f"{location}/{name}")) in tree.files
     ]
     drop_ins = {
-        basename(path): real
+        basename(path): real_path
         for name in reversed(_list_drop_in_names(unit))
         for location in reversed(UNIT_DIRECTORIES)
-        for path, real in tree.match(f"{location}/{name}.d/*.conf").items()
+        for path, real_path in tree.match(f"{location}/{name}.d/*.conf").items()
     }
     # A link to /dev/null masks drop-ins with the same name.
     ordered_drop_ins = (drop_ins[name] for name in sorted(drop_ins))
@@ -193,16 +195,16 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
     assignments: list[Directive] = []
     section, words, is_continued = "", list[Word](), False
     for line in _LINE_PATTERN.finditer(text):
-        bare, start = line[0].strip(), line.start()
-        if bare.startswith(("#", ";")):
+        stripped_line, start = line[0].strip(), line.start()
+        if stripped_line.startswith(("#", ";")):
             continue  # comments may be between continuation lines, too
-        if not is_continued and bare.startswith("["):
-            section = bare
+        if not is_continued and stripped_line.startswith("["):
+            section = stripped_line
             continue
         if not is_continued:
-            name, sign, _ = line[0].partition("=")
+            name, equals_sign, _ = line[0].partition("=")
             words = [strip_word(name, start)]
-            start += len(name) + len(sign)
+            start += len(name) + len(equals_sign)
         is_continued = line[0].endswith("\\")
         words += [Word(word[0], word.start())
                   for word in _WORD_PATTERN.finditer(text, start, line.end() - is_continued)]  # fmt: skip

@@ -70,47 +70,48 @@ class VisibleDirectives:
     def build_outliner(self, path: str) -> Outliner:
         """Return the function that finds the visible parts of the file at ``path``."""
         return _build_outliner(
-            self, of_unit=path.startswith(unit_files.UNIT_DIRECTORIES) or ".d/zz-autotune" in path
+            self, is_unit=path.startswith(unit_files.UNIT_DIRECTORIES) or ".d/zz-autotune" in path
         )
 
-    def build_outline(self, text: str, *, of_unit: bool) -> TextOutline:
+    def build_outline(self, text: str, *, is_unit: bool) -> TextOutline:
         """Return the visible parts of a text. The result is empty if the text cannot be parsed."""
         try:
-            directives = [*(self._parse_unit(text) if of_unit else self.parse_directives(text))]
+            directives = [*(self._parse_unit(text) if is_unit else self.parse_directives(text))]
         except (ConfigSyntaxError, UnicodeError, RecursionError):
             return TextOutline()
-        visible, hidden = list[Span](), list[Span]()
+        visible_spans, hidden_spans = list[Span](), list[Span]()
         for directive in directives:
             is_known = self._is_known(directive)
             if self._is_in_data(directive):
-                hidden += _find_word_spans(text, (directive.name, *directive.arguments))
+                hidden_spans += _find_word_spans(text, (directive.name, *directive.arguments))
                 continue
             name_spans = (
                 []
-                if self.hides_unknown_names and not of_unit and not is_known
+                if self.hides_unknown_names and not is_unit and not is_known
                 else _find_name_spans(text, directive, is_known=is_known)
             )
-            visible += name_spans
+            visible_spans += name_spans
             if not name_spans:
-                hidden += _find_word_spans(text, (directive.name,))
+                hidden_spans += _find_word_spans(text, (directive.name,))
             if is_known:
-                visible += (
-                    _word_span(word)
+                visible_spans += (
+                    _get_span(word)
                     for word in directive.arguments
                     if len(word.text) <= MAX_VISIBLE_LENGTH
                 )
-            hidden += _find_word_spans(text, directive.arguments)
-        return TextOutline(tuple(visible), tuple(hidden), _find_owners(directives))
+            hidden_spans += _find_word_spans(text, directive.arguments)
+        return TextOutline(tuple(visible_spans), tuple(hidden_spans), _find_owners(directives))
 
     def _is_known(self, directive: Directive) -> bool:
         name = directive.name.text
         names = self.names | {_PROGRAM_DIRECTIVE, _VARIABLE_DIRECTIVE}
         return (name.lower() if self.ignores_case else name) in names or self.is_visible(directive)
 
-    def _is_in_data(self, directive: Directive) -> bool:
-        kinds = (block[0] if block else "" for block in directive.blocks)
+    def _is_in_table(self, directive: Directive) -> bool:
+        block_names = (block[0] if block else "" for block in directive.blocks)
         return bool(self.blocks) and any(
-            (kind.lower() if self.ignores_case else kind) not in self.blocks for kind in kinds
+            (block_name.lower() if self.ignores_case else block_name) not in self.blocks
+            for block_name in block_names
         )
 
     def _parse_unit(self, text: str) -> Iterator[Directive]:
@@ -136,30 +137,30 @@ class VisibleDirectives:
                 yield option
 
     def _parse_variable(self, word: Word) -> Iterator[Directive]:
-        if not (assigned := _ASSIGNMENT_PATTERN.match(word.text)):
+        if not (assignment := _ASSIGNMENT_PATTERN.match(word.text)):
             return
-        name = Word(assigned["name"], word.start + assigned.start("name"))
-        value = word.text[assigned.end() :].rstrip("\"'")
-        location = word.start + assigned.end()
+        name = Word(assignment["name"], word.start + assignment.start("name"))
+        value = word.text[assignment.end() :].rstrip("\"'")
+        location = word.start + assignment.end()
         yield Directive(name, ())
         if not self.visible_variables.fullmatch(name.text):
             return
-        location += word.text[assigned.end() :].startswith(("'", '"'))
+        location += word.text[assignment.end() :].startswith(("'", '"'))
         value = value.lstrip("\"'")
         if value.isdecimal():
             yield Directive(Word(_VARIABLE_DIRECTIVE, name.start), (Word(value, location),))
         for option in _OPTION_PATTERN.finditer(value):
-            if (flag := option["option"].replace("_", "-")) in self.names:
+            if (option_name := option["option"].replace("_", "-")) in self.names:
                 number = Word(option["number"], location + option.start("number"))
-                yield Directive(Word(flag, location + option.start()), (number,))
+                yield Directive(Word(option_name, location + option.start()), (number,))
 
 
 @lru_cache(maxsize=256)
-def _build_outliner(understood: VisibleDirectives, *, of_unit: bool) -> Outliner:
-    return partial(understood.build_outline, of_unit=of_unit)
+def _build_outliner(visible_directives: VisibleDirectives, *, is_unit: bool) -> Outliner:
+    return partial(visible_directives.build_outline, is_unit=is_unit)
 
 
-def _word_span(word: Word) -> Span:
+def _get_span(word: Word) -> Span:
     return word.start, word.end
 
 
@@ -167,7 +168,7 @@ def _find_name_spans(text: str, directive: Directive, *, is_known: bool) -> list
     """Return the positions of the words in a directive's name, even if the parser renamed the
     directive.
     """
-    locations, search_start = list[Span](), directive.name.start
+    spans, search_start = list[Span](), directive.name.start
     words = directive.name.text.split() or [""]
     for number, word in enumerate(words):
         search_start = _SEPARATOR_PATTERN.match(text, search_start).end()  # type: ignore[union-attr]  # it also matches ""
@@ -188,9 +189,9 @@ def _find_name_spans(text: str, directive: Directive, *, is_known: bool) -> list
         )
         if not (is_name and is_ordinary):
             return []
-        locations.append((search_start, end))
+        spans.append((search_start, end))
         search_start = end
-    return locations
+    return spans
 
 
 def _find_word_spans(text: str, words: Iterable[Word]) -> Iterator[Span]:

@@ -73,8 +73,8 @@ _SWITCH_NOTATION = Notation({"": True, "true": True, "false": False}.get,
 _parse_options = partial(
     command_line.parse_options,
     programs=("puma",),
-    short=_LONG_OPTIONS,
-    flags=_FLAG_OPTIONS,
+    long_names=_LONG_OPTIONS,
+    flag_options=_FLAG_OPTIONS,
     long_options=_VALUE_OPTIONS | {name for name in _FLAG_OPTIONS if name.startswith("--")},
 )
 _PROGRAM_PATTERN = re.compile(r"\bpuma\b")
@@ -127,18 +127,20 @@ def _find_listen_address(host: RunningHost, config: Config, environment: UnitEnv
     ]
     matching_sockets = (app_server.match_sockets(host, pattern)
                 for pattern in patterns if "/" in pattern or is_uint(pattern))  # fmt: skip
-    single_sockets = (listening[0] for listening in matching_sockets if len(listening) == 1)
+    single_sockets = (sockets[0] for sockets in matching_sockets if len(sockets) == 1)
     return next(single_sockets, (patterns or [str(Puma.port)])[0])
 
 
 def _build_address_pattern(config: Config, environment: UnitEnvironment, address: str) -> str:
     """Return the port or path in ``address``, with `*` for each part that only Ruby can evaluate."""
 
-    def number(match: re.Match[str]) -> str:
+    def substitute_number(match: re.Match[str]) -> str:
         source = syntax.resolve_number(config, Word(match[1], 0), environment.values)
         return str(source[0]) if source else "*"
 
-    return app_server.parse_address(_INTERPOLATION_PATTERN.sub(number, address.strip("\"'")))
+    return app_server.parse_address(
+        _INTERPOLATION_PATTERN.sub(substitute_number, address.strip("\"'"))
+    )
 
 
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
@@ -170,10 +172,12 @@ def _locate_parameter(
         return _locate_missing(config, environment, parameter)
     if len({call.words[0] for call in calls}) > 1:
         return f"{config.main_file} contains several values"
-    source = syntax.resolve_number(config, calls[0].directive.arguments[0], environment.values)
-    if source is None:
+    number_source = syntax.resolve_number(
+        config, calls[0].directive.arguments[0], environment.values
+    )
+    if number_source is None:
         return f"{config.main_file} computes it: set a number to tune it"
-    value, location = source
+    value, location = number_source
     return location if isinstance(location, Word) else EnvironmentSetting(name, location, value)
 
 
