@@ -142,10 +142,8 @@ def with_guidance(
         for effect, names in ((Effect.CAPACITY, capacity), (Effect.SMALL, small))
         for name in names.split()
     }
-    safe_ranges, names_by_trait = (
-        safe or {},
-        {trait: names.split() for trait, names in (decides or {}).items()},
-    )
+    safe_ranges = safe or {}
+    names_by_trait = {trait: names.split() for trait, names in (decides or {}).items()}
     named_parameters = {
         *effects,
         *safe_ranges,

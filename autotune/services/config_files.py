@@ -92,8 +92,8 @@ class FileTree:
         link = "it" if resolved_path.last_link == path else resolved_path.last_link
         if resolved_path.shared_directory:
             return (
-                f"{link} is a link to {self.links[resolved_path.last_link]}. It is not followed, because accounts "
-                f"other than root can write to {resolved_path.shared_directory}"
+                f"{link} is a link to {self.links[resolved_path.last_link]}. It is not followed,"
+                f" because accounts other than root can write to {resolved_path.shared_directory}"
             )
         return (
             f"{link} is a link to {resolved_path.target}, which is missing or not a small text file"

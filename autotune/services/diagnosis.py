@@ -326,13 +326,10 @@ class WorkerPool:
         """Return a shortage if all workers are busy and requests wait, at the socket or in worker
         threads.
         """
-        activity, threads_per_process = (
-            reading.activity,
-            reading.get_setting(self.threads_parameter) or 1,
-        )
-        max_workers = (
-            reading.get_setting(self.processes_parameter) or activity.workers
-        ) * threads_per_process
+        activity = reading.activity
+        threads_per_process = reading.get_setting(self.threads_parameter) or 1
+        max_processes = reading.get_setting(self.processes_parameter) or activity.workers
+        max_workers = max_processes * threads_per_process
         available_workers = (
             min(activity.workers * threads_per_process, max_workers)
             if self.faster_start_advice
@@ -344,10 +341,8 @@ class WorkerPool:
             and threads_per_process > 1
             and activity.accepted_connections >= CROWDED_RATIO * max_workers
         ):
-            busy_text, confidence = (
-                f"{activity.accepted_connections:.1f} requests for all",
-                INFERRED,
-            )
+            busy_text = f"{activity.accepted_connections:.1f} requests for all"
+            confidence = INFERRED
         if not (activity.workers and confidence):
             return None
         advice = (

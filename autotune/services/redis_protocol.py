@@ -125,8 +125,9 @@ CLIENT_LIMIT = ClientLimit("maxclients", "rejected_connections")
 
 
 # Each server passes its own documentation as `source`.
-backlog = partial(accept_queue, "tcp_backlog", stock=511)
-clients = partial(on_restart, "maxclients", "Maximum number of concurrent clients. Others are refused.",
+build_backlog = partial(accept_queue, "tcp_backlog", stock=511)
+build_client_limit = partial(on_restart, "maxclients",
+    "Maximum number of concurrent clients. Others are refused.",
     low=128, high="min(65536, nofile - 100)", log=True, stock=10_000)  # fmt: skip
 
 

@@ -82,7 +82,7 @@ class VisibleDirectives:
         visible_spans, hidden_spans = list[Span](), list[Span]()
         for directive in directives:
             is_known = self._is_known(directive)
-            if self._is_in_data(directive):
+            if self._is_in_table(directive):
                 hidden_spans += _find_word_spans(text, (directive.name, *directive.arguments))
                 continue
             name_spans = (

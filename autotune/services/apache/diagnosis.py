@@ -36,13 +36,13 @@ def count_workers(text: str) -> Mapping[str, float]:
     scoreboard = re.search(r"(?m)^Scoreboard: (\S+)", text)
     if scoreboard is None:
         return {}
-    count = {
+    counts = {
         name: sum(map(scoreboard[1].count, letters))
         for name, letters in _SCOREBOARD_LETTERS.items()
     }
     return {
-        BUSY_WORKERS: max(0.0, count[BUSY_WORKERS] - 1.0),
-        KEEPALIVE_WORKERS: float(count[KEEPALIVE_WORKERS]),
+        BUSY_WORKERS: max(0.0, counts[BUSY_WORKERS] - 1.0),
+        KEEPALIVE_WORKERS: float(counts[KEEPALIVE_WORKERS]),
     }
 
 

@@ -79,9 +79,12 @@ class ApacheServer(Service):
         directive applies.
         """
         lines = (line.strip().partition(" ") for line in split_lines(text))
-        words = {name: argument.strip() for name, _, argument in lines if name[:1].isalpha()}
-        values = {p.name: select_notation(p, ON_OFF).parse(words[p.name]) for p in self.parameters
-                  if p.name in words}  # fmt: skip
+        text_by_name = {name: argument.strip() for name, _, argument in lines if name[:1].isalpha()}
+        values = {
+            parameter.name: select_notation(parameter, ON_OFF).parse(text_by_name[parameter.name])
+            for parameter in self.parameters
+            if parameter.name in text_by_name
+        }
         return {name: value for name, value in values.items() if value is not None}
 
     def _parse_effective(self, text: str) -> Settings:
@@ -89,23 +92,30 @@ class ApacheServer(Service):
         missing.
         """
         scoreboard = re.search(r"(?m)^Scoreboard: (\S+)$", text)
-        words = dict(_parse_directives(text))
-        if not scoreboard or not words:
+        text_by_name = dict(_parse_directives(text))
+        if not scoreboard or not text_by_name:
             return {}
-        values = {p.name: value for p in self.parameters if p.name in words and p.name != "ListenBacklog"
-                  and (value := select_notation(p, ON_OFF).parse(words[p.name])) is not None}  # fmt: skip
-        return {**values, **self._effective_workers(values, scoreboard[1])}
+        values = {
+            parameter.name: value
+            for parameter in self.parameters
+            if parameter.name in text_by_name and parameter.name != "ListenBacklog"
+            if (value := select_notation(parameter, ON_OFF).parse(text_by_name[parameter.name]))
+            is not None
+        }
+        return {**values, **self._compute_effective_workers(values, scoreboard[1])}
 
-    def _effective_workers(self, configured: Settings, scoreboard: str) -> Settings:
+    def _compute_effective_workers(self, configured_values: Settings, scoreboard: str) -> Settings:
         """Return the effective numbers of workers, which ThreadLimit and ServerLimit may reduce."""
 
-        def number(name: str) -> int:
-            return int(configured.get(name, 0))
+        def get_number(name: str) -> int:
+            return int(configured_values.get(name, 0))
 
-        threads = min(number("ThreadsPerChild"), number("ThreadLimit")) if self.is_threaded else 1
+        threads = (
+            min(get_number("ThreadsPerChild"), get_number("ThreadLimit")) if self.is_threaded else 1
+        )
         if not threads:
             return {}
-        limit = number("MaxRequestWorkers") // threads * threads
+        limit = get_number("MaxRequestWorkers") // threads * threads
         # After a reload with a lower limit, slots of processes that are exiting or have exited
         # remain above the limit.
         occupied_slots = min(len(scoreboard), limit)

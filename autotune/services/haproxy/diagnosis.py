@@ -27,26 +27,28 @@ def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage 
     There are three cases. Requests wait for a web host longer than it takes to respond, clients
     wait for a connection, or web hosts refuse connections.
     """
-    counted, activity = reading.activity.counters, reading.activity
-    waited, answered = counted.get("qtime", 0.0), counted.get("rtime", 0.0)
-    limit, sessions = reading.get_setting("server_maxconn"), counted.get("slim", 0.0)
+    counters, activity = reading.activity.counters, reading.activity
+    wait_ms, response_ms = counters.get("qtime", 0.0), counters.get("rtime", 0.0)
+    server_limit, session_limit = reading.get_setting("server_maxconn"), counters.get("slim", 0.0)
     reason = ""
-    if limit and waited > answered:
+    if server_limit and wait_ms > response_ms:
         reason = (
-            f"up to {counted['qmax']:.0f} requests waited {waited:.0f} ms on average for a web host"
-            f" (limit {limit}, response time {answered:.0f} ms): raise server_maxconn"
+            f"up to {counters['qmax']:.0f} requests waited {wait_ms:.0f} ms on average for a web host"
+            f" (limit {server_limit}, response time {response_ms:.0f} ms): raise server_maxconn"
         )
     elif (
-        sessions and counted["smax"] >= sessions and activity.queued_fraction >= MIN_QUEUED_FRACTION
+        session_limit
+        and counters["smax"] >= session_limit
+        and activity.queued_fraction >= MIN_QUEUED_FRACTION
     ):
         reason = (
-            f"all of its {sessions:.0f} connections were in use and "
+            f"all of its {session_limit:.0f} connections were in use and "
             f"{activity.waiting_connections:.0f} waited"
             f" (up to {activity.max_waiting}): raise maxconn"
         )
-    elif reading.errors_dominate and (again := counted.get("wretr", 0.0)):
+    elif reading.errors_dominate and (retry_count := counters.get("wretr", 0.0)):
         reason = (
-            f"HAProxy retried connections to web hosts {again:.0f} times and {counted['econ']:.0f}"
+            f"HAProxy retried connections to web hosts {retry_count:.0f} times and {counters['econ']:.0f}"
             " failed: raise the web hosts' backlog, or keep connections open"
         )
     return ResourceShortage(Resource.CONNECTIONS, reason, MEASURED) if reason else None

@@ -39,14 +39,18 @@ def find_recovery_seconds(files: Mapping[str, bytes]) -> float:
     """Return the longest check interval in seconds, multiplied by the largest required number of
     successful checks; 0 without health checks.
     """
-    intervals, rises, checks = [DEFAULT_INTERVAL_SECONDS], [DEFAULT_RISE], False
+    intervals, required_successes, has_checks = [DEFAULT_INTERVAL_SECONDS], [DEFAULT_RISE], False
     with suppress(ConfigSyntaxError):
         text = b"\n".join(files.values()).decode(errors="replace")
         for directive in parse_directives(text):
             name, words = directive.name.text, [word.text for word in directive.arguments]
-            checks |= name in ("server", "default-server", "server-template") and "check" in words
+            has_checks |= (
+                name in ("server", "default-server", "server-template") and "check" in words
+            )
             if name == "server inter":
                 intervals.append(float(MILLISECONDS.parse(words[0]) or 0) / 1000)
             elif name == "server rise" and is_uint(words[0]):
-                rises.append(int(words[0]))
-    return min(max(intervals) * max(rises), MAX_RECOVERY_SECONDS) if checks else 0.0
+                required_successes.append(int(words[0]))
+    return (
+        min(max(intervals) * max(required_successes), MAX_RECOVERY_SECONDS) if has_checks else 0.0
+    )

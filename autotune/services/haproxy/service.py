@@ -46,12 +46,12 @@ class Haproxy(Service):
         return placement.choose((), ("/var/lib/haproxy/dev/log",))
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
-        return (placement.programs["haproxy"], "-c", *self._config_options(placement))
+        return (placement.programs["haproxy"], "-c", *self._list_config_options(placement))
 
     def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
-        return (placement.programs["haproxy"], "-W", *self._config_options(placement))
+        return (placement.programs["haproxy"], "-W", *self._list_config_options(placement))
 
-    def _config_options(self, placement: Placement) -> Argv:
+    def _list_config_options(self, placement: Placement) -> Argv:
         """Return an ``-f`` option for each file or directory in the unit's command."""
         return tuple(word for path in self.config_path(placement).split() for word in ("-f", path))
 

@@ -69,9 +69,9 @@ def parse_effective(text: str) -> Settings:
     limits = {row["slim"] or "0" for row in parse_rows(text) if row["svname"] not in TOTAL_ROWS}
     # HAProxy 2.6 prints `unknown` for some load-balancing methods, such as `random`.
     methods = {row["algo"] for row in parse_rows(text) if row["algo"]}
-    for name, alike in (("server_maxconn", limits), ("balance", methods)):
-        if len(alike) == 1 and "unknown" not in alike:
-            values[name] = parse_number(alike.pop())
+    for name, distinct_values in (("server_maxconn", limits), ("balance", methods)):
+        if len(distinct_values) == 1 and "unknown" not in distinct_values:
+            values[name] = parse_number(distinct_values.pop())
     return values
 
 
@@ -79,12 +79,12 @@ def parse_counters(text: str) -> Mapping[str, float]:
     """Return the counters in `show stat`: sums and maximums over the backends, and the numbers of
     sessions of the fullest frontend.
     """
-    numbers = [{name: float(value) for name, value in row.items() if is_uint(value)}
+    total_rows = [{name: float(value) for name, value in row.items() if is_uint(value)}
                for row in parse_rows(text) if row["svname"] in TOTAL_ROWS]  # fmt: skip
-    backends = [row for row in numbers if "qcur" in row]
-    frontends = [row for row in numbers if "qcur" not in row and row.get("slim")]
+    backends = [row for row in total_rows if "qcur" in row]
+    frontends = [row for row in total_rows if "qcur" not in row and row.get("slim")]
     sums = {name: sum(row.get(name, 0.0) for row in backends) for name in ("qcur", "econ", "wretr")}
-    maxima = {name: max((row.get(name, 0.0) for row in backends), default=0.0)
+    maximums = {name: max((row.get(name, 0.0) for row in backends), default=0.0)
              for name in ("qmax", "qtime", "rtime")}  # fmt: skip
     frontend = max(frontends, key=lambda row: row.get("smax", 0.0) / row["slim"], default={})
-    return sums | maxima | {name: frontend[name] for name in ("smax", "slim") if name in frontend}
+    return sums | maximums | {name: frontend[name] for name in ("smax", "slim") if name in frontend}

@@ -20,9 +20,9 @@ from autotune.services.redis_protocol import (
     CLIENT_LIMIT,
     COUNTER_QUERY,
     RedisProtocolServer,
-    backlog,
+    build_backlog,
+    build_client_limit,
     build_user_prefix,
-    clients,
 )
 
 DOCS = "kvrocks.apache.org, kvrocks.conf"
@@ -32,8 +32,8 @@ PARAMETERS = with_guidance((
     on_restart("workers",
         "Number of threads that serve clients. Each connection belongs to one thread.",
         low=1, high="4 * cpus", log=True, stock=8, recommended="cpus", source=DOCS),
-    clients(source=DOCS),
-    backlog(source=DOCS),
+    build_client_limit(source=DOCS),
+    build_backlog(source=DOCS),
     rocksdb("block_cache_size",
         "Memory for blocks read from disk. Tuning guides recommend a third of the host's memory.",
         low=16, high="memory / 2 / 1048576", log=True, stock=4096,

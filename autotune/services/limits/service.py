@@ -51,7 +51,9 @@ class Limits(Service):
         LimitNOFILE in the distribution's unit, if one is set.
         """
         raised_limits = [
-            s.unit_nofile for s in self.services if s.unit_nofile != NOFILE_PARAMETER.stock
+            service.unit_nofile
+            for service in self.services
+            if service.unit_nofile != NOFILE_PARAMETER.stock
         ]
         return (
             (replace(NOFILE_PARAMETER, stock=raised_limits[0]),)

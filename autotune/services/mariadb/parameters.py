@@ -133,12 +133,12 @@ def recommend_settings(facts: Mapping[str, float], current_settings: Settings) -
     unknown, so the pool gets all available memory, but never less than its current size.
     """
 
-    pool = int(current_settings["innodb_buffer_pool_size"])
-    memory = MAX_MEMORY_SHARE * facts["memory"] / 2**20
-    pool = max(int(memory - compute_max_memory(current_settings) + pool), pool)
+    pool_mb = int(current_settings["innodb_buffer_pool_size"])
+    memory_mb = MAX_MEMORY_SHARE * facts["memory"] / 2**20
+    pool_mb = max(int(memory_mb - compute_max_memory(current_settings) + pool_mb), pool_mb)
     values: dict[str, Value] = {
-        "innodb_buffer_pool_size": pool,
-        "innodb_log_file_size": pool // 4,
+        "innodb_buffer_pool_size": pool_mb,
+        "innodb_log_file_size": pool_mb // 4,
         "query_cache_size": 0,
         # MySQLTuner uses the smaller of these two sizes, and recommends keeping both equal.
         "tmp_table_size": min(
@@ -158,9 +158,9 @@ def compute_max_memory(current_settings: Settings) -> float:
     def sum_mb(*names: str) -> float:
         return sum(float(current_settings[name]) for name in names)
 
-    memory = SHARED_MEMORY_MB + min(sum_mb("tmp_table_size"), sum_mb("max_heap_table_size"))
-    memory += sum_mb("innodb_buffer_pool_size", "innodb_log_buffer_size", "query_cache_size")
-    buffers = sum_mb(
+    memory_mb = SHARED_MEMORY_MB + min(sum_mb("tmp_table_size"), sum_mb("max_heap_table_size"))
+    memory_mb += sum_mb("innodb_buffer_pool_size", "innodb_log_buffer_size", "query_cache_size")
+    connection_buffers_kb = sum_mb(
         "read_buffer_size", "read_rnd_buffer_size", "sort_buffer_size", "join_buffer_size"
     )
-    return memory + (THREAD_MEMORY_MB + buffers / 1024) * sum_mb("max_connections")
+    return memory_mb + (THREAD_MEMORY_MB + connection_buffers_kb / 1024) * sum_mb("max_connections")

@@ -18,7 +18,7 @@ DEFAULT_FAIL_TIMEOUT_SECONDS = 10
 MAX_FAIL_TIMEOUT_SECONDS = 600
 # Prints the host's time, the longest fail_timeout, and the last log lines about requests without a
 # usable upstream server.
-_SCRIPT = r"""
+_CHECK_SCRIPT = r"""
 date '+%Y/%m/%d %H:%M:%S'
 config=$("$@" -T 2>/dev/null)
 timeout=$(printf '%s\n' "$config" |
@@ -43,7 +43,7 @@ def build_server_check(command: Argv) -> ServerCheck:
 
     ``command`` is nginx with the options for its configuration file.
     """
-    return ServerCheck(("sh", "-c", _SCRIPT, "sh", *command), parse_dead_upstreams)
+    return ServerCheck(("sh", "-c", _CHECK_SCRIPT, "sh", *command), parse_dead_upstreams)
 
 
 def parse_dead_upstreams(text: str) -> tuple[str, ...]:

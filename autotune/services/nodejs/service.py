@@ -154,13 +154,13 @@ def parse_effective(text: str) -> Settings:
     """
     if "process" not in split_lines(text):
         return {}
-    pool = re.search(rf"(?m)^{POOL_VARIABLE}=(\d{{1,9}})$", text)
+    pool_match = re.search(rf"(?m)^{POOL_VARIABLE}=(\d{{1,9}})$", text)
     values = {"workers": max(len(re.findall(r"(?m)^NODE_UNIQUE_ID=", text)), 1),
-              "uv_threadpool_size": int(pool[1]) if pool else 4}  # fmt: skip
-    flags = re.search(rf"(?m)^{FLAGS_VARIABLE}=(.*)$", text)
+              "uv_threadpool_size": int(pool_match[1]) if pool_match else 4}  # fmt: skip
+    flags_match = re.search(rf"(?m)^{FLAGS_VARIABLE}=(.*)$", text)
     for name, option in OPTIONS_BY_PARAMETER.items():
         pattern = rf"(?<!\S){option.replace('-', '[-_]')}=(\d{{1,9}})(?!\S)"
-        if sizes := re.findall(pattern, flags[1] if flags else ""):
+        if sizes := re.findall(pattern, flags_match[1] if flags_match else ""):
             values[name] = int(sizes[-1])
     return {"max_semi_space_size": 16, **values}
 

@@ -28,13 +28,15 @@ def _detect_full_cache(reading: InstanceReading) -> ResourceShortage | None:
         name: reading.activity.counters.get(name, 0.0)
         for name in (*TOTAL_COUNTERS, *LEVEL_COUNTERS)
     }
-    asked, maximum = counters["hits"] + counters["misses"], counters["max_cached_keys"]
-    if counters["misses"] < max(MIN_MISSES, MIN_MISS_SHARE * asked):
+    lookup_count, max_scripts = counters["hits"] + counters["misses"], counters["max_cached_keys"]
+    if counters["misses"] < max(MIN_MISSES, MIN_MISS_SHARE * lookup_count):
         return None
-    share = f"{counters['misses'] / asked:.0%} of the scripts were recompiled"
-    if counters["hash_restarts"] or (maximum and counters["num_cached_keys"] >= maximum):
-        reason = f"the table of {maximum:.0f} scripts is full: raise opcache_max_accelerated_files"
-        return ResourceShortage(Resource.CACHE, f"{share}: {reason}", REPORTED)
+    recompiled_text = f"{counters['misses'] / lookup_count:.0%} of the scripts were recompiled"
+    if counters["hash_restarts"] or (max_scripts and counters["num_cached_keys"] >= max_scripts):
+        reason = (
+            f"the table of {max_scripts:.0f} scripts is full: raise opcache_max_accelerated_files"
+        )
+        return ResourceShortage(Resource.CACHE, f"{recompiled_text}: {reason}", REPORTED)
     free, wasted, used = (counters[f"{kind}_memory"] / 2**20 for kind in ("free", "wasted", "used"))
     # OPcache reports that it is full only if not even the smallest script fits.
     has_room = free > MIN_FREE_SHARE * (free + wasted + used) or not used
@@ -44,7 +46,7 @@ def _detect_full_cache(reading: InstanceReading) -> ResourceShortage | None:
         f"{free:.1f} MB are free, {wasted:.1f} MB wasted, and it restarted"
         f" {counters['oom_restarts']:.0f} times for lack of memory: raise opcache_memory_consumption"
     )
-    return ResourceShortage(Resource.CACHE, f"{share}: {reason}", REPORTED)
+    return ResourceShortage(Resource.CACHE, f"{recompiled_text}: {reason}", REPORTED)
 
 
 # Strings that do not fit into the buffer are copied into each process.

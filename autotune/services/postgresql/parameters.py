@@ -132,7 +132,7 @@ def unquote(value: str) -> str:
     """Return a value without its quotes."""
     if not value.startswith("'"):
         return value
-    return re.sub(r"''|\\(.)", lambda quoted: quoted[1] or "'", value[1:-1])
+    return re.sub(r"''|\\(.)", lambda match: match[1] or "'", value[1:-1])
 
 
 def parse_value(parameter: Parameter, text: str, default_unit: str) -> Value | None:
@@ -141,8 +141,10 @@ def parse_value(parameter: Parameter, text: str, default_unit: str) -> Value | N
     """
     text = unquote(text).strip()
     if isinstance(parameter.stock, bool):  # any unambiguous prefix is valid
-        meant_values = {on for word, on in _BOOLEAN_WORDS.items() if word.startswith(text.lower())}
-        return meant_values.pop() if len(meant_values) == 1 else None
+        matching_values = {
+            is_on for word, is_on in _BOOLEAN_WORDS.items() if word.startswith(text.lower())
+        }
+        return matching_values.pop() if len(matching_values) == 1 else None
     if isinstance(parameter.stock, str):
         return _ENUM_ALIASES.get(text.lower(), text.lower())
     amount = _AMOUNT_PATTERN.fullmatch(text)

@@ -210,7 +210,7 @@ class Postgresql(Service):
         return find_cluster(placement).unit
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
-        location, new = (
+        cluster, new_files = (
             find_cluster(placement),
             () if placement.adopted else (self.config_path(placement),),
         )
@@ -219,9 +219,9 @@ class Postgresql(Service):
             "-c",
             _VALIDATION_SCRIPT,
             "sh",
-            f"{location.program_directory}/postgres",
-            dirname(location.main_file),
-            *new,
+            f"{cluster.program_directory}/postgres",
+            dirname(cluster.main_file),
+            *new_files,
         )
 
     def recommend_settings(
@@ -234,23 +234,25 @@ class Postgresql(Service):
         ``max_connections``, the rules use the user's value as an input. Recommendations that are
         the same for all hosts are in the parameters' ``recommended``.
         """
-        total, cpus = int(facts["memory"]) // 1024, int(facts["cpus"])  # PGTune calculates in kB
-        shared, connections = total // 4, int(current_settings.get("max_connections", 100))
+        # PGTune calculates in kB.
+        memory_kb, cpus = int(facts["memory"]) // 1024, int(facts["cpus"])
+        shared_buffers_kb = memory_kb // 4
+        connections = int(current_settings.get("max_connections", 100))
         if connections == 100:  # the stock value is not the user's choice
             connections = 200
         # PGTune assumes 8 workers if it recommends no max_worker_processes
         workers = cpus if cpus >= 4 else 8
-        values: dict[str, Value] = {p.name: p.recommended for p in PARAMETERS
-            if p.source == PGTUNE and isinstance(p.recommended, int | float)}  # fmt: skip
+        values: dict[str, Value] = {parameter.name: parameter.recommended for parameter in PARAMETERS
+            if parameter.source == PGTUNE and isinstance(parameter.recommended, int | float)}  # fmt: skip
         values |= {
             "max_connections": connections,
-            "shared_buffers": shared // 1024,
-            "effective_cache_size": total * 3 // 4 // 1024,
-            "maintenance_work_mem": min(total // 16 // 1024, 8192),
-            "work_mem": max((total - shared) // ((connections + workers) * 3), 4096),
+            "shared_buffers": shared_buffers_kb // 1024,
+            "effective_cache_size": memory_kb * 3 // 4 // 1024,
+            "maintenance_work_mem": min(memory_kb // 16 // 1024, 8192),
+            "work_mem": max((memory_kb - shared_buffers_kb) // ((connections + workers) * 3), 4096),
             # PGTune uses 3 % of shared_buffers, but 16 MB if that exceeds 14 MB. -1 means 1/32 of
             # shared_buffers.
-            "wal_buffers": 16 if 3 * shared // 100 > 14 * 1024 else -1,
+            "wal_buffers": 16 if 3 * shared_buffers_kb // 100 > 14 * 1024 else -1,
             "wal_compression": "lz4",
             "jit": False,
         }
@@ -265,10 +267,10 @@ class Postgresql(Service):
         return (Readback(_build_query_command(placement, _SETTINGS_QUERY), parse_effective),)
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        location = find_cluster(placement)
+        cluster = find_cluster(placement)
         names = [parameter.name for parameter in PARAMETERS]
-        program = f"{location.program_directory}/postgres"
-        dump = ("sh", "-c", _DUMP_SCRIPT, "sh", program, dirname(location.main_file), *names)
+        program = f"{cluster.program_directory}/postgres"
+        dump = ("sh", "-c", _DUMP_SCRIPT, "sh", program, dirname(cluster.main_file), *names)
         return (Readback(("sh", "-c", _AS_OWNER_SCRIPT, "sh", *dump), parse_dump),)
 
 
@@ -276,15 +278,15 @@ SERVICES = (Postgresql(),)
 
 
 def _find_log(placement: Placement) -> str:
-    location = find_cluster(placement)
-    cluster_log = f"/var/log/postgresql/postgresql-{location.version}-{location.name}.log"
-    return cluster_log if location.name else location.unit
+    cluster = find_cluster(placement)
+    cluster_log = f"/var/log/postgresql/postgresql-{cluster.version}-{cluster.name}.log"
+    return cluster_log if cluster.name else cluster.unit
 
 
 def _build_counters_command(placement: Placement) -> Argv:
-    is_version_17 = int(find_cluster(placement).version.partition(".")[0] or 0) >= 17
+    has_checkpointer_view = int(find_cluster(placement).version.partition(".")[0] or 0) >= 17
     return _build_query_command(
-        placement, _COUNTERS_QUERY.replace("@", _CHECKPOINT_QUERIES[is_version_17])
+        placement, _COUNTERS_QUERY.replace("@", _CHECKPOINT_QUERIES[has_checkpointer_view])
     )
 
 

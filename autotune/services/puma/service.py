@@ -196,10 +196,10 @@ def _parse_pools(text: str) -> tuple[int, list[Mapping[str, Any]]]:
     """Return the number of workers, and the most recent report of each process about its
     threads.
     """
-    answer = parse_stats(text)
-    if "worker_status" not in answer:
-        return 0, [answer]
-    last_statuses = [worker.get("last_status") for worker in list_objects(answer, "worker_status")]
+    stats = parse_stats(text)
+    if "worker_status" not in stats:
+        return 0, [stats]
+    last_statuses = [worker.get("last_status") for worker in list_objects(stats, "worker_status")]
     return len(last_statuses), [status for status in last_statuses if isinstance(status, dict)]
 
 
@@ -214,8 +214,8 @@ def parse_counters(text: str) -> Mapping[str, float]:
     report this number too late.
     """
     match _parse_pools(text):
-        case 0, [{"max_threads": int(limit), "pool_capacity": int(free)}]:
-            return {BUSY_WORKERS: float(limit - free)}
+        case 0, [{"max_threads": int(max_threads), "pool_capacity": int(idle_threads)}]:
+            return {BUSY_WORKERS: float(max_threads - idle_threads)}
     return {}
 
 

@@ -151,7 +151,7 @@ def parse_counters(text: str) -> Mapping[str, float]:
     if not cores:
         return {}
     busy_cores = sum(bool(core.get("in_request")) for core in cores)
-    harakiri_counts = [w.get("harakiri_count") for w in workers]
+    harakiri_counts = [worker.get("harakiri_count") for worker in workers]
     return {BUSY_WORKERS: float(busy_cores),
             "harakiri": float(sum(count for count in harakiri_counts if isinstance(count,
             int)))}  # fmt: skip

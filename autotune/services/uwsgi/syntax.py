@@ -28,7 +28,7 @@ _BLOCK_START_PATTERN, _BLOCK_END_NAMES = re.compile(r"if-.*|for(-.*)?"), ("endif
 INCLUDE_OPTIONS = ("ini", "include", "inherit", "import", "ini-paste", "yaml", "json", "xml")
 
 
-def canonical_name(name: str) -> str:
+def get_canonical_name(name: str) -> str:
     """Return the name under which autotune handles an option, which may have several names."""
     return _OPTION_ALIASES.get(name, name)
 
@@ -48,7 +48,7 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
                 section == SECTION_HEADER
             )
         elif section == SECTION_HEADER:
-            name = canonical_name(line["name"])
+            name = get_canonical_name(line["name"])
             enclosing_blocks = () if name in _BLOCK_END_NAMES else enclosing_blocks
             value = (Word(line["value"], line.start("value")),) if line["value"] else ()
             directives.append(Directive(Word(name, line.start("name")), value, enclosing_blocks))
