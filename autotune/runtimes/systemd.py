@@ -49,14 +49,14 @@ def parse_units(names: tuple[str, ...], text: str) -> dict[str, ObservedUnit]:
         return {name: _parse_unit(block) for name, block in zip(names, blocks, strict=True)}
 
 
-def _parse_unit(block: Mapping[str, str]) -> ObservedUnit:
+def _parse_unit(unit_properties: Mapping[str, str]) -> ObservedUnit:
     return ObservedUnit(
-        exists=block["LoadState"] not in ("not-found", "error"),
-        active=block["ActiveState"] in ACTIVE_STATES,
-        enabled=block["UnitFileState"],
-        pid=parse_uint(block["MainPID"]),
-        restarts=parse_uint(block["NRestarts"]),
-        restarting=block["SubState"] == "auto-restart",
+        exists=unit_properties["LoadState"] not in ("not-found", "error"),
+        active=unit_properties["ActiveState"] in ACTIVE_STATES,
+        enabled=unit_properties["UnitFileState"],
+        pid=parse_uint(unit_properties["MainPID"]),
+        restarts=parse_uint(unit_properties["NRestarts"]),
+        restarting=unit_properties["SubState"] == "auto-restart",
     )
 
 
@@ -97,7 +97,7 @@ class Systemd(Runtime):
         transports: Mapping[str, Transport],
     ) -> dict[str, dict[str, str]]:
         return run_on_all(
-            [transports[host] for host, needing in needed.items() if needing],
+            [transports[host] for host, program_users in needed.items() if program_users],
             lambda transport: find_installed_programs(transport, needed[transport.name]),
         ).unwrap()
 

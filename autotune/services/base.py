@@ -144,11 +144,7 @@ def with_guidance(
     }
     safe_ranges = safe or {}
     names_by_trait = {trait: names.split() for trait, names in (decides or {}).items()}
-    named_parameters = {
-        *effects,
-        *safe_ranges,
-        *(name for names in names_by_trait.values() for name in names),
-    }
+    named_parameters = set(effects).union(safe_ranges, *names_by_trait.values())
     if unknown := named_parameters - {parameter.name for parameter in parameters}:
         raise ValueError(f"guidance for unknown parameters: {', '.join(sorted(unknown))}")
     return tuple(
