@@ -241,7 +241,11 @@ class Containers(Runtime):
         load hosts.
         """
         generators_by_host = {
-            host: [user for user in program_users if not isinstance(user, Service)]
+            host: [
+                program_user
+                for program_user in program_users
+                if not isinstance(program_user, Service)
+            ]
             for host, program_users in needed.items()
         }
         load_programs = run_on_all(
