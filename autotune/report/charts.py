@@ -1,4 +1,4 @@
-"""Data for the page's script: the charts and the table of trials."""
+"""Data for the report page's script, which draws the charts and the table of trials."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def build_chart_data(view: StudyView) -> ChartData:
     slo, units = view.target.slo.objective, view.units
     sides, readings = view.conclusion.sides, view.readings_by_side()
     time, columns = timeline.select_time_axis(view), _build_parameter_columns(view)
-    # If no reading of a side met the SLO, that side has no figures.
+    # A side has no host figures if none of its readings met the SLO.
     hosts = {side: average_host_usage(records, slo) for side, records in readings.items()}
     column_names = [column["name"] for column in columns["parameters"][:MAX_TABLE_COLUMNS]]
     data: ChartData = {
@@ -103,7 +103,7 @@ def build_chart_data(view: StudyView) -> ChartData:
 
 
 def _build_percentile_curve(readings: Iterable[RecordedReading]) -> ChartColumns:
-    """Return the rates, the requests behind each point, and each percentile in ms.
+    """Return the columns of the load steps: rate, number of requests, and each percentile in ms.
 
     A percentile refers to *intended* requests; it is ``None`` if too few got a correct response.
     Readings that were limited by the generator or cut short are omitted.
@@ -120,7 +120,7 @@ def _build_percentile_curve(readings: Iterable[RecordedReading]) -> ChartColumns
 
 
 def _build_fitted_curve(curve: LatencyCurve) -> FittedCurve:
-    """Return the fitted curve for the page."""
+    """Return a fitted latency curve for the report page, with latencies in milliseconds."""
     middle, low, high = (
         [float(f"{1000 * seconds:.4g}") for seconds in band]
         for band in (curve.median, curve.low, curve.high)
@@ -155,7 +155,7 @@ def _build_importance(view: StudyView, model: ModelView) -> Importance:
 
 
 def _build_slice(band: ModelSlice, units: Units) -> SliceBand:
-    """Return a slice in the user's units; the model predicts peaks."""
+    """Return a slice in the user's units, converted from the peaks that the model predicts."""
     mean, low, high = (
         [units.round_value(units.from_peak(peak)) for peak in peaks]
         for peaks in (band.mean, band.low, band.high)
@@ -206,7 +206,9 @@ def _build_parameter_columns(view: StudyView) -> ParameterColumns:
 
 
 def _rank_settings(view: StudyView) -> dict[str, tuple[int, int]]:
-    """Return the rank of each setting: changes of the best by cost, then the others by importance."""
+    """Return the rank of each setting: changes of the best by cost of reverting, then other settings by
+    importance.
+    """
     changed_names = [change.name for change in view.changes]
     ranked_names = [*view.reversal_costs]
     ranked_names += (
@@ -219,7 +221,7 @@ def _rank_settings(view: StudyView) -> dict[str, tuple[int, int]]:
 def _build_parameter_column(
     name: str, values: list[Value | None], declared_parameters: DeclaredParameters
 ) -> ParameterColumn:
-    """Return a column; ``choices`` lists the values of a setting that is not numeric."""
+    """Return the column of a setting; ``choices`` lists the values of a setting that is not numeric."""
     parameter = find_parameter(name, declared_parameters=declared_parameters)
     is_numeric = all(
         value is None or (isinstance(value, int | float) and not isinstance(value, bool))
@@ -238,7 +240,7 @@ def _build_parameter_column(
 def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[TrialRow]:
     """Return the rows of the table of trials; a repeat refers to the trial that it repeats.
 
-    ``values`` belong to the settings in ``columns``; ``null`` means no effect.
+    ``values`` are those of the settings in ``columns``; ``null`` means that a setting has no effect.
     """
     baseline = view.conclusion.baseline.trial if view.conclusion.baseline else None
     baseline_files = _read_trial_files(view.study, baseline) if baseline else {}
@@ -279,7 +281,7 @@ def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[TrialRow]
 
 
 def _has_own_settings(state: State, trial: Trial, baseline: Trial) -> bool:
-    """True if no earlier trial shows the same settings. A simplified winner shows its own."""
+    """True if the trial is neither the baseline nor a repeat with the settings of its source trial."""
     if trial.number == baseline.number:
         return False
     return (

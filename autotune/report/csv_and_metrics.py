@@ -119,7 +119,7 @@ def _list_capacity_samples(
 def _list_latency_samples(
     status_document: StudyStatus,
 ) -> Iterator[tuple[Mapping[str, str], float | None]]:
-    """Yield the measured latencies; a bound is not a sample."""
+    """Yield the measured latencies, without those that are only bounds."""
     latency = status_document["latency"]
     sides = {"baseline": latency["baseline"], "best": latency["best"]} if latency else {}
     for name, side in sides.items():
@@ -145,7 +145,7 @@ def _list_trial_samples(view: StudyView) -> Iterator[tuple[Mapping[str, str], fl
 def _format_metric_family(
     study: str, name: str, meaning: str, samples: Iterable[tuple[Mapping[str, str], float | None]]
 ) -> Iterator[str]:
-    """Yield the lines of a metric; none if it has no value."""
+    """Yield the lines of a metric, or no line if the metric has no value."""
     values = [(labels, value) for labels, value in samples if value is not None]
     if not values:
         return

@@ -1,4 +1,4 @@
-"""Differences between two trials: rendered files or parameters."""
+"""Differences between two trials, in their rendered files or in their parameters."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
     """Return the current content of ``files`` on the hosts, with the same names and with secrets
     masked.
 
-    Raises AutotuneError for a study without hosts or by another account, and HostUnreachable.
+    Raises AutotuneError if the study has no hosts or belongs to another account, and HostUnreachable.
     """
     if study.target.simulated or not all(t.installed for t in study.target.tiers.values()):
         raise AutotuneError(
@@ -92,9 +92,7 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
 
 
 def _find_outliner(catalogue: Catalogue, name: str, path: str) -> Outliner:
-    """Return the masking function for a file, which depends on the service at the end of the part's
-    name.
-    """
+    """Return the function that masks a file's secrets. The part's name ends with the file's service."""
     services = catalogue.list_by_name(name.partition("/")[0].rpartition(".")[2])
     return next(filter(None, (find_outliner(service, path) for service in services)), mask_nothing)
 
@@ -150,7 +148,7 @@ def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:
 
 
 def _check_digests(trial: Trial, directory: Path, contents: FileContents) -> None:
-    """Raise AutotuneError if a file is missing or has changed since it was measured."""
+    """Raise AutotuneError if a file is missing or has changed since the trial was measured."""
     for path, digest in sorted(trial.files.items()):
         if path not in contents or sha256(contents[path]).hexdigest() != digest:
             problem = "differs from the deployed file" if path in contents else "is missing"

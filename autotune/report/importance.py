@@ -33,7 +33,7 @@ class ImportanceRow:
 
 
 def format_edge(edge: RangeEdge) -> str:
-    """Return a range edge as text, with the range to try."""
+    """Return a sentence on a parameter that is best at the end of its range, with the range to try."""
     low, high = edge.try_range
     return (
         f"{edge.parameter} is best at the {edge.end} end of its range ({edge.value}): "
@@ -44,7 +44,7 @@ def format_edge(edge: RangeEdge) -> str:
 def build_importance_rows(
     effects: Iterable[ParameterEffect], trials: Sequence[Trial], baseline: Trial | None
 ) -> tuple[ImportanceRow, ...]:
-    """Return the effects on the measured ``trials``, largest first.
+    """Return the effects of settings that varied in the measured ``trials``, largest first.
 
     Settings that always changed together cannot be separated, so they form one row.
     """

@@ -18,10 +18,10 @@ from autotune.target.slo import Slo
 
 ReadingRecords = Iterable[RecordedReading]
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
-# Width of a load step, as the difference of the rate's logarithm.
+# Width of a load step: a difference of the logarithms of rates.
 STEP_LOG_WIDTH = 0.04
 HOST_METRICS = ("cpu", "steal", "load", "memory", "sockets", "time_wait", "network")
-# Number of the highest readings within the SLO that are averaged for each host.
+# Host usage is averaged over this number of readings, the highest that met the SLO.
 READINGS_AT_CAPACITY = 3
 
 
@@ -30,8 +30,8 @@ class LoadStep:
     """A step of the load curve: ``pooled_reading`` sums ``reading_count`` readings at about the same
     rate.
 
-    Readings that were cut short after a clear failure form separate steps, and so do readings that
-    are no valid measurement of the server. Such steps have no goodput and no percentiles.
+    Readings that were cut short after a clear failure form separate steps, and so do readings that are
+    not valid measurements of the server. Such steps have no goodput and no percentiles.
     """
 
     reading_count: int
@@ -92,7 +92,7 @@ def to_milliseconds(seconds: float | None) -> float | None:
 
 
 def average_host_usage(readings: ReadingRecords, slo: Slo) -> dict[str, dict[str, float]]:
-    """Return host → figures, each averaged over the highest readings that met the SLO.
+    """Return the usage of each host, averaged over the highest readings that met the SLO.
 
     ``cpu``, ``steal`` and ``memory`` are fractions, ``load`` is the load average, ``network`` is in
     bytes/s. The result is empty without host data or without a reading that met the SLO.

@@ -35,12 +35,12 @@ def build_measurement_json(
     and under ``other`` for a preset or an export. If the target declares the rate of today's users,
     ``latency`` is the latency at this rate.
 
-    Peaks are in requests/s or a benchmark's values; ``sd`` belongs to a peak's logarithm. Each peak has
-    a ``ladder``, ``hosts``, a ``bottleneck`` (``null`` if none was found) and ``bindings``, the
-    settings that were changed to satisfy a rule. A step of the ladder is in requests, requests/s and
-    seconds. Its percentiles are in seconds, or ``null`` beyond all responses or if the reading did not
-    record them. The top-level ``ladder`` sums the ladders of all repeats. For ``hosts``, see
-    ``load_curve.average_host_usage``.
+    Peaks are in requests/s or a benchmark's values; ``sd`` is the sd of a peak's logarithm. Each peak
+    has a ``ladder``, ``hosts``, a ``bottleneck`` (``null`` if none was found) and ``bindings``, the
+    settings that were changed to satisfy a rule. A step of the ladder counts requests; its rate is in
+    requests/s. Its percentiles are in seconds, or ``null`` if too few responses arrived or the reading
+    did not record percentiles. The top-level ``ladder`` sums the ladders of all repeats. For ``hosts``,
+    see ``load_curve.average_host_usage``.
     """
     units = select_units(study.target, study.state)
     configuration_trials = [_build_trial_json(trial, study, units) for trial in measurement.trials]
@@ -125,7 +125,7 @@ def _build_trial_json(trial: Trial, study: Study, units: Units) -> documents.Mea
 
 
 def _encode_finding(finding: RecordedBottleneck) -> documents.Finding:
-    """Return a finding without its trial, which the measurement shows already."""
+    """Return a finding as JSON without its trial, which the measurement already contains."""
     document = encode_finding(finding)
     del document["trial"]
     return document
@@ -168,7 +168,7 @@ def _build_step_json(step: LoadStep, *, met_slo: bool) -> documents.MeasuredLoad
 def format_measurement(
     measurement: Measurement, study: Study, required_rate: float | None = None
 ) -> str:
-    """Return the result as text."""
+    """Return the result of `autotune measure` as text."""
     units = select_units(study.target, study.state)
     report_lines = [*_format_result(measurement, study, units)]
     report_lines += _format_latency(measurement, study)
@@ -185,7 +185,7 @@ def format_measurement(
 
 
 def _format_latency(measurement: Measurement, study: Study) -> Iterator[str]:
-    """Yield the latency at the rate of today's users, for a comparison before and after."""
+    """Yield the latency at the rate of today's users; for a comparison, of both sides."""
     sides = [
         _measure_latency(trials, study)
         for trials in (measurement.comparison_trials, measurement.trials)

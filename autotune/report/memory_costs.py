@@ -20,18 +20,17 @@ from autotune.study.reading_records import RecordedReading
 from autotune.study.recorded_environment import rebuild_environment
 from autotune.target.model import Target
 
-MIN_SHOWN_BYTES = 1_000_000  # smaller changes are shown as none
+MIN_SHOWN_BYTES = 1_000_000  # smaller changes are shown as zero
 
 
 @dataclass(frozen=True)
 class MemoryCosts:
     """Changes of memory in bytes, summed over all hosts. ``None`` and missing changes are unknown.
 
-    - ``modelled``: the change of the maximum use that the memory rules allow, best over baseline. The
-      rules count each process with its size as measured in the study, if it was.
-    - ``by_change``: the modelled change of memory by single changes, best over the best without the
-      change.
-    - ``measured``: the change of the memory in use at capacity, best over baseline.
+    - ``modelled``: the change of the maximum use that the memory rules allow, from baseline to best.
+      The rules use the process sizes that the study measured, if any.
+    - ``by_change``: the modelled memory that each single change adds to the best without this change.
+    - ``measured``: the change of the memory in use at capacity, from baseline to best.
     """
 
     modelled: float | None = None
@@ -79,7 +78,7 @@ def compute_memory_costs(
         return NO_MEMORY_COSTS
     before, after = baseline.trial.effective_settings, best.trial.effective_settings
     modelled_cost, by_change = None, {}
-    # A study may lack facts of its hosts, or values of parameters that the rules count today.
+    # An old study may lack host facts or parameters that today's memory rules need.
     with suppress(AutotuneError, LookupError):
         recorded_environment = rebuild_environment(
             study.directory, study.records, study.state.trials
@@ -101,9 +100,10 @@ class MemoryModel:
     def compute_change(
         self, before: Settings, after: Settings, names: Iterable[str]
     ) -> float | None:
-        """Return the change of the maximum use that the parameters ``names`` cause, in bytes.
+        """Return the change of the maximum memory use in bytes, on the hosts of the parameters
+        ``names``.
 
-        It is ``None`` unless rules cover all hosts of their tiers, with both settings.
+        It is ``None`` unless memory rules cover all of these hosts, with both settings.
         """
         tiers = {ParameterName.parse(name).tier for name in names}
         hosts = {host for tier in tiers for host in self.target.tiers[tier].hosts}
@@ -131,9 +131,7 @@ def _model_single_changes(
 def _measure_change(
     study: Study, readings: Mapping[str, Sequence[RecordedReading]]
 ) -> float | None:
-    """Return the change of the memory in use at capacity; ``None`` unless all hosts are real and
-    were watched.
-    """
+    """Return the change of the memory in use at capacity; ``None`` unless all hosts recorded it."""
     if study.target.simulated is not None:
         return None
     facts, slo = study.start.facts, study.target.slo.objective

@@ -30,7 +30,7 @@ class NextSteps:
 
 
 def build_next_steps(view: StudyFigures) -> NextSteps:
-    """Return the commands that are available for the study's verdict and runtime."""
+    """Return the commands that fit the study's verdict and whether the study is running."""
     steps = _list_steps(view)
     return replace(
         steps,

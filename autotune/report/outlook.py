@@ -15,12 +15,13 @@ from autotune.target.model import Budget, Target
 
 @dataclass(frozen=True)
 class StudyOutlook:
-    """The state of a running study. ``leader`` sustains the highest rate so far; this is not proven.
+    """The state of a running study. ``leader`` is the configuration with the highest peak so far, which
+    is not proven.
 
-    The leader may be the baseline. Figures pool all later measurements of a configuration, as in the
-    report. ``trial_count`` is the number of finished configurations in the budget. ``seconds_left`` is
-    estimated from the trials so far and never exceeds the time left in the budget. ``is_virtual``: the
-    stack is a model, and its time is not wall-clock time.
+    The leader may be the baseline. Figures pool all measurements of a configuration after its
+    selection, as in the report. ``trial_count`` is the number of finished configurations in the budget.
+    ``seconds_left`` is estimated from the trials so far and never exceeds the time left in the budget.
+    ``is_virtual`` is true if the stack is a model, whose time is not wall-clock time.
     """
 
     units: Units

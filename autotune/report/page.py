@@ -33,7 +33,7 @@ from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
 from autotune.study.winner_changes import format_reduction
 from autotune.target.shipped_files import find_shipped_directory
 
-MAX_SHOWN_SETTINGS = 12  # number of settings that are not folded
+MAX_SHOWN_SETTINGS = 12  # number of settings that the page shows without unfolding
 REFRESH_SECONDS = 20  # seconds between reloads while the study runs
 
 
@@ -77,8 +77,8 @@ def encode_json(data: Mapping[str, object]) -> str:
 
 @cache
 def encode_plotly() -> str:
-    """Return Plotly's JavaScript from the wheel or its Python package, so that the page needs no
-    network.
+    """Return Plotly's JavaScript from autotune's wheel or from Plotly's package, so that the page needs
+    no network.
 
     The script is compressed with gzip and encoded in base 85 of RFC 1924, which reduces it to a third
     of its size. ``<`` is written as ``"``, so that the text cannot form markup.
@@ -106,7 +106,7 @@ def write_page(study: Study, path: Path) -> Path:
 
 
 def _list_sides_without_hosts(view: StudyView, charts: ChartData) -> list[str]:
-    """Return the sides with host usage in readings, none of which met the SLO."""
+    """Return the sides whose readings contain host usage, but never met the SLO."""
     return [
         side
         for side, readings in view.readings_by_side().items()

@@ -53,10 +53,8 @@ class TierChanges:
 
 
 def build_cards(view: StudyView) -> list[Card]:
-    """Return the cards.
-
-    They show the capacity before, with the best preset and after, the gain, the latency at today's rate,
-    the memory and the SLO.
+    """Return the cards at the top of the page. The first cards show the capacities of the baseline, the
+    best preset and the best configuration.
     """
     conclusion = view.conclusion
     sides: dict[str, MeasuredConfiguration | None] = dict(conclusion.sides)
@@ -149,7 +147,7 @@ def _build_objective_card(view: StudyView) -> Card:
 
 
 def list_provenance(view: StudyView) -> list[tuple[str, str]]:
-    """Return when autotune measured, with which tool, on which hosts and under which load."""
+    """Return labels and texts: when autotune measured, which version, on which hosts, under which load."""
     study, target, budget = view.study, view.target, view.target.budget
     origin = study.provenance
     versions = origin.versions

@@ -31,8 +31,8 @@ NO_SETTINGS: Settings = {}
 
 @dataclass(frozen=True)
 class DeclaredParameters:
-    """The declarations of a target: ``rules`` of the parameters of its command, and ``catalogue``
-    with its services.
+    """The parameters that a target declares: ``rules`` for those of its command, and a ``catalogue`` of
+    its services.
     """
 
     rules: Mapping[str, ParameterRule] = field(default_factory=dict)
@@ -197,8 +197,8 @@ def format_presets(parameter: Parameter) -> str:
 
 
 def format_effect(parameter: Parameter) -> str:
-    """Return the expected effect, the recommended direction, the safe range, and the loads that make it
-    decisive.
+    """Return a parameter's expected effect, recommended direction and safe range, and the loads with
+    which it matters.
     """
     safe_text = f"; safe from {parameter.safe[0]} to {parameter.safe[1]}" if parameter.safe else ""
     load_text = "".join(
@@ -221,7 +221,7 @@ def format_conditions(entry: CatalogueEntry) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class SettingChange:
-    """A setting whose value differs; ``parameter`` is its entry in the catalogue, if any."""
+    """A setting that two configurations set differently; ``parameter`` is its catalogue entry, if any."""
 
     name: str
     before: Value | None
@@ -244,7 +244,7 @@ class SettingChange:
 
 
 def find_declared_parameters(target: Target) -> DeclaredParameters:
-    """Return the parameters that a target declares for the user's own command, and its services."""
+    """Return the parameters of a target: those declared for its command, or those of its services."""
     if target.command is not None:
         return DeclaredParameters(target.parameters)
     return DeclaredParameters(catalogue=catalogue_of(target))
@@ -257,8 +257,8 @@ def find_parameter(
 ) -> Parameter | None:
     """Return the catalogue's entry for ``tier.service.parameter``, or the target's own declaration.
 
-    Two kinds of a service can share a name, such as Apache with processes or threads. The entry then
-    comes from the kind with the most parameters in ``settings``.
+    Two kinds of a service can have the same name, such as Apache with processes or threads. The entry
+    then comes from the kind with the most parameters in ``settings``.
     """
     if rule := declared_parameters.rules.get(name):
         return Parameter(
@@ -285,9 +285,7 @@ def find_parameter(
 
 @lru_cache(maxsize=8)
 def _index_by_parameter(services: tuple[Service, ...]) -> dict[str, tuple[Service, ...]]:
-    """Return ``service.parameter`` → services with this parameter; several if a service has several
-    kinds.
-    """
+    """Return ``service.parameter`` → the kinds of the service that have this parameter."""
     kinds: dict[str, tuple[Service, ...]] = {}
     for service in services:
         for parameter in service.parameters:
@@ -329,7 +327,7 @@ def _are_rule_conditions_met(
 def _are_catalogue_conditions_met(
     name: str, settings: Settings, declared_parameters: DeclaredParameters
 ) -> bool:
-    """True if the parameter's conditions are met and the tier's deployment uses its service."""
+    """True if the parameter's conditions are met and the tier's deployment uses the service."""
     parameter = find_parameter(name, settings, declared_parameters)
     if parameter is None or is_deployment_choice(name):
         return True
@@ -351,7 +349,7 @@ def _are_catalogue_conditions_met(
 
 @lru_cache(maxsize=256)
 def _index_roles_by_deployment(catalogue: Catalogue, service: str) -> dict[str, set[Role]]:
-    """Return deployment → the roles of the service in it; empty if no deployment uses it."""
+    """Return the service's roles in each deployment; empty if no deployment uses the service."""
     roles = {
         deployment: {
             role

@@ -1,4 +1,4 @@
-"""Progress of a running study as plain lines, and its report page for a browser."""
+"""Progress of a running study as plain lines of text, and as a report page."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PHASE_LABELS = {
     Phase.EXPLAIN: "finals",
 }  # fmt: skip
 ALWAYS_SHOWN_PHASES = frozenset({Phase.MEASURE})  # measurements that the user requested
-PAGE_INTERVAL_SECONDS = 15.0  # minimum seconds between two pages
+PAGE_INTERVAL_SECONDS = 15.0  # minimum seconds between two versions of the page
 # Maximum share of a study's time for writing pages, apart from the last page.
 PAGE_TIME_SHARE = 0.02
 
@@ -142,7 +142,7 @@ class PlainProgress:
         self._phase, self._unreported, self._under_steal = phase, [], 0
 
     def _format_unreported(self) -> list[str]:
-        """Return the number of trials and of readings with CPU steal since the last line."""
+        """Return the outcomes of trials since the last line, and the number of readings with CPU steal."""
         counts_by_outcome = Counter(_format_outcome(trial) for trial in self._unreported)
         counts = ", ".join(f"{count} {kind}" for kind, count in counts_by_outcome.items())
         steal_text = (
@@ -284,7 +284,7 @@ def format_trial_line(trial: Trial, outlook: StudyOutlook, budget: Budget) -> st
 
 
 def format_error_line(error: Exception) -> str:
-    """Return a line which says that the display failed."""
+    """Return a line that reports a failure of the display."""
     return f"cannot show progress: {error!r}. The study continues."
 
 
@@ -303,7 +303,7 @@ def format_warm_up_line(warm_up: WarmUpResult) -> str:
 
 
 def format_reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
-    """Return a line for one load step."""
+    """Return a line for one reading: rate, latency, share of late or failed requests, errors."""
     rate = f"{fmt.format_rate(reading.rate):>6}/s"
     if (reason := reading.limited or reading.disturbed) is not None:
         return f"{rate}  invalid sample: {reason}"

@@ -152,7 +152,7 @@ def _summarize_side(side: MeasuredConfiguration | None, units: Units) -> StatusS
 def _compute_ratio(
     view: StudyView, baseline: StatusSide | None, best: StatusSide | None
 ) -> float | None:
-    """Return the best over the baseline, from the verdict's gain if there is one."""
+    """Return the ratio of the best to the baseline, from the verdict's gain if there is one."""
     if gain := view.conclusion.gain:
         return view.units.build_gain(gain, _find_baseline_peak(view)).ratio
     if not best or not baseline or not baseline["peak"] or best["peak"] is None:

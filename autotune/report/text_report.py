@@ -34,7 +34,7 @@ MAX_BRIEF_WARNINGS = 3  # number of warnings listed at the end of a run
 
 
 def format_latency_lines(view: StudyView, rate: float) -> Iterator[StyledLine]:
-    """Yield the SLO's percentile at a rate, before and after, with a note if it is uncertain."""
+    """Yield the SLO's percentile at a rate for baseline and best, and the reason of a bound."""
     yield "", ""
     yield f"{fmt.format_percentile(view.target.slo.objective)} at {fmt.format_rate(rate)}/s", "bold"
     for name, latency in estimate_latency_at(view, rate).items():
@@ -205,8 +205,8 @@ def _format_running(view: StudyView) -> Iterator[str]:
 
 
 def _format_changes(view: StudyView, width: int | None) -> Iterator[str]:
-    """Yield the settings that the best configuration changes, or only their number without a proven
-    gain.
+    """Yield the settings that the best configuration changes, or only their number if no gain is
+    measurable.
     """
     if view.verdict == "no-improvement":
         if view.changes and view.conclusion.best:
@@ -230,7 +230,7 @@ def sort_changes(view: StudyView) -> list[SettingChange]:
 
 
 def _build_change_row(view: StudyView, change: SettingChange) -> tuple[str, ...]:
-    """Return name, values, action, cost of reverting and memory."""
+    """Return the cells of a change's row: name, values, action, cost of reverting and memory."""
     before_text = "–" if change.before is None else fmt.format_setting(change.before)
     action = select_action(change)
     cost = view.reversal_costs.get(change.name)

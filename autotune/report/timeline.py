@@ -22,8 +22,8 @@ from autotune.study.reading_records import RecordedReading
 from autotune.study.study_state import COUNTED_PHASES, Phase, Trial
 from autotune.target.slo import Slo
 
-# The posterior treats a violation as one-sided noise if its rate is below this fraction of the
-# interval's lower bound.
+# A violation counts as disturbed if its rate is below the interval's lower bound by more than this
+# fraction.
 DISTURBED_SHARE = 0.1
 
 
@@ -31,7 +31,7 @@ DISTURBED_SHARE = 0.1
 class TimeAxis:
     """A time axis with a ``label``.
 
-    ``seconds_until`` returns the seconds until a time stamp (ISO 8601, as in the journals).
+    ``seconds_until`` returns the seconds from the start of the axis to a time stamp (ISO 8601).
     """
 
     label: str
@@ -46,12 +46,12 @@ def select_time_axis(view: StudyView) -> TimeAxis:
 
 
 def build_load_time_axis(readings: Iterable[RecordedReading]) -> TimeAxis:
-    """Return a clock of the load seconds sent so far, because a simulated stack has no other time.
+    """Return an axis of the seconds of load so far, because a simulated stack has no other time.
 
     ``readings`` are the readings of a study in order.
     """
     ordered_readings = list(readings)
-    # The wall clock can be set back during a study.
+    # The wall clock can be set back during a study, so a time is at least the one before.
     moments = [*accumulate((datetime.fromisoformat(r.at) for r in ordered_readings), max)]
     load_seconds = [*accumulate(float(reading.seconds) for reading in ordered_readings)]
 
@@ -65,7 +65,7 @@ def build_load_time_axis(readings: Iterable[RecordedReading]) -> TimeAxis:
 def build_study_time_axis(
     events: Iterable[DatedEvent], readings: Iterable[RecordedReading]
 ) -> TimeAxis:
-    """Return a clock of the seconds since the study started, without the pauses between its sessions.
+    """Return an axis of the seconds since the study started, without the pauses between its sessions.
 
     A session lasts from its record in the journal to the last record with a time before the next
     session. The time is never negative.
@@ -134,7 +134,7 @@ def build_reading_columns(view: StudyView, time: TimeAxis) -> ReadingColumns:
     """Return every reading as columns: seconds, trial, purpose, rate, latency, violations, state.
 
     ``state`` is ``met``, ``broken``, ``disturbed`` or ``limited``. ``late`` is the latency at the SLO's
-    percentile in milliseconds, ``None`` beyond all observations.
+    percentile in milliseconds, or ``None`` if too few responses arrived.
     """
     slo = view.target.slo.objective
     trials = {trial.number: trial for trial in view.state.trials}
@@ -151,7 +151,7 @@ def build_reading_columns(view: StudyView, time: TimeAxis) -> ReadingColumns:
 
 
 def classify_reading(reading: Reading, trial: Trial | None, slo: Slo) -> str:
-    """Return ``met``, ``broken`` (by the server), ``disturbed`` or ``limited``."""
+    """Return a reading's state: ``met``, ``broken`` (by the server), ``disturbed`` or ``limited``."""
     if reading.limited:
         return "limited"
     if reading.disturbed:

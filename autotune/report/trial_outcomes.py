@@ -14,7 +14,7 @@ from autotune.report.units import RequestUnits, Units
 from autotune.study.reading_records import RecordedCall, RecordedReading
 from autotune.study.study_state import State, Trial
 
-# Above this share of errors, the SLO was violated by errors rather than latency.
+# If at least this share of requests failed, errors rather than latency violated the SLO.
 MOSTLY_ERRORS_SHARE = 0.5
 # Descriptions for users of how a capacity search finished; empty if it converged.
 VERDICT_TEXTS = {
@@ -27,7 +27,7 @@ VERDICT_TEXTS = {
 
 @dataclass(frozen=True)
 class ReadingCounts:
-    """The readings of one trial. ``errors`` are requests that failed outright, by kind.
+    """Counts of the readings of one trial. ``errors`` counts requests that failed outright, by kind.
 
     ``warmed`` counts the windows of the warm-up. ``disturbed`` counts discarded readings. ``readings``
     includes neither. ``stolen`` counts readings and windows that were corrected for CPU steal. ``last``
@@ -56,7 +56,9 @@ class ReadingCounts:
 
 @dataclass(frozen=True)
 class FailureGroup:
-    """Trials with the same outcome. ``example`` describes the errors of the first trial, if any."""
+    """Unusable trials with the same cause of failure. ``example`` describes the errors of the first
+    trial, if any.
+    """
 
     cause: str
     trials: tuple[int, ...]
@@ -90,7 +92,7 @@ def format_outcome(trial: Trial, units: Units) -> str:
 def is_unusable(trial: Trial) -> bool:
     """True if a finished trial could not be deployed or did not meet the SLO at any rate.
 
-    A trial with a limited load is not unusable.
+    A trial whose load was limited is usable.
     """
     peak = trial.peak
     return trial.is_finished and not (

@@ -2,7 +2,8 @@
 
 A study compares peaks, and higher is better. The peaks of a stack are requests/s. The peaks of a
 benchmark command are scores of its values (`measure.objective_scale`), even if the values are
-minimized. ``from_peak`` converts a peak to the user's number; the other functions accept such numbers.
+minimized. ``from_peak`` converts a peak to the user's number. A parameter called ``number`` is such a
+number.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class RequestUnits:
     quantity_name = "capacity"
     unit = "requests/s"
     unit_suffix = "/s"
-    """The unit in short form, as it follows a number."""
+    """The short form of the unit, for use after a number."""
 
     @property
     def objective_suffix(self) -> str:
@@ -100,7 +101,7 @@ class RequestUnits:
         return gain.high is not None and gain.high < 1
 
     def is_gain(self, gain: GainFigures) -> bool:
-        """True if the whole interval is a gain. A claim requires a wider interval above 1."""
+        """True if the whole interval is a gain. To claim a gain, a wider interval must be above 1."""
         return gain.low is not None and gain.low > 1
 
 

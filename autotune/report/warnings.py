@@ -1,4 +1,4 @@
-"""Warnings about a verdict: a figure, its threshold and advice."""
+"""Warnings about a verdict, each with a figure, its threshold and advice."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from autotune.study.ranking import list_proof_failures
 from autotune.study.study_state import Trial
 from autotune.target.messages import format_count
 
-MAX_LOG_SCATTER = 0.05  # sd of the log peaks of one configuration on an idle host
-MAX_DRIFT_SHARE = 0.10  # change of the baseline during the study
-MAX_IDLE_SHARE = 0.20  # share of the time without load or warm-up
-MAX_FAILED_SHARE = 1 / 3  # share of the trials
-MIN_TRIED_SHARE = 1 / 2  # share of the budget's trials
-MAX_DISTURBED_SHARE = 1 / 10  # share of the readings
+MAX_LOG_SCATTER = 0.05  # maximum sd of one configuration's log peaks on an idle host
+MAX_DRIFT_SHARE = 0.10  # maximum relative change of the baseline's capacity during a study
+MAX_IDLE_SHARE = 0.20  # maximum share of a study's time without load
+MAX_FAILED_SHARE = 1 / 3  # maximum share of failed trials
+MIN_TRIED_SHARE = 1 / 2  # minimum share of the budget's configurations that were tried
+MAX_DISTURBED_SHARE = 1 / 10  # maximum share of readings with CPU steal
 
 
 @dataclass(frozen=True)
 class WarningKind:
-    """A warning as listed in the reference; ``meaning`` applies to every study."""
+    """A kind of warning, as listed in the reference; ``meaning`` applies to every study."""
 
     code: str
     meaning: str
@@ -151,7 +151,7 @@ WARNING_KINDS = {
 
 @dataclass(frozen=True)
 class StudyWarning:
-    """A warning about a study: ``value`` exceeds ``threshold``, and ``text`` is the consequence."""
+    """A warning about a study: ``value`` is beyond ``threshold``, and ``text`` is the consequence."""
 
     code: str
     value: float
@@ -252,7 +252,7 @@ def _warn_of_unchecked_pages(view: StudyFigures) -> Iterator[StudyWarning]:
 
 
 def _warn_of_proof(view: StudyFigures) -> Iterator[StudyWarning]:
-    """Warn if the gain has too few measurements after the best configuration was selected."""
+    """Warn if too few measurements after the selection of the best configuration confirm the gain."""
     best, gain, units = view.conclusion.best, view.conclusion.gain, view.units
     if best is not None and best.repeated_peak is None and best.selection_peak is not None:
         yield _build_warning(
@@ -351,14 +351,14 @@ def _warn_of_drift(view: StudyFigures) -> Iterator[StudyWarning]:
 
 
 def _warn_of_settings(view: StudyFigures) -> Iterator[StudyWarning]:
-    """Warn of settings in the best configuration that differ from the requested ones."""
+    """Warn if effective settings of the best configuration differ from the requested ones."""
     best = view.conclusion.best
     if best is None:
         return
     baseline = view.conclusion.baseline
     unchanged_settings = baseline.trial.settings.items() if baseline else ()
-    # A changed setting may limit an unchanged one, such as somaxconn the backlog of a server. The
-    # effective value of the unchanged one is among the changes.
+    # A changed setting may limit an unchanged one: somaxconn limits a server's backlog. The changes
+    # already list the effective value of the unchanged setting.
     differences = [
         line
         for line in best.latest_trial.differences
@@ -382,7 +382,7 @@ def _warn_of_settings(view: StudyFigures) -> Iterator[StudyWarning]:
 
 
 def _warn_of_readings(view: StudyFigures) -> Iterator[StudyWarning]:
-    """Warn of load on cold caches, CPU steal, and load that could not be sent."""
+    """Warn of unfinished warm-ups, of CPU steal, and of load that did not reach the capacity."""
     counts = view.study.reading_counts
     cold_trials = [number for number, count in counts.items() if count.warmed >= MAX_WINDOWS]
     if cold_trials:
@@ -449,7 +449,7 @@ def _warn_of_trials(view: StudyFigures) -> Iterator[StudyWarning]:
 
 def _warn_of_time(view: StudyFigures) -> Iterator[StudyWarning]:
     if view.target.command_goal is not None or view.target.simulated is not None:
-        return  # the time of a command or a model is not spent on load
+        return  # commands and models spend no time generating load
     total_seconds = view.state.elapsed_seconds
     idle_seconds = total_seconds - view.state.average_seconds.get("load", 0.0)
     if total_seconds and idle_seconds / total_seconds > MAX_IDLE_SHARE:
