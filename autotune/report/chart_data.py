@@ -100,7 +100,7 @@ class ParameterColumns(TypedDict):
 
 
 class TrialRow(documents.CapacityObject):
-    """A row of the table of trials; ``values`` are those of the settings that have a column."""
+    """A row of the table of trials; ``values`` contains one value for each column."""
 
     trial: int
     phase: str

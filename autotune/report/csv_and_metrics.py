@@ -119,7 +119,7 @@ def _list_capacity_samples(
 def _list_latency_samples(
     status_document: StudyStatus,
 ) -> Iterator[tuple[Mapping[str, str], float | None]]:
-    """Yield the measured latencies, without those that are only bounds."""
+    """Yield the measured latencies. Latencies that are only bounds are omitted."""
     latency = status_document["latency"]
     sides = {"baseline": latency["baseline"], "best": latency["best"]} if latency else {}
     for name, side in sides.items():

@@ -227,7 +227,7 @@ def _find_percentile(reading: Reading, quantile: float, timeout_seconds: float) 
 
 
 def fit_latency_curves(figures: StudyFigures) -> dict[str, LatencyCurve]:
-    """Return the latency curves of baseline and best, without a side that has too few readings. Raises
+    """Return the latency curves of baseline and best, if each has enough readings. Raises
     AutotuneError.
     """
     if figures.target.command_goal is not None:

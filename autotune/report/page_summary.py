@@ -147,7 +147,7 @@ def _build_objective_card(view: StudyView) -> Card:
 
 
 def list_provenance(view: StudyView) -> list[tuple[str, str]]:
-    """Return labels and texts: when autotune measured, which version, on which hosts, under which load."""
+    """Return labels and texts: when autotune measured, which version, which hosts, under which load."""
     study, target, budget = view.study, view.target, view.target.budget
     origin = study.provenance
     versions = origin.versions

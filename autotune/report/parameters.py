@@ -31,8 +31,8 @@ NO_SETTINGS: Settings = {}
 
 @dataclass(frozen=True)
 class DeclaredParameters:
-    """The parameters that a target declares: ``rules`` for those of its command, and a ``catalogue`` of
-    its services.
+    """The parameters that a target declares: ``rules`` for its command, and the ``catalogue`` of its
+    services.
     """
 
     rules: Mapping[str, ParameterRule] = field(default_factory=dict)
@@ -244,7 +244,9 @@ class SettingChange:
 
 
 def find_declared_parameters(target: Target) -> DeclaredParameters:
-    """Return the parameters of a target: those declared for its command, or those of its services."""
+    """Return the parameters of a target: the declared parameters of its command, or the parameters of
+    its services.
+    """
     if target.command is not None:
         return DeclaredParameters(target.parameters)
     return DeclaredParameters(catalogue=catalogue_of(target))

@@ -142,7 +142,7 @@ class PlainProgress:
         self._phase, self._unreported, self._under_steal = phase, [], 0
 
     def _format_unreported(self) -> list[str]:
-        """Return the outcomes of trials since the last line, and the number of readings with CPU steal."""
+        """Return the outcomes of trials since the last line, and the count of readings with CPU steal."""
         counts_by_outcome = Counter(_format_outcome(trial) for trial in self._unreported)
         counts = ", ".join(f"{count} {kind}" for kind, count in counts_by_outcome.items())
         steal_text = (
