@@ -27,7 +27,7 @@ from autotune.transports.request import Request
 MAX_TOTAL_SAMPLES = 200  # maximum number of samples for all pages together
 MIN_PAGE_SAMPLES, MAX_PAGE_SAMPLES = 5, 20  # number of samples per page
 MAX_SAMPLE_RATE = 20.0
-ANSWER_TIMEOUT_SECONDS = 10.0  # seconds for a response from a cold stack
+ANSWER_TIMEOUT_SECONDS = 10.0  # seconds to wait for a response, because a cold stack is slow
 REPAIR_HINT = "fix the site, or describe a correct response: `load: {expect: {status: …, body: …}}`"
 NOT_COMPARED_NOTE = (
     "autotune stores no reference responses, because it does not know which pages the load requests. "
@@ -203,7 +203,7 @@ def _find_problems(page: LoadPage, answers: Sequence[ProbeAnswer | None]) -> Ite
 
 
 def build_problem_record(page: LoadPage, reason: str) -> dict[str, Any]:
-    """Return a page without a reference response, and the reason, as a record."""
+    """Return a record of a page without a reference response, with the reason."""
     return {"page": page.name, "share": page.share, "problem": mask_secrets(reason)}
 
 

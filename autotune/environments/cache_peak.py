@@ -62,7 +62,7 @@ def measure_cache_peak(
     slo: Slo,
     max_rate: float,
 ) -> CachePeak:
-    """Store the shape's objects, search for the capacity up to ``max_rate`` (operations/s), and
+    """Fill the caches with objects, search for the capacity up to ``max_rate`` (operations/s), and
     return the result.
 
     ``hosts`` maps addresses to load hosts. The first load host measures, and the other load hosts

@@ -43,7 +43,7 @@ from autotune.target.messages import format_count
 from autotune.target.read_target import TargetFile
 
 PARAMETERS_FILE = "parameters.json"
-# Calls for the baseline if the benchmark reports no sd. A good noise estimate helps all later
+# Number of calls for the baseline if the benchmark reports no sd. A good noise estimate helps all later
 # trials more than two additional trials would.
 REFERENCE_CALLS = 3
 MAX_ATTEMPTS = 2
@@ -227,7 +227,7 @@ def prepare(file: TargetFile) -> CommandEnvironment:
     """Build the search space, find the program, and return the environment. The command is not
     called.
 
-    Raises TargetError if values do not fit the parameters, or if the program is missing.
+    Raises TargetError if the target's values do not fit its parameters, or if the program is missing.
     """
     argv = file.target.command
     assert argv is not None

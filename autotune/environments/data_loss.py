@@ -19,10 +19,11 @@ def fix_restart_parameters(
     adopted: Mapping[str, AdoptedConfig],
     server: AdoptedValues,
 ) -> tuple[SearchSpace, dict[str, AdoptedConfig]]:
-    """Pin parameters that need a restart in tiers with services that would lose data, and drop
-    these services' files from ``adopted``.
+    """In tiers whose services would lose data, pin the parameters that need a restart. Drop the files
+    of these services from ``adopted``.
 
-    Raises TargetError if the target sets a value that differs from the running service's value.
+    Raises TargetError if the target sets a pinned parameter to a value that the running service does
+    not use.
     """
     editable_files = list_editable_files(file.target, adopted)
     losses = {

@@ -1,4 +1,4 @@
-"""Check declared services against the catalogue and the hosts."""
+"""Check the services that a target declares against the catalogue and the tiers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ PLACEHOLDER_FACTS = HostFacts(1, 2**30)  # only the names of facts matter
 
 
 def find_errors(file: TargetFile) -> Iterator[TargetError]:
-    """Yield an error for each duplicate name, invalid expression, and file without text."""
+    """Yield an error for each declared service with a duplicate name, an invalid expression, or a file
+    without text.
+    """
     for name, spec in file.target.services.items():
         location = ("services", name)
         if name in RESERVED_NAMES:

@@ -1,8 +1,8 @@
 """Proof that an edit takes effect: the software itself reads files with changed values.
 
-All parameters are changed at once, because the programs take a while. If any parameter of a service
-then lacks its new value, the service's parameters are changed one at a time. A parameter whose edit
-has no effect, or changes another value, is not tuned.
+All parameters are changed at once, because each start of a program takes a while. If any parameter of a
+service then lacks its new value, the service's parameters are changed one at a time. A parameter whose
+edit has no effect, or changes another value, is not tuned.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
 from autotune.space.space import SearchSpace
 
-_TOLERANCE = 0.006  # programs print fractions with two digits
+_TOLERANCE = 0.006  # maximum difference, because programs print fractions with two digits
 _MAX_ALTERNATIVES = 3
 _ByInstance = Mapping[str, Mapping[str, Value]]
 Case = tuple[ServiceInstance, Settings]
@@ -27,10 +27,10 @@ ValueReader = Callable[[Sequence[Case]], Sequence[Mapping[str, Value]]]
 
 @dataclass(frozen=True)
 class EditProof:
-    """``proven`` are parameters whose edits take effect, and ``refuted`` maps parameters whose
-    edits do not to the reason.
+    """``proven`` lists parameters whose edits take effect. ``refuted`` maps each parameter whose edit
+    does not take effect to the reason.
 
-    ``unproven`` are tunable parameters whose software cannot print the values in its files.
+    ``unproven`` lists tunable parameters whose software cannot print the values in its files.
     ``untested`` parameters can only keep their current value under the rules of the space.
     """
 
@@ -181,7 +181,9 @@ class _Prover:
     def _explain(
         self, name: str, settings: Settings, reported: _ByInstance, current: _ByInstance
     ) -> str:
-        """Return why an edit has no effect or a side effect, or an empty string if it takes effect."""
+        """Return the reason if an edit has no effect or also changes another value, else an empty
+        string.
+        """
         for instance in self._find_owners(name):
             own, before = reported[instance.name], current[instance.name]
             if not own:
@@ -210,7 +212,7 @@ def is_same_value(requested: Value, reported: Value | None) -> bool:
 
 
 def list_alternatives(dimension: Dimension) -> tuple[Value, ...]:
-    """Return a few other values of a parameter."""
+    """Return a few values of a parameter that differ from the baseline."""
     if dimension.choices:
         return tuple(c for c in dimension.choices if c != dimension.baseline)[:_MAX_ALTERNATIVES]
     baseline = float(dimension.baseline)
@@ -221,8 +223,8 @@ def list_alternatives(dimension: Dimension) -> tuple[Value, ...]:
 
 
 def _build_settings(space: SearchSpace, suggested: Settings) -> Settings:
-    """Return complete settings with the ``suggested`` values, or empty settings if none satisfy the
-    rules.
+    """Return complete settings with the ``suggested`` values, or empty settings if no settings satisfy
+    the rules.
     """
     try:
         return space.build_candidate(suggested, keep=suggested).settings if suggested else {}

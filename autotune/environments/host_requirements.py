@@ -1,4 +1,4 @@
-"""Requirements of a stack that only its hosts can show, checked before the first change."""
+"""Check a stack's requirements on its hosts before the first change."""
 
 from __future__ import annotations
 

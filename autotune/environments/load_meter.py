@@ -31,17 +31,18 @@ from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request
 
-# Seconds of throttling per second. Less throttling does not explain a missed SLO.
+# Seconds of CPU throttling per second. Less throttling does not explain a missed SLO.
 MAX_THROTTLED_SHARE = 0.1
-# The longest wait for a backlog to drain, in latency limits: slow pages work it off slowly.
+# Longest wait until a backlog drains, as a multiple of the latency limit: with slow pages, it drains
+# slowly.
 DRAIN_LIMITS = 30.0
-# share of a generator process's full rate that is trusted for each CPU in a quota
+# For each CPU of its quota, a generator is trusted with this share of one process's full rate.
 TRUSTED_RATE_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class LoadMeter:
-    """Takes readings from a real stack under load; each call gives the rate and duration.
+    """Takes readings from a real stack under load.
 
     ``load_hosts`` generate the load. ``hosts`` are the stack's hosts with their transports.
     ``generator_hosts`` are the dedicated load hosts, which are also observed. ``max_rate`` limits
@@ -81,7 +82,8 @@ class LoadMeter:
         """Send ``rate`` requests/s to the stack's entry for ``seconds``, after ``ramp_seconds``
         that are not measured.
 
-        All hosts are observed. If client ports run out, the reading is repeated once some are free.
+        All hosts are observed. If client ports run out, the reading is repeated once some ports are
+        free.
         """
         spec = LoadSpec(rate, seconds, self.timeout, self.slo.limit, ramp_seconds)
         watched_reading = self._take_watched_reading(spec)
@@ -138,14 +140,14 @@ class LoadMeter:
         )
 
     def end_warm_up(self, windows: int) -> None:
-        """Discard the response checks from before the last ``windows`` of the warm-up."""
+        """Discard the response checks that precede the last ``windows`` windows of the warm-up."""
         if self.answer_check is not None:
             self.answer_check.inspections.keep_last_inspections(windows)
 
     def find_bottleneck(
         self, settings: Settings, watched_readings: Sequence[WatchedReading]
     ) -> Bottleneck | None:
-        """Return the bottleneck that limits the peak, from the readings around it."""
+        """Return the bottleneck that limits the peak, from readings at rates around the peak."""
         stack = replace(self.stack, instances=self.stack.active_instances(settings))
         return find_bottleneck(
             stack, settings, watched_readings, hosts=self._active_hosts(settings), slo=self.slo

@@ -36,10 +36,11 @@ from autotune.measure.warm_up import (
 from autotune.services.base import Settings
 from autotune.services.registry import SHIPPED, Catalogue
 
-# A reading of latency lasts until this many requests are above the percentile, within these seconds.
+# A latency reading lasts until this many requests exceed the percentile, within these limits in
+# seconds.
 TODAY_TAIL_REQUESTS = 20
 MIN_TODAY_SECONDS, MAX_TODAY_SECONDS = 3.0, 10.0
-TODAY_TIME_SHARE = 0.25  # its maximum share of the time that a measurement has left
+TODAY_TIME_SHARE = 0.25  # maximum share of a measurement's remaining time for the latency reading
 # Seconds of load before a reading counts, so that process pools can grow to the required size. A
 # shorter time suffices if the rate is at most a fifth above the previous one.
 RAMP_SECONDS, SHORT_RAMP_SECONDS, SHORT_RAMP_INCREASE = 1.0, 0.25, 0.2
@@ -49,29 +50,29 @@ LATENCY_PROBES = (
 # The search may go down to this share of the rate that single sequential requests would reach.
 MIN_RATE_SHARE = 0.1
 WINDOWS_PER_SECOND = 0.4  # warm-up windows per second of an evaluation's time limit
-# Target sd of the log peak, for a claim and for the search. Repeated configurations differ by at
-# least 5 % (`estimate.MEASUREMENT_LOG_SD`), so the search learns more from another configuration.
+# Target sd of the log peak, for a claim and for the search. Repeated measurements differ by at least 5
+# % (`estimate.MEASUREMENT_LOG_SD`), so the search learns more from another configuration.
 CLAIM_SD, SEARCH_SD = 0.03, 0.05
-# Target sd of the log peak if the peak beats the incumbent by factors: 90 % of such estimates are
+# Target sd of the log peak if the peak is a multiple of the incumbent: 90 % of such estimates are
 # within 20 %. The finals and the proof measure the leaders again.
 ROUGH_SD = 0.13
-# The search ends a measurement after this many uninformative readings. Repeated measurements of a
-# configuration differ by more than further readings could resolve, and leaders are measured again.
+# The search ends a measurement after this many uninformative readings. Further readings would improve a
+# peak by less than repeated measurements differ, and leaders are measured again.
 MAX_STALLED_READINGS = 5
 # The search stops if the peak is below this share of the expected peak.
 HOPELESS_PEAK_SHARE = 0.02
-# If the rate at the end of a warm-up is below this share of its first rate, the stack limited it.
+# If the rate at the end of a warm-up is below this share of its first rate, the stack limited the load.
 # The expected peak is then ``OVERLOAD_PEAK_FACTOR`` times the rate that the stack sustained.
 OVERLOAD_RATE_SHARE = 0.9
 OVERLOAD_PEAK_FACTOR = 1.5
 # sd of the log peak of an unmeasured configuration, around its expected value.
 UNMEASURED_PEAK_SD = 0.5
-# A window of a warm-up with few requests lasts up to this many latency limits.
+# Longest duration of a warm-up window with few requests, as a multiple of the latency limit.
 WINDOW_LIMITS = 5.0
-# The most seconds of load in one peak search of slow pages.
+# Maximum seconds of load in one peak search of slow pages.
 MAX_SLOW_LOAD_SECONDS = 1200.0
-SETTLED_WINDOWS = 2  # last windows of a warm-up, which show the settled stack
-# The most seconds of load in one peak search.
+SETTLED_WINDOWS = 2  # number of windows at the end of a warm-up that show the settled stack
+# Maximum seconds of load in one peak search.
 MAX_LOAD_SECONDS = 60.0
 
 
@@ -99,7 +100,7 @@ class StackMeter(Protocol):
     def find_bottleneck(
         self, settings: Settings, watched_readings: Sequence[WatchedReading]
     ) -> Bottleneck | None:
-        """Return the bottleneck that limits the peak, from the readings around it."""
+        """Return the bottleneck that limits the peak, from readings at rates around the peak."""
         ...
 
     def estimate_capacities(
@@ -119,7 +120,7 @@ class StackMeter(Protocol):
         ...
 
     def end_warm_up(self, windows: int) -> None:
-        """Discard the response checks from before the last ``windows`` of the warm-up."""
+        """Discard the response checks that precede the last ``windows`` windows of the warm-up."""
         ...
 
     def probe_latency(self) -> float | None:
@@ -211,7 +212,7 @@ class LoadSession:
             expected_peak = update_expected_peak(request.expected_peak, warm_up_result)
             self._measure_today(request.today_rate, expected_peak, record, deadline)
             capacity, watched = self._search_capacity(request, expected_peak, record, deadline)
-            self.fleet.verify()  # verify before the value is recorded
+            self.fleet.verify()  # verify the deployment before the peak is recorded
         except DeployFailed as error:
             self._warm = False
             return FailedEvaluation(error.message)
@@ -268,8 +269,9 @@ class LoadSession:
     def _find_start_rate(self) -> float:
         """Return the first rate, in requests/s, for a stack without an expected peak.
 
-        One worker sustains one request per latency. A higher rate could fail a load balancer's
-        health checks. If pages are slow, the rate is below the usual minimum of the search.
+        The rate is one request per latency, which a single worker sustains. A higher rate could fail a
+        load balancer's health checks. If pages are slow, the rate is below the usual minimum of the
+        search.
         """
         latencies = [self.meter.probe_latency() for _ in range(LATENCY_PROBES)]
         valid_latencies = [latency for latency in latencies if latency]
@@ -405,10 +407,10 @@ def update_expected_peak(
 ) -> Estimate | None:
     """Return the expected peak after the warm-up.
 
-    A stack without an expected peak, or with a sustained rate below it, probably peaks somewhat
-    above the sustained rate. A stack that fails at any load peaks near the lowest offered rate. A
-    search that starts near this rate measures the peak itself, not only that the peak is below the
-    best.
+    Without an expected peak, or if the sustained rate is below the expected peak, the stack probably
+    peaks somewhat above the sustained rate. A stack that fails at any load peaks near the lowest
+    offered rate. A search that starts near this rate finds the peak itself, and does not only prove
+    that the peak is below the best.
     """
     if (minimum := warm_up_result.failed_rate) is not None:
         return Estimate.from_value(minimum, UNMEASURED_PEAK_SD)

@@ -19,7 +19,7 @@ from autotune.target.beds import bed_directory
 from autotune.target.read_target import TargetFile
 
 MAX_PARALLEL_BEDS = 16
-# Beds count as equal if their memory, and the bounds that depend on it, differ by at most this
+# Beds count as equal if their memory, and the bounds that depend on memory, differ by at most this
 # fraction.
 RELATIVE_TOLERANCE = 0.02
 

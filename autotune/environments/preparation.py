@@ -11,8 +11,8 @@ from autotune.target.read_target import TargetFile
 
 
 def environment_module(target: Target) -> str:
-    """Return the name of the environment's module: a command, a simulated stack, or a stack of
-    servers.
+    """Return the name of the module for a target's environment: ``command``, ``simulated`` or
+    ``stack``.
     """
     if target.command is not None:
         return "command"

@@ -40,7 +40,7 @@ from autotune.target.read_target import TargetFile
 from autotune.target.runtimes import DEFAULT_RUNTIME
 
 DRAIN_SECONDS = 0.5
-# Facts of a model's host, unless the target sets them.
+# Default facts of a model's hosts.
 CONGESTION_CONTROLS = {"net.ipv4.tcp_available_congestion_control": "reno cubic"}
 DEFAULT_FACTS = HostFacts(
     cpus=4.0,
@@ -227,7 +227,7 @@ def prepare(file: TargetFile) -> SimulatedEnvironment:
 
 
 def _restrict_to_model(space: SearchSpace, model: ChainTopology) -> tuple[SearchSpace, int]:
-    """Return the space with only the parameters that affect the model, and the number of other
+    """Return the space with parameters that the model ignores fixed, and the number of these
     parameters.
     """
     unmodelled_names = {d.name for d in space.tunable_dimensions if not has_effect(model, d.name)}

@@ -476,8 +476,8 @@ def prepare(file: TargetFile) -> StackEnvironment:
 def _read_host_templates(
     file: TargetFile, hosts: Mapping[str, Transport], runtime: Runtime
 ) -> HostTemplates:
-    """Return templates of the edited files, from the study's record or, without a record, from the
-    hosts now.
+    """Return templates of the edited files, from the study's record if it exists, otherwise from the
+    hosts.
     """
     if not runtime.installed:
         return HostTemplates()
@@ -527,7 +527,7 @@ def _temporary_directory() -> Iterator[str]:
 
 
 def _restore_deployment(fleet: Deployment, error: BaseException | None) -> None:
-    """Restore the hosts after any error. If the restore fails too, report both errors."""
+    """Restore the hosts. If the restore fails after another error, report both errors."""
     try:
         with ignore_stop_signals():
             fleet.restore()

@@ -19,7 +19,7 @@ from autotune.transports.base import Transport
 from autotune.transports.parallel_hosts import run_on_all
 
 SettingsValidator = Callable[[ServiceInstance, Sequence[Settings]], Sequence[str | None]]
-"""Maps an instance and several settings to the software's one-line objection to each, or ``None``."""
+"""Map an instance and several settings to the software's one-line error for each, or ``None``."""
 
 
 @dataclass(frozen=True)
