@@ -1,11 +1,11 @@
 """Export an Ansible role that applies a trial's configuration, with validated files and as few
 restarts as possible.
 
-``ansible/`` contains ``site.yml``, ``inventory.yml`` and the role ``autotune``. The role's files
-are the scripts of `--format shell`. A host's script validates and backs up all files before the
-first change. The script writes one file per task, and rolls the host back if a task fails. Modules
-from ansible-core set kernel values, act on units and check the services' health. Hosts with
-identical tasks share these tasks.
+``ansible/`` contains ``site.yml``, ``inventory.yml`` and the role ``autotune``. The role's files are
+the scripts of `--format shell`. A host's script validates and backs up all files before the first
+change. The script writes one file per task, and rolls the host back if a task fails. Modules from
+ansible-core set kernel values, act on units and check the services' health. Hosts with identical tasks
+share a task file.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from autotune.target.model import Host, Target
 ROLE_DIRECTORY = "ansible/roles/autotune"
 SHOWN, WRITTEN = "autotune_shown", "autotune_written"  # variables with the script's output
 UNITS_VARIABLE = "autotune_units"  # variable with the units to stop, if they exist on the host
-# The module `service_facts` takes seconds, because it queries each of a host's hundreds of units.
-# On a host without systemd, this prints no unit. It has only one line, because the YAML writer
-# would break it after a space.
+# The module `service_facts` takes seconds, because it queries each of a host's hundreds of units. On a
+# host without systemd, this script prints nothing. The script is a single line, because the YAML writer
+# would break lines after a space.
 EXISTING_UNITS_SCRIPT = (
     'for u; do case $(systemctl show --value -p LoadState "$u") in '
     'not-found|"") ;; *) echo "$u"; esac; done'
@@ -108,7 +108,7 @@ def _build_includes(kinds: Mapping[str, Sequence[str]]) -> Iterator[dict[str, An
 
 def format_backup_directory(study: Study, trial: Trial) -> str:
     """Return the directory on each host in which the role saves the files that it replaces."""
-    # Templates and commands contain the name, so it must not contain their special characters.
+    # Templates and commands contain the name, so their special characters are replaced.
     name = re.sub(r"[^A-Za-z0-9._-]", "_", study.name)
     return f"/var/backups/autotune-{name}-{trial.number}"
 
@@ -191,8 +191,8 @@ def _build_tasks(host: str, hosts: ExportedHosts, backup: str) -> Iterator[dict[
 
 
 def _build_host_script(name: str, request: str, *words: str) -> dict[str, Any]:
-    """Return a task that runs the host's script with ``request``, such as `--check`, and its
-    arguments.
+    """Return a task that runs the host's script with ``request``, such as `--check`, and the arguments
+    ``words``.
     """
     force_option = Template("{{ '--force' if autotune_overwrite | bool else '--no-force' }}")
     script = "lookup('ansible.builtin.file', inventory_hostname ~ '.sh')"
@@ -217,7 +217,7 @@ def _build_preview_task() -> dict[str, Any]:
 
 
 def _build_rollback(backup: str) -> Iterator[dict[str, Any]]:
-    """Yield the tasks that follow a failure. The play then fails, so that no other host changes."""
+    """Yield the tasks that run after a failure. The play then fails, so that no other host changes."""
     yield _build_host_script("Roll back", "--restore", backup) | {"changed_when": True}
     yield {
         "name": "Report the failed task",
@@ -253,7 +253,7 @@ def _build_configuration(host: str, hosts: ExportedHosts, backup: str) -> Iterat
     running_units = sorted(unit for unit, runs in units.items() if runs)
     if hosts.sysctls[host]:
         yield _build_kernel_task(running_units)
-    # Handlers act first, so that units start with their new limits and kernel values.
+    # Handlers run first, so that units start with their new limits and kernel values.
     yield {"name": "Reload or restart services", "ansible.builtin.meta": "flush_handlers"}
     for unit in running_units:
         yield _build_unit_task(
@@ -337,8 +337,8 @@ def _build_handlers(hosts: ExportedHosts) -> Iterator[dict[str, Any]]:
             "ansible.builtin.command": {"argv": ["sysctl", "--load", SYSCTL_FILE]},
             "changed_when": True,
         }
-    # If files were overwritten, the running configuration is unknown, and a reload may not change
-    # it.
+    # If files were overwritten, the running configuration is unknown, and a reload may not apply all
+    # changes.
     unit_state = Template("{{ 'restarted' if autotune_overwrite | bool else 'reloaded' }}")
     handlers = {(_name_handler(host, unit, hosts), unit) for host, units in hosts.units.items()
                 for unit, runs in units.items() if runs}  # fmt: skip
@@ -383,9 +383,7 @@ def _quote_string(text: str) -> str:
 
 
 def _mark_templates_unsafe(document: Any) -> Any:
-    """Return a document in which text that looks like a template, such as a host's name, is
-    `!unsafe`.
-    """
+    """Return a document in which text that only looks like a template is tagged `!unsafe`."""
     if isinstance(document, dict):
         return {key: _mark_templates_unsafe(value) for key, value in document.items()}
     if isinstance(document, list):
@@ -398,7 +396,7 @@ def _mark_templates_unsafe(document: Any) -> Any:
 
 
 def _format_document(document: Any) -> bytes:
-    """Return YAML at the first width at which linters find nothing, or else at the last width.
+    """Return YAML with the first line width that linters accept, or else with the last width.
 
     The YAML writer breaks a line only after the word that exceeds the width, and may leave a
     trailing space.

@@ -45,13 +45,13 @@ from autotune.target.read_target import read_target
 from autotune.unified_diff import Hunk, split_lines
 
 WEB_ACCOUNT = ("www-data", "www-data")
-PLACEHOLDER_FACTS = HostFacts(cpus=1.0, memory=2**30)  # facts affect values, but not names
+PLACEHOLDER_FACTS = HostFacts(cpus=1.0, memory=2**30)  # host facts affect values, but not names
 
 
 @dataclass(frozen=True)
 class DerivedHosts:
-    """Hosts with a trial's deployment: ``setups`` by host, and file ``contents`` by tier, host
-    and path.
+    """The hosts as a trial's deployment sets them up: ``setups`` by host, and file ``contents`` by
+    tier, host and path.
 
     ``edits``, by host and path, are the changes to files that the hosts already had.
     """
@@ -68,12 +68,12 @@ def derive_hosts(
     records: Mapping[str, HostRecord],
     baseline: tuple[Trial, Mapping[str, bytes]] | None,
 ) -> DerivedHosts:
-    """Return the hosts with a trial's deployment. ``recorded_files`` are its files by
-    ``instance/path``.
+    """Return the hosts as they are after a trial's deployment. ``recorded_files`` are the trial's files
+    by ``instance/path``.
 
-    ``baseline`` is the baseline's trial and files. If a host's files matched the baseline's, its
-    units get only the actions that changed parameters require. Raises AutotuneError if a record
-    contradicts the target and its services.
+    ``baseline`` is the baseline's trial and files. If a host's original files match the baseline's
+    files, the host's units get only the actions that changed parameters require. Raises AutotuneError
+    if a record contradicts the target and its services.
     """
     desired_state = _derive_desired_state(study, trial, recorded_files, records)
     for host, record in records.items():
@@ -137,7 +137,7 @@ def _split_lines(
 def _derive_edits(
     instance: ServiceInstance, path: str, records: Mapping[str, HostRecord]
 ) -> tuple[Hunk, ...] | None:
-    """Return the recorded edits to a file that the host already had, if its service edits such
+    """Return the recorded edits to a file that the host already had, if the service edits existing
     files.
     """
     record = records[instance.placement.host]
@@ -170,8 +170,8 @@ def _check_agreement(study: Study, host: str, record: HostRecord, desired: Desir
 def _find_settings_before(
     baseline_state: DesiredState | None, host: str, original: OriginalHost
 ) -> Settings | None:
-    """Return the settings in a host's files before the study. Without recorded settings, the result
-    is the baseline's settings if the host's files matched the baseline.
+    """Return the settings that a host's files contained before the study. Without recorded settings,
+    the result is the baseline's settings if the host's files matched the baseline.
     """
     if original.settings is not None:
         return original.settings
@@ -199,7 +199,7 @@ def _derive_desired_state(
         raise ExportError(
             study, f"it contains files of {strange[0]!r}, which its target does not run"
         )
-    # Alternative deployments may use the same instance name. Only the active one has files.
+    # Alternative deployments may use the same instance name. The files belong to the active deployment.
     selected_instances = [
         _select_programs(
             study,
@@ -313,8 +313,8 @@ def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, Adop
 
 
 def _check_adopted_config(study: Study, instance: ServiceInstance, config: AdoptedConfig) -> None:
-    """Raise AutotuneError for a recorded unit or file that the service's adoption could not have
-    produced.
+    """Raise AutotuneError for a recorded unit or file that autotune could not have found on the
+    service's host.
     """
     adoption = find_adoption(instance.service)
     hint = "`autotune apply` reads the files on the host"

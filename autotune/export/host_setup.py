@@ -1,4 +1,4 @@
-"""The files, units and kernel values that a deployment requires on each host, derived from its
+"""The files, units and kernel values that a deployment requires on each host, derived from the host's
 services.
 """
 

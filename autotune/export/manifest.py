@@ -5,7 +5,8 @@
 
 - ``parameters`` are the effective values in the exported trial, and ``baseline`` the effective
   values in the baseline.
-- ``changes`` are the differences that have an effect, each with its unit and the required action.
+- ``changes`` are the settings that differ and have an effect, each with its unit and the required
+  action.
 - ``rss`` is the size of the largest process of each service during the study, in bytes.
 - ``effective`` contains the values read back from the software.
 - ``differences`` lists effective values that differ from the requested values.
@@ -15,7 +16,7 @@
   each file, ``hosts`` contains the SHA-256 before and after: ``absent`` means a missing file, null
   means not recorded.
 - ``files`` are the files in this export, with their SHA-256.
-- ``verify`` is a command to run in the export's directory.
+- ``verify`` is a command that measures the gain again, to be run in the export's directory.
 
 Peaks and rates are in requests/s, times in seconds, dates in UTC. Two exports of the same trial are
 identical, byte for byte.

@@ -1,4 +1,4 @@
-"""Changed lines with masked words, which the export's script copies from the same line on the host.
+"""Changed lines with masked words. The export's script copies the words from the same line on the host.
 
 A study contains placeholders instead of the words. On the host, the script finds each word by the
 recorded text before and after its placeholder.

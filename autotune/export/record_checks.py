@@ -19,7 +19,8 @@ ORDINARY_TEXT_PATTERN = re.compile(r"[\w.][\w:.,@\\ /-]*|-?[0-9]+( -?[0-9]+)*", 
 
 
 def check_trial(study: Study, trial: Trial) -> None:
-    """Raise AutotuneError unless a trial has a number, and settings for the target's parameters.
+    """Raise AutotuneError if a trial's number is invalid, or if a setting is not possible in the
+    target.
 
     The message contains the first name or value that no service of the target allows.
     """

@@ -79,8 +79,9 @@ def export_patch(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, 
     """Return ``patch/HOST.patch`` for ``patch -p1 -d /``, and the expected digests for ``sha256sum
     -c``.
 
-    If a host's changed lines contain masked words, it gets ``patch/HOST.patch.sh`` instead, which
-    prints the patch on the host. Raises AutotuneError if a file's original content is not recorded.
+    If a host's changed lines contain masked words, the host gets ``patch/HOST.patch.sh`` instead, a
+    script that prints the patch on the host. Raises AutotuneError if a file's original content is not
+    recorded.
     """
     baseline = find_conclusion(study.state).baseline
     baseline_files = (

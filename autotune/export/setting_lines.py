@@ -1,9 +1,9 @@
 """Check that the lines that an export changes in a host's own file contain only settings.
 
 A study may come from someone else, and a configuration file can load code, run commands and grant
-access. A service's edits consist of the names of tunable settings, numbers and the choices of its
+access. A service's edits consist of names of tunable settings, of numbers, and of choices of its
 parameters. Each changed line is checked without the lines around it, because the recorded file may
-differ from the host's.
+differ from the host's file.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _is_safe_hunk(words: _Vocabulary, hunk: Hunk) -> bool:
     ):
         return False
     removed, added = hunk.removed, hunk.added
-    # Lines are paired in order. ``ways`` contains the pairs of prefix lengths that are safe.
+    # Lines are paired in order. ``match_positions`` contains the pairs of prefix lengths that are safe.
     match_positions = {(0, 0)}
     for old in range(len(removed) + 1):
         for new in range(len(added) + 1):

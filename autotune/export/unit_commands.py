@@ -1,8 +1,8 @@
-"""Check that files that a service manager reads do not run commands as root.
+"""Check that exported files do not make a service manager run commands as root.
 
-A unit file, or a file with a unit's variables, is exported in three cases. The file sets only
-limits and numbers, autotune's own template renders it, or an edit changes only limits and numbers.
-The host compares the lines that an edit removes, and keeps all other lines.
+A unit file, or a file with a unit's variables, is exported in three cases. The file sets only limits
+and numbers, autotune's own template renders it, or an edit changes only limits and numbers. On the
+host, the script checks the lines that an edit removes, and keeps all other lines.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _is_safe_hunk(instance: ServiceInstance, hunk: Hunk) -> bool:
 
 
 def _keeps_masked_words(hunk: Hunk) -> bool:
-    """True if lines with masked words only change numbers, or have options appended."""
+    """True if edits to lines with masked words only change numbers or append options."""
     masked_lines = [[line for line in lines if find_placeholders(line)]
               for lines in (hunk.removed, hunk.added)]  # fmt: skip
     return len(masked_lines[0]) == len(masked_lines[1]) and all(
