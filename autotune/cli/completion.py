@@ -1,6 +1,6 @@
 """Shell completion of the names of studies, trials, parameters and other objects.
 
-Completion runs at every key press, so this module imports nothing slow. Without candidates (no study
+Completion runs at every key press, so this module imports no slow module. Without candidates (no study
 yet, an invalid file), completion prints nothing, and the shell completes file names instead.
 """
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from autotune.services.registry import Catalogue
 
 Completion = str | tuple[str, str]
-"""A value, optionally with its description."""
+"""A completed word, optionally with its description."""
 
-# Copies of values from modules whose import takes a second. A test compares them.
+# Copies of names from modules that take a second to import. A test compares the copies.
 EXPORT_FORMATS = ("files", "ansible", "shell", "patch", "yaml", "json")
 SCHEMA_NAMES = (
     "study", "status", "check", "plan", "parameters", "explanation", "measurement", "ceilings",
@@ -38,7 +38,7 @@ def _ignore_errors(
     def complete(ctx: typer.Context, incomplete: str) -> list[Completion]:
         try:
             return list(complete_words(ctx, incomplete))
-        except Exception:  # noqa: BLE001  # broken files break in many ways
+        except Exception:  # noqa: BLE001  # damaged files raise many kinds of errors
             return []
 
     return complete
@@ -103,7 +103,7 @@ def complete_parameters(ctx: typer.Context, incomplete: str) -> Iterator[Complet
 
 @_ignore_errors
 def complete_host_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Return the tiers of the target on the command line, each with `=` for numbers of hosts."""
+    """Return the tiers of the target on the command line, each with `=`, such as `web=`."""
     return [
         f"{name}=" for name in _parse_tiers(_read_target_root(Path(_read_argument(ctx, "target"))))
     ]
@@ -125,7 +125,7 @@ def complete_cache_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @_ignore_errors
 def complete_references(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Return the names of settings to which others can be compared."""
+    """Return the names of configurations with which `measure --against` can compare."""
     from autotune.space.dimension import NAMED_SETTINGS
 
     return NAMED_SETTINGS
@@ -174,7 +174,7 @@ class _CompletionTier:
     local_cache: bool
 
     def list_parameters(self, name: str, catalogue: Catalogue) -> dict[str, str]:
-        """Return the full names with their descriptions."""
+        """Return the full names of the tier's parameters, with their descriptions."""
         from autotune.services.registry import choice_name
 
         names = {choice_name(name): "service to run"} if len(self.service) > 1 else {}
@@ -202,7 +202,9 @@ def _parse_tiers(root: Mapping[str, Any]) -> dict[str, _CompletionTier]:
 
 
 def _read_catalogue(root: Mapping[str, Any]) -> Catalogue:
-    """Return the catalogue of the target. If the target declares services, this imports pydantic."""
+    """Return the catalogue of the target. If the target declares services, this function imports
+    pydantic.
+    """
     from autotune.services.registry import SHIPPED, extend_catalogue
 
     specs = root.get("services")
@@ -226,7 +228,7 @@ def _read_target_root(path: Path) -> Mapping[str, Any]:
 
 
 def _read_argument(ctx: typer.Context, name: str) -> str:
-    """Return the argument ``name``, which is the first one of its command."""
+    """Return the argument ``name``, which must be the command's first argument."""
     # If an option lacks its value, parsing stops before words are assigned to arguments.
     return str(ctx.params.get(name) or ctx.args[0])
 

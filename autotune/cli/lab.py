@@ -139,7 +139,7 @@ def ssh(
     from autotune.lab import target_labs
 
     argv = target_labs.build_ssh_command(target_or_lab, host, directory)
-    os.execvp(argv[0], [*argv, *(command or [])])  # noqa: S606  # becomes ssh, terminal and all
+    os.execvp(argv[0], [*argv, *(command or [])])  # noqa: S606  # ssh replaces this process
 
 
 def _print_lab(lab: Lab, **extra_keys: Any) -> None:

@@ -1,4 +1,4 @@
-"""Steps from a target file to a session of a study or a sweep: confirmation, progress, results."""
+"""Run a session of a study or a sweep: read the target, confirm, show progress, print results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 def prepare_target(
     target: Path, overrides: Iterable[Override] = (), beds: str | None = None
 ) -> Environment:
-    """Return the environment of a target file, with overrides from options, or of its ``beds``.
+    """Return the environment of a target file with overrides from options, on its test ``beds`` if
+    given.
 
     Raises TargetError and AutotuneError.
     """
@@ -61,7 +62,7 @@ def build_set_overrides(assignments: Iterable[str] | None) -> list[Override]:
 def open_studies_directory(
     storage_url: str | None, studies: Path, names: Iterable[str] | None = None
 ) -> Iterator[Path]:
-    """Yield the directory of the studies; with a ``storage_url``, a temporary one with copies.
+    """Yield the directory of the studies; with a ``storage_url``, a temporary directory with copies.
 
     ``names`` are the studies to copy; the default is all. Raises AutotuneError.
     """
@@ -148,7 +149,7 @@ def open_progress(
 def _open_metrics_publishers(
     options: ProgressOptions, exit_stack: ExitStack
 ) -> Iterator[Callable[[str], object]]:
-    """Yield the functions that publish metrics. A server stops with ``exit_stack``."""
+    """Yield the functions that publish metrics. A metrics server stops when ``exit_stack`` closes."""
     if (path := options.metrics_file) is not None:
         from autotune.report.page import write_atomically
 
@@ -192,7 +193,8 @@ def run_session(
     detail: ProgressOptions,
     resume_arguments: str | None = None,
 ) -> None:
-    """Run a session of a study. With ``json_``, print the current results if it is interrupted.
+    """Run a session of a study. With ``json_``, print the current results if the session is
+    interrupted.
 
     ``resume_arguments`` are the arguments of `autotune resume`; the default is the study's name.
     """
@@ -229,7 +231,7 @@ def run_sweep_session(
 
 @contextmanager
 def _print_resume_command(study: str, *, has_hosts: bool) -> Iterator[None]:
-    """Print how to continue a stopped study. A model has no hosts to restore."""
+    """Print how to continue an interrupted study. With ``has_hosts``, mention their restore."""
     try:
         yield
     except KeyboardInterrupt:

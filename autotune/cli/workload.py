@@ -75,7 +75,7 @@ def from_log(
         raise AutotuneError(f"{out} already exists", hint="name another file with --out")
     if len({*logs}) < len(logs):
         raise UsageError("a log occurs twice", hint="name each log once")
-    # The written list contains the patterns in comments.
+    # The output file lists the patterns as comments.
     if invalid := next((pattern for pattern in exclude or () if not pattern.isprintable()), None):
         raise UsageError(
             f"--exclude {invalid!r}: contains a control character, or bytes that are not UTF-8",
