@@ -1,4 +1,4 @@
-"""A sweep as figures: quantities, axes and series, in pure functions."""
+"""The diagrams of a sweep: quantities, axes and series, in pure functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autotune.services.base import Value
 from autotune.sweep.plan import SERVICE_AXIS
 from autotune.sweep.results import Mean, Result, SweepResults
 
-OVERLOAD_VIOLATION_SHARE = 0.5  # fraction of violations
+OVERLOAD_VIOLATION_SHARE = 0.5  # share of violations above which a point is not drawn
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class _PlottedQuantity:
 def build_diagrams(sweep: SweepResults) -> tuple[Diagram, ...]:
     """Return the diagrams: response time (or capacity) first, then the load average of each tier.
 
-    The horizontal axis is the first numeric parameter. If only services and host counts vary, it is the
-    throughput, with one diagram for each combination of host counts, as in the reference figures.
+    The horizontal axis is the first numeric parameter. If only services and host counts vary, this axis
+    is the throughput. Each combination of host counts then gets a diagram, as in the reference figures.
     """
     combinations = sweep.plan.host_combinations
     is_split_by_hosts = find_horizontal_parameter(sweep) is None and len(combinations) > 1
@@ -65,7 +65,7 @@ def build_diagrams(sweep: SweepResults) -> tuple[Diagram, ...]:
 
 
 def find_horizontal_parameter(sweep: SweepResults) -> str | None:
-    """Return the parameter on the horizontal axis; ``None`` for the throughput."""
+    """Return the name of the parameter on the horizontal axis; ``None`` for the throughput."""
     numeric_names = [axis.name for axis in sweep.plan.axes if axis.is_numeric]
     if numeric_names:
         return numeric_names[0]
@@ -79,8 +79,8 @@ def find_best_result(sweep: SweepResults) -> Result | None:
     """Return the best result of the sweep.
 
     Without fixed rates, the highest capacity is best. With a parameter on the horizontal axis, the
-    lowest mean response time at the highest sustained rate of any point is best. With the throughput,
-    the highest rate within the SLO is best, then the lowest mean response time.
+    lowest mean response time at the highest rate of any point is best. With the throughput on this
+    axis, the highest rate within the SLO is best, and among equal rates the lowest mean response time.
     """
     if not sweep.plan.rates:
         peaks = [r for r in sweep.results if r.peak and not r.failure]
@@ -152,7 +152,7 @@ def _build_point(
 def format_series_name(
     sweep: SweepResults, result: Result, horizontal: str | None, *, is_only_series: bool = False
 ) -> str:
-    """Return the short names of everything that varies, except on the horizontal axis.
+    """Return the short names and values of all that varies, except on the horizontal axis.
 
     With ``is_only_series``, the diagram's title already shows the host counts.
     """

@@ -17,7 +17,7 @@ SCHEMA_VERSION = 1
 MAX_SERIES_COLUMNS = 12  # maximum number of series per table on a terminal
 # Maximum number of diagrams below one another; more are drawn side by side.
 MAX_STACKED_DIAGRAMS = 6
-LOG_AXIS_RATIO = 15.0  # ratio between largest and smallest value from which an axis is logarithmic
+LOG_AXIS_RATIO = 15.0  # minimum ratio of the largest to the smallest value of a logarithmic axis
 
 
 def build_sweep_json(sweep: SweepResults) -> dict[str, Any]:

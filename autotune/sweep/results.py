@@ -44,7 +44,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class Result:
-    """A point at one rate, or its capacity ``peak`` if ``rate`` is ``None``.
+    """The result of a point at one rate, or the point's capacity ``peak`` if ``rate`` is ``None``.
 
     - ``response``: mean time of correct responses in seconds. ``throughput``: correct responses per
       second.
@@ -111,7 +111,7 @@ def load_results(directory: Path) -> SweepResults:
 
 
 def compute_mean(values: Sequence[float]) -> Mean | None:
-    """Return the mean of ``values``; ``None`` if there are none."""
+    """Return the mean of ``values``, or ``None`` without values."""
     if len(values) < 2:
         return Mean(values[0]) if values else None
     centre, count = fmean(values), len(values)
@@ -130,7 +130,7 @@ def _summarize_rate(
     target: Target,
 ) -> Result:
     offered = [r for trial in trials for r in readings.get(trial, ()) if r.rate == rate]
-    # A reading whose load was not sent does not describe the servers.
+    # A reading whose load could not be generated is not evidence about the servers.
     records_at_rate = [record for record in offered if record.reading.is_valid]
     unmeasured_trials = [t for t in trials if not any(record.trial == t for record in offered)]
     failure = _describe_failed_repeats(
@@ -189,7 +189,7 @@ def _describe_missing_peak(record: Record) -> str:
 
 
 def _describe_failed_repeats(reasons: Sequence[str], repeats: int) -> str | None:
-    """Return the first reason for which repeats of a point failed; ``None`` if none failed.
+    """Return the first reason why repeats of a point failed, or ``None`` if no repeat failed.
 
     The mean of the other repeats does not represent such a point.
     """
@@ -214,7 +214,7 @@ def mean_response_seconds(reading: RecordedReading) -> float | None:
 def _average_by_tier(
     readings: Sequence[RecordedReading], target: Target, figure: str
 ) -> dict[str, Mean]:
-    """Return a figure per tier: the mean over its hosts in a reading, then over the repeats."""
+    """Return a figure of host usage per tier: the mean over the tier's hosts, then over the repeats."""
     tiers: dict[str, Mean] = {}
     for name, tier in target.tiers.items():
         values_by_reading = [

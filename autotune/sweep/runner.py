@@ -39,7 +39,7 @@ NO_FILES: Mapping[str, bytes] = {}
 def run_sweep(
     file: TargetFile, plan: SweepPlan | None, directory: Path, progress: ProgressReporter
 ) -> None:
-    """Start a sweep, or continue the one in ``directory``, which contains its ``plan``.
+    """Start a sweep. Without ``plan``, continue the sweep whose plan is recorded in ``directory``.
 
     Recorded measurements are not repeated. An interrupted measurement starts again.
     """
@@ -47,7 +47,7 @@ def run_sweep(
     check_rate(max(plan.rates, default=0.0), file.target.load.max_rate)
     finished_measurements = read_finished_measurements(directory)
     points = plan.points
-    # Repeats with the same hosts share one session.
+    # Successive repeats with the same host counts share one session.
     for hosts, blocks in groupby(order_measurements(plan), key=lambda block: block[0]):
         remaining_measurements = [measurement for _, block in blocks for measurement in block
                      if measurement not in finished_measurements]  # fmt: skip
@@ -105,9 +105,9 @@ def _describe_outcome(trial: Trial) -> str:
 def _offer_rates(
     context: TrialContext, plan: SweepPlan, point: GridPoint, measurement: PointMeasurement
 ) -> tuple[Trial, str]:
-    """Deploy a point, offer it every rate in random order, and return the outcome of each."""
+    """Deploy a point, offer every rate in random order, and return the trial and the outcomes."""
     store = context.store
-    context.space.validate_settings(point.settings)  # the settings may come from a record
+    context.space.validate_settings(point.settings)  # settings from a record may be invalid
     try:
         candidate = context.space.build_candidate({**context.space.baseline, **point.settings})
         changed_bindings = [b for b in candidate.repairs if b.parameter in point.settings]
@@ -133,7 +133,7 @@ def _offer_rates(
 def _deploy_point(context: TrialContext, trial: Trial) -> str | None:
     """Return why the point cannot be deployed; ``None`` if it was deployed.
 
-    A sweep keeps no files, because its settings render to the same files again.
+    A sweep stores no rendered files, because the same settings render the same files again.
     """
     try:
         with context.clock.time_activity("deploy"):
