@@ -8,8 +8,8 @@ any distribution of arrivals and service times:
 - Little's law, N = X·R: a pool with N busy workers at X requests/s sustains X·limit/N. This assumes
   that requests occupy workers no longer than they do at X.
 
-Because of waiting times and bursts, the SLO is violated below these rates; the caller must learn how
-far below.
+Because of waiting times and bursts, the SLO is already violated below these rates; the caller must
+learn how far below.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from autotune.parameter_name import select_service_settings
 from autotune.services.diagnosis import InstanceActivity
 from autotune.space.expression import parse_expression
 
-MIN_USED_SHARE = 0.02  # share of a resource; a lower use proves nothing
+MIN_USED_SHARE = 0.02  # minimum share of a resource in use that is evidence of its capacity
 # Standard deviations of a log capacity from one reading. ``LOW_USE_SD``, divided by the share in use,
 # is added.
 CPU_LOG_SD, THREADS_LOG_SD, POOL_LOG_SD, LOW_USE_SD = 0.10, 0.10, 0.25, 0.03
@@ -34,7 +34,7 @@ COMMON_ERROR_SD = 0.05  # sd of the error that all readings of a trial share
 @dataclass(frozen=True)
 class ResourceUse:
     """The share of an instance's resource in use (``used_share``) at ``rate`` served requests/s, with
-    the ``sd`` of its logarithm.
+    the ``sd`` of the share's logarithm.
     """
 
     instance_name: str
@@ -51,7 +51,7 @@ class ResourceUse:
 
 
 def pool_capacities(uses: Iterable[ResourceUse]) -> dict[str, InstanceCapacity]:
-    """Return the capacity of each part, pooled over all its uses."""
+    """Return the capacity of each part of a stack, pooled over all uses of the part."""
     by_part: dict[str, list[ResourceUse]] = {}
     for use in uses:
         if use.rate > 0 and use.used_share >= MIN_USED_SHARE:
@@ -86,7 +86,7 @@ def build_host_uses(
     rate: float, busy_shares: Mapping[str, float], tiers: Mapping[str, Sequence[str]]
 ) -> list[ResourceUse]:
     """Return CPU uses by the utilisation law; among hosts with the same ``tiers``, only the busiest
-    counts.
+    host counts.
 
     ``busy_shares`` contains the share of each host's CPUs in use.
     """
@@ -117,8 +117,8 @@ def _list_host_uses(context: ReadingContext) -> list[ResourceUse]:
 def _list_pool_uses(
     context: ReadingContext, called_tiers: Mapping[str, Sequence[str]]
 ) -> list[ResourceUse]:
-    """Return uses by Little's law (workers) and the utilisation law (threads), for the busiest host of
-    each service.
+    """Return the uses of workers by Little's law, and of threads by the utilisation law, on the busiest
+    host of each service.
     """
     fullest: dict[str, ResourceUse] = {}
     for instance in context.instances:

@@ -1,8 +1,9 @@
 """Causes in another tier: the shortage that makes workers wait, and the gain from removing it.
 
-Workers that wait for a store are all busy, and more workers help. If requests call the store only
-because a small cache evicted the data, more memory for the cache helps several times as much. The order
-of the diagnosis rules does not reveal this cause, because the order ignores the size of a shortage.
+If workers wait for a store, all of them are busy, and more workers help. If requests call the store
+only because a small cache evicted the data, more memory for the cache helps several times as much. The
+order of the diagnosis rules does not reveal this cause, because the order ignores the size of a
+shortage.
 
 The gain follows from Little's law: a pool serves ``workers / time`` requests/s. Without the wait, a
 request occupies its worker only for its CPU time. The gain is limited by the CPUs, which all requests
@@ -50,8 +51,8 @@ def name_cause(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
 
 
 def _list_database_shortages(context: ReadingContext) -> tuple[RelatedShortage, ...]:
-    """Return the shortages of databases, because reading pages from the kernel's page cache takes CPU
-    time.
+    """Return the shortages of databases that may explain a lack of CPU: reading pages from the kernel's
+    page cache takes CPU time.
     """
     shortages = dict.fromkeys(
         RelatedShortage(database.tier, database.service, shortage.resource)
@@ -65,7 +66,9 @@ def _list_database_shortages(context: ReadingContext) -> tuple[RelatedShortage, 
 def _find_evicting_cache(
     context: ReadingContext, cache: InstanceActivity
 ) -> tuple[LookupCounters, float] | None:
-    """Return a cache's counters and its misses per request if it evicts keys that are requested again."""
+    """Return a cache's counters and its misses per request if the cache evicts keys that are requested
+    again.
+    """
     lookups = context.find_diagnosis(cache).lookup_counters
     if lookups is None or not cache.counters.get(lookups.evictions, 0.0):
         return None
@@ -138,7 +141,9 @@ def _build_cache_cause(
 
 
 def _size_database_wait(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
-    """Return ``shortage`` with its gain, and the pool that waits if the cause is a slow database."""
+    """Return ``shortage`` with its gain and the pools that wait if it is a slow database, else
+    unchanged.
+    """
     roles = {(i.tier, i.service): i.role for i in context.instances}
     is_database = roles.get((shortage.tier, shortage.service)) is Role.DATABASE
     if not is_database or shortage.resource not in DATABASE_WAITS:

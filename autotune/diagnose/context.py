@@ -18,7 +18,7 @@ from autotune.target.slo import Slo
 
 @dataclass(frozen=True)
 class ReadingContext:
-    """All data about one reading, as input for the rules.
+    """All data about one reading that the rules need.
 
     ``fastest_latency`` is the shortest ``latency_floor`` of all readings with the same settings.
     ``catalogue`` contains the services of the instances.
@@ -129,7 +129,7 @@ def latency_floor(context: ReadingContext) -> float | None:
 
 
 def time_in_php(context: ReadingContext) -> float | None:
-    """Return the seconds that a request spends in a PHP process (requests there = rate × time)."""
+    """Return the seconds that a request spends in a PHP process, by Little's law."""
     if context.answered_rate <= 0 or not context.application_pools:
         return None
     return (

@@ -1,4 +1,4 @@
-"""The tier and the resource that limit the peak, with a line of evidence, in pure functions."""
+"""Find the tier and the resource that limit the peak, with a line of evidence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from autotune.services.registry import SHIPPED, Catalogue
 from autotune.target.slo import Slo
 
 MAX_FAILED_READINGS = (
-    3  # number of failed readings to use, because far above the peak overload hides the cause
+    3  # maximum number of failed readings to use: overload hides the cause far above the peak
 )
 
 
@@ -67,12 +67,12 @@ def build_contexts(
 
 
 def select_bottleneck(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
-    """Return the verdict of the readings just above the peak.
+    """Return the bottleneck that the readings just above the peak agree on.
 
     The finding with the highest total confidence is chosen; among equals, the one from the reading
-    nearest to the peak. A reading that the generator limited shows nothing about the stack. The
-    highest of these readings is used only if no other reading failed. Without such a reading, the
-    reading at the highest rate is used.
+    nearest to the peak. A reading that the generator limited is used only if no other reading failed,
+    because it does not reveal the limits of the stack. If no reading failed or was limited, the reading
+    at the highest rate is used.
     """
     floors = [time for s in contexts if (time := latency_floor(s)) is not None]
     comparable_contexts = [replace(s, fastest_latency=min(floors, default=None)) for s in contexts]
@@ -94,7 +94,7 @@ def select_bottleneck(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
     for finding in findings:
         shortage_key = (finding.tier, finding.service, finding.resource)
         weights[shortage_key] = weights.get(shortage_key, 0.0) + finding.confidence
-    # Among equals, the one nearest to the peak.
+    # Among equal weights, ``max`` selects the finding nearest to the peak.
     chosen_key = max(weights, key=lambda named: weights[named])
     main_finding = next(f for f in findings if (f.tier, f.service, f.resource) == chosen_key)
     return replace(main_finding, confidence=weights[chosen_key] / max(1, len(failed_contexts)))

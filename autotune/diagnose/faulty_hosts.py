@@ -1,5 +1,5 @@
-"""Hosts with wrong responses to direct requests. A wrong response without load means that a host is
-broken, not overloaded.
+"""Find hosts that return wrong responses to direct requests. A wrong response without load means that a
+host is broken, not overloaded.
 
 Behind a load balancer, a host with fast but wrong responses looks fast. After a reading with such
 failures, autotune therefore requests the page of the load from each web server, on that server's own
@@ -21,13 +21,13 @@ from autotune.transports.parallel_hosts import run_on_all
 from autotune.transports.request import Request
 
 SUSPECT_ERROR_KINDS = frozenset({"1xx", "3xx", "4xx", "5xx", "wrong body", "reset", "refused"})
-# Share of the requests; fewer such errors are no evidence of a broken host.
+# Minimum share of requests with such errors; fewer errors are not evidence of a broken host.
 SUSPECT_ERROR_SHARE = 0.01
 MAX_TRIES = 4
 TRY_INTERVAL_SECONDS = (
     0.5  # seconds between tries, so that a queue of one or two seconds is gone by the last try
 )
-_MAX_SHOWN_CHARACTERS = 60  # characters of a body in a message
+_MAX_SHOWN_CHARACTERS = 60  # maximum number of characters of a response body in a message
 
 
 def is_host_suspected(reading: Reading) -> bool:
@@ -44,7 +44,7 @@ def find_faulty_instances(
 ) -> dict[str, str]:
     """Return service instance → fault, for every web server without a correct response in any try.
 
-    ``transports`` are by host name; a host that cannot be reached is left out.
+    ``transports`` maps host names to transports. Unreachable hosts are left out.
     """
     web = {
         transports[instance.placement.host].name: instance

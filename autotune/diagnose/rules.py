@@ -26,14 +26,14 @@ from autotune.services.diagnosis import DiagnosisRule as ServiceRule
 
 BottleneckRule = Callable[[ReadingContext], Bottleneck | None]
 
-IDLE_CPU_SHARE = 0.10  # share of the CPUs: with more idle time, CPU is not the bottleneck
+IDLE_CPU_SHARE = 0.10  # maximum idle share of the CPUs if CPU is the bottleneck
 REQUEST_TIME_SHARE = 0.5  # minimum share of a request's time that is spent in a service
 # Share of the CPUs; if the stack uses less, other programs keep the CPUs busy.
 STACK_CPU_SHARE = 0.25
 # Seconds throttled per second, and share of the quota used, that together mean a lack of CPU.
 THROTTLED_SHARE, QUOTA_USED_SHARE = 0.25, 0.7
 STORE_ROLES = (Role.STORE, Role.DATABASE)  # dependencies of an application, apart from caches
-READY_PER_CPU = 1.25  # runnable processes per CPU
+READY_PER_CPU = 1.25  # minimum number of runnable processes per CPU if CPU is the bottleneck
 
 
 def check_generator(context: ReadingContext) -> Bottleneck | None:
@@ -93,7 +93,7 @@ def check_open_files(context: ReadingContext) -> Bottleneck | None:
     """Report a server that reached its limit of open files, so that requests failed.
 
     In a deep overload, servers that hold thousands of requests for a slow dependency log the same
-    message. Most violations are then late, not failed.
+    message. The rule ignores this case, in which most violations are late, not failed.
     """
     for instance in _instances_complaining(context, "open_files"):
         limit = instance.descriptor_limit
@@ -110,7 +110,7 @@ def check_open_files(context: ReadingContext) -> Bottleneck | None:
 
 
 def check_local_ports(context: ReadingContext) -> Bottleneck | None:
-    """Report a proxy without a free local port, which responds with status 502."""
+    """Report a proxy that found no free local port, and therefore responded with status 502."""
     for instance in _instances_complaining(context, "no_ports"):
         return _build_bottleneck(
             instance,
@@ -225,7 +225,7 @@ def _describe_waiting_processes(context: ReadingContext, host: HostActivity, sha
 
 
 def _ready_share(instance: InstanceActivity) -> float:
-    """Return the fraction of an instance's time with requests in flight in which its processes are
+    """Return the fraction of the time with requests in flight in which an instance's processes are
     running or runnable.
     """
     in_flight_connections = (
@@ -320,8 +320,8 @@ def _find_slow_instance(context: ReadingContext) -> tuple[InstanceActivity | Non
 def apply_service_rules(
     rules: Callable[[Diagnosis], Iterable[ServiceRule]], *roles: Role
 ) -> BottleneckRule:
-    """Return a rule with the first finding from the services' own rules, starting with the rearmost
-    instances.
+    """Return a rule that returns the first finding of the services' own rules, starting with the
+    rearmost instances.
     """
 
     def finding(context: ReadingContext) -> Bottleneck | None:
