@@ -2,12 +2,12 @@
 
 The balancer's configuration has two effects. It determines the CPU time on the balancer's own hosts,
 and how evenly the web tier gets requests. Too few connections leave web workers idle between two
-requests, and too many make the workers contend. ``BalancerModel.evenness`` is the share of the web
-tier's capacity that remains.
+requests, and too many make the workers contend. ``BalancerModel.evenness_share`` is the share of the
+web tier's capacity that remains.
 
-The shapes follow the curves in Wajahat, Masood, Sau, Gandhi (IGSC 2017, doi:10.1109/IGCC.2017.8323580):
-an optimum with a slope on both sides. The optimum results from the number of slots that bursts need and
-the cost of each slot.
+The model follows the measured curves in Wajahat, Masood, Sau, Gandhi (IGSC 2017,
+doi:10.1109/IGCC.2017.8323580), which fall on both sides of an optimum. The optimum results from the
+number of slots that bursts need and the cost of each slot.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from autotune.simulate.topology import TierHosts
 NGINX_CPU_SECONDS = 0.00088  # CPU seconds per proxied request
 APACHE_CPU_SECONDS = 0.00115
 
-# Connections needed in bursts if the web tier uses epoll. It accepts all waiting connections at once,
-# so the balancer keeps more of them open.
+# Connections needed in bursts, and their factor if the web tier uses epoll. With epoll, the web tier
+# accepts all waiting connections at once, so the balancer keeps more connections open.
 NGINX_NEEDED_CONNECTIONS = 2690.0
 EPOLL_CONNECTION_FACTOR = 1.566
 NGINX_SLOT_COST = 6e-5  # cost of each entry in a worker's table of connections
 NGINX_REFERENCE_SHARE = (
-    0.8915  # share left at 1500 connections with the constants above, for evenness 1
+    0.8915  # share of the capacity left at 1500 connections, which counts as evenness 1
 )
 # Cost of each event method per thousand idle connections.
 SCAN_COSTS = {"epoll": 0.0, "poll": 0.055, "select": 0.07}
-SELECT_LIMIT = 1024  # FD_SETSIZE: nginx does not start with more
+SELECT_LIMIT = 1024  # FD_SETSIZE: nginx does not start with more connections
 
 APACHE_NEEDED_WORKERS = 1512.0
 APACHE_PROCESS_COST = 0.08 / 240.0  # cost of a process, relative to all work
 APACHE_THREAD_COST = 0.08 / 15.0  # cost of a thread, relative to all work
-APACHE_REFERENCE_SHARE = 0.842  # share left at 240 x 15 with the constants above
-APACHE_EVENNESS = 0.91  # share left by the scheduling of mod_proxy
+APACHE_REFERENCE_SHARE = 0.842  # share of the capacity left with 240 processes of 15 threads
+APACHE_EVENNESS = 0.91  # share of the capacity that the scheduling of mod_proxy leaves
 PROCESS_BYTES = 4 * 2**20
 THREAD_BYTES = 2**18
 

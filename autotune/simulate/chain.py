@@ -29,7 +29,7 @@ from autotune.target.slo import Slo
 
 Array = NDArray[np.float64]
 HOP_SECONDS = 0.0004  # seconds on the network between two tiers
-TIME_POINTS = 16  # samples of a growing queue
+TIME_POINTS = 16  # number of times at which a growing queue is sampled
 MAX_CACHE_SHARE = 0.8  # share of a cache host's memory that can hold items
 BURST_SECONDS = 0.004  # a burst delivers the requests of this period at once
 
@@ -68,7 +68,8 @@ class StationChain:
     def request_time(self, rate: float, seconds: float | None = None) -> TimeMoments:
         """Return mean and variance of a request's time, without the growth of unstable queues.
 
-        ``seconds`` is the time since an idle start. It limits the queues of stations close to saturation.
+        ``seconds`` is the time since an idle start. This time limits the queues of stations close to
+        saturation.
         """
         mean, variance = self.fixed_seconds, (0.3 * self.fixed_seconds) ** 2
         for station in self.stations:
@@ -85,8 +86,8 @@ class StationChain:
         """Return the fraction of a reading's responses that take longer than each of ``limits``
         (seconds).
 
-        The total time is modelled as gamma distributed, which two moments determine. If the slowest
-        station gets more load than it can serve, its queue grows as long as the reading lasts.
+        The model of the total time is a gamma distribution, which mean and variance determine. If the
+        slowest station gets more load than it can serve, its queue grows as long as the reading lasts.
         """
         time_moments = self.request_time(rate, seconds)
         shape, scale = (
@@ -101,7 +102,7 @@ class StationChain:
         return np.asarray(_gamma_tail(shape, remaining_limits / scale).mean(axis=0))
 
     def violation_share(self, rate: float, slo: Slo) -> float:
-        """Return the long-run fraction of violations at ``rate``."""
+        """Return the fraction of requests that violate the SLO at ``rate`` in the long run."""
         if self.slowest_station.utilisation(rate) >= 1.0:
             return 1.0
         time_moments = self.request_time(rate)
@@ -138,8 +139,8 @@ def _gamma_tail(shape: float, limits: Array) -> Array:
 
 
 def _find_root(f: Callable[[float], float], low: float, high: float) -> float:
-    """Return the root of the increasing function ``f``, to a ten-thousandth (regula falsi, Illinois
-    variant).
+    """Return the root of the increasing function ``f``, with a relative error of 1e-4 (regula falsi,
+    Illinois variant).
     """
     below, above = f(low), f(high)
     while high - low > 1e-4 * high:
@@ -200,7 +201,7 @@ LOSS_BOTTLENECKS = {
 def diagnose_search(
     topology: ChainTopology, settings: Settings, readings: Iterable[Reading], slo: Slo
 ) -> Bottleneck:
-    """Return the bottleneck after a search: at its lowest failed rate, or else at its highest rate."""
+    """Return the bottleneck at the lowest rate that failed in a search, or else at the highest rate."""
     rates = {reading.rate: not slo.is_met(reading) for reading in readings if reading.is_valid}
     failed_rates = [rate for rate, failing in rates.items() if failing]
     rate = min(failed_rates, default=max(rates, default=1.0))

@@ -13,7 +13,7 @@ import numpy as np
 
 CORRELATION_SECONDS = 45.0  # correlation time of half of the noise
 SWING_SECONDS = 2400.0  # period of the slow swing
-# Share of the capacity that is left during a disturbed reading.
+# Limits of the share of the capacity that is left during a disturbed reading.
 MIN_DISTURBED_SHARE, MAX_DISTURBED_SHARE = (
     0.45,
     0.80,
@@ -28,7 +28,8 @@ class NoiseModel:
       variance.
     - ``drift_sd``: amplitude of a slow swing, as a fraction of the capacity.
     - ``outlier_share``: fraction of disturbed readings. A disturbance only lowers the capacity.
-    - ``level``: capacity of the whole stack, relative to the model. It differs between test beds.
+    - ``level``: capacity of the whole stack, relative to the model. The level differs between test
+      beds.
     """
 
     seed: int = 1
@@ -38,7 +39,7 @@ class NoiseModel:
     level: float = 1.0
 
     def capacity_factor(self, seconds: float, rng: np.random.Generator) -> float:
-        """Return the factor that a reading at ``seconds`` into the study applies to the capacity."""
+        """Return the factor on the capacity during a reading at ``seconds`` into the study."""
         loose, shared = (
             self.reading_sd / sqrt(2.0) * rng.standard_normal(),
             self._correlated_normal(seconds),

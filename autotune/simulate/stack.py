@@ -1,4 +1,4 @@
-"""Readings of a simulated stack in virtual time: rate and seconds in, counts and a histogram out."""
+"""Simulate readings of a stack in virtual time, with request counts and a latency histogram."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from autotune.target.runtimes import DEFAULT_RUNTIME
 from autotune.target.slo import Slo
 
 RAMP_SECONDS = 0.5  # seconds of load before a reading counts, as with real generators
-RUNAWAY_VIOLATION_SHARE = 0.7  # share of violations before a reading counts that stops it
-# Upper edges of the histogram in seconds: bins of 1 ms as in httperf's output, wider ones above.
+RUNAWAY_VIOLATION_SHARE = 0.7  # share of violations in the ramp that cuts a reading short
+# The histogram's bins are 1 ms wide up to the first limit, as in httperf's output, and wider above.
 FINE_BINS_SECONDS, COARSE_BIN_SECONDS = 0.1, 0.02
 
 
@@ -143,7 +143,7 @@ class SimulatedStack:
 def _host_usages(
     topology: ChainTopology, chain: StationChain, offered_rate: float, seconds: float
 ) -> dict[str, HostUsage]:
-    """Return each host's usage during a reading, as its counters would show it."""
+    """Return each host's usage during a reading, as the host's counters would show it."""
     usage: dict[str, HostUsage] = {}
     tiers = (topology.lb, topology.web, topology.cache, topology.store)
     for hosts, station in zip(tiers, chain.stations, strict=True):

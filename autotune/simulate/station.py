@@ -9,12 +9,12 @@ from typing import NamedTuple
 from autotune.services.diagnosis import Resource
 
 # (ca² + cs²) / 2 in the G/G/c formula by Allen and Cunneen: arrivals and PHP jobs are burstier than
-# exponential ones. It determines how far below saturation the tail exceeds the objective.
+# exponential ones. This value determines how far below saturation the tail exceeds the objective.
 BURSTINESS = 4.0
 
 
 class TimeMoments(NamedTuple):
-    """Mean (s) and variance (s²) of a time."""
+    """Mean (s) and variance (s²) of the time that a request takes."""
 
     mean: float
     variance: float
@@ -25,8 +25,8 @@ class QueueStation:
     """A queue with ``servers`` that serve at most ``max_rate`` requests/s together.
 
     A request takes ``service_seconds`` seconds. ``max_rate`` is lower than the servers alone would
-    allow if another resource is short. ``resource`` is exhausted if this station is the slowest of a
-    chain, and ``limit_reason`` describes that.
+    allow if another resource is short. ``resource`` is the resource that is exhausted at ``max_rate``,
+    and ``limit_reason`` describes the shortage.
     """
 
     tier: str
@@ -42,10 +42,11 @@ class QueueStation:
         return offered_rate / self.max_rate
 
     def time_spent(self, offered_rate: float, max_utilisation: float = 1.0) -> TimeMoments:
-        """Return the time spent here below saturation; ``max_utilisation`` limits the utilisation.
+        """Return the time that a request spends at the station; ``max_utilisation`` limits the
+        utilisation.
 
-        The mean wait is Sakasegawa's approximation of M/M/c (1977) times ``BURSTINESS``. A request waits
-        with probability ``waits``, and then for an exponentially distributed time.
+        The mean wait is Sakasegawa's approximation of M/M/c (1977) times ``BURSTINESS``. A request
+        waits with probability ``waiting_share``, and then for an exponentially distributed time.
         """
         utilisation = min(self.utilisation(offered_rate), max_utilisation)
         waiting_share = utilisation ** (sqrt(2.0 * (self.servers + 1.0)) - 1.0)
@@ -61,7 +62,7 @@ def served_share(needed: float, available: float, sharpness: float = 3.0) -> flo
     """Return the share of a capacity that ``available`` slots (workers, connections) allow.
 
     The share is 1 with far more slots than ``needed``, and ``available / needed`` with far fewer. In
-    between it is ``(1 + x**s)**(-1/s)``: requests come in bursts, so some find no free slot long before
-    the average use reaches the limit.
+    between, the share is ``(1 + x**s)**(-1/s)``: requests come in bursts, so some find no free slot
+    long before the average use reaches the limit.
     """
     return float((1.0 + (needed / max(available, 1e-9)) ** sharpness) ** (-1.0 / sharpness))

@@ -14,33 +14,33 @@ from autotune.target.model import Data
 
 PHP_CPU_SECONDS = 0.00101  # CPU seconds of one request: a multi-get of 100 keys, and the page
 # One host reaches 3.5 K requests/s according to the published maxima; each additional host adds 1 K.
-# The cause is unknown. In the model, n hosts have (SINGLE_HOST_ADVANTAGE + n) / (SINGLE_HOST_ADVANTAGE
-# + 1) times the capacity of one.
+# The cause of this difference is unknown. In the model, n hosts have (SINGLE_HOST_ADVANTAGE + n) /
+# (SINGLE_HOST_ADVANTAGE + 1) times the capacity of one host.
 SINGLE_HOST_ADVANTAGE = 2.6
 
-# The balancer keeps connections open, and each one occupies a process.
+# The balancer keeps connections open, and each open connection occupies a process.
 PREFORK_NEEDED_PROCESSES = 320.0
 PREFORK_SHARPNESS = 6.0
 FPM_SOCKET_COST = 0.055  # cost of the additional hop over the unix socket, relative to all work
-FPM_REFERENCE_SHARE = 0.83  # share left with 75 children and 1800 connections
+FPM_REFERENCE_SHARE = 0.83  # share of the capacity left with 75 children and 1800 connections
 FPM_NEEDED_CHILDREN = 34.8
 FPM_SWITCH_COST = 0.115 / 75.0  # cost of a child's context switches, relative to all work
 NGINX_NEEDED_CONNECTIONS = 1409.0
 NGINX_SLOT_COST = 0.066 / 1800.0
-# Share left by each process manager after the cost of forking.
+# Share of the capacity left after the cost of forking, by process manager.
 PROCESS_MANAGER_SHARES = {
     "static": 1.0,
     "dynamic": 0.985,
     "ondemand": 0.94,
 }
-REPLACEMENT_REQUESTS = 15.0  # cost of a new process, in units of a request
+REPLACEMENT_REQUESTS = 15.0  # cost of a new process, as a number of requests
 CHILD_BYTES = 15 * 2**20
 
 # Cost of each additional cache host for the same 100 keys, relative to all work.
 FAN_OUT_COST = 0.025
 # Cost of connections between web processes and caches, relative to all work, for a thousand
-# connections. It grows with the square of their number, because each wake-up searches all sockets of a
-# process.
+# connections. The cost grows with the square of the number of connections, because each wake-up
+# searches all sockets of a process.
 CONNECTION_COST = 0.012
 
 
@@ -76,12 +76,11 @@ def build_web(
     evenness: float,
     wait_seconds: float = 0.0,
 ) -> WebModel:
-    """Return the web tier.
+    """Return the model of the web tier.
 
-    ``caches`` is the number of cache hosts. ``misses`` is the number of a request's keys that come
-    from the store, and ``wait_seconds`` the time to wait for them, which occupies a process.
-    ``evenness`` is the fraction of the capacity that remains if the balancer distributes requests
-    unevenly.
+    ``caches`` is the number of cache hosts. ``misses`` is the number of a request's keys that come from
+    the store. A request occupies a process while it waits ``wait_seconds`` for these keys. ``evenness``
+    is the fraction of the capacity that remains if the balancer distributes requests unevenly.
     """
     apache = hosts.find_deployment(settings).startswith("apache")
     build = _build_prefork if apache else _build_fpm
@@ -90,7 +89,7 @@ def build_web(
 
 
 def _limit_to_processes(hosts: TierHosts, pages: WebModel, wait_seconds: float) -> QueueStation:
-    """Return the station with its rate limited by processes that wait all the time (Little's law)."""
+    """Return the station with its rate limited by processes that wait for the store (Little's law)."""
     station = pages.station
     held_seconds = wait_seconds + station.service_seconds
     rate = pages.process_count * hosts.count / held_seconds
@@ -200,7 +199,7 @@ def memory_success_share(hosts: TierHosts, needed: float) -> float:
 # On its own, memcached sustains 1.05 M ops/s on two CPUs (doi:10.1109/IGCC.2017.8323580). That is 10.5
 # K multi-gets of 100 keys.
 GET_CPU_SECONDS = 2.0 / 10_500.0
-GET_FIXED_SHARE = 0.4  # share of this work per request, whatever the number of its keys on the host
+GET_FIXED_SHARE = 0.4  # share of this CPU time that does not depend on the number of keys
 CACHE_CONNECTION_COST = 0.02  # cost of a thousand connections, relative to all work
 LOCK_WAIT_COST = 0.04  # cost of a thread beyond the number of CPUs, which only waits for locks
 ITEM_BYTES = 90  # key, value and memcached's header
@@ -235,8 +234,8 @@ def count_missed_keys(cache: TierHosts, data: Data, settings: Settings) -> float
 def build_backing(
     topology: ChainTopology, settings: Settings, *, processes: float, missed_keys: float
 ) -> BackingModel:
-    """Return cache and store for ``processes`` web processes, each with a connection to every cache
-    host.
+    """Return the models of cache and store for ``processes`` web processes, each with a connection to
+    every cache host.
     """
     cache, store, data = topology.cache, topology.store, topology.data
     allowed_connections = min(
