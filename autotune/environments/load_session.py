@@ -50,8 +50,8 @@ LATENCY_PROBES = (
 # The search may go down to this share of the rate that single sequential requests would reach.
 MIN_RATE_SHARE = 0.1
 WINDOWS_PER_SECOND = 0.4  # warm-up windows per second of an evaluation's time limit
-# Target sd of the log peak, for a claim and for the search. Repeated measurements differ by at least 5
-# % (`estimate.MEASUREMENT_LOG_SD`), so the search learns more from another configuration.
+# Target sd of the log peak, for a claim and for the search. Repeated measurements differ by at least
+# 5 % (`estimate.MEASUREMENT_LOG_SD`), so the search learns more from another configuration.
 CLAIM_SD, SEARCH_SD = 0.03, 0.05
 # Target sd of the log peak if the peak is a multiple of the incumbent: 90 % of such estimates are
 # within 20 %. The finals and the proof measure the leaders again.
