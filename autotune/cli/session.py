@@ -231,7 +231,7 @@ def run_sweep_session(
 
 @contextmanager
 def _print_resume_command(study: str, *, has_hosts: bool) -> Iterator[None]:
-    """Print how to continue an interrupted study. With ``has_hosts``, mention their restore."""
+    """Print how to continue an interrupted study. With ``has_hosts``, mention the restored hosts."""
     try:
         yield
     except KeyboardInterrupt:
