@@ -62,16 +62,18 @@ def build_chart_data(view: StudyView) -> ChartData:
     """Return the data of all charts."""
     slo, units = view.target.slo.objective, view.units
     sides, readings = view.conclusion.sides, view.readings_by_side()
-    time, columns = timeline.select_time_axis(view), _build_parameter_columns(view)
+    time_axis, parameter_columns = timeline.select_time_axis(view), _build_parameter_columns(view)
     # A side has no host figures if none of its readings met the SLO.
     hosts = {side: average_host_usage(records, slo) for side, records in readings.items()}
-    column_names = [column["name"] for column in columns["parameters"][:MAX_TABLE_COLUMNS]]
-    data: ChartData = {
+    column_names = [
+        column["name"] for column in parameter_columns["parameters"][:MAX_TABLE_COLUMNS]
+    ]
+    chart_data: ChartData = {
         "slo": _build_objective(slo),
         "baseline": sides["baseline"].trial.number if "baseline" in sides else None,
         "best": sides["best"].trial.number if "best" in sides else None,
         "proven": view.verdict == "improved",
-        "time": time.label,
+        "time": time_axis.label,
         "unit": {
             "name": units.unit,
             "suffix": units.unit_suffix,
@@ -79,9 +81,9 @@ def build_chart_data(view: StudyView) -> ChartData:
         },
         "quantity": units.quantity_name,
         "counted": sorted(map(str, COUNTED_PHASES)),
-        "peaks": timeline.list_peaks(view, time),
-        "steps": timeline.list_best_steps(view, time),
-        "readings": timeline.build_reading_columns(view, time),
+        "peaks": timeline.list_peaks(view, time_axis),
+        "steps": timeline.list_best_steps(view, time_axis),
+        "readings": timeline.build_reading_columns(view, time_axis),
         "latency": {side: _build_percentile_curve(records) for side, records in readings.items()},
         "fitted": {
             side: _build_fitted_curve(curve) for side, curve in fit_latency_curves(view).items()
@@ -89,17 +91,17 @@ def build_chart_data(view: StudyView) -> ChartData:
         "today": _build_today(view.latency),
         "columns": column_names,
         "hosts": {side: means for side, means in hosts.items() if means},
-        "parameters": columns,
+        "parameters": parameter_columns,
         "trials": _build_trial_rows(view, column_names),
         "ceilings": list(map(encode_ceilings, view.state.ceilings)),
     }
     model = view.state.model
     if model is not None and len(list_measured_trials(view.state)) >= MIN_CONFIGURATIONS:
-        data["importance"] = _build_importance(view, model)
-        data["slices"] = {
+        chart_data["importance"] = _build_importance(view, model)
+        chart_data["slices"] = {
             name: _build_slice(band, view.units) for name, band in model.slices.items()
         }
-    return data
+    return chart_data
 
 
 def _build_percentile_curve(readings: Iterable[RecordedReading]) -> ChartColumns:
@@ -190,8 +192,8 @@ def _build_parameter_columns(view: StudyView) -> ParameterColumns:
     capacities = [build_trial_capacity(trial, view.units) for trial in trials]
     columns = []
     for name in names:
-        values = [trial.effective_settings.get(name) if name in names_acting else None
-                  for trial, names_acting in zip(trials, active_names, strict=True)]  # fmt: skip
+        values = [trial.effective_settings.get(name) if name in active_in_trial else None
+                  for trial, active_in_trial in zip(trials, active_names, strict=True)]  # fmt: skip
         if len({value for value in values if value is not None}) > 1:
             columns.append(_build_parameter_column(name, values, declared_parameters))
     ranks = _rank_settings(view)
@@ -227,13 +229,15 @@ def _build_parameter_column(
         value is None or (isinstance(value, int | float) and not isinstance(value, bool))
         for value in values
     )
-    words = [None if v is None else fmt.format_setting(v) for v in values]
+    value_texts = [None if v is None else fmt.format_setting(v) for v in values]
     return {
         "name": name,
         "unit": parameter.unit if parameter else "",
         "log": bool(parameter and parameter.log),
-        "values": values if is_numeric else words,
-        "choices": None if is_numeric else sorted({word for word in words if word is not None}),
+        "values": values if is_numeric else value_texts,
+        "choices": None
+        if is_numeric
+        else sorted({text for text in value_texts if text is not None}),
     }
 
 

@@ -157,8 +157,8 @@ def _remove_bed_offset(state: State, trial: Trial) -> Trial:
     """Return the trial as an average test bed would have measured it."""
     if trial.bed is None or trial.peak is None:
         return trial
-    level, peak = exp(-state.bed_offset(trial.bed).log), trial.peak
-    scaled_values = {key: level * getattr(peak, key) for key in ("peak", "low", "high")}
+    scale, peak = exp(-state.bed_offset(trial.bed).log), trial.peak
+    scaled_values = {key: scale * getattr(peak, key) for key in ("peak", "low", "high")}
     return replace(trial, peak=replace(peak, **scaled_values))
 
 

@@ -29,11 +29,11 @@ def format_csv(view: StudyView, name: str) -> str:
     """
     rows = list(_list_trial_rows(view) if name == "trials" else _list_reading_rows(view))
     headings = dict.fromkeys(heading for row in rows for heading in row)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(headings), restval="")
+    csv_buffer = io.StringIO()
+    writer = csv.DictWriter(csv_buffer, list(headings), restval="")
     writer.writeheader()
     writer.writerows(rows)
-    return text.getvalue()
+    return csv_buffer.getvalue()
 
 
 def _list_trial_rows(view: StudyView) -> Iterator[CsvRow]:

@@ -43,11 +43,11 @@ def format_diff(
     """
     if HOSTS_SIDE in (a, b):
         trial = find_trial(study.state, b if a == HOSTS_SIDE else a)
-        tree = read_rendered_files(study.directory, trial)
-        host_files, trial_name = read_host_files(study, tree), f"trial-{trial.number}"
+        rendered_files = read_rendered_files(study.directory, trial)
+        host_files, trial_name = read_host_files(study, rendered_files), f"trial-{trial.number}"
         if a == HOSTS_SIDE:
-            return format_file_diff(host_files, tree, HOSTS_SIDE, trial_name)
-        return format_file_diff(tree, host_files, trial_name, HOSTS_SIDE)
+            return format_file_diff(host_files, rendered_files, HOSTS_SIDE, trial_name)
+        return format_file_diff(rendered_files, host_files, trial_name, HOSTS_SIDE)
     before, after = find_trial(study.state, a), find_trial(study.state, b)
     if parameters:
         return format_parameter_diff(before, after, find_declared_parameters(study.target))
@@ -75,20 +75,20 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
     from autotune.deploy.host import read_contents
     from autotune.transports.target_hosts import create_transport
 
-    paths: dict[str, dict[str, str]] = {}
+    names_by_path: dict[str, dict[str, str]] = {}
     for name in files:
         placement, _, path = name.partition("/")
-        paths.setdefault(placement.split(".")[1], {})[f"/{path}"] = name
+        names_by_path.setdefault(placement.split(".")[1], {})[f"/{path}"] = name
     target = read_recorded_target(study.directory)
-    file = replace(target, document=replace(target.document, path=study.target_path))
+    target_file = replace(target, document=replace(target.document, path=study.target_path))
     contents_by_host = run_on_all(
-        [create_transport(file, host) for host in paths],
-        lambda t: read_contents(t, list(paths[t.name])),
+        [create_transport(target_file, host) for host in names_by_path],
+        lambda t: read_contents(t, list(names_by_path[t.name])),
     ).unwrap()
     catalogue = catalogue_of(study.target)
     return {name: mask_changed_lines(content, files[name], _find_outliner(catalogue, name, path))
-            for host, present in contents_by_host.items() for path, content in present.items()
-            for name in (paths[host][path],)}  # fmt: skip
+            for host, contents in contents_by_host.items() for path, content in contents.items()
+            for name in (names_by_path[host][path],)}  # fmt: skip
 
 
 def _find_outliner(catalogue: Catalogue, name: str, path: str) -> Outliner:

@@ -49,8 +49,8 @@ def _format_verdict(view: StudyFigures) -> str:
             text = _format_gain(view)
         case "improved":
             # A baseline without a capacity gives no ratio.
-            requests = isinstance(view.units, RequestUnits)
-            problem = "does not meet the SLO at any rate" if requests else "returned no value"
+            is_stack = isinstance(view.units, RequestUnits)
+            problem = "does not meet the SLO at any rate" if is_stack else "returned no value"
             best_text = view.units.format_amount(view.capacities["best"].peak)
             text = f"{best_text}{view.units.objective_suffix}; the baseline {problem}"
         case "no-improvement":

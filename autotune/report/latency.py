@@ -268,9 +268,9 @@ def fit_curve(
         )
         for _ in range(BOOTSTRAP_CURVES)
     ]
-    spread = [sorted(column) for column in zip(*curves, strict=True)]
+    sorted_columns = [sorted(column) for column in zip(*curves, strict=True)]
     middle, low, high = (
-        tuple(exp(column[round(share * (BOOTSTRAP_CURVES - 1))]) for column in spread)
+        tuple(exp(column[round(share * (BOOTSTRAP_CURVES - 1))]) for column in sorted_columns)
         for share in (0.5, 0.05, 0.95)
     )
     peak = capacity if crossing_estimate else None
@@ -301,13 +301,17 @@ def _fit_log_curve(
     """Return the curve's log seconds on the grid: never falling, and the SLO's limit at log rate
     ``crossing``.
     """
-    rates, values = [point[0] for point in points], _fit_isotonic(points)
+    rates, log_seconds = [point[0] for point in points], _fit_isotonic(points)
     if crossing is not None:
-        limit, location = log(slo.limit), bisect_left(rates, crossing)
-        below, above = values[:location], values[location:]
-        values = [*(min(v, limit) for v in below), limit, *(max(v, limit) for v in above)]
+        log_limit, location = log(slo.limit), bisect_left(rates, crossing)
+        below, above = log_seconds[:location], log_seconds[location:]
+        log_seconds = [
+            *(min(v, log_limit) for v in below),
+            log_limit,
+            *(max(v, log_limit) for v in above),
+        ]
         rates = [*rates[:location], crossing, *rates[location:]]
-    return [_interpolate(rates, values, rate) for rate in grid]
+    return [_interpolate(rates, log_seconds, rate) for rate in grid]
 
 
 def _fit_isotonic(points: Sequence[LogPoint]) -> list[float]:

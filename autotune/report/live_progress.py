@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Self, TextIO
 
 from rich.console import Group, RenderableType
-from rich.live import Live as Redrawn
+from rich.live import Live as LiveDisplay
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -53,12 +53,14 @@ class LiveProgress:
     def __init__(self, target: Target, state: Callable[[], State], stream: TextIO) -> None:
         self._target, self._state = target, state
         self._console = create_console(stream)
-        self._redrawn = Redrawn(console=self._console, auto_refresh=False, redirect_stdout=False)
+        self._live_display = LiveDisplay(
+            console=self._console, auto_refresh=False, redirect_stdout=False
+        )
         self._trial: Trial | None = None
         self._step = "starting"
         self._readings: list[Reading] = []
-        self._failed = False
-        self._under_steal = 0
+        self._error_reported = False
+        self._steal_readings = 0
 
     def __enter__(self) -> Self:
         self._start_display()
@@ -66,12 +68,12 @@ class LiveProgress:
 
     @ignore_errors
     def _start_display(self) -> None:
-        self._redrawn.start()
+        self._live_display.start()
         self._redraw()
 
     def __exit__(self, *_: object) -> None:
         with suppress(Exception):
-            self._redrawn.stop()
+            self._live_display.stop()
 
     @ignore_errors
     def on_trial_start(self, trial: Trial) -> None:
@@ -88,7 +90,7 @@ class LiveProgress:
 
     @ignore_errors
     def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
-        self._under_steal += reading.stolen > HIGH_STEAL_SHARE
+        self._steal_readings += reading.stolen > HIGH_STEAL_SHARE
         if purpose == WARM_UP_PURPOSE:
             self._step = f"warming up at {fmt.format_rate(reading.rate)}/s"
         else:
@@ -106,8 +108,8 @@ class LiveProgress:
         self._redraw()
 
     def report_error(self, error: Exception) -> None:
-        if not self._failed:
-            self._failed = True
+        if not self._error_reported:
+            self._error_reported = True
             with suppress(Exception):
                 self._console.print(style_text(format_error_line(error)))
 
@@ -116,10 +118,10 @@ class LiveProgress:
         self._redraw()
 
     def _redraw(self) -> None:
-        self._redrawn.update(self._build_panel(), refresh=True)
+        self._live_display.update(self._build_panel(), refresh=True)
 
     def _format_steal(self) -> str:
-        count = self._under_steal
+        count = self._steal_readings
         return f"   CPU steal in {format_count(count, 'reading')}" if count else ""
 
     def _build_panel(self) -> Panel:
@@ -139,8 +141,8 @@ class LiveProgress:
             *readings,
             *outlook_lines,
         ]
-        count = f"configuration {outlook.trial_count} of {budget.trials}"
-        title = space.choose_title(self._target.name, outlook.units.objective, count)
+        progress_text = f"configuration {outlook.trial_count} of {budget.trials}"
+        title = space.choose_title(self._target.name, outlook.units.objective, progress_text)
         return Panel(Group(*parts), title=style_text(title), title_align="left")
 
 
@@ -156,7 +158,7 @@ class PanelSpace:
 
     def reserve(self, text: str, style: str) -> list[Text]:
         """Return the lines of a text, and count them as used."""
-        return self._use([(line, style) for line in self._wrap(text)[:MAX_STEP_LINES]])
+        return self._reserve_lines([(line, style) for line in self._wrap(text)[:MAX_STEP_LINES]])
 
     def reserve_outlook(self, outlook: StudyOutlook, steal: str) -> list[Text]:
         """Return the lines with the best result so far and the time left; a single line if both fit."""
@@ -177,7 +179,7 @@ class PanelSpace:
             if used_lines > self._free - MIN_TRIAL_LINES:
                 break
             shown_readings.append(reading)
-        return self._use([
+        return self._reserve_lines([
             (line, MARK_STYLES[select_verdict_mark(reading, slo)])
             for reading in readings if reading in shown_readings for line in lines[id(reading)]
         ])  # fmt: skip
@@ -200,19 +202,21 @@ class PanelSpace:
         table = Table(box=None, padding=(0, 2, 0, 0))
         for heading in ("trial", "outcome", "90 % interval"):
             table.add_column(heading, justify="left", header_style="dim", no_wrap=True)
-        labels = max((len(format_trial_label(trial)) for trial in trials), default=0)
-        intervals = [len(_format_interval(trial, outlook)) for trial in trials]
-        width = self._width - labels - max([len("90 % interval"), *intervals]) - CELL_PADDING
+        label_width = max((len(format_trial_label(trial)) for trial in trials), default=0)
+        interval_widths = [len(_format_interval(trial, outlook)) for trial in trials]
+        outcome_width = (
+            self._width - label_width - max([len("90 % interval"), *interval_widths]) - CELL_PADDING
+        )
         for trial in trials:
             outcome = format_outcome(trial, outlook.units)
-            if len(outcome) > width:
-                outcome = textwrap.shorten(outcome, width, placeholder=" …")
+            if len(outcome) > outcome_width:
+                outcome = textwrap.shorten(outcome, outcome_width, placeholder=" …")
             cells = (format_trial_label(trial), outcome, _format_interval(trial, outlook))
             style = _select_style(trial, outlook)
             table.add_row(*(style_text(cell, style) for cell in cells))
         return table
 
-    def _use(self, lines: Sequence[StyledLine]) -> list[Text]:
+    def _reserve_lines(self, lines: Sequence[StyledLine]) -> list[Text]:
         self._free -= len(lines)
         return [style_text(line, style) for line, style in lines]
 

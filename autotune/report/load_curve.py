@@ -75,14 +75,14 @@ class LoadStep:
 
 def build_load_curve(readings: ReadingRecords) -> tuple[LoadStep, ...]:
     """Return the load steps of recorded readings, lowest rate first, without the warm-up."""
-    by_kind: dict[tuple[int, bool, str], list[Reading]] = {}
+    readings_by_step: dict[tuple[int, bool, str], list[Reading]] = {}
     for record in readings:
         if record.purpose == WARM_UP_PURPOSE or not record.intended:
             continue
-        location = round(log(record.rate) / STEP_LOG_WIDTH)
+        bucket = round(log(record.rate) / STEP_LOG_WIDTH)
         invalid = record.limited or ("disturbed" if record.disturbed else "")
-        by_kind.setdefault((location, record.truncated, invalid), []).append(record.reading)
-    steps = [LoadStep(len(pooled), Reading.pool(pooled)) for pooled in by_kind.values()]
+        readings_by_step.setdefault((bucket, record.truncated, invalid), []).append(record.reading)
+    steps = [LoadStep(len(pooled), Reading.pool(pooled)) for pooled in readings_by_step.values()]
     return tuple(sorted(steps, key=lambda step: step.pooled_reading.rate))
 
 

@@ -107,13 +107,13 @@ class MemoryModel:
         """
         tiers = {ParameterName.parse(name).tier for name in names}
         hosts = {host for tier in tiers for host in self.target.tiers[tier].hosts}
-        old, new = (
+        old_bytes, new_bytes = (
             {use.host: use.needed for use in self.space.compute_memory_use(settings)}
             for settings in (before, after)
         )
-        if not hosts <= old.keys() & new.keys():
+        if not hosts <= old_bytes.keys() & new_bytes.keys():
             return None
-        return sum(new[host] - old[host] for host in hosts)
+        return sum(new_bytes[host] - old_bytes[host] for host in hosts)
 
 
 def _model_single_changes(
@@ -135,11 +135,13 @@ def _measure_change(
     if study.target.simulated is not None:
         return None
     facts, slo = study.start.facts, study.target.slo.objective
-    sides = []
+    memory_in_use = []
     for side in ("baseline", "best"):
         usages = average_host_usage(readings.get(side, ()), slo)
-        sizes = {host: facts[host].memory for host in usages if host in facts}
-        if not usages or len(sizes) < len(facts) or not all(sizes.values()):
+        memory_sizes = {host: facts[host].memory for host in usages if host in facts}
+        if not usages or len(memory_sizes) < len(facts) or not all(memory_sizes.values()):
             return None
-        sides.append(sum(usages[host]["memory"] * (size or 0.0) for host, size in sizes.items()))
-    return sides[1] - sides[0]
+        memory_in_use.append(
+            sum(usages[host]["memory"] * (size or 0.0) for host, size in memory_sizes.items())
+        )
+    return memory_in_use[1] - memory_in_use[0]

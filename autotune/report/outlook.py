@@ -57,8 +57,8 @@ class StudyOutlook:
     @property
     def best_text(self) -> str:
         """Return the best result so far, and its gain over the baseline."""
-        requests = isinstance(self.units, RequestUnits) and self.baseline is not None
-        best = "nothing meets the SLO yet" if requests else "nothing measured yet"
+        is_stack = isinstance(self.units, RequestUnits) and self.baseline is not None
+        best = "nothing meets the SLO yet" if is_stack else "nothing measured yet"
         peak = select_feasible_peak(self.leader)
         if self.leader is not None and peak:
             lead_text = f", {self.lead_text}" if self.lead_text else ""
@@ -96,11 +96,13 @@ def _estimate_seconds_left(state: State, budget: Budget) -> float:
         return remaining_seconds
     finalists, confirmed = state.list_finished(Phase.FINALIST), state.list_finished(Phase.CONFIRM)
     missing_finalists = max(0, schedule.MIN_FINALISTS - len(finalists))
-    proof = max(0, 2 * MIN_PAIRS - len(confirmed))
+    missing_confirmations = max(0, 2 * MIN_PAIRS - len(confirmed))
     is_search_over = finalists or confirmed or state.stop_reason or state.posterior
     searched_count = budget.trials if is_search_over else len(state.list_counted())
     beds = max(1, len(state.active_beds))
     return min(
         remaining_seconds,
-        trial_seconds * (max(0, budget.trials - searched_count) + missing_finalists + proof) / beds,
+        trial_seconds
+        * (max(0, budget.trials - searched_count) + missing_finalists + missing_confirmations)
+        / beds,
     )

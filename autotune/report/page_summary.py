@@ -82,7 +82,7 @@ def _build_capacity_card(
     units = view.units
     if side is None:
         return Card(title, "–", "not measured")
-    capacity, repeats = view.capacities[label], format_count(side.repeat_count, "repeat")
+    capacity, repeats_text = view.capacities[label], format_count(side.repeat_count, "repeat")
     if side.best_estimate is not None and side.best_estimate.is_load_limited:
         note = f"limited by {side.best_estimate.limit}"
         return Card(title, units.format_lower_bound(side.best_estimate.peak), note)
@@ -91,7 +91,7 @@ def _build_capacity_card(
         notes = (
             interval,
             f"trial {side.trial.number}",
-            repeats if side.repeated_peak else "",
+            repeats_text if side.repeated_peak else "",
             view.deciding_readings[label].text,
         )
         return Card(title, units.format_amount(capacity.peak), ", ".join(filter(None, notes)))
@@ -149,14 +149,14 @@ def _build_objective_card(view: StudyView) -> Card:
 def list_provenance(view: StudyView) -> list[tuple[str, str]]:
     """Return labels and texts: when autotune measured, which version, which hosts, under which load."""
     study, target, budget = view.study, view.target, view.target.budget
-    origin = study.provenance
-    versions = origin.versions
-    dates = [at[:16].split("T") for at in (origin.started, origin.concluded) if at]
+    provenance = study.provenance
+    versions = provenance.versions
+    dates = [at[:16].split("T") for at in (provenance.started, provenance.concluded) if at]
     if len(dates) > 1 and dates[0][0] == dates[1][0]:
         dates[1] = dates[1][1:]  # two equal dates are shown once
     rows = [
         ("measured", " to ".join(map(" ".join, dates)) + " UTC"),
-        ("tool", f"autotune {origin.autotune}, Python {versions.get('python', '–')}"),
+        ("tool", f"autotune {provenance.autotune}, Python {versions.get('python', '–')}"),
         ("hosts", "; ".join(_describe_hosts(study))),
     ]
     if not target.simulated:
@@ -167,8 +167,8 @@ def list_provenance(view: StudyView) -> list[tuple[str, str]]:
     else:
         load = target.load
         generator = load.command[0] if load.command else load.generator
-        model = " (simulated; no host was touched)" if target.simulated else ""
-        rows.append(("load", f"{generator} on {load.page_text}{model}"))
+        model_note = " (simulated; no host was touched)" if target.simulated else ""
+        rows.append(("load", f"{generator} on {load.page_text}{model_note}"))
         if any(tier.app for tier in target.tiers.values()):
             rows.append(("data", f"{target.data.pairs:,} pairs"))
     time_text = (

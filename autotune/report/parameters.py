@@ -211,12 +211,12 @@ def format_conditions(entry: CatalogueEntry) -> Iterator[str]:
     """Yield the conditions under which a parameter has an effect."""
     if entry.deployments:
         yield f"in {' and '.join(entry.deployments)} only"
-    siblings = [
-        f"{other} is {' or '.join(map(fmt.format_setting, some))}"
-        for other, some in entry.parameter.when
+    conditions = [
+        f"{other} is {' or '.join(map(fmt.format_setting, allowed_values))}"
+        for other, allowed_values in entry.parameter.when
     ]
-    if siblings:
-        yield f"has an effect only if {' and '.join(siblings)}"
+    if conditions:
+        yield f"has an effect only if {' and '.join(conditions)}"
 
 
 @dataclass(frozen=True)
@@ -280,8 +280,8 @@ def find_parameter(
         return None
     kind = kinds[0]
     if len(kinds) > 1:
-        siblings = select_service_settings(settings, parameter_name.service_prefix)
-        kind = max(kinds, key=lambda kind: sum(p.name in siblings for p in kind.parameters))
+        service_settings = select_service_settings(settings, parameter_name.service_prefix)
+        kind = max(kinds, key=lambda kind: sum(p.name in service_settings for p in kind.parameters))
     return next(p for p in kind.parameters if p.name == parameter_name.parameter)
 
 

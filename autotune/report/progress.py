@@ -86,11 +86,11 @@ class PlainProgress:
         self, target: Target, state: Callable[[], State], stream: TextIO, *, verbose: bool = False
     ) -> None:
         self._target, self._state, self._stream = target, state, stream
-        self._verbose, self._failed = verbose, False
+        self._verbose, self._error_reported = verbose, False
         self._phase = ""
         self._unreported: list[Trial] = []
-        self._causes: set[str] = set()
-        self._under_steal = 0
+        self._reported_causes: set[str] = set()
+        self._steal_readings = 0
 
     def __enter__(self) -> Self:
         return self
@@ -112,7 +112,7 @@ class PlainProgress:
 
     @ignore_errors
     def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
-        self._under_steal += reading.stolen > HIGH_STEAL_SHARE
+        self._steal_readings += reading.stolen > HIGH_STEAL_SHARE
         self._print_detail(
             f"{purpose:8}{format_reading_line(reading, purpose, self._target.slo.objective)}"
         )
@@ -125,8 +125,8 @@ class PlainProgress:
         )
         is_leader = outlook.leader is not None and outlook.leader.trial.number == trial.number
         cause = trial.failure or ("unmeetable" if is_unusable(trial) else "")
-        is_new_cause = bool(cause) and cause not in self._causes
-        self._causes.add(cause)
+        is_new_cause = bool(cause) and cause not in self._reported_causes
+        self._reported_causes.add(cause)
         is_news = (
             is_leader or is_new_cause or phase != self._phase or trial.phase in ALWAYS_SHOWN_PHASES
         )
@@ -139,15 +139,15 @@ class PlainProgress:
             return
         line = format_trial_line(trial, outlook, self._target.budget)
         terminal.write_text(self._stream, "   ".join([line, *self._format_unreported()]))
-        self._phase, self._unreported, self._under_steal = phase, [], 0
+        self._phase, self._unreported, self._steal_readings = phase, [], 0
 
     def _format_unreported(self) -> list[str]:
         """Return the outcomes of trials since the last line, and the count of readings with CPU steal."""
         counts_by_outcome = Counter(_format_outcome(trial) for trial in self._unreported)
         counts = ", ".join(f"{count} {kind}" for kind, count in counts_by_outcome.items())
         steal_text = (
-            f"CPU steal in {format_count(self._under_steal, 'reading')}"
-            if self._under_steal
+            f"CPU steal in {format_count(self._steal_readings, 'reading')}"
+            if self._steal_readings
             else ""
         )
         return [
@@ -159,8 +159,8 @@ class PlainProgress:
         terminal.write_text(self._stream, text)
 
     def report_error(self, error: Exception) -> None:
-        if not self._failed:
-            self._failed = True
+        if not self._error_reported:
+            self._error_reported = True
             with suppress(Exception):
                 terminal.write_text(self._stream, format_error_line(error))
 
@@ -203,9 +203,9 @@ class PageWriter(ForwardingReporter):
     def __init__(
         self, display: ProgressDisplay, directory: Path, *publish: Callable[[str], object]
     ) -> None:
-        self._display, self._directory, self._publish = display, directory, publish
-        self._due = time.monotonic() + PAGE_INTERVAL_SECONDS
-        self._reported: set[str] = set()
+        self._display, self._directory, self._publishers = display, directory, publish
+        self._next_write_time = time.monotonic() + PAGE_INTERVAL_SECONDS
+        self._reported_reasons: set[str] = set()
 
     def __enter__(self) -> Self:
         self._display.__enter__()
@@ -227,31 +227,33 @@ class PageWriter(ForwardingReporter):
         super().on_trial_end(trial)
         self._write_metrics()
         start = time.monotonic()
-        if start >= self._due:
+        if start >= self._next_write_time:
             self._write_report_page()
             end = time.monotonic()
-            self._due = end + max(PAGE_INTERVAL_SECONDS, (end - start) / PAGE_TIME_SHARE)
+            self._next_write_time = end + max(
+                PAGE_INTERVAL_SECONDS, (end - start) / PAGE_TIME_SHARE
+            )
 
     def report_error(self, error: Exception) -> None:
         """Report each cause of a missing page or missing metrics once; measuring continues."""
         reason = str(error) if isinstance(error, AutotuneError) else repr(error)
         if isinstance(error, OSError) and error.strerror:
             reason = error.strerror.lower()
-        if reason not in self._reported:
-            self._reported.add(reason)
-            outputs = "report.html or the metrics" if self._publish else "report.html"
+        if reason not in self._reported_reasons:
+            self._reported_reasons.add(reason)
+            outputs = "report.html or the metrics" if self._publishers else "report.html"
             self._display.note(f"cannot write {outputs}: {reason}. The study continues.")
 
     @ignore_errors
     def _write_metrics(self) -> None:
-        if not self._publish:
+        if not self._publishers:
             return
         from autotune.report.csv_and_metrics import format_metrics
         from autotune.report.studies import open_study
         from autotune.report.view import build_study_view
 
         text = format_metrics(build_study_view(open_study(self._directory)))
-        for publish in self._publish:
+        for publish in self._publishers:
             publish(text)
 
     @ignore_errors

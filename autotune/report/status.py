@@ -250,8 +250,8 @@ def _format_counts(view: StudyView, status_document: StudyStatus) -> Iterator[st
         yield f"  proof     {finalists_text}, {confirmations_text}"
     answers = status_document["answers"]
     if answers["wrong"] or answers["example"]:
-        shares = f"{answers['wrong']} of {answers['looked_at']} checked responses are incorrect"
-        yield f"  responses {shares}, such as {answers['example']}"
+        wrong_text = f"{answers['wrong']} of {answers['looked_at']} checked responses are incorrect"
+        yield f"  responses {wrong_text}, such as {answers['example']}"
 
 
 def _format_peaks(units: Units, status_document: StudyStatus) -> Iterator[str]:

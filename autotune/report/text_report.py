@@ -62,13 +62,13 @@ def format_brief_lines(view: StudyView) -> Iterator[StyledLine]:
     ]
     if findings:
         findings = [f"limits   {', then '.join(dict.fromkeys(findings))}"]
-    changes_text = [
+    change_texts = [
         f"{change.name} {' → '.join(change.texts)}"
         for change in _list_proven_changes(view)[:MAX_NAMED_CHANGES]
     ]
-    if more := len(_list_proven_changes(view)) - len(changes_text):
-        changes_text.append(f"{more} more")
-    changes = [f"change   {', '.join(changes_text)}"] if changes_text else []
+    if more := len(_list_proven_changes(view)) - len(change_texts):
+        change_texts.append(f"{more} more")
+    changes = [f"change   {', '.join(change_texts)}"] if change_texts else []
     report = f"report   autotune report {view.name} (add --open for the browser)"
     lines = (*_format_capacities(view), *findings, *changes, *_format_brief_warnings(view), report)
     for line in lines:
@@ -265,11 +265,11 @@ def _format_trials(view: StudyView) -> Iterator[str]:
     count = sum(view.trial_counts.values())
     if not count:
         return
-    kinds = ", ".join(
+    outcome_texts = ", ".join(
         kind for kind in format_outcome_counts(view.trial_counts) if not kind.startswith("0 ")
     )
     measurements = format_count(len(view.state.list_finished()), "measurement")
-    outcomes = f": {kinds}" if kinds else ""
+    outcomes = f": {outcome_texts}" if outcome_texts else ""
     yield f"{count} of {view.target.budget.trials} in {measurements}{outcomes}"
     for failure in group_failures(view.state, view.study.reading_counts):
         noun = "trial" if len(failure.trials) == 1 else "trials"

@@ -55,11 +55,11 @@ def build_load_time_axis(readings: Iterable[RecordedReading]) -> TimeAxis:
     moments = [*accumulate((datetime.fromisoformat(r.at) for r in ordered_readings), max)]
     load_seconds = [*accumulate(float(reading.seconds) for reading in ordered_readings)]
 
-    def seconds(at: str) -> float:
+    def find_load_seconds(at: str) -> float:
         count = bisect_right(moments, datetime.fromisoformat(at))
         return round(load_seconds[count - 1], 1) if count else 0.0
 
-    return TimeAxis("minutes of load (virtual time)", seconds)
+    return TimeAxis("minutes of load (virtual time)", find_load_seconds)
 
 
 def build_study_time_axis(
@@ -70,13 +70,15 @@ def build_study_time_axis(
     A session lasts from its record in the journal to the last record with a time before the next
     session. The time is never negative.
     """
-    dated = [*events, *(DatedEvent("reading", reading.at) for reading in readings)]
-    moments = sorted((datetime.fromisoformat(event.at), event.kind) for event in dated if event.at)
+    all_events = [*events, *(DatedEvent("reading", reading.at) for reading in readings)]
+    moments = sorted(
+        (datetime.fromisoformat(event.at), event.kind) for event in all_events if event.at
+    )
     pauses = [
         (before, moment) for (before, _), (moment, kind) in pairwise(moments) if kind == "session"
     ]
 
-    def seconds(at: str) -> float:
+    def find_study_seconds(at: str) -> float:
         moment = datetime.fromisoformat(at)
         start = moments[0][0] if moments else moment
         pause_seconds = sum(
@@ -86,13 +88,13 @@ def build_study_time_axis(
         )
         return max(0.0, round((moment - start).total_seconds() - pause_seconds, 1))
 
-    return TimeAxis("minutes of study", seconds)
+    return TimeAxis("minutes of study", find_study_seconds)
 
 
-def list_peaks(view: StudyView, time: TimeAxis) -> list[PeakPoint]:
+def list_peaks(view: StudyView, time_axis: TimeAxis) -> list[PeakPoint]:
     """Return each measured trial: finish time, capacity with interval, phase and outcome."""
     return [
-        _build_peak_point(view, trial, time.seconds_until(trial.ended_at))
+        _build_peak_point(view, trial, time_axis.seconds_until(trial.ended_at))
         for trial in view.state.list_finished()
         if trial.ended_at
     ]
@@ -112,7 +114,7 @@ def _build_peak_point(view: StudyView, trial: Trial, at: float) -> PeakPoint:
     }
 
 
-def list_best_steps(view: StudyView, time: TimeAxis) -> list[BestStep]:
+def list_best_steps(view: StudyView, time_axis: TimeAxis) -> list[BestStep]:
     """Return a step for each rise of the highest peak so far, from first measurements (not repeats)."""
     units = view.units
     steps: list[BestStep] = []
@@ -123,14 +125,14 @@ def list_best_steps(view: StudyView, time: TimeAxis) -> list[BestStep]:
             continue
         highest_peak = peak.peak
         at, amount = (
-            time.seconds_until(trial.ended_at),
+            time_axis.seconds_until(trial.ended_at),
             units.round_value(units.from_peak(highest_peak)),
         )
         steps.append({"at": at, "peak": amount, "trial": trial.number})
     return steps
 
 
-def build_reading_columns(view: StudyView, time: TimeAxis) -> ReadingColumns:
+def build_reading_columns(view: StudyView, time_axis: TimeAxis) -> ReadingColumns:
     """Return every reading as columns: seconds, trial, purpose, rate, latency, violations, state.
 
     ``state`` is ``met``, ``broken``, ``disturbed`` or ``limited``. ``late`` is the latency at the SLO's
@@ -140,7 +142,7 @@ def build_reading_columns(view: StudyView, time: TimeAxis) -> ReadingColumns:
     trials = {trial.number: trial for trial in view.state.trials}
     records = view.study.readings
     return {
-        "at": [time.seconds_until(record.at) for record in records],
+        "at": [time_axis.seconds_until(record.at) for record in records],
         "trial": [record.trial for record in records],
         "warm": [record.purpose == WARM_UP_PURPOSE for record in records],
         "rate": [round(record.rate, 1) for record in records],

@@ -284,19 +284,19 @@ def _warn_of_proof(view: StudyFigures) -> Iterator[StudyWarning]:
 
 
 def _warn_of_proof_failures(view: StudyFigures) -> Iterator[StudyWarning]:
-    if failed := list_proof_failures(view.state):
+    if failed_trials := list_proof_failures(view.state):
         best = view.conclusion.best
         best_failures = [
-            t for t in failed if best is not None and t.source_trial == best.trial.number
+            t for t in failed_trials if best is not None and t.source_trial == best.trial.number
         ]
-        numbers = fmt.format_first_numbers([trial.number for trial in failed])
+        numbers = fmt.format_first_numbers([trial.number for trial in failed_trials])
         yield _build_warning(
             "failed-in-proof",
-            len(failed),
+            len(failed_trials),
             0,
-            f"{format_count(len(failed), 'measurement')} of the proof failed (trials {numbers}), "
+            f"{format_count(len(failed_trials), 'measurement')} of the proof failed (trials {numbers}), "
             f"{len(best_failures)} with the best configuration: "
-            f"{failed[0].failure or 'the SLO is not met at any rate'}",
+            f"{failed_trials[0].failure or 'the SLO is not met at any rate'}",
         )
 
 
@@ -321,13 +321,13 @@ def _warn_of_noise(view: StudyFigures) -> Iterator[StudyWarning]:
         )
     for label, side in view.conclusion.sides.items():
         peaks = [t.peak.peak for t in side.repeats if t.peak and t.peak.is_feasible]
-        spread = stdev(map(log, peaks)) if len(peaks) >= MIN_PAIRS else 0.0
-        if spread > MAX_LOG_SCATTER:
+        log_scatter = stdev(map(log, peaks)) if len(peaks) >= MIN_PAIRS else 0.0
+        if log_scatter > MAX_LOG_SCATTER:
             yield _build_warning(
                 "noisy",
-                round(spread, 4),
+                round(log_scatter, 4),
                 MAX_LOG_SCATTER,
-                f"{len(peaks)} measurements of the {label} vary by {100 * spread:.1f} %; "
+                f"{len(peaks)} measurements of the {label} vary by {100 * log_scatter:.1f} %; "
                 f"idle hosts vary by up to {100 * MAX_LOG_SCATTER:g} %",
             )
 
@@ -429,21 +429,22 @@ def _warn_of_steal(counts: Collection[ReadingCounts]) -> Iterator[StudyWarning]:
 
 
 def _warn_of_trials(view: StudyFigures) -> Iterator[StudyWarning]:
-    finished, budget = view.state.list_counted(), view.target.budget.trials
-    finished_count, failed = len(finished), sum(map(is_unusable, finished))
+    finished_trials, budgeted_count = view.state.list_counted(), view.target.budget.trials
+    finished_count, failed_count = len(finished_trials), sum(map(is_unusable, finished_trials))
     # If all trials failed, the verdict needs no further warning.
-    if MAX_FAILED_SHARE * finished_count < failed < finished_count:
+    if MAX_FAILED_SHARE * finished_count < failed_count < finished_count:
         yield _build_warning(
             "many-failed",
-            failed,
+            failed_count,
             round(MAX_FAILED_SHARE * finished_count, 1),
-            f"{failed} of {format_count(finished_count, 'trial')} failed, so the search learned little",
+            f"{failed_count} of {format_count(finished_count, 'trial')} failed, so the search learned "
+            "little",
         )
-    if view.verdict != STOPPED_VERDICT and finished_count < MIN_TRIED_SHARE * budget:
+    if view.verdict != STOPPED_VERDICT and finished_count < MIN_TRIED_SHARE * budgeted_count:
         yield _build_warning(
-            "few-trials", finished_count, MIN_TRIED_SHARE * budget,
-            f"the time was enough for {finished_count} of {format_count(budget, 'configuration')}; more "
-            "gain is possible",
+            "few-trials", finished_count, MIN_TRIED_SHARE * budgeted_count,
+            f"the time was enough for {finished_count} of {format_count(budgeted_count, 'configuration')}; "
+            "more gain is possible",
         )  # fmt: skip
 
 
