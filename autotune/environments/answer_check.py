@@ -141,8 +141,8 @@ class AnswerCheck:
         )
         entries = self.request.per_endpoint()
         requests = [
-            page.build_request(entries[turn % len(entries)])
-            for turn in range(samples_per_page)
+            page.build_request(entries[round_number % len(entries)])
+            for round_number in range(samples_per_page)
             for page in pages
         ]
         command = probes.build_command(
@@ -152,7 +152,7 @@ class AnswerCheck:
             expected_seconds=0.1,
             whole_bodies=self.validator.reads_whole_bodies,
         )
-        load = LoadCommand(
+        load_command = LoadCommand(
             self.host,
             command.argv,
             command.max_rate,
@@ -161,9 +161,9 @@ class AnswerCheck:
             command.stop_seconds,
             command.input,
         )
-        (done,) = run_together([load], self.max_rate)
-        answers = probes.parse_answers(done, requests)
-        return [answers[location :: len(pages)] for location in range(len(pages))]
+        (command_output,) = run_together([load_command], self.max_rate)
+        answers = probes.parse_answers(command_output, requests)
+        return [answers[page_index :: len(pages)] for page_index in range(len(pages))]
 
     def find_inspection(self, rate: float) -> AnswerInspection:
         return self.inspections.latest_up_to(rate)

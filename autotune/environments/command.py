@@ -165,7 +165,7 @@ class CommandSession:
         answers: list[BenchmarkValue] = []
         start_time = time.monotonic()
         with self.clock.time_activity("load"):
-            for _ in range(self._call_count(settings, request)):
+            for _ in range(self._choose_call_count(settings, request)):
                 answer = self._call_with_retry(settings, request, record)
                 if not isinstance(answer, BenchmarkValue):
                     return _build_failure(answer)
@@ -177,7 +177,7 @@ class CommandSession:
         seconds = time.monotonic() - start_time
         return Measurement(self._build_peak(answers), len(answers), seconds, values=values)
 
-    def _call_count(self, settings: Settings, request: EvaluationRequest) -> int:
+    def _choose_call_count(self, settings: Settings, request: EvaluationRequest) -> int:
         is_repeated = any(earlier == settings for earlier, _ in self._answers)
         return REFERENCE_CALLS if request.is_reference and not is_repeated else 1
 
@@ -201,26 +201,28 @@ class CommandSession:
         is estimated from repeated measurements.
         """
         scale = ObjectiveScale(self._maximize, self._answers[0][1][0])
-        logs = [scale.log_score(answer.value) for answer in answers]
-        mean = sum(logs) / len(logs)
+        log_scores = [scale.log_score(answer.value) for answer in answers]
+        mean = sum(log_scores) / len(log_scores)
         stated_sds = [
             scale.log_score_sd(answer.value, answer.sd)
             for answer in answers
             if answer.sd is not None
         ]
-        answer_sd = max(stated_sds) if stated_sds else self._measurement_sd(scale)
-        sd = max(answer_sd, EXACT_SD) / sqrt(len(logs))
+        answer_sd = max(stated_sds) if stated_sds else self._estimate_measurement_sd(scale)
+        sd = max(answer_sd, EXACT_SD) / sqrt(len(log_scores))
         return Peak.from_estimate(Estimate(mean, sd))
 
-    def _measurement_sd(self, scale: ObjectiveScale) -> float:
+    def _estimate_measurement_sd(self, scale: ObjectiveScale) -> float:
         """Return the standard deviation of the logarithm of a single value's score, estimated from
         all repeated measurements.
         """
-        groups: dict[tuple[tuple[str, object], ...], list[float]] = {}
+        scores_by_configuration: dict[tuple[tuple[str, object], ...], list[float]] = {}
         for settings, values in self._answers:
             configuration = tuple(sorted(settings.items()))
-            groups.setdefault(configuration, []).extend(map(scale.log_score, values))
-        return pool_sd(groups.values())
+            scores_by_configuration.setdefault(configuration, []).extend(
+                map(scale.log_score, values)
+            )
+        return pool_sd(scores_by_configuration.values())
 
 
 def prepare(file: TargetFile) -> CommandEnvironment:
@@ -232,8 +234,8 @@ def prepare(file: TargetFile) -> CommandEnvironment:
     argv = file.target.command
     assert argv is not None
     space = spaces.build_space(file, {})
-    location = file.path.resolve().parent
-    program = str(location / argv[0]) if "/" in argv[0] else argv[0]
+    directory = file.path.resolve().parent
+    program = str(directory / argv[0]) if "/" in argv[0] else argv[0]
     if shutil.which(program) is None:
         program_exists = Path(program).exists()
         hint = f"chmod +x {shlex.quote(program)}" if program_exists else None

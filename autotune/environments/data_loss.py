@@ -17,7 +17,7 @@ def fix_restart_parameters(
     file: TargetFile,
     space: SearchSpace,
     adopted: Mapping[str, AdoptedConfig],
-    server: AdoptedValues,
+    running_values: AdoptedValues,
 ) -> tuple[SearchSpace, dict[str, AdoptedConfig]]:
     """In tiers whose services would lose data, pin the parameters that need a restart. Drop the files
     of these services from ``adopted``.
@@ -36,19 +36,21 @@ def fix_restart_parameters(
         and ParameterName.parse(dimension.name).tier in losses
     ]
     for dimension in fixed_dimensions:
-        _check_data_loss(file, dimension, losses, server)
-    names = {dimension.name for dimension in fixed_dimensions}
-    dimensions = (d.fixed_at(d.baseline) if d.name in names else d for d in space.dimensions)
-    lines = (f"{tier}: settings that need a restart are not tuned, because {_describe_loss(tier, loss)}"
-             for tier, loss in losses.items())  # fmt: skip
-    excluded_lines = (*space.excluded, *lines)
+        _check_data_loss(file, dimension, losses, running_values)
+    fixed_names = {dimension.name for dimension in fixed_dimensions}
+    dimensions = (d.fixed_at(d.baseline) if d.name in fixed_names else d for d in space.dimensions)
+    loss_lines = (
+        f"{tier}: settings that need a restart are not tuned, because {_describe_loss(tier, loss)}"
+        for tier, loss in losses.items()
+    )
+    excluded_lines = (*space.excluded, *loss_lines)
     return replace(space, dimensions=tuple(dimensions), excluded=excluded_lines), editable_files
 
 
 def list_editable_files(
-    target: Target, own: Mapping[str, AdoptedConfig]
+    target: Target, adopted: Mapping[str, AdoptedConfig]
 ) -> dict[str, AdoptedConfig]:
-    """Return ``own`` without the files of services that would lose data in a restart.
+    """Return ``adopted`` without the files of services that would lose data in a restart.
 
     In the result, ``loses`` describes the data that a restart loses, and is empty if the tier
     allows data loss.
@@ -57,15 +59,15 @@ def list_editable_files(
         part: replace(files, loses="")
         if not files.loses or target.tiers[part.partition(".")[0]].allow_data_loss
         else replace(files, files=())
-        for part, files in own.items()
+        for part, files in adopted.items()
     }
 
 
 def _check_data_loss(
-    file: TargetFile, dimension: Dimension, losses: Mapping[str, str], server: AdoptedValues
+    file: TargetFile, dimension: Dimension, losses: Mapping[str, str], running_values: AdoptedValues
 ) -> None:
     name = dimension.name
-    is_changed = server.values.get(name, dimension.baseline) != dimension.baseline
+    is_changed = running_values.values.get(name, dimension.baseline) != dimension.baseline
     if is_changed and name in file.target.parameters:
         tier = ParameterName.parse(name).tier
         message = (

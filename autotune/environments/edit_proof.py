@@ -19,7 +19,7 @@ from autotune.space.space import SearchSpace
 
 _TOLERANCE = 0.006  # maximum difference, because programs print fractions with two digits
 _MAX_ALTERNATIVES = 3
-_ByInstance = Mapping[str, Mapping[str, Value]]
+_ValuesByInstance = Mapping[str, Mapping[str, Value]]
 Case = tuple[ServiceInstance, Settings]
 ValueReader = Callable[[Sequence[Case]], Sequence[Mapping[str, Value]]]
 """Map instances with settings to the values that their software reads, by bare parameter name."""
@@ -86,47 +86,54 @@ class _Prover:
 
     def prove(self, dimensions: Mapping[str, Dimension]) -> EditProof:
         """Return the proof for the tunable parameters in ``dimensions``."""
-        current = self._read_at_once(self.space.baseline)
-        answering = [
+        current_values = self._read_at_once(self.space.baseline)
+        readable_names = [
             name
             for name in dimensions
-            if all(_bare(name) in current.get(i.name, {}) for i in self._find_owners(name))
+            if all(
+                _parse_bare_name(name) in current_values.get(i.name, {})
+                for i in self._find_owners(name)
+            )
         ]
-        suggested_values = {name: alternatives[0] for name in answering
+        suggested_values = {name: alternatives[0] for name in readable_names
                      if (alternatives := list_alternatives(dimensions[name]))}  # fmt: skip
         changed_settings = _build_settings(self.space, suggested_values)
         reported_values = self._read_at_once(changed_settings) if changed_settings else {}
         doubtful_services = {
             ParameterName.parse(name).service_prefix
-            for name in answering
+            for name in readable_names
             if not self._takes_effect(name, changed_settings, reported_values)
         }
         pending_names = [
-            n for n in answering if ParameterName.parse(n).service_prefix in doubtful_services
+            n for n in readable_names if ParameterName.parse(n).service_prefix in doubtful_services
         ]
-        reasons = self._change_alone({name: dimensions[name] for name in pending_names}, current)
+        reasons = self._change_alone(
+            {name: dimensions[name] for name in pending_names}, current_values
+        )
         refuted = {name: reason for name, reason in reasons.items() if reason}
         untested = {*pending_names} - {*reasons}
         return EditProof(
-            tuple(sorted({*answering} - {*refuted} - untested)),
+            tuple(sorted({*readable_names} - {*refuted} - untested)),
             refuted,
-            tuple(sorted({*dimensions} - {*answering})),
+            tuple(sorted({*dimensions} - {*readable_names})),
             tuple(sorted(untested)),
         )
 
-    def _takes_effect(self, name: str, settings: Settings, reported: _ByInstance) -> bool:
+    def _takes_effect(self, name: str, settings: Settings, reported: _ValuesByInstance) -> bool:
         """True if a parameter's value in ``settings`` differs from the baseline, and the software
         on all hosts reads that value.
         """
         if settings.get(name, self.space.baseline[name]) == self.space.baseline[name]:
             return False
         return all(
-            is_same_value(settings[name], reported.get(instance.name, {}).get(_bare(name)))
+            is_same_value(
+                settings[name], reported.get(instance.name, {}).get(_parse_bare_name(name))
+            )
             for instance in self._find_owners(name)
         )
 
     def _change_alone(
-        self, dimensions: Mapping[str, Dimension], current: _ByInstance
+        self, dimensions: Mapping[str, Dimension], current_values: _ValuesByInstance
     ) -> dict[str, str]:
         """Return the parameters that were changed one at a time, each with the reason why its edit
         has no effect. The reason is empty if the edit takes effect.
@@ -146,7 +153,7 @@ class _Prover:
             values = iter(self.read_values(cases))
             for name, settings in candidates.items():
                 own_values = {instance.name: next(values) for instance in self._find_owners(name)}
-                reasons[name] = self._explain(name, settings, own_values, current)
+                reasons[name] = self._find_problem(name, settings, own_values, current_values)
                 if not reasons[name]:
                     del pending_dimensions[name]
         return reasons
@@ -168,7 +175,7 @@ class _Prover:
         )
         return settings if settings.get(dimension.name) != dimension.baseline else {}
 
-    def _read_at_once(self, settings: Settings) -> _ByInstance:
+    def _read_at_once(self, settings: Settings) -> _ValuesByInstance:
         instances = [
             instance
             for of_service in self.owners.values()
@@ -176,25 +183,32 @@ class _Prover:
             if instance.service.list_file_readbacks(instance.placement)
         ]
         values = self.read_values([(instance, settings) for instance in instances])
-        return {instance.name: own for instance, own in zip(instances, values, strict=True)}
+        return {
+            instance.name: own_values
+            for instance, own_values in zip(instances, values, strict=True)
+        }
 
-    def _explain(
-        self, name: str, settings: Settings, reported: _ByInstance, current: _ByInstance
+    def _find_problem(
+        self,
+        name: str,
+        settings: Settings,
+        reported: _ValuesByInstance,
+        current_values: _ValuesByInstance,
     ) -> str:
         """Return the reason if an edit has no effect or also changes another value, else an empty
         string.
         """
         for instance in self._find_owners(name):
-            own, before = reported[instance.name], current[instance.name]
-            if not own:
+            own_values, values_before = reported[instance.name], current_values[instance.name]
+            if not own_values:
                 return f"the software rejects {settings[name]} in its files"
-            if not is_same_value(settings[name], own.get(_bare(name))):
-                value = own.get(_bare(name), "no value")
+            if not is_same_value(settings[name], own_values.get(_parse_bare_name(name))):
+                value = own_values.get(_parse_bare_name(name), "no value")
                 return f"an edit to {settings[name]} has no effect: the software reads {value}"
-            for other, value in own.items():
+            for other, value in own_values.items():
                 full_name = f"{instance.parameter_prefix}.{other}"
                 is_same = settings.get(full_name) == self.space.baseline.get(full_name)
-                if is_same and not is_same_value(before.get(other, value), value):
+                if is_same and not is_same_value(values_before.get(other, value), value):
                     return f"an edit also changes {other}"
         return ""
 
@@ -232,13 +246,13 @@ def _build_settings(space: SearchSpace, suggested: Settings) -> Settings:
         return {}
 
 
-def _bare(name: str) -> str:
+def _parse_bare_name(name: str) -> str:
     return ParameterName.parse(name).parameter
 
 
 def _group_by_service(names: Iterable[str]) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for name in names:
-        full = ParameterName.parse(name)
-        groups.setdefault(full.service_prefix, []).append(full.parameter)
+        parsed_name = ParameterName.parse(name)
+        groups.setdefault(parsed_name.service_prefix, []).append(parsed_name.parameter)
     return groups

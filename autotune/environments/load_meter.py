@@ -70,7 +70,7 @@ class LoadMeter:
         """
         return count_requests(self.load, self.request, self.load_hosts[0], self.max_rate)
 
-    def highest_rate(self) -> float:
+    def compute_highest_rate(self) -> float:
         """Return the highest allowed rate, in iterations of the load per second. The stack must be
         deployed.
         """
@@ -101,7 +101,7 @@ class LoadMeter:
         return self._take_watched_reading(spec) if should_retry else watched_reading
 
     def _take_watched_reading(self, spec: LoadSpec) -> WatchedReading:
-        hosts = self._active_hosts(self.read_deployed_settings())
+        hosts = self._select_active_hosts(self.read_deployed_settings())
         with HostWatch((*hosts, *self.generator_hosts), spec.ramp_seconds + spec.seconds) as watch:
             result = take_reading(
                 self.with_counted_requests,
@@ -150,7 +150,11 @@ class LoadMeter:
         """Return the bottleneck that limits the peak, from readings at rates around the peak."""
         stack = replace(self.stack, instances=self.stack.active_instances(settings))
         return find_bottleneck(
-            stack, settings, watched_readings, hosts=self._active_hosts(settings), slo=self.slo
+            stack,
+            settings,
+            watched_readings,
+            hosts=self._select_active_hosts(settings),
+            slo=self.slo,
         )
 
     def estimate_capacities(
@@ -161,7 +165,11 @@ class LoadMeter:
         """
         stack = replace(self.stack, instances=self.stack.active_instances(settings))
         contexts = build_contexts(
-            stack, settings, watched_readings, hosts=self._active_hosts(settings), slo=self.slo
+            stack,
+            settings,
+            watched_readings,
+            hosts=self._select_active_hosts(settings),
+            slo=self.slo,
         )
         return pool_capacities(list_uses(contexts, stack.called_tiers))
 
@@ -190,7 +198,7 @@ class LoadMeter:
         transports = {h.name: h.transport or LocalTransport(h.name) for h in self.hosts}
         return find_faulty_instances(active_instances, transports, self.request)
 
-    def _active_hosts(self, settings: Settings) -> tuple[WatchedHost, ...]:
+    def _select_active_hosts(self, settings: Settings) -> tuple[WatchedHost, ...]:
         active_instances = self.stack.active_instances(settings)
         return tuple(
             replace(
@@ -208,27 +216,29 @@ class LoadMeter:
         """
         active_instances = self.stack.active_instances(self.read_deployed_settings())
         caches = [
-            (instance, names)
+            (instance, counter_names)
             for instance in active_instances
-            if (names := find_own_diagnosis(instance.service).lookup_counters)
+            if (counter_names := find_own_diagnosis(instance.service).lookup_counters)
         ]
         if not caches:
             return None
         transports = {host.name: host.transport for host in self.hosts}
         hits = misses = 0.0
-        for instance, names in caches:
+        for instance, counter_names in caches:
             reader = CounterReader(instance, transports.get(instance.placement.host))
             counters = reader.read(by_command=True)
             reader.close()
-            hits += counters.values.get(names.hits, 0.0) if counters else 0.0
-            misses += counters.values.get(names.misses, 0.0) if counters else 0.0
+            hits += counters.values.get(counter_names.hits, 0.0) if counters else 0.0
+            misses += counters.values.get(counter_names.misses, 0.0) if counters else 0.0
         return int(hits), int(misses)
 
     def wait_until_drained(self) -> bool:
         """Wait until the effects of an overload have passed. A load host sends the probe requests."""
-        pause = len(self.request.per_endpoint()) / self.max_rate
+        pause_seconds = len(self.request.per_endpoint()) / self.max_rate
         longest_seconds = max(DRAIN_SECONDS, DRAIN_LIMITS * self.slo.limit)
-        return wait_until_drained(self.probe_latency, self.slo.limit, longest_seconds, pause=pause)
+        return wait_until_drained(
+            self.probe_latency, self.slo.limit, longest_seconds, pause=pause_seconds
+        )
 
     def probe_latency(self) -> float | None:
         """Return the longest latency among all entries, in seconds, or ``None`` if an entry

@@ -166,11 +166,11 @@ class LoadSession:
         self.clock = clock or StudyClock()
         self.steal = CpuSteal()
         self._steal_noted = False  # True after the user was notified of CPU steal
-        self._offered = 0.0  # rate of the last reading, or 0 if it was cut short
+        self._last_rate = 0.0  # rate of the last reading, or 0 if it was cut short
         self._errors_seen = False  # True after a reading with failed requests
         self._noise = history.noise
         self._windows: list[WatchedReading] = []  # the windows of the last warm-up
-        self._warm = False  # True if the caches are filled, as far as this session knows
+        self._are_caches_warm = False  # True if the caches are filled, as far as this session knows
 
     @property
     def limits(self) -> SearchLimits:
@@ -199,11 +199,13 @@ class LoadSession:
             with self.clock.time_activity("deploy"):
                 deploy_result = self.fleet.deploy(settings)
         except DeployFailed as error:
-            self._warm = False  # services that were restored may have been restarted
+            self._are_caches_warm = False  # services that were restored may have been restarted
             return FailedEvaluation(error.message)
         record.on_deployed(deploy_result)
-        self._warm = self._warm and not self._loses_cache(deploy_result.restarted_instances)
-        self._offered = 0.0
+        self._are_caches_warm = self._are_caches_warm and not self._loses_cache(
+            deploy_result.restarted_instances
+        )
+        self._last_rate = 0.0
         self.check_answers(record, is_deployed=True)
         deadline = start_time + request.max_seconds
         self._errors_seen = False
@@ -211,10 +213,12 @@ class LoadSession:
             warm_up_result = self._warm_up(request, record, prefilled=deploy_result.prefilled)
             expected_peak = update_expected_peak(request.expected_peak, warm_up_result)
             self._measure_today(request.today_rate, expected_peak, record, deadline)
-            capacity, watched = self._search_capacity(request, expected_peak, record, deadline)
+            capacity, watched_readings = self._search_capacity(
+                request, expected_peak, record, deadline
+            )
             self.fleet.verify()  # verify the deployment before the peak is recorded
         except DeployFailed as error:
-            self._warm = False
+            self._are_caches_warm = False
             return FailedEvaluation(error.message)
         if (reason := _find_reading_failure(capacity.readings)) is not None:
             return FailedEvaluation(f"the load could not be generated: {reason}", is_fault=True)
@@ -223,13 +227,13 @@ class LoadSession:
             _build_peak(capacity, self.slo),
             reading_count=len(capacity.readings),
             load_seconds=capacity.load_seconds,
-            bottleneck=self.meter.find_bottleneck(settings, watched),
+            bottleneck=self.meter.find_bottleneck(settings, watched_readings),
             # Use only the last windows. Earlier misses, while caches were filling, would count
             # against the tiers behind the caches.
             capacities=self.meter.estimate_capacities(
-                settings, [*self._windows[-SETTLED_WINDOWS:], *watched]
+                settings, [*self._windows[-SETTLED_WINDOWS:], *watched_readings]
             ),
-            rss=find_max_rss(watched),
+            rss=find_max_rss(watched_readings),
             noise=capacity.noise,
         )
 
@@ -248,10 +252,10 @@ class LoadSession:
         self._windows = []
         expected_rate = request.expected_peak.value if request.expected_peak else None
         # If the caches kept their content, skip the slow wait for a stable hit rate.
-        lookups = (lambda: None) if self._warm else self.meter.count_cache_lookups
+        count_lookups = (lambda: None) if self._are_caches_warm else self.meter.count_cache_lookups
         warm_up_result = run_warm_up(
             probe,
-            lookups,
+            count_lookups,
             expected_rate,
             max_rate=self.limits.max_rate,
             start_rate=UNKNOWN_START_RATE if expected_rate else self._find_start_rate(),
@@ -260,7 +264,7 @@ class LoadSession:
             settling_seconds=WINDOW_LIMITS * self.slo.limit,
             max_seconds=WINDOWS_PER_SECOND * request.max_seconds,
         )
-        self._warm = self._warm or warm_up_result.is_settled
+        self._are_caches_warm = self._are_caches_warm or warm_up_result.is_settled
         record.on_warm_up(warm_up_result)
         self.meter.end_warm_up(SETTLED_WINDOWS)
         self.meter.wait_until_drained()
@@ -311,14 +315,14 @@ class LoadSession:
         record: Recorder,
         deadline: float,
     ) -> tuple[Capacity, list[WatchedReading]]:
-        watched: list[WatchedReading] = []
+        watched_readings: list[WatchedReading] = []
         longest_seconds = 0.0  # duration of the longest reading in seconds
 
         def probe(rate: float, seconds: float) -> Reading:
             nonlocal longest_seconds
             start_time = self.clock.now()
-            watched.append(self.take_reading(rate, seconds, record, "peak"))
-            reading = watched[-1].reading
+            watched_readings.append(self.take_reading(rate, seconds, record, "peak"))
+            reading = watched_readings[-1].reading
             if not self.slo.is_met(reading):
                 self.meter.wait_until_drained()
             longest_seconds = max(longest_seconds, self.clock.now() - start_time)
@@ -343,7 +347,7 @@ class LoadSession:
             # Start another reading only if at least half of it fits into the remaining time.
             is_late=lambda: self.clock.now() + longest_seconds / 2 >= deadline,
         )
-        return capacity, watched
+        return capacity, watched_readings
 
     def take_reading(
         self, rate: float, seconds: float, record: Recorder, purpose: str
@@ -359,9 +363,9 @@ class LoadSession:
         self.fleet.await_service(is_answer_doubtful=self._errors_seen)
         with self.clock.time_activity("load"):
             watched_reading = self.meter.take_reading(
-                rate, seconds, ramp_seconds=self._ramp_seconds(rate, purpose)
+                rate, seconds, ramp_seconds=self._choose_ramp_seconds(rate, purpose)
             )
-        self._offered = 0.0 if watched_reading.reading.truncated else rate
+        self._last_rate = 0.0 if watched_reading.reading.truncated else rate
         self._errors_seen = watched_reading.reading.error_count > 0
         stolen_share = round(self.steal.excess_steal(watched_reading.hosts), 4)
         watched_reading = replace(
@@ -378,7 +382,7 @@ class LoadSession:
             )
         return watched_reading
 
-    def _ramp_seconds(self, rate: float, purpose: str) -> float:
+    def _choose_ramp_seconds(self, rate: float, purpose: str) -> float:
         """Return the seconds of load before a reading counts.
 
         The result is 0 in a warm-up, whose readings do not count. The ramp is short if the previous
@@ -389,7 +393,7 @@ class LoadSession:
             return 0.0
         return (
             SHORT_RAMP_SECONDS
-            if rate <= (1 + SHORT_RAMP_INCREASE) * self._offered
+            if rate <= (1 + SHORT_RAMP_INCREASE) * self._last_rate
             else RAMP_SECONDS
         )
 
@@ -439,12 +443,12 @@ def _build_peak(capacity: Capacity, slo: Slo) -> Peak:
         capacity.high,
         capacity.sd,
         str(capacity.verdict),
-        p99_at_peak(capacity, slo),
+        find_p99_at_peak(capacity, slo),
         capacity.limit,
     )
 
 
-def p99_at_peak(capacity: Capacity, slo: Slo) -> float | None:
+def find_p99_at_peak(capacity: Capacity, slo: Slo) -> float | None:
     """Return the 99th percentile, in seconds, in the reading with the highest rate up to the peak
     that met the SLO.
 

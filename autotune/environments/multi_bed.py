@@ -54,7 +54,7 @@ class MultiBedEnvironment:
 
     def describe_load(self, *, study: bool = True) -> str:
         lines = dict.fromkeys(
-            each.describe_load(study=study) for each in self.environments.values()
+            environment.describe_load(study=study) for environment in self.environments.values()
         )
         return "\n".join([f"Test beds, used concurrently: {', '.join(self.environments)}.", *lines])
 
@@ -62,7 +62,7 @@ class MultiBedEnvironment:
         return self.first_environment.read_software()
 
     def check(self) -> CheckResult:
-        checks = {name: each.check() for name, each in self.environments.items()}
+        results = {name: bed.check() for name, bed in self.environments.items()}
         equality_text = (
             "test beds are equal"
             if not self.differences
@@ -70,11 +70,15 @@ class MultiBedEnvironment:
         )
         return CheckResult(
             held=(
-                *(f"bed {name}: {line}" for name, each in checks.items() for line in each.held),
-                f"{equality_text}: {', '.join(checks)}",
+                *(
+                    f"bed {name}: {line}"
+                    for name, result in results.items()
+                    for line in result.held
+                ),
+                f"{equality_text}: {', '.join(results)}",
             ),
             left_out=self.excluded,
-            not_checked=tuple(dict.fromkeys(x for c in checks.values() for x in c.not_checked)),
+            not_checked=tuple(dict.fromkeys(x for r in results.values() for x in r.not_checked)),
         )
 
     def measure_headroom(self) -> str:
@@ -158,10 +162,10 @@ def list_limit_differences(
             here, there = (first, name) if parameter in first_limits else (name, first)
             yield f"{parameter}: exists on {here}, but not on {there}"
             continue
-        for what, value in first_limits[parameter].items():
-            other_limit = other_limits[parameter][what]
-            if not _are_similar(value, other_limit):
-                yield f"{parameter}: {what} {value} on {first}, {other_limit} on {name}"
+        for limit_name, first_limit in first_limits[parameter].items():
+            other_limit = other_limits[parameter][limit_name]
+            if not _are_similar(first_limit, other_limit):
+                yield f"{parameter}: {limit_name} {first_limit} on {first}, {other_limit} on {name}"
 
 
 def _are_similar(value: Any, other: Any) -> bool:
@@ -195,7 +199,8 @@ def _list_trait_differences(
 ) -> Iterator[str]:
     for host, first_traits in traits.items():
         other_traits = other[host]
-        for what in (*first_traits, *(w for w in other_traits if w not in first_traits)):
-            value, another = first_traits.get(what), other_traits.get(what)
-            if not _are_similar(value, another):
-                yield f"beds differ: {what} of {host} is {value} on {first}, {another} on {name}"
+        for trait in (*first_traits, *(w for w in other_traits if w not in first_traits)):
+            first_value, other_value = first_traits.get(trait), other_traits.get(trait)
+            if not _are_similar(first_value, other_value):
+                values_text = f"{first_value} on {first}, {other_value} on {name}"
+                yield f"beds differ: {trait} of {host} is {values_text}"

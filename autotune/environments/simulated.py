@@ -209,7 +209,7 @@ def prepare(file: TargetFile) -> SimulatedEnvironment:
         for name, host in target.hosts.items()
     }
     model = build_topology(file, facts)
-    space, without = _restrict_to_model(spaces.build_space(file, facts), model)
+    space, ignored_count = _restrict_to_model(spaces.build_space(file, facts), model)
     simulation = target.simulated or Simulated()
     noise = NoiseModel(
         simulation.seed,
@@ -219,10 +219,9 @@ def prepare(file: TargetFile) -> SimulatedEnvironment:
         simulation.capacity,
     )
     stack = _build_stack(target, facts)
-    excluded_text = (
-        f"kept at the baseline because the model ignores them: {format_count(without, 'parameter')}"
-    )
-    excluded_lines = (*space.excluded, *((excluded_text,) if without else ()))
+    ignored_text = format_count(ignored_count, "parameter")
+    excluded_text = f"kept at the baseline because the model ignores them: {ignored_text}"
+    excluded_lines = (*space.excluded, *((excluded_text,) if ignored_count else ()))
     return SimulatedEnvironment(file, space, facts, model, stack, noise, excluded_lines)
 
 

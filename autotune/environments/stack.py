@@ -277,19 +277,19 @@ class StackEnvironment:
                else "the hosts' files match the baseline exactly")  # fmt: skip
         request = target_request.build_request(self.file, self.build_stack("<study>/run"))
         for url, answer in self._request_answers().items():
-            words = describe_answer(answer)
+            answer_text = describe_answer(answer)
             answer_error = find_answer_error(answer, request)
-            words = (
-                f"{words}: {answer_error}"
-                if answer_error and request.expectations and answer_error not in words
-                else words
+            answer_text = (
+                f"{answer_text}: {answer_error}"
+                if answer_error and request.expectations and answer_error not in answer_text
+                else answer_text
             )
             if answer_error and not files:
                 raise AutotuneError(
-                    f"{url}: {words}",
+                    f"{url}: {answer_text}",
                     hint="set `load: {path: /…}` or `url:` to a page that returns status 2xx",
                 )
-            yield f"{url}: {words}"
+            yield f"{url}: {answer_text}"
 
     @contextmanager
     def open_session(
@@ -400,9 +400,15 @@ class StackEnvironment:
             answer_check=answers,
         )
         limits = build_search_limits(target.load.max_rate)
-        slo, highest = target.slo.objective, meter.highest_rate
+        slo, compute_highest_rate = target.slo.objective, meter.compute_highest_rate
         return LoadSession(
-            fleet, meter, slo, limits, history, highest_rate=highest, catalogue=stack.catalogue
+            fleet,
+            meter,
+            slo,
+            limits,
+            history,
+            highest_rate=compute_highest_rate,
+            catalogue=stack.catalogue,
         )
 
     @property
@@ -458,7 +464,9 @@ def prepare(file: TargetFile) -> StackEnvironment:
     with _temporary_directory() as directory:
         instances = runtime.build_stack(file, directory, facts, programs, own_configs).instances
         require_applications(files, instances)
-        space, dropped = exclude_rejected_choices(space, instances, files.find_validation_errors)
+        space, dropped_lines = exclude_rejected_choices(
+            space, instances, files.find_validation_errors
+        )
     if runtime.installed:
         require_persisted_state(files, space.baseline, instances)
     proof = NO_PROOF
@@ -469,7 +477,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
     return StackEnvironment(
         replace(file, adopted=host_templates.to_record if runtime.installed else None),
         space, facts, runtime, hosts, load_hosts, load, programs, own_configs,
-        (*host_templates.skipped_lines, *dropped), proof,
+        (*host_templates.skipped_lines, *dropped_lines), proof,
     )  # fmt: skip
 
 
@@ -490,14 +498,14 @@ def _list_program_users(
     target: Target, load: LoadGenerator, load_hosts: Iterable[Transport]
 ) -> dict[str, list[ProgramUser]]:
     """Return the services and generators that need programs, by host."""
-    needed: dict[str, list[ProgramUser]] = {
+    users_by_host: dict[str, list[ProgramUser]] = {
         host: [location.service for location in list_target_services(target)
                if host in target.tiers[location.tier].hosts]
         for host in target.hosts
     }  # fmt: skip
     for host in load_hosts:
-        needed.setdefault(host.name, []).append(load)
-    return needed
+        users_by_host.setdefault(host.name, []).append(load)
+    return users_by_host
 
 
 def _list_adopted_configs(
@@ -532,11 +540,11 @@ def _restore_deployment(fleet: Deployment, error: BaseException | None) -> None:
         with ignore_stop_signals():
             fleet.restore()
         fleet.confirm_restored()
-    except AutotuneError as another:
+    except AutotuneError as restore_error:
         if not isinstance(error, AutotuneError):
             raise
-        message = f"{error.message}\n{another.message}"
-        raise AutotuneError(message, hint=another.hint) from error
+        message = f"{error.message}\n{restore_error.message}"
+        raise AutotuneError(message, hint=restore_error.hint) from error
 
 
 @contextmanager

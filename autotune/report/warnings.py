@@ -443,8 +443,8 @@ def _warn_of_trials(view: StudyFigures) -> Iterator[StudyWarning]:
     if view.verdict != STOPPED_VERDICT and finished_count < MIN_TRIED_SHARE * budgeted_count:
         yield _build_warning(
             "few-trials", finished_count, MIN_TRIED_SHARE * budgeted_count,
-            f"the time was enough for {finished_count} of {format_count(budgeted_count, 'configuration')}; "
-            "more gain is possible",
+            f"the time was enough for {finished_count} of "
+            f"{format_count(budgeted_count, 'configuration')}; more gain is possible",
         )  # fmt: skip
 
 
