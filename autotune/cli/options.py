@@ -132,13 +132,13 @@ def add_progress_options(
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
-        def run(**values: Any) -> None:
+        def run_command(**values: Any) -> None:
             arguments = {name: values.pop(name) for name in options}
             server = start_metrics_server(arguments.pop("metrics_port", None))
             command(**values, progress=ProgressOptions(**arguments, metrics_server=server))
 
-        run.__signature__ = _replace_progress_parameter(command, options)  # type: ignore[attr-defined]
-        return run
+        run_command.__signature__ = _replace_progress_parameter(command, options)  # type: ignore[attr-defined]
+        return run_command
 
     return decorate
 

@@ -125,24 +125,31 @@ def open_progress(
     from autotune.study.study_store import JournalTail
     from autotune.transports import wait_notices
 
-    target, state, verbose = environment.file.target, JournalTail(directory), options.verbose
-    lines = verbose or isinstance(environment, MultiBedEnvironment)
-    with ExitStack() as files:
+    target, read_state, verbose = environment.file.target, JournalTail(directory), options.verbose
+    needs_plain_lines = verbose or isinstance(environment, MultiBedEnvironment)
+    with ExitStack() as exit_stack:
         displays: list[ProgressDisplay] = []
         if not options.quiet:
             displays.append(
                 create_progress(
-                    target, state, sys.stderr, os.environ, verbose=verbose, plain_lines=lines
+                    target,
+                    read_state,
+                    sys.stderr,
+                    os.environ,
+                    verbose=verbose,
+                    plain_lines=needs_plain_lines,
                 )
             )
         if options.log_file is not None:
-            log = files.enter_context(options.log_file.open("a", encoding="utf-8"))
-            displays.append(PlainProgress(target, state, log, verbose=True))
+            log_stream = exit_stack.enter_context(options.log_file.open("a", encoding="utf-8"))
+            displays.append(PlainProgress(target, read_state, log_stream, verbose=True))
         progress: ProgressDisplay = displays[0] if len(displays) == 1 else TeeProgress(*displays)
         if with_page:
-            progress = PageWriter(progress, directory, *_open_metrics_publishers(options, files))
-        files.enter_context(progress)
-        files.enter_context(wait_notices.listening(progress.note))
+            progress = PageWriter(
+                progress, directory, *_open_metrics_publishers(options, exit_stack)
+            )
+        exit_stack.enter_context(progress)
+        exit_stack.enter_context(wait_notices.listening(progress.note))
         yield progress
 
 

@@ -112,12 +112,12 @@ def check(
     """Validate a target and its hosts, without changing anything."""
     environment = prepare_target(target, build_set_overrides(set_), beds)
     result = environment.check()
-    load = environment.measure_headroom() if headroom else None
+    headroom_text = environment.measure_headroom() if headroom else None
     if json_:
-        print_json({"schema": 1, **asdict(result), "headroom": load})
+        print_json({"schema": 1, **asdict(result), "headroom": headroom_text})
         return
-    if load:
-        echo(f"  generator: {load}")
+    if headroom_text:
+        echo(f"  generator: {headroom_text}")
     lines_by_mark = {"✓ ": result.held, "  left out: ": result.left_out,
              "  not checked: ": result.not_checked}  # fmt: skip
     for mark, lines in lines_by_mark.items():

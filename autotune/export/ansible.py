@@ -55,9 +55,9 @@ class Template(str):
 
 def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, bytes]:
     """Return the files of an Ansible role for the hosts that change, by relative path."""
-    kinds = _group_alike_hosts(study.target, hosts)
+    groups = _group_alike_hosts(study.target, hosts)
     notice = MODEL_NOTICE if study.target.simulated else None
-    content = {
+    host_scripts = {
         f"{ROLE_DIRECTORY}/files/{host}.sh": build_script(
             format_title(study, trial), host, hosts, notice
         ).encode()
@@ -65,7 +65,7 @@ def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str
     }
     backup = format_backup_directory(study, trial)
     tasks = {f"{ROLE_DIRECTORY}/tasks/{name}.yml": list(_build_tasks(names[0], hosts, backup))
-             for name, names in kinds.items()}  # fmt: skip
+             for name, names in groups.items()}  # fmt: skip
     documents: dict[str, Any] = tasks | {
         "ansible/inventory.yml": _build_inventory(study),
         "ansible/site.yml": [_build_playbook(study, trial, hosts)],
@@ -74,12 +74,12 @@ def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str
             "autotune_health_url": "",
         },
         f"{ROLE_DIRECTORY}/vars/main.yml": _build_variables(hosts),
-        f"{ROLE_DIRECTORY}/tasks/main.yml": list(_build_includes(kinds)),
+        f"{ROLE_DIRECTORY}/tasks/main.yml": list(_build_includes(groups)),
         f"{ROLE_DIRECTORY}/handlers/main.yml": list(_build_handlers(hosts)),
         f"{ROLE_DIRECTORY}/meta/main.yml": _build_metadata(study),
     }
     comment = f"# {notice}\n".encode() if notice else b""
-    return content | {
+    return host_scripts | {
         path: comment + _format_document(document) for path, document in documents.items()
     }
 
@@ -87,8 +87,8 @@ def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str
 def _build_playbook(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, Any]:
     return {
         "name": format_title(study, trial),
-        "hosts": ":".join(tier for tier, of in study.target.tiers.items()
-                          if set(of.hosts) & set(hosts.units)),
+        "hosts": ":".join(tier for tier, spec in study.target.tiers.items()
+                          if set(spec.hosts) & set(hosts.units)),
         "become": True,
         "gather_facts": False,  # the role needs no facts
         "serial": 1,  # a failed host stops the play before the next host changes
@@ -96,9 +96,9 @@ def _build_playbook(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[st
     }  # fmt: skip
 
 
-def _build_includes(kinds: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Any]]:
+def _build_includes(groups: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Any]]:
     """Yield the tasks that include the task file of each group of hosts."""
-    for name, names in kinds.items():
+    for name, names in groups.items():
         yield {
             "name": f"Configure {name}",
             "ansible.builtin.include_tasks": f"{name}.yml",
@@ -124,23 +124,23 @@ def _group_alike_hosts(target: Target, hosts: ExportedHosts) -> dict[str, list[s
     A group has the name of a tier if it contains exactly the tier's hosts. Otherwise, a group has
     the name of its first host.
     """
-    kinds: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for tier in start_order(target):
         for host in (host for host in target.tiers[tier].hosts if host in hosts.units):
             files = [
                 (f.path, f.mode, f.check, sorted(f.units.items())) for f in hosts.list_files(host)
             ]
-            tiers = [name for name, of in target.tiers.items() if host in of.hosts]
+            tiers = [name for name, spec in target.tiers.items() if host in spec.hosts]
             units = [(u, runs, hosts.needs_start(host, u)) for u, runs in hosts.units[host].items()]
-            kind = (tiers, files, sorted(units), sorted(hosts.sysctls[host]))
-            names = kinds.setdefault(repr(kind), [])
+            group_key = (tiers, files, sorted(units), sorted(hosts.sysctls[host]))
+            names = groups.setdefault(repr(group_key), [])
             if host not in names:
                 names.append(host)
-    return {_name_group(target, names): names for names in kinds.values()}
+    return {_name_group(target, names): names for names in groups.values()}
 
 
 def _name_group(target: Target, names: list[str]) -> str:
-    tiers = [tier for tier, of in target.tiers.items() if set(of.hosts) & set(names)]
+    tiers = [tier for tier, spec in target.tiers.items() if set(spec.hosts) & set(names)]
     is_whole_tier = len(tiers) == 1 and set(target.tiers[tiers[0]].hosts) == set(names)
     return tiers[0] if is_whole_tier else names[0]
 
@@ -148,19 +148,19 @@ def _name_group(target: Target, names: list[str]) -> str:
 def _build_inventory(study: Study) -> dict[str, Any]:
     target = study.target
     groups = {
-        tier: {"hosts": {host: _build_connection(target.hosts[host]) for host in of.hosts}}
-        for tier, of in target.tiers.items()
+        tier: {"hosts": {host: _build_connection(target.hosts[host]) for host in spec.hosts}}
+        for tier, spec in target.tiers.items()
     }
-    every: dict[str, Any] = {"children": groups}
+    all_hosts: dict[str, Any] = {"children": groups}
     if target.ssh.config:
-        config = (study.target_path.parent / Path(target.ssh.config).expanduser()).resolve()
+        config_path = (study.target_path.parent / Path(target.ssh.config).expanduser()).resolve()
         # An SSH configuration can contain commands, so a file that belongs to the study is refused.
-        if config.is_relative_to(study.directory.resolve().parent):
+        if config_path.is_relative_to(study.directory.resolve().parent):
             raise ExportError(
-                study, f"its SSH configuration {config} is in the directory of studies"
+                study, f"its SSH configuration {config_path} is in the directory of studies"
             )
-        every["vars"] = {"ansible_ssh_common_args": f"-F {shlex.quote(str(config))}"}
-    return {"all": every}
+        all_hosts["vars"] = {"ansible_ssh_common_args": f"-F {shlex.quote(str(config_path))}"}
+    return {"all": all_hosts}
 
 
 def _build_connection(host: Host) -> dict[str, Any]:

@@ -154,16 +154,16 @@ def _check_agreement(study: Study, host: str, record: HostRecord, desired: Desir
     if host not in desired.hosts:
         raise ExportError(study, f"it deployed to {host!r}, but its target runs nothing there")
     state = desired.hosts[host]
-    for what, recorded, derived in (
+    for kind, recorded_items, derived_items in (
         ("unit", record.units, state.units),
         ("kernel value", record.sysctls, state.sysctls),
     ):
-        for name in sorted({*recorded, *derived}):
-            if recorded.get(name) != derived.get(name):
+        for name in sorted({*recorded_items, *derived_items}):
+            if recorded_items.get(name) != derived_items.get(name):
                 raise ExportError(
                     study,
-                    f"its record of {host} sets {what} {name!r} to {recorded.get(name, 'nothing')}, "
-                    f"but the services of its target set it to {derived.get(name, 'nothing')}",
+                    f"its record of {host} sets {kind} {name!r} to "
+                    f"{recorded_items.get(name, 'nothing')}, but the services of its target set it to {derived_items.get(name, 'nothing')}",
                 )
 
 
@@ -195,9 +195,9 @@ def _derive_desired_state(
         study, target, list_editable_files(target, _load_adopted_configs(study, trial))
     )
     active_instances = planned_stack.active_instances(trial.settings)
-    if strange := sorted(contents.keys() - {part.name for part in active_instances}):
+    if unknown_instances := sorted(contents.keys() - {part.name for part in active_instances}):
         raise ExportError(
-            study, f"it contains files of {strange[0]!r}, which its target does not run"
+            study, f"it contains files of {unknown_instances[0]!r}, which its target does not run"
         )
     # Alternative deployments may use the same instance name. The files belong to the active deployment.
     selected_instances = [
@@ -212,7 +212,7 @@ def _derive_desired_state(
     layout = load_runtime(_find_runtime(target)).layout
     planned_stack = replace(planned_stack, instances=tuple(selected_instances))
 
-    def files_of(instance: ServiceInstance) -> Mapping[str, bytes]:
+    def get_files(instance: ServiceInstance) -> Mapping[str, bytes]:
         optional_files = {
             f.path: b""
             for f in resolve_config_files(instance.service, instance.placement)
@@ -221,7 +221,7 @@ def _derive_desired_state(
         return {**optional_files, **contents.get(instance.name, {})}
 
     try:
-        return build_desired_state(trial.settings, planned_stack, files_of, layout)
+        return build_desired_state(trial.settings, planned_stack, get_files, layout)
     except (KeyError, TypeError, ValueError) as error:
         raise ExportError(
             study, f"the settings of trial {trial.number} are incomplete: {error}"
@@ -282,9 +282,9 @@ def _load_adopted_configs(study: Study, trial: Trial) -> dict[str, AdoptedConfig
         return {}
     adopted_configs = host_templates.from_record(adopted_record).adopted_configs
     _check_edited_tiers(study, _select_target(study, trial), adopted_configs)
-    kept_target = read_target(study.directory / "target.yaml")
+    recorded_target = read_target(study.directory / "target.yaml")
     templates = find_template_overrides(
-        replace(kept_target, document=replace(kept_target.document, path=study.target_path))
+        replace(recorded_target, document=replace(recorded_target.document, path=study.target_path))
     )
     return {**adopted_files.read_adopted_files(templates), **adopted_configs}
 
@@ -356,13 +356,13 @@ def _select_programs(
     units = record.units if record else {}
     loses_data = instance.placement.adopted is not None and instance.placement.adopted.loses
     matching: list[ServiceInstance] = []
-    for each in _list_program_choices(instance):
-        paths = {file.path for file in resolve_config_files(each.service, each.placement)}
+    for candidate in _list_program_choices(instance):
+        paths = {file.path for file in resolve_config_files(candidate.service, candidate.placement)}
         if files.keys() <= paths:
-            matching.append(each)
-            unit = each.service.get_unit(each.placement)
+            matching.append(candidate)
+            unit = candidate.service.get_unit(candidate.placement)
             if unit is None or loses_data or unit in units:
-                return each
+                return candidate
     if not matching:
         paths = {file.path for file in resolve_config_files(instance.service, instance.placement)}
         unexpected_path = sorted(files.keys() - paths)[0]

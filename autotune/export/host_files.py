@@ -118,8 +118,8 @@ def list_changed_hosts(study: Study, trial: Trial, *, everything: bool = False) 
     _check_runtimes(study)
     records = _read_records(study, trial)
     # A host's name becomes a path, and text in a script for root. Only names in a target are safe.
-    if strange := sorted(records.keys() - study.target.hosts.keys()):
-        raise ExportError(study, f"it deployed to {strange[0]!r}, which is not in its target")
+    if unknown_hosts := sorted(records.keys() - study.target.hosts.keys()):
+        raise ExportError(study, f"it deployed to {unknown_hosts[0]!r}, which is not in its target")
     baseline = find_conclusion(study.state).baseline
     baseline_and_files = (
         (baseline.trial, read_rendered_files(study.directory, baseline.trial)) if baseline else None
@@ -128,8 +128,8 @@ def list_changed_hosts(study: Study, trial: Trial, *, everything: bool = False) 
         study, trial, read_rendered_files(study.directory, trial), records, baseline_and_files
     )
     setups = derived_hosts.setups
-    for of_host in setups.values():
-        _check_names(study, [*of_host.units, *of_host.sysctls, *of_host.sysctls.values()])
+    for setup in setups.values():
+        _check_names(study, [*setup.units, *setup.sysctls, *setup.sysctls.values()])
     original_files = _collect_originals(study, records, baseline_and_files)
     for original in original_files.values():
         _check_names(study, original.sysctls.values())
@@ -139,8 +139,8 @@ def list_changed_hosts(study: Study, trial: Trial, *, everything: bool = False) 
     )
     hosts = ExportedHosts(
         files,
-        {host: of_host.units for host, of_host in setups.items()},
-        {host: of_host.sysctls for host, of_host in setups.items()},
+        {host: setup.units for host, setup in setups.items()},
+        {host: setup.sysctls for host, setup in setups.items()},
         original_files,
     )
     chosen_hosts = hosts if everything else _select_changed_hosts(hosts, setups)
@@ -236,23 +236,25 @@ def group_by_host(files: Mapping[str, bytes]) -> dict[tuple[str, str, str], byte
 
 
 def _collect_originals(
-    study: Study, records: Mapping[str, HostRecord], base: tuple[Trial, Mapping[str, bytes]] | None
+    study: Study,
+    records: Mapping[str, HostRecord],
+    baseline: tuple[Trial, Mapping[str, bytes]] | None,
 ) -> dict[str, OriginalHost]:
     """Return the hosts' original state before the study, from backups or, for a simulated stack,
     from the baseline.
     """
-    baseline_records = _read_records(study, base[0]) if base else {}
+    baseline_records = _read_records(study, baseline[0]) if baseline else {}
     digests: dict[str, dict[str, str | None]] = {host: {} for host in records}
-    for (_, host, path), content in (group_by_host(base[1]) if base else {}).items():
+    for (_, host, path), content in (group_by_host(baseline[1]) if baseline else {}).items():
         if not has_placeholder(content):
             digests.setdefault(host, {})[path] = sha256(content).hexdigest()
     originals = {}
-    for host, of_host in records.items():
-        backup, plain = of_host.original, baseline_records.get(host, HostRecord())
+    for host, record in records.items():
+        backup, baseline_record = record.original, baseline_records.get(host, HostRecord())
         originals[host] = OriginalHost(
             {**digests[host], **backup.files},
-            {**plain.units, **backup.units},
-            {**plain.sysctls, **backup.sysctls},
+            {**baseline_record.units, **backup.units},
+            {**baseline_record.sysctls, **backup.sysctls},
             backup.settings,
         )
     return originals
@@ -269,13 +271,13 @@ def _select_changed_hosts(hosts: ExportedHosts, setups: Mapping[str, HostSetup])
         for host, values in hosts.sysctls.items()
     }  # fmt: skip
     units = {}
-    for host, of_host in hosts.units.items():
+    for host, states in hosts.units.items():
         before, restarts = hosts.before[host].units, setups[host].restarts
         affected_units = {unit for file in files if file.host == host for unit in file.units}
         for name in sysctls[host]:
             affected_units |= set(restarts[name])
         units[host] = {
-            unit: runs for unit, runs in of_host.items()
+            unit: runs for unit, runs in states.items()
             if (unit in affected_units and runs) or before.get(unit, False) is not runs
         }  # fmt: skip
     changed_hosts = {file.host for file in files} | {h for h in units if units[h] or sysctls[h]}
@@ -289,5 +291,5 @@ def _select_changed_hosts(hosts: ExportedHosts, setups: Mapping[str, HostSetup])
 
 def _check_names(study: Study, names: Iterable[str]) -> None:
     """Raise ExportError for names or values that are unsafe as words in commands that root runs."""
-    if strange := [name for name in names if not ORDINARY_TEXT_PATTERN.fullmatch(name)]:
-        raise ExportError(study, f"{strange[0]!r} is not a unit or a kernel value")
+    if unsafe_names := [name for name in names if not ORDINARY_TEXT_PATTERN.fullmatch(name)]:
+        raise ExportError(study, f"{unsafe_names[0]!r} is not a unit or a kernel value")

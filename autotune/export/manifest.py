@@ -56,9 +56,9 @@ def build_manifest(
     side = sides.get("best" if is_best else "baseline")
     latest_trial = side.latest_trial if side and side.trial == trial else trial
     baseline = sides["baseline"].trial if "baseline" in sides else None
-    command = study.target.command is not None
+    is_command = study.target.command is not None
     # A command runs in the directory of its original target, not in the export's directory.
-    source = study.start.source if command else None
+    source = study.start.source if is_command else None
     return {
         "schema": SCHEMA_VERSION,
         "kind": "autotune-export",
@@ -122,7 +122,7 @@ def _build_claim(view: StudyView) -> dict[str, Any]:
 
 
 def _list_changes(
-    baseline: Settings, trial: Trial, own: DeclaredParameters
+    baseline: Settings, trial: Trial, declared_parameters: DeclaredParameters
 ) -> list[dict[str, Any]]:
     return [
         {
@@ -132,7 +132,7 @@ def _list_changes(
             "unit": change.unit,
             "action": change.parameter.action.name.lower() if change.parameter else None,
         }
-        for change in list_changes(baseline, trial.effective_settings, own)
+        for change in list_changes(baseline, trial.effective_settings, declared_parameters)
     ]
 
 

@@ -72,7 +72,7 @@ def _group_checks(files: Iterable[HostFile]) -> list[tuple[list[int], tuple[str,
     for number, file in enumerate(files, 1):
         if file.check:
             numbers.setdefault(file.check, []).append(number)
-    return [(of_check, check) for check, of_check in numbers.items()]
+    return [(file_numbers, check) for check, file_numbers in numbers.items()]
 
 
 def export_patch(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, bytes]:
@@ -170,6 +170,6 @@ def _build_diff(file: HostFile, recorded: bytes | None) -> str:
 
 def build_safe_paths(host: str, hosts: ExportedHosts, notice: str | None) -> str:
     """Return a script that fails unless only root can change each path that the patch writes to."""
-    kernel = [SYSCTL_FILE] if hosts.sysctls[host] else []
-    paths = [*dict.fromkeys(file.path for file in hosts.list_files(host)), *kernel]
+    kernel_paths = [SYSCTL_FILE] if hosts.sysctls[host] else []
+    paths = [*dict.fromkeys(file.path for file in hosts.list_files(host)), *kernel_paths]
     return fill_template("safe_paths.sh.j2", paths=paths, notice=notice)

@@ -24,7 +24,7 @@ from autotune.services import unit_environment, unit_files
 from autotune.services.registry import find_adoption
 from autotune.unified_diff import Hunk
 
-KNOWN_PROGRAMS = (
+PROGRAM_DIRECTORIES = (
     "/usr/sbin/",
     "/usr/bin/",
     "/usr/local/sbin/",
@@ -137,8 +137,8 @@ def _keeps_masked_words(hunk: Hunk) -> bool:
     )
 
 
-def _extends_words(words: tuple[str, ...], longer: tuple[str, ...]) -> bool:
-    return longer[: len(words)] == words
+def _extends_words(words: tuple[str, ...], extended_words: tuple[str, ...]) -> bool:
+    return extended_words[: len(words)] == words
 
 
 def _split_masked(line: str) -> tuple[str, ...]:
@@ -181,7 +181,7 @@ def _is_rendered(
 
     Limits depend on the host, so limits in the content may differ from the rendered limits.
     """
-    for directory in KNOWN_PROGRAMS:
+    for directory in PROGRAM_DIRECTORIES:
         programs = {
             name: f"{directory}{program}" for name, program in instance.placement.programs.items()
         }

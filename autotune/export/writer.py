@@ -131,8 +131,8 @@ def build_export(
         hosts = _list_changing_hosts(study, trial, include_unchanged=include_unchanged)
         content = HOST_FORMATS[format_name](study, trial, hosts)
     else:
-        content = {f"files/{path}": data for path, data in files.items()
-                   if include_unchanged or baseline_files.get(path) != data}  # fmt: skip
+        content = {f"files/{path}": content_bytes for path, content_bytes in files.items()
+                   if include_unchanged or baseline_files.get(path) != content_bytes}  # fmt: skip
     diff = format_file_diff(baseline_files, files, "baseline", "files")
     notice = f"{MODEL_NOTICE}\n" if diff and study.target.simulated else ""
     content["changes.diff"] = f"{notice}{diff}".encode("utf-8", "surrogateescape")
@@ -221,8 +221,8 @@ def _format_json_settings(
     )
     parameters = {name: value for name, value in _select_settings(study, trial, baseline_settings)
                   if name in active_names}  # fmt: skip
-    model = {"simulated": True} if study.target.simulated else {}
-    return {"settings.json": _encode_json({**model, "parameters": parameters})}
+    model_key = {"simulated": True} if study.target.simulated else {}
+    return {"settings.json": _encode_json({**model_key, "parameters": parameters})}
 
 
 def _format_yaml_settings(
@@ -273,10 +273,10 @@ def _write_atomically(content: FileContents, output_directory: Path) -> None:
     except OSError as error:
         raise AutotuneError(f"{output_directory} cannot be written: {error.strerror}") from error
     try:
-        for path, data in content.items():
+        for path, file_content in content.items():
             location = staging / path
             location.parent.mkdir(parents=True, exist_ok=True)
-            location.write_bytes(data)
+            location.write_bytes(file_content)
         staging.chmod(0o755)  # other accounts may read an export, but mkdtemp sets mode 0700
         staging.replace(output_directory)
     except OSError as error:

@@ -154,7 +154,7 @@ class PanelSpace:
     """
 
     def __init__(self, width: int, height: int) -> None:
-        self._width, self._free = max(width - BORDER_COLUMNS, 1), height - BORDER_LINES
+        self._width, self._free_lines = max(width - BORDER_COLUMNS, 1), height - BORDER_LINES
 
     def reserve(self, text: str, style: str) -> list[Text]:
         """Return the lines of a text, and count them as used."""
@@ -176,7 +176,7 @@ class PanelSpace:
         used_lines = sum(len(lines[id(reading)]) for reading in shown_readings)
         for reading in reversed([r for r in readings if r not in newest]):
             used_lines += len(lines[id(reading)])
-            if used_lines > self._free - MIN_TRIAL_LINES:
+            if used_lines > self._free_lines - MIN_TRIAL_LINES:
                 break
             shown_readings.append(reading)
         return self._reserve_lines([
@@ -188,10 +188,10 @@ class PanelSpace:
         """Return the newest finished trials, as a table if the terminal is wide enough."""
         trials = state.list_finished()[-MAX_SHOWN_TRIALS:]
         if self._width >= MIN_TABLE_COLUMNS:
-            count = self._free - 1  # the heading
+            count = self._free_lines - 1  # the heading
             return [self._build_table(trials[-count:], outlook)] if count > 0 else []
         rows = [(self._fit(_format_row(t, outlook)), _select_style(t, outlook)) for t in trials]
-        return [style_text(line, style) for line, style in rows[len(rows) - self._free :]]
+        return [style_text(line, style) for line, style in rows[len(rows) - self._free_lines :]]
 
     def choose_title(self, name: str, objective: str, count: str) -> str:
         """Return the title; on a narrow terminal without the objective, or without the name."""
@@ -217,7 +217,7 @@ class PanelSpace:
         return table
 
     def _reserve_lines(self, lines: Sequence[StyledLine]) -> list[Text]:
-        self._free -= len(lines)
+        self._free_lines -= len(lines)
         return [style_text(line, style) for line, style in lines]
 
     def _wrap(self, text: str) -> list[str]:

@@ -56,12 +56,12 @@ def build_diagrams(sweep: SweepResults) -> tuple[Diagram, ...]:
     """
     combinations = sweep.plan.host_combinations
     is_split_by_hosts = find_horizontal_parameter(sweep) is None and len(combinations) > 1
-    charts = [
+    diagrams = [
         _build_diagram(sweep, quantity, hosts)
         for quantity in _list_quantities(sweep)
         for hosts in (combinations if is_split_by_hosts else (None,))
     ]
-    return tuple(panel for panel in charts if any(series.points for series in panel.series))
+    return tuple(diagram for diagram in diagrams if any(series.points for series in diagram.series))
 
 
 def find_horizontal_parameter(sweep: SweepResults) -> str | None:
@@ -71,8 +71,8 @@ def find_horizontal_parameter(sweep: SweepResults) -> str | None:
         return numeric_names[0]
     if sweep.plan.rates:
         return None
-    words = [axis.name for axis in sweep.plan.axes]
-    return words[0] if words else "hosts"
+    other_names = [axis.name for axis in sweep.plan.axes]
+    return other_names[0] if other_names else "hosts"
 
 
 def find_best_result(sweep: SweepResults) -> Result | None:
@@ -114,24 +114,24 @@ def _build_diagram(
     sweep: SweepResults, quantity: _PlottedQuantity, host_counts: Mapping[str, int] | None
 ) -> Diagram:
     horizontal_name = find_horizontal_parameter(sweep)
-    dots: dict[str, list[SeriesPoint]] = {}
+    points_by_series: dict[str, list[SeriesPoint]] = {}
     for result in sweep.results:
         if host_counts is not None and result.point.hosts != host_counts:
             continue
-        series = dots.setdefault(
+        series = points_by_series.setdefault(
             format_series_name(sweep, result, horizontal_name, is_only_series=bool(host_counts)), []
         )
         if (
-            dot := _build_point(sweep, result, horizontal_name, quantity.read_mean(result))
+            point := _build_point(sweep, result, horizontal_name, quantity.read_mean(result))
         ) is not None:
-            series.append(dot)
+            series.append(point)
     x_label = horizontal_name or ("keys/s" if sweep.plan.keys > 1 else "requests/s answered")
     title = (
         f"{quantity.title}: {_format_host_counts(_select_varied_tiers(sweep, host_counts))}"
         if host_counts
         else quantity.title
     )
-    series_list = tuple(Series(name, tuple(points)) for name, points in dots.items())
+    series_list = tuple(Series(name, tuple(points)) for name, points in points_by_series.items())
     return Diagram(title, x_label, quantity.unit, series_list, quantity.is_main)
 
 

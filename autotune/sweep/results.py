@@ -88,10 +88,10 @@ def load_results(directory: Path) -> SweepResults:
     records = list(journal.read_records(directory / "events.jsonl"))
     replay_records(records)  # raises an error for invalid records
     plan, target = read_plan(directory), read_recorded_target(directory).target
-    measured: dict[int, list[int]] = defaultdict(list)
+    trials_by_point: dict[int, list[int]] = defaultdict(list)
     for record in records:
         if record["event"] == "swept":
-            measured[record["point"]].append(record["trial"])
+            trials_by_point[record["point"]].append(record["trial"])
     failures = {r["trial"]: r["why"] for r in records if r["event"] == "failed"}
     if plan.rates:
         readings: dict[int, list[RecordedReading]] = defaultdict(list)
@@ -99,14 +99,16 @@ def load_results(directory: Path) -> SweepResults:
             if reading.purpose == SWEEP_PURPOSE:
                 readings[reading.trial].append(reading)
         results = [
-            _summarize_rate(point, rate, measured[point.number], readings, failures, target)
+            _summarize_rate(point, rate, trials_by_point[point.number], readings, failures, target)
             for point in plan.points
             for rate in plan.rates
         ]
     else:
         peaks = {r["trial"]: r for r in records if r["event"] == "measured"}
-        results = [_summarize_capacity(p, measured[p.number], peaks, failures) for p in plan.points]
-    remaining_count = len(plan.points) * plan.repeat - sum(map(len, measured.values()))
+        results = [
+            _summarize_capacity(p, trials_by_point[p.number], peaks, failures) for p in plan.points
+        ]
+    remaining_count = len(plan.points) * plan.repeat - sum(map(len, trials_by_point.values()))
     return SweepResults(directory.name, plan, target, tuple(results), remaining_count)
 
 
@@ -114,11 +116,11 @@ def compute_mean(values: Sequence[float]) -> Mean | None:
     """Return the mean of ``values``, or ``None`` without values."""
     if len(values) < 2:
         return Mean(values[0]) if values else None
-    centre, count = fmean(values), len(values)
+    mean, count = fmean(values), len(values)
     half_width = (
         float(stdtrit(count - 1, 0.5 + INTERVAL_COVERAGE / 2)) * stdev(values) / sqrt(count)
     )
-    return Mean(centre, centre - half_width, centre + half_width, count)
+    return Mean(mean, mean - half_width, mean + half_width, count)
 
 
 def _summarize_rate(
@@ -129,15 +131,17 @@ def _summarize_rate(
     failures: Mapping[int, str],
     target: Target,
 ) -> Result:
-    offered = [r for trial in trials for r in readings.get(trial, ()) if r.rate == rate]
+    offered_records = [r for trial in trials for r in readings.get(trial, ()) if r.rate == rate]
     # A reading whose load could not be generated is not evidence about the servers.
-    records_at_rate = [record for record in offered if record.reading.is_valid]
-    unmeasured_trials = [t for t in trials if not any(record.trial == t for record in offered)]
+    records_at_rate = [record for record in offered_records if record.reading.is_valid]
+    unmeasured_trials = [
+        t for t in trials if not any(record.trial == t for record in offered_records)
+    ]
     failure = _describe_failed_repeats(
         [failures[trial] for trial in unmeasured_trials if trial in failures], len(trials)
     )
     if not records_at_rate:
-        reasons = (record.limited or record.disturbed for record in offered)
+        reasons = (record.limited or record.disturbed for record in offered_records)
         return Result(point, rate, failure=failure or next(filter(None, reasons), None))
     responses = [
         time for record in records_at_rate if (time := mean_response_seconds(record)) is not None
@@ -215,14 +219,14 @@ def _average_by_tier(
     readings: Sequence[RecordedReading], target: Target, figure: str
 ) -> dict[str, Mean]:
     """Return a figure of host usage per tier: the mean over the tier's hosts, then over the repeats."""
-    tiers: dict[str, Mean] = {}
+    means_by_tier: dict[str, Mean] = {}
     for name, tier in target.tiers.items():
         values_by_reading = [
             [float(getattr(r.hosts[host], figure)) for host in tier.hosts if host in r.hosts]
             for r in readings
         ]
         if (
-            over := compute_mean([fmean(values) for values in values_by_reading if values])
+            tier_mean := compute_mean([fmean(values) for values in values_by_reading if values])
         ) is not None:
-            tiers[name] = over
-    return tiers
+            means_by_tier[name] = tier_mean
+    return means_by_tier

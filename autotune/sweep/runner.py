@@ -48,8 +48,8 @@ def run_sweep(
     finished_measurements = read_finished_measurements(directory)
     points = plan.points
     # Successive repeats with the same host counts share one session.
-    for hosts, blocks in groupby(order_measurements(plan), key=lambda block: block[0]):
-        remaining_measurements = [measurement for _, block in blocks for measurement in block
+    for hosts, host_blocks in groupby(order_measurements(plan), key=lambda block: block[0]):
+        remaining_measurements = [measurement for _, block in host_blocks for measurement in block
                      if measurement not in finished_measurements]  # fmt: skip
         if not remaining_measurements:
             continue
@@ -87,8 +87,8 @@ def _measure_point(
     context.store.record_sweep_measurement(trial, measurement.point, measurement.repeat)
     labels = [f"{name} {label}" for name, label in point.labels.items()]
     labels += [f"{count} {tier}" for tier, count in point.hosts.items()]
-    order = [planned for _, block in order_measurements(plan) for planned in block]
-    location = f"[{order.index(measurement) + 1}/{len(order)}]"
+    planned_order = [planned for _, block in order_measurements(plan) for planned in block]
+    location = f"[{planned_order.index(measurement) + 1}/{len(planned_order)}]"
     context.progress.note(f"{location} {', '.join(labels)}: {_describe_outcome(trial) or outcome}")
     context.record_time_spent()
 
