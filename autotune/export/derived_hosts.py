@@ -163,7 +163,8 @@ def _check_agreement(study: Study, host: str, record: HostRecord, desired: Desir
                 raise ExportError(
                     study,
                     f"its record of {host} sets {kind} {name!r} to "
-                    f"{recorded_items.get(name, 'nothing')}, but the services of its target set it to {derived_items.get(name, 'nothing')}",
+                    f"{recorded_items.get(name, 'nothing')}, but the services of its target set it "
+                    f"to {derived_items.get(name, 'nothing')}",
                 )
 
 

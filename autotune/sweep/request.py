@@ -321,4 +321,5 @@ def format_sweep_size(plan: SweepPlan) -> str:
     points_text = format_count(len(plan.points), "point")
     duration_text = f", {fmt.format_duration(seconds)} under load" if seconds else ""
     repeats_text = format_count(plan.repeat, "time")
-    return f"{points_text}, each measured {repeats_text}: {measurement_count} × {load_text}{duration_text}."
+    measurements_text = f"each measured {repeats_text}: {measurement_count} × {load_text}"
+    return f"{points_text}, {measurements_text}{duration_text}."
