@@ -44,7 +44,7 @@ class ResourceUse:
     sd: float
 
     @property
-    def estimate_capacity(self) -> Estimate:
+    def capacity(self) -> Estimate:
         return Estimate(
             log(self.rate / self.used_share), hypot(self.sd, LOW_USE_SD / self.used_share)
         )
@@ -52,17 +52,17 @@ class ResourceUse:
 
 def pool_capacities(uses: Iterable[ResourceUse]) -> dict[str, InstanceCapacity]:
     """Return the capacity of each part of a stack, pooled over all uses of the part."""
-    by_part: dict[str, list[ResourceUse]] = {}
+    uses_by_part: dict[str, list[ResourceUse]] = {}
     for use in uses:
         if use.rate > 0 and use.used_share >= MIN_USED_SHARE:
-            by_part.setdefault(use.instance_name, []).append(use)
-    pooled_by_part = {}
-    for instance, its_uses in by_part.items():
-        pooled_estimate = Estimate.pool([use.estimate_capacity for use in its_uses])
-        pooled_by_part[instance] = InstanceCapacity(
-            pooled_estimate.log_mean, hypot(pooled_estimate.sd, COMMON_ERROR_SD), its_uses[0].tiers
+            uses_by_part.setdefault(use.instance_name, []).append(use)
+    capacities = {}
+    for instance, part_uses in uses_by_part.items():
+        pooled_estimate = Estimate.pool([use.capacity for use in part_uses])
+        capacities[instance] = InstanceCapacity(
+            pooled_estimate.log_mean, hypot(pooled_estimate.sd, COMMON_ERROR_SD), part_uses[0].tiers
         )
-    return pooled_by_part
+    return capacities
 
 
 def list_uses(
@@ -90,12 +90,13 @@ def build_host_uses(
 
     ``busy_shares`` contains the share of each host's CPUs in use.
     """
-    busiest: dict[tuple[str, ...], float] = {}
+    highest_shares: dict[tuple[str, ...], float] = {}
     for host, share in busy_shares.items():
-        if its_tiers := tuple(sorted(tiers.get(host, ()))):
-            busiest[its_tiers] = max(share, busiest.get(its_tiers, 0.0))
+        if host_tiers := tuple(sorted(tiers.get(host, ()))):
+            highest_shares[host_tiers] = max(share, highest_shares.get(host_tiers, 0.0))
     return [
-        ResourceUse(f"{'+'.join(own)}.cpu", own, rate, s, CPU_LOG_SD) for own, s in busiest.items()
+        ResourceUse(f"{'+'.join(tier_names)}.cpu", tier_names, rate, share, CPU_LOG_SD)
+        for tier_names, share in highest_shares.items()
     ]
 
 
@@ -120,20 +121,25 @@ def _list_pool_uses(
     """Return the uses of workers by Little's law, and of threads by the utilisation law, on the busiest
     host of each service.
     """
-    fullest: dict[str, ResourceUse] = {}
+    highest_uses: dict[str, ResourceUse] = {}
     for instance in context.instances:
-        for use in (_worker_use(context, instance, called_tiers), _thread_use(context, instance)):
+        for use in (
+            _find_worker_use(context, instance, called_tiers),
+            _find_thread_use(context, instance),
+        ):
             if use and use.used_share > (
-                fullest[use.instance_name].used_share if use.instance_name in fullest else 0.0
+                highest_uses[use.instance_name].used_share
+                if use.instance_name in highest_uses
+                else 0.0
             ):
-                fullest[use.instance_name] = use
-    return list(fullest.values())
+                highest_uses[use.instance_name] = use
+    return list(highest_uses.values())
 
 
-def _worker_use(
+def _find_worker_use(
     context: ReadingContext, instance: InstanceActivity, called_tiers: Mapping[str, Sequence[str]]
 ) -> ResourceUse | None:
-    limit = _max_workers(context, instance)
+    limit = _find_max_workers(context, instance)
     if not instance.runs_application or not limit or instance.accepted_connections <= 0:
         return None
     # A request also occupies its worker while the called tiers are working.
@@ -147,7 +153,7 @@ def _worker_use(
     )
 
 
-def _max_workers(context: ReadingContext, instance: InstanceActivity) -> float | None:
+def _find_max_workers(context: ReadingContext, instance: InstanceActivity) -> float | None:
     """Return the maximum number of workers of a service; ``None`` if unknown."""
     services = context.catalogue.list_by_name(instance.service)
     formula = next((s.needs.workers for s in services if s.needs.workers), "")
@@ -159,7 +165,7 @@ def _max_workers(context: ReadingContext, instance: InstanceActivity) -> float |
         return None
 
 
-def _thread_use(context: ReadingContext, instance: InstanceActivity) -> ResourceUse | None:
+def _find_thread_use(context: ReadingContext, instance: InstanceActivity) -> ResourceUse | None:
     threads = context.count_threads(instance)
     if threads is None or instance.cpu <= 0:
         return None

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotune.diagnose.bottleneck import Bottleneck, RelatedShortage
-from autotune.diagnose.context import ReadingContext, time_in_php
+from autotune.diagnose.context import ReadingContext, compute_php_seconds
 from autotune.services.base import Role
 from autotune.services.diagnosis import INFERRED, InstanceActivity, LookupCounters, Resource
 
@@ -34,20 +34,20 @@ MAX_GAIN = 10.0  # maximum gain that a single reading can show
 def name_cause(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
     """Return the cause behind ``shortage`` with its gain, or ``shortage`` with related causes."""
     if shortage.resource not in WAITING_RESOURCES:
-        return _size_database_wait(context, shortage)
+        return _estimate_database_gain(context, shortage)
     if shortage.resource is Resource.CPU:
         shortage = replace(shortage, related=_list_database_shortages(context))
     for cache in context.instances_with_role(Role.CACHE):
         if cache.service == shortage.service and cache.tier == shortage.tier:
             continue
-        if missing := _find_evicting_cache(context, cache):
-            lookups, misses = missing
+        if eviction := _find_evicting_cache(context, cache):
+            lookups, misses = eviction
             gain = _estimate_gain(context, min(1.0, misses))
             cause = RelatedShortage(cache.tier, cache.service, Resource.CACHE)
             if gain < MIN_GAIN:
                 return replace(shortage, related=(*shortage.related, cause))
             return _build_cache_cause(shortage, cache, lookups, gain)
-    return _size_database_wait(context, shortage)
+    return _estimate_database_gain(context, shortage)
 
 
 def _list_database_shortages(context: ReadingContext) -> tuple[RelatedShortage, ...]:
@@ -58,7 +58,7 @@ def _list_database_shortages(context: ReadingContext) -> tuple[RelatedShortage, 
         RelatedShortage(database.tier, database.service, shortage.resource)
         for database in context.instances_with_role(Role.DATABASE)
         for rule in context.find_diagnosis(database).worker_rules
-        if (shortage := rule(context.instance_reading(database)))
+        if (shortage := rule(context.build_instance_reading(database)))
     )
     return tuple(shortages)
 
@@ -86,18 +86,20 @@ def _estimate_gain(context: ReadingContext, waiting_share: float) -> float:
     """Return the factor by which requests/s would rise if ``waiting_share`` of the requests no longer
     waited for a store.
     """
-    php_seconds = time_in_php(context)
+    php_seconds = compute_php_seconds(context)
     if not php_seconds or context.answered_rate <= 0:
         return 1.0
     pools = context.application_pools
-    work = sum(pool.cpu + (pool.cpu_delay or 0.0) for pool in pools) / context.answered_rate
-    wait_seconds = max(0.0, php_seconds - max(work, MIN_WORK_SHARE * php_seconds))
+    work_seconds = sum(pool.cpu + (pool.cpu_delay or 0.0) for pool in pools) / context.answered_rate
+    wait_seconds = max(0.0, php_seconds - max(work_seconds, MIN_WORK_SHARE * php_seconds))
     return min(
-        php_seconds / (php_seconds - waiting_share * wait_seconds), _cpu_headroom(context), MAX_GAIN
+        php_seconds / (php_seconds - waiting_share * wait_seconds),
+        _compute_cpu_headroom(context),
+        MAX_GAIN,
     )
 
 
-def _cpu_headroom(context: ReadingContext) -> float:
+def _compute_cpu_headroom(context: ReadingContext) -> float:
     """Return the factor by which requests/s could rise until a host's CPUs are busy, if no request
     called a store.
     """
@@ -140,7 +142,7 @@ def _build_cache_cause(
     )
 
 
-def _size_database_wait(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
+def _estimate_database_gain(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
     """Return ``shortage`` with its gain and the pools that wait if it is a slow database, else
     unchanged.
     """

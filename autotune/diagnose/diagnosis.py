@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from autotune.deploy.stack import Stack
 from autotune.diagnose.bottleneck import Bottleneck
 from autotune.diagnose.causes import name_cause
-from autotune.diagnose.context import ReadingContext, build_context, latency_floor
+from autotune.diagnose.context import ReadingContext, build_context, compute_latency_floor
 from autotune.diagnose.rules import BOTTLENECK_RULES
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostUsage
@@ -74,7 +74,7 @@ def select_bottleneck(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
     because it does not reveal the limits of the stack. If no reading failed or was limited, the reading
     at the highest rate is used.
     """
-    floors = [time for s in contexts if (time := latency_floor(s)) is not None]
+    floors = [time for s in contexts if (time := compute_latency_floor(s)) is not None]
     comparable_contexts = [replace(s, fastest_latency=min(floors, default=None)) for s in contexts]
     unlimited_contexts = sorted(
         (s for s in comparable_contexts if not s.reading.limited), key=lambda s: s.reading.rate
@@ -95,7 +95,7 @@ def select_bottleneck(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
         shortage_key = (finding.tier, finding.service, finding.resource)
         weights[shortage_key] = weights.get(shortage_key, 0.0) + finding.confidence
     # Among equal weights, ``max`` selects the finding nearest to the peak.
-    chosen_key = max(weights, key=lambda named: weights[named])
+    chosen_key = max(weights, key=lambda key: weights[key])
     main_finding = next(f for f in findings if (f.tier, f.service, f.resource) == chosen_key)
     return replace(main_finding, confidence=weights[chosen_key] / max(1, len(failed_contexts)))
 
@@ -108,14 +108,14 @@ def find_first_bottleneck(context: ReadingContext) -> Bottleneck | None:
 
 def find_max_rss(watched_readings: Iterable[WatchedReading]) -> dict[str, int]:
     """Return the largest resident size of one process by `tier.service`, in bytes."""
-    worst: dict[str, int] = {}
+    largest_sizes: dict[str, int] = {}
     for reading in watched_readings:
         for usage in reading.hosts.values():
             for instance, size in usage.rss.items():
                 tier, _, rest = instance.partition(".")
                 name = f"{tier}.{rest.rpartition('.')[2]}"
-                worst[name] = max(size, worst.get(name, 0))
-    return worst
+                largest_sizes[name] = max(size, largest_sizes.get(name, 0))
+    return largest_sizes
 
 
 def list_recommended_changes(
@@ -140,14 +140,14 @@ def list_recommended_changes(
     named_words = set(re.findall(r"\w+", bottleneck.evidence))
     own_changes = sorted(
         _list_changes(*own_shortage, among, catalogue),
-        key=lambda move: _parse_parameter(move).rpartition(".")[2] not in named_words,
+        key=lambda change: _parse_parameter(change).rpartition(".")[2] not in named_words,
     )
     recommended_changes = (
         *own_changes,
         *(
-            move
+            change
             for shortage in bottleneck.related
-            for move in _list_changes(*shortage, among, catalogue)
+            for change in _list_changes(*shortage, among, catalogue)
         ),
     )
     return tuple(dict.fromkeys(recommended_changes))
@@ -166,13 +166,13 @@ def _list_changes(
     other_services = [s.name for s in catalogue.services] if resource is Resource.CPU else []
     names = dict.fromkeys((service, *host_services, *other_services))
     return tuple(
-        f"{tier}.{name}.{move}"
+        f"{tier}.{name}.{change}"
         for name in names
-        for move in catalogue.find_diagnosis(name).recommended_changes.get(resource, ())
-        if among is None or f"{tier}.{name}.{_parse_parameter(move)}" in among
+        for change in catalogue.find_diagnosis(name).recommended_changes.get(resource, ())
+        if among is None or f"{tier}.{name}.{_parse_parameter(change)}" in among
     )
 
 
-def _parse_parameter(move: str) -> str:
+def _parse_parameter(change: str) -> str:
     """Return the bare name of the parameter in a recommended change."""
-    return move.partition("=")[0].rstrip("+-")
+    return change.partition("=")[0].rstrip("+-")

@@ -46,14 +46,14 @@ def find_faulty_instances(
 
     ``transports`` maps host names to transports. Unreachable hosts are left out.
     """
-    web = {
+    web_instances = {
         transports[instance.placement.host].name: instance
         for instance in instances
         if instance.placement.role is Role.WEB
     }
 
     def find_host_fault(transport: Transport) -> str | None:
-        placement = web[transport.name].placement
+        placement = web_instances[transport.name].placement
         entry_request = next(
             (
                 entry
@@ -67,18 +67,18 @@ def find_faulty_instances(
             request, endpoint=placement.listen, tls=None, http2=False
         )
         problem = None
-        for turn in range(MAX_TRIES):
-            if turn:
+        for attempt in range(MAX_TRIES):
+            if attempt:
                 sleep(TRY_INTERVAL_SECONDS)
             problem = find_answer_error(send_request(transport, entry_request), entry_request)
             if problem is None:
                 break
         return problem
 
-    answers = run_on_all(
-        [transports[part.placement.host] for part in web.values()], find_host_fault
+    host_faults = run_on_all(
+        [transports[part.placement.host] for part in web_instances.values()], find_host_fault
     )
-    return {web[name].name: wrong for name, wrong in answers.results.items() if wrong}
+    return {web_instances[name].name: fault for name, fault in host_faults.results.items() if fault}
 
 
 def find_answer_error(answer: CurlAnswer | str, request: Request) -> str | None:

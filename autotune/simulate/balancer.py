@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import exp
 
 from autotune.services.base import Settings
-from autotune.simulate.station import QueueStation, served_share
+from autotune.simulate.station import QueueStation, compute_served_share
 from autotune.simulate.topology import TierHosts
 
 NGINX_CPU_SECONDS = 0.00088  # CPU seconds per proxied request
@@ -77,20 +77,28 @@ def _build_nginx(hosts: TierHosts, settings: Settings, *, web_epoll: bool) -> Ba
         * hosts.cpus
         / 8.0
     )
-    table = 1.0 + connections * NGINX_SLOT_COST + SCAN_COSTS[event_method] * connections / 1000.0
-    evenness = (
-        served_share(needed_connections, slots)
-        / table
-        / NGINX_REFERENCE_SHARE
-        * _minor_effect_factor(hosts, settings)
+    table_cost = (
+        1.0 + connections * NGINX_SLOT_COST + SCAN_COSTS[event_method] * connections / 1000.0
     )
-    work = NGINX_CPU_SECONDS * table / 1.09
+    evenness_share = (
+        compute_served_share(needed_connections, slots)
+        / table_cost
+        / NGINX_REFERENCE_SHARE
+        * _compute_minor_effects(hosts, settings)
+    )
+    cpu_seconds = NGINX_CPU_SECONDS * table_cost / 1.09
     active_cpus = min(workers, hosts.cpus) / (1.0 + 0.02 * max(0.0, workers / hosts.cpus - 1.0))
     is_refused = event_method == "select" and connections > SELECT_LIMIT
     return BalancerModel(
-        QueueStation(hosts.tier, "nginx", hosts.total_cpus, hosts.count * active_cpus / work, work),
-        evenness,
-        _backlog_size(hosts, settings, "nginx.backlog"),
+        QueueStation(
+            hosts.tier,
+            "nginx",
+            hosts.total_cpus,
+            hosts.count * active_cpus / cpu_seconds,
+            cpu_seconds,
+        ),
+        evenness_share,
+        _compute_backlog_size(hosts, settings, "nginx.backlog"),
         workers * connections * 1024.0,
         f"the maximum number of files supported by select() is {SELECT_LIMIT}"
         if is_refused
@@ -98,18 +106,23 @@ def _build_nginx(hosts: TierHosts, settings: Settings, *, web_epoll: bool) -> Ba
     )
 
 
-def _minor_effect_factor(hosts: TierHosts, settings: Settings) -> float:
+def _compute_minor_effects(hosts: TierHosts, settings: Settings) -> float:
     """Return the combined factor of parameters with an effect of about 1 % each."""
 
     def read_switch(name: str, *, stock: bool = False) -> bool:
         return bool(settings.get(f"{hosts.tier}.nginx.{name}", stock))
 
     idle_connections = hosts.read_number(settings, "nginx.upstream_keepalive", 0)
-    reuse = 0.03 * (1.0 - exp(-idle_connections / 16.0)) - 0.02 * (idle_connections / 512.0)
-    share = 1.0 + reuse + 0.006 * read_switch("multi_accept") - 0.012 * read_switch("accept_mutex")
-    share += 0.01 * read_switch("reuseport")
-    share += 0.008 * (hosts.read_number(settings, "nginx.access_log_buffer", 0) > 0)
-    return share
+    reuse_effect = 0.03 * (1.0 - exp(-idle_connections / 16.0)) - 0.02 * (idle_connections / 512.0)
+    effect_factor = (
+        1.0
+        + reuse_effect
+        + 0.006 * read_switch("multi_accept")
+        - 0.012 * read_switch("accept_mutex")
+    )
+    effect_factor += 0.01 * read_switch("reuseport")
+    effect_factor += 0.008 * (hosts.read_number(settings, "nginx.access_log_buffer", 0) > 0)
+    return effect_factor
 
 
 def _build_apache(hosts: TierHosts, settings: Settings) -> BalancerModel:
@@ -121,16 +134,23 @@ def _build_apache(hosts: TierHosts, settings: Settings) -> BalancerModel:
         hosts.nofile * processes / 2.0,
     )
     needed_workers = APACHE_NEEDED_WORKERS * hosts.cpus / 8.0
-    weight = 1.0 + 8.0 / hosts.cpus * processes * APACHE_PROCESS_COST + threads * APACHE_THREAD_COST
-    work = APACHE_CPU_SECONDS * weight / 1.16
+    cost_factor = (
+        1.0 + 8.0 / hosts.cpus * processes * APACHE_PROCESS_COST + threads * APACHE_THREAD_COST
+    )
+    cpu_seconds = APACHE_CPU_SECONDS * cost_factor / 1.16
     return BalancerModel(
-        QueueStation(hosts.tier, "apache", hosts.total_cpus, hosts.total_cpus / work, work),
-        APACHE_EVENNESS * served_share(needed_workers, slots) / weight / APACHE_REFERENCE_SHARE,
-        _backlog_size(hosts, settings, "apache.ListenBacklog"),
+        QueueStation(
+            hosts.tier, "apache", hosts.total_cpus, hosts.total_cpus / cpu_seconds, cpu_seconds
+        ),
+        APACHE_EVENNESS
+        * compute_served_share(needed_workers, slots)
+        / cost_factor
+        / APACHE_REFERENCE_SHARE,
+        _compute_backlog_size(hosts, settings, "apache.ListenBacklog"),
         processes * (PROCESS_BYTES + threads * THREAD_BYTES),
     )
 
 
-def _backlog_size(hosts: TierHosts, settings: Settings, name: str) -> float:
+def _compute_backlog_size(hosts: TierHosts, settings: Settings, name: str) -> float:
     somaxconn = hosts.read_number(settings, "sysctl.net.core.somaxconn", 4096)
     return min(somaxconn, hosts.read_number(settings, name, 511))

@@ -38,29 +38,34 @@ class NoiseModel:
     outlier_share: float = 0.03
     level: float = 1.0
 
-    def capacity_factor(self, seconds: float, rng: np.random.Generator) -> float:
+    def draw_capacity_factor(self, seconds: float, rng: np.random.Generator) -> float:
         """Return the factor on the capacity during a reading at ``seconds`` into the study."""
-        loose, shared = (
+        independent_noise, correlated_noise = (
             self.reading_sd / sqrt(2.0) * rng.standard_normal(),
-            self._correlated_normal(seconds),
+            self._draw_correlated_normal(seconds),
         )
         is_disturbed = rng.random() < self.outlier_share
         disturbed_share = rng.uniform(MIN_DISTURBED_SHARE, MAX_DISTURBED_SHARE)
         swing = self.drift_sd * sin(2.0 * pi * seconds / SWING_SECONDS + 2.4 * self.seed)
-        log_factor = loose + self.reading_sd / sqrt(2.0) * shared + log(max(1.0 + swing, 0.05))
+        log_factor = (
+            independent_noise
+            + self.reading_sd / sqrt(2.0) * correlated_noise
+            + log(max(1.0 + swing, 0.05))
+        )
         return self.level * float(
             np.exp(log_factor + (log(disturbed_share) if is_disturbed else 0.0))
         )
 
-    def reading_rng(self, number: int) -> np.random.Generator:
+    def create_reading_rng(self, number: int) -> np.random.Generator:
         """Return the random generator of one reading."""
         return np.random.default_rng((self.seed, 1, number))
 
-    def _correlated_normal(self, seconds: float) -> float:
+    def _draw_correlated_normal(self, seconds: float) -> float:
         """Return a standard normal value that is similar at moments close in time."""
-        whole, part = divmod(max(0.0, seconds) / CORRELATION_SECONDS, 1.0)
+        interval, fraction = divmod(max(0.0, seconds) / CORRELATION_SECONDS, 1.0)
         before, after = (
-            np.random.default_rng((self.seed, 2, int(whole) + k)).standard_normal() for k in (0, 1)
+            np.random.default_rng((self.seed, 2, int(interval) + k)).standard_normal()
+            for k in (0, 1)
         )
-        angle = part * pi / 2.0
+        angle = fraction * pi / 2.0
         return float(before * np.cos(angle) + after * np.sin(angle))

@@ -58,7 +58,7 @@ class QueueStation:
         )
 
 
-def served_share(needed: float, available: float, sharpness: float = 3.0) -> float:
+def compute_served_share(needed: float, available: float, sharpness: float = 3.0) -> float:
     """Return the share of a capacity that ``available`` slots (workers, connections) allow.
 
     The share is 1 with far more slots than ``needed``, and ``available / needed`` with far fewer. In

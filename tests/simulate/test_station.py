@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.simulate.station import BURSTINESS, QueueStation, served_share
+from autotune.simulate.station import BURSTINESS, QueueStation, compute_served_share
 
 shares = st.floats(0.01, 0.99)
 
@@ -34,6 +34,6 @@ def test_beyond_the_cap_a_reading_sees_no_more_than_at_it() -> None:
 def test_slots_let_through_at_most_all_and_at_most_their_ratio(
     needed: float, available: float
 ) -> None:
-    share = served_share(needed, available)
+    share = compute_served_share(needed, available)
     assert 0 < share <= min(1.0, available / needed) + 1e-9
-    assert served_share(needed, 2 * available) >= share
+    assert compute_served_share(needed, 2 * available) >= share
