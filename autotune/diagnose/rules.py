@@ -227,7 +227,8 @@ def _describe_waiting_processes(context: ReadingContext, host: HostActivity, sha
     wait_factor = (worst_instance.cpu_delay or 0.0) / max(worst_instance.cpu, 1e-3)
     return (
         f"{host.name}'s {host.cpus:g} CPUs were {idle_share:.0%} idle with {demanded_cpus:.1f} of the"
-        f" stack's processes runnable. {worst_instance.label} waited {wait_factor:.1f} × as long as it ran"
+        f" stack's processes runnable. {worst_instance.label} waited {wait_factor:.1f} × as long as"
+        " it ran"
     )
 
 
