@@ -16,9 +16,9 @@ from autotune.terminal import echo, print_lines, terminal_width, wrap_lines
 
 def print_json(document: Any) -> None:
     """Print an object as JSON on one line."""
-    text = json.dumps(document, ensure_ascii=False)
+    json_text = json.dumps(document, ensure_ascii=False)
     # Escape the control characters after ASCII: JSON allows them, but some terminals interpret them.
-    echo("".join(f"\\u{ord(c):04x}" if "\x7f" <= c <= "\x9f" else c for c in text))
+    echo("".join(f"\\u{ord(c):04x}" if "\x7f" <= c <= "\x9f" else c for c in json_text))
 
 
 def print_study(

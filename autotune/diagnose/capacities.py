@@ -139,8 +139,8 @@ def _list_pool_uses(
 def _find_worker_use(
     context: ReadingContext, instance: InstanceActivity, called_tiers: Mapping[str, Sequence[str]]
 ) -> ResourceUse | None:
-    limit = _find_max_workers(context, instance)
-    if not instance.runs_application or not limit or instance.accepted_connections <= 0:
+    max_workers = _find_max_workers(context, instance)
+    if not instance.runs_application or not max_workers or instance.accepted_connections <= 0:
         return None
     # A request also occupies its worker while the called tiers are working.
     tiers = (instance.tier, *called_tiers.get(instance.tier, ()))
@@ -148,7 +148,7 @@ def _find_worker_use(
         f"{instance.label}.workers",
         tiers,
         context.answered_rate,
-        instance.accepted_connections / limit,
+        instance.accepted_connections / max_workers,
         POOL_LOG_SD,
     )
 

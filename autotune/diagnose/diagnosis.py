@@ -74,7 +74,7 @@ def select_bottleneck(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
     because it does not reveal the limits of the stack. If no reading failed or was limited, the reading
     at the highest rate is used.
     """
-    floors = [time for s in contexts if (time := compute_latency_floor(s)) is not None]
+    floors = [seconds for s in contexts if (seconds := compute_latency_floor(s)) is not None]
     comparable_contexts = [replace(s, fastest_latency=min(floors, default=None)) for s in contexts]
     unlimited_contexts = sorted(
         (s for s in comparable_contexts if not s.reading.limited), key=lambda s: s.reading.rate
@@ -112,8 +112,8 @@ def find_max_rss(watched_readings: Iterable[WatchedReading]) -> dict[str, int]:
     for reading in watched_readings:
         for usage in reading.hosts.values():
             for instance, size in usage.rss.items():
-                tier, _, rest = instance.partition(".")
-                name = f"{tier}.{rest.rpartition('.')[2]}"
+                tier, _, host_and_service = instance.partition(".")
+                name = f"{tier}.{host_and_service.rpartition('.')[2]}"
                 largest_sizes[name] = max(size, largest_sizes.get(name, 0))
     return largest_sizes
 

@@ -67,26 +67,31 @@ def check_wrong_answers(context: ReadingContext) -> Bottleneck | None:
 def check_refused_clients(context: ReadingContext) -> Bottleneck | None:
     """Report a server that refuses or delays clients at its limit of clients."""
     for instance in context.instances:
-        limit = context.find_diagnosis(instance).client_limit
-        if limit is None:
+        client_limit = context.find_diagnosis(instance).client_limit
+        if client_limit is None:
             continue
         complaint_counts = {**instance.log_complaints, **instance.counters}
         refused, closed = (
-            complaint_counts.get(limit.refused_counter, 0),
-            complaint_counts.get(limit.closed_counter, 0),
+            complaint_counts.get(client_limit.refused_counter, 0),
+            complaint_counts.get(client_limit.closed_counter, 0),
         )
         if not (refused or closed or instance.refusal):
             continue
         clients = sum(pool.workers for pool in context.application_pools)
         demand_text = f", {clients} processes need a connection each" if clients else ""
-        queue_text = f", {instance.max_waiting} waited at its socket" if limit.queues_excess else ""
-        stop_text = f" and stopped accepting {closed:g} times" if limit.closed_counter else ""
+        queue_text = (
+            f", {instance.max_waiting} waited at its socket" if client_limit.queues_excess else ""
+        )
+        stop_text = (
+            f" and stopped accepting {closed:g} times" if client_limit.closed_counter else ""
+        )
         refusal = instance.refusal or f"it refused {refused:g}{stop_text}"
         return _build_bottleneck(
             instance,
             Resource.CONNECTIONS,
-            f"its limit is {context.find_setting(instance, limit.parameter)} clients"
-            f"{demand_text}{queue_text} ({refusal}): raise {limit.parameter}{limit.alternative_advice}",
+            f"its limit is {context.find_setting(instance, client_limit.parameter)} clients"
+            f"{demand_text}{queue_text} ({refusal}): raise {client_limit.parameter}"
+            f"{client_limit.alternative_advice}",
             REPORTED,
         )
     return None
@@ -99,8 +104,8 @@ def check_open_files(context: ReadingContext) -> Bottleneck | None:
     message. The rule ignores this case, in which most violations are late, not failed.
     """
     for instance in _list_complaining_instances(context, "open_files"):
-        limit = instance.descriptor_limit
-        limit_text = "unknown" if limit is None else str(limit)
+        descriptor_limit = instance.descriptor_limit
+        limit_text = "unknown" if descriptor_limit is None else str(descriptor_limit)
         return _build_bottleneck(
             instance,
             Resource.DESCRIPTORS,

@@ -139,9 +139,9 @@ class AnswerCheck:
         samples_per_page = min(
             MAX_PAGE_SAMPLES, max(MIN_PAGE_SAMPLES, MAX_TOTAL_SAMPLES // len(pages))
         )
-        entries = self.request.per_endpoint()
+        entry_requests = self.request.per_endpoint()
         requests = [
-            page.build_request(entries[round_number % len(entries)])
+            page.build_request(entry_requests[round_number % len(entry_requests)])
             for round_number in range(samples_per_page)
             for page in pages
         ]
@@ -168,12 +168,12 @@ class AnswerCheck:
     def find_inspection(self, rate: float) -> AnswerInspection:
         return self.inspections.latest_up_to(rate)
 
-    def record_inspection(self, rate: float, result: LoadResult) -> None:
+    def record_inspection(self, rate: float, load_result: LoadResult) -> None:
         """Record the number of responses that a reading checked, and the number of wrong responses."""
-        if result.looked_at:
-            example = result.example if result.wrong else ""
+        if load_result.looked_at:
+            example = load_result.example if load_result.wrong else ""
             self.inspections.add_inspection(
-                rate, AnswerInspection(result.looked_at, result.wrong, example)
+                rate, AnswerInspection(load_result.looked_at, load_result.wrong, example)
             )
 
 
@@ -198,8 +198,8 @@ def _find_problems(page: LoadPage, answers: Sequence[ProbeAnswer | None]) -> Ite
             yield f"status {answer.status}" + (
                 f", Location: {redirect_target[:200]}" if redirect_target else ""
             )
-        elif not (page.expect and page.expect.body) and (words := find_error(answer)):
-            yield f"status {answer.status}, but it looks like an error page: {words!r}"
+        elif not (page.expect and page.expect.body) and (error_words := find_error(answer)):
+            yield f"status {answer.status}, but it looks like an error page: {error_words!r}"
 
 
 def build_problem_record(page: LoadPage, reason: str) -> dict[str, Any]:

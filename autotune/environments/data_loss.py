@@ -27,7 +27,9 @@ def fix_restart_parameters(
     """
     editable_files = list_editable_files(file.target, adopted)
     losses = {
-        part.partition(".")[0]: files.loses for part, files in editable_files.items() if files.loses
+        instance_name.partition(".")[0]: files.loses
+        for instance_name, files in editable_files.items()
+        if files.loses
     }
     fixed_dimensions = [
         dimension
@@ -56,10 +58,10 @@ def list_editable_files(
     allows data loss.
     """
     return {
-        part: replace(files, loses="")
-        if not files.loses or target.tiers[part.partition(".")[0]].allow_data_loss
+        instance_name: replace(files, loses="")
+        if not files.loses or target.tiers[instance_name.partition(".")[0]].allow_data_loss
         else replace(files, files=())
-        for part, files in adopted.items()
+        for instance_name, files in adopted.items()
     }
 
 

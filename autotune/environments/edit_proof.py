@@ -205,11 +205,11 @@ class _Prover:
             if not is_same_value(settings[name], own_values.get(_parse_bare_name(name))):
                 value = own_values.get(_parse_bare_name(name), "no value")
                 return f"an edit to {settings[name]} has no effect: the software reads {value}"
-            for other, value in own_values.items():
-                full_name = f"{instance.parameter_prefix}.{other}"
+            for other_name, value in own_values.items():
+                full_name = f"{instance.parameter_prefix}.{other_name}"
                 is_same = settings.get(full_name) == self.space.baseline.get(full_name)
-                if is_same and not is_same_value(values_before.get(other, value), value):
-                    return f"an edit also changes {other}"
+                if is_same and not is_same_value(values_before.get(other_name, value), value):
+                    return f"an edit also changes {other_name}"
         return ""
 
     def _find_owners(self, name: str) -> Sequence[ServiceInstance]:
@@ -231,8 +231,8 @@ def list_alternatives(dimension: Dimension) -> tuple[Value, ...]:
         return tuple(c for c in dimension.choices if c != dimension.baseline)[:_MAX_ALTERNATIVES]
     baseline = float(dimension.baseline)
     candidates = (baseline + 1, baseline * 2, baseline / 2, baseline - 1, *dimension.bounds)
-    values = dict.fromkeys(dimension.clip(candidate) for candidate in candidates)
-    alternatives = tuple(value for value in values if value != dimension.baseline)
+    clipped_values = dict.fromkeys(dimension.clip(candidate) for candidate in candidates)
+    alternatives = tuple(value for value in clipped_values if value != dimension.baseline)
     return alternatives[:_MAX_ALTERNATIVES]
 
 

@@ -103,7 +103,7 @@ class LoadMeter:
     def _take_watched_reading(self, spec: LoadSpec) -> WatchedReading:
         hosts = self._select_active_hosts(self.read_deployed_settings())
         with HostWatch((*hosts, *self.generator_hosts), spec.ramp_seconds + spec.seconds) as watch:
-            result = take_reading(
+            load_result = take_reading(
                 self.with_counted_requests,
                 self.request,
                 spec,
@@ -115,8 +115,8 @@ class LoadMeter:
                 else AnswerInspection(),
             )
         if self.answer_check:
-            self.answer_check.record_inspection(spec.rate, result)
-        measured_reading, observations = build_reading(result, spec), watch.observations
+            self.answer_check.record_inspection(spec.rate, load_result)
+        measured_reading, observations = build_reading(load_result, spec), watch.observations
         if not self.slo.is_met(measured_reading) and (
             reason := self._find_throttled_host(observations, spec)
         ):
@@ -245,15 +245,15 @@ class LoadMeter:
         returned a wrong response.
         """
         slowest_seconds = 0.0
-        for entry in self.request.per_endpoint():
-            answer = curl.send_request(self.load_hosts[0], entry)
+        for entry_request in self.request.per_endpoint():
+            answer = curl.send_request(self.load_hosts[0], entry_request)
             if isinstance(answer, str) or answer.status not in self.request.statuses:
                 return None
             slowest_seconds = max(slowest_seconds, answer.seconds)
         return slowest_seconds
 
 
-def build_reading(result: LoadResult, spec: LoadSpec) -> Reading:
+def build_reading(load_result: LoadResult, spec: LoadSpec) -> Reading:
     """Return a load result as a reading. Failed and late requests count as violations.
 
     The reading's duration is 0 seconds if the generator fell short of the rate and sent no
@@ -261,14 +261,14 @@ def build_reading(result: LoadResult, spec: LoadSpec) -> Reading:
     """
     return Reading(
         rate=spec.rate,
-        seconds=0.0 if result.limited and not result.sent else spec.seconds,
-        intended=result.intended,
-        violations=result.count_later_than(spec.latency_limit) + result.error_count,
-        errors=result.errors,
-        histogram=result.histogram,
-        truncated=result.truncated,
-        limited=result.limited,
-        looked_at=result.looked_at,
-        wrong=result.wrong,
-        example=result.example,
+        seconds=0.0 if load_result.limited and not load_result.sent else spec.seconds,
+        intended=load_result.intended,
+        violations=load_result.count_later_than(spec.latency_limit) + load_result.error_count,
+        errors=load_result.errors,
+        histogram=load_result.histogram,
+        truncated=load_result.truncated,
+        limited=load_result.limited,
+        looked_at=load_result.looked_at,
+        wrong=load_result.wrong,
+        example=load_result.example,
     )

@@ -250,8 +250,8 @@ def _build_stack(target: Target, facts: Mapping[str, HostFacts]) -> Stack:
         context = stacks.StackContext("run", {}, programs, facts, *account, installed=True)
         return stacks.build_stack(target, context)
     ports = {
-        (name, host): tier.port or FIRST_PORT + index
-        for index, (name, tier) in enumerate(target.tiers.items())
+        (name, host): tier.port or FIRST_PORT + tier_index
+        for tier_index, (name, tier) in enumerate(target.tiers.items())
         for host in tier.hosts
     }
     return stacks.build_stack(target, stacks.StackContext("run", ports, programs, facts))

@@ -192,13 +192,12 @@ class StackEnvironment:
         server_paths = {
             name: programs[TRIVIAL_SERVER.program] for name, programs in servers.items()
         }
-        limit = self.file.target.load.max_rate
-        headroom = measure_headroom(self.load, self.load_hosts, server_paths, limit)
+        max_rate = self.file.target.load.max_rate
+        headroom = measure_headroom(self.load, self.load_hosts, server_paths, max_rate)
         suffix = " of plain HTTP" if self.file.target.load.uses_tls else ""
-        summary = (
-            f"{self.load.name} generates at least {min(headroom.rate, limit):g} requests/s{suffix}"
-        )
-        return headroom.find_shortage(limit) or f"{summary} on {', '.join(hosts)}"
+        generated_rate = min(headroom.rate, max_rate)
+        summary = f"{self.load.name} generates at least {generated_rate:g} requests/s{suffix}"
+        return headroom.find_shortage(max_rate) or f"{summary} on {', '.join(hosts)}"
 
     def build_preview(self) -> Preview:
         stack = self.build_stack("<study>/run")
@@ -322,9 +321,9 @@ class StackEnvironment:
             self.file, stack, expected_content if target.load.method == "GET" else None
         )
 
-        def note_loaded_pairs(done: int, total: int) -> None:
-            if done == total:
-                note(f"loading data: {done} of {total} key-value pairs")
+        def note_loaded_pairs(done_count: int, total_count: int) -> None:
+            if done_count == total_count:
+                note(f"loading data: {done_count} of {total_count} key-value pairs")
 
         return Deployment(
             target,

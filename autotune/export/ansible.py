@@ -115,7 +115,7 @@ def format_backup_directory(study: Study, trial: Trial) -> str:
 
 def _build_variables(hosts: ExportedHosts) -> dict[str, Any]:
     """Return the role's variables: the kernel values by host."""
-    return {"autotune_kernel": {host: dict(values) for host, values in hosts.sysctls.items()}}
+    return {"autotune_kernel": {host: dict(sysctls) for host, sysctls in hosts.sysctls.items()}}
 
 
 def _group_alike_hosts(target: Target, hosts: ExportedHosts) -> dict[str, list[str]]:
@@ -190,16 +190,16 @@ def _build_tasks(host: str, hosts: ExportedHosts, backup: str) -> Iterator[dict[
     }
 
 
-def _build_host_script(name: str, request: str, *words: str) -> dict[str, Any]:
+def _build_host_script(name: str, request: str, *arguments: str) -> dict[str, Any]:
     """Return a task that runs the host's script with ``request``, such as `--check`, and the arguments
-    ``words``.
+    ``arguments``.
     """
     force_option = Template("{{ '--force' if autotune_overwrite | bool else '--no-force' }}")
     script = "lookup('ansible.builtin.file', inventory_hostname ~ '.sh')"
     return {
         "name": name,
         "ansible.builtin.command": {
-            "argv": ["sh", "-s", "--", force_option, request, *words],
+            "argv": ["sh", "-s", "--", force_option, request, *arguments],
             "stdin": Template(f"{{{{ {script} }}}}"),
         },
     }
@@ -402,11 +402,11 @@ def _format_document(document: Any) -> bytes:
     trailing space.
     """
     for width in WIDTHS:
-        content = _dump_yaml(document, width)
-        lines = content.decode().splitlines()
+        yaml_content = _dump_yaml(document, width)
+        lines = yaml_content.decode().splitlines()
         if all(len(line) <= LONGEST and line == line.rstrip() for line in lines):
             break
-    return content
+    return yaml_content
 
 
 def _dump_yaml(document: Any, width: int) -> bytes:

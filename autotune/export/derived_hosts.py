@@ -241,8 +241,8 @@ def _find_runtime(target: Target) -> str:
 def _group_by_instance(files: Mapping[str, bytes]) -> dict[str, dict[str, bytes]]:
     """Return files, keyed by ``tier.host.service/path``, as instance → path → content."""
     instances: dict[str, dict[str, bytes]] = {}
-    for location, content in files.items():
-        instance, _, path = location.partition("/")
+    for file_key, content in files.items():
+        instance, _, path = file_key.partition("/")
         instances.setdefault(instance, {})[f"/{path}"] = content
     return instances
 

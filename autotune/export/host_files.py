@@ -134,8 +134,8 @@ def list_changed_hosts(study: Study, trial: Trial, *, everything: bool = False) 
     for original in original_files.values():
         _check_names(study, original.sysctls.values())
     files = tuple(
-        _build_host_file(location, derived_hosts, records, original_files)
-        for location in derived_hosts.contents
+        _build_host_file(content_key, derived_hosts, records, original_files)
+        for content_key in derived_hosts.contents
     )
     hosts = ExportedHosts(
         files,
@@ -166,12 +166,12 @@ def _check_runtimes(study: Study) -> None:
 
 
 def _build_host_file(
-    location: tuple[str, str, str],
+    content_key: tuple[str, str, str],
     derived: DerivedHosts,
     records: Mapping[str, HostRecord],
     before: Mapping[str, OriginalHost],
 ) -> HostFile:
-    tier, host, path = location
+    tier, host, path = content_key
     file, digests = derived.setups[host].files[path], before[host].files
     original_digest = (digests[path] or ABSENT_DIGEST) if path in digests else None
     edits = derived.edits.get((host, path))
@@ -179,7 +179,7 @@ def _build_host_file(
         tier=tier,
         host=host,
         path=path,
-        content=derived.contents[location],
+        content=derived.contents[content_key],
         mode=file.mode,
         check=file.check_command,
         units=file.units,
@@ -228,9 +228,9 @@ def _read_records(study: Study, trial: Trial) -> dict[str, HostRecord]:
 def group_by_host(files: Mapping[str, bytes]) -> dict[tuple[str, str, str], bytes]:
     """Return files, keyed by ``tier.host.service/path``, as contents by tier, host and path."""
     files_by_place = {}
-    for location, content in files.items():
-        part, _, path = location.partition("/")
-        tier, host, _ = part.split(".", 2)
+    for file_key, content in files.items():
+        instance_name, _, path = file_key.partition("/")
+        tier, host, _ = instance_name.split(".", 2)
         files_by_place[tier, host, f"/{path}"] = content
     return files_by_place
 

@@ -39,10 +39,10 @@ def read_record(study: Study, host: str, record: Mapping[str, Any]) -> HostRecor
 
 
 def _check_keys(
-    record: Mapping[str, Any], kind: type[HostRecord | OriginalHost | DeployedFile | Hunk]
+    record: Mapping[str, Any], record_type: type[HostRecord | OriginalHost | DeployedFile | Hunk]
 ) -> None:
     """Raise ValueError for a key that is not a field of this kind of record."""
-    if unknown := sorted(record.keys() - kind.__dataclass_fields__.keys()):
+    if unknown := sorted(record.keys() - record_type.__dataclass_fields__.keys()):
         raise ValueError(f"unknown key {unknown[0]!r}")
 
 

@@ -58,7 +58,7 @@ def build_manifest(
     baseline = sides["baseline"].trial if "baseline" in sides else None
     is_command = study.target.command is not None
     # A command runs in the directory of its original target, not in the export's directory.
-    source = study.start.source if is_command else None
+    command_target = study.start.source if is_command else None
     return {
         "schema": SCHEMA_VERSION,
         "kind": "autotune-export",
@@ -68,7 +68,7 @@ def build_manifest(
         **({"simulated": True} if study.target.simulated else {}),
         **asdict(study.provenance),
         "slo": summarize_slo(study.target),
-        **_describe_measurement(study.target, source),
+        **_describe_measurement(study.target, command_target),
         "claim": _build_claim(view) if is_best else None,
         "parameters": dict(sorted(trial.effective_settings.items())),
         "baseline": _describe_baseline(baseline),
@@ -83,8 +83,8 @@ def build_manifest(
         "readings": list(_list_readings(view)) if is_best else [],
         **({"hosts": _describe_hosts(hosts)} if hosts else {}),
         "files": list(_list_files(files)),
-        "verify": VERIFY_COMMAND.replace("target.yaml", shlex.quote(source))
-        if source
+        "verify": VERIFY_COMMAND.replace("target.yaml", shlex.quote(command_target))
+        if command_target
         else VERIFY_COMMAND,
     }
 
@@ -101,9 +101,9 @@ def _list_files(files: Mapping[str, bytes]) -> Iterator[dict[str, Any]]:
         yield {"path": path, "bytes": len(content), "sha256": sha256(content).hexdigest()}
 
 
-def _describe_measurement(target: Target, source: str | None) -> dict[str, Any]:
+def _describe_measurement(target: Target, command_target: str | None) -> dict[str, Any]:
     if target.command is not None:
-        return {"command": list(target.command), "source": source}
+        return {"command": list(target.command), "source": command_target}
     return {
         "load": target.load.model_dump(mode="json", exclude={"hosts"}),
         "data": target.data.model_dump(mode="json"),
@@ -166,9 +166,9 @@ def _list_readings(view: StudyView) -> Iterator[dict[str, Any]]:
     ]
     for record in records:
         side = sides_by_trial.get(record.trial)
-        origin = {"trial": record.trial, "side": side, "at": record.at}
+        origin_keys = {"trial": record.trial, "side": side, "at": record.at}
         if side and isinstance(record, RecordedCall):
-            yield {**origin, **describe_call(record)}
+            yield {**origin_keys, **describe_call(record)}
         elif side and isinstance(record, RecordedReading) and record.purpose != WARM_UP_PURPOSE:
             counts = {key: getattr(record, key) for key in COUNT_KEYS}
-            yield {**origin, **counts, "errors": dict(record.errors)}
+            yield {**origin_keys, **counts, "errors": dict(record.errors)}

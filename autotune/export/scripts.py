@@ -88,23 +88,23 @@ def export_patch(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, 
         group_by_host(read_rendered_files(study.directory, baseline.trial)) if baseline else {}
     )
     notice = MODEL_NOTICE if study.target.simulated else None
-    content: dict[str, bytes] = {}
+    patch_files: dict[str, bytes] = {}
     for host in hosts.units:
         heading = format_title(study, trial)
         if has_masked_edits(hosts, host):
             script = build_patch_script(heading, host, hosts, notice)
-            content[f"patch/{host}.patch.sh"] = script.encode()
+            patch_files[f"patch/{host}.patch.sh"] = script.encode()
         else:
             diff = _build_host_diff(heading, host, hosts, notice, baseline_files)
-            content[f"patch/{host}.patch"] = diff.encode("utf-8", "surrogateescape")
+            patch_files[f"patch/{host}.patch"] = diff.encode("utf-8", "surrogateescape")
         digests = "".join(
             f"{file.original}  {file.path}\n"
             for file in hosts.list_files(host)
             if file.original not in (None, ABSENT_DIGEST)
         )
-        content[f"patch/{host}.paths.sh"] = build_safe_paths(host, hosts, notice).encode()
-        content[f"patch/{host}.sha256"] = f"{_format_notice(notice)}{digests}".encode()
-    return content
+        patch_files[f"patch/{host}.paths.sh"] = build_safe_paths(host, hosts, notice).encode()
+        patch_files[f"patch/{host}.sha256"] = f"{_format_notice(notice)}{digests}".encode()
+    return patch_files
 
 
 def has_masked_edits(hosts: ExportedHosts, host: str) -> bool:
@@ -132,14 +132,14 @@ def _build_host_diff(
     host: str,
     hosts: ExportedHosts,
     notice: str | None,
-    before: Mapping[tuple[str, str, str], bytes],
+    baseline_contents: Mapping[tuple[str, str, str], bytes],
 ) -> str:
     diffs = [f"{heading}, for {host}\n{_format_notice(notice)}"]
-    diffs += [_build_diff(file, before.get((file.tier, file.host, file.path)))
+    diffs += [_build_diff(file, baseline_contents.get((file.tier, file.host, file.path)))
               for file in hosts.list_files(host)]  # fmt: skip
     if values := hosts.sysctls[host]:
-        location = SYSCTL_FILE.removeprefix("/")
-        diffs.append(format_file_diff({}, {location: format_sysctl_file(values)}, "a", "b"))
+        sysctl_path = SYSCTL_FILE.removeprefix("/")
+        diffs.append(format_file_diff({}, {sysctl_path: format_sysctl_file(values)}, "a", "b"))
     return "".join(diffs)
 
 
@@ -151,9 +151,9 @@ def _build_diff(file: HostFile, recorded: bytes | None) -> str:
     """Return the unified diff of a file against ``recorded``, its content in the baseline. Raises
     AutotuneError.
     """
-    location = file.path.removeprefix("/")
+    relative_path = file.path.removeprefix("/")
     if file.edits is not None:
-        return format_edit_diff(location, file.edits)
+        return format_edit_diff(relative_path, file.edits)
     old_content = None if file.original == ABSENT_DIGEST else recorded
     if old_content is not None and sha256(old_content).hexdigest() != file.original:
         raise AutotuneError(
@@ -161,8 +161,8 @@ def _build_diff(file: HostFile, recorded: bytes | None) -> str:
             hint="use --format ansible or shell",
         )
     return format_file_diff(
-        {location: old_content} if old_content is not None else {},
-        {location: file.content},
+        {relative_path: old_content} if old_content is not None else {},
+        {relative_path: file.content},
         "a",
         "b",
     )

@@ -79,15 +79,17 @@ def check_commands(
 
 def is_below(path: str, pattern: str) -> bool:
     """True if a shell pattern, relative to ``/``, matches the path or a directory above it."""
-    words = PurePosixPath(pattern).parts
+    pattern_names = PurePosixPath(pattern).parts
     path_names = PurePosixPath(path).parts[1:]
-    return len(path_names) >= len(words) and all(map(fnmatchcase, path_names, words))
+    return len(path_names) >= len(pattern_names) and all(
+        map(fnmatchcase, path_names, pattern_names)
+    )
 
 
 def can_run_commands(path: str) -> bool:
     """True if a path belongs to a unit file or to a file of environment variables for units."""
     return path.startswith(
-        tuple(f"{location}/" for location in unit_files.UNIT_DIRECTORIES)
+        tuple(f"{directory}/" for directory in unit_files.UNIT_DIRECTORIES)
     ) or any(
         is_below(path, pattern)
         for pattern in (*unit_environment.ENVIRONMENT_FILES, "etc/sysconfig/*")

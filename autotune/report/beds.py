@@ -108,5 +108,5 @@ def format_bed_count(view: StudyFigures) -> str:
     if verdict is None or not verdict.beds:
         return ""
     bed_count = len(verdict.beds)
-    location = " on one test bed only" if bed_count == 1 else f" on {bed_count} test beds"
-    return location + (" that disagree" if verdict.disagree else "")
+    bed_text = " on one test bed only" if bed_count == 1 else f" on {bed_count} test beds"
+    return bed_text + (" that disagree" if verdict.disagree else "")

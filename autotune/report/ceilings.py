@@ -183,5 +183,5 @@ def _format_latencies(ceiling: StackCeiling) -> str:
 
 
 def _format_error_counts(ceiling: StackCeiling) -> list[str]:
-    counts = [f"{count} {kind}" for kind, count in ceiling.errors.items()]
+    counts = [f"{count} {error_kind}" for error_kind, count in ceiling.errors.items()]
     return [*counts, ceiling.example] if ceiling.example else counts

@@ -217,7 +217,7 @@ def _rank_settings(view: StudyView) -> dict[str, tuple[int, int]]:
         [effect.parameter for effect in view.state.model.importance] if view.state.model else []
     )
     names = dict.fromkeys([*ranked_names, *changed_names])
-    return {name: (int(name not in changed_names), location) for location, name in enumerate(names)}
+    return {name: (int(name not in changed_names), rank) for rank, name in enumerate(names)}
 
 
 def _build_parameter_column(
@@ -298,13 +298,15 @@ def _list_values(
     trial: Trial, columns: Sequence[str], declared_parameters: DeclaredParameters
 ) -> list[Value | None]:
     settings = trial.effective_settings
-    values = [
+    column_values = [
         settings[name]
         if name in settings and has_effect(name, settings, declared_parameters)
         else None
         for name in columns
     ]
-    return [fmt.format_setting(value) if isinstance(value, bool) else value for value in values]
+    return [
+        fmt.format_setting(value) if isinstance(value, bool) else value for value in column_values
+    ]
 
 
 def _format_verdict(trial: Trial) -> str:

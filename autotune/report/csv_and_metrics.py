@@ -88,7 +88,7 @@ def format_metrics(view: StudyView) -> str:
          [({}, float(status["state"] == "running"))]),
         ("finished", "1 if the study reached a verdict.", [({}, float(status["state"] == "finished"))]),
         ("trials", "Finished trials in the budget.",
-         [({"outcome": kind}, count) for kind, count in view.trial_counts.items()]),
+         [({"outcome": outcome}, count) for outcome, count in view.trial_counts.items()]),
         ("trials_budget", "Trials in the budget.", [({}, status["trials"]["budget"])]),
         ("capacity", "Capacity within the SLO, with its 90 % interval.", _list_capacity_samples(status)),
         ("ratio", "Best capacity divided by the baseline's; proven once the study is finished.",

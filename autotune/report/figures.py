@@ -174,7 +174,7 @@ def _find_newest_bottleneck(state: State, side: MeasuredConfiguration) -> Record
 
 
 def _sum_seconds(state: State) -> dict[str, float]:
-    seconds = {kind: state.average_seconds.get(kind, 0.0) for kind in ACTIVITIES}
+    seconds = {activity: state.average_seconds.get(activity, 0.0) for activity in ACTIVITIES}
     other_seconds = state.elapsed_seconds - sum(seconds.values())
     seconds_by_activity = {"total": state.elapsed_seconds, **seconds, "other": other_seconds}
-    return {kind: round(value, 1) for kind, value in seconds_by_activity.items()}
+    return {activity: round(value, 1) for activity, value in seconds_by_activity.items()}

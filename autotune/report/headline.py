@@ -76,12 +76,12 @@ def _format_no_improvement(view: StudyFigures) -> str:
         if units.is_gain(view.gain):
             confidence = f"{100 * CLAIM_COVERAGE:g} %"
             return f"likely an improvement, but not proven at {confidence}: {_format_gain(view)}"
-        kind = (
+        outcome_text = (
             "improvement: the best candidate is worse, "
             if is_worse
             else "distinguishable improvement: "
         )
-        return f"no {kind}{_format_gain(view)}"
+        return f"no {outcome_text}{_format_gain(view)}"
     if sum(view.trial_counts.values()) <= 1:
         reason = "time ran out before any candidate was tried"
     elif view.conclusion.best:
@@ -123,7 +123,7 @@ def _format_unmeetable(view: StudyFigures) -> str:
             f"{view.units.objective} not met reliably: trial {best.trial.number} met it in {met_count} "
             f"of {measurements_text}, and {REPRODUCTIONS + 1} must all meet it"
         )
-    evidence = f" ({text})" if (text := view.all_readings.failure_text) else ""
+    evidence = f" ({evidence_text})" if (evidence_text := view.all_readings.failure_text) else ""
     return (
         f"{view.units.objective} not attainable at any rate with any configuration tried{evidence}"
     )

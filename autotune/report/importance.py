@@ -50,8 +50,8 @@ def build_importance_rows(
     """
     groups: dict[tuple[int, ...], list[ParameterEffect]] = {}
     for effect in effects:
-        values = [trial.effective_settings.get(effect.parameter) for trial in trials]
-        groups.setdefault(tuple(map(values.index, values)), []).append(effect)
+        trial_values = [trial.effective_settings.get(effect.parameter) for trial in trials]
+        groups.setdefault(tuple(map(trial_values.index, trial_values)), []).append(effect)
     rows = [_build_row(group, trials, baseline) for group in groups.values()]
     relevant_rows = [row for row in rows if row.effect >= MIN_LOG_EFFECT]
     return tuple(sorted(relevant_rows, key=lambda row: -row.effect))

@@ -258,8 +258,11 @@ def fit_curve(
     points = sorted(_build_point(reading, slo, timeout_seconds) for reading in readings)
     crossing_estimate = capacity.estimate if capacity and capacity.is_feasible else None
     anchor = crossing_estimate if _is_latency_bound(readings, slo) else None
-    first, last = points[0][0], points[-1][0]
-    grid = [first + (last - first) * step / (GRID_RATES - 1) for step in range(GRID_RATES)]
+    lowest_log_rate, highest_log_rate = points[0][0], points[-1][0]
+    grid = [
+        lowest_log_rate + (highest_log_rate - lowest_log_rate) * step / (GRID_RATES - 1)
+        for step in range(GRID_RATES)
+    ]
     rng = Random(len(points))  # noqa: S311  # a sample, not a secret
     sample_size = max(MIN_READINGS, len(points) // 2)
     curves = [
@@ -303,14 +306,14 @@ def _fit_log_curve(
     """
     rates, log_seconds = [point[0] for point in points], _fit_isotonic(points)
     if crossing is not None:
-        log_limit, location = log(slo.limit), bisect_left(rates, crossing)
-        below, above = log_seconds[:location], log_seconds[location:]
+        log_limit, crossing_index = log(slo.limit), bisect_left(rates, crossing)
+        below, above = log_seconds[:crossing_index], log_seconds[crossing_index:]
         log_seconds = [
             *(min(v, log_limit) for v in below),
             log_limit,
             *(max(v, log_limit) for v in above),
         ]
-        rates = [*rates[:location], crossing, *rates[location:]]
+        rates = [*rates[:crossing_index], crossing, *rates[crossing_index:]]
     return [_interpolate(rates, log_seconds, rate) for rate in grid]
 
 
@@ -333,10 +336,10 @@ def _fit_isotonic(points: Sequence[LogPoint]) -> list[float]:
 
 def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
     """Return ``y`` at ``x``: linear between the points, constant beyond the outermost ones."""
-    location = bisect_left(xs, x)
-    if location == 0 or location == len(xs):
-        return ys[min(location, len(xs) - 1)]
-    (x0, x1), (y0, y1) = xs[location - 1 : location + 1], ys[location - 1 : location + 1]
+    index = bisect_left(xs, x)
+    if index == 0 or index == len(xs):
+        return ys[min(index, len(xs) - 1)]
+    (x0, x1), (y0, y1) = xs[index - 1 : index + 1], ys[index - 1 : index + 1]
     return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
 
 

@@ -249,7 +249,7 @@ def _format_side(trials: tuple[Trial, ...], study: Study) -> Iterator[str]:
         yield f"limited by {describe_bottleneck(finding)}"
 
 
-def _format_step(step: LoadStep, mark: str) -> str:
+def _format_step(step: LoadStep, verdict_mark: str) -> str:
     rate = f"{fmt.format_rate(step.pooled_reading.rate)}/s"
     goodput = "–" if step.goodput is None else f"{fmt.format_rate(step.goodput)}/s"
     columns = "".join(
@@ -258,18 +258,24 @@ def _format_step(step: LoadStep, mark: str) -> str:
     )
     violations = 100 * step.pooled_reading.violations / step.pooled_reading.intended
     remarks = ["cut short"] if step.pooled_reading.truncated else []
-    if errors := ", ".join(f"{count} {kind}" for kind, count in _list_errors(step).items()):
+    if errors := ", ".join(
+        f"{count} {error_kind}" for error_kind, count in _list_errors(step).items()
+    ):
         remarks.append(errors)
     if step.pooled_reading.example:
         remarks.append(step.pooled_reading.example)
     if step.invalid_reason:
         remarks = [f"invalid sample: {step.invalid_reason}"]
-    line = f"{rate:>9}{goodput:>11}{columns}  {violations:.2f} % {mark}"
+    line = f"{rate:>9}{goodput:>11}{columns}  {violations:.2f} % {verdict_mark}"
     return "  ".join([line, *remarks])
 
 
 def _list_errors(step: LoadStep) -> dict[str, int]:
-    return {kind: count for kind, count in sorted(step.pooled_reading.errors.items()) if count}
+    return {
+        error_kind: count
+        for error_kind, count in sorted(step.pooled_reading.errors.items())
+        if count
+    }
 
 
 def _select_readings(trials: Iterable[Trial], study: Study) -> list[RecordedReading]:

@@ -76,7 +76,10 @@ def compute_memory_costs(
     baseline, best = conclusion.baseline, conclusion.best
     if baseline is None or best is None or not changes or study.target.command is not None:
         return NO_MEMORY_COSTS
-    before, after = baseline.trial.effective_settings, best.trial.effective_settings
+    baseline_settings, best_settings = (
+        baseline.trial.effective_settings,
+        best.trial.effective_settings,
+    )
     modelled_cost, by_change = None, {}
     # An old study may lack host facts or parameters that today's memory rules need.
     with suppress(AutotuneError, LookupError):
@@ -85,8 +88,10 @@ def compute_memory_costs(
         )
         space = recorded_environment.space.with_measured_memory(study.state.rss)
         model = MemoryModel(space, study.target)
-        modelled_cost = model.compute_change(before, after, [change.name for change in changes])
-        by_change = dict(_model_single_changes(model, changes, after))
+        modelled_cost = model.compute_change(
+            baseline_settings, best_settings, [change.name for change in changes]
+        )
+        by_change = dict(_model_single_changes(model, changes, best_settings))
     return MemoryCosts(modelled_cost, by_change, _measure_change(study, readings))
 
 
@@ -117,13 +122,13 @@ class MemoryModel:
 
 
 def _model_single_changes(
-    model: MemoryModel, changes: Sequence[SettingChange], after: Settings
+    model: MemoryModel, changes: Sequence[SettingChange], best_settings: Settings
 ) -> Iterator[tuple[str, float]]:
     for change in changes:
         if change.before is None or is_deployment_choice(change.name):
             continue
-        reverted_settings = {**after, change.name: change.before}
-        cost = model.compute_change(reverted_settings, after, [change.name])
+        reverted_settings = {**best_settings, change.name: change.before}
+        cost = model.compute_change(reverted_settings, best_settings, [change.name])
         if cost is not None:
             yield change.name, cost
 

@@ -104,12 +104,12 @@ def _build_capacity_card(
 def _build_gain_card(view: StudyView) -> Card:
     split_text = f"; {view.gain_split}" if view.gain_split else ""
     if view.gain is None:
-        figures = {"improved": "from zero", STOPPED_VERDICT: "none yet"}
+        figure_by_verdict = {"improved": "from zero", STOPPED_VERDICT: "none yet"}
         note = "not proven" if view.verdict != "improved" else "the baseline has no capacity"
-        return Card("Gain", figures.get(view.verdict, "none"), f"{note}{split_text}")
-    figure, _, rest = view.gain.text.partition(" [")
+        return Card("Gain", figure_by_verdict.get(view.verdict, "none"), f"{note}{split_text}")
+    figure, _, interval_rest = view.gain.text.partition(" [")
     pairs_text = format_count(view.gain.pairs, "alternating pair")
-    note = f"[{rest.partition(']')[0]}], {pairs_text}{split_text}"
+    note = f"[{interval_rest.partition(']')[0]}], {pairs_text}{split_text}"
     if view.verdict == "improved":
         return Card("Gain", figure, note)
     return Card("Gain", "none proven", f"{figure} {note}")
@@ -205,9 +205,9 @@ def group_changes_by_tier(
     changes = sort_changes(view)
     tiers: dict[str, list[ChangeRow]] = {}
     for change in changes[shown_count:] if remaining else changes[:shown_count]:
-        tier, dot, rest = change.name.partition(".")
-        group, name = (tier, rest) if dot else ("", change.name)
-        tiers.setdefault(group, []).append(_build_change_row(view, change, name))
+        tier, dot, name_in_tier = change.name.partition(".")
+        tier_name, name = (tier, name_in_tier) if dot else ("", change.name)
+        tiers.setdefault(tier_name, []).append(_build_change_row(view, change, name))
     return [TierChanges(tier, tuple(rows)) for tier, rows in tiers.items()]
 
 

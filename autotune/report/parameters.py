@@ -83,32 +83,35 @@ def list_catalogue(
     A service with two kinds, such as Apache with threads or processes, appears once, with the
     parameters of both. Raises AutotuneError, with the nearest name as a hint.
     """
-    kinds: dict[str, list[Service]] = {}
+    service_kinds: dict[str, list[Service]] = {}
     for service in catalogue.services:
-        kinds.setdefault(service.name, []).append(service)
+        service_kinds.setdefault(service.name, []).append(service)
     if service_name is None:
         return {
             name: _merge_kinds(services)
-            for name, services in kinds.items()
+            for name, services in service_kinds.items()
             if services[0].parameters
         }
     deployable = catalogue.deployable.get(service_name)
     name = deployable.name if deployable else service_name
-    if name not in kinds:
+    if name not in service_kinds:
         raise AutotuneError(
-            f"unknown service {service_name!r}", hint=suggest_name(service_name, sorted(kinds))
+            f"unknown service {service_name!r}",
+            hint=suggest_name(service_name, sorted(service_kinds)),
         )
-    return {name: _merge_kinds(kinds[name])}
+    return {name: _merge_kinds(service_kinds[name])}
 
 
-def _merge_kinds(kinds: list[Service]) -> list[CatalogueEntry]:
+def _merge_kinds(service_kinds: list[Service]) -> list[CatalogueEntry]:
     """Return the parameters that all kinds share, then the parameters that differ by kind."""
     shared_parameters = [
-        p for p in kinds[0].parameters if all(p in kind.parameters for kind in kinds)
+        p
+        for p in service_kinds[0].parameters
+        if all(p in kind.parameters for kind in service_kinds)
     ]
     kind_entries = [
         CatalogueEntry(parameter, (kind.deployment or kind.key,))
-        for kind in kinds
+        for kind in service_kinds
         for parameter in kind.parameters
         if parameter not in shared_parameters
     ]
@@ -141,7 +144,7 @@ def _build_entry_json(entry: CatalogueEntry) -> documents.ParameterObject:
         "high": parameter.high,
         "log": parameter.log,
         "choices": list(parameter.choices),
-        "when": {other: list(values) for other, values in parameter.when},
+        "when": {other_name: list(allowed_values) for other_name, allowed_values in parameter.when},
         "roles": sorted(map(str, parameter.roles)) if parameter.roles else None,
         "action": ACTION_LABELS[parameter.action],
         "effect": str(parameter.effect),
@@ -212,8 +215,8 @@ def format_conditions(entry: CatalogueEntry) -> Iterator[str]:
     if entry.deployments:
         yield f"in {' and '.join(entry.deployments)} only"
     conditions = [
-        f"{other} is {' or '.join(map(fmt.format_setting, allowed_values))}"
-        for other, allowed_values in entry.parameter.when
+        f"{other_name} is {' or '.join(map(fmt.format_setting, allowed_values))}"
+        for other_name, allowed_values in entry.parameter.when
     ]
     if conditions:
         yield f"has an effect only if {' and '.join(conditions)}"
@@ -275,25 +278,27 @@ def find_parameter(
         return DEPLOYMENT_PARAMETER
     parameter_name = ParameterName.parse(name)
     services_by_parameter = _index_by_parameter(declared_parameters.catalogue.services)
-    kinds = services_by_parameter.get(parameter_name.name_within_tier)
-    if not kinds:
+    service_kinds = services_by_parameter.get(parameter_name.name_within_tier)
+    if not service_kinds:
         return None
-    kind = kinds[0]
-    if len(kinds) > 1:
+    kind = service_kinds[0]
+    if len(service_kinds) > 1:
         service_settings = select_service_settings(settings, parameter_name.service_prefix)
-        kind = max(kinds, key=lambda kind: sum(p.name in service_settings for p in kind.parameters))
+        kind = max(
+            service_kinds, key=lambda kind: sum(p.name in service_settings for p in kind.parameters)
+        )
     return next(p for p in kind.parameters if p.name == parameter_name.parameter)
 
 
 @lru_cache(maxsize=8)
 def _index_by_parameter(services: tuple[Service, ...]) -> dict[str, tuple[Service, ...]]:
     """Return ``service.parameter`` → the kinds of the service that have this parameter."""
-    kinds: dict[str, tuple[Service, ...]] = {}
+    kinds_by_parameter: dict[str, tuple[Service, ...]] = {}
     for service in services:
         for parameter in service.parameters:
             name = f"{service.name}.{parameter.name}"
-            kinds[name] = (*kinds.get(name, ()), service)
-    return kinds
+            kinds_by_parameter[name] = (*kinds_by_parameter.get(name, ()), service)
+    return kinds_by_parameter
 
 
 def list_active_parameters(
@@ -320,9 +325,9 @@ def _are_rule_conditions_met(
     rule = declared_parameters.rules.get(name)
     conditions = (rule.when or {}) if rule else {}
     return all(
-        settings.get(other) in values
-        and _are_rule_conditions_met(other, settings, declared_parameters)
-        for other, values in conditions.items()
+        settings.get(other_name) in values
+        and _are_rule_conditions_met(other_name, settings, declared_parameters)
+        for other_name, values in conditions.items()
     )
 
 
@@ -335,8 +340,8 @@ def _are_catalogue_conditions_met(
         return True
     parameter_name = ParameterName.parse(name)
     if any(
-        settings.get(f"{parameter_name.service_prefix}.{other}") not in values
-        for other, values in parameter.when
+        settings.get(f"{parameter_name.service_prefix}.{other_name}") not in values
+        for other_name, values in parameter.when
     ):
         return False
     deployment = str(settings.get(choice_name(parameter_name.tier)))

@@ -144,14 +144,14 @@ class PlainProgress:
     def _format_unreported(self) -> list[str]:
         """Return the outcomes of trials since the last line, and the count of readings with CPU steal."""
         counts_by_outcome = Counter(_format_outcome(trial) for trial in self._unreported)
-        counts = ", ".join(f"{count} {kind}" for kind, count in counts_by_outcome.items())
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in counts_by_outcome.items())
         steal_text = (
             f"CPU steal in {format_count(self._steal_readings, 'reading')}"
             if self._steal_readings
             else ""
         )
         return [
-            text for text in (f"(since last line: {counts})" if counts else "", steal_text) if text
+            part for part in (f"(since last line: {counts})" if counts else "", steal_text) if part
         ]
 
     @ignore_errors
@@ -252,9 +252,9 @@ class PageWriter(ForwardingReporter):
         from autotune.report.studies import open_study
         from autotune.report.view import build_study_view
 
-        text = format_metrics(build_study_view(open_study(self._directory)))
+        metrics_text = format_metrics(build_study_view(open_study(self._directory)))
         for publish in self._publishers:
-            publish(text)
+            publish(metrics_text)
 
     @ignore_errors
     def _write_report_page(self) -> None:
@@ -300,8 +300,8 @@ def format_deployed_line(deployed: DeployResult) -> str:
 def format_warm_up_line(warm_up: WarmUpResult) -> str:
     """Return the result of a warm-up: settled or not, number of windows, hit rate."""
     hit_rate = "" if warm_up.hit_rate is None else f", hit rate {100 * warm_up.hit_rate:.1f} %"
-    state = "warm" if warm_up.is_settled else "not settled, continuing"
-    return f"{state} after {format_count(len(warm_up.windows), 'window')}{hit_rate}"
+    state_text = "warm" if warm_up.is_settled else "not settled, continuing"
+    return f"{state_text} after {format_count(len(warm_up.windows), 'window')}{hit_rate}"
 
 
 def format_reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
@@ -312,7 +312,9 @@ def format_reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
     latency = fmt.format_latency(reading.percentile(slo.quantile))
     percent = 100 * reading.violation_fraction  # two significant digits: 0.33, 4.2, 100
     bad_percent = f"{percent:.0f}" if percent >= 9.95 else f"{percent:.2g}"
-    errors = ", ".join(f"{kind} {count}" for kind, count in reading.errors.items() if count)
+    errors = ", ".join(
+        f"{error_kind} {count}" for error_kind, count in reading.errors.items() if count
+    )
     suffix = ("  cut short" if reading.truncated else "") + (f"  ({errors})" if errors else "")
     suffix += f"  {reading.example}" if reading.example else ""
     verdict_mark = "·" if purpose == WARM_UP_PURPOSE else select_verdict_mark(reading, slo)

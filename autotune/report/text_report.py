@@ -216,11 +216,15 @@ def _format_changes(view: StudyView, width: int | None) -> Iterator[str]:
     rows = [_build_change_row(view, change) for change in sort_changes(view)]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(5)]
     for row, change in zip(rows, sort_changes(view), strict=True):
-        columns = [f"{text:{size}}" for text, size in zip(row, widths, strict=True) if size]
+        columns = [
+            f"{cell:{column_width}}"
+            for cell, column_width in zip(row, widths, strict=True)
+            if column_width
+        ]
         line = "  ".join(columns)
         meaning = change.meaning
-        text = meaning if width is None else _shorten_text(meaning, width - len(line) - 4)
-        yield f"{line}  {text}"
+        meaning_text = meaning if width is None else _shorten_text(meaning, width - len(line) - 4)
+        yield f"{line}  {meaning_text}"
 
 
 def sort_changes(view: StudyView) -> list[SettingChange]:
@@ -266,7 +270,9 @@ def _format_trials(view: StudyView) -> Iterator[str]:
     if not count:
         return
     outcome_texts = ", ".join(
-        kind for kind in format_outcome_counts(view.trial_counts) if not kind.startswith("0 ")
+        count_text
+        for count_text in format_outcome_counts(view.trial_counts)
+        if not count_text.startswith("0 ")
     )
     measurements = format_count(len(view.state.list_finished()), "measurement")
     outcomes = f": {outcome_texts}" if outcome_texts else ""

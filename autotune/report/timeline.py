@@ -75,7 +75,9 @@ def build_study_time_axis(
         (datetime.fromisoformat(event.at), event.kind) for event in all_events if event.at
     )
     pauses = [
-        (before, moment) for (before, _), (moment, kind) in pairwise(moments) if kind == "session"
+        (pause_begin, moment)
+        for (pause_begin, _), (moment, kind) in pairwise(moments)
+        if kind == "session"
     ]
 
     def find_study_seconds(at: str) -> float:

@@ -82,11 +82,11 @@ def format_outcome(trial: Trial, units: Units) -> str:
         return units.no_result_text
     if peak.is_load_limited:
         return f"{units.format_lower_bound(peak.peak)} (limited by {peak.limit})"
-    text = f"{units.format_short(units.from_peak(peak.peak)):>8}"
+    outcome_text = f"{units.format_short(units.from_peak(peak.peak)):>8}"
     if isinstance(units, RequestUnits):
-        text = f"{text}  p99 {fmt.format_latency(peak.p99):>7}"
+        outcome_text = f"{outcome_text}  p99 {fmt.format_latency(peak.p99):>7}"
     verdict = VERDICT_TEXTS.get(peak.verdict, peak.verdict)
-    return f"{text}  {verdict}" if verdict else text
+    return f"{outcome_text}  {verdict}" if verdict else outcome_text
 
 
 def is_unusable(trial: Trial) -> bool:
@@ -116,7 +116,7 @@ def count_by_outcome(state: State) -> dict[str, int]:
 
 def format_outcome_counts(counts: Mapping[str, int]) -> list[str]:
     """Return texts such as ``15 complete``, ``2 failed``, ``3 pruned`` from ``count_by_outcome``."""
-    return [f"{count} {VERDICT_TEXTS.get(kind, kind)}" for kind, count in counts.items()]
+    return [f"{count} {VERDICT_TEXTS.get(outcome, outcome)}" for outcome, count in counts.items()]
 
 
 def group_failures(state: State, counts: Mapping[int, ReadingCounts]) -> tuple[FailureGroup, ...]:
@@ -145,9 +145,9 @@ def _describe_cause(trial: Trial, counts: ReadingCounts | None) -> str:
 
 def describe_bottleneck(finding: Bottleneck, *, with_evidence: bool = True) -> str:
     """Return ``web.php_fpm: workers: …``, or without the evidence ``web.php_fpm: workers``."""
-    location = ".".join(filter(None, (finding.tier, finding.service)))
+    service_name = ".".join(filter(None, (finding.tier, finding.service)))
     evidence = finding.evidence if with_evidence else ""
-    return ": ".join(filter(None, (location, str(finding.resource), evidence)))
+    return ": ".join(filter(None, (service_name, str(finding.resource), evidence)))
 
 
 def describe_errors(counts: ReadingCounts | None) -> str:
@@ -156,8 +156,8 @@ def describe_errors(counts: ReadingCounts | None) -> str:
     """
     if counts is None or not counts.errors or not counts.intended:
         return ""
-    kinds = sorted(counts.errors.items(), key=lambda item: -item[1])
-    errors = ", ".join(f"{kind} {count:,}" for kind, count in kinds)
+    sorted_errors = sorted(counts.errors.items(), key=lambda item: -item[1])
+    errors = ", ".join(f"{error_kind} {count:,}" for error_kind, count in sorted_errors)
     failure_text = (
         f"{100 * counts.failed_share:.0f} % of {counts.intended:,} requests failed: {errors}"
     )

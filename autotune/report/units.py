@@ -91,9 +91,9 @@ class RequestUnits:
     def build_gain(self, gain: Gain, baseline: float) -> GainFigures:
         """Return the gain relative to the peak ``baseline``."""
         ratio, low, high = (round(end, 4) for end in (gain.ratio, gain.low, gain.high))
-        text = fmt.format_change_interval(ratio, low, high)
+        gain_text = fmt.format_change_interval(ratio, low, high)
         return GainFigures(
-            ratio, low, high, gain.pairs, interval_text=text, text=f"{text} {self.unit}"
+            ratio, low, high, gain.pairs, interval_text=gain_text, text=f"{gain_text} {self.unit}"
         )
 
     def is_loss(self, gain: GainFigures) -> bool:
@@ -170,11 +170,11 @@ class ValueUnits:
         difference = DifferenceFigures(*differences)
         if ratio is None or low_ratio is None or high_ratio is None:
             interval = f"{difference.low:+.4g}, {difference.high:+.4g}"
-            text, unit = f"{difference.value:+.4g} [{interval}]", self.unit
+            gain_text, unit = f"{difference.value:+.4g} [{interval}]", self.unit
         else:
-            text, unit = fmt.format_change_interval(ratio, low_ratio, high_ratio), self.name
+            gain_text, unit = fmt.format_change_interval(ratio, low_ratio, high_ratio), self.name
         return GainFigures(
-            ratio, low_ratio, high_ratio, gain.pairs, difference, text, f"{text} {unit}"
+            ratio, low_ratio, high_ratio, gain.pairs, difference, gain_text, f"{gain_text} {unit}"
         )
 
     def is_loss(self, gain: GainFigures) -> bool:

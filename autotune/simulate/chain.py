@@ -108,8 +108,10 @@ class StationChain:
         if self.slowest_station.utilisation(rate) >= 1.0:
             return 1.0
         time_moments = self.compute_request_time(rate)
-        limit = np.array(slo.limit * time_moments.mean / time_moments.variance)
-        late_share = float(_compute_gamma_tail(time_moments.mean**2 / time_moments.variance, limit))
+        scaled_limit = np.array(slo.limit * time_moments.mean / time_moments.variance)
+        late_share = float(
+            _compute_gamma_tail(time_moments.mean**2 / time_moments.variance, scaled_limit)
+        )
         failed_share = min(1.0, sum(self.compute_error_shares(rate).values()))
         return failed_share + (1.0 - failed_share) * late_share
 
@@ -166,8 +168,8 @@ def build_chain(topology: ChainTopology, settings: Settings) -> StationChain:
     web_model = build_web(
         topology.web,
         settings,
-        caches=cache_count,
-        misses=missed_keys,
+        cache_count=cache_count,
+        missed_keys=missed_keys,
         evenness=evenness,
         wait_seconds=min(1.0, missed_keys) * topology.data.store_latency,
     )
@@ -185,7 +187,7 @@ def build_chain(topology: ChainTopology, settings: Settings) -> StationChain:
         3 * HOP_SECONDS + (topology.data.store_latency if missed_keys >= 0.5 else 0.0),
         balancer.backlog_size,
         missed_keys,
-        {kind: share for kind, share in lost_shares.items() if share > 0.0},
+        {loss_kind: share for loss_kind, share in lost_shares.items() if share > 0.0},
         balancer.refusal_reason or web_model.refusal_reason,
     )
 
@@ -257,10 +259,12 @@ def find_bottleneck(
     error_shares = chain.compute_error_shares(rate)
     tiers = (topology.lb, topology.web, topology.cache, topology.store)
     if sum(error_shares.values()) > slo.errors:
-        kind = max(error_shares, key=lambda name: error_shares[name])
-        location, resource, reason = LOSS_BOTTLENECKS[kind]
-        hosts, station = tiers[location], chain.stations[location]
-        evidence = f"{reason}: {100 * error_shares[kind]:.1f} % of the requests fail (modelled)"
+        loss_kind = max(error_shares, key=lambda name: error_shares[name])
+        station_index, resource, reason = LOSS_BOTTLENECKS[loss_kind]
+        hosts, station = tiers[station_index], chain.stations[station_index]
+        evidence = (
+            f"{reason}: {100 * error_shares[loss_kind]:.1f} % of the requests fail (modelled)"
+        )
         service = hosts.service if hosts is topology.web else station.service
     else:
         station = chain.slowest_station

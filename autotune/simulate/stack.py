@@ -128,8 +128,8 @@ class SimulatedStack:
         ).clip(0.0)
         counts = rng.multinomial(intended_requests, outcome_shares / outcome_shares.sum())
         bin_count = len(self._edges)
-        kinds = [*error_shares, "timeout"]
-        errors = {k: int(n) for k, n in zip(kinds, counts[bin_count:], strict=True) if n}
+        error_kinds = [*error_shares, "timeout"]
+        errors = {k: int(n) for k, n in zip(error_kinds, counts[bin_count:], strict=True) if n}
         histogram = {float(e): int(n) for e, n in zip(self._edges, counts, strict=False) if n}
         late_count = int(counts[self._limit_bin + 1 : bin_count].sum())
         return Reading(
@@ -161,10 +161,11 @@ def _compute_host_usages(
             offered_rate * station.service_seconds / hosts.total_cpus,
             station.utilisation(offered_rate),
         )
-        load = (requests_inside + queue_length) / hosts.count
+        load_average = (requests_inside + queue_length) / hosts.count
         host_usage = HostUsage(
-            cpu=round(busy_share, 4), steal=0.0, load=round(load, 2), running=round(load, 2), memory=0.0,
-            sockets=round(load), time_wait=0, network=0.0,
+            cpu=round(busy_share, 4), steal=0.0, load=round(load_average, 2),
+            running=round(load_average, 2), memory=0.0, sockets=round(load_average), time_wait=0,
+            network=0.0,
         )  # fmt: skip
         usages |= dict.fromkeys(hosts.host_names, host_usage)
     return usages

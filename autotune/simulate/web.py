@@ -71,20 +71,21 @@ def build_web(
     hosts: TierHosts,
     settings: Settings,
     *,
-    caches: int,
-    misses: float,
+    cache_count: int,
+    missed_keys: float,
     evenness: float,
     wait_seconds: float = 0.0,
 ) -> WebModel:
     """Return the model of the web tier.
 
-    ``caches`` is the number of cache hosts. ``misses`` is the number of a request's keys that come from
-    the store. A request occupies a process while it waits ``wait_seconds`` for these keys. ``evenness``
-    is the fraction of the capacity that remains if the balancer distributes requests unevenly.
+    ``cache_count`` is the number of cache hosts. ``missed_keys`` is the number of a request's keys that
+    come from the store. A request occupies a process while it waits ``wait_seconds`` for these keys.
+    ``evenness`` is the fraction of the capacity that remains if the balancer distributes requests
+    unevenly.
     """
     is_apache = hosts.find_deployment(settings).startswith("apache")
     build_model = _build_prefork if is_apache else _build_fpm
-    web_model = build_model(hosts, settings, caches, misses, evenness)
+    web_model = build_model(hosts, settings, cache_count, missed_keys, evenness)
     return replace(web_model, station=_limit_to_processes(hosts, web_model, wait_seconds))
 
 
@@ -120,19 +121,22 @@ def _build_station(
 
 
 def _compute_request_cpu_seconds(
-    hosts: TierHosts, caches: int, processes: float, misses: float
+    hosts: TierHosts, cache_count: int, processes: float, missed_keys: float
 ) -> float:
     """Return the CPU seconds of one request, including the contention between hosts."""
     host_factor = (SINGLE_HOST_ADVANTAGE + hosts.count) / (SINGLE_HOST_ADVANTAGE + 1.0)
-    connections = processes * hosts.count * caches / 1000.0
+    connections = processes * hosts.count * cache_count / 1000.0
     cpu_seconds = PHP_CPU_SECONDS * (
-        1.0 + FAN_OUT_COST * (caches - 1) + CONNECTION_COST * connections**2 + 0.001 * misses
+        1.0
+        + FAN_OUT_COST * (cache_count - 1)
+        + CONNECTION_COST * connections**2
+        + 0.001 * missed_keys
     )
     return cpu_seconds * hosts.count / host_factor
 
 
 def _build_prefork(
-    hosts: TierHosts, settings: Settings, caches: int, misses: float, evenness: float
+    hosts: TierHosts, settings: Settings, cache_count: int, missed_keys: float, evenness: float
 ) -> WebModel:
     processes = hosts.read_number(settings, "apache.MaxRequestWorkers", 150)
     max_requests = hosts.read_number(settings, "apache.MaxConnectionsPerChild", 0)
@@ -140,7 +144,7 @@ def _build_prefork(
         PREFORK_NEEDED_PROCESSES * hosts.cpus / 4.0, processes, PREFORK_SHARPNESS
     )
     cpu_seconds = _compute_request_cpu_seconds(
-        hosts, caches, processes, misses
+        hosts, cache_count, processes, missed_keys
     ) * _compute_replacement_factor(max_requests)
     rate = hosts.total_cpus * process_share / cpu_seconds * evenness
     limit_reason = "prefork processes in use" if process_share < 0.9 else None
@@ -149,7 +153,7 @@ def _build_prefork(
 
 
 def _build_fpm(
-    hosts: TierHosts, settings: Settings, caches: int, misses: float, evenness: float
+    hosts: TierHosts, settings: Settings, cache_count: int, missed_keys: float, evenness: float
 ) -> WebModel:
     children = hosts.read_number(settings, "php_fpm.max_children", 5)
     workers = hosts.read_number(settings, "nginx.worker_processes", hosts.cpus)
@@ -171,7 +175,9 @@ def _build_fpm(
     cost_factor *= _compute_replacement_factor(
         hosts.read_number(settings, "php_fpm.max_requests", 0)
     ) * (1.0 + FPM_SOCKET_COST)
-    cpu_seconds = _compute_request_cpu_seconds(hosts, caches, children, misses) * cost_factor
+    cpu_seconds = (
+        _compute_request_cpu_seconds(hosts, cache_count, children, missed_keys) * cost_factor
+    )
     manager_share = PROCESS_MANAGER_SHARES[hosts.read_text(settings, "php_fpm.pm", "static")]
     share_by_limit = {"FPM children in use": children_share, "connections in use": connection_share}
     scarcest_name = min(share_by_limit, key=lambda name: share_by_limit[name])
@@ -228,15 +234,15 @@ class BackingModel:
     unconnected_share: float = 0.0
 
 
-def count_missed_keys(cache: TierHosts, data: Data, settings: Settings) -> float:
+def count_missed_keys(cache: TierHosts, data_set: Data, settings: Settings) -> float:
     """Return the number of a request's keys that are not cached.
 
     Popularity is proportional to rank ** −skew. The most popular fraction f of all keys therefore gets
     f ** (1 − skew) of the requests.
     """
     megabytes = cache.read_number(settings, "memcached.memory", 64)
-    cached_share = min(1.0, cache.count * megabytes * 2**20 / (ITEM_BYTES * data.pairs))
-    return float(data.keys_per_request * (1.0 - cached_share ** (1.0 - data.skew)))
+    cached_share = min(1.0, cache.count * megabytes * 2**20 / (ITEM_BYTES * data_set.pairs))
+    return float(data_set.keys_per_request * (1.0 - cached_share ** (1.0 - data_set.skew)))
 
 
 def build_backing(

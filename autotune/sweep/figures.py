@@ -136,17 +136,17 @@ def _build_diagram(
 
 
 def _build_point(
-    sweep: SweepResults, result: Result, horizontal: str | None, y: Mean | None
+    sweep: SweepResults, result: Result, horizontal: str | None, mean: Mean | None
 ) -> SeriesPoint | None:
-    if y is None or result.failure:
+    if mean is None or result.failure:
         return None
     if horizontal is not None:
         label = result.point.labels.get(horizontal, _format_host_counts(result.point.hosts))
-        return SeriesPoint(label, y.value, y.low, y.high)
+        return SeriesPoint(label, mean.value, mean.low, mean.high)
     # A curve over the throughput ends where the stack no longer serves the offered load.
     if result.throughput is None or (result.violations or 0.0) > OVERLOAD_VIOLATION_SHARE:
         return None
-    return SeriesPoint(result.throughput.value * sweep.plan.keys, y.value, y.low, y.high)
+    return SeriesPoint(result.throughput.value * sweep.plan.keys, mean.value, mean.low, mean.high)
 
 
 def format_series_name(

@@ -189,7 +189,7 @@ def expand_values(text: str) -> list[str]:
     """Return the values of ``low:high:step`` or of a comma-separated list."""
     low, *further_parts = text.split(":")
     if not further_parts:
-        return [part.strip() for part in text.split(",") if part.strip()]
+        return [value_text.strip() for value_text in text.split(",") if value_text.strip()]
     try:
         start, (end, step) = (
             parse_decimal(low.strip()),
@@ -205,7 +205,7 @@ def expand_values(text: str) -> list[str]:
 
 def build_plan(file: TargetFile, request: SweepRequest, space: SearchSpace) -> SweepPlan:
     """Return the grid of a request. Raises UsageError for names that are not in the target."""
-    tiers, data = file.target.tiers, file.target.data
+    tiers, data_set = file.target.tiers, file.target.data
     if not request.over and not request.hosts:
         raise UsageError(
             "the sweep varies nothing",
@@ -233,7 +233,7 @@ def build_plan(file: TargetFile, request: SweepRequest, space: SearchSpace) -> S
         repeat=request.repeat,
         seconds=request.seconds,
         seed=file.target.search.seed,
-        keys=data.keys_per_request if is_reference else 1,
+        keys=data_set.keys_per_request if is_reference else 1,
     )  # fmt: skip
     for axis in plan.axes:
         _check_effect(axis, plan, space)

@@ -144,7 +144,9 @@ def _summarize_rate(
         reasons = (record.limited or record.disturbed for record in offered_records)
         return Result(point, rate, failure=failure or next(filter(None, reasons), None))
     responses = [
-        time for record in records_at_rate if (time := mean_response_seconds(record)) is not None
+        seconds
+        for record in records_at_rate
+        if (seconds := mean_response_seconds(record)) is not None
     ]
     if failure is None and not responses:
         failure = "no request got a correct response"
@@ -216,13 +218,13 @@ def mean_response_seconds(reading: RecordedReading) -> float | None:
 
 
 def _average_by_tier(
-    readings: Sequence[RecordedReading], target: Target, figure: str
+    readings: Sequence[RecordedReading], target: Target, metric: str
 ) -> dict[str, Mean]:
     """Return a figure of host usage per tier: the mean over the tier's hosts, then over the repeats."""
     means_by_tier: dict[str, Mean] = {}
     for name, tier in target.tiers.items():
         values_by_reading = [
-            [float(getattr(r.hosts[host], figure)) for host in tier.hosts if host in r.hosts]
+            [float(getattr(r.hosts[host], metric)) for host in tier.hosts if host in r.hosts]
             for r in readings
         ]
         if (

@@ -88,8 +88,10 @@ def _measure_point(
     labels = [f"{name} {label}" for name, label in point.labels.items()]
     labels += [f"{count} {tier}" for tier, count in point.hosts.items()]
     planned_order = [planned for _, block in order_measurements(plan) for planned in block]
-    location = f"[{planned_order.index(measurement) + 1}/{len(planned_order)}]"
-    context.progress.note(f"{location} {', '.join(labels)}: {_describe_outcome(trial) or outcome}")
+    progress_text = f"[{planned_order.index(measurement) + 1}/{len(planned_order)}]"
+    context.progress.note(
+        f"{progress_text} {', '.join(labels)}: {_describe_outcome(trial) or outcome}"
+    )
     context.record_time_spent()
 
 
