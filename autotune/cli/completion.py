@@ -1,7 +1,7 @@
 """Shell completion of the names of studies, trials, parameters and other objects.
 
-Completion runs at every key press, so this module imports no slow module. Without candidates (no study
-yet, an invalid file), completion prints nothing, and the shell completes file names instead.
+Completion runs at every key press, so this module does not import slow modules. Without candidates (no
+study yet, an invalid file), completion prints nothing, and the shell completes file names instead.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ SweepResult = TypedDict(
 
 class ApplyResult(VersionedObject):
     """An applied configuration. ``actions`` maps each service to reload, restart or none.
-    ``differences`` lists settings that are not in effect.
+    ``differences`` lists settings whose effective values differ.
     """
 
     study: str

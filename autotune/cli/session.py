@@ -238,7 +238,9 @@ def run_sweep_session(
 
 @contextmanager
 def _print_resume_command(study: str, *, has_hosts: bool) -> Iterator[None]:
-    """Print how to continue an interrupted study. With ``has_hosts``, mention the restored hosts."""
+    """Print how to continue an interrupted study. With ``has_hosts``, mention that the hosts are
+    restored.
+    """
     try:
         yield
     except KeyboardInterrupt:

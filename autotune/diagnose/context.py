@@ -82,7 +82,7 @@ class ReadingContext:
     def answered_rate(self) -> float:
         """Return the requests/s with a correct response, late or not, over the time with load.
 
-        If a reading was cut short, this time is shorter than its ``seconds``.
+        If a reading was cut short, the time with load is shorter than the reading's ``seconds``.
         """
         reading = self.reading
         seconds = min(reading.seconds, reading.intended / reading.rate) if reading.rate > 0 else 0

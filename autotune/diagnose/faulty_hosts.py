@@ -3,7 +3,7 @@ host is broken, not overloaded.
 
 Behind a load balancer, a host with fast but wrong responses looks fast. After a reading with such
 failures, autotune therefore requests the page of the load from each web server, on that server's own
-host. It tries several times, until the queues of an overload are gone.
+host. autotune tries several times, until the queues of an overload are gone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Rules that find the bottleneck, in the order of their evaluation.
 
-In an overloaded stack there are queues everywhere, so the order decides. Refusals come before slowness,
-a dependency before the service that waits for it, and a full machine before the queues in front of it.
-Each rule checks one reading and returns a bottleneck or ``None``.
+In an overloaded stack there are queues everywhere, so the order of the rules decides. Refusals come
+before slowness, a dependency before the service that waits for it, and a full machine before the queues
+in front of it. Each rule checks one reading and returns a bottleneck or ``None``.
 """
 
 from __future__ import annotations

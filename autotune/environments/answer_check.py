@@ -67,8 +67,8 @@ class AnswerCheck:
         max_rate: float,
         untouched: bool = False,
     ) -> AnswerCheck:
-        """Return the check for a load. If only one body is correct, the check needs no reference
-        responses.
+        """Return the response check for a load. If only one body is correct, the check needs no
+        reference responses.
         """
         if request.expected_body is not None:
             return cls(

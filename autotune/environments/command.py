@@ -197,8 +197,8 @@ class CommandSession:
         return answer
 
     def _build_peak(self, answers: list[BenchmarkValue]) -> Peak:
-        """Return the mean of the values as a peak. If the command reports no standard deviation, it
-        is estimated from repeated measurements.
+        """Return the mean of the values as a peak. If the command reports no standard deviation, the
+        deviation is estimated from repeated measurements.
         """
         scale = ObjectiveScale(self._maximize, self._answers[0][1][0])
         log_scores = [scale.log_score(answer.value) for answer in answers]

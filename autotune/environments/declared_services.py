@@ -12,7 +12,9 @@ from autotune.target.declared_service import ServiceSpec
 from autotune.target.quantities import convert_to_unit
 from autotune.target.read_target import TargetFile
 
-PLACEHOLDER_FACTS = HostFacts(1, 2**30)  # only the names of facts matter
+PLACEHOLDER_FACTS = HostFacts(
+    1, 2**30
+)  # placeholder values, because only the names of facts are checked
 
 
 def find_errors(file: TargetFile) -> Iterator[TargetError]:

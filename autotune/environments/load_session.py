@@ -271,11 +271,10 @@ class LoadSession:
         return warm_up_result
 
     def _find_start_rate(self) -> float:
-        """Return the first rate, in requests/s, for a stack without an expected peak.
+        """Return the first rate to try, in requests/s, for a stack without an expected peak.
 
-        The rate is one request per latency, which a single worker sustains. A higher rate could fail a
-        load balancer's health checks. If pages are slow, the rate is below the usual minimum of the
-        search.
+        A single worker sustains this rate of one request per latency. A higher rate could fail a load
+        balancer's health checks. If pages are slow, the rate is below the usual minimum of the search.
         """
         latencies = [self.meter.probe_latency() for _ in range(LATENCY_PROBES)]
         valid_latencies = [latency for latency in latencies if latency]

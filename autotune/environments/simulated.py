@@ -226,9 +226,7 @@ def prepare(file: TargetFile) -> SimulatedEnvironment:
 
 
 def _restrict_to_model(space: SearchSpace, model: ChainTopology) -> tuple[SearchSpace, int]:
-    """Return the space with parameters that the model ignores fixed, and the number of these
-    parameters.
-    """
+    """Fix the parameters that the model ignores, and return the new space and their number."""
     unmodelled_names = {d.name for d in space.tunable_dimensions if not has_effect(model, d.name)}
     dimensions = tuple(
         d if d.name not in unmodelled_names

@@ -157,7 +157,9 @@ class StackEnvironment:
         load = self.file.target.load
         with _temporary_directory() as directory:
             stack = self.build_stack(directory)
-            target_request.build_request(self.file, stack)  # raises if anything is missing
+            target_request.build_request(
+                self.file, stack
+            )  # raises an error if no request can be built
             self._files.validate_states(
                 self._files.build_desired_state(stack, self.space.build_candidate(preset).settings)
                 for _, preset in self.space.iterate_presets(NAMED_SETTINGS)

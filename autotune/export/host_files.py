@@ -40,9 +40,9 @@ class HostFile:
     """One file on one host. The command ``check`` validates the file.
 
     ``units`` maps each unit that reads the file to its action after a change: ``reload`` or
-    ``restart``. ``original`` is the SHA-256 of the replaced file, ``absent``, or ``None`` if it was
-    not recorded. ``edits`` change the host's own file; in this case, ``deployed`` is the digest of
-    the edited file, and ``content`` contains placeholders.
+    ``restart``. ``original`` is the SHA-256 of the replaced file, ``absent`` for a missing file, or
+    ``None`` if nothing was recorded. ``edits`` change the host's own file; in this case, ``deployed``
+    is the digest of the edited file, and ``content`` contains placeholders.
     """
 
     host: str
@@ -117,7 +117,8 @@ def list_changed_hosts(study: Study, trial: Trial, *, everything: bool = False) 
     """
     _check_runtimes(study)
     records = _read_records(study, trial)
-    # A host's name becomes a path, and text in a script for root. Only names in a target are safe.
+    # A host's name becomes part of a path and of a script that root runs. Only names in the target are
+    # accepted.
     if unknown_hosts := sorted(records.keys() - study.target.hosts.keys()):
         raise ExportError(study, f"it deployed to {unknown_hosts[0]!r}, which is not in its target")
     baseline = find_conclusion(study.state).baseline

@@ -68,9 +68,8 @@ class _Vocabulary:
     """The words that may occur in settings, in lower case, with `_` for `-`.
 
     The line of a setting starts with one of ``first_words``, and a value follows one of
-    ``naming_words``. ``words`` contains every word that occurs in settings. Settings may be
-    appended to lines that start with one of ``leading_words``. ``whole_lines`` are allowed
-    unchanged.
+    ``naming_words``. ``words`` contains every word that occurs in settings. Settings may be appended to
+    lines that start with one of ``leading_words``. Lines in ``whole_lines`` are always allowed.
     """
 
     syntax: VisibleDirectives
@@ -198,7 +197,8 @@ def _ends_directive(tokens: Sequence[str]) -> bool:
 def _is_setting_run(
     vocabulary: _Vocabulary, names: set[str], before: Sequence[str], changed_tokens: Sequence[str]
 ) -> bool:
-    """True if ``changed_tokens`` are a value after its name, or names and values in a line of settings.
+    """True if ``changed_tokens`` are a value after the setting's name, or names and values in a line of
+    settings.
 
     ``names`` are further names of settings in the same line.
     """

@@ -165,7 +165,7 @@ def _remove_bed_offset(state: State, trial: Trial) -> Trial:
 def list_repeats(state: State, number: int) -> tuple[Trial, ...]:
     """Return the finished measurements of a trial's settings after its selection.
 
-    They come from the confirmation, or from the finals if no confirmation took place.
+    The measurements come from the confirmation, or from the finals if no confirmation took place.
     """
     # A verdict lists the phases whose peaks it uses. Before the verdict, finals count too.
     phases = state.verdict.peaks_from if state.verdict else FINALS_AND_PROOF

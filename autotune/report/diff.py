@@ -38,8 +38,9 @@ def format_diff(
     """Return a unified diff from ``a`` to ``b``: a trial number, ``baseline``, ``best`` or ``hosts``.
 
     ``hosts`` means the current files on the hosts. The diff compares files and can be applied with
-    `patch -p1`. With ``parameters``, it compares the settings that have an effect. It is empty if both
-    sides are equal. Raises AutotuneError for a trial that does not exist or was never deployed.
+    `patch -p1`. With ``parameters``, the diff compares the settings that have an effect. The diff is
+    empty if both sides are equal. Raises AutotuneError for a trial that does not exist or was never
+    deployed.
     """
     if HOSTS_SIDE in (a, b):
         trial = find_trial(study.state, b if a == HOSTS_SIDE else a)
@@ -92,7 +93,9 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
 
 
 def _find_outliner(catalogue: Catalogue, name: str, path: str) -> Outliner:
-    """Return the function that masks a file's secrets. The part's name ends with the file's service."""
+    """Return the function that masks a file's secrets. The instance in the file's ``name`` ends with
+    the service.
+    """
     services = catalogue.list_by_name(name.partition("/")[0].rpartition(".")[2])
     return next(filter(None, (find_outliner(service, path) for service in services)), mask_nothing)
 
@@ -124,7 +127,7 @@ def _format_known_names(state: State) -> str:
 
 
 def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:
-    """Return the files of a trial as they were deployed: ``part/path`` → content.
+    """Return the files of a trial as they were deployed: ``instance/path`` → content.
 
     A repeat shares the files of the trial that it repeats. Raises AutotuneError if the trial was not
     deployed, or if the digest of a file differs from the recorded one.

@@ -112,7 +112,7 @@ class ReversalCostObject(Ratio):
 
 
 class MemoryChange(TypedDict):
-    """Bytes that all changes add on all hosts, ``modelled`` by the memory rules and ``measured``."""
+    """Bytes that all changes add on all hosts: ``modelled`` by rules, and ``measured`` at capacity."""
 
     modelled: int | None
     measured: int | None
@@ -208,7 +208,7 @@ class CacheCeilingsObject(TypedDict):
 
 
 class StudyWarningObject(TypedDict):
-    """``value`` exceeds ``threshold``; ``text`` is the consequence in this study."""
+    """``value`` is beyond ``threshold``; ``text`` is the consequence in this study."""
 
     code: str
     value: float
@@ -370,8 +370,8 @@ class RangeEdgeObject(TypedDict):
 class ImportanceObject(TypedDict):
     """The effect of parameters over their searched range, as the sd of the capacity's logarithm.
 
-    Several parameters form one row if they always changed together. ``changed_in`` counts the
-    measured configurations in which they differ from the baseline.
+    Several parameters form one row if they always changed together. ``changed_in`` counts the measured
+    configurations in which these parameters differ from the baseline.
     """
 
     parameters: Sequence[str]
@@ -408,8 +408,8 @@ class MinimalChangesObject(Interval):
 
 
 class ExplanationObject(VersionedObject):
-    """``configurations`` is the number of measured configurations. Predictions based on fewer than ten
-    are unreliable.
+    """``configurations`` is the number of measured configurations. Predictions from fewer than ten
+    configurations are unreliable.
     """
 
     study: str
@@ -472,7 +472,7 @@ class RequiredCapacity(TypedDict):
 
 
 class MeasuredLatency(TypedDict):
-    """Latency at the rate of today's users. ``comparison`` is the other side of a comparison."""
+    """Latency at the rate of today's users. ``comparison`` is the latency of the other side."""
 
     rate: float
     configuration: LatencyAnswer | None

@@ -44,9 +44,10 @@ LogPoint = tuple[float, float, float]  # log rate, log seconds, weight
 class LatencyEstimate:
     """The SLO's percentile at a rate, in seconds, with its 90 % interval.
 
-    ``bound`` is ``at most`` if only higher rates were measured. It is ``more than`` for rates beyond
-    the capacity or the highest measured rate, where a queue grows as long as the load lasts. ``why`` is
-    the reason for a bound. ``is_measured`` is true if the percentile comes from readings at this rate.
+    ``bound`` is ``at most`` if only higher rates were measured. ``bound`` is ``more than`` for rates
+    beyond the capacity or the highest measured rate, where a queue grows as long as the load lasts.
+    ``why`` is the reason for a bound. ``is_measured`` is true if the percentile comes from readings at
+    this rate.
     """
 
     seconds: float
@@ -182,7 +183,9 @@ def find_today_rate(figures: StudyFigures) -> float | None:
 
 
 def find_known_latencies(figures: StudyFigures, rate: float) -> dict[str, LatencyEstimate]:
-    """Return the percentile at ``rate`` of each side that was measured there or has a lower capacity."""
+    """Return the percentile at ``rate`` of each side that was measured at it or reached a lower
+    capacity.
+    """
     slo, timeout = figures.target.slo.objective, figures.target.request_timeout
     sides = figures.conclusion.sides
     latencies = {

@@ -188,7 +188,7 @@ class PanelSpace:
         """Return the newest finished trials, as a table if the terminal is wide enough."""
         trials = state.list_finished()[-MAX_SHOWN_TRIALS:]
         if self._width >= MIN_TABLE_COLUMNS:
-            count = self._free_lines - 1  # the heading
+            count = self._free_lines - 1  # one line is the heading
             return [self._build_table(trials[-count:], outlook)] if count > 0 else []
         rows = [(self._fit(_format_row(t, outlook)), _select_style(t, outlook)) for t in trials]
         return [style_text(line, style) for line, style in rows[len(rows) - self._free_lines :]]

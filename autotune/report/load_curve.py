@@ -18,7 +18,7 @@ from autotune.target.slo import Slo
 
 ReadingRecords = Iterable[RecordedReading]
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
-# Width of a load step: a difference of the logarithms of rates.
+# Width of a load step, in natural logarithms of the rate.
 STEP_LOG_WIDTH = 0.04
 HOST_METRICS = ("cpu", "steal", "load", "memory", "sockets", "time_wait", "network")
 # Host usage is averaged over this number of readings, the highest that met the SLO.
@@ -64,7 +64,7 @@ class LoadStep:
         """Return the milliseconds within which ``percent`` of *intended* requests got a correct
         response.
 
-        Return ``None`` if too few requests got one, or if the step is not complete.
+        Return ``None`` if too few requests got a correct response, or if the step is not complete.
         """
         return (
             to_milliseconds(self.pooled_reading.percentile(percent / 100))

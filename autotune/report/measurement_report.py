@@ -31,16 +31,16 @@ def build_measurement_json(
 
     ``at_least`` contains the requested minimum capacity, if any, and whether it is ``met``. With a
     ``limit`` (``load.max_rate``, or a limit that the generator reported), ``peak`` is a lower bound.
-    ``against`` is the name of the other side. Its measurements are under ``baseline`` for the baseline,
-    and under ``other`` for a preset or an export. If the target declares the rate of today's users,
-    ``latency`` is the latency at this rate.
+    ``against`` is the name of the other side. The measurements of the other side are under ``baseline``
+    for the baseline, and under ``other`` for a preset or an export. If the target declares the rate of
+    today's users, ``latency`` is the latency at this rate.
 
     Peaks are in requests/s or a benchmark's values; ``sd`` is the sd of a peak's logarithm. Each peak
     has a ``ladder``, ``hosts``, a ``bottleneck`` (``null`` if none was found) and ``bindings``, the
     settings that were changed to satisfy a rule. A step of the ladder counts requests; its rate is in
-    requests/s. Its percentiles are in seconds, or ``null`` if too few responses arrived or the reading
-    did not record percentiles. The top-level ``ladder`` sums the ladders of all repeats. For ``hosts``,
-    see ``load_curve.average_host_usage``.
+    requests/s. Percentiles are in seconds, or ``null`` if too few responses arrived or the reading did
+    not record percentiles. The top-level ``ladder`` sums the ladders of all repeats. For ``hosts``, see
+    ``load_curve.average_host_usage``.
     """
     units = select_units(study.target, study.state)
     configuration_trials = [_build_trial_json(trial, study, units) for trial in measurement.trials]

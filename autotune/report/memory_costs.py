@@ -39,7 +39,7 @@ class MemoryCosts:
 
     @property
     def has_memory_changes(self) -> bool:
-        """True if a single change needs more or less memory."""
+        """True if any change needs more or less memory."""
         return any(abs(change) >= MIN_SHOWN_BYTES for change in self.by_change.values())
 
     @property
@@ -108,7 +108,7 @@ class MemoryModel:
         """Return the change of the maximum memory use in bytes, on the hosts of the parameters
         ``names``.
 
-        It is ``None`` unless memory rules cover all of these hosts, with both settings.
+        The result is ``None`` unless memory rules cover all of these hosts, with both settings.
         """
         tiers = {ParameterName.parse(name).tier for name in names}
         hosts = {host for tier in tiers for host in self.target.tiers[tier].hosts}

@@ -15,8 +15,8 @@ from autotune.target.model import Budget, Target
 
 @dataclass(frozen=True)
 class StudyOutlook:
-    """The state of a running study. ``leader`` is the configuration with the highest peak so far, which
-    is not proven.
+    """The state of a running study. ``leader`` is the configuration with the highest peak so far, not
+    yet proven.
 
     The leader may be the baseline. Figures pool all measurements of a configuration after its
     selection, as in the report. ``trial_count`` is the number of finished configurations in the budget.
@@ -70,7 +70,7 @@ class StudyOutlook:
 
 
 def build_outlook(target: Target, state: State) -> StudyOutlook:
-    """Return the outlook; its leader is the best candidate if it beats the baseline."""
+    """Return the outlook; the leader is the best candidate if that candidate beats the baseline."""
     conclusion = find_conclusion(state)
     baseline, best = conclusion.baseline, conclusion.best
     return StudyOutlook(

@@ -67,8 +67,8 @@ DIRECTION_TEXTS = {
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """A parameter in the catalogue. If ``deployments`` is empty, it applies to all deployments of its
-    service.
+    """A parameter in the catalogue. If ``deployments`` is empty, the parameter applies to all
+    deployments of its service.
     """
 
     parameter: Parameter
@@ -81,7 +81,7 @@ def list_catalogue(
     """Return service → parameters, for one service or for all services that have any.
 
     A service with two kinds, such as Apache with threads or processes, appears once, with the
-    parameters of both. Raises AutotuneError, with the nearest name as a hint.
+    parameters of both. Raises AutotuneError for an unknown service, with the nearest name as a hint.
     """
     service_kinds: dict[str, list[Service]] = {}
     for service in catalogue.services:

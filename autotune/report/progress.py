@@ -77,8 +77,8 @@ def ignore_errors(method: Callable[Concatenate[T, P], None]) -> Callable[Concate
 class PlainProgress:
     """Lines for logs, pipes and simple terminals: notable events, and the number of other trials.
 
-    A line is printed for a new leader, a new cause of failure, and the first trial of a phase. One is
-    also printed after ``MAX_TRIALS_WITHOUT_LINE`` trials without a line. Each line counts the trials
+    A line is printed for a new leader, a new cause of failure, and the first trial of a phase. A line
+    is also printed after ``MAX_TRIALS_WITHOUT_LINE`` trials without a line. Each line counts the trials
     since the previous line. With ``verbose``, every trial and every reading gets a line.
     """
 

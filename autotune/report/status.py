@@ -37,10 +37,10 @@ CLEAR_SCREEN = "\x1b[H\x1b[2J"
 def build_status(view: StudyView) -> StudyStatus:
     """Return the status as one JSON object.
 
-    Peaks are pooled from later measurements if there are any. Otherwise they come from the search
-    and prove nothing before the verdict. ``state`` is ``running`` (a process holds the lock),
-    ``stopped`` (`resume` continues it) or ``finished``. A study from `measure` is ``stopped`` only
-    if none of its trials finished. ``trial`` is the current trial. ``seconds.left`` is an estimate.
+    Peaks are pooled from later measurements if there are any. Otherwise, peaks come from the search and
+    prove nothing before the verdict. ``state`` is ``running`` (a process holds the lock), ``stopped``
+    (`resume` continues it) or ``finished``. A study from `measure` is ``stopped`` only if none of its
+    trials finished. ``trial`` is the current trial. ``seconds.left`` is an estimate.
     """
     state, budget = view.state, view.target.budget
     # Before the verdict, status and the live panel show the same leader.

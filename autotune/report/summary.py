@@ -5,8 +5,8 @@
 - ``baseline``, ``best``: ``peak`` in requests/s with its 90 % interval ``low`` to ``high``, and all
   parameters by ``tier.service.parameter``. **The best's peak pools measurements made after its
   selection** (by the confirmation). The peak that decided the selection is never used, because it
-  overstates the capacity. ``peak`` is ``null`` until there is one. The baseline was not selected by its
-  peak. Its first measurement is used until the confirmation measures it again.
+  overstates the capacity. ``peak`` is ``null`` until it is measured. The baseline was not selected by
+  its peak. The baseline's first measurement is used until the confirmation measures it again.
   ``requests`` is the number of requests in the readings that determine ``peak``. ``lowest_rate`` is
   their lowest rate in requests/s, or ``null`` for a command.
 - ``gain``: best over baseline from alternating ``pairs`` with its 90 % interval, or ``null``.
@@ -16,7 +16,7 @@
   ``null``.
 - ``headline``: the verdict in one line of text.
 - ``latency``: the latency at ``rate``, with the keys of ``at``. If ``today`` is true, the target
-  declares the rate; otherwise it is a share of the baseline's capacity. A side is ``null`` if its
+  declares the rate; otherwise the rate is a share of the baseline's capacity. A side is ``null`` if its
   latency is unknown.
 - ``memory``: the bytes that all changes add, summed over the hosts. ``modelled`` is the maximum by the
   memory rules, ``measured`` the use at capacity. Each is ``null`` if unknown.

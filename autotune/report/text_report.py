@@ -95,7 +95,7 @@ def _list_proven_changes(view: StudyView) -> tuple[SettingChange, ...]:
 def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[str]]:
     """Return the sections of a report by title, in order, without the empty ones."""
     state = view.state
-    measured_trials = state.list_finished(Phase.MEASURE)  # from `autotune measure`
+    measured_trials = state.list_finished(Phase.MEASURE)  # trials of `autotune measure`
     sections = {
         "Capacity": _format_capacities(view),
         "Now": _format_running(view),
@@ -250,7 +250,7 @@ def _build_change_row(view: StudyView, change: SettingChange) -> tuple[str, ...]
 def format_change_memory(view: StudyView, name: str) -> str:
     """Return the modelled memory that a change needs: empty for none, a dash if it is unknown.
 
-    It is empty for all changes if none of them is known to need memory.
+    The text is empty for all changes if none of them is known to need memory.
     """
     costs = view.memory_costs
     change = costs.by_change.get(name)

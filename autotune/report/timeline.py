@@ -51,7 +51,7 @@ def build_load_time_axis(readings: Iterable[RecordedReading]) -> TimeAxis:
     ``readings`` are the readings of a study in order.
     """
     ordered_readings = list(readings)
-    # The wall clock can be set back during a study, so a time is at least the one before.
+    # The wall clock can be set back during a study, so each time is raised to the latest time so far.
     moments = [*accumulate((datetime.fromisoformat(r.at) for r in ordered_readings), max)]
     load_seconds = [*accumulate(float(reading.seconds) for reading in ordered_readings)]
 

@@ -30,9 +30,10 @@ class ReadingCounts:
     """Counts of the readings of one trial. ``errors`` counts requests that failed outright, by kind.
 
     ``warmed`` counts the windows of the warm-up. ``disturbed`` counts discarded readings. ``readings``
-    includes neither. ``stolen`` counts readings and windows that were corrected for CPU steal. ``last``
-    is the newest reading as recorded. ``looked_at`` counts complete responses that were checked, and
-    ``wrong`` the wrong ones; ``example`` describes one.
+    includes neither warm-up windows nor discarded readings. ``stolen`` counts readings and windows that
+    were corrected for CPU steal. ``last`` is the newest reading as recorded. ``looked_at`` counts
+    complete responses that were checked, and ``wrong`` the wrong responses; ``example`` describes a
+    wrong response.
     """
 
     readings: int = 0

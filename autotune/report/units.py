@@ -2,8 +2,8 @@
 
 A study compares peaks, and higher is better. The peaks of a stack are requests/s. The peaks of a
 benchmark command are scores of its values (`measure.objective_scale`), even if the values are
-minimized. ``from_peak`` converts a peak to the user's number. A parameter called ``number`` is such a
-number.
+minimized. ``from_peak`` converts a peak to the user's number. Parameters called ``number`` expect the
+user's number.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DifferenceFigures:
 
 @dataclass(frozen=True)
 class GainFigures:
-    """A gain in the user's units: the ratio with its 90 % interval, from ``pairs`` of readings.
+    """A gain in the user's units: the ratio with its 90 % interval, from ``pairs`` alternating pairs.
 
     A command's values also have a ``difference``. The ratio is ``None`` if a value is not positive.
     ``interval_text`` is the gain as text, ``+41 % [36, 47]``; ``text`` also names the unit.

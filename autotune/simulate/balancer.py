@@ -1,9 +1,9 @@
 """The load balancer: nginx, or Apache with mpm_event and mod_proxy.
 
-The balancer's configuration has two effects. It determines the CPU time on the balancer's own hosts,
-and how evenly the web tier gets requests. Too few connections leave web workers idle between two
-requests, and too many make the workers contend. ``BalancerModel.evenness_share`` is the share of the
-web tier's capacity that remains.
+The balancer's configuration has two effects. The configuration determines the CPU time on the
+balancer's own hosts, and how evenly the web tier gets requests. Too few connections leave web workers
+idle between two requests, and too many make the workers contend. ``BalancerModel.evenness_share`` is
+the share of the web tier's capacity that remains.
 
 The model follows the measured curves in Wajahat, Masood, Sau, Gandhi (IGSC 2017,
 doi:10.1109/IGCC.2017.8323580), which fall on both sides of an optimum. The optimum results from the

@@ -176,8 +176,8 @@ ACTION_SECONDS = {Action.NONE: 0.0, Action.RELOAD: 1.0, Action.RESTART: 3.0}
 
 
 class SimulatedFleet(Fleet):
-    """A fleet that deploys to a simulated stack; ``render(settings, part)`` returns a part's files by
-    path.
+    """A fleet that deploys to a simulated stack; ``render(settings, instance)`` returns an instance's
+    files by path.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class SimulatedFleet(Fleet):
         )
 
     def restore(self) -> None:
-        """Leave all hosts unchanged, because a simulated deployment changes none."""
+        """Leave all hosts unchanged, because a simulated deployment changes no host."""
 
     def _select_action(self, instance: ServiceInstance, settings: Settings) -> Action:
         if self._deployed_settings is None or instance not in self._service_stack.active_instances(

@@ -19,8 +19,8 @@ GIB = 2**30
 class TierHosts:
     """The hosts of one tier, all identical.
 
-    ``tier`` is the tier's name in settings. ``service`` is its deployment unless the settings choose a
-    different one (``lb.service``). ``memory`` is in bytes per host, ``nofile`` per process.
+    ``tier`` is the tier's name in settings. ``service`` is the tier's deployment unless the settings
+    choose a different one (``lb.service``). ``memory`` is in bytes per host, ``nofile`` per process.
     """
 
     tier: str

@@ -216,7 +216,7 @@ GET_CPU_SECONDS = 2.0 / 10_500.0
 GET_FIXED_SHARE = 0.4  # share of this CPU time that does not depend on the number of keys
 CACHE_CONNECTION_COST = 0.02  # cost of a thousand connections, relative to all work
 LOCK_WAIT_COST = 0.04  # cost of a thread beyond the number of CPUs, which only waits for locks
-ITEM_BYTES = 90  # key, value and memcached's header
+ITEM_BYTES = 90  # bytes of a key, its value and memcached's header
 STORE_REQUEST_SECONDS = 0.00002  # seconds of Redis' single thread per request
 STORE_KEY_SECONDS = 0.000008  # seconds of Redis' single thread per key that the cache missed
 

@@ -152,7 +152,8 @@ def _build_point(
 def format_series_name(
     sweep: SweepResults, result: Result, horizontal: str | None, *, is_only_series: bool = False
 ) -> str:
-    """Return the short names and values of all that varies, except on the horizontal axis.
+    """Return the short names and values of all varied settings, except the setting on the horizontal
+    axis.
 
     With ``is_only_series``, the diagram's title already shows the host counts.
     """

@@ -49,9 +49,9 @@ class Result:
     - ``response``: mean time of correct responses in seconds. ``throughput``: correct responses per
       second.
     - ``p50``, ``p99``: percentiles in seconds, over all repeats together.
-    - ``violations``: share of the requests that were late or failed. ``met``: true if they met the
-      SLO.
-    - ``load``: load average of each tier's hosts. ``cpu``: busy share of their CPUs.
+    - ``violations``: share of the requests that were late or failed. ``met``: true if the requests met
+      the SLO.
+    - ``load``: load average of each tier's hosts. ``cpu``: busy share of the CPUs of these hosts.
     - ``failure``: why a point has no values, or why its values do not represent its rate. An overloaded
       reading is cut short before its queues reach their full length.
     - ``limit``: the reason why the load stayed below the capacity; ``peak`` is then a lower bound.
