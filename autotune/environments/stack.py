@@ -278,19 +278,19 @@ class StackEnvironment:
                else "the hosts' files match the baseline exactly")  # fmt: skip
         request = target_request.build_request(self.file, self.build_stack("<study>/run"))
         for url, answer in self._request_answers().items():
-            answer_text = describe_answer(answer)
+            response = describe_answer(answer)
             answer_error = find_answer_error(answer, request)
-            answer_text = (
-                f"{answer_text}: {answer_error}"
-                if answer_error and request.expectations and answer_error not in answer_text
-                else answer_text
+            response = (
+                f"{response}: {answer_error}"
+                if answer_error and request.expectations and answer_error not in response
+                else response
             )
             if answer_error and not files:
                 raise AutotuneError(
-                    f"{url}: {answer_text}",
+                    f"{url}: {response}",
                     hint="set `load: {path: /…}` or `url:` to a page that returns status 2xx",
                 )
-            yield f"{url}: {answer_text}"
+            yield f"{url}: {response}"
 
     @contextmanager
     def open_session(

@@ -191,7 +191,7 @@ def _build_tasks(host: str, hosts: ExportedHosts, backup: str) -> Iterator[dict[
 
 
 def _build_host_script(name: str, request: str, *arguments: str) -> dict[str, Any]:
-    """Return a task that runs the host's script with ``request``, such as `--check`, and ``arguments``."""
+    """Return a task that runs the host script with ``request`` (such as `--check`) and ``arguments``."""
     force_option = Template("{{ '--force' if autotune_overwrite | bool else '--no-force' }}")
     script = "lookup('ansible.builtin.file', inventory_hostname ~ '.sh')"
     return {

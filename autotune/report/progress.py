@@ -151,7 +151,9 @@ class PlainProgress:
             else ""
         )
         return [
-            part for part in (f"(since last line: {counts})" if counts else "", steal_text) if part
+            fragment
+            for fragment in (f"(since last line: {counts})" if counts else "", steal_text)
+            if fragment
         ]
 
     @ignore_errors
