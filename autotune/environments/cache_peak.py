@@ -68,9 +68,9 @@ def measure_cache_peak(
     ``hosts`` maps addresses to load hosts. The first load host measures, and the other load hosts
     assist. Raises LoadError or HostUnreachable.
     """
-    (_, measuring_host), *helper_hosts = hosts.items()
+    (_, master), *helper_hosts = hosts.items()
     method_text = f"mutilate, {100 * slo.quantile:g} % within {1000 * slo.limit:g} ms"
-    load_result = measuring_host.run(
+    load_result = master.run(
         mutilate.build_load_command(servers, load_shape), timeout=60 + TIMEOUT_MARGIN_SECONDS
     )
     if not load_result.ok:
@@ -90,12 +90,7 @@ def measure_cache_peak(
         )
         total_seconds = spec.ramp_seconds + spec.seconds
         command = LoadCommand(
-            measuring_host,
-            argv,
-            whole_rate,
-            0.0,
-            total_seconds,
-            total_seconds + TIMEOUT_MARGIN_SECONDS,
+            master, argv, whole_rate, 0.0, total_seconds, total_seconds + TIMEOUT_MARGIN_SECONDS
         )
         (command_output,) = run_together([command], max_rate)
         sampled_reading = mutilate.parse_output(command_output.stdout, spec)

@@ -170,7 +170,7 @@ class LoadSession:
         self._errors_seen = False  # True after a reading with failed requests
         self._noise = history.noise
         self._windows: list[WatchedReading] = []  # the windows of the last warm-up
-        self._are_caches_warm = False  # True if the caches are filled, as far as this session knows
+        self._is_warm = False  # True if the caches are filled, as far as this session knows
 
     @property
     def limits(self) -> SearchLimits:
@@ -199,12 +199,10 @@ class LoadSession:
             with self.clock.time_activity("deploy"):
                 deploy_result = self.fleet.deploy(settings)
         except DeployFailed as error:
-            self._are_caches_warm = False  # services that were restored may have been restarted
+            self._is_warm = False  # services that were restored may have been restarted
             return FailedEvaluation(error.message)
         record.on_deployed(deploy_result)
-        self._are_caches_warm = self._are_caches_warm and not self._loses_cache(
-            deploy_result.restarted_instances
-        )
+        self._is_warm = self._is_warm and not self._loses_cache(deploy_result.restarted_instances)
         self._last_rate = 0.0
         self.check_answers(record, is_deployed=True)
         deadline = start_time + request.max_seconds
@@ -213,12 +211,10 @@ class LoadSession:
             warm_up_result = self._warm_up(request, record, prefilled=deploy_result.prefilled)
             expected_peak = update_expected_peak(request.expected_peak, warm_up_result)
             self._measure_today(request.today_rate, expected_peak, record, deadline)
-            capacity, watched_readings = self._search_capacity(
-                request, expected_peak, record, deadline
-            )
+            capacity, readings = self._search_capacity(request, expected_peak, record, deadline)
             self.fleet.verify()  # verify the deployment before the peak is recorded
         except DeployFailed as error:
-            self._are_caches_warm = False
+            self._is_warm = False
             return FailedEvaluation(error.message)
         if (reason := _find_reading_failure(capacity.readings)) is not None:
             return FailedEvaluation(f"the load could not be generated: {reason}", is_fault=True)
@@ -227,13 +223,13 @@ class LoadSession:
             _build_peak(capacity, self.slo),
             reading_count=len(capacity.readings),
             load_seconds=capacity.load_seconds,
-            bottleneck=self.meter.find_bottleneck(settings, watched_readings),
+            bottleneck=self.meter.find_bottleneck(settings, readings),
             # Use only the last windows. Earlier misses, while caches were filling, would count
             # against the tiers behind the caches.
             capacities=self.meter.estimate_capacities(
-                settings, [*self._windows[-SETTLED_WINDOWS:], *watched_readings]
+                settings, [*self._windows[-SETTLED_WINDOWS:], *readings]
             ),
-            rss=find_max_rss(watched_readings),
+            rss=find_max_rss(readings),
             noise=capacity.noise,
         )
 
@@ -252,7 +248,7 @@ class LoadSession:
         self._windows = []
         expected_rate = request.expected_peak.value if request.expected_peak else None
         # If the caches kept their content, skip the slow wait for a stable hit rate.
-        count_lookups = (lambda: None) if self._are_caches_warm else self.meter.count_cache_lookups
+        count_lookups = (lambda: None) if self._is_warm else self.meter.count_cache_lookups
         warm_up_result = run_warm_up(
             probe,
             count_lookups,
@@ -264,7 +260,7 @@ class LoadSession:
             settling_seconds=WINDOW_LIMITS * self.slo.limit,
             max_seconds=WINDOWS_PER_SECOND * request.max_seconds,
         )
-        self._are_caches_warm = self._are_caches_warm or warm_up_result.is_settled
+        self._is_warm = self._is_warm or warm_up_result.is_settled
         record.on_warm_up(warm_up_result)
         self.meter.end_warm_up(SETTLED_WINDOWS)
         self.meter.wait_until_drained()

@@ -401,15 +401,9 @@ class StackEnvironment:
             answer_check=answers,
         )
         limits = build_search_limits(target.load.max_rate)
-        slo, compute_highest_rate = target.slo.objective, meter.compute_highest_rate
+        slo, highest_rate = target.slo.objective, meter.compute_highest_rate
         return LoadSession(
-            fleet,
-            meter,
-            slo,
-            limits,
-            history,
-            highest_rate=compute_highest_rate,
-            catalogue=stack.catalogue,
+            fleet, meter, slo, limits, history, highest_rate=highest_rate, catalogue=stack.catalogue
         )
 
     @property
@@ -465,9 +459,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
     with _temporary_directory() as directory:
         instances = runtime.build_stack(file, directory, facts, programs, own_configs).instances
         require_applications(files, instances)
-        space, dropped_lines = exclude_rejected_choices(
-            space, instances, files.find_validation_errors
-        )
+        space, removals = exclude_rejected_choices(space, instances, files.find_validation_errors)
     if runtime.installed:
         require_persisted_state(files, space.baseline, instances)
     proof = NO_PROOF
@@ -478,7 +470,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
     return StackEnvironment(
         replace(file, adopted=host_templates.to_record if runtime.installed else None),
         space, facts, runtime, hosts, load_hosts, load, programs, own_configs,
-        (*host_templates.skipped_lines, *dropped_lines), proof,
+        (*host_templates.skipped_lines, *removals), proof,
     )  # fmt: skip
 
 

@@ -65,9 +65,7 @@ def build_chart_data(view: StudyView) -> ChartData:
     time_axis, parameter_columns = timeline.select_time_axis(view), _build_parameter_columns(view)
     # A side has no host figures if none of its readings met the SLO.
     hosts = {side: average_host_usage(records, slo) for side, records in readings.items()}
-    column_names = [
-        column["name"] for column in parameter_columns["parameters"][:MAX_TABLE_COLUMNS]
-    ]
+    shown_names = [c["name"] for c in parameter_columns["parameters"][:MAX_TABLE_COLUMNS]]
     chart_data: ChartData = {
         "slo": _build_objective(slo),
         "baseline": sides["baseline"].trial.number if "baseline" in sides else None,
@@ -89,10 +87,10 @@ def build_chart_data(view: StudyView) -> ChartData:
             side: _build_fitted_curve(curve) for side, curve in fit_latency_curves(view).items()
         },
         "today": _build_today(view.latency),
-        "columns": column_names,
+        "columns": shown_names,
         "hosts": {side: means for side, means in hosts.items() if means},
         "parameters": parameter_columns,
-        "trials": _build_trial_rows(view, column_names),
+        "trials": _build_trial_rows(view, shown_names),
         "ceilings": list(map(encode_ceilings, view.state.ceilings)),
     }
     model = view.state.model

@@ -75,8 +75,8 @@ def build_study_time_axis(
         (datetime.fromisoformat(event.at), event.kind) for event in all_events if event.at
     )
     pauses = [
-        (pause_begin, moment)
-        for (pause_begin, _), (moment, kind) in pairwise(moments)
+        (last_moment, moment)
+        for (last_moment, _), (moment, kind) in pairwise(moments)
         if kind == "session"
     ]
 

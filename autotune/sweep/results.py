@@ -131,22 +131,18 @@ def _summarize_rate(
     failures: Mapping[int, str],
     target: Target,
 ) -> Result:
-    offered_records = [r for trial in trials for r in readings.get(trial, ()) if r.rate == rate]
+    samples = [r for trial in trials for r in readings.get(trial, ()) if r.rate == rate]
     # A reading whose load could not be generated is not evidence about the servers.
-    records_at_rate = [record for record in offered_records if record.reading.is_valid]
-    unmeasured_trials = [
-        t for t in trials if not any(record.trial == t for record in offered_records)
-    ]
+    records_at_rate = [record for record in samples if record.reading.is_valid]
+    unmeasured_trials = [t for t in trials if not any(record.trial == t for record in samples)]
     failure = _describe_failed_repeats(
         [failures[trial] for trial in unmeasured_trials if trial in failures], len(trials)
     )
     if not records_at_rate:
-        reasons = (record.limited or record.disturbed for record in offered_records)
+        reasons = (record.limited or record.disturbed for record in samples)
         return Result(point, rate, failure=failure or next(filter(None, reasons), None))
     responses = [
-        seconds
-        for record in records_at_rate
-        if (seconds := mean_response_seconds(record)) is not None
+        mean for record in records_at_rate if (mean := mean_response_seconds(record)) is not None
     ]
     if failure is None and not responses:
         failure = "no request got a correct response"
